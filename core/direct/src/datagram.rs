@@ -1,4 +1,4 @@
-//! UDP and ICMP echo.
+//! UDP and ICMP echo sockets.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
@@ -13,24 +13,24 @@ use crate::handle::SocketHandle;
 use crate::node::Node;
 use crate::table::{Kind, ReceivedDatagram};
 
-/// Length of an ICMP echo header (RFC 792, RFC 4443 §4.1).
+/// Length of an ICMP echo header in bytes (RFC 792, RFC 4443 §4.1).
 const ECHO_HEADER_LEN: usize = 8;
 
 impl<P: Port + ?Sized> Node<P> {
-    /// A UDP socket at `local`; port 0 is chosen.
+    /// Opens a UDP socket at `local`; port 0 chooses a free port.
     ///
     /// # Errors
-    /// [`SetUpError::Bind`] when the address is taken or none of the node's;
+    /// [`SetUpError::Bind`] if the address is in use or does not belong to the node;
     /// [`SetUpError::TooMany`].
     pub fn udp(&mut self, local: SocketAddr) -> Result<SocketHandle, SetUpError> {
         self.datagram_socket(SocketKind::Datagram, local)
     }
 
-    /// An echo socket ("ping socket") at the address of `local`, whose port is the identifier; 0 is
-    /// chosen.
+    /// Opens an echo socket ("ping socket") at the address of `local`, whose port is the
+    /// identifier; 0 chooses a free identifier.
     ///
     /// # Errors
-    /// As for [`Node::udp`].
+    /// Same as [`Node::udp`].
     pub fn echo(&mut self, local: SocketAddr) -> Result<SocketHandle, SetUpError> {
         self.datagram_socket(SocketKind::Echo, local)
     }
@@ -50,7 +50,7 @@ impl<P: Port + ?Sized> Node<P> {
     /// Sends one datagram.
     ///
     /// # Errors
-    /// As [`towpath_stack::Stack::send_datagram`] says; [`SendError::Invalid`] for a dead handle.
+    /// See [`towpath_stack::Stack::send_datagram`]; [`SendError::Invalid`] if the handle is dead.
     pub fn send_to(
         &mut self,
         handle: SocketHandle,
@@ -62,11 +62,11 @@ impl<P: Port + ?Sized> Node<P> {
         self.send_datagram(handle, &out, &payload)
     }
 
-    /// Sends one echo request with sequence number `seq`. The reply is read with
-    /// [`Node::recv_from`]; [`echo_seq`](Node::echo_seq) finds its number.
+    /// Sends one echo request with sequence number `seq`. [`Node::recv_from`] returns the reply,
+    /// and [`echo_seq`](Node::echo_seq) extracts its sequence number.
     ///
     /// # Errors
-    /// As for [`Node::send_to`].
+    /// Same as [`Node::send_to`].
     pub fn ping(
         &mut self,
         handle: SocketHandle,
@@ -95,7 +95,7 @@ impl<P: Port + ?Sized> Node<P> {
         self.stack.send_datagram(now, id, out, payload, &mut self.pool).map(|_| ())
     }
 
-    /// The oldest datagram that waits at a socket.
+    /// Returns the oldest received datagram of a socket.
     pub fn recv_from(&mut self, handle: SocketHandle) -> Option<ReceivedDatagram> {
         let Kind::Datagram { received, bytes } = &mut self.direct.open_mut(handle)?.kind else {
             return None;
@@ -105,17 +105,17 @@ impl<P: Port + ?Sized> Node<P> {
         Some(datagram)
     }
 
-    /// Sequence number of an echo reply; `None` for any other message.
+    /// Returns the sequence number of an echo reply; `None` for other messages.
     pub fn echo_seq(message: &[u8]) -> Option<u16> {
         let is_reply = matches!(message.first(), Some(0 | 129));
         let number = message.get(6..8).filter(|_| is_reply)?;
         Some(u16::from_be_bytes([number[0], number[1]]))
     }
 
-    /// Sends a datagram in the name of any address: the answer to a [`crate::Stray::Datagram`].
+    /// Sends a datagram from any source address, to answer a [`crate::Stray::Datagram`].
     ///
     /// # Errors
-    /// As [`towpath_stack::Stack::send_datagram_from`] says.
+    /// See [`towpath_stack::Stack::send_datagram_from`].
     pub fn send_datagram_from(
         &mut self,
         from: &DatagramFrom,
@@ -125,10 +125,10 @@ impl<P: Port + ?Sized> Node<P> {
         self.stack.send_datagram_from(now, from, &payload, &mut self.pool).map(|_| ())
     }
 
-    /// Sends an echo message in the name of any address: the answer to a [`crate::Stray::Echo`].
+    /// Sends an echo message from any source address, to answer a [`crate::Stray::Echo`].
     ///
     /// # Errors
-    /// As [`towpath_stack::Stack::send_echo_from`] says.
+    /// See [`towpath_stack::Stack::send_echo_from`].
     pub fn send_echo_from(&mut self, out: &EchoOut, data: &[u8]) -> Result<(), SendError> {
         let (now, payload) = (self.now(), Payload::new(data, Fragments::empty()));
         self.stack.send_echo_from(now, out, &payload, &mut self.pool).map(|_| ())

@@ -1,4 +1,4 @@
-//! The host that a stack reports to: sockets, buffers in private memory, and a queue of events.
+//! [`towpath_stack::Host`] with sockets, buffers in private memory, and an event queue.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
@@ -13,14 +13,14 @@ use crate::table::{BufferSizes, Entry, Kind, ReceivedDatagram, SocketLife, Table
 /// Limits and defaults of a [`Direct`].
 #[derive(Debug, Clone, Copy)]
 pub struct DirectConfig {
-    /// Most sockets of all kinds, closing ones and unaccepted children among them.
+    /// Maximum number of sockets of all kinds, including closing ones and unaccepted children.
     pub sockets_max: usize,
-    /// Buffers of connections for which nothing else is said.
+    /// Default buffer sizes of connections.
     pub buffers: BufferSizes,
-    /// Most bytes of datagrams that wait to be read at one socket, 64 added for each. The default
-    /// is Linux's `rmem_default`.
+    /// Maximum number of bytes queued for reading at one socket; each datagram counts 64 bytes
+    /// extra. The default is Linux's `rmem_default`.
     pub datagram_bytes_max: usize,
-    /// Most datagrams and echo requests to foreign addresses that wait for
+    /// Maximum number of queued datagrams and echo requests to foreign addresses, see
     /// [`crate::Node::take_stray`].
     pub strays_max: usize,
 }
@@ -36,43 +36,44 @@ impl Default for DirectConfig {
     }
 }
 
-/// How often a limit was reached.
+/// Counters of reached limits.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DirectCounters {
-    /// Children without a place among `sockets_max`: the last ACK of their handshake was dropped.
+    /// Children refused because of `sockets_max`; the last ACK of their handshake was dropped.
     pub children_refused: u64,
-    /// Datagrams without room at their socket.
+    /// Datagrams dropped because the socket's queue was full.
     pub datagrams_refused: u64,
-    /// Datagrams and echo requests to foreign addresses beyond `strays_max`.
+    /// Datagrams and echo requests to foreign addresses dropped because of `strays_max`.
     pub strays_dropped: u64,
 }
 
-/// A packet on an any-address interface that no socket takes.
+/// Packet on an any-address interface without a matching socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stray {
-    /// A datagram, to be answered with [`crate::Node::send_datagram_from`].
+    /// Datagram, to be answered using [`crate::Node::send_datagram_from`].
     Datagram(DatagramMeta, Vec<u8>),
-    /// An echo request, to be answered with [`crate::Node::send_echo_from`].
+    /// Echo request, to be answered using [`crate::Node::send_echo_from`].
     Echo(EchoMeta, Vec<u8>),
 }
 
-/// The sockets of a [`crate::Node`], and the events that wait to be polled.
+/// Sockets of a [`crate::Node`] and their pending events.
 #[derive(Debug)]
 pub struct Direct {
     pub(crate) config: DirectConfig,
     pub(crate) table: Table,
     pub(crate) counters: DirectCounters,
-    /// Sockets with events, each once. Places may have a new socket by now: bits are looked at.
+    /// Indices of sockets with events, each at most once. An index may have been reused, so the
+    /// event bits of the current socket are checked.
     ready: VecDeque<u32>,
     syns: VecDeque<PendingSyn>,
-    /// SYNs that were polled and then given up. No SYN is polled while one is here, so there are no
-    /// more than the stack keeps.
+    /// SYNs that the stack dropped after they were polled. While one is queued no further SYN is
+    /// polled, so that the stack's limit bounds this queue.
     forgotten: VecDeque<PendingId>,
     strays: VecDeque<Stray>,
 }
 
 impl Direct {
-    /// A host without sockets.
+    /// Creates a host without sockets.
     pub fn new(config: DirectConfig) -> Self {
         Self {
             config,
@@ -85,17 +86,17 @@ impl Direct {
         }
     }
 
-    /// Sockets of all kinds, closing ones and unaccepted children among them.
+    /// Returns the number of sockets of all kinds, including closing ones and unaccepted children.
     pub fn len(&self) -> usize {
         self.table.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no sockets.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The next event; sockets take turns.
+    /// Returns the next event; sockets are served round-robin.
     pub(crate) fn poll_event(&mut self) -> Option<NodeEvent> {
         if let Some(id) = self.forgotten.pop_front() {
             return Some(NodeEvent::SynForgotten(id));
@@ -138,7 +139,7 @@ impl Direct {
         self.strays.pop_front()
     }
 
-    /// Adds a socket that the stack does not know yet: its user is the handle's index.
+    /// Adds a socket before it is opened in the stack, which knows it as user number `index`.
     pub(crate) fn add(&mut self, kind: Kind, life: SocketLife) -> SocketHandle {
         self.table.insert(|handle| Entry {
             handle,
@@ -157,7 +158,7 @@ impl Direct {
         self.table.len() >= self.config.sockets_max
     }
 
-    /// A living socket that its owner may call.
+    /// Returns a socket that its owner may use.
     pub(crate) fn open(&self, handle: SocketHandle) -> Option<&Entry> {
         self.table.get(handle).filter(|entry| entry.life == SocketLife::Open)
     }
@@ -166,14 +167,14 @@ impl Direct {
         self.table.get_mut(handle).filter(|entry| entry.life == SocketLife::Open)
     }
 
-    /// Notes an event. A child in an accept queue keeps its own until it is accepted.
+    /// Records an event. Events of a child in an accept queue are reported after it is accepted.
     fn note(&mut self, index: u32, what: PendingEvents) {
         let Some(entry) = self.table.at_mut(index) else { return };
         entry.pending.add(what);
         self.queue(index);
     }
 
-    /// Puts a socket with events into the line.
+    /// Queues a socket with events.
     pub(crate) fn queue(&mut self, index: u32) {
         let Some(entry) = self.table.at_mut(index) else { return };
         if !entry.queued && !entry.pending.is_empty() && entry.life != SocketLife::Unaccepted {
@@ -182,7 +183,7 @@ impl Direct {
         }
     }
 
-    /// The sizes of the buffers of a listener's children.
+    /// Returns the buffer sizes of a listener's children.
     fn child_buffers(&self, listener: u32) -> BufferSizes {
         match self.table.at(listener).map(|entry| &entry.kind) {
             Some(Kind::Listener { buffers, .. }) => *buffers,
@@ -199,7 +200,7 @@ impl Direct {
     }
 }
 
-/// The buffers of a new connection.
+/// Creates the buffers of a connection.
 pub(crate) fn make_buffers(sizes: BufferSizes) -> (HeapRecv, HeapSend) {
     let recv = HeapRecv::new(sizes.recv, sizes.recv_max.max(sizes.recv));
     let send = HeapSend::new(sizes.send, sizes.send_max.max(sizes.send));
@@ -251,7 +252,7 @@ impl Host for Direct {
     }
 
     fn syn_forgotten(&mut self, pending: PendingId) {
-        // The stack gives up the oldest: the search ends at the front.
+        // The stack drops the oldest SYN first, so the search ends near the front.
         match self.syns.iter().position(|syn| syn.id == pending) {
             Some(at) => drop(self.syns.remove(at)),
             None => self.forgotten.push_back(pending),
@@ -304,7 +305,7 @@ impl Host for Direct {
                 PendingEvents::PEER_CLOSED
             }
             SocketEvent::Error(error) => {
-                // A datagram socket lives on: the last report counts.
+                // Datagram sockets remain usable after errors, so report the latest one.
                 entry.failure = if is_stream { entry.failure.or(Some(error)) } else { Some(error) };
                 PendingEvents::FAILED
             }
@@ -314,7 +315,7 @@ impl Host for Direct {
     }
 }
 
-/// Whether an address is of IPv4.
+/// Returns the address family of `ip`.
 pub(crate) fn family_of(ip: IpAddr) -> towpath_stack::Family {
     if ip.is_ipv4() { towpath_stack::Family::V4 } else { towpath_stack::Family::V6 }
 }

@@ -1,64 +1,64 @@
-//! Why a call on a node is refused: an enum for each kind of call.
+//! Errors of calls on a node, one enum per kind of call.
 
 use thiserror::Error;
 use towpath_stack::{BindError, ConnectError, ListenError, OpenError, OptionError, SocketError};
 
-/// Why a socket is not made. Nothing is left of it.
+/// Error of creating a socket. The socket is not created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum SetUpError {
-    /// The node has `sockets_max` sockets, those that are closing among them.
+    /// The node has `sockets_max` sockets, including closing ones.
     #[error("the node has {0} sockets, which is its limit")]
     TooMany(usize),
-    /// The stack has no room.
+    /// A limit of the stack is reached.
     #[error("opening a socket: {0}")]
     Open(#[from] OpenError),
-    /// The local address is taken, or is none of the node's.
+    /// The local address is in use or does not belong to the node.
     #[error("binding: {0}")]
     Bind(#[from] BindError),
-    /// The local address has a listener.
+    /// Another socket listens on the local address.
     #[error("listening: {0}")]
     Listen(#[from] ListenError),
-    /// The stack refuses the peer or has no route to it.
+    /// The stack rejects the peer or has no route to it.
     #[error("connecting: {0}")]
     Connect(#[from] ConnectError),
-    /// An option does not fit the socket.
+    /// The option is not valid for this socket.
     #[error("setting an option: {0}")]
     Option(#[from] OptionError),
-    /// The SYN was given up meanwhile.
+    /// The stack has dropped the SYN.
     #[error("the SYN was given up")]
     SynForgotten,
 }
 
-/// Why nothing is read.
+/// Error of reading from a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// Nothing is there now: wait for [`crate::NodeEvent::Readable`].
+    /// No data is available: wait for [`crate::NodeEvent::Readable`].
     #[error("nothing to read yet")]
     Empty,
-    /// The connection is over, and all bytes that came are read.
+    /// The connection has failed, and all received bytes were read.
     #[error("the connection failed: {0:?}")]
     Failed(SocketError),
-    /// The handle names no connection.
+    /// The handle does not refer to an open connection.
     #[error("the handle names no open connection")]
     NoConnection,
 }
 
-/// Why nothing is taken to be sent.
+/// Error of writing to a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum WriteError {
     /// The send buffer is full: wait for [`crate::NodeEvent::Writable`].
     #[error("the send buffer is full")]
     Full,
-    /// [`crate::Node::shutdown`] was called: the stream has its end.
+    /// [`crate::Node::shutdown`] was called, so the stream has ended.
     #[error("the stream was shut down")]
     ShutDown,
-    /// The connection is over.
+    /// The connection has failed.
     #[error("the connection failed: {0:?}")]
     Failed(SocketError),
-    /// The handle names no connection.
+    /// The handle does not refer to an open connection.
     #[error("the handle names no open connection")]
     NoConnection,
 }

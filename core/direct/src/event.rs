@@ -1,4 +1,4 @@
-//! Events: news of a node's sockets.
+//! Events of a node's sockets.
 
 use std::net::SocketAddr;
 
@@ -6,44 +6,45 @@ use towpath_stack::{PendingId, SocketError};
 
 use crate::handle::SocketHandle;
 
-/// News of a node. Each stands for any number of the same kind since the last one polled:
-/// after `Readable` read until there is nothing.
+/// Event of a node. An event may stand for several of the same kind since the last poll, so after
+/// `Readable` read until `Empty`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NodeEvent {
-    /// The handshake of a connect, or of an accepted SYN, is done.
+    /// The handshake of a connect or an accepted SYN has completed.
     Connected(SocketHandle),
     /// A listener has a connection to accept.
     Incoming(SocketHandle),
-    /// Bytes or datagrams can be read.
+    /// Bytes or datagrams are available.
     Readable(SocketHandle),
-    /// The send buffer has room again.
+    /// The send buffer has space again.
     Writable(SocketHandle),
-    /// The peer sends no more: after the unread bytes comes the end of the stream.
+    /// The peer has closed its direction: the stream ends after the unread bytes.
     PeerClosed(SocketHandle),
-    /// The connection is over, or the network says that a datagram did not arrive.
+    /// The connection has failed, or a datagram could not be delivered.
     Failed(SocketHandle, SocketError),
-    /// A socket that its owner closed is gone: the handle is dead. Always the last event.
+    /// A closed socket was removed, so its handle is dead. Always the last event.
     Closed(SocketHandle),
-    /// A SYN waits on an any-address interface for [`crate::Node::accept_syn`] or
+    /// A SYN on an any-address interface awaits [`crate::Node::accept_syn`] or
     /// [`crate::Node::refuse_syn`].
     Syn(PendingSyn),
-    /// A SYN that was reported is given up: its sender stopped asking, or there were too many.
+    /// A reported SYN was dropped, because its sender stopped retransmitting or too many were
+    /// pending.
     SynForgotten(PendingId),
 }
 
-/// A SYN to an address that may be anybody's.
+/// SYN received on an any-address interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PendingSyn {
-    /// Name for the decision.
+    /// Identifier for accepting or refusing.
     pub id: PendingId,
-    /// Address that the SYN was sent to.
+    /// Destination address.
     pub local: SocketAddr,
-    /// Address of its sender.
+    /// Source address.
     pub remote: SocketAddr,
 }
 
-/// Events of a socket that wait to be polled, a bit each: so their number is bounded.
+/// Set of pending events of a socket; one bit per kind bounds their number.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct PendingEvents(u8);
 
@@ -64,7 +65,7 @@ impl PendingEvents {
         self.0 |= other.0;
     }
 
-    /// Takes the first in the order of the constants, which is that of a connection's life.
+    /// Takes the first event in the order of the constants, which follows the life of a connection.
     pub fn take(&mut self) -> Option<Self> {
         let lowest = self.0 & self.0.wrapping_neg();
         self.0 &= !lowest;

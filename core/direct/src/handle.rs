@@ -1,7 +1,7 @@
-//! Names of sockets.
+//! Socket handles.
 
-/// Names a socket of a node. A handle is dead once its socket is gone, and never comes back: its
-/// place in the table is used again with another generation.
+/// Identifies a socket of a node. A handle is dead once its socket is removed and is never reused:
+/// another socket at the same index gets another generation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SocketHandle {
     pub(crate) index: u32,
@@ -9,7 +9,7 @@ pub struct SocketHandle {
 }
 
 impl SocketHandle {
-    /// Place in the table: small, and no other living socket of the node has it.
+    /// Index in the socket table: small, and unique among the node's current sockets.
     pub fn index(self) -> usize {
         self.index as usize
     }

@@ -1,24 +1,23 @@
-//! The owner of a stack whose buffers are private memory: for simulators, tests and sans-IO use.
+//! Runs a stack with buffers in private memory: for simulators, tests and sans-IO use.
 //!
-//! A [`Node`] is one host: a stack, its ports, and a [`Direct`], which keeps the sockets. Calls
-//! name a socket by its [`SocketHandle`], and [`Node::poll_event`] tells what became of it.
-//! Nothing here reads a clock, starts a thread or waits: the owner calls [`Node::turn`] with the
-//! time.
+//! A [`Node`] is a host: a stack, its ports, and a [`Direct`], which holds the sockets. Calls refer
+//! to a socket by its [`SocketHandle`], and [`Node::poll_event`] returns socket events. The crate
+//! reads no clock, starts no thread and never blocks. The owner passes the time to [`Node::turn`].
 //!
-//! # The caller's duty
-//! * Call [`Node::turn`] when a port has packets, when [`Node::next_timeout`] has come, and after
-//!   calls on sockets. When the turn says `more`, turn again at the same time.
+//! # Required calls
+//! * Call [`Node::turn`] when a port has packets, at [`Node::next_timeout`], and after calls on
+//!   sockets. If the result says `more`, call it again with the same time.
 //! * Drain [`Node::poll_event`] after each turn.
-//! * [`Node::close`] every socket. The handle is dead after [`NodeEvent::Closed`], which is the
-//!   last event of each socket.
+//! * [`Node::close`] every socket. Its handle is dead after [`NodeEvent::Closed`], the last event
+//!   of each socket.
 //!
 //! # Reading order
-//! [`Node`] in `node`, then `stream` and `datagram` with the calls of each kind of socket. `direct`
-//! is the [`towpath_stack::Host`] behind them, `table` the sockets that it keeps, `event` what it
-//! reports. Every table has a limit in [`DirectConfig`] and a counter in [`DirectCounters`].
+//! [`Node`] in `node`, then `stream` and `datagram` for the calls of each socket kind. `direct`
+//! implements [`towpath_stack::Host`], `table` stores the sockets, and `event` defines the events.
+//! Each table has a limit in [`DirectConfig`] and a counter in [`DirectCounters`].
 //!
 //! # Example
-//! Two nodes on a cable, and a greeting:
+//! Connects two nodes by a cable and sends a message:
 //! ```
 //! use towpath_direct::{Node, NodeConfig, NodeEvent};
 //! use towpath_link::{Cable, CableConfig, Dice};

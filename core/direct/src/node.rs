@@ -1,4 +1,4 @@
-//! A host: a stack, its ports and its sockets, turned by their owner.
+//! Host: a stack, its ports and its sockets, driven by their owner.
 
 use towpath_pool::{Pool, Port};
 use towpath_stack::net::InterfaceConfig;
@@ -18,33 +18,33 @@ use crate::table::{Entry, Kind, SocketLife};
 pub struct NodeConfig {
     /// Settings of the stack.
     pub stack: StackConfig,
-    /// Limits of what the node keeps beside it.
+    /// Limits of the node's sockets and events.
     pub direct: DirectConfig,
-    /// How much one turn may do.
+    /// Work limit of one turn.
     pub budget: Budget,
 }
 
-/// A host. See the [crate page](crate) for the caller's duty and an example.
+/// Host. See the [crate page](crate) for the required calls and an example.
 ///
-/// The fields may be used directly: whatever the calls here do not offer, the stack does.
-/// `ports[i]` drives interface `i + 1` of the stack.
+/// The fields are public, so that all methods of the stack are available. `ports[i]` drives
+/// interface `i + 1` of the stack.
 pub struct Node<P: Port + ?Sized = dyn Port> {
-    /// The protocols.
+    /// Protocol stack.
     pub stack: Stack<Direct>,
     /// Sockets and events.
     pub direct: Direct,
     /// Devices, in the order of the interfaces.
     pub ports: Vec<Box<P>>,
-    /// Memory of packets. Several nodes of one thread may share one: swap it in around each turn.
+    /// Packet memory. Several nodes of one thread may share a pool by swapping it in for each turn.
     pub pool: Pool,
     budget: Budget,
-    /// Time of the last turn: calls between two turns happen then.
+    /// Time of the last turn, used by calls between turns.
     now: Instant,
 }
 
 impl<P: Port + ?Sized> Node<P> {
-    /// A host with the loopback interface alone. `seed` is what its sequence numbers and ports come
-    /// from; the same seed, calls and times give the same packets. `now` is not 0.
+    /// Creates a host with only a loopback interface. Sequence numbers and ports derive from
+    /// `seed`; the same seed, calls and times produce the same packets. `now` must not be 0.
     pub fn new(config: NodeConfig, seed: [u8; 32], now: Instant) -> Self {
         Self {
             stack: Stack::new(config.stack, seed, now),
@@ -56,12 +56,13 @@ impl<P: Port + ?Sized> Node<P> {
         }
     }
 
-    /// Adds a port and its interface with 1500 bytes of MTU. [`Node::add_interface`] is for others.
+    /// Adds a port and its interface with an MTU of 1500 bytes. See [`Node::add_interface`] for
+    /// other configurations.
     pub fn add_port(&mut self, name: &str, port: Box<P>, addresses: &[Prefix]) -> IfaceId {
         let config = InterfaceConfig {
             name: name.to_owned(),
             link: port.link_type(),
-            // Locally administered; the link's other end has another number in its last byte.
+            // Locally administered address; the last byte is the number of the port.
             mac: MacAddr([2, 0, 0, 0, 0, self.ports.len() as u8 + 1]),
             mtu: 1500,
             offloads: port.offloads(),
@@ -74,51 +75,54 @@ impl<P: Port + ?Sized> Node<P> {
         self.add_interface(config, port)
     }
 
-    /// Adds a port and its interface. Link type and offloads have to be the port's own.
+    /// Adds a port and its interface. Link type and offloads must match the port's.
     pub fn add_interface(&mut self, config: InterfaceConfig, port: Box<P>) -> IfaceId {
         self.ports.push(port);
         self.stack.net.add_interface(self.now, config)
     }
 
-    /// Receives, fires timers, sends. When the result says `more`, turn again without waiting.
+    /// Receives packets, fires timers and sends. If the result says `more`, call it again
+    /// immediately.
     pub fn turn(&mut self, now: Instant) -> Turn {
         self.now = now;
         let Self { stack, direct, ports, pool, budget, now } = self;
         stack.turn(*now, direct, ports, pool, *budget)
     }
 
-    /// When the next turn is due though nothing arrives; in the past when there is work now.
+    /// Returns the time of the next turn if no packet arrives; in the past if work is pending.
     pub fn next_timeout(&self) -> Option<Instant> {
         let ports = self.ports.iter().filter_map(|port| port.next_timeout_ns()).map(Instant);
         ports.chain(self.stack.next_timeout()).min()
     }
 
-    /// The next event, oldest socket first; `None` when all are taken.
+    /// Returns the next event; `None` if there is none.
     pub fn poll_event(&mut self) -> Option<NodeEvent> {
         self.direct.poll_event()
     }
 
-    /// The next packet to a foreign address that no socket takes, of an any-address interface.
+    /// Takes the next packet to a foreign address that arrived on an any-address interface.
     pub fn take_stray(&mut self) -> Option<Stray> {
         self.direct.take_stray()
     }
 
-    /// Time of the last turn.
+    /// Returns the time of the last turn.
     pub fn now(&self) -> Instant {
         self.now
     }
 
-    /// How often a limit of the node was reached; [`Stack::counters`] has those of the stack.
+    /// Returns the node's limit counters; see [`Stack::counters`] for the stack's.
     pub fn counters(&self) -> DirectCounters {
         self.direct.counters
     }
 
-    /// A snapshot of a socket, with TCP's figures of a connection; `None` when the handle is dead.
+    /// Returns a snapshot of a socket, with TCP statistics for connections; `None` if the handle is
+    /// dead.
     pub fn info(&self, handle: SocketHandle) -> Option<SocketInfo> {
         self.stack.info(self.now, self.direct.table.get(handle)?.id)
     }
 
-    /// Memory of all sockets' buffers in bytes, as far as it was ever written to.
+    /// Returns the total memory of all socket buffers in bytes; memory never written to is
+    /// excluded.
     pub fn buffer_bytes(&mut self) -> u64 {
         let Self { stack, direct, .. } = self;
         let of = |entry: &Entry| match &entry.kind {
@@ -133,8 +137,7 @@ impl<P: Port + ?Sized> Node<P> {
         direct.table.iter().map(of).sum()
     }
 
-    /// Sockets that their owner may call, in the order of their places. Children in accept queues
-    /// are not among them.
+    /// Iterates over open sockets by index, excluding children in accept queues.
     pub fn handles(&self) -> impl Iterator<Item = SocketHandle> + '_ {
         self.direct
             .table
@@ -143,10 +146,10 @@ impl<P: Port + ?Sized> Node<P> {
             .map(|entry| entry.handle)
     }
 
-    /// Sets an option, as [`SocketOption::Congestion`].
+    /// Sets an option, for example [`SocketOption::Congestion`].
     ///
     /// # Errors
-    /// [`OptionError::NoSocket`] when the handle is dead; others as [`Stack::set_option`] says.
+    /// [`OptionError::NoSocket`] if the handle is dead; otherwise see [`Stack::set_option`].
     pub fn set_option(
         &mut self,
         handle: SocketHandle,
@@ -156,13 +159,13 @@ impl<P: Port + ?Sized> Node<P> {
         self.stack.set_option(id, option)
     }
 
-    /// Ends a socket: written bytes still go out. [`NodeEvent::Closed`] comes when it is gone,
-    /// which takes a connection until its peer has closed, too. Dead handles do nothing.
+    /// Closes a socket. Written bytes are still sent. [`NodeEvent::Closed`] follows once it is
+    /// removed, for connections after the peer has closed. Does nothing if the handle is dead.
     pub fn close(&mut self, handle: SocketHandle) {
         self.end(handle, Linger::Default);
     }
 
-    /// Ends a connection with a reset; other sockets as [`Node::close`] does.
+    /// Resets a connection; other sockets are closed as by [`Node::close`].
     pub fn abort(&mut self, handle: SocketHandle) {
         self.end(handle, Linger::Abort);
     }
@@ -170,7 +173,7 @@ impl<P: Port + ?Sized> Node<P> {
     fn end(&mut self, handle: SocketHandle, linger: Linger) {
         let Some(entry) = self.direct.open_mut(handle) else { return };
         entry.life = SocketLife::Closing;
-        // Events from before say nothing any more, but for `Closed`.
+        // Discard events that precede the close; only `Closed` follows.
         entry.pending = Default::default();
         let id = entry.id;
         if let Kind::Listener { children, .. } = &mut entry.kind {
@@ -181,7 +184,7 @@ impl<P: Port + ?Sized> Node<P> {
         self.stack.close(self.now, id, linger);
     }
 
-    /// Resets a child that its owner never saw.
+    /// Resets a child that was never accepted.
     fn abandon(&mut self, child: SocketHandle) {
         let Some(entry) = self.direct.table.get_mut(child) else { return };
         entry.life = SocketLife::Silent;

@@ -1,4 +1,4 @@
-//! Connections and listeners.
+//! Calls of connections and listeners.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -16,31 +16,31 @@ use crate::handle::SocketHandle;
 use crate::node::Node;
 use crate::table::{BufferSizes, Kind, SocketLife};
 
-/// Settings of a connection or a listener.
+/// Options of a connection, or of a listener and its children.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct StreamOptions {
-    /// Local address; chosen when `None`.
+    /// Local address; chosen by the stack if `None`.
     pub local: Option<SocketAddr>,
-    /// Buffers, of a listener those of its children; the node's default when `None`.
+    /// Buffer sizes (for a listener, of its children); the node's default if `None`.
     pub buffers: Option<BufferSizes>,
-    /// Congestion control, of a listener that of its children; the stack's default when `None`.
+    /// Congestion control (for a listener, of its children); the stack's default if `None`.
     pub congestion: Option<CongestionKind>,
 }
 
 impl<P: Port + ?Sized> Node<P> {
-    /// Listens at `local`; the accept queue holds `backlog + 1` connections.
+    /// Listens on `local`; the accept queue holds `backlog + 1` connections.
     ///
     /// # Errors
-    /// [`SetUpError::Bind`] and [`SetUpError::Listen`] when the address is taken or none of the
-    /// node's; [`SetUpError::TooMany`].
+    /// [`SetUpError::Bind`] and [`SetUpError::Listen`] if the address is in use or does not belong
+    /// to the node; [`SetUpError::TooMany`].
     pub fn listen(&mut self, local: SocketAddr, backlog: u32) -> Result<SocketHandle, SetUpError> {
         self.listen_with(local, backlog, &StreamOptions::default())
     }
 
-    /// The same, with buffers and congestion control for the children.
+    /// Listens with the given options for the children.
     ///
     /// # Errors
-    /// As for [`Node::listen`].
+    /// Same as [`Node::listen`].
     pub fn listen_with(
         &mut self,
         local: SocketAddr,
@@ -57,7 +57,7 @@ impl<P: Port + ?Sized> Node<P> {
         self.keep_if(handle, made)
     }
 
-    /// Connects to `remote`; [`crate::NodeEvent::Connected`] or `Failed` tells the outcome.
+    /// Connects to `remote`; [`crate::NodeEvent::Connected`] or `Failed` follows.
     ///
     /// # Errors
     /// [`SetUpError::Connect`] without a route or a free port; [`SetUpError::TooMany`].
@@ -65,10 +65,10 @@ impl<P: Port + ?Sized> Node<P> {
         self.connect_with(remote, &StreamOptions::default())
     }
 
-    /// The same, from a local address of choice, with buffers and congestion control.
+    /// Connects with the given local address, buffers and congestion control.
     ///
     /// # Errors
-    /// As for [`Node::connect`], and [`SetUpError::Bind`].
+    /// Same as [`Node::connect`], and [`SetUpError::Bind`].
     pub fn connect_with(
         &mut self,
         remote: SocketAddr,
@@ -83,11 +83,11 @@ impl<P: Port + ?Sized> Node<P> {
         self.keep_if(handle, made)
     }
 
-    /// Connects in the name of any address, as a gateway does: nothing is bound, and `local` need
-    /// not be the node's. With port 0 a port is chosen.
+    /// Connects from any source address, as a gateway does. No port is bound, and `local` need not
+    /// belong to the node; port 0 chooses a port.
     ///
     /// # Errors
-    /// [`SetUpError::Connect`] as [`towpath_stack::Stack::connect_from`] says;
+    /// [`SetUpError::Connect`], see [`towpath_stack::Stack::connect_from`];
     /// [`SetUpError::TooMany`].
     pub fn connect_from(
         &mut self,
@@ -112,7 +112,7 @@ impl<P: Port + ?Sized> Node<P> {
         }
     }
 
-    /// Takes the oldest connection off a listener's queue.
+    /// Takes the oldest connection from a listener's accept queue.
     pub fn accept(&mut self, listener: SocketHandle) -> Option<SocketHandle> {
         let entry = self.direct.open_mut(listener)?;
         let listener = entry.id;
@@ -127,7 +127,7 @@ impl<P: Port + ?Sized> Node<P> {
     /// Accepts a SYN on an any-address interface; [`crate::NodeEvent::Connected`] follows.
     ///
     /// # Errors
-    /// [`SetUpError::SynForgotten`] when the SYN was given up, [`SetUpError::TooMany`].
+    /// [`SetUpError::SynForgotten`] if the stack has dropped the SYN; [`SetUpError::TooMany`].
     pub fn accept_syn(&mut self, syn: PendingId) -> Result<SocketHandle, SetUpError> {
         self.room()?;
         let (recv, send) = make_buffers(self.direct.config.buffers);
@@ -146,16 +146,17 @@ impl<P: Port + ?Sized> Node<P> {
         }
     }
 
-    /// Refuses a SYN on an any-address interface; nothing happens when it was given up meanwhile.
+    /// Refuses a SYN on an any-address interface; does nothing if the stack has dropped it.
     pub fn refuse_syn(&mut self, syn: PendingId, refusal: Refusal) {
         let now = self.now();
         self.stack.refuse_pending(now, syn, refusal, &mut self.pool);
     }
 
-    /// Takes as many of `bytes` as the send buffer has room for; returns how many, at least one.
+    /// Copies as many of `bytes` as fit into the send buffer and returns their number, at least
+    /// one.
     ///
     /// # Errors
-    /// [`WriteError::Full`] when there is no room now; the others are final.
+    /// [`WriteError::Full`] if the buffer is full; other errors are final.
     pub fn send(&mut self, handle: SocketHandle, bytes: &[u8]) -> Result<usize, WriteError> {
         if bytes.is_empty() {
             return Ok(0);
@@ -169,7 +170,7 @@ impl<P: Port + ?Sized> Node<P> {
         Ok(n as usize)
     }
 
-    /// Room of the send buffer: what [`Node::send`] takes at once.
+    /// Returns the free space of the send buffer in bytes.
     pub fn send_room(&mut self, handle: SocketHandle) -> usize {
         self.sending(handle).map_or(0, |(_, buffer)| buffer.room() as usize)
     }
@@ -190,11 +191,11 @@ impl<P: Port + ?Sized> Node<P> {
         Ok((id, buffer))
     }
 
-    /// Moves received bytes into `to`; 0 says that the stream is at its end.
+    /// Moves received bytes to `to`; returns 0 at the end of the stream.
     ///
     /// # Errors
-    /// [`ReadError::Empty`] when nothing is there now; [`ReadError::Failed`] after the last byte
-    /// of a connection that failed.
+    /// [`ReadError::Empty`] if no data is available; [`ReadError::Failed`] after the last byte of a
+    /// failed connection.
     pub fn recv(&mut self, handle: SocketHandle, to: &mut [u8]) -> Result<usize, ReadError> {
         let unread = self.peek(handle)?;
         let n = (unread.len() as usize).min(to.len());
@@ -204,10 +205,10 @@ impl<P: Port + ?Sized> Node<P> {
         Ok(n)
     }
 
-    /// The received bytes, which stay; empty at the end of the stream.
+    /// Returns the received bytes without removing them; empty at the end of the stream.
     ///
     /// # Errors
-    /// As for [`Node::recv`].
+    /// Same as [`Node::recv`].
     pub fn peek(&mut self, handle: SocketHandle) -> Result<Fragments, ReadError> {
         let entry = self.direct.open(handle).ok_or(ReadError::NoConnection)?;
         let (id, ended, failure) = (entry.id, entry.ended, entry.failure);
@@ -219,11 +220,11 @@ impl<P: Port + ?Sized> Node<P> {
         }
     }
 
-    /// Takes `max` received bytes without a copy of them; returns how many there were. For programs
+    /// Discards up to `max` received bytes without copying and returns their number, for programs
     /// that only count.
     ///
     /// # Errors
-    /// As for [`Node::recv`].
+    /// Same as [`Node::recv`].
     pub fn discard(&mut self, handle: SocketHandle, max: usize) -> Result<usize, ReadError> {
         let n = self.peek(handle)?.len().min(u32::try_from(max).unwrap_or(u32::MAX));
         self.consume(handle, n);
@@ -241,7 +242,7 @@ impl<P: Port + ?Sized> Node<P> {
         self.stack.recv_taken(self.now(), id);
     }
 
-    /// Ends the stream to the peer behind the bytes sent so far; reading goes on.
+    /// Closes the sending direction after the bytes written so far; reading remains possible.
     pub fn shutdown(&mut self, handle: SocketHandle) {
         let Some(entry) = self.direct.open_mut(handle) else { return };
         entry.shut = true;
@@ -249,12 +250,13 @@ impl<P: Port + ?Sized> Node<P> {
         self.stack.shutdown_send(id);
     }
 
-    /// Both ends of a connection, or the local one of another socket.
+    /// Returns the local and remote address of a connection, or the local address of another
+    /// socket.
     pub fn ends(&self, handle: SocketHandle) -> (Option<SocketAddr>, Option<SocketAddr>) {
         self.info(handle).map_or((None, None), |info| (info.local, info.remote))
     }
 
-    /// State of a socket; `None` when the handle is dead.
+    /// Returns the state of a socket; `None` if the handle is dead.
     pub fn state(&self, handle: SocketHandle) -> Option<SocketState> {
         self.info(handle).map(|info| info.state)
     }
@@ -266,7 +268,7 @@ impl<P: Port + ?Sized> Node<P> {
         Ok(())
     }
 
-    /// Makes a socket of the family of `like`.
+    /// Opens a socket of the address family of `like`.
     pub(crate) fn open(
         &mut self,
         of: SocketKind,
@@ -306,7 +308,7 @@ impl<P: Port + ?Sized> Node<P> {
         Ok(id)
     }
 
-    /// The handle, or the error with the socket gone without an event.
+    /// Returns the handle, or closes the socket without an event and returns the error.
     pub(crate) fn keep_if(
         &mut self,
         handle: SocketHandle,

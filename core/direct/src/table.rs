@@ -1,4 +1,4 @@
-//! The sockets of a node, by handle.
+//! Table of a node's sockets by handle.
 
 use std::collections::VecDeque;
 
@@ -7,72 +7,72 @@ use towpath_stack::{DatagramMeta, SocketError, SocketId};
 use crate::event::PendingEvents;
 use crate::handle::SocketHandle;
 
-/// Sizes of a connection's buffers, in bytes.
+/// Buffer sizes of a connection in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BufferSizes {
-    /// Capacity of the receive buffer at first: what the first window offers.
+    /// Initial capacity of the receive buffer, which determines the first window.
     pub recv: u32,
-    /// Capacity that receive autotuning may reach.
+    /// Maximum capacity under receive autotuning.
     pub recv_max: u32,
-    /// Capacity of the send buffer at first.
+    /// Initial capacity of the send buffer.
     pub send: u32,
-    /// Capacity that the send buffer may reach as the congestion window grows.
+    /// Maximum capacity of the send buffer as the congestion window grows.
     pub send_max: u32,
 }
 
 impl Default for BufferSizes {
-    /// Linux's `tcp_rmem` and `tcp_wmem`, but for a send buffer that starts at 64 KiB.
+    /// Linux's `tcp_rmem` and `tcp_wmem`, except that the send buffer starts at 64 KiB.
     fn default() -> Self {
         Self { recv: 128 << 10, recv_max: 6 << 20, send: 64 << 10, send_max: 4 << 20 }
     }
 }
 
-/// A datagram, or of an echo socket an ICMP message from its header on.
+/// Received datagram; for an echo socket, an ICMP message including its header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReceivedDatagram {
-    /// Addresses and what else the packet said.
+    /// Addresses and header fields.
     pub meta: DatagramMeta,
     /// Payload.
     pub bytes: Vec<u8>,
 }
 
 impl ReceivedDatagram {
-    /// Share of `datagram_bytes_max`: an empty datagram takes memory, too.
+    /// Returns the bytes counted against `datagram_bytes_max`; empty datagrams use memory, too.
     pub(crate) fn size(payload: usize) -> usize {
         payload + 64
     }
 }
 
-/// A socket as its node knows it.
+/// Socket of a node.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub handle: SocketHandle,
-    /// Name that the stack has for it.
+    /// Id in the stack.
     pub id: SocketId,
     pub kind: Kind,
-    /// Events that wait to be polled.
+    /// Events not polled yet.
     pub pending: PendingEvents,
-    /// Place in the line of sockets with events.
+    /// Whether the socket is in the queue of sockets with events.
     pub queued: bool,
     pub life: SocketLife,
-    /// Reason for which the connection ended.
+    /// Error that ended the connection, or the latest error of a datagram socket.
     pub failure: Option<SocketError>,
-    /// FIN of the peer was received.
+    /// The peer's FIN was received.
     pub ended: bool,
-    /// End of the stream was written behind the bytes to send.
+    /// The sending direction was shut down.
     pub shut: bool,
 }
 
-/// How far the owner is with a socket.
+/// Ownership state of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SocketLife {
-    /// A child in an accept queue: its handle is not given out.
+    /// Child in an accept queue whose handle was not given out.
     Unaccepted,
-    /// In use.
+    /// In use by its owner.
     Open,
-    /// Closed by its owner: [`crate::NodeEvent::Closed`] is to come.
+    /// Closed by its owner: [`crate::NodeEvent::Closed`] follows.
     Closing,
-    /// Ends without an event, since its owner never had the handle.
+    /// Removed without an event, because the owner never had the handle.
     Silent,
 }
 
@@ -80,13 +80,13 @@ pub(crate) enum SocketLife {
 pub(crate) enum Kind {
     Stream,
     Listener {
-        /// Children that wait to be accepted, oldest first.
+        /// Children to be accepted, oldest first.
         children: VecDeque<SocketHandle>,
         buffers: BufferSizes,
     },
     Datagram {
         received: VecDeque<ReceivedDatagram>,
-        /// Bytes in `received`, with a header's worth for each.
+        /// Bytes counted for `received`, including 64 per datagram.
         bytes: usize,
     },
 }
@@ -100,7 +100,7 @@ pub(crate) struct Table {
 
 #[derive(Debug)]
 struct Place {
-    /// Generation of the socket here, or of the next one.
+    /// Generation of the current socket, or of the next one.
     generation: u32,
     entry: Option<Entry>,
 }
@@ -110,11 +110,11 @@ impl Table {
         self.places.len() - self.free.len()
     }
 
-    /// Adds a socket; `make` gets its handle.
+    /// Adds a socket; `make` receives its handle.
     pub fn insert(&mut self, make: impl FnOnce(SocketHandle) -> Entry) -> SocketHandle {
         let index = self.free.pop().unwrap_or_else(|| {
             self.places.push(Place { generation: 0, entry: None });
-            // SOCKETS_MAX of the stack has 22 bits.
+            // The stack's SOCKETS_MAX fits 22 bits.
             self.places.len() as u32 - 1
         });
         let place = &mut self.places[index as usize];
@@ -131,7 +131,8 @@ impl Table {
         self.at_mut(handle.index).filter(|entry| entry.handle == handle)
     }
 
-    /// The socket at a place, whatever its generation: what the stack calls `user`.
+    /// Returns the socket at an index, which is the stack's `user` number, regardless of the
+    /// generation.
     pub fn at(&self, index: u32) -> Option<&Entry> {
         self.places.get(index as usize)?.entry.as_ref()
     }

@@ -1,4 +1,4 @@
-//! Packets and bytes by rule: each shard counts in [`Counters`] of its own; a reader adds them.
+//! Packet and byte counters by rule. Each shard has its own [`Counters`]; readers sum them.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::collections::BTreeMap;
@@ -7,7 +7,7 @@ use crate::fields::Hook;
 use crate::rule::RuleList;
 use crate::rules::{Judgement, Rules};
 
-/// Packets and their bytes.
+/// Number of packets and bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Count {
     /// Packets.
@@ -22,22 +22,22 @@ struct Cell {
     bytes: AtomicU64,
 }
 
-/// Counts of one shard for one [`Rules`]: a cell for each rule, and one for each hook's default.
+/// Counters of one shard for compiled [`Rules`]: one per rule, and one per hook for its default.
 ///
-/// # The caller's duty
-/// [`on_judged`](Self::on_judged) and [`is_log_due`](Self::is_log_due) are for the shard's thread
-/// alone. A second thread would lose counts, because a count is a load and a store without a lock.
-/// Any thread may read.
+/// # Threads
+/// Only the shard's thread may call [`on_judged`](Self::on_judged) and
+/// [`is_log_due`](Self::is_log_due). A counter is updated by a load and a store without a lock, so
+/// a second writer would lose counts. Any thread may read.
 #[derive(Debug)]
 pub struct Counters {
     rules: Box<[Cell]>,
     defaults: [Cell; Hook::ALL.len()],
-    /// Earliest time of each rule's next log entry, in ns of the caller's clock.
+    /// Earliest time of each rule's next log entry, in nanoseconds of the caller's clock.
     next_log_ns: Box<[AtomicU64]>,
 }
 
 impl Counters {
-    /// Counters for `rules`, all 0.
+    /// Creates counters for `rules`, all 0.
     #[must_use]
     pub fn new(rules: &Rules) -> Self {
         Self {
@@ -47,31 +47,32 @@ impl Counters {
         }
     }
 
-    /// Counts a packet of `bytes` that was judged at `hook`.
+    /// Counts a packet of `bytes` bytes judged at `hook`.
     #[inline]
     pub fn on_judged(&self, hook: Hook, judgement: &Judgement, bytes: usize) {
         let cell = match judgement.rule {
             Some(index) => self.rules.get(index as usize),
             None => Some(&self.defaults[hook as usize]),
         };
-        // Counters of other rules have no such cell: nothing is counted, and nothing panics.
+        // Ignore the judgement if these counters belong to other rules.
         let Some(cell) = cell else { return };
         cell.add(Count { packets: 1, bytes: bytes as u64 });
     }
 
-    /// Adds what an earlier list counted for the rule at this place. For sums that no shard writes.
+    /// Adds the count of a previous list's rule to the rule at this index. Only for sums that no
+    /// shard writes.
     pub fn add_to_rule(&self, index: u32, count: Count) {
         if let Some(cell) = self.rules.get(index as usize) {
             cell.add(count);
         }
     }
 
-    /// The same for packets at `hook` that no rule matched.
+    /// Adds a previous list's count of packets at `hook` that matched no rule.
     pub fn add_to_default(&self, hook: Hook, count: Count) {
         self.defaults[hook as usize].add(count);
     }
 
-    /// Whether the rule's rate lets it log a packet now, which uses up an entry.
+    /// Returns whether the rule's rate allows a log entry now, and if so consumes it.
     pub fn is_log_due(&self, rules: &Rules, judgement: &Judgement, now_ns: u64) -> bool {
         let Some(index) = judgement.rule else { return false };
         let Some(log) = rules.rule(index).and_then(|rule| rule.log) else { return false };
@@ -85,20 +86,20 @@ impl Counters {
         is_due
     }
 
-    /// Count of the rule at this place.
+    /// Returns the count of the rule at this index.
     #[must_use]
     pub fn of_rule(&self, index: u32) -> Count {
         self.rules.get(index as usize).map(Cell::read).unwrap_or_default()
     }
 
-    /// Count of packets at `hook` that no rule matched.
+    /// Returns the count of packets at `hook` that matched no rule.
     #[must_use]
     pub fn of_default(&self, hook: Hook) -> Count {
         self.defaults[hook as usize].read()
     }
 }
 
-/// Counts by the numbers of rules, for a user: of several shards, and of lists replaced since.
+/// Counts by rule number for display, summed over shards and replaced lists.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Totals {
     rules: BTreeMap<u32, Count>,
@@ -116,18 +117,19 @@ impl Totals {
         }
     }
 
-    /// Forgets the rules that `list` lacks, so that a new rule of the same number begins at 0.
+    /// Removes counts of rules that are not in `list`, so that a new rule with the same number
+    /// starts at 0.
     pub fn retain(&mut self, list: &RuleList) {
         self.rules.retain(|id, _| list.rule(*id).is_some());
     }
 
-    /// Count of the rule with this number.
+    /// Returns the count of the rule with this number.
     #[must_use]
     pub fn of_rule(&self, id: u32) -> Count {
         self.rules.get(&id).copied().unwrap_or_default()
     }
 
-    /// Count of packets at `hook` that no rule matched.
+    /// Returns the count of packets at `hook` that matched no rule.
     #[must_use]
     pub const fn of_default(&self, hook: Hook) -> Count {
         self.defaults[hook as usize]

@@ -1,26 +1,26 @@
-//! Errors in rules that a user wrote.
+//! Errors in rules written by a user.
 
 use core::fmt;
 
-/// A rule that cannot be, without its place in a text.
+/// Invalid rule, without its position in a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RuleError {
-    /// The fault, with the word that has it.
+    /// Problem, including the invalid word.
     pub what: String,
-    /// The remedy: words or values that are possible here.
+    /// Remedy: words or values that are valid here.
     pub expected: String,
 }
 
-/// A text that is not an access list: its first fault.
+/// First error of a text that is not a valid access list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RulesError {
-    /// Line of the fault, from 1.
+    /// Line number, from 1.
     pub line: usize,
-    /// Column of the fault in characters, from 1.
+    /// Column in characters, from 1.
     pub column: usize,
-    /// The fault, with the word that has it.
+    /// Problem, including the invalid word.
     pub what: String,
-    /// The remedy: words or values that are possible here.
+    /// Remedy: words or values that are valid here.
     pub expected: String,
 }
 
@@ -29,7 +29,7 @@ impl RuleError {
         Self { what: what.into(), expected: expected.into() }
     }
 
-    /// An error about a word that is none of `known`.
+    /// Creates an error for a word that is not in `known`.
     pub(crate) fn unknown(what: &str, word: &str, known: &[&str]) -> Self {
         let likeness = |known: &&str| strsim::jaro_winkler(word, known);
         let best = known.iter().copied().max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
@@ -47,14 +47,15 @@ impl RuleError {
     }
 }
 
-/// Likeness from which a known word is suggested, as `towpath sim` does for the keys of scenarios.
-/// Short words are suggested after one slip as well: "tpc" is hardly like "tcp" by this measure.
+/// Minimum similarity for suggesting a known word, the same as for scenario keys of `towpath sim`.
+/// Words with one typing error are always suggested, because "tpc" and "tcp" have a low similarity.
 const LIKENESS_MIN: f64 = 0.75;
 
-/// Characters of a wrong word that an error repeats; a binary file would fill the screen otherwise.
+/// Maximum number of characters of an invalid word that an error repeats, so that a binary file
+/// does not flood the screen.
 const SHOWN_MAX: usize = 40;
 
-/// A word of the user as an error shows it.
+/// Escapes and truncates a user's word for an error.
 pub(crate) fn shown(word: &str) -> String {
     let mut shown: String = word.chars().take(SHOWN_MAX).flat_map(char::escape_debug).collect();
     if word.chars().nth(SHOWN_MAX).is_some() {

@@ -1,8 +1,8 @@
-//! The parts of a packet that rules look at: headers, interfaces, and the hook.
+//! Packet fields that rules match: headers, interfaces, and the hook.
 
 use core::net::IpAddr;
 
-/// A place on a packet's way through a router at which rules judge packets.
+/// Point in the packet path of a router at which rules are applied.
 ///
 /// ```text
 ///  rx ─► prerouting ─┬─► input ─► sockets ─► output ─┐
@@ -10,24 +10,24 @@ use core::net::IpAddr;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Hook {
-    /// Every packet that an interface receives, before routing.
+    /// Received packets, before routing.
     Prerouting,
-    /// A packet for this host itself.
+    /// Packets to this host.
     Input,
-    /// A packet for another host, after routing: the outgoing interface is known.
+    /// Packets to other hosts, after routing, so that the outgoing interface is known.
     Forward,
-    /// A packet that this host itself sends.
+    /// Packets sent by this host.
     Output,
-    /// Every packet that an interface is about to send.
+    /// Packets about to be sent on an interface.
     Postrouting,
 }
 
 impl Hook {
-    /// All hooks, in the order of a packet's way.
+    /// All hooks, in packet path order.
     pub const ALL: [Self; 5] =
         [Self::Prerouting, Self::Input, Self::Forward, Self::Output, Self::Postrouting];
 
-    /// The hook's word in the grammar.
+    /// Returns the hook's name in the grammar.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -40,35 +40,35 @@ impl Hook {
     }
 }
 
-/// A set of hooks.
+/// Set of hooks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Hooks(u8);
 
 impl Hooks {
-    /// No hook.
+    /// Empty set.
     pub const NONE: Self = Self(0);
-    /// The hooks of a rule that names none: each packet from outside passes exactly one of them.
+    /// Default hooks of a rule: each packet from outside passes exactly one of them.
     pub const INCOMING: Self = Self::NONE.with(Hook::Input).with(Hook::Forward);
 
-    /// The same set and `hook`.
+    /// Returns the set with `hook` added.
     #[must_use]
     pub const fn with(self, hook: Hook) -> Self {
         Self(self.0 | 1 << hook as u8)
     }
 
-    /// Whether `hook` is in the set.
+    /// Returns whether `hook` is in the set.
     #[must_use]
     pub const fn contains(self, hook: Hook) -> bool {
         self.0 & 1 << hook as u8 != 0
     }
 
-    /// Whether no hook is in the set.
+    /// Returns whether the set is empty.
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// The hooks of the set, in the order of a packet's way.
+    /// Iterates over the hooks in packet path order.
     pub fn iter(self) -> impl Iterator<Item = Hook> {
         Hook::ALL.into_iter().filter(move |hook| self.contains(*hook))
     }
@@ -80,25 +80,25 @@ impl From<Hook> for Hooks {
     }
 }
 
-/// A packet as rules see it, filled in by the caller from headers that are validated.
+/// Packet fields as matched by rules. The caller fills them in from validated headers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fields {
-    /// Hook that the packet is at.
+    /// Current hook of the packet.
     pub hook: Hook,
     /// Source address, of the same family as `dst`.
     pub src: IpAddr,
     /// Destination address.
     pub dst: IpAddr,
-    /// Protocol behind the IP header and its extension headers.
+    /// Transport protocol, after IP extension headers.
     pub protocol: u8,
-    /// Source and destination port. `None` for protocols without ports and for later fragments.
+    /// Source and destination port; `None` for protocols without ports and for later fragments.
     pub ports: Option<(u16, u16)>,
-    /// Flags of the TCP header (CWR ECE URG ACK PSH RST SYN FIN), read only with TCP and `ports`.
+    /// TCP header flags (CWR ECE URG ACK PSH RST SYN FIN); used only with TCP and `ports`.
     pub tcp_flags: u8,
-    /// Type and code of an ICMP or ICMPv6 message. `None` otherwise and for later fragments.
+    /// Type and code of an ICMP or ICMPv6 message; otherwise, and for later fragments, `None`.
     pub icmp: Option<(u8, u8)>,
-    /// Interface that received the packet. `None` for packets of this host.
+    /// Receiving interface; `None` for packets of this host.
     pub iface_in: Option<u16>,
-    /// Interface that is to send the packet. `None` where routing has not chosen one.
+    /// Sending interface; `None` if routing has not chosen one.
     pub iface_out: Option<u16>,
 }

@@ -1,4 +1,5 @@
-//! Packets and rules as numbers: a packet is a point of several lanes, a rule a box around points.
+//! Numeric form of packets and rules: a packet is a point in several dimensions (lanes), a rule a
+//! box.
 //!
 //! | lane, IPv4 | lane, IPv6 | number |
 //! |---|---|---|
@@ -9,8 +10,8 @@
 //! | 5, 6 | 11, 12 | receiving and sending interface |
 //! | 7 | 13 | ICMP type and code |
 //!
-//! A prefix of IPv6 bounds each of its four lanes by a range of its own. TCP flags are no lane,
-//! because a mask is not a range: they are compared when a packet is in the box.
+//! An IPv6 prefix bounds each of its four lanes by a separate range. TCP flags are not a lane,
+//! because a mask is not a range: they are compared after the box matches.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -20,18 +21,18 @@ use crate::fields::Fields;
 use crate::linear::Resolved;
 use crate::rule::Ports;
 
-/// Lanes of IPv4.
+/// Number of lanes for IPv4.
 pub(crate) const LANES_V4: usize = 8;
-/// Lanes of IPv6, of which two are unused: the compiler compares a power of two in vectors.
+/// Number of lanes for IPv6; two are unused, because vector comparison needs a power of two.
 pub(crate) const LANES_V6: usize = 16;
 
-/// Number of a header field that a packet lacks: above all that the field can have.
+/// Value of a missing header field, above all values of the field.
 const ABSENT: u32 = 1 << 16;
-/// Numbers of a 16-bit field that a packet has.
+/// Range of all values of a present 16-bit field.
 const PRESENT: Range = Range { first: 0, last: ABSENT - 1 };
 const ANY: Range = Range { first: 0, last: u32::MAX };
 
-/// Numbers from `first` to `last`, both included.
+/// Inclusive range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Range {
     pub(crate) first: u32,
@@ -47,13 +48,13 @@ impl Range {
         self.first <= other.first && self.last >= other.last
     }
 
-    /// Numbers that are in both; the ranges must meet.
+    /// Returns the intersection; the ranges must overlap.
     pub(crate) fn clip(self, other: Self) -> Self {
         Self { first: self.first.max(other.first), last: self.last.min(other.last) }
     }
 }
 
-/// A rule as a box, with the flags that are compared besides.
+/// Rule as a box, with the TCP flags to compare.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct RuleBox<const LANES: usize> {
     pub(crate) lanes: [Range; LANES],
@@ -61,14 +62,14 @@ pub(crate) struct RuleBox<const LANES: usize> {
     pub(crate) flags_set: u8,
 }
 
-/// The point of a packet over IPv4.
+/// Returns the point of an IPv4 packet.
 #[inline(always)]
 pub(crate) fn point_v4(src: Ipv4Addr, dst: Ipv4Addr, fields: &Fields) -> [u32; LANES_V4] {
     let [sport, dport, protocol, input, output, icmp] = point_of_rest(fields);
     [src.to_bits(), dst.to_bits(), sport, dport, protocol, input, output, icmp]
 }
 
-/// The point of a packet over IPv6.
+/// Returns the point of an IPv6 packet.
 #[inline(always)]
 pub(crate) fn point_v6(src: Ipv6Addr, dst: Ipv6Addr, fields: &Fields) -> [u32; LANES_V6] {
     let ([s0, s1, s2, s3], [d0, d1, d2, d3]) = (lanes_of(src.to_bits()), lanes_of(dst.to_bits()));
@@ -92,7 +93,7 @@ fn point_of_rest(fields: &Fields) -> [u32; 6] {
     [sport, dport, fields.protocol.into(), input, output, icmp]
 }
 
-/// The box of a rule over IPv4. `None` when no packet of IPv4 can match.
+/// Returns the box of a rule for IPv4; `None` if no IPv4 packet can match.
 pub(crate) fn box_v4(resolved: &Resolved) -> Option<RuleBox<LANES_V4>> {
     let address = |prefix: Option<Prefix>| {
         let Some(prefix) = prefix else { return Some(ANY) };
@@ -108,7 +109,7 @@ pub(crate) fn box_v4(resolved: &Resolved) -> Option<RuleBox<LANES_V4>> {
     Some(with_flags(resolved, [src, dst, sport, dport, protocol, input, output, icmp]))
 }
 
-/// The same over IPv6.
+/// Returns the box of a rule for IPv6; `None` if no IPv6 packet can match.
 pub(crate) fn box_v6(resolved: &Resolved) -> Option<RuleBox<LANES_V6>> {
     let address = |prefix: Option<Prefix>| {
         let Some(prefix) = prefix else { return Some([ANY; 4]) };

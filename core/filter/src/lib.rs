@@ -1,9 +1,9 @@
-//! Access lists of a router: rules of a user, compiled to judge packets.
+//! Access lists of a router: compiles user-defined rules to classify packets.
 //!
-//! A [`RuleList`] has rules by their numbers and a default for each hook. [`Rules::compile`] makes
-//! it ready, with interfaces as numbers; [`Rules::judge`] says what becomes of a packet, which
-//! [`Fields`] describe. [`Counters`] count for one shard. A changed list is compiled anew and
-//! replaces the old one whole, so that no packet is judged by parts of two lists.
+//! A [`RuleList`] holds rules by number and a default for each hook. [`Rules::compile`] compiles
+//! it, with interfaces resolved to numbers. [`Rules::judge`] returns the action for a packet
+//! described by [`Fields`]. [`Counters`] count for one shard. A modified list is compiled and
+//! replaces the old one as a whole, so that no packet is judged by a mixture of two lists.
 //!
 //! ```
 //! use towpath_filter::{Action, Counters, Fields, Hook, RuleList, Rules};
@@ -32,9 +32,9 @@
 //!
 //! # Cost
 //!
-//! Least of nine runs of `towpath-lab-filter -- 8 judge` (`lab/filter`) on a processor (AMD EPYC,
-//! 1 MiB of second-level cache) that other programs used as well. Steps do not depend on that:
-//! nodes visited and rules compared, in the mean.
+//! Minimum of nine runs of `towpath-lab-filter -- 8 judge` (`lab/filter`) on a shared CPU (AMD
+//! EPYC, 1 MiB of L2 cache). The average numbers of visited nodes and compared rules do not depend
+//! on the machine.
 //!
 //! | list (after ClassBench) | 10 rules | 1000 rules | 100,000 rules |
 //! |---|---|---|---|
@@ -44,18 +44,18 @@
 //! | chains of a host | 16 ns, 2.3 + 1.8 | 30 ns, 3.4 + 2.4 | 73 ns, 4.5 + 2.1 |
 //! | overlaps everywhere | 13 ns, 2.0 + 1.5 | 69 ns, 9.0 + 8.9 | 1150 ns, 63 + 48 |
 //!
-//! - Instructions of a judgement (callgrind) by the router's list over IPv4: 190, 252 and 244.
-//! - Tuple space search, measured beside it (`… 8 tuples`), takes 87, 490 and 3465 ns there.
-//! - Compiling (`… 1x compile`) takes 0.01 ms, 0.4 to 0.7 ms, and 83 to 134 ms. The list of 100,000
-//!   overlaps takes 255 ms.
-//! - The compiled form of 100,000 rules has 10 to 16 MB. The limit for any rules is 344 bytes a
-//!   rule over IPv4 and 536 over IPv6, for each different set of rules of a hook.
-//! - The last line is what a list degrades to: time grows with the rules, memory does not.
+//! - Instructions per judgement (callgrind) for the router's IPv4 list: 190, 252 and 244.
+//! - Tuple space search, measured for comparison (`… 8 tuples`), takes 87, 490 and 3465 ns there.
+//! - Compiling (`… 1x compile`) takes 0.01 ms, 0.4 to 0.7 ms, and 83 to 134 ms; for 100,000
+//!   overlapping rules, 255 ms.
+//! - 100,000 compiled rules use 10 to 16 MB. The upper bound is 344 bytes per IPv4 rule and 536 per
+//!   IPv6 rule, for each distinct set of rules of a hook.
+//! - The last row is the worst case: time grows with the number of rules, but memory stays bounded.
 //!
 //! Reading order:
 //!
-//! - `fields` and `rule`; `words`, `values` and `parse` are the grammar;
-//! - `linear` is the meaning of a list, `lanes` and `tree` its compiled form;
+//! - `fields` and `rule`; the grammar in `words`, `values` and `parse`;
+//! - `linear`, the reference semantics of a list; `lanes` and `tree`, its compiled form;
 //! - `rules` and `counters`.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

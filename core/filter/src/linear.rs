@@ -1,13 +1,13 @@
-//! The meaning of a rule list, written down as plainly as possible: every rule in turn.
+//! Reference semantics of a rule list: compares every rule in turn.
 //!
-//! The compiled classifier is held against this one by tests and by the fuzzer.
+//! Tests and the fuzzer compare the compiled classifier with it.
 
 use towpath_wire::IpProtocol;
 
 use crate::fields::Fields;
 use crate::rule::Rule;
 
-/// A rule with its interfaces resolved to numbers.
+/// Rule with its interfaces resolved to numbers.
 #[derive(Debug, Clone)]
 pub(crate) struct Resolved {
     pub(crate) rule: Rule,
@@ -15,13 +15,13 @@ pub(crate) struct Resolved {
     pub(crate) iface_out: Option<u16>,
 }
 
-/// The place of the first rule that matches.
+/// Returns the index of the first matching rule.
 pub(crate) fn first_match(rules: &[Resolved], fields: &Fields) -> Option<usize> {
     rules.iter().position(|rule| rule.matches(fields))
 }
 
 impl Resolved {
-    /// Whether a packet meets all conditions of the rule.
+    /// Returns whether a packet meets all conditions of the rule.
     pub(crate) fn matches(&self, fields: &Fields) -> bool {
         let Rule { src, dst, protocol, sport, dport, flags, icmp, .. } = &self.rule;
         let is_icmp = [IpProtocol::ICMP.0, IpProtocol::ICMPV6.0].contains(&fields.protocol);

@@ -1,4 +1,4 @@
-//! The text of an access list: one rule or default a line.
+//! Parses an access list in text form, with one rule or default per line.
 
 use core::fmt;
 use core::str::FromStr;
@@ -10,7 +10,7 @@ use crate::rule::{Action, Rule, RuleList};
 use crate::values;
 use crate::words::{KEYS, LOG, RuleDraft};
 
-/// A word of a line, with its column.
+/// Word of a line, with its column.
 #[derive(Debug, Clone, Copy)]
 struct Word<'a> {
     column: usize,
@@ -18,7 +18,7 @@ struct Word<'a> {
 }
 
 impl RuleList {
-    /// Reads a text in the grammar of `docs/acl.md`.
+    /// Parses a text in the grammar of `docs/acl.md`.
     ///
     /// ```
     /// use towpath_filter::RuleList;
@@ -37,7 +37,7 @@ impl RuleList {
     /// ```
     ///
     /// # Errors
-    /// The first fault of the text.
+    /// Returns the first error of the text.
     pub fn parse(text: &str) -> Result<Self, RulesError> {
         let mut list = Self::new();
         let mut lines = BTreeMap::new();
@@ -78,7 +78,7 @@ impl RuleList {
     }
 }
 
-/// Words of a line without its comment.
+/// Splits a line into words, without its comment.
 fn words_of(line: &str) -> Vec<Word<'_>> {
     let mut words = Vec::new();
     let mut rest = line;
@@ -94,12 +94,12 @@ fn words_of(line: &str) -> Vec<Word<'_>> {
     }
 }
 
-/// Column behind the last word, for what is missing there.
+/// Returns the column after the last word, for errors about missing words.
 fn end_of(words: &[Word<'_>]) -> usize {
     words.last().map_or(1, |word| word.column + word.text.chars().count())
 }
 
-/// The first word, after `acl`, which may be left out; `None` for an empty line.
+/// Returns the first word after an optional `acl`; `None` for an empty line.
 fn verb_of<'a, 'w>(words: &'w [Word<'a>]) -> Option<(Word<'a>, &'w [Word<'a>])> {
     let (first, rest) = words.split_first()?;
     match (first.text, rest.split_first()) {
@@ -108,7 +108,7 @@ fn verb_of<'a, 'w>(words: &'w [Word<'a>]) -> Option<(Word<'a>, &'w [Word<'a>])> 
     }
 }
 
-/// Pairs of a key and a value.
+/// Calls `take` for each pair of key and value.
 fn pairs<'a>(
     words: &[Word<'a>],
     line: usize,
@@ -130,14 +130,14 @@ fn pairs<'a>(
     Ok(())
 }
 
-/// The rule of the words behind `add`.
+/// Parses the words after `add`.
 fn rule_of(words: &[Word<'_>], line: usize, end: usize) -> Result<Rule, RulesError> {
     let mut draft = RuleDraft::default();
     pairs(words, line, |key, value| draft.take(key.text, value.text))?;
     draft.finish().map_err(|error| error.at(line, end))
 }
 
-/// The hooks and the action of the words behind `default`.
+/// Parses the words after `default`.
 fn default_of(words: &[Word<'_>], line: usize, end: usize) -> Result<(Hooks, Action), RulesError> {
     let (mut hooks, mut action) = (None, None);
     pairs(words, line, |key, value| {
@@ -156,7 +156,7 @@ fn default_of(words: &[Word<'_>], line: usize, end: usize) -> Result<(Hooks, Act
     Ok((hooks.unwrap_or(Hooks::INCOMING), action))
 }
 
-/// Reads the words of a rule as they stand behind `acl add`.
+/// Parses a rule from the words after `acl add`.
 impl FromStr for Rule {
     type Err = RulesError;
 
@@ -171,7 +171,7 @@ impl FromStr for Rule {
     }
 }
 
-/// The list as text that [`RuleList::parse`] reads.
+/// Formats the list as text for [`RuleList::parse`].
 impl fmt::Display for RuleList {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for rule in self.iter() {

@@ -1,4 +1,4 @@
-//! Rules as a user writes them: interfaces by name, in the order of their numbers.
+//! User-defined rules, with interfaces by name, in the order of their numbers.
 
 use std::collections::BTreeMap;
 
@@ -6,18 +6,18 @@ use towpath_wire::Prefix;
 
 use crate::fields::{Hook, Hooks};
 
-/// The fate of a packet.
+/// Action for a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Action {
-    /// The packet goes on.
+    /// Pass the packet on.
     Accept,
-    /// The packet is dropped, and its sender is told nothing.
+    /// Drop the packet silently.
     Drop,
-    /// The packet is dropped, and its sender gets a TCP reset or an ICMP error.
+    /// Drop the packet, and send a TCP reset or an ICMP error to its sender.
     Reject,
 }
 
-/// Ports from `first` to `last`, both included.
+/// Inclusive port range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Ports {
     /// Lowest port.
@@ -26,68 +26,68 @@ pub struct Ports {
     pub last: u16,
 }
 
-/// TCP flags that a rule asks for.
+/// TCP flags matched by a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TcpFlags {
-    /// Flags that matter.
+    /// Flags to compare.
     pub mask: u8,
-    /// Flags of `mask` that must be set; the other flags of `mask` must be clear.
+    /// Flags of `mask` that must be set; all others in `mask` must be clear.
     pub set: u8,
 }
 
-/// ICMP messages that a rule asks for.
+/// ICMP messages matched by a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Icmp {
-    /// Type of the message.
+    /// Message type.
     pub kind: u8,
-    /// Code of the message, or any.
+    /// Message code; `None` matches any.
     pub code: Option<u8>,
 }
 
-/// A rule's wish to have packets logged.
+/// Logging settings of a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Log {
-    /// Limit on entries a second and shard. `None` logs every packet.
+    /// Maximum number of entries per second and shard; `None` logs every packet.
     pub rate: Option<u32>,
 }
 
-/// A rule: conditions, all of which a packet must meet, and the fate of such a packet.
+/// Rule: conditions, all of which must match, and the action for matching packets.
 ///
-/// Every packet meets a condition that is `None`. A packet without ports meets no condition on
-/// ports, and a packet without the header none on flags or an ICMP type. Later fragments have
-/// neither ports nor these headers.
+/// A condition that is `None` matches every packet. Packets without ports never match conditions on
+/// ports, and packets without the header never match conditions on TCP flags or ICMP types. Later
+/// fragments have neither.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
-    /// Number of the rule: the lowest that matches decides.
+    /// Rule number; the matching rule with the lowest number decides.
     pub id: u32,
     /// Hooks at which the rule applies.
     pub hooks: Hooks,
-    /// Network of the source address, of the same family as `dst`.
+    /// Source prefix, of the same family as `dst`.
     pub src: Option<Prefix>,
-    /// Network of the destination address.
+    /// Destination prefix.
     pub dst: Option<Prefix>,
-    /// IP protocol.
+    /// IP protocol number.
     pub protocol: Option<u8>,
     /// Source ports.
     pub sport: Option<Ports>,
     /// Destination ports.
     pub dport: Option<Ports>,
-    /// TCP flags; met by TCP alone.
+    /// TCP flags; matches TCP only.
     pub flags: Option<TcpFlags>,
-    /// ICMP type and code; met by ICMP over IPv4 and IPv6 alike unless `protocol` is given.
+    /// ICMP type and code; matches ICMP of both IP versions unless `protocol` is set.
     pub icmp: Option<Icmp>,
     /// Name of the receiving interface.
     pub iface_in: Option<String>,
     /// Name of the sending interface.
     pub iface_out: Option<String>,
-    /// Fate of a packet that meets all conditions.
+    /// Action for matching packets.
     pub action: Action,
-    /// Logging of packets that meet all conditions.
+    /// Logging of matching packets.
     pub log: Option<Log>,
 }
 
 impl Rule {
-    /// A rule without conditions, for packets from outside.
+    /// Creates a rule without conditions at the default hooks.
     #[must_use]
     pub const fn new(id: u32, action: Action) -> Self {
         Self {
@@ -108,7 +108,7 @@ impl Rule {
     }
 }
 
-/// An access list: rules by their numbers, and the fate of packets that none of them matches.
+/// Access list: rules by number, and default actions for packets that match no rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RuleList {
     rules: BTreeMap<u32, Rule>,
@@ -116,53 +116,53 @@ pub struct RuleList {
 }
 
 impl RuleList {
-    /// A list without rules that accepts everything.
+    /// Creates a list without rules that accepts all packets.
     #[must_use]
     pub const fn new() -> Self {
         Self { rules: BTreeMap::new(), defaults: [Action::Accept; Hook::ALL.len()] }
     }
 
-    /// Adds a rule. Returns the rule that had the same number, which it replaces.
+    /// Adds a rule. Returns the replaced rule of the same number.
     pub fn insert(&mut self, rule: Rule) -> Option<Rule> {
         self.rules.insert(rule.id, rule)
     }
 
-    /// Removes the rule of this number.
+    /// Removes and returns the rule with this number.
     pub fn remove(&mut self, id: u32) -> Option<Rule> {
         self.rules.remove(&id)
     }
 
-    /// Sets the fate of packets at `hooks` that no rule matches.
+    /// Sets the default action at `hooks`.
     pub fn set_default(&mut self, hooks: Hooks, action: Action) {
         for hook in hooks.iter() {
             self.defaults[hook as usize] = action;
         }
     }
 
-    /// The fate of packets at `hook` that no rule matches.
+    /// Returns the default action at `hook`.
     #[must_use]
     pub const fn default_of(&self, hook: Hook) -> Action {
         self.defaults[hook as usize]
     }
 
-    /// The rule of this number.
+    /// Returns the rule with this number.
     #[must_use]
     pub fn rule(&self, id: u32) -> Option<&Rule> {
         self.rules.get(&id)
     }
 
-    /// All rules, lowest number first.
+    /// Iterates over the rules, lowest number first.
     pub fn iter(&self) -> impl Iterator<Item = &Rule> {
         self.rules.values()
     }
 
-    /// Number of rules.
+    /// Returns the number of rules.
     #[must_use]
     pub fn len(&self) -> usize {
         self.rules.len()
     }
 
-    /// Whether there are no rules.
+    /// Returns whether there are no rules.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rules.is_empty()

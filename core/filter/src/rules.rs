@@ -1,4 +1,4 @@
-//! A rule list made ready to judge packets.
+//! Compiled rule list.
 
 use core::fmt;
 use core::net::IpAddr;
@@ -9,10 +9,10 @@ use crate::linear::{self, Resolved};
 use crate::rule::{Action, Rule, RuleList};
 use crate::tree::{CutTree, Effort, Item, LeafEnd};
 
-/// Limit on the rules of a list: ten times the 100,000 for which judgements are measured.
+/// Maximum number of rules in a list: ten times the 100,000 for which performance is measured.
 pub const RULES_MAX: usize = 1_000_000;
 
-/// A rule list that judges packets. Unchangeable: a changed list is compiled and replaces it whole.
+/// Compiled, immutable rule list. After a change, compile the list again and replace it.
 #[derive(Debug)]
 pub struct Rules {
     rules: Vec<Resolved>,
@@ -22,7 +22,7 @@ pub struct Rules {
     trees_v6: Vec<CutTree<LANES_V6>>,
 }
 
-/// The rules of a hook: places of its trees in [`Rules`]. Hooks with the same rules share theirs.
+/// Indices of a hook's trees in [`Rules`]. Hooks with the same rules share trees.
 #[derive(Debug, Clone, Copy)]
 struct HookTrees {
     v4: usize,
@@ -30,26 +30,26 @@ struct HookTrees {
     default: Action,
 }
 
-/// The fate of one packet.
+/// Result of judging a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Judgement {
-    /// Fate of the packet.
+    /// Action for the packet.
     pub action: Action,
-    /// Place in [`Rules::rule`] of the rule that decided; `None` when the default did.
+    /// Index of the deciding rule, see [`Rules::rule`]; `None` for the default.
     pub rule: Option<u32>,
-    /// Whether the rule wants the packet logged, its rate permitting.
+    /// Whether the rule requests logging, subject to its rate.
     pub log: bool,
 }
 
-/// Why a rule list cannot be compiled.
+/// Error of compiling a rule list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CompileError {
-    /// A rule names an interface that does not exist.
+    /// A rule names an unknown interface.
     UnknownInterface {
         /// Number of the rule.
         id: u32,
-        /// The name.
+        /// Name of the interface.
         name: String,
     },
     /// The list has more than [`RULES_MAX`] rules.
@@ -72,10 +72,10 @@ impl fmt::Display for CompileError {
 impl core::error::Error for CompileError {}
 
 impl Rules {
-    /// Compiles `list`. `iface` gives the number of the interface that has a name.
+    /// Compiles `list`. `iface` resolves interface names to numbers.
     ///
     /// # Errors
-    /// A rule names an interface that does not exist, or there are too many rules.
+    /// Returns an error if a rule names an unknown interface, or if there are too many rules.
     pub fn compile(
         list: &RuleList,
         mut iface: impl FnMut(&str) -> Option<u16>,
@@ -111,14 +111,14 @@ impl Rules {
         Ok(Self { rules, by_hook, hooks, trees_v4, trees_v6 })
     }
 
-    /// Hooks at which anything but accepting everything may happen; others need not ask.
+    /// Returns the hooks with rules or a default other than accept; callers may skip the others.
     #[inline]
     #[must_use]
     pub const fn hooks(&self) -> Hooks {
         self.hooks
     }
 
-    /// The fate of a packet: that of the matching rule with the lowest number, else the default.
+    /// Judges a packet by the matching rule with the lowest number, or else by the default.
     #[must_use]
     pub fn judge(&self, fields: &Fields) -> Judgement {
         let trees = &self.by_hook[fields.hook as usize];
@@ -138,7 +138,7 @@ impl Rules {
         }
     }
 
-    /// The same by comparing every rule in turn: the meaning of a list, for tests and fuzzing.
+    /// Judges a packet by comparing every rule in turn; the reference for tests and fuzzing.
     #[must_use]
     pub fn judge_linear(&self, fields: &Fields) -> Judgement {
         match linear::first_match(&self.rules, fields) {
@@ -154,7 +154,7 @@ impl Rules {
         }
     }
 
-    /// Work of [`judge`](Self::judge) for a packet, in steps instead of time.
+    /// Returns the work of [`judge`](Self::judge) for a packet, in steps.
     #[must_use]
     pub fn effort(&self, fields: &Fields) -> Effort {
         let trees = &self.by_hook[fields.hook as usize];
@@ -170,7 +170,7 @@ impl Rules {
         }
     }
 
-    /// Bytes of the compiled form, beside the rules themselves.
+    /// Returns the size of the compiled form in bytes, without the rules themselves.
     #[must_use]
     pub fn compiled_bytes(&self) -> usize {
         let v4: usize = self.trees_v4.iter().map(CutTree::bytes).sum();
@@ -178,24 +178,24 @@ impl Rules {
         v4 + v6
     }
 
-    /// The rule at this place in the order of numbers, as [`Judgement::rule`] names it.
+    /// Returns the rule at this index in the order of numbers, see [`Judgement::rule`].
     #[must_use]
     pub fn rule(&self, index: u32) -> Option<&Rule> {
         self.rules.get(index as usize).map(|resolved| &resolved.rule)
     }
 
-    /// All rules in the order of their numbers.
+    /// Iterates over the rules in the order of their numbers.
     pub fn iter(&self) -> impl Iterator<Item = &Rule> {
         self.rules.iter().map(|resolved| &resolved.rule)
     }
 
-    /// The fate of packets at `hook` that no rule matches.
+    /// Returns the default action at `hook`.
     #[must_use]
     pub const fn default_of(&self, hook: Hook) -> Action {
         self.by_hook[hook as usize].default
     }
 
-    /// The list that was compiled.
+    /// Returns the original list.
     #[must_use]
     pub fn to_list(&self) -> RuleList {
         let mut list = RuleList::new();
@@ -208,20 +208,20 @@ impl Rules {
         list
     }
 
-    /// Number of rules.
+    /// Returns the number of rules.
     #[must_use]
     pub fn len(&self) -> usize {
         self.rules.len()
     }
 
-    /// Whether there are no rules.
+    /// Returns whether there are no rules.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rules.is_empty()
     }
 }
 
-/// Trees that are made, each with the numbers of its rules.
+/// Compiled trees, each with the numbers of its rules.
 struct Trees<const LANES: usize> {
     orders: Vec<Vec<u32>>,
     trees: Vec<CutTree<LANES>>,
@@ -234,7 +234,7 @@ impl<const LANES: usize> Default for Trees<LANES> {
 }
 
 impl<const LANES: usize> Trees<LANES> {
-    /// The place of the tree of these rules, which is made unless it is there.
+    /// Returns the index of the tree for these rules, and builds it if needed.
     fn place_of(&mut self, items: Vec<Item<LANES>>) -> usize {
         let orders: Vec<u32> = items.iter().map(|item| item.end.order).collect();
         let place = self.orders.iter().position(|known| *known == orders);
@@ -246,7 +246,7 @@ impl<const LANES: usize> Trees<LANES> {
     }
 }
 
-/// The rules of a hook as boxes of an IP version.
+/// Returns the rules of a hook as boxes for one IP version.
 fn items_of<const LANES: usize>(
     rules: &[Resolved],
     hook: Hook,

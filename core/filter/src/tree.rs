@@ -1,8 +1,9 @@
-//! A search tree over the boxes of rules: the compiled form of a list for one IP version.
+//! Search tree over rule boxes: the compiled form of a list for one IP version.
 //!
-//! An inner node *cuts*: some bits of one lane choose a child. Rules that are too wide in that lane
-//! would be in most children. Their place is a tree of their own, the node's *wide* branch, which
-//! cuts other lanes and is searched as well. A leaf has a few rules, compared one by one.
+//! An inner node *cuts*: some bits of one lane select a child. Rules that are wide in that lane
+//! would be in most children, so they form a separate tree, the node's *wide* branch. The wide
+//! branch cuts other lanes and is searched as well. A leaf has a few rules, which are compared one
+//! by one.
 //!
 //! ```text
 //!            src, bits 31..24
@@ -12,11 +13,11 @@
 //!       leaf  leaf                  leaf  leaf  leaf
 //! ```
 //!
-//! Each node knows the lowest number of a rule below it. The search leaves out a node whose lowest
-//! number is above that of a match: a wide branch of low priority costs one comparison.
+//! Each node stores the lowest rule number below it. The search skips nodes whose lowest number is
+//! above that of a match, so a wide branch of low priority costs one comparison.
 //!
-//! A leaf compares whole boxes, with all lanes, so that the tree only has to rule rules out. Bits
-//! that all rules of a node share can therefore be skipped.
+//! A leaf compares whole boxes in all lanes, so the tree only has to exclude rules. Therefore it
+//! can skip bits that all rules of a node share.
 
 mod build;
 mod cut;
@@ -25,49 +26,49 @@ pub(crate) use build::Item;
 
 use crate::rule::Action;
 
-/// Limit on cuts between the root and a leaf, and with it on wide branches that wait for a search.
-/// Lists of 100,000 rules need four; every judgement clears so many places.
+/// Maximum number of cuts from the root to a leaf, which also bounds the stack of wide branches.
+/// Lists of 100,000 rules need four. Each judgement initializes a stack of this length.
 const CUTS_MAX: usize = 16;
-/// Limit on the depth of a tree with wide branches of wide branches, which keeps recursion short.
+/// Maximum depth including nested wide branches; bounds the recursion.
 const DEPTH_MAX: usize = 128;
 
-/// Number of no rule: above all rules.
+/// Rule number above all valid ones.
 const NO_RULE: u32 = u32::MAX;
-/// Place of no node.
+/// Invalid node index.
 const NO_NODE: u32 = u32::MAX;
-/// `CutNode::lane` of a leaf.
+/// Value of `CutNode::lane` in a leaf.
 const LEAF: u8 = u8::MAX;
 
-/// The compiled rules of one IP version.
+/// Compiled rules of one IP version.
 #[derive(Debug, Default)]
 pub(crate) struct CutTree<const LANES: usize> {
     nodes: Vec<CutNode>,
     bounds: Vec<LaneBounds<LANES>>,
-    /// Rules that `bounds` at the same places belong to.
+    /// Rules at the same indices as their `bounds`.
     ends: Vec<LeafEnd>,
 }
 
-/// A node. Children of a node stand beside each other.
+/// Tree node. The children of a node are consecutive.
 #[derive(Debug, Clone, Copy)]
 struct CutNode {
-    /// Lowest number of a rule here and below.
+    /// Lowest rule number in this subtree.
     best: u32,
-    /// First child, or a leaf's first rule.
+    /// Index of the first child, or of a leaf's first rule.
     base: u32,
-    /// Root of the wide branch, or how many rules a leaf has.
+    /// Index of the wide branch, or a leaf's number of rules.
     wide: u32,
-    /// Lane that chooses the child, or [`LEAF`].
+    /// Lane that selects the child, or [`LEAF`].
     lane: u8,
-    /// Place of the lowest bit that chooses.
+    /// Position of the lowest selecting bit.
     shift: u8,
-    /// Bits that choose, as a mask.
+    /// Mask of the selecting bits.
     mask: u16,
 }
 
 const _: () = assert!(size_of::<CutNode>() == 16);
 
-/// Bounds of a box, ready for one comparison a lane: `number - low <= span` for numbers inside.
-/// Both sides are moved by 2³¹, because SSE2 compares signed numbers alone.
+/// Box bounds prepared for one comparison per lane: `number - low <= span` if inside. Both sides
+/// are offset by 2³¹, because SSE2 has only signed comparisons.
 #[derive(Debug, Clone, Copy)]
 #[repr(align(64))]
 struct LaneBounds<const LANES: usize> {
@@ -75,10 +76,10 @@ struct LaneBounds<const LANES: usize> {
     span: [i32; LANES],
 }
 
-/// The rest of a rule in a leaf, read only when a packet is within its bounds.
+/// Remaining fields of a rule in a leaf, read only if a packet is within its bounds.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LeafEnd {
-    /// Number of the rule in the order of the list.
+    /// Index of the rule in the list.
     pub(crate) order: u32,
     pub(crate) flags_mask: u8,
     pub(crate) flags_set: u8,
@@ -89,9 +90,9 @@ pub(crate) struct LeafEnd {
 /// Work of one search.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Effort {
-    /// Nodes that are visited.
+    /// Number of visited nodes.
     pub nodes: u32,
-    /// Rules that are compared at most.
+    /// Maximum number of compared rules.
     pub rules: u32,
 }
 
@@ -116,13 +117,13 @@ impl<const LANES: usize> LaneBounds<LANES> {
 }
 
 impl<const LANES: usize> CutTree<LANES> {
-    /// The rule with the lowest number that a packet matches.
+    /// Returns the matching rule with the lowest number.
     #[inline]
     pub(crate) fn find(&self, point: &[u32; LANES], flags: u8) -> Option<&LeafEnd> {
         self.search(point, flags, |_| {})
     }
 
-    /// Nodes that the search for a packet visits, and rules that it compares at most.
+    /// Returns the number of visited nodes and the maximum number of compared rules.
     pub(crate) fn effort(&self, point: &[u32; LANES], flags: u8) -> Effort {
         let mut effort = Effort::default();
         self.search(point, flags, |node| {
@@ -132,7 +133,7 @@ impl<const LANES: usize> CutTree<LANES> {
         effort
     }
 
-    /// The search, which shows each node that it visits.
+    /// Searches the tree and calls `on_visit` for each visited node.
     #[inline(always)]
     fn search(
         &self,
@@ -173,7 +174,7 @@ impl<const LANES: usize> CutTree<LANES> {
         found
     }
 
-    /// The first rule of a leaf that a packet matches.
+    /// Returns the first matching rule of a leaf.
     #[inline(always)]
     fn first_in(&self, leaf: &CutNode, point: &[u32; LANES], flags: u8) -> Option<&LeafEnd> {
         let range = leaf.base as usize..leaf.base as usize + leaf.wide as usize;
@@ -185,7 +186,7 @@ impl<const LANES: usize> CutTree<LANES> {
         })
     }
 
-    /// Bytes that the tree takes.
+    /// Returns the size of the tree in bytes.
     pub(crate) fn bytes(&self) -> usize {
         size_of_val(self.nodes.as_slice())
             + size_of_val(self.bounds.as_slice())

@@ -1,4 +1,4 @@
-//! Values of conditions as words, and back: prefixes, ports, flags, ICMP types, rates.
+//! Parses and formats values of conditions: prefixes, ports, flags, ICMP types, rates.
 
 use core::fmt::Display;
 
@@ -11,7 +11,7 @@ use crate::rule::{Action, Icmp, Ports, TcpFlags};
 const ACTIONS: [(&str, Action); 3] =
     [("accept", Action::Accept), ("drop", Action::Drop), ("reject", Action::Reject)];
 
-/// Protocols with a name in the grammar.
+/// Protocol names in the grammar.
 const PROTOCOLS: [(&str, u8); 4] = [
     ("tcp", IpProtocol::TCP.0),
     ("udp", IpProtocol::UDP.0),
@@ -19,7 +19,7 @@ const PROTOCOLS: [(&str, u8); 4] = [
     ("icmp6", IpProtocol::ICMPV6.0),
 ];
 
-/// Flags of TCP's header by their bits (RFC 9293 section 3.1).
+/// TCP header flags by bit (RFC 9293 section 3.1).
 const FLAGS: [(&str, u8); 8] = [
     ("fin", 1),
     ("syn", 2),
@@ -31,7 +31,7 @@ const FLAGS: [(&str, u8); 8] = [
     ("cwr", 128),
 ];
 
-/// Types of ICMP messages with a name (RFC 792), as nft(8) calls them.
+/// Names of ICMP types (RFC 792), as in nft(8).
 const ICMP_TYPES: [(&str, u8); 6] = [
     ("echo-reply", 0),
     ("destination-unreachable", 3),
@@ -41,7 +41,7 @@ const ICMP_TYPES: [(&str, u8); 6] = [
     ("parameter-problem", 12),
 ];
 
-/// Types of ICMPv6 messages with a name (RFC 4443, RFC 4861), as nft(8) calls them.
+/// Names of ICMPv6 types (RFC 4443, RFC 4861), as in nft(8).
 const ICMPV6_TYPES: [(&str, u8); 11] = [
     ("destination-unreachable", 1),
     ("packet-too-big", 2),
@@ -56,17 +56,17 @@ const ICMPV6_TYPES: [(&str, u8); 11] = [
     ("nd-redirect", 137),
 ];
 
-/// Longest name of an interface in bytes: four times Linux's IFNAMSIZ, for names of ports.
+/// Maximum length of an interface name in bytes: four times Linux's IFNAMSIZ, for port names.
 const IFACE_NAME_MAX: usize = 64;
 
 type Parsed<T> = Result<T, RuleError>;
 
-/// The value that a name of `table` stands for.
+/// Returns the value of a name in `table`.
 fn of_name<T: Copy>(table: &[(&str, T)], word: &str) -> Option<T> {
     table.iter().find(|(name, _)| *name == word).map(|(_, value)| *value)
 }
 
-/// The name of a value in `table`.
+/// Returns the name of a value in `table`.
 fn name_of<T: Copy + PartialEq>(table: &[(&'static str, T)], value: T) -> Option<&'static str> {
     table.iter().find(|(_, known)| *known == value).map(|(name, _)| *name)
 }
@@ -75,7 +75,7 @@ fn names<T>(table: &[(&'static str, T)]) -> Vec<&'static str> {
     table.iter().map(|(name, _)| *name).collect()
 }
 
-/// A decimal number without sign or blanks, which `str::parse` alone would let pass.
+/// Parses a decimal number; unlike `str::parse`, rejects a sign.
 fn number<T: core::str::FromStr>(word: &str) -> Option<T> {
     let is_plain = !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit());
     if is_plain { word.parse().ok() } else { None }
@@ -113,7 +113,7 @@ pub(crate) fn hook_names(hooks: Hooks) -> String {
 pub(crate) fn prefix(word: &str) -> Parsed<Prefix> {
     let none = |_| invalid(word, "a valid prefix", "an address or a prefix, as 10.0.0.0/8");
     let prefix = word.parse::<Prefix>().map_err(none)?;
-    // A typing mistake in either part would otherwise become a rule about other hosts.
+    // Reject host bits: a typing error would otherwise create a rule about other hosts.
     if prefix.trunc() != prefix {
         let (host, network) = (prefix.addr(), prefix.trunc());
         let bits = if host.is_ipv4() { 32 } else { 128 };
@@ -183,7 +183,7 @@ pub(crate) fn flag_names(flags: TcpFlags) -> String {
     named.collect::<Vec<_>>().join(",")
 }
 
-/// An ICMP type and code; the names are those of `protocol`.
+/// Parses an ICMP type and code, using the type names of `protocol`.
 pub(crate) fn icmp(word: &str, protocol: u8) -> Parsed<Icmp> {
     let (kind, code) = word.split_once('/').map_or((word, None), |(kind, code)| (kind, Some(code)));
     let types = icmp_types(protocol);
@@ -219,7 +219,7 @@ pub(crate) fn iface(word: &str) -> Parsed<String> {
     }
 }
 
-/// A rate in entries a second.
+/// Parses a rate in entries per second.
 pub(crate) fn rate(word: &str) -> Parsed<u32> {
     let rate = word.strip_suffix("/s").and_then(number).filter(|rate| *rate > 0);
     rate.ok_or_else(|| invalid(word, "a valid rate", "a number of entries a second, as 10/s"))

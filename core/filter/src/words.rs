@@ -1,4 +1,4 @@
-//! A rule from pairs of a key and a value, and back: the same for lines of text and for JSON.
+//! Converts a rule from and to pairs of key and value, used for text and JSON.
 
 use core::fmt;
 
@@ -9,16 +9,16 @@ use crate::fields::{Hook, Hooks};
 use crate::rule::{Action, Icmp, Log, Ports, Rule, TcpFlags};
 use crate::values;
 
-/// Keys of a rule, in the order in which a rule is written.
+/// Keys of a rule, in output order.
 pub(crate) const KEYS: [&str; 14] = [
     "id", "hook", "proto", "src", "sport", "dst", "dport", "flags", "icmp", "in", "out", "action",
     LOG, "rate",
 ];
 
-/// The only key without a value.
+/// Key without a value.
 pub(crate) const LOG: &str = "log";
 
-/// Conditions of a rule that is being read, each at most once.
+/// Partially parsed rule; each key may occur once.
 #[derive(Debug, Default)]
 pub(crate) struct RuleDraft<'a> {
     id: Option<u32>,
@@ -29,7 +29,7 @@ pub(crate) struct RuleDraft<'a> {
     dst: Option<Prefix>,
     dport: Option<Ports>,
     flags: Option<TcpFlags>,
-    /// The word itself: its meaning depends on the protocol, which may follow.
+    /// Unparsed type, because its meaning depends on the protocol, which may follow.
     icmp: Option<&'a str>,
     iface_in: Option<String>,
     iface_out: Option<String>,
@@ -39,7 +39,7 @@ pub(crate) struct RuleDraft<'a> {
 }
 
 impl<'a> RuleDraft<'a> {
-    /// Takes a key with its value, which is empty for [`LOG`].
+    /// Adds a key with its value, which is empty for [`LOG`].
     pub(crate) fn take(&mut self, key: &str, value: &'a str) -> Result<(), RuleError> {
         let is_first = match key {
             "id" => self.id.replace(values::id(value)?).is_none(),
@@ -65,7 +65,7 @@ impl<'a> RuleDraft<'a> {
         }
     }
 
-    /// The finished rule.
+    /// Validates and returns the rule.
     pub(crate) fn finish(self) -> Result<Rule, RuleError> {
         let missing = |key: &str, expected: &str| {
             RuleError::new(format!("\"{key}\" is missing"), format!("expected \"{expected}\""))
@@ -97,7 +97,7 @@ impl<'a> RuleDraft<'a> {
         })
     }
 
-    /// Refuses prefixes of two IP versions, and ICMP of the other version than the prefixes.
+    /// Rejects prefixes of different IP versions, and ICMP of another version than the prefixes.
     fn check_family(&self) -> Result<(), RuleError> {
         let is_v6 = |prefix: Prefix| prefix.addr().is_ipv6();
         let (src, dst) = (self.src.map(is_v6), self.dst.map(is_v6));
@@ -123,7 +123,7 @@ impl<'a> RuleDraft<'a> {
         }
     }
 
-    /// Refuses ports and flags with a protocol that has none: no packet would ever match.
+    /// Rejects ports and flags for protocols without them, because no packet would match.
     fn check_ports(&self) -> Result<(), RuleError> {
         let Some(protocol) = self.protocol.map(IpProtocol) else { return Ok(()) };
         let has_ports = protocol == IpProtocol::TCP || protocol == IpProtocol::UDP;
@@ -141,7 +141,7 @@ impl<'a> RuleDraft<'a> {
         Ok(())
     }
 
-    /// Refuses an interface that packets do not have at any of the rule's hooks.
+    /// Rejects an interface condition that cannot match at any of the rule's hooks.
     fn check_interfaces(&self, hooks: Hooks) -> Result<(), RuleError> {
         let never = |key: &str, lacking: &[Hook], expected: &str| {
             if hooks.iter().all(|hook| lacking.contains(&hook)) {
@@ -179,8 +179,8 @@ impl<'a> RuleDraft<'a> {
 }
 
 impl Rule {
-    /// The rule as pairs of a key and a value, for JSON and other forms than text. `log` has an
-    /// empty value.
+    /// Returns the rule as pairs of key and value, for JSON and other formats. `log` has an empty
+    /// value.
     #[must_use]
     pub fn words(&self) -> Vec<(&'static str, String)> {
         let Self {
@@ -218,10 +218,10 @@ impl Rule {
         all.into_iter().filter_map(|(key, value)| Some((key, value?))).collect()
     }
 
-    /// The rule of such pairs, in any order.
+    /// Creates a rule from pairs of key and value, in any order.
     ///
     /// # Errors
-    /// An unknown key, a wrong value, or conditions that do not go together.
+    /// Returns an error for unknown keys, invalid values, or conflicting conditions.
     pub fn from_words<'a>(
         words: impl IntoIterator<Item = (&'a str, &'a str)>,
     ) -> Result<Self, RuleError> {
@@ -233,7 +233,7 @@ impl Rule {
     }
 }
 
-/// The rule in the grammar of access lists, beginning with `id`.
+/// Formats the rule in the grammar of access lists, starting with `id`.
 impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (n, (key, value)) in self.words().into_iter().enumerate() {

@@ -1,4 +1,4 @@
-//! A node that takes packets to every address: it decides about each SYN, and answers strays.
+//! Tests a node that accepts packets to every address, decides about SYNs, and answers strays.
 
 use towpath_direct::{DirectConfig, NodeConfig, NodeEvent, PendingSyn, SetUpError, Stray};
 use towpath_stack::net::{EchoOut, Fragmenting};
@@ -10,7 +10,7 @@ fn any() -> Pair {
     Pair::with([NodeConfig::default(), NodeConfig::default()], true)
 }
 
-/// The SYN that `b` is told of.
+/// SYN reported by `b`.
 fn syn(pair: &mut Pair) -> PendingSyn {
     match events(&mut pair.b)[..] {
         [NodeEvent::Syn(syn)] => syn,
@@ -66,7 +66,7 @@ fn a_syn_that_is_given_up_is_told_once_it_was_told() {
     pair.run(200_000);
     assert_eq!(events(&mut pair.b), [NodeEvent::SynForgotten(syn.id)]);
 
-    // A SYN that nobody was told of leaves the queue without a word.
+    // A SYN that was not polled is dropped without an event.
     let client = pair.a.connect(([192, 0, 2, 8], 80).into()).unwrap();
     pair.run(10);
     pair.a.abort(client);

@@ -1,4 +1,4 @@
-//! Conversations of two nodes, seen through events and calls.
+//! Tests conversations of two nodes using events and calls.
 
 use towpath_direct::{
     BufferSizes, DirectConfig, Node, NodeConfig, NodeEvent, ReadError, SetUpError, StreamOptions,
@@ -57,7 +57,7 @@ fn events_of_a_kind_are_reported_once_until_polled() {
     let (client, server) = pair.connected(listener, 80);
     for _ in 0..20 {
         pair.a.send(client, b"word").unwrap();
-        // Longer than a delayed ACK, for which Nagle's algorithm waits.
+        // Longer than the delayed ACK that Nagle's algorithm waits for.
         pair.run(50);
     }
     assert_eq!(events(&mut pair.b), [NodeEvent::Readable(server)]);

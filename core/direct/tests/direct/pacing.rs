@@ -1,4 +1,4 @@
-//! Many senders with a rate each (SO_MAX_PACING_RATE), on one link.
+//! Tests several senders with their own rates (SO_MAX_PACING_RATE) on one link.
 
 use std::num::NonZeroU64;
 
@@ -19,7 +19,7 @@ fn fill(pair: &mut Pair, client: SocketHandle) {
     }
 }
 
-/// Senders with a low rate get that, whatever the others get.
+/// Senders with a low rate reach it, regardless of other senders' rates.
 #[test]
 fn each_sender_has_its_own_rate() {
     let mut pair = Pair::with([NodeConfig::default(), NodeConfig::default()], false);

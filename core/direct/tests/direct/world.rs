@@ -15,7 +15,7 @@ pub const MS: u64 = 1_000_000;
 pub struct Pair {
     pub a: Node,
     pub b: Node,
-    /// Bytes of all packets that either end has sent.
+    /// Bytes of all packets sent by either end.
     pub seen: Rc<RefCell<Vec<u8>>>,
     now: u64,
 }
@@ -25,7 +25,7 @@ impl Pair {
         Self::with([NodeConfig::default(), NodeConfig::default()], false)
     }
 
-    /// `b` takes packets to every address when it is `any`.
+    /// Creates the nodes; with `any`, `b` accepts packets to every address.
     pub fn with([a, b]: [NodeConfig; 2], any: bool) -> Self {
         let link = LinkConfig { delay_ns: MS, ..LinkConfig::default() };
         let cable = Cable::new(CableConfig { link, ..CableConfig::default() }, Dice::new(1, 0));
@@ -56,7 +56,7 @@ impl Pair {
         Self { a: node(a, 0, false), b: node(b, 1, any), seen, now: 1000 * MS }
     }
 
-    /// Lets `ms` milliseconds pass.
+    /// Advances the time by `ms` milliseconds.
     pub fn run(&mut self, ms: u64) {
         let end = self.now + ms * MS;
         loop {
@@ -70,7 +70,7 @@ impl Pair {
         }
     }
 
-    /// A connection from `a` to `listener` of `b`: both handles, and no event waits.
+    /// Connects `a` to `listener` of `b`; returns both handles, with no event pending.
     pub fn connected(&mut self, listener: SocketHandle, port: u16) -> (SocketHandle, SocketHandle) {
         let client = self.a.connect(([10, 0, 0, 2], port).into()).expect("connect");
         self.run(10);

@@ -1,45 +1,45 @@
 //! Builds a [`CutTree`] within limits on its memory.
 //!
-//! Memory has two limits, both by the number of rules, whatever the rules are:
+//! Two limits proportional to the number of rules bound the memory for all rule lists:
 //!
-//! - Copies of a rule in several children ([`COPIES_PER_RULE`]). When copies are used up, a rule of
+//! - Copies of a rule in several children ([`COPIES_PER_RULE`]). Once exhausted, a rule that spans
 //!   two children becomes wide.
-//! - Places for nodes ([`SLOTS_PER_RULE`]). When places are used up, a node becomes a leaf of any
-//!   length.
+//! - Node slots ([`SLOTS_PER_RULE`]). Once exhausted, a node becomes a leaf of any length.
 //!
-//! The search gets slower then, up to comparing every rule, and memory stays.
+//! Beyond the limits the search becomes slower, up to comparing every rule, but memory stays
+//! bounded.
 
 use super::cut::{self, Cut, Plan};
 use super::{CUTS_MAX, CutNode, CutTree, DEPTH_MAX, LEAF, LaneBounds, LeafEnd, NO_NODE, NO_RULE};
 use crate::lanes::{Range, RuleBox};
 
-/// Limit on copies of rules beyond the first, for each rule of the list.
+/// Maximum number of additional rule copies per rule of the list.
 const COPIES_PER_RULE: usize = 2;
-/// Limit on places for nodes, for each rule of the list: a cut makes two children for a rule, and
-/// most lists need three cuts.
+/// Maximum number of node slots per rule of the list: a cut needs two children per rule, and most
+/// lists need three cuts.
 const SLOTS_PER_RULE: usize = 8;
-/// Places for nodes that the shortest list may have.
+/// Minimum number of node slots.
 const SLOTS_MIN: usize = 64;
-/// Limit on bits of one cut: 16,384 children are 256 KiB, which the second-level cache can hold.
+/// Maximum number of bits per cut: 16,384 children take 256 KiB, which fit the L2 cache.
 pub(super) const BITS_MAX: u32 = 14;
-/// Limit on children that a rule may be in at one cut, while copies last.
+/// Maximum number of children per rule and cut, while copies are available.
 const CHILDREN_MAX: u32 = 4;
-/// Rules that a leaf may have without a search for a cut: comparing them costs less than a cut.
+/// Maximum number of rules in a leaf without trying to cut, because comparing them is cheaper.
 const LEAF_RULES: usize = 3;
 
-/// A rule on its way into a tree.
+/// Rule to insert into a tree.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Item<const LANES: usize> {
     pub(crate) rule: RuleBox<LANES>,
     pub(crate) end: LeafEnd,
 }
 
-/// Place of a node below the root.
+/// Depth of a node.
 #[derive(Debug, Clone, Copy, Default)]
 struct Depth {
-    /// Children on the way from the root; wide branches are no children.
+    /// Number of cuts from the root, without wide branches.
     cuts: usize,
-    /// Nodes on the way from the root.
+    /// Number of nodes from the root.
     nodes: usize,
 }
 
@@ -66,7 +66,7 @@ struct TreeBuilder<'a, const LANES: usize> {
 }
 
 impl<const LANES: usize> CutTree<LANES> {
-    /// The tree of `items`, which are in the order of the list.
+    /// Builds the tree of `items`, which are in list order.
     pub(crate) fn build(items: &[Item<LANES>]) -> Self {
         let mut builder = TreeBuilder {
             items,
@@ -86,7 +86,8 @@ impl<const LANES: usize> CutTree<LANES> {
     }
 }
 
-/// Places of all items but those whose box an earlier one has, which can never be the first match.
+/// Returns the indices of all items except those with the same box as an earlier one, which can
+/// never be the first match.
 fn without_repetitions<const LANES: usize>(items: &[Item<LANES>]) -> Vec<u32> {
     let mut list: Vec<u32> = (0..items.len() as u32).collect();
     list.sort_by(|a, b| {
@@ -99,8 +100,8 @@ fn without_repetitions<const LANES: usize>(items: &[Item<LANES>]) -> Vec<u32> {
 }
 
 impl<const LANES: usize> TreeBuilder<'_, LANES> {
-    /// Makes the node at `slot` of the rules of `list`, which are in order. All packets that come
-    /// here and match any of them are in `region`.
+    /// Builds the node at `slot` for the rules of `list`, in order. All packets that reach the node
+    /// and match one of them are in `region`.
     fn fill(&mut self, slot: u32, mut list: Vec<u32>, region: &[Range; LANES], depth: Depth) {
         self.forget_covered(&mut list, region);
         let is_short = list.len() <= LEAF_RULES || depth.is_full();
@@ -111,7 +112,7 @@ impl<const LANES: usize> TreeBuilder<'_, LANES> {
         }
     }
 
-    /// Cuts off the rules behind one that all packets of `region` match.
+    /// Removes the rules after one that matches all packets of `region`.
     fn forget_covered(&self, list: &mut Vec<u32>, region: &[Range; LANES]) {
         let covers = |item: &u32| {
             let rule = &self.items[*item as usize].rule;
@@ -123,7 +124,7 @@ impl<const LANES: usize> TreeBuilder<'_, LANES> {
         }
     }
 
-    /// The best cut that memory allows, if it is better than comparing all rules.
+    /// Returns the best cut within the memory limits, if it is cheaper than comparing all rules.
     fn plan(&mut self, list: &[u32], region: &[Range; LANES]) -> Option<Plan> {
         let mut counts = core::mem::take(&mut self.counts);
         let mut plan = cut::choose(self.items, list, region, CHILDREN_MAX, &mut counts);
@@ -181,7 +182,7 @@ impl<const LANES: usize> TreeBuilder<'_, LANES> {
         list.first().map_or(NO_RULE, |item| self.items[*item as usize].end.order)
     }
 
-    /// Places for nodes beside each other.
+    /// Reserves consecutive node slots.
     fn reserve(&mut self, count: usize) -> u32 {
         let first = self.tree.nodes.len();
         let empty = CutNode { best: NO_RULE, base: 0, wide: 0, lane: LEAF, shift: 0, mask: 0 };
@@ -191,9 +192,9 @@ impl<const LANES: usize> TreeBuilder<'_, LANES> {
     }
 }
 
-/// The rules of a node by child, each child's in order, and the wide ones.
+/// Rules of a node by child, each in order, and the wide rules.
 struct Parts {
-    /// Rules of child `n` are `members` from `starts[n]` to `starts[n + 1]`.
+    /// Rules of child `n` are in `members` from `starts[n]` to `starts[n + 1]`.
     starts: Vec<u32>,
     members: Vec<u32>,
     wide: Vec<u32>,

@@ -1,37 +1,37 @@
-//! The choice of a cut: which bits of which lane part the rules of a node best.
+//! Selects the lane and bits of a cut that partition a node's rules best.
 
 use super::build::{BITS_MAX, Item};
 use crate::lanes::Range;
 
-/// A cut of a node.
+/// Cut of a node.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Cut {
     pub(super) lane: usize,
-    /// Numbers of the lane that the children divide among them.
+    /// Range of lane values that the children divide.
     pub(super) whole: Range,
     pub(super) shift: u32,
     pub(super) bits: u32,
-    /// Limit on children that a rule is in; a rule of more is wide.
+    /// Maximum number of children per rule; rules in more children are wide.
     children_max: u32,
-    /// Widest rule, as the place of the highest bit of its length, that may be in children.
+    /// Maximum class of a rule in children: the position of the highest bit of its width.
     class_max: u32,
 }
 
-/// A cut, and the expected work below it.
+/// Cut with the expected work below it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Plan {
     pub(super) cut: Cut,
     pub(super) work: f32,
-    /// Rules in children and the wide branch together, beyond those of the node.
+    /// Number of rules in children and wide branch, minus those of the node.
     pub(super) copies: usize,
 }
 
-/// Parts of the narrow rules of a lane, in percent, that a cut may be made for. The others, which
-/// are wider, are in the wide branch.
+/// Percentages of a lane's narrow rules for which cuts are tried. Wider rules are put into the wide
+/// branch.
 const NARROW_PERCENT: [usize; 4] = [100, 90, 70, 40];
 
-/// Work of a search in a list of so many rules, in visits of nodes: a guess, which has to order
-/// cuts well. Four rules are compared in the time of two visits, and a node halves a list.
+/// Estimates the work of searching `rules` rules, in node visits; only used to compare cuts.
+/// Comparing four rules takes as long as two visits, and a node halves a list.
 pub(super) fn work_of(rules: f32) -> f32 {
     match rules {
         0.0 => 0.0,
@@ -41,7 +41,7 @@ pub(super) fn work_of(rules: f32) -> f32 {
 }
 
 impl Cut {
-    /// First and last child of a rule, or `None` when the rule is wide.
+    /// Returns the first and last child of a rule; `None` if the rule is wide.
     pub(super) fn children(&self, range: Range, region: Range) -> Option<(u32, u32)> {
         let clipped = range.clip(region);
         if range.covers(region) || class_of(clipped) > self.class_max {
@@ -52,7 +52,7 @@ impl Cut {
         (last - first < self.children_max).then_some((first - offset, last - offset))
     }
 
-    /// Numbers of the lane that belong to a child.
+    /// Returns the range of lane values of a child.
     pub(super) const fn range_of(&self, child: u32) -> Range {
         let first = self.whole.first + (child << self.shift);
         Range { first, last: first + ((1 << self.shift) - 1) }
@@ -85,7 +85,7 @@ impl Cut {
         if sum == 0 || largest as usize >= list.len() || wide >= list.len() {
             return None;
         }
-        // Half the work of a packet of any rule, half that of a packet of the fullest child.
+        // Average of the work for a packet of a random rule and for a packet of the largest child.
         let usual = work_of(squares as f32 / sum as f32);
         let narrow = (usual + work_of(largest as f32)) / 2.0;
         let work = 1.0 + narrow + work_of(wide as f32);
@@ -93,12 +93,12 @@ impl Cut {
     }
 }
 
-/// Place of the highest bit of a range's length, 0 for one number.
+/// Returns the number of bits of a range's width, 0 for a single value.
 const fn class_of(range: Range) -> u32 {
     32 - (range.last - range.first).leading_zeros()
 }
 
-/// The best cut of a node, if one makes progress.
+/// Returns the best cut of a node, if any makes progress.
 pub(super) fn choose<const LANES: usize>(
     items: &[Item<LANES>],
     list: &[u32],
@@ -118,7 +118,7 @@ pub(super) fn choose<const LANES: usize>(
     best
 }
 
-/// Possible cuts of a lane, a fine and a coarse one for each of [`NARROW_PERCENT`].
+/// Returns the candidate cuts of a lane, a fine and a coarse one for each of [`NARROW_PERCENT`].
 fn cuts_of<const LANES: usize>(
     items: &[Item<LANES>],
     list: &[u32],
@@ -126,7 +126,7 @@ fn cuts_of<const LANES: usize>(
     lane: usize,
     children_max: u32,
 ) -> [[Option<Cut>; 2]; NARROW_PERCENT.len()] {
-    // For each class: number of its rules, their lowest and their highest number.
+    // For each class: number of rules, lowest and highest value.
     let mut classes = [(0usize, u32::MAX, 0u32); 33];
     let mut narrow = 0;
     for item in list {
@@ -157,8 +157,8 @@ fn cuts_of<const LANES: usize>(
     })
 }
 
-/// The cuts for `count` rules that are within `all`. The fine one has about two children for each
-/// rule. Children of the coarse one are as wide as the widest rule, so that it copies few rules.
+/// Creates the cuts for `count` rules within `all`. The fine one has about two children per rule.
+/// Children of the coarse one are as wide as the widest rule, so that few rules are copied.
 fn new_cuts(
     lane: usize,
     all: Range,

@@ -1,18 +1,18 @@
-//! Rules and packets by chance, from pools so small that rules overlap much.
+//! Random rules and packets, from pools so small that rules overlap often.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use towpath_filter::{Action, Fields, Hook, Hooks, Icmp, Log, Ports, Rule, RuleList, TcpFlags};
 use towpath_wire::Prefix;
 
-/// Interfaces by their names.
+/// Interfaces by name.
 pub const IFACES: [(&str, u16); 4] = [("lo", 0), ("eth0", 1), ("eth1", 2), ("wan", 9)];
 
 pub fn iface(name: &str) -> Option<u16> {
     IFACES.iter().find(|(known, _)| *known == name).map(|(_, number)| *number)
 }
 
-/// Numbers of SplitMix64, so that a seed gives the same lists everywhere.
+/// SplitMix64 generator, so that a seed produces the same lists everywhere.
 pub struct Chance(pub u64);
 
 impl Chance {
@@ -36,7 +36,7 @@ impl Chance {
         from[self.below(from.len() as u64) as usize]
     }
 
-    /// An address that has most bits of one of a few others.
+    /// Returns an address that shares most bits with one of a few others.
     fn address(&mut self, is_v6: bool) -> IpAddr {
         let noise = self.next() & self.next() & self.next();
         if is_v6 {
@@ -128,14 +128,14 @@ impl Chance {
     pub fn list(&mut self, len: u32) -> RuleList {
         let mut list = RuleList::new();
         for n in 0..len {
-            // Numbers with gaps: a judgement names places, not numbers.
+            // Use numbers with gaps, because a judgement contains indices and not numbers.
             list.insert(self.rule(n * 3));
         }
         list.set_default(Hooks::INCOMING, self.pick(&[Action::Accept, Action::Drop]));
         list
     }
 
-    /// A packet at a corner of a rule, or just beside it; else any packet.
+    /// Returns a packet at or next to a corner of a rule, or a random packet.
     pub fn packet(&mut self, list: &[Rule]) -> Fields {
         let any = Rule::new(0, Action::Drop);
         let rule =
@@ -176,7 +176,7 @@ impl Chance {
         let Some(prefix) = prefix else { return self.address(is_v6) };
         let ends = [prefix.network(), prefix.last(), self.address(is_v6)];
         match (self.pick(&ends), self.below(8)) {
-            // The neighbour of the prefix.
+            // The address after the prefix.
             (IpAddr::V4(last), 0) => {
                 IpAddr::V4(Ipv4Addr::from_bits(last.to_bits().wrapping_add(1)))
             }

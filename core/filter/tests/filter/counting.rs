@@ -1,4 +1,4 @@
-//! Counters of shards, their totals, and the rates of logging.
+//! Tests counters of shards, their totals, and log rates.
 
 use towpath_filter::{Count, Counters, Hook, RuleList, Rules, Totals};
 
@@ -66,7 +66,7 @@ fn a_rate_limits_log_entries_and_nothing_else() {
     let entries = |protocol: u8| {
         let fields = towpath_filter::Fields { hook: Hook::Input, protocol, ..packet };
         let judgement = rules.judge(&fields);
-        // A packet each millisecond, for a second.
+        // A packet per millisecond, for a second.
         let times = (0..1000u64).map(|n| n * 1_000_000);
         let due = times.filter(|now| counters.is_log_due(&rules, &judgement, *now)).count();
         (judgement.log, due)

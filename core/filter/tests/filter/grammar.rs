@@ -1,4 +1,4 @@
-//! The grammar: what a text means, what is refused and where, and that text and rules agree.
+//! Tests the grammar: valid texts, errors and their positions, and round trips.
 
 use towpath_filter::{Action, Hook, Hooks, Icmp, Log, Ports, Rule, RuleList, TcpFlags};
 
@@ -43,7 +43,7 @@ fn a_text_has_comments_blank_lines_and_defaults() {
     assert_eq!(list.default_of(Hook::Forward), Action::Accept);
 }
 
-/// A text with one fault, its place, and a part of what is said.
+/// Text with one error, its position, and a part of the message.
 const FAULTS: &[(&str, (usize, usize), &str)] = &[
     ("acl ad id 1 action drop", (1, 5), "unknown word \"ad\"; did you mean \"add\"?"),
     ("\nacl add id 1 soruce 10.0.0.0/8", (2, 14), "unknown word \"soruce\""),
@@ -115,7 +115,7 @@ fn rules_are_the_same_after_text_and_after_words() {
     for seed in 0..200 {
         let mut chance = Chance(seed);
         let mut list = chance.list(20);
-        // The grammar refuses rules that match nothing, and ICMP types without a protocol.
+        // The grammar rejects rules that match nothing, and ICMP types without a protocol.
         let is_refused = |rule: &&Rule| rule.to_string().parse::<Rule>().is_err();
         let refused: Vec<u32> = list.iter().filter(is_refused).map(|rule| rule.id).collect();
         assert!(refused.len() < 10, "{refused:?}");
@@ -131,7 +131,7 @@ fn rules_are_the_same_after_text_and_after_words() {
     }
 }
 
-/// Lists of the guide, which are between lines of three backticks and "acl".
+/// Lists in the guide, delimited by three backticks and "acl".
 #[test]
 fn lists_of_the_guide_are_valid() {
     let guide = include_str!("../../../../docs/acl.md");

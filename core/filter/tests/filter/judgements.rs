@@ -1,10 +1,10 @@
-//! The compiled form judges as a linear search does, whatever the rules are.
+//! Tests that the compiled form judges like the linear search for all rules.
 
 use towpath_filter::{Action, CompileError, Hook, Ports, Rule, RuleList, Rules, TcpFlags};
 
 use crate::chance::{Chance, iface};
 
-/// Compares the judgements of `packets` packets, and returns how many matched a rule.
+/// Compares the judgements of `packets` packets and returns how many matched a rule.
 fn compare(chance: &mut Chance, list: &RuleList, packets: usize) -> usize {
     let rules = Rules::compile(list, iface).expect("the interfaces are there");
     let sorted: Vec<Rule> = list.iter().cloned().collect();
@@ -36,11 +36,11 @@ fn long_lists_are_judged_as_by_a_linear_search() {
         let list = chance.list(3000);
         matched += compare(&mut chance, &list, 2000);
     }
-    // Packets that match nothing would prove little.
+    // Packets without a match would prove little.
     assert!(matched > 4000, "{matched}");
 }
 
-/// The same lists a hundred times longer, in the long rest.
+/// Tests the same with a hundred times more lists, in the nightly run.
 mod nightly {
     use super::*;
 
@@ -55,7 +55,7 @@ mod nightly {
     }
 }
 
-/// A rule for one address and port, of the many that a generated list has.
+/// Rule for one address and port, as in many generated lists.
 fn host_rule(id: u32) -> Rule {
     let address = core::net::Ipv4Addr::from_bits(0x0a00_0000 | id.wrapping_mul(2_654_435_761) >> 8);
     let port = (id % 512) as u16;
@@ -82,7 +82,7 @@ fn work_hardly_grows_with_the_list() {
     assert!(long <= 2 * short && long <= 32, "{short} steps became {long}");
 }
 
-/// Memory is limited by the number of rules, whatever they are.
+/// The number of rules bounds the memory for all lists.
 #[test]
 fn memory_is_bounded_for_the_worst_lists() {
     let wide = |id: u32| {
@@ -96,8 +96,8 @@ fn memory_is_bounded_for_the_worst_lists() {
     };
     let by_chance = |id: u32| Chance(u64::from(id)).rule(id);
     let bound = |len: usize| {
-        // Both IP versions, for the hooks whose rules differ; a node has 16 bytes, a rule of a
-        // leaf 72 or 136.
+        // Both IP versions, for each hook with different rules; a node has 16 bytes, a leaf's rule
+        // 72 or 136.
         let version = |rule: usize| len * (3 * rule + 8 * 16) + 64 * 16;
         version(72) + version(136)
     };
@@ -105,7 +105,7 @@ fn memory_is_bounded_for_the_worst_lists() {
         let mut list = RuleList::new();
         (0..len).for_each(|id| drop(list.insert(wide(id))));
         let bytes = Rules::compile(&list, iface).expect("no interface").compiled_bytes();
-        // Hooks without rules have two empty trees.
+        // Hooks without rules share two empty trees.
         assert!(bytes <= bound(len as usize) + 64, "{len} wide rules: {bytes}");
         let mut list = RuleList::new();
         (0..len).for_each(|id| drop(list.insert(by_chance(id))));
@@ -126,7 +126,7 @@ fn rules_that_are_the_same_take_the_place_of_one() {
     assert_eq!(rules.judge(&fields).rule, Some(0));
 }
 
-/// A rule with flags never decides for all packets of a place in the tree, however small that is.
+/// A rule with flags never hides later rules, however small the region.
 #[test]
 fn flags_leave_packets_to_later_rules() {
     let mut list = RuleList::new();

@@ -1,4 +1,4 @@
-//! Access lists as their users see them: the grammar, and judgements beside a linear search.
+//! Tests access lists as users see them: grammar, and judgements compared with a linear search.
 
 mod chance;
 mod counting;

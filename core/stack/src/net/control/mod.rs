@@ -3,7 +3,7 @@
 //! about neighbours.
 //!
 //! ```text
-//!   ControlPacket: ARP, NDP, groups ─►┐                   ┌─► Snapshot: interfaces, addresses,
+//!   ControlPacket: ARP, NDP, groups ──►┐                   ┌─► Snapshot: interfaces, addresses,
 //!   DataReport: used, confirmed ──────►│ Control           │             groups, routes
 //!   calls of the owner ───────────────►│ tables, schedule  ├─► DataCommand: send or drop a packet
 //!   timeouts ─────────────────────────►┘                   └─► NeighborUpdate
