@@ -1,14 +1,14 @@
-//! Rules that hold in every table between two turns, for simulators and tests.
+//! Invariants of the tables between turns, for simulators and tests.
 
 use crate::host::{Host, SocketId};
 use crate::socket::{SocketRole, Waits};
 use crate::stack::Stack;
 
 impl<H: Host> Stack<H> {
-    /// The first rule that does not hold, and the socket that breaks it; `None` when all is in
-    /// order. Connections that are to be visited in the next turn are left out.
+    /// Returns the first violated invariant and the affected socket, or `None`. Connections to be
+    /// visited in the next turn are skipped.
     ///
-    /// The time taken grows with the number of sockets. Nothing in the product calls this function.
+    /// Takes time in proportion to the number of sockets, and is not used in production.
     pub fn audit(&self) -> Option<(Option<SocketId>, &'static str)> {
         let (mut streams, mut orphans) = (0, 0);
         for (index, socket) in self.sockets.iter() {

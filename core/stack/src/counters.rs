@@ -1,68 +1,68 @@
-//! Counters of the socket layer. Lost packets are counted by reason in [`crate::Drops`].
+//! Counters of the socket layer. [`crate::Drops`] counts lost packets by reason.
 
 towpath_pool::counters! {
-    /// Counters of a stack since its start.
+    /// Counters of a stack since its creation.
     pub struct Counters {
-        /// TCP segments (or merged ones) received.
+        /// TCP segments received; merged segments count as one.
         tcp_received,
         /// TCP packets sent, up to 64 KiB each.
         tcp_sent,
         /// Payload bytes received in order.
         tcp_bytes_received,
-        /// Payload bytes sent, repeated ones included.
+        /// Payload bytes sent, including retransmissions.
         tcp_bytes_sent,
-        /// TCP packets that carried bytes sent before.
+        /// TCP packets with retransmitted bytes.
         tcp_retransmits,
         /// Resets sent.
         tcp_resets_sent,
-        /// Connections that this host began to open.
+        /// Connections opened actively.
         tcp_connects,
-        /// Connections whose handshake a peer began and finished.
+        /// Connections opened by peers whose handshake completed.
         tcp_accepts,
-        /// SYNs that made a half-open connection.
+        /// SYNs that created a half-open connection.
         tcp_syns,
-        /// SYNs with a valid cookie that made a connection at once (RFC 7413).
+        /// SYNs with a valid Fast Open cookie that created a connection at once (RFC 7413).
         tcp_fast_opens,
-        /// SYNs with a valid cookie for which the listener's limit left no room.
+        /// SYNs with a valid Fast Open cookie that exceeded the listener's limit.
         tcp_fast_open_overflows,
-        /// Handshakes that the peer never finished.
+        /// Handshakes that the peer did not complete in time.
         tcp_half_open_timeouts,
-        /// Half-open connections displaced by newer ones of their listener.
+        /// Half-open connections evicted by newer ones of the same listener.
         tcp_half_open_displaced,
-        /// Connections that ended by reset or timeout.
+        /// Connections that failed by reset or timeout.
         tcp_failures,
         /// TIME-WAITs ended early by a new connection (RFC 6191).
         tcp_time_wait_reused,
-        /// Closed sockets aborted because there were too many.
+        /// Connections aborted at close because of the orphan limit.
         tcp_orphans_aborted,
-        /// Times that a connection waited for a device that does not keep up.
+        /// Times a connection had to wait for a full device queue.
         tcp_waits_for_output,
-        /// Times that a connection waited because it had its share of a device's queue.
+        /// Times a connection reached its limit in a device's queue.
         tcp_waits_for_share,
-        /// Times that a datagram socket waited because it had its share of a device's queue.
+        /// Times a datagram socket reached its limit in a device's queue.
         udp_waits_for_share,
-        /// Connections that forgot their path MTU early, to make room for later ones.
+        /// Connections whose reported path MTU was dropped early to make room.
         path_mtus_full,
         /// Datagrams received.
         udp_received,
-        /// Packets whose datagrams waited for filters, or for other receivers, until a later turn.
+        /// Packets whose datagrams were deferred to a later turn because of filter or receiver
+        /// work.
         deliveries_put_off,
-        /// Instructions of filters that judged datagrams, at most: jumps lead forward.
+        /// Upper bound of filter instructions run on datagrams; filters only jump forward.
         filter_steps,
-        /// Datagrams sent, cut ones as one.
+        /// Datagrams sent; a segmented datagram counts as one.
         udp_sent,
         /// Echo replies received.
         echo_received,
         /// Echo messages sent.
         echo_sent,
-        /// Ports tried in choosing ephemeral ones.
+        /// Ports probed while choosing ephemeral ports.
         ports_probed,
         /// Binds and connects that found no free port.
         ports_exhausted,
-        /// Packets that came in here and were another shard's.
+        /// Received packets handed over to the shard that owns them.
         shard_handed_over,
-        /// Times that a shard lost news of its neighbours, or a path MTU, because it did not take
-        /// them in time.
+        /// Neighbour updates or path MTUs that a shard lost because it did not take them in time.
         shard_news_lost,
         /// Timers fired.
         timers_fired,

@@ -3,12 +3,12 @@
 use towpath_pool::Pool;
 use towpath_tcp::Instant;
 
-/// Arguments that every step of a turn takes.
+/// Arguments passed to every step of a turn.
 pub(crate) struct Cx<'a, H> {
     /// Time of the turn.
     pub now: Instant,
     /// Owner of the stack.
     pub host: &'a mut H,
-    /// Memory of packets.
+    /// Packet memory.
     pub pool: &'a mut Pool,
 }

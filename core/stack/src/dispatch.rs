@@ -1,6 +1,6 @@
-//! The receive path: from a packet to its socket. `tcp/rx` finds the connection of a segment,
-//! `passive` processes handshakes, `udp/rx` delivers datagrams, `errors` finds the socket of an
-//! ICMP error. In the same turn `tx` visits every connection that got a segment.
+//! Receive path from a packet to its socket. `tcp/rx` finds the connection of a segment, `passive`
+//! handles handshakes, `udp/rx` delivers datagrams, and `errors` finds the socket of an ICMP error.
+//! In the same turn, `tx` visits each connection that received a segment.
 //!
 //! ```text
 //!  packet ─► net ─┬─► tcp ─┬─► connection ─► buffers, events      ┐ one probe of the
@@ -24,8 +24,7 @@ use crate::stack::Stack;
 use crate::udp::rx::stray_echo;
 
 impl<H: Host> Stack<H> {
-    /// Receives a packet that the device of `iface` gave. `hash` is that of its flow in the table,
-    /// if it is known.
+    /// Receives a packet from the device of `iface`. `hash` is the flow table hash, if known.
     #[inline]
     pub(crate) fn receive_packet(
         &mut self,
@@ -39,15 +38,15 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Receives a packet of this host to itself.
+    /// Receives a packet that this host sent to itself.
     pub(crate) fn receive_looped(&mut self, cx: &mut Cx<'_, H>, looped: Looped, hash: Option<u64>) {
         if let Some(received) = self.net.receive_looped(cx.now, looped, cx.pool) {
             self.on_received(cx, received, hash);
         }
     }
 
-    /// Delivers a packet or report of the IP layer. `hash` is that of the flow in the table, if it
-    /// is a segment and the hash is known.
+    /// Delivers a packet or report of the IP layer. `hash` is the flow table hash of a segment, if
+    /// known.
     pub(crate) fn on_received(
         &mut self,
         cx: &mut Cx<'_, H>,

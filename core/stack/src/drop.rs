@@ -1,19 +1,18 @@
-//! Why packets are lost. Every packet that the stack throws away has one of these reasons: a
-//! counter here, and a packet in the trace when tracing is on.
+//! Reasons for dropping packets. Every dropped packet has a reason, which is counted here and
+//! traced if tracing is enabled.
 
-/// DropDirection of a dropped packet, seen from the host.
+/// Direction of a dropped packet as seen from the host.
 enum DropDirection {
-    /// Received, also to be forwarded.
+    /// Received, including packets to be forwarded.
     Inbound,
-    /// Sent by the host, or already forwarded to an output queue.
+    /// Sent by the host, or forwarded to an output queue.
     Outbound,
 }
 
-/// Declares the reasons, their direction, names and number in one place, so that a new reason needs
-/// one line.
+/// Declares the reasons with direction and name, so that a new reason needs only one line.
 macro_rules! drop_reasons {
     ($( $(#[$doc:meta])* $variant:ident: $direction:ident = $name:literal, )*) => {
-        /// Why a packet was thrown away.
+        /// Reason for dropping a packet.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         #[non_exhaustive]
         pub enum DropReason { $( $(#[$doc])* $variant, )* }
@@ -24,12 +23,12 @@ macro_rules! drop_reasons {
             /// Number of reasons.
             pub const COUNT: usize = Self::ALL.len();
 
-            /// Its name in counters and traces.
+            /// Returns the name used in counters and traces.
             pub const fn as_str(self) -> &'static str {
                 match self { $( DropReason::$variant => $name, )* }
             }
 
-            /// Whether a packet is dropped for this reason on its way out of the host.
+            /// Returns whether the packet was on its way out of the host.
             pub const fn is_outbound(self) -> bool {
                 let direction = match self {
                     $( DropReason::$variant => DropDirection::$direction, )*
@@ -41,169 +40,170 @@ macro_rules! drop_reasons {
 }
 
 drop_reasons! {
-    // Sockets and transports; the IP layer's reasons follow further down.
-    /// TCP, UDP or ICMP checksum does not match.
+    // Sockets and transports; the IP layer's reasons follow below.
+    /// Invalid TCP, UDP or ICMP checksum.
     TransportChecksum: Inbound = "transport_checksum",
-    /// Transport header cut short or inconsistent.
+    /// Truncated or inconsistent transport header.
     TransportMalformed: Inbound = "transport_malformed",
-    /// A TCP segment from or to a broadcast or multicast address (RFC 9293 3.9.2.3).
+    /// TCP segment from or to a broadcast or multicast address (RFC 9293 3.9.2.3).
     TcpNotUnicast: Inbound = "tcp_not_unicast",
-    /// A TCP segment for which there is no connection and no listener; answered by a reset unless
-    /// it was one.
+    /// TCP segment without a matching connection or listener; answered by a reset unless it is a
+    /// reset itself.
     TcpNoSocket: Inbound = "tcp_no_socket",
-    /// A segment of a half-open connection or a TIME-WAIT that was answered with an ACK or a reset.
-    /// Also a segment that came before the owner decided about its SYN.
+    /// Segment of a half-open connection or a TIME-WAIT that was answered by an ACK or a reset.
+    /// Also a segment received before the owner decided about its SYN.
     TcpUnacceptable: Inbound = "tcp_unacceptable",
-    /// For a connection that is closed, or bytes after the program was gone.
+    /// Segment of a closed connection, or bytes received after the program closed its socket.
     TcpAfterClose: Inbound = "tcp_after_close",
-    /// No part of a segment is in the receive window; most are old duplicates.
+    /// Segment entirely outside the receive window, usually an old duplicate.
     TcpOutOfWindow: Inbound = "tcp_out_of_window",
-    /// An old timestamp (RFC 7323 5).
+    /// Old timestamp (RFC 7323 5).
     TcpPaws: Inbound = "tcp_paws",
-    /// Timestamps were negotiated and the segment has none (RFC 7323 3.2).
+    /// Missing timestamp although timestamps were negotiated (RFC 7323 3.2).
     TcpTimestampMissing: Inbound = "tcp_timestamp_missing",
-    /// An ACK of bytes that were never sent, or of far too old ones (RFC 5961 5).
+    /// ACK of bytes that were never sent or are too old (RFC 5961 5).
     TcpBadAck: Inbound = "tcp_bad_ack",
-    /// A segment without ACK on a connection whose handshake has begun (RFC 9293 3.10.7.4).
+    /// Segment without ACK on a connection whose handshake has begun (RFC 9293 3.10.7.4).
     TcpNoAck: Inbound = "tcp_no_ack",
-    /// A SYN on a synchronised connection (RFC 5961 4).
+    /// SYN on a synchronized connection (RFC 5961 4).
     TcpSynInWindow: Inbound = "tcp_syn_in_window",
-    /// A RST in the window that is not exactly at RCV.NXT (RFC 5961 3).
+    /// RST in the window but not exactly at RCV.NXT (RFC 5961 3).
     TcpResetInWindow: Inbound = "tcp_reset_in_window",
-    /// A RST that no segment of ours can have caused.
+    /// RST that none of our segments can have caused.
     TcpResetIgnored: Inbound = "tcp_reset_ignored",
-    /// Bytes out of order beyond the ranges that are remembered.
+    /// Out-of-order bytes beyond the maximum number of ranges.
     TcpTooManyRanges: Inbound = "tcp_too_many_ranges",
-    /// Bytes for which the receive FIFO has no room, though the window had.
+    /// Bytes within the window that do not fit the receive FIFO.
     TcpNoRoom: Inbound = "tcp_no_room",
-    /// A TTL or hop limit below the socket's minimum (IP_MINTTL, IPV6_MINHOPCOUNT).
+    /// TTL or hop limit below the socket's minimum (IP_MINTTL, IPV6_MINHOPCOUNT).
     TcpMinTtl: Inbound = "tcp_min_ttl",
-    /// A segment in SYN-SENT that is no SYN, and no reset that may refuse the connection.
+    /// Segment in SYN-SENT that is neither a SYN nor a valid reset.
     TcpUnexpected: Inbound = "tcp_unexpected",
-    /// In-window bytes for which there was no buffer memory.
+    /// Bytes within the window for which no buffer memory was available.
     TcpNoMemory: Inbound = "tcp_no_memory",
-    /// A segment to be sent whose bytes are not in the send buffer: a fault of ours.
+    /// Outgoing segment whose bytes are missing in the send buffer: an internal error.
     TcpPayloadMissing: Outbound = "tcp_payload_missing",
-    /// SYN to a listener whose accept queue is full.
+    /// SYN to a listener with a full accept queue.
     ListenOverflow: Inbound = "listen_overflow",
-    /// Final ACK of a handshake while the accept queue was full or the owner had no room.
+    /// Final ACK of a handshake with a full accept queue, or without room at the owner.
     AcceptOverflow: Inbound = "accept_overflow",
-    /// SYN to a listener that may not have more half-open connections, all of them young.
+    /// SYN to a listener at its limit of half-open connections, all of them too recent to evict.
     SynCacheFull: Inbound = "syn_cache_full",
-    /// A segment that may come from a client whose half-open connection was displaced, and is not
-    /// answered by a reset for that.
+    /// Segment that may belong to an evicted half-open connection, and is therefore not answered by
+    /// a reset.
     HalfOpenDisplaced: Inbound = "half_open_displaced",
-    /// To a listener: SYN and FIN at once, or neither SYN nor ACK.
+    /// Segment to a listener with both SYN and FIN, or with neither SYN nor ACK.
     TcpBadFlags: Inbound = "tcp_bad_flags",
-    /// A TIME-WAIT entry displaced by a newer one.
+    /// TIME-WAIT entry evicted by a newer one.
     TimeWaitFull: Inbound = "time_wait_full",
-    /// A SYN on an any-address interface that waited for a decision, displaced by a newer one.
+    /// Undecided SYN on an any-address interface, evicted by a newer one.
     PendingFull: Inbound = "pending_full",
-    /// A repeated SYN whose decision is pending.
+    /// Retransmission of an undecided SYN.
     PendingDuplicate: Inbound = "pending_duplicate",
-    /// No memory or no place for another socket.
+    /// No memory or free entry for another socket.
     SocketTableFull: Inbound = "socket_table_full",
-    /// A datagram to a port without a socket.
+    /// Datagram to a port without a socket.
     UdpNoSocket: Inbound = "udp_no_socket",
-    /// A datagram that its socket had no room for.
+    /// Datagram that did not fit its socket's queue.
     UdpNoRoom: Inbound = "udp_no_room",
-    /// A datagram, or an echo reply, that its socket's filter drops (SO_ATTACH_FILTER).
+    /// Datagram or echo reply rejected by the socket's filter (SO_ATTACH_FILTER).
     UdpFiltered: Inbound = "udp_filtered",
-    /// A datagram, or an echo reply, for a program whose filters are late by too many packets.
+    /// Datagram or echo reply for a program with too many packets waiting for its filters.
     UdpFilterBusy: Inbound = "udp_filter_busy",
-    /// An echo reply without a socket that waits for it.
+    /// Echo reply without a matching socket.
     EchoNoSocket: Inbound = "echo_no_socket",
-    /// An ICMP error that matches no connection or fails the sequence check (RFC 5927).
+    /// ICMP error without a matching connection, or failing the sequence check (RFC 5927).
     IcmpErrorStray: Inbound = "icmp_error_stray",
-    /// A transport protocol this stack does not speak.
+    /// Unsupported transport protocol.
     UnknownProtocol: Inbound = "unknown_protocol",
-    /// For another shard, which does not keep up.
+    /// Packet for another shard whose queue is full.
     ShardFull: Inbound = "shard_full",
-    /// No route to where a segment should go.
+    /// No route to the destination of a segment.
     NoRoute: Outbound = "no_route",
-    // The IP layer.
-    /// Link header cut short, or an 802.3 length instead of a type.
+    // IP layer.
+    /// Truncated link header, or an 802.3 length instead of a type.
     FrameMalformed: Inbound = "frame_malformed",
-    /// A frame to another station.
+    /// Frame to another station.
     FrameNotOurs: Inbound = "frame_not_ours",
-    /// A frame of a protocol or VLAN that this host does not take part in.
+    /// Frame of an unsupported protocol or VLAN.
     FrameUnknown: Inbound = "frame_unknown",
     /// ARP or neighbour discovery message that is malformed or fails its validity checks.
     NeighborMalformed: Inbound = "neighbor_malformed",
-    /// An ARP answer with another MAC address than one of less than a second ago.
+    /// ARP answer that contradicts the MAC address of an answer less than a second ago.
     NeighborContradicted: Inbound = "neighbor_contradicted",
-    /// Offload metadata contradict the packet's headers: a checksum at another place than the
-    /// protocol's, or segments of another protocol, header length or number.
+    /// Offload metadata that contradict the headers: checksum position, or protocol, header length
+    /// or number of segments.
     OffloadInvalid: Inbound = "offload_invalid",
-    /// IP header malformed: version, lengths, options, extension headers.
+    /// Malformed IP header: version, lengths, options, extension headers.
     IpMalformed: Inbound = "ip_malformed",
-    /// IPv4 header checksum does not match.
+    /// Invalid IPv4 header checksum.
     IpChecksum: Inbound = "ip_checksum",
-    /// A source-routed packet.
+    /// Source-routed packet.
     IpSourceRoute: Inbound = "ip_source_route",
-    /// An address that may not be where it is (RFC 1122 3.2.1.3).
+    /// Invalid source or destination address (RFC 1122 3.2.1.3).
     Martian: Inbound = "martian",
-    /// To an address of another host: this one does not forward.
+    /// Packet to another host's address while forwarding is disabled.
     NotLocal: Inbound = "not_local",
-    /// To be sent on, and its TTL or hop limit ends here.
+    /// Forwarded packet whose TTL or hop limit expired.
     TransitTtl: Inbound = "transit_ttl",
-    /// To be sent on, and the check of its source by the routes refuses it (RFC 3704).
+    /// Forwarded packet that failed reverse path filtering (RFC 3704).
     TransitSource: Inbound = "transit_source",
-    /// To be sent on, and one of its addresses is for one link only.
+    /// Forwarded packet with a link-scoped address.
     TransitScope: Inbound = "transit_scope",
-    /// To be sent on, and no route leads to its destination.
+    /// Forwarded packet without a route to its destination.
     TransitNoRoute: Inbound = "transit_no_route",
-    /// To be sent on, and the route to its destination is a blackhole.
+    /// Forwarded packet with a blackhole route.
     TransitBlackhole: Inbound = "transit_blackhole",
-    /// To be sent on, and the route says that its destination is unreachable.
+    /// Forwarded packet with an unreachable route.
     TransitUnreachable: Inbound = "transit_unreachable",
-    /// To be sent on, and the route prohibits it.
+    /// Forwarded packet with a prohibit route.
     TransitProhibited: Inbound = "transit_prohibited",
-    /// To be sent on, and too big for the next link, where routers may not cut it.
+    /// Forwarded packet that exceeds the next link's MTU and must not be fragmented.
     TransitTooBig: Inbound = "transit_too_big",
-    /// A rule drops it.
+    /// Packet dropped by a rule.
     FilterDrop: Inbound = "filter_drop",
-    /// A rule rejects it, with an error to its sender.
+    /// Packet rejected by a rule; an error is sent.
     FilterReject: Inbound = "filter_reject",
-    /// A fragment that hides a part of a transport header from rules (RFC 1858, RFC 3128). First
-    /// fragments lack a part of it; those at offset 8 or 16 could overwrite it.
+    /// Fragment that hides a part of the transport header from rules (RFC 1858, RFC 3128). A first
+    /// fragment truncates the header; a fragment at offset 8 or 16 could overwrite it.
     FilterFragment: Inbound = "filter_fragment",
-    /// Rules cannot find the transport header behind malformed extension headers (RFC 7112).
+    /// Malformed extension headers that hide the transport header from rules (RFC 7112).
     FilterHidden: Inbound = "filter_hidden",
-    /// A rule keeps a packet of this host from leaving.
+    /// Packet of this host dropped by a rule.
     FilterOutput: Outbound = "filter_output",
-    /// To a group that this host has not joined.
+    /// Packet to a multicast group that this host has not joined.
     NotJoined: Inbound = "not_joined",
-    /// A fragment that contradicts the others of its datagram, or that could never fit.
+    /// Fragment that contradicts other fragments of its datagram or exceeds the maximum length.
     FragmentInvalid: Inbound = "fragment_invalid",
-    /// Fragments overlap: the datagram is dropped whole (RFC 5722).
+    /// Overlapping fragments; the whole datagram is dropped (RFC 5722).
     FragmentOverlap: Inbound = "fragment_overlap",
-    /// Too many fragments, or too many bytes in reassembly.
+    /// Too many fragments or bytes in reassembly.
     FragmentLimit: Inbound = "fragment_limit",
-    /// The other fragments did not arrive in time.
+    /// Incomplete datagram after the reassembly timeout.
     FragmentTimeout: Inbound = "fragment_timeout",
-    /// ICMP message malformed or with a wrong checksum.
+    /// Malformed ICMP message or invalid checksum.
     IcmpMalformed: Inbound = "icmp_malformed",
-    /// ICMP message of a kind that is not acted on.
+    /// ICMP message of an unsupported type.
     IcmpIgnored: Inbound = "icmp_ignored",
-    /// The next hop did not answer ARP or neighbour solicitations.
+    /// Next hop that did not answer ARP requests or neighbour solicitations.
     NeighborUnreachable: Outbound = "neighbor_unreachable",
-    /// More packets wait for one neighbour than may.
+    /// Too many packets waiting for one neighbour.
     NeighborQueueFull: Outbound = "neighbor_queue_full",
-    /// More packets wait for neighbours, all together, than may.
+    /// Too many packets waiting for all neighbours together.
     NeighborQueuesFull: Outbound = "neighbor_queues_full",
-    /// Not for a link: its TTL is 0, or its group is within this host (RFC 1122 3.2.1.7, RFC 4291
-    /// 2.7).
+    /// Packet that must not leave the host: TTL 0, or an interface-local group (RFC 1122 3.2.1.7,
+    /// RFC 4291 2.7).
     HostScope: Outbound = "host_scope",
-    /// Longer than the path takes and not to be fragmented, or than IP can state.
+    /// Packet that exceeds the path MTU and must not be fragmented, or exceeds the maximum IP
+    /// length.
     TooBig: Outbound = "too_big",
-    /// The device does not keep up.
+    /// Full device queue.
     OutputFull: Outbound = "output_full",
-    /// Too many packets of this host to itself.
+    /// Full loopback queue.
     LoopbackFull: Outbound = "loopback_full",
-    /// Received by an interface that the operator set down.
+    /// Received on an interface that is set down.
     LinkDown: Inbound = "link_down",
-    /// To be sent by an interface that the operator set down.
+    /// To be sent on an interface that is set down.
     LinkDownOut: Outbound = "link_down_out",
 }
 
@@ -228,7 +228,7 @@ impl From<towpath_tcp::SegmentDropReason> for DropReason {
     }
 }
 
-/// Dropped packets by reason.
+/// Number of dropped packets by reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Drops([u64; DropReason::COUNT]);
 
@@ -239,22 +239,22 @@ impl Default for Drops {
 }
 
 impl Drops {
-    /// Counts one.
+    /// Counts one packet.
     pub fn count(&mut self, reason: DropReason) {
         self.0[reason as usize] += 1;
     }
 
-    /// Packets dropped for `reason`.
+    /// Returns the number of packets dropped for `reason`.
     pub fn of(&self, reason: DropReason) -> u64 {
         self.0[reason as usize]
     }
 
-    /// Packets dropped in all.
+    /// Returns the total number of dropped packets.
     pub fn total(&self) -> u64 {
         self.0.iter().sum()
     }
 
-    /// Names and counts, in a fixed order.
+    /// Iterates over names and counts, in a fixed order.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
         DropReason::ALL.iter().map(|reason| (reason.as_str(), self.of(*reason)))
     }

@@ -1,4 +1,4 @@
-//! Why an operation on a socket is refused: one small enum an operation.
+//! Errors of socket operations, one enum per operation.
 
 use std::fmt;
 
@@ -22,97 +22,97 @@ macro_rules! refusals {
 }
 
 refusals! {
-    /// Why a socket cannot be opened.
+    /// Error of opening a socket.
     OpenError {
-        /// The stack holds `sockets_max` sockets.
+        /// The stack has `sockets_max` sockets.
         TooMany = "too many sockets",
     }
 }
 
 refusals! {
-    /// Why an address cannot be bound.
+    /// Error of binding a socket.
     BindError {
-        /// Another socket has it (EADDRINUSE).
+        /// The address is in use (EADDRINUSE).
         AddrInUse = "address in use",
-        /// Not one of our addresses (EADDRNOTAVAIL).
+        /// The address does not belong to this host (EADDRNOTAVAIL).
         AddrNotAvailable = "address not available",
-        /// Bound already, the other family, or no such socket (EINVAL).
+        /// The socket is bound already, has another family, or does not exist (EINVAL).
         Invalid = "the socket cannot be bound so",
     }
 }
 
 refusals! {
-    /// Why a socket cannot listen.
+    /// Error of listening.
     ListenError {
-        /// Another listener has the address (EADDRINUSE).
+        /// Another listener uses the address (EADDRINUSE).
         AddrInUse = "address in use",
-        /// Not a fresh or listening stream socket (EINVAL).
+        /// The socket is neither a new nor a listening stream socket (EINVAL).
         Invalid = "the socket cannot listen",
     }
 }
 
 refusals! {
-    /// Why a connect fails at once.
+    /// Immediate error of connecting.
     ConnectError {
-        /// No free port towards that peer (EADDRNOTAVAIL).
+        /// No free local port for this peer (EADDRNOTAVAIL).
         NoPort = "no free local port",
-        /// Exactly this connection exists (EADDRINUSE for a bound socket).
+        /// The same connection already exists (EADDRINUSE for a bound socket).
         AddrInUse = "the connection exists",
         /// No route, or no source address for it (ENETUNREACH).
         NetUnreachable = "network unreachable",
-        /// Connected already, or connecting (EISCONN).
+        /// The socket is connected or connecting (EISCONN).
         Connected = "already connected",
-        /// To port 0 (ECONNREFUSED).
+        /// The destination port is 0 (ECONNREFUSED).
         Refused = "nobody listens on port 0",
-        /// An IPv6 peer of a socket that is connected from an IPv4 address (EAFNOSUPPORT).
+        /// The peer is IPv6, but the socket is connected from an IPv4 address (EAFNOSUPPORT).
         OtherFamily = "connected with IPv4",
-        /// A listener, the other family, a peer that is not one host, from 127.0.0.0/8 to another
-        /// host, or no such socket (EINVAL).
+        /// Invalid (EINVAL): a listener, another family, a peer that is not a single host,
+        /// 127.0.0.0/8 as the source to another host, or no such socket.
         Invalid = "the socket cannot connect so",
-        /// To a broadcast address without permission (EACCES).
+        /// Broadcast address without SO_BROADCAST (EACCES).
         Forbidden = "broadcast not permitted",
-        /// No room for another socket (ENOBUFS).
+        /// A limit on sockets is reached (ENOBUFS).
         TooMany = "too many sockets",
     }
 }
 
 refusals! {
-    /// Why a datagram is not sent.
+    /// Error of sending a datagram.
     SendError {
-        /// No destination given and none connected (EDESTADDRREQ).
+        /// No destination was given, and the socket is not connected (EDESTADDRREQ).
         NotConnected = "no destination",
         /// No route, or no source address for it (ENETUNREACH).
         NetUnreachable = "network unreachable",
-        /// Longer than UDP can carry, or than the path MTU without fragmentation (EMSGSIZE).
+        /// The datagram exceeds the UDP maximum, or the path MTU without fragmentation (EMSGSIZE).
         TooLong = "message too long",
-        /// To a broadcast address without permission (EACCES).
+        /// Broadcast address without SO_BROADCAST (EACCES).
         Forbidden = "broadcast not permitted",
         /// No free local port (EAGAIN).
         NoPort = "no free local port",
-        /// The device does not keep up; the datagram is lost and counted (ENOBUFS).
+        /// The device queue is full; the datagram is dropped and counted (ENOBUFS).
         QueueFull = "output queue full",
-        /// The other family, port 0 named, from 127.0.0.0/8 to another host, a bad segment size, or
-        /// no such socket (EINVAL).
+        /// Invalid (EINVAL): another family, port 0, 127.0.0.0/8 as the source to another host, an
+        /// invalid segment size, or no such socket.
         Invalid = "the datagram cannot be sent so",
     }
 }
 
 refusals! {
-    /// Why an option is not set.
+    /// Error of setting an option.
     OptionError {
-        /// The socket's kind or state has no such option (ENOPROTOOPT).
+        /// The socket's kind or state does not support the option (ENOPROTOOPT).
         NotApplicable = "no such option here",
-        /// The value is out of range (EINVAL).
+        /// The value is invalid (EINVAL).
         Invalid = "bad option value",
         /// No such interface or address (ENODEV).
         NoInterface = "no such interface",
-        /// A multicast group was joined already (EADDRINUSE) or never (EADDRNOTAVAIL).
+        /// The multicast group was joined already (EADDRINUSE), or was not joined (EADDRNOTAVAIL).
         Membership = "no such change of membership",
-        /// A source of a multicast group was joined already, or never (EADDRNOTAVAIL).
+        /// The source of the group was joined already, or was not joined (EADDRNOTAVAIL).
         NotAvailable = "no such change of sources",
         /// Too many multicast groups (ENOBUFS).
         TooMany = "too many memberships",
-        /// The id names no socket (EBADF).
+        /// No such socket (EBADF).
         NoSocket = "no such socket",
     }
 }

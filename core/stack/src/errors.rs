@@ -1,5 +1,5 @@
-//! ICMP errors about packets of ours: the socket that each concerns, checks of the quote, and the
-//! effects.
+//! Handles ICMP errors about our packets: finds the socket, validates the quoted packet, and
+//! applies the effect.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -20,7 +20,7 @@ use crate::udp::delivery::DatagramTaker;
 use crate::unreached::Meaning;
 
 impl<H: Host> Stack<H> {
-    /// An ICMP error that quotes a packet of ours has come in.
+    /// Handles an ICMP error that quotes one of our packets.
     pub(crate) fn receive_error(&mut self, cx: &mut Cx<'_, H>, error: &IcmpError) {
         let flow = Flow {
             local: error.src,
@@ -51,19 +51,19 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// An error about a datagram that the owner sent in the name of another host. False: the owner
-    /// does not know it.
+    /// Handles an error about a datagram that the owner sent from another host's address. Returns
+    /// false if the owner does not know the datagram.
     fn on_stray_error(&mut self, cx: &mut Cx<'_, H>, error: &IcmpError) -> bool {
         let known = cx.host.stray_error(error);
         if let Some(mtu) = error.too_big.filter(|_| known) {
-            // Later datagrams to this destination are fragmented here.
+            // Later datagrams to this destination are fragmented by the stack.
             self.net.set_path_mtu(cx.now, (error.src, error.dst), None, mtu);
         }
         known
     }
 
-    /// Reports an error to the socket that sent the datagram or echo request. The lookup is that of
-    /// a datagram in the reverse direction.
+    /// Reports an error to the socket that sent the datagram or echo request. Uses the lookup of a
+    /// received datagram with source and destination swapped.
     fn find_datagram_error(
         &mut self,
         now: Instant,
@@ -72,8 +72,8 @@ impl<H: Host> Stack<H> {
         error: &IcmpError,
         echo: bool,
     ) -> bool {
-        // As on Linux the ICMP message to an own address comes in on loopback, and the ICMPv6
-        // message on the interface that has the address.
+        // As on Linux, ICMP errors to own addresses arrive on the loopback interface, ICMPv6 errors
+        // on the interface that owns the address.
         let iface = match flow.local {
             IpAddr::V4(_) => error.iface,
             IpAddr::V6(_) => self.net.link_of(error.iface, flow.local),
@@ -98,9 +98,9 @@ impl<H: Host> Stack<H> {
         match error.too_big {
             Some(mtu) => self.lower_path_mtu(now, index, PathMtu::reported(mtu)),
             None => {
-                // A connect fails at once for any reason, as on Linux and as RFC 5461 §4.1
-                // describes, since the program waits for it. Established connections take all of
-                // these errors for transient.
+                // As on Linux and in RFC 5461 §4.1, a connect fails at once on any of these errors,
+                // because the program waits for it. Established connections treat them as
+                // transient.
                 let Some(meaning) = Meaning::of(error) else { return true };
                 stream.unreachable = Some(meaning.why);
                 connection.on_unreachable(true, seq);
@@ -110,7 +110,7 @@ impl<H: Host> Stack<H> {
         true
     }
 
-    /// A segment of this connection was too long for a link of its path.
+    /// Lowers the path MTU of a connection whose segment was too long for a link.
     fn lower_path_mtu(&mut self, now: Instant, index: u32, mtu: PathMtu) {
         let id = SocketId(self.sockets.id(index));
         let Some(stream) = self.sockets.stream_mut(index) else {
@@ -127,8 +127,8 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Lets connections whose path MTU is old try their link's MTU again. The next segment does so;
-    /// no timer is needed.
+    /// Drops old path MTUs, so that connections try their link's MTU with the next segment. Needs
+    /// no timer.
     pub(crate) fn forget_old_mtus(&mut self, now: Instant) {
         while let Some(learnt) = self.paths.pop_old(now) {
             self.forget_mtu(learnt);
@@ -177,8 +177,8 @@ impl<H: Host> Stack<H> {
             self.events.report(user, report);
             return true;
         }
-        // As on Linux an unconnected socket gets errors only with IP_RECVERR. Transient errors (RFC
-        // 1122 §3.2.2.1) need the option, too.
+        // As on Linux, unconnected sockets get errors only with IP_RECVERR; transient errors (RFC
+        // 1122 §3.2.2.1) also require it.
         if taker.connected && hard {
             self.events.push(user, SocketEvent::Error(reason));
         }

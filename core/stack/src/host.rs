@@ -1,4 +1,4 @@
-//! The interface between a stack and its owner: callbacks, and the values that pass.
+//! Interface between a stack and its owner: callbacks and their argument types.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -8,43 +8,44 @@ use towpath_tcp::Instant;
 use crate::net::{IcmpError, IfaceId};
 use crate::shards::ShardId;
 
-/// Names a socket: index in the low half, generation in the high one. Dead ids stay dead.
+/// Socket id: index in the lower half, generation in the upper half. Ids are never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SocketId(pub u64);
 
-/// Names a SYN on an any-address interface that waits for [`crate::Stack::accept_pending`] or
+/// Id of an undecided SYN on an any-address interface, for [`crate::Stack::accept_pending`] or
 /// [`crate::Stack::refuse_pending`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PendingId(pub u64);
 
-/// The owner of a stack: supplies buffers and takes events. Called back within
-/// [`crate::Stack::turn`] only.
+/// Owner of a stack, which supplies buffers and receives events. Called only from
+/// [`crate::Stack::turn`].
 ///
-/// `user` is the number that the owner gave when the socket was made. The number belongs to that
-/// socket until [`SocketEvent::Closed`], the last event of every socket, which comes exactly once.
+/// `user` is the number that the owner assigned when it created the socket. The number belongs to
+/// the socket until [`SocketEvent::Closed`], the last event of every socket, which is sent exactly
+/// once.
 pub trait Host {
-    /// Where received bytes go.
+    /// Receive buffer.
     type Recv: RecvBuffer;
-    /// Where bytes to be sent come from.
+    /// Send buffer.
     type Send: SendBuffer;
 
-    /// Bytes that the receive buffer of a new child will have room for. SYN-ACKs of the listener
-    /// whose user is `listener` offer that. Bytes beyond a smaller buffer are dropped, and sent
-    /// again.
+    /// Returns the receive buffer capacity in bytes of new children, which SYN-ACKs of the listener
+    /// advertise. `listener` is its user. If the actual buffer is smaller, excess bytes are dropped
+    /// and retransmitted.
     fn recv_room(&self, listener: u32) -> u32;
 
-    /// The same for a listener of another shard.
+    /// Same as [`Host::recv_room`] for a listener of another shard.
     fn recv_room_for(&self, listener: &Elsewhere) -> u32 {
         self.recv_room(listener.user)
     }
 
-    /// A handshake finished on the listener whose user is `listener`. Returns the child's user and
-    /// buffers, or `None` when there is no room: the final ACK is then dropped and the peer repeats
-    /// it.
+    /// Handles a completed handshake of the listener whose user is `listener`. Returns the child's
+    /// user and buffers, or `None` if there is no room: the final ACK is then dropped, so that the
+    /// peer retransmits.
     ///
-    /// The child waits in the listener's accept queue until the owner calls
-    /// [`crate::Stack::accepted`]. When the listener is closed, the owner has to abort its
-    /// children.
+    /// The child is in the listener's accept queue until the owner calls
+    /// [`crate::Stack::accepted`]. When the owner closes the listener, it must abort the children
+    /// in the queue.
     fn accept(
         &mut self,
         listener: u32,
@@ -53,9 +54,9 @@ pub trait Host {
         remote: SocketAddr,
     ) -> Option<(u32, Self::Recv, Self::Send)>;
 
-    /// As [`Host::accept`], of a listener of another shard. The child waits in no queue yet: its
-    /// user is given to [`Host::enqueue`] of the listener's shard, or to [`Host::refused`] of this
-    /// one.
+    /// Same as [`Host::accept`] for a listener of another shard. The child is not in a queue yet:
+    /// its user is passed to [`Host::enqueue`] of the listener's shard, or to [`Host::refused`] of
+    /// this shard.
     fn accept_for(
         &mut self,
         listener: &Elsewhere,
@@ -67,10 +68,10 @@ pub trait Host {
         None
     }
 
-    /// Puts a child of another shard into the accept queue of the listener whose user is
-    /// `listener`, with its addresses. `child` is its user and its [tag](ChildElsewhere::tag).
-    /// There the owner calls [`crate::Stack::accepted`] as for any other. False: there is no room,
-    /// and the child waits until [`crate::Stack::offer_again`].
+    /// Adds a child of another shard to the accept queue of the listener whose user is `listener`.
+    /// `child` is the child's user and [tag](ChildElsewhere::tag). As for other children, the owner
+    /// later calls [`crate::Stack::accepted`]. Returns false if the queue is full; the child then
+    /// waits until [`crate::Stack::offer_again`].
     fn enqueue(
         &mut self,
         listener: u32,
@@ -82,161 +83,163 @@ pub trait Host {
         false
     }
 
-    /// The child of another shard's listener, with its [tag](ChildElsewhere::tag), comes into no
-    /// accept queue: the listener is gone. [`SocketEvent::Closed`] follows if it has not come yet.
+    /// Reports that a child for another shard's listener, given by user and
+    /// [tag](ChildElsewhere::tag), was refused because the listener is closed.
+    /// [`SocketEvent::Closed`] follows unless it was already sent.
     fn refused(&mut self, child: u32, tag: u32) {
         let _ = (child, tag);
     }
 
-    /// A listener of another shard is gone. Children that [wait](ChildElsewhere::waits) for it are
-    /// the owner's to abort.
+    /// Reports that a listener of another shard was closed. The owner must abort the children that
+    /// [wait](ChildElsewhere::waits) for it.
     fn listener_gone(&mut self, listener: &Elsewhere) {
         let _ = listener;
     }
 
-    /// A message that the owner of another shard sent with [`crate::Stack::tell_owner`]. Messages
-    /// arrive in order, and after everything that its stack sent before.
+    /// Receives a message that another shard's owner sent using [`crate::Stack::tell_owner`].
+    /// Messages arrive in order, and after everything that the stack of that shard sent before.
     fn told(&mut self, from: ShardId, words: [u64; 3]) {
         let _ = (from, words);
     }
 
-    /// A SYN came in on an any-address interface and no listener is there. Nothing is answered
-    /// until the owner decides.
+    /// Reports a SYN on an any-address interface without a matching listener. The stack does not
+    /// answer until the owner decides.
     fn syn(&mut self, pending: PendingId, local: SocketAddr, remote: SocketAddr) {
         let _ = (pending, local, remote);
     }
 
-    /// A SYN that the owner has not decided about came again.
+    /// Reports that an undecided SYN was retransmitted.
     fn syn_repeated(&mut self, pending: PendingId) {
         let _ = pending;
     }
 
-    /// A SYN from `remote` needs the place of one that the owner has not decided about. Returns the
-    /// one that is given up for it; None: the one that was repeated longest ago.
+    /// Chooses an undecided SYN to evict for a SYN from `remote`. `None` lets the stack evict the
+    /// one whose last retransmission is the oldest.
     fn displace_syn(&mut self, remote: SocketAddr) -> Option<PendingId> {
         let _ = remote;
         None
     }
 
-    /// A SYN that the owner has not decided about is given up. Its sender has not repeated it for
-    /// [`PENDING_TIMEOUT`](crate::limits::PENDING_TIMEOUT), or there were too many
-    /// ([`Host::displace_syn`]). The id is dead; work that was begun for it is in vain.
+    /// Reports that an undecided SYN was dropped: its sender has not retransmitted for
+    /// [`PENDING_TIMEOUT`](crate::limits::PENDING_TIMEOUT), or it was evicted
+    /// ([`Host::displace_syn`]). The id is invalid from now on.
     fn syn_forgotten(&mut self, pending: PendingId) {
         let _ = pending;
     }
 
-    /// A datagram (or, on an echo socket, an ICMP message from its header on). False when there is
-    /// no room for it: it is dropped and counted.
+    /// Receives a datagram (for echo sockets, an ICMP message including its header). Returns false
+    /// if there is no room, so that the stack counts it as dropped.
     fn datagram(&mut self, user: u32, meta: &DatagramMeta, payload: &Payload<'_>) -> bool;
 
-    /// Whether the socket of `user` takes datagrams together that the device or their sender merged
-    /// (UDP_GRO). [`DatagramMeta::segment_size`] says then how long each is.
+    /// Returns whether the socket of `user` accepts coalesced datagrams (UDP_GRO), whose length is
+    /// in [`DatagramMeta::segment_size`].
     fn takes_merged(&self, user: u32) -> bool {
         let _ = user;
         false
     }
 
-    /// The program of the socket of `user`, a number that its owner chose. Datagrams that wait for
-    /// long filters wait for those of their own program alone.
+    /// Returns the number of the program that owns the socket of `user`. Datagrams deferred because
+    /// of long filters delay only datagrams of the same program.
     fn payer(&self, user: u32) -> u64 {
         let _ = user;
         0
     }
 
-    /// The socket's filter ([`crate::Stack::set_filter`]) dropped a datagram.
+    /// Reports that the socket's filter ([`crate::Stack::set_filter`]) dropped a datagram.
     fn filtered(&mut self, user: u32) {
         let _ = user;
     }
 
-    /// A datagram on an any-address interface that no socket takes.
+    /// Receives a datagram on an any-address interface without a matching socket.
     fn stray_datagram(&mut self, meta: &DatagramMeta, payload: &Payload<'_>) {
         let _ = (meta, payload);
     }
 
-    /// An echo request on an any-address interface to an address that is not ours; answered with
-    /// [`crate::Stack::send_echo_from`].
+    /// Receives an echo request on an any-address interface to a foreign address, to be answered
+    /// using [`crate::Stack::send_echo_from`].
     fn stray_echo(&mut self, meta: &EchoMeta, payload: &Payload<'_>) {
         let _ = (meta, payload);
     }
 
-    /// An ICMP error about a datagram of [`crate::Stack::send_datagram_from`], in the name of
-    /// another host. False when the owner does not know the datagram: the error is counted as
-    /// stray. Otherwise the stack lowers the path MTU if the error reports one.
+    /// Receives an ICMP error about a datagram of [`crate::Stack::send_datagram_from`]. Returns
+    /// false if the owner does not know the datagram, so that the error is counted as stray.
+    /// Otherwise the stack lowers the path MTU if the error reports one.
     fn stray_error(&mut self, error: &IcmpError) -> bool {
         let _ = error;
         false
     }
 
-    /// An ICMP error about a datagram of a socket that has [`crate::SocketOption::RecvErrors`].
+    /// Receives an ICMP error about a datagram of a socket with
+    /// [`crate::SocketOption::RecvErrors`].
     fn datagram_error(&mut self, user: u32, error: DatagramError) {
         let _ = (user, error);
     }
 
-    /// Something happened to the socket of `user`.
+    /// Receives an event of the socket of `user`.
     fn event(&mut self, user: u32, event: SocketEvent);
 }
 
-/// Data of a listener's owner that all shards have which make connections for it. The stack does
-/// not interpret it.
+/// Opaque data of a listener's owner, available in all shards that create connections for it.
 pub type ListenerNote = [u32; 10];
 
-/// A listener as another shard knows it.
+/// Listener of another shard.
 #[derive(Debug, Clone, Copy)]
 pub struct Elsewhere {
-    /// The number that its owner gave it.
+    /// Number assigned by the listener's owner.
     pub user: u32,
-    /// Data of its owner.
+    /// Opaque data of the owner.
     pub note: ListenerNote,
-    /// For [`crate::Stack::offer_to`].
+    /// Id for [`crate::Stack::offer_to`].
     pub name: ListenerName,
 }
 
-/// Names a listener in all shards. Dead names stay dead.
+/// Id of a listener that is unique among all shards; never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ListenerName {
     pub(crate) shard: ShardId,
     pub(crate) id: SocketId,
 }
 
-/// Number and buffers that the owner gives a child whose listener is in another shard.
+/// User number and buffers of a child whose listener is in another shard.
 #[derive(Debug)]
 pub struct ChildElsewhere<R, S> {
-    /// Its number.
+    /// User number of the child.
     pub user: u32,
-    /// A number beside it, for [`Host::enqueue`].
+    /// Additional number passed to [`Host::enqueue`].
     pub tag: u32,
-    /// Where received bytes go.
+    /// Receive buffer.
     pub recv: R,
-    /// Where bytes to be sent come from.
+    /// Send buffer.
     pub send: S,
-    /// The child is not to be accepted before the owner calls [`crate::Stack::offer_to`].
+    /// Whether the child must not be accepted before the owner calls [`crate::Stack::offer_to`].
     pub waits: bool,
 }
 
-/// An event of a socket.
+/// Event of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SocketEvent {
-    /// Bytes were committed to the receive buffer.
+    /// Bytes were added to the receive buffer.
     Readable,
-    /// Bytes were released from the send buffer, or sent from one of which little may be unsent.
+    /// Bytes were released from the send buffer, or were sent while the amount of unsent bytes is
+    /// limited.
     Writable,
-    /// The peer sent urgent data, or announced it: the receive buffer has its mark.
+    /// The peer sent or announced urgent data; its mark is in the receive buffer.
     Urgent {
-        /// The mark is another one than before: SIGURG is due.
+        /// Whether the mark has moved, so that SIGURG is due.
         is_new: bool,
     },
-    /// The handshake of a connect is done.
+    /// The handshake of a connect has completed.
     Connected,
-    /// The peer sends no more (FIN): after the unread bytes comes the end of the stream.
+    /// The peer sent a FIN: the stream ends after the unread bytes.
     PeerClosed,
-    /// The connection failed and is over, or an ICMP error came for a datagram.
+    /// The connection has failed, or an ICMP error arrived for a datagram.
     Error(SocketError),
-    /// The socket is gone, its buffers are dropped, its id is dead. Always the last event.
+    /// The socket was removed with its buffers, and its id is invalid. Always the last event.
     Closed,
 }
 
-/// Why a connection failed.
+/// Error of a connection or datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SocketError {
@@ -244,48 +247,48 @@ pub enum SocketError {
     Reset,
     /// The peer refused the connection.
     Refused,
-    /// Retransmissions, keepalive probes or the user timeout gave up.
+    /// Retransmissions, keepalive probes or the user timeout expired.
     TimedOut,
-    /// A router or the neighbour table says the host cannot be reached.
+    /// The host is unreachable according to a router or the neighbour table.
     HostUnreachable,
-    /// A router or the route table says the network cannot be reached.
+    /// The network is unreachable according to a router or the routing table.
     NetUnreachable,
-    /// No socket has the peer's port.
+    /// No socket uses the peer's port.
     PortUnreachable,
-    /// The peer does not speak the protocol.
+    /// The peer does not support the protocol.
     ProtocolUnreachable,
     /// A router could not follow a source route.
     SourceRouteFailed,
-    /// A router knows no such host.
+    /// The host is unknown to a router.
     HostUnknown,
-    /// The host is isolated, a router says.
+    /// The host is isolated according to a router.
     HostIsolated,
-    /// A filter on the way forbids it.
+    /// A packet filter on the path prohibits it.
     Prohibited,
-    /// A router or the peer makes no sense of the packet's headers.
+    /// A router or the peer rejected the packet's headers.
     BadHeader,
-    /// A datagram was longer than this path MTU, in bytes of IP packet.
+    /// A datagram exceeded this path MTU, given as IP packet length in bytes.
     MessageTooBig(u32),
-    /// Another connection has the program's port towards the same peer. Only with several shards: a
-    /// single stack fails at once ([`crate::ConnectError::AddrInUse`]).
+    /// Another connection uses the same local port and peer. Only with several shards: a single
+    /// stack fails at once ([`crate::ConnectError::AddrInUse`]).
     AddrNotAvailable,
 }
 
-/// A report about a datagram that was sent.
+/// Error report about a sent datagram.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DatagramError {
-    /// Error that a socket without reports would get.
+    /// Error for a socket without detailed reports.
     pub reason: SocketError,
-    /// The ICMP message, which is of the IP version of `remote`. None: this host found it out
-    /// itself.
+    /// ICMP message, of the same IP version as `remote`; `None` if the error originates on this
+    /// host.
     pub message: Option<Message>,
-    /// Where the datagram was sent to.
+    /// Destination of the datagram.
     pub remote: SocketAddr,
-    /// As much of its payload as is quoted.
+    /// Quoted part of its payload.
     pub payload: Vec<u8>,
 }
 
-/// The ICMP message about a datagram.
+/// ICMP message about a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Message {
     /// ICMP type.
@@ -294,90 +297,90 @@ pub struct Message {
     pub code: u8,
     /// Sender of the message.
     pub from: IpAddr,
-    /// The interface that it came in on.
+    /// Receiving interface.
     pub iface: IfaceId,
 }
 
-/// About a received datagram.
+/// Metadata of a received datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DatagramMeta {
-    /// Where it was sent to. For echo sockets the port is the identifier.
+    /// Destination. For echo sockets the port is the identifier.
     pub local: SocketAddr,
-    /// Sender of the datagram.
+    /// Sender.
     pub remote: SocketAddr,
-    /// Interface it came in on. For a datagram of this host to itself, the interface that has the
+    /// Receiving interface. For a datagram of this host to itself, the interface with the
     /// destination address.
     pub iface: IfaceId,
-    /// TTL or hop limit it arrived with.
+    /// Received TTL or hop limit.
     pub ttl: u8,
     /// Type of service or traffic class.
     pub tos: u8,
-    /// IPv4: its sender forbade to fragment it.
+    /// IPv4 don't-fragment bit.
     pub dont_fragment: bool,
-    /// When the device received it.
+    /// Time at which the device received it.
     pub arrival: Instant,
-    /// Length of each of several datagrams that come together; the last may be shorter. 0: there is
-    /// one.
+    /// Length in bytes of each of several coalesced datagrams; the last may be shorter. 0 for a
+    /// single datagram.
     pub segment_size: u16,
 }
 
-/// A datagram in the name of another host.
+/// Datagram to send from any source address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DatagramFrom {
-    /// The sender that it names.
+    /// Source address.
     pub local: SocketAddr,
     /// Destination.
     pub remote: SocketAddr,
-    /// TTL or hop limit; `None` for the default.
+    /// TTL or hop limit; `None` uses the default.
     pub ttl: Option<u8>,
     /// Type of service or traffic class.
     pub tos: u8,
 }
 
-/// About a received echo request.
+/// Metadata of a received echo request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EchoMeta {
-    /// The address that is asked.
+    /// Destination address.
     pub local: IpAddr,
-    /// The address that asks.
+    /// Source address.
     pub remote: IpAddr,
     /// Identifier.
     pub ident: u16,
     /// Sequence number.
     pub seq: u16,
-    /// TTL or hop limit it arrived with.
+    /// Received TTL or hop limit.
     pub ttl: u8,
     /// Type of service or traffic class.
     pub tos: u8,
-    /// The IPv4 header forbids to fragment it.
+    /// IPv4 don't-fragment bit.
     pub dont_fragment: bool,
 }
 
-/// A datagram to be sent.
+/// Datagram to send.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct DatagramOut {
-    /// Destination; the connected peer when `None`.
+    /// Destination; `None` uses the connected peer.
     pub remote: Option<SocketAddr>,
-    /// Source address, instead of the bound or chosen one.
+    /// Source address; overrides the bound or chosen one.
     pub local: Option<IpAddr>,
-    /// Over which interface, instead of the routed one.
+    /// Sending interface; overrides the route's.
     pub iface: Option<IfaceId>,
-    /// TTL or hop limit, instead of the socket's.
+    /// TTL or hop limit; overrides the socket's.
     pub ttl: Option<u8>,
-    /// Type of service or traffic class, instead of the socket's.
+    /// Type of service or traffic class; overrides the socket's.
     pub tos: Option<u8>,
-    /// Cut the payload into datagrams of this many bytes (UDP_SEGMENT).
+    /// Segment the payload into datagrams of this length in bytes (UDP_SEGMENT).
     pub segment_size: Option<u16>,
 }
 
-/// Type of a socket.
+/// Kind of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SocketKind {
     /// TCP.
     Stream,
     /// UDP.
     Datagram,
-    /// ICMP echo ("ping socket"); the identifier takes the place of the port.
+    /// ICMP echo ("ping socket"); the identifier is used as the port.
     Echo,
 }
 
@@ -386,34 +389,34 @@ pub enum SocketKind {
 pub enum Family {
     /// IPv4 only.
     V4,
-    /// IPv6, and IPv4 too unless bound with `v6_only`.
+    /// IPv6, and IPv4 unless bound with `v6_only`.
     ///
-    /// The stack itself never shows IPv4-mapped addresses: it takes them and gives plain IPv4 ones.
+    /// The stack accepts IPv4-mapped addresses but always returns plain IPv4 addresses.
     V6,
 }
 
-/// How to bind.
+/// Options of a bind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct BindOptions {
-    /// SO_REUSEADDR: streams share a port as long as none listens, datagram sockets always, if all
-    /// of them say so (socket(7)).
+    /// SO_REUSEADDR: stream sockets share a port if none listens, and datagram sockets always,
+    /// provided that all of them set the option (socket(7)).
     pub reuse_addr: bool,
-    /// SO_REUSEPORT: several listeners share the load, several datagram sockets too.
+    /// SO_REUSEPORT: several listeners or datagram sockets share the load.
     pub reuse_port: bool,
-    /// IPV6_V6ONLY: a [`Family::V6`] socket has nothing to do with IPv4.
+    /// IPV6_V6ONLY: a [`Family::V6`] socket does not use IPv4.
     pub v6_only: bool,
-    /// IP_FREEBIND: the address need not be ours.
+    /// IP_FREEBIND: the address need not belong to this host.
     pub free_bind: bool,
-    /// IP_LOCAL_PORT_RANGE: first and last port to be chosen, as far as they lie in
-    /// [`StackConfig::ephemeral`](crate::StackConfig::ephemeral); 0: no bound of its own.
+    /// IP_LOCAL_PORT_RANGE: first and last ephemeral port, within
+    /// [`StackConfig::ephemeral`](crate::StackConfig::ephemeral); 0 sets no bound.
     pub ports: (u16, u16),
-    /// SO_INCOMING_CPU: among sockets with `reuse_port`, packets go to the one with the processor
-    /// that the stack [runs on](crate::Stack::runs_on).
+    /// SO_INCOMING_CPU: among sockets with `reuse_port`, packets go to the socket with the CPU that
+    /// the stack [runs on](crate::Stack::runs_on).
     pub processor: Option<u32>,
 }
 
 impl BindOptions {
-    /// Without any option: as [`BindOptions::default`], for constants.
+    /// No options; same as [`BindOptions::default`], but const.
     pub const PLAIN: Self = Self {
         reuse_addr: false,
         reuse_port: false,
@@ -424,43 +427,43 @@ impl BindOptions {
     };
 }
 
-/// How to close.
+/// Close behaviour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Linger {
-    /// Bytes in the send buffer go out in the background, then FIN.
+    /// Sends the remaining bytes in the background, then a FIN.
     Default,
-    /// RST (SO_LINGER with zero), behind the bytes for which the windows have room now: see
+    /// Sends a RST (SO_LINGER with zero) after the bytes that fit the windows now: see
     /// [`Connection::abort`](towpath_tcp::Connection::abort).
     Abort,
 }
 
-/// The answer to a pending SYN that is not accepted.
+/// Answer to an undecided SYN that is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
     /// RST: connection refused.
     Reset,
-    /// ICMP: host unreachable.
+    /// ICMP host unreachable.
     HostUnreachable,
-    /// ICMP: network unreachable.
+    /// ICMP network unreachable.
     NetUnreachable,
-    /// ICMP: administratively prohibited.
+    /// ICMP administratively prohibited.
     AdminProhibited,
-    /// No answer; a repeated SYN asks again.
+    /// No answer; a retransmitted SYN is reported again.
     Ignore,
 }
 
-/// How much one turn may do, so that neither direction nor one connection starves another.
+/// Work limit of a turn, so that neither direction and no connection starves another.
 #[derive(Debug, Clone, Copy)]
 pub struct Budget {
-    /// Packets taken from each port.
+    /// Maximum number of packets received from each port.
     pub rx_packets: usize,
-    /// Packets (up to 64 KiB each) made by connections.
+    /// Maximum number of packets (up to 64 KiB each) sent by connections.
     pub tx_packets: usize,
 }
 
 impl Default for Budget {
-    /// 256 ordinary frames, or 4 MiB in large packets, are some 100 µs of work: no other duty of
-    /// the engine's thread waits longer.
+    /// 256 ordinary frames, or 4 MiB in large packets, take about 100 µs. The engine's other tasks
+    /// wait no longer than that.
     fn default() -> Self {
         Self { rx_packets: 256, tx_packets: 256 }
     }
@@ -469,14 +472,15 @@ impl Default for Budget {
 /// Result of a turn.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Turn {
-    /// Packets received from ports.
+    /// Number of packets received from ports.
     pub received: usize,
-    /// Packets given to ports.
+    /// Number of packets passed to ports.
     pub sent: usize,
-    /// Work of datagrams with filters, or with many receivers, in instructions of filters.
+    /// Work of datagrams with filters or many receivers, in filter instructions.
     pub filter_steps: usize,
-    /// There is more to do now: turn again without sleeping.
+    /// More work is pending: call again without sleeping.
     pub more: bool,
-    /// The shards that have mail, a bit each: wake those that sleep. 0 for a single stack.
+    /// Bit set of shards with new messages, which must be woken if they sleep. 0 for a single
+    /// stack.
     pub mail: u16,
 }

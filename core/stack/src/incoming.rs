@@ -1,4 +1,4 @@
-//! A packet that the IP layer gave, as the sockets see it.
+//! Received packet, as passed from the IP layer to the sockets.
 
 use towpath_ring::Payload;
 use towpath_tcp::{Flags, Instant, Segment};
@@ -7,41 +7,41 @@ use towpath_wire::ipv4;
 use crate::net::Local;
 use crate::tables::flow::Flow;
 
-/// A TCP segment on its way to its owner.
+/// Received TCP segment with its flow.
 pub(crate) struct IncomingSegment {
     pub local: Local,
     pub flow: Flow,
     pub hash: u64,
     pub segment: Segment,
-    /// Bytes of TCP header with options.
+    /// Length of the TCP header with options in bytes.
     pub header_len: usize,
 }
 
 impl IncomingSegment {
-    /// The TCP header.
+    /// Returns the TCP header.
     pub fn header(&self) -> &[u8] {
         let bytes = self.local.packet.linear().get(self.local.offset..).unwrap_or_default();
         bytes.get(..self.header_len).unwrap_or_default()
     }
 
-    /// The headers from the IP header on, as TCP_SAVED_SYN has them.
+    /// Returns the headers from the IP header on, as in TCP_SAVED_SYN.
     pub fn headers(&self) -> Box<[u8]> {
         let end = self.local.offset + self.header_len;
         self.local.packet.linear().get(self.local.ip_offset..end).unwrap_or_default().into()
     }
 
-    /// Bytes behind the TCP header.
+    /// Returns the bytes after the TCP header.
     pub fn payload(&self) -> Payload<'_> {
         payload_of(&self.local, self.header_len)
     }
 }
 
-/// Whether it is a SYN without ACK and RST, which asks for a new connection.
+/// Returns whether the segment is a SYN without ACK and RST, which opens a connection.
 pub(crate) fn is_opening(segment: &Segment) -> bool {
     segment.flags.contains(Flags::SYN) && !segment.flags.intersects(Flags::ACK | Flags::RST)
 }
 
-/// Bytes behind the first `header_len` bytes of the transport header.
+/// Returns the bytes after the first `header_len` bytes of the transport header.
 pub(crate) fn payload_of(local: &Local, header_len: usize) -> Payload<'_> {
     let linear = local.packet.linear();
     let start = (local.offset + header_len).min(linear.len());
@@ -51,7 +51,7 @@ pub(crate) fn payload_of(local: &Local, header_len: usize) -> Payload<'_> {
     Payload::new(&linear[start..end], local.packet.tail.slice(0, tail as u32))
 }
 
-/// When the device received it.
+/// Returns the time at which the device received the packet.
 pub(crate) fn arrival(now: Instant, local: &Local) -> Instant {
     match local.packet.meta.arrival_ns {
         0 => now,
@@ -59,13 +59,13 @@ pub(crate) fn arrival(now: Instant, local: &Local) -> Instant {
     }
 }
 
-/// Whether its sender forbade to fragment it, which IPv6 does not let one say.
+/// Returns whether the IPv4 don't-fragment bit is set; false for IPv6.
 pub(crate) fn dont_fragment(local: &Local) -> bool {
     let header = local.packet.linear().get(local.ip_offset..);
     header.is_some_and(ipv4::forbids_fragments)
 }
 
-/// How many segments of the wire it was merged of.
+/// Returns the number of wire segments from which the packet was merged.
 pub(crate) fn segments_in(local: &Local, payload_len: usize) -> u16 {
     let size =
         local.packet.meta.segmentation.map_or(0, |segmentation| usize::from(segmentation.size));

@@ -1,4 +1,4 @@
-//! Properties of sockets for getsockname, getsockopt and `ss`.
+//! Socket properties for getsockname, getsockopt and `ss`.
 
 use std::net::SocketAddr;
 
@@ -13,62 +13,62 @@ use crate::stack::Stack;
 use crate::tables::flow::Flow;
 use crate::udp::socket::DatagramSocket;
 
-/// A snapshot of one socket.
+/// Snapshot of a socket.
 #[derive(Debug, Clone, Copy)]
 pub struct SocketInfo {
-    /// For calls about it; dead as soon as the socket is gone.
+    /// Id for further calls; invalid once the socket is removed.
     pub id: SocketId,
-    /// The number that its owner gave it.
+    /// Number assigned by its owner.
     pub user: u32,
     /// TCP, UDP or echo.
     pub kind: SocketKind,
-    /// Where it is in its life.
+    /// State of the socket.
     pub state: SocketState,
-    /// Its own end, if it is bound or connected. For echo sockets the port is the ident.
+    /// Local address, if bound or connected. For echo sockets the port is the identifier.
     pub local: Option<SocketAddr>,
-    /// Address of the peer, if it is connected.
+    /// Peer address, if connected.
     pub remote: Option<SocketAddr>,
-    /// Bytes that the program has not read; of a listener, children not accepted.
+    /// Unread bytes; for a listener, the number of children in its accept queue.
     pub recv_queue: u32,
-    /// Bytes not acknowledged; of a listener, its backlog.
+    /// Unacknowledged bytes; for a listener, its backlog.
     pub send_queue: u32,
-    /// Longest IP packet in bytes towards the peer, when the way is known.
+    /// Path MTU towards the peer in bytes, if the route is known.
     pub mtu: Option<u32>,
-    /// Its owner closed it.
+    /// Whether the owner has closed the socket.
     pub closing: bool,
-    /// Figures of a connection that is not over; `None` for every other socket.
+    /// TCP statistics of a connection; `None` for other sockets and closed connections.
     pub tcp: Option<Info>,
 }
 
-/// States of sockets of all kinds.
+/// State of a socket of any kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SocketState {
     /// Neither connected nor listening.
     Unconnected,
-    /// Waits for connections.
+    /// Listening for connections.
     Listening,
-    /// A datagram socket with a peer.
+    /// Datagram socket with a peer.
     Connected,
-    /// Accepted before its handshake, which is under way.
+    /// Accepted before its handshake completes.
     SynReceived,
-    /// A connection.
+    /// TCP connection.
     Tcp(State),
 }
 
-/// How full the tables are: all zero when everything has ended.
+/// Number of entries in each table; all zero after everything has ended.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Sockets of all kinds.
     pub sockets: usize,
-    /// TCP 4-tuples: connections, half-open ones, TIME-WAITs, undecided SYNs.
+    /// TCP 4-tuples: connections, half-open connections, TIME-WAITs, undecided SYNs.
     pub flows: usize,
-    /// Datagram sockets with a peer.
+    /// Connected datagram sockets.
     pub peers: usize,
-    /// Ports in use and addresses received on, of TCP, UDP and echo.
+    /// Bound ports and receiving addresses of TCP, UDP and echo.
     pub binds: usize,
     /// Entries of the SYN cache.
     pub half_open: usize,
-    /// SYNs that wait for a decision.
+    /// Undecided SYNs.
     pub pending: usize,
     /// Connections in TIME-WAIT.
     pub time_wait: usize,
@@ -76,12 +76,12 @@ pub struct Usage {
     pub orphans: usize,
     /// Multicast groups joined by sockets.
     pub memberships: usize,
-    /// Timers armed by connections.
+    /// Armed connection timers.
     pub timers: usize,
 }
 
 impl<H: Host> Stack<H> {
-    /// How full the tables are.
+    /// Returns the number of entries in each table.
     pub fn usage(&self) -> Usage {
         Usage {
             sockets: self.sockets.len() - self.shards.shadows(),
@@ -97,19 +97,20 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// A snapshot of one socket; `None` when the id is dead.
+    /// Returns a snapshot of a socket; `None` if the id is invalid.
     pub fn info(&self, now: Instant, id: SocketId) -> Option<SocketInfo> {
         let index = self.index(id)?;
         Some(self.info_of(now, index, self.sockets.get(index)?))
     }
 
-    /// Snapshots of all sockets.
+    /// Returns snapshots of all sockets.
     pub fn sockets(&self, now: Instant) -> impl Iterator<Item = SocketInfo> + '_ {
         let own = self.sockets.iter().filter(|(_, socket)| !socket.is_shadow());
         own.map(move |(index, socket)| self.info_of(now, index, socket))
     }
 
-    /// Connections without a socket: their ends and state, TIME-WAIT or half-open.
+    /// Iterates over connections without a socket: their addresses and state, TIME-WAIT or
+    /// half-open.
     pub fn embryos(&self) -> impl Iterator<Item = (SocketAddr, SocketAddr, SocketState)> + '_ {
         let half_open = self.handshakes.half_open.iter();
         let half_open = half_open.map(|entry| (&entry.flow, SocketState::SynReceived));
@@ -118,12 +119,12 @@ impl<H: Host> Stack<H> {
         half_open.chain(waiting).map(|(flow, state)| (flow.local(), flow.remote(), state))
     }
 
-    /// Value of IP_MTU for a datagram socket with a peer. The route is looked up now, because it
-    /// may have changed since the last datagram.
+    /// Returns IP_MTU of a connected datagram socket. The route may have changed since the last
+    /// datagram, so it is looked up again.
     fn datagram_mtu(&self, now: Instant, datagram: &DatagramSocket, peer: &Flow) -> Option<u32> {
         let iface = datagram.way_to(peer.remote);
         let route = self.net.route(now, Some(peer.local), peer.remote, iface).ok()?;
-        // Linux's `lo` has more than an IPv4 packet can say (`ipv4_mtu`).
+        // Linux's `lo` has an MTU above the IPv4 maximum (`ipv4_mtu`).
         let is_whole = route.iface == IfaceId::LOOPBACK && route.mtu == LOOPBACK_MTU;
         Some(if is_whole && peer.remote.is_ipv6() { LOOPBACK_MTU_TOLD } else { route.mtu })
     }

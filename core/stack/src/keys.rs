@@ -1,11 +1,11 @@
-//! The secrets of the sockets of a host.
+//! Secrets of the socket layer.
 
 use crate::net::hash::{self, Keyed};
 
-/// Secrets, each for one purpose: a leak of one compromises no other.
+/// Secrets, one per purpose, so that a leak of one does not compromise another.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SocketKeys {
-    /// Hashes the tables, and divides flows among shards.
+    /// Hashes tables and assigns flows to shards.
     pub table: Keyed,
     /// RFC 6528: initial sequence numbers.
     pub isn: Keyed,

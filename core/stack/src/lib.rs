@@ -1,49 +1,50 @@
-//! A TCP/IP stack without devices, clocks or threads: packets and calls in, packets and events out.
+//! TCP/IP stack without devices, clocks or threads: calls and packets in, events and packets out.
 //!
-//! A [`Stack`] is a host. Its owner drives it, and has the clock, the devices and the programs; a
-//! simulator and an engine do so alike. Same seed, same calls, same times: same run.
+//! A [`Stack`] is a host. Its owner, for example a simulator or the engine, provides the clock, the
+//! devices and the programs. The same seed, calls and times give the same run.
 //!
-//! # The caller's duty
+//! # Required calls
 //!
-//! * Give every interface a port, in the order of adding them.
-//! * Call [`Stack::turn`] when a port has packets, when [`Stack::next_timeout`] has come, and after
-//!   calls on sockets. When it says `more`, turn again before sleeping.
-//! * Supply a [`Host`]: buffers for connections, room for datagrams, and a receiver of events.
-//! * After putting bytes into a send buffer call [`Stack::send_ready`].
-//! * After taking bytes out of a receive buffer call [`Stack::recv_taken`].
-//! * After taking a child off an accept queue call [`Stack::accepted`].
-//! * [`Stack::close`] every socket that was opened or accepted. Its user number is free again after
-//!   [`SocketEvent::Closed`].
+//! * Provide a port for each interface, in the order in which interfaces are added.
+//! * Call [`Stack::turn`] when a port has packets, at [`Stack::next_timeout`], and after calls on
+//!   sockets. If the result says `more`, call it again before sleeping.
+//! * Implement [`Host`]: buffers for connections, room for datagrams, and a receiver of events.
+//! * Call [`Stack::send_ready`] after writing to a send buffer.
+//! * Call [`Stack::recv_taken`] after reading from a receive buffer.
+//! * Call [`Stack::accepted`] after taking a child from an accept queue.
+//! * Call [`Stack::close`] for every socket that was opened or accepted. Its user number is free
+//!   again after [`SocketEvent::Closed`].
 //!
-//! # Words
+//! # Terms
 //!
-//! A *user* is the owner's number for a socket. A [`Port`](towpath_pool::Port) moves the packets of
-//! an interface; all other ports are those of TCP and UDP. A *child* is a connection that a
-//! listener accepts. A *shard* is one of several stacks that are one host.
+//! A *user* is the owner's number for a socket. A [`Port`](towpath_pool::Port) transfers the
+//! packets of an interface; other ports are TCP or UDP ports. A *child* is a connection accepted by
+//! a listener. A *shard* is one of several stacks that form a host.
 //!
 //! # Reading order
 //!
-//! - [`host`](Host) is the interface to the owner. `stack` has the tables, and `socket` their
-//!   entries. `turn` gives the order of work; `tcp/rx` is the receive path and `tcp/tx` the send
-//!   path, a page each.
-//! - [`net`] is the IP layer below them. `errors` finds the socket of an ICMP error.
-//! - `tcp`: `passive` and `active` open connections, `syn_bytes` those by `fast_open`.
-//!   `late_segments` and `outcome` end them.
-//! - `udp`: `datagram` sends, `delivery` chooses the sockets that take a datagram.
-//! - `ports` has local ports: `port` gives them out, `binds` has the tables (`holds` and `users`),
-//!   `receivers` says which socket takes a packet. `lifecycle` is the rest of a socket's life.
-//! - `shards` has several stacks that are one host. `incoming` is a received segment, `unreached`
-//!   maps ICMP errors to socket errors.
-//! - Tables: `flow` (4-tuples), `peers` (datagram sockets by their peer), `handshake` (SYN cache),
-//!   `time_wait`. Entries live in a `slab`, their deadlines in the `timer` wheel.
-//! - Every limit is in [`limits`] and [`net::limits`], and every loss has a [`DropReason`].
+//! - [`host`](Host) is the interface to the owner. `stack` holds the tables, and `socket` defines
+//!   their entries. `turn` defines the order of work; `tcp/rx` is the receive path and `tcp/tx` the
+//!   send path.
+//! - [`net`] is the IP layer. `errors` finds the socket of an ICMP error.
+//! - `tcp`: `passive` and `active` open connections, `syn_bytes` opens those with `fast_open`.
+//!   `late_segments` and `outcome` end connections.
+//! - `udp`: `datagram` sends, `delivery` selects the receiving sockets of a datagram.
+//! - `ports`: `port` allocates local ports, `binds` holds the tables (`holds` and `users`), and
+//!   `receivers` finds the socket for a packet. `lifecycle` opens and closes sockets.
+//! - `shards` combines several stacks into one host. `incoming` is a received segment, and
+//!   `unreached` maps ICMP errors to socket errors.
+//! - Tables: `flow` (4-tuples), `peers` (connected datagram sockets), `handshake` (SYN cache),
+//!   `time_wait`. Entries are stored in a `slab`, their deadlines in the `timer` wheel.
+//! - Limits are in [`limits`] and [`net::limits`]; each loss has a [`DropReason`].
 //!
-//! Budget: a segment of an established connection costs one hash and one probe to find its
-//! connection, and no allocation. The number of sockets does not matter. Payload is copied once,
-//! from the packet into the socket's buffer, or not at all on the way out when a device gathers.
+//! Budget: a segment of an established connection costs one hash and one table probe to find its
+//! connection, without allocation, for any number of sockets. Payload is copied once, from the
+//! packet to the socket's buffer. On transmission it is not copied if the device supports
+//! scatter-gather.
 //!
 //! # Example
-//! A connection of a host to itself, over loopback, which needs no port:
+//! Connects a host to itself over loopback, which needs no port:
 //! ```
 //! use std::net::SocketAddr;
 //!

@@ -1,4 +1,4 @@
-//! The life of a socket: open, listen, close, gone.
+//! Socket lifecycle: open, listen, close, remove.
 
 use towpath_ring::{RecvBuffer, SendBuffer};
 use towpath_tcp::{Instant, State};
@@ -13,7 +13,7 @@ use crate::tcp::fast_open::HandshakeEnd;
 use crate::udp::socket::DatagramSocket;
 
 impl<H: Host> Stack<H> {
-    /// The receive buffer of a connection, for an owner that reads it between turns. Say
+    /// Returns the receive buffer of a connection, for reading between turns. Call
     /// [`Stack::recv_taken`] afterwards.
     pub fn recv_buffer(&mut self, id: SocketId) -> Option<&mut H::Recv> {
         let index = self.index(id)?;
@@ -24,7 +24,7 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// The send buffer of a connection, for an owner that writes it between turns. Say
+    /// Returns the send buffer of a connection, for writing between turns. Call
     /// [`Stack::send_ready`] afterwards.
     pub fn send_buffer(&mut self, id: SocketId) -> Option<&mut H::Send> {
         let index = self.index(id)?;
@@ -35,8 +35,7 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Frees memory that the connection keeps for its next flight. For an owner that finds the
-    /// connection idle.
+    /// Frees memory that an idle connection keeps for its next flight.
     pub fn release_idle_memory(&mut self, id: SocketId) {
         if let Some(index) = self.index(id)
             && let Some(stream) = self.sockets.stream_mut(index)
@@ -46,12 +45,12 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Makes a socket, neither bound nor connected. `user` comes back in every callback about it;
-    /// the stack does not look whether another socket has the same.
+    /// Opens a socket that is neither bound nor connected. `user` is passed to all its callbacks;
+    /// the stack does not check that it is unique.
     ///
     /// # Errors
-    /// There are [`StackConfig::sockets_max`](crate::StackConfig::sockets_max) sockets, closed ones
-    /// that are not gone yet among them.
+    /// The limit [`StackConfig::sockets_max`](crate::StackConfig::sockets_max) is reached, which
+    /// includes closed sockets that are not removed yet.
     pub fn open(
         &mut self,
         kind: SocketKind,
@@ -72,8 +71,8 @@ impl<H: Host> Stack<H> {
         Ok(SocketId(self.sockets.id(index)))
     }
 
-    /// Sends the SYN of a connection in SYN-SENT once more, for an owner that knows that the peer
-    /// dropped it. The time at which the connection is given up stays the same.
+    /// Retransmits the SYN of a connection in SYN-SENT, for an owner that knows that the peer
+    /// dropped it. The time at which the connection attempt fails does not change.
     pub fn repeat_syn(&mut self, id: SocketId) {
         let Some(index) = self.index(id) else { return };
         if let Some(stream) = self.sockets.stream_mut(index)
@@ -84,8 +83,8 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// The program sends no more: FIN follows the last byte of the send buffer, into which the
-    /// owner puts nothing more.
+    /// Closes the sending direction: a FIN follows the last byte of the send buffer, to which the
+    /// owner must not add bytes.
     pub fn shutdown_send(&mut self, id: SocketId) {
         let Some(index) = self.index(id) else { return };
         match self.sockets.get_mut(index).map(|socket| &mut socket.kind) {
@@ -95,13 +94,13 @@ impl<H: Host> Stack<H> {
                     self.mark_dirty(index);
                 }
             }
-            // Once the handshake is over.
+            // Applied once the handshake completes.
             Some(SocketRole::EarlyAccept(early)) => early.shut = true,
             _ => {}
         }
     }
 
-    /// The SYN of a connect with Fast Open no longer waits for bytes.
+    /// Sends the SYN of a Fast Open connect without waiting for bytes.
     pub fn open_without_bytes(&mut self, id: SocketId) {
         let Some(index) = self.index(id) else { return };
         if let Some(stream) = self.sockets.stream_mut(index)
@@ -112,11 +111,11 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// The owner is done with a socket, and must not use its id any more. [`SocketEvent::Closed`]
-    /// follows when the socket and its buffers are gone, for a connection perhaps minutes later.
+    /// Closes a socket, whose id must not be used any more. [`SocketEvent::Closed`] follows once
+    /// the socket and its buffers are removed, for a connection possibly minutes later.
     ///
-    /// A listener's half-open connections end with it. Children in its accept queue are sockets of
-    /// their own, and the owner closes each with [`Linger::Abort`].
+    /// Half-open connections of a listener are removed with it. Children in its accept queue are
+    /// separate sockets, which the owner must close with [`Linger::Abort`].
     pub fn close(&mut self, now: Instant, id: SocketId, linger: Linger) {
         let Some(index) = self.index(id) else { return };
         let too_many = self.orphans >= self.config.orphans_max;
@@ -140,7 +139,7 @@ impl<H: Host> Stack<H> {
             connection.abort();
             self.counters.tcp_orphans_aborted += u64::from(too_many);
         } else if waits && stream.send.len() > 0 {
-            // The program has seen its bytes taken, as those of a connection.
+            // The program's bytes were accepted as for a connection, so send them first.
             connection.close_behind_bytes();
         } else {
             //= https://www.rfc-editor.org/rfc/rfc9293#section-3.6.1
@@ -153,8 +152,8 @@ impl<H: Host> Stack<H> {
         self.mark_dirty(index);
     }
 
-    /// Resets every connection whose peer lacks bytes or the end of the stream, closed ones
-    /// included: the stack is about to go. The resets leave with the next turn.
+    /// Resets every connection whose peer lacks bytes or the FIN, including closed ones, because
+    /// the stack is about to end. The next turn sends the resets.
     pub fn reset_connections(&mut self) {
         let connections: Vec<u32> = self.sockets.iter().map(|(index, _)| index).collect();
         for index in connections {
@@ -170,7 +169,7 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Takes a socket out of every table. Its owner gets `Closed`.
+    /// Removes a socket from all tables and sends `Closed` to its owner.
     pub(crate) fn remove_socket(&mut self, now: Instant, index: u32) {
         self.close_half_open(index);
         self.forget_datagram(now, index);
@@ -178,14 +177,14 @@ impl<H: Host> Stack<H> {
         if !self.handshakes.saved_syns.is_empty() {
             self.handshakes.saved_syns.remove(&index);
         }
-        // Leave all tables before the slot is freed, since another socket may get it then.
+        // Leave all tables before freeing the slot, because a new socket may reuse it.
         self.stop_listening(index);
         let Some(socket) = self.sockets.remove(index) else { return };
         let StackSocket { user, bound, orphan, kind, family: _, dirty: _, waits: _ } = socket;
         self.orphans -= usize::from(orphan);
         self.events.push(user, SocketEvent::Closed);
         match kind {
-            // A datagram socket has left its tables before.
+            // The datagram socket was removed from its tables above.
             SocketRole::Datagram(_) => return,
             SocketRole::Stream(mut stream) => {
                 self.wheel.cancel(&mut stream.timer);

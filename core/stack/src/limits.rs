@@ -1,185 +1,187 @@
-//! Every limit of the socket layer, its origin, and the effect of changing it. Limits of the IP
-//! layer are in [`crate::net`].
+//! Limits of the socket layer, their origin, and the effect of changing them. See [`crate::net`]
+//! for the limits of the IP layer.
 
 use std::time::Duration;
 
-/// Most shards of a host, a power of two: more would each have less work than its wake-ups cost.
+/// Maximum number of shards of a host, a power of two. Further shards would cost more in wake-ups
+/// than they gain.
 pub const SHARDS_MAX: usize = 16;
 
-/// Packets and messages on their way from one shard to another; beyond, packets are lost (drop
-/// reason `shard_full`). Two batches of a device, so that a shard can hand over a whole turn's
-/// packets while the receiver is in its turn.
+/// Maximum number of packets and messages queued from one shard to another; further packets are
+/// dropped (drop reason `shard_full`). Two device batches, so that a shard can hand over a whole
+/// turn's packets while the receiver is in its turn.
 pub const MAIL_MAX: u32 = 512;
 
-/// Packets and messages that a shard takes from each of the others before its own have their turn.
+/// Maximum number of packets and messages taken from each peer shard before the shard's own
+/// packets.
 pub const MAIL_A_TURN: usize = 256;
 
-/// How often a shard looks into the rings in one turn while they bring offers of connections:
-/// twice, as a rule, for one offer. Beyond, as under a flood of connections, some may come into
-/// their queue in another order.
+/// Maximum number of times per turn that a shard polls the rings while they contain offered
+/// connections. Two are usually needed for one offer. Under a flood of connections, further offers
+/// may be queued out of order.
 pub const OFFER_LOOKS_MAX: usize = 4;
 
-/// Neighbours whose last news a shard has not taken: twice as many as may be known. Beyond, all
-/// news but failures are lost, and the shard asks for its neighbours again (counter
-/// `shard_news_lost`).
+/// Maximum number of neighbours with updates that a shard has not taken: twice the neighbour limit.
+/// Beyond it, all updates except failures are dropped, and the shard requests its neighbours again
+/// (counter `shard_news_lost`).
 pub const UPDATES_WAITING_MAX: usize = 2 * crate::net::limits::NEIGHBORS_MAX;
 
-/// Path MTUs that a shard has not taken yet: as many as it keeps. Beyond, the oldest is lost, as it
-/// would be there; the same counter.
+/// Maximum number of path MTUs that a shard has not taken; equals the number it can store. The
+/// oldest is dropped first, as in its table; same counter.
 pub const PATH_MTUS_WAITING_MAX: usize = crate::net::limits::PATH_MTUS_MAX;
 
-/// Changes in the sockets that all shards know of, from which on a shard that sleeps is woken for
-/// them. Each takes some 200 bytes.
+/// Number of changes in the shared socket tables after which a sleeping shard is woken. Each takes
+/// about 200 bytes.
 pub const CHANGES_UNSEEN_MAX: u32 = 1_024;
 
-/// Most sockets of a stack: events to programs have room for a socket index of 24 bits.
+/// Maximum number of sockets of a stack: events to programs have 24 bits for a socket index.
 pub const SOCKETS_MAX: usize = 1 << 22;
 
-/// Half-open connections of all listeners. Each costs some 200 bytes; floods of all listeners fill
-/// 13 MB. A single flooded listener has half of them. By [`HALF_OPEN_PATIENCE`] a flood of 32 768
-/// SYNs a second takes that half, and leaves every client a second to answer. Counters
-/// `tcp_half_open_displaced` and, for SYNs that found no place, `syn_cache_full`.
+/// Maximum number of half-open connections of all listeners. Each takes about 200 bytes, 13 MB in
+/// total. A single listener may use half of them. With [`HALF_OPEN_PATIENCE`], a flood of 32,768
+/// SYNs per second uses that half and leaves clients a second to answer. Counters
+/// `tcp_half_open_displaced` and, for SYNs without a free entry, `syn_cache_full`.
 pub const SYN_CACHE_MAX: usize = 65_536;
 
-/// Age from which a half-open connection may be displaced: the initial retransmission timeout (RFC
-/// 6298 §2). By then an existing client has answered, since a round trip is assumed to be shorter.
+/// Minimum age for evicting a half-open connection: the initial retransmission timeout (RFC 6298
+/// §2). A real client has answered by then, because round trips are assumed to be shorter.
 pub const HALF_OPEN_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Time for which the client of a displaced half-open connection may still answer. The first
-/// SYN-ACK would have been repeated, and waited for, as long (1 + 2 + … + 32 s). Drop reason
+/// Time during which the client of an evicted half-open connection may still answer. Equals the
+/// time for which its SYN-ACK would have been retransmitted (1 + 2 + … + 32 s). Drop reason
 /// `half_open_displaced`.
 pub const DISPLACED_TIME: Duration = Duration::from_secs(63);
 
-/// Servers that a client keeps a cookie of, or lost a SYN with the option to. The least recently
-/// used makes room. Each costs some 100 bytes.
+/// Maximum number of servers for which a client stores a cookie or a failed attempt, about 100
+/// bytes each. The least recently used entry is evicted.
 pub const FAST_OPEN_SERVERS_MAX: usize = 1_024;
 
-/// Time without Fast Open to a server after the first SYN that was lost, which doubles with each.
+/// Time without Fast Open to a server after a lost SYN; doubles with each further loss.
 pub const FAST_OPEN_PAUSE: Duration = Duration::from_secs(60);
 
-/// Doublings of [`FAST_OPEN_PAUSE`]: beyond them, after four days, the next attempt is worth it.
+/// Maximum number of doublings of [`FAST_OPEN_PAUSE`], four days; by then another attempt is
+/// worthwhile.
 pub const FAST_OPEN_DOUBLINGS_MAX: u8 = 12;
 
-/// Time for which a handshake with Fast Open that was reset takes a place in TCP_FASTOPEN's limit.
-/// Linux keeps such entries (`rskq_rst_head`) for 60 seconds.
+/// Time for which a reset Fast Open handshake counts towards TCP_FASTOPEN's limit. Linux keeps
+/// these entries (`rskq_rst_head`) for 60 seconds, too.
 pub const FAST_OPEN_RESET_TIME: Duration = Duration::from_secs(60);
 
-/// Connections in TIME-WAIT: Linux's `tcp_max_tw_buckets` on a small machine. Each costs some 150
-/// bytes; the oldest goes when there are more.
+/// Maximum number of connections in TIME-WAIT: Linux's `tcp_max_tw_buckets` on a small machine.
+/// Each takes about 150 bytes; the oldest is evicted.
 pub const TIME_WAIT_MAX: usize = 65_536;
 
-/// A connect may take a port that has been in TIME-WAIT for this long: Linux's `tcp_tw_reuse`.
+/// Age after which a connect may reuse a port in TIME-WAIT: Linux's `tcp_tw_reuse`.
 pub const TIME_WAIT_REUSE_AFTER: Duration = Duration::from_secs(1);
 
-/// Ports tried for one bind or connect that names none. Each costs up to two lookups, so a connect
-/// that finds all in use takes some 100 µs.
+/// Maximum number of ports probed by a bind or connect without a given port. Each takes up to two
+/// lookups, so a connect that finds none takes about 100 µs.
 ///
-/// - A free port without connections is found whatever the limit is.
-/// - A port to share, with other addresses or towards other peers, is found if one in a hundred is
-///   free (one miss in 30 000). The last one is usually missed, where Linux tries all.
-/// - With several shards a connect tries three times as many: its own shard's ports, others', and
-///   shared ones.
+/// - A free port without connections is always found.
+/// - A shareable port is found if one in a hundred is free (one miss in 30,000). The last free one
+///   is usually missed, whereas Linux tries all.
+/// - With several shards a connect probes three times as many: ports of its own shard, of peer
+///   shards, and shared ones.
 ///
-/// Counter `ports_probed`; when the limit is reached, `ports_exhausted`.
+/// Counters `ports_probed` and, at the limit, `ports_exhausted`.
 pub const PORTS_PROBED_MAX: u32 = 1_024;
 
-/// SYNs on any-address interfaces that wait for a decision; the one not repeated for longest makes
-/// room.
+/// Maximum number of undecided SYNs on any-address interfaces; the one with the oldest last
+/// retransmission is evicted.
 pub const PENDING_MAX: usize = 4_096;
 
-/// Time without a repeated SYN after which a decision about it is given up. Linux repeats its last
-/// SYN after 32 s, and waits 64 s for the answer.
+/// Time since the last retransmission after which an undecided SYN is dropped. Linux sends its last
+/// SYN after 32 s and then waits 64 s.
 pub const PENDING_TIMEOUT: Duration = Duration::from_secs(75);
 
-/// Connections whose program is gone: Linux's `tcp_max_orphans` on a small machine. Beyond, closing
-/// a socket aborts its connection.
+/// Maximum number of connections whose socket was closed: Linux's `tcp_max_orphans` on a small
+/// machine. Beyond it, closing a socket aborts its connection.
 pub const ORPHANS_MAX: usize = 65_536;
 
-/// Packets one connection sends before the next has its turn.
+/// Maximum number of packets that a connection sends before the next connection.
 pub const TX_PACKETS_A_VISIT: usize = 4;
 
-/// Bytes in a device's queue from which on connections wait for it. Half of its limit
-/// ([`OUTPUT_BYTES_MAX`](crate::net::limits::OUTPUT_BYTES_MAX)) leaves room for packets that cannot
-/// wait. Counter `tcp_waits_for_output`.
+/// Device queue length in bytes at which connections have to wait. Half of the limit
+/// ([`OUTPUT_BYTES_MAX`](crate::net::limits::OUTPUT_BYTES_MAX)), to reserve space for packets that
+/// cannot wait. Counter `tcp_waits_for_output`.
 pub const TX_OUTPUT_BYTES: usize = crate::net::limits::OUTPUT_BYTES_MAX / 2;
 
-/// The same in packets on the wire.
+/// Device queue length in wire packets at which connections have to wait.
 pub const TX_OUTPUT_PACKETS: usize = crate::net::limits::OUTPUT_PACKETS_MAX / 2;
 
-/// Divisor of [`TX_OUTPUT_BYTES`] for the level at which waiting connections go on, in their order.
-/// At half, enough of them are visited in a row to pay, and the device still has a queue meanwhile.
+/// Divisor of [`TX_OUTPUT_BYTES`] for the level at which waiting connections continue, in order. At
+/// half, enough connections are visited in one batch, and the device still has packets meanwhile.
 pub const TX_OUTPUT_LOW: usize = 2;
 
-/// Bytes that one connection may have in a device's queue, however slow it is. Two of its largest
-/// packets: the device has one while the connection makes the next (as Linux's
-/// `tcp_small_queue_check`). The connection goes on at half of that. Counter `tcp_waits_for_share`.
+/// Minimum per-connection limit of bytes in a device's queue. Two maximum-size packets, so that the
+/// device sends one while the connection produces the next (as in Linux's `tcp_small_queue_check`).
+/// The connection continues at half of it. Counter `tcp_waits_for_share`.
 pub const TX_SHARE_BYTES: u32 = 128 << 10;
 
-/// Time whose bytes a faster connection may have in the queue, at its congestion window per round
-/// trip: Linux's `sk_pacing_shift`, a millisecond. A turn takes less, so the device is never idle
-/// for want of packets.
+/// Sending time that a fast connection may queue, at a rate of one congestion window per round
+/// trip: Linux's `sk_pacing_shift`, a millisecond. A turn takes less, so the device does not become
+/// idle.
 pub const TX_SHARE_TIME: Duration = Duration::from_millis(1);
 
-/// Limit on a connection's bytes in the queue, whatever its rate. Half of the limit on all
-/// together: a bulk sender over a short path leaves room for others.
+/// Maximum per-connection limit of bytes in a device's queue. Half of the total limit, so that a
+/// bulk sender over a short path leaves space for other connections.
 pub const TX_SHARE_BYTES_MAX: u32 = (TX_OUTPUT_BYTES / 2) as u32;
 
-/// Bytes of one packet with several segments: IPv4's total length is 16 bits, with headers and
-/// options subtracted and some to spare.
+/// Maximum payload of a packet with several segments: the IPv4 limit of 16 bits minus headers and
+/// options, with some margin.
 pub const TX_BYTES_A_PACKET: u32 = 65_000;
 
-/// Payload up to this is copied behind the headers; longer stays where it is. A further iovec costs
-/// the device about as much as this copy.
+/// Maximum payload that is copied after the headers instead of referenced. An additional iovec
+/// costs the device about as much as this copy.
 pub const TX_COPY_MAX: u32 = 256;
 
-/// Timers fired in one turn, and timers moved in the wheel, before packets have their turn again.
+/// Maximum number of timers fired in a turn, and of timers moved in the wheel, before packets are
+/// handled again.
 pub const TIMERS_A_TURN: usize = 4_096;
 
-/// Window within which late timers fire together, before packets have their turn again. A longer
-/// one, an eighth of the lateness, lets an owner who comes seldom catch up. Less than the distance
-/// of a delayed acknowledgement (40 ms) to the retransmission that it saves (200 ms).
+/// Time window of late timers that fire together before packets are handled again. An eighth of the
+/// lateness if that is longer, so that an owner that calls rarely catches up. Shorter than the
+/// interval between a delayed ACK (40 ms) and the retransmission that it avoids (200 ms).
 pub const TIMERS_AT_ONCE: Duration = Duration::from_millis(10);
-/// The longest such time.
+/// Maximum of that time window.
 pub const TIMERS_AT_ONCE_MAX: Duration = Duration::from_millis(100);
 
-/// Multicast groups one socket joins: Linux's `igmp_max_memberships`.
+/// Maximum number of multicast groups per socket: Linux's `igmp_max_memberships`.
 pub const MEMBERSHIPS_MAX: usize = 20;
 
-/// Sources of one group that one socket wants: Linux's `igmp_max_msf`.
+/// Maximum number of sources per group and socket: Linux's `igmp_max_msf`.
 pub const SOURCES_MAX: usize = 10;
 
-/// Datagrams cut from one: Linux's `UDP_MAX_SEGMENTS`.
+/// Maximum number of segments of one datagram: Linux's `UDP_MAX_SEGMENTS`.
 pub const DATAGRAM_SEGMENTS_MAX: usize = 128;
 
-/// Instructions of filters in one turn: some 50 µs. Datagrams beyond wait for the next turn. The
-/// limit is looked at before each datagram, so the longest filter may exceed it by its length.
-/// Counter `deliveries_put_off`.
+/// Maximum number of filter instructions per turn, about 50 µs. Further datagrams wait for the next
+/// turn. Checked before each datagram, so one filter may exceed it by its length. Counter
+/// `deliveries_put_off`.
 pub const FILTER_STEPS_A_TURN: usize = 16_384;
 
-/// Instructions for the datagrams of one program before another has its turn: those of the longest
-/// filter.
+/// Maximum number of instructions for one program's datagrams before those of another program: the
+/// length of the longest filter.
 pub const FILTER_STEPS_A_PORTION: usize = 4_096;
 
-/// Cost of a multicast or broadcast datagram for each of several receivers, in instructions of
-/// filters: some 100 ns.
+/// Cost per receiver of a multicast or broadcast datagram, in filter instructions: about 100 ns.
 pub const GIVING_STEPS: usize = 32;
 
-/// Cost of finding such a receiver, likewise.
+/// Cost of finding such a receiver, in filter instructions.
 pub const LISTING_STEPS: usize = 4;
 
-/// Packets of one program that wait for filters; more are dropped, drop reason `udp_filter_busy`. A
-/// filter as tcpdump makes them, of some 20 instructions, is through with so many in two turns.
+/// Maximum number of packets per program that wait for filters; drop reason `udp_filter_busy`. A
+/// typical tcpdump filter of 20 instructions handles that many in two turns.
 pub const WAITING_DELIVERIES_MAX: usize = 1_024;
 
-/// Bytes of these packets, as much as 64 of the longest.
+/// Maximum total length of these packets in bytes: 64 of the longest.
 pub const WAITING_DELIVERY_BYTES_MAX: usize = 4 << 20;
 
-/// Lists of receivers kept for later packets.
+/// Maximum number of receiver lists cached for later packets.
 pub const LISTS_KEPT: usize = 4;
 
-/// Entries that such a list has room for at most.
+/// Maximum number of entries of a cached receiver list.
 pub const LISTED_KEPT: usize = 4_096;
 
-/// Rounds of loopback and transmission in one turn: a conversation over loopback goes that many
-/// steps before ports are looked at again.
+/// Maximum number of rounds of loopback and transmission per turn, before ports are polled again.
 pub const ROUNDS_A_TURN: usize = 16;

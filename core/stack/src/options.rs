@@ -1,4 +1,4 @@
-//! Options of sockets that change while they live.
+//! Socket options that can be changed at any time.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::num::{NonZeroU8, NonZeroU64};
@@ -21,114 +21,112 @@ use crate::stack::Stack;
 use crate::udp::lengths::MtuDiscovery;
 use crate::udp::socket::{DatagramSocket, GroupMembership};
 
-/// A socket option and its value.
+/// Socket option with its value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SocketOption {
-    /// TCP_NODELAY: true lets short segments go while bytes are in flight, without Nagle's
-    /// algorithm (RFC 9293 §3.7.4).
+    /// TCP_NODELAY: disables Nagle's algorithm, so that short segments are sent while bytes are in
+    /// flight (RFC 9293 §3.7.4).
     NoDelay(bool),
-    /// TCP_CORK: short segments are held back until the option is cleared, [`Config::cork`] at
-    /// most. Connections only.
+    /// TCP_CORK: holds back short segments until the option is cleared, at most for
+    /// [`Config::cork`]. Connections only.
     Cork(bool),
-    /// MSG_MORE on the last write: a short segment waits for more bytes, as with `Cork`.
-    /// Connections only.
+    /// MSG_MORE on the last write: holds back a short segment as with `Cork`. Connections only.
     MoreComing(bool),
-    /// MSG_OOB on a connection: the byte in front of this place is urgent. The place is
-    /// counted from the front of the send buffer.
+    /// MSG_OOB on a connection: marks the byte before this offset as urgent. The offset is relative
+    /// to the start of the send buffer.
     UrgentEnd(u32),
-    /// TCP_QUICKACK: true sends the ACK that is due, and the next ones, without delay. By tcp(7)
-    /// the state does not last; false ends it at once. Connections only.
+    /// TCP_QUICKACK: true sends the pending ACK and the following ones without delay. According to
+    /// tcp(7) the mode is not permanent; false ends it at once. Connections only.
     QuickAck(bool),
-    /// SO_KEEPALIVE with TCP_KEEPIDLE, TCP_KEEPINTVL and TCP_KEEPCNT; `None`, the default, sends no
+    /// SO_KEEPALIVE with TCP_KEEPIDLE, TCP_KEEPINTVL and TCP_KEEPCNT; `None`, the default, disables
     /// probes (RFC 9293 §3.8.4).
     KeepAlive(Option<KeepAliveConfig>),
-    /// TCP_USER_TIMEOUT: how long sent bytes may stay unacknowledged (RFC 5482); `None`: until
-    /// [`Config::retries`] retransmissions were in vain.
+    /// TCP_USER_TIMEOUT: maximum time for which sent bytes may stay unacknowledged (RFC 5482).
+    /// `None` fails after [`Config::retries`] retransmissions.
     UserTimeout(Option<Duration>),
-    /// SO_MAX_PACING_RATE of a stream: most bytes of payload a second; `None`: as the windows
-    /// allow.
+    /// SO_MAX_PACING_RATE of a stream: maximum payload bytes per second; `None` sets no limit.
     MaxPacingRate(Option<NonZeroU64>),
-    /// TCP_SYNCNT: how often a SYN is sent again, and a listener's SYN-ACK. Any number is taken;
-    /// Linux takes 1 to 127 (`MAX_TCP_SYNCNT`).
+    /// TCP_SYNCNT: number of retransmissions of a SYN, or of a listener's SYN-ACK. Accepts any
+    /// number; Linux accepts 1 to 127 (`MAX_TCP_SYNCNT`).
     SynRetries(u8),
-    /// TCP_LINGER2: how long the connection waits for the peer's FIN once its socket is closed.
+    /// TCP_LINGER2: time to wait for the peer's FIN after the socket is closed.
     FinWait2(Duration),
-    /// TCP_CONGESTION. The congestion window of a connection stays as it is, the way in which it
-    /// grows changes.
+    /// TCP_CONGESTION. A connection keeps its congestion window, and only its growth changes.
     Congestion(CongestionKind),
-    /// TCP_MAXSEG: 88 to 32767, or 0 for the path's. A connection keeps the value of its handshake.
+    /// TCP_MAXSEG: 88 to 32767, or 0 for the path's value. A connection keeps the value of its
+    /// handshake.
     MaxSegment(u16),
-    /// IP_TTL: of IPv4 packets, those to groups excepted; `None`: 64.
+    /// IP_TTL of unicast IPv4 packets; `None` means 64.
     Ttl(Option<NonZeroU8>),
-    /// IPV6_UNICAST_HOPS: of IPv6 packets, likewise; `None`: the value that the link's routers
-    /// advertise (RFC 4861 §6.3.4), or 64.
+    /// IPV6_UNICAST_HOPS of unicast IPv6 packets; `None` means the value that routers advertise
+    /// (RFC 4861 §6.3.4), or 64.
     UnicastHops(Option<u8>),
-    /// IP_TOS: the octet of IPv4 packets that has DSCP and ECN (RFC 2474 §3, RFC 3168 §5).
+    /// IP_TOS: DSCP and ECN octet of IPv4 packets (RFC 2474 §3, RFC 3168 §5).
     Tos(u8),
-    /// IPV6_TCLASS: the same octet of IPv6 packets.
+    /// IPV6_TCLASS: DSCP and ECN octet of IPv6 packets.
     TrafficClass(u8),
-    /// IP_MINTTL: segments over IPv4 with a lower TTL are dropped (RFC 5082), by listeners SYNs.
+    /// IP_MINTTL: drops IPv4 segments, and SYNs to listeners, with a lower TTL (RFC 5082).
     MinTtl(u8),
-    /// IPV6_MINHOPCOUNT: the same of the hop limit of IPv6.
+    /// IPV6_MINHOPCOUNT: drops IPv6 segments, and SYNs to listeners, with a lower hop limit.
     MinHops(u8),
-    /// SO_BROADCAST: without it, as by default, broadcast addresses are refused
+    /// SO_BROADCAST: permits broadcast addresses, which are rejected by default
     /// ([`crate::SendError::Forbidden`], [`crate::ConnectError::Forbidden`]).
     Broadcast(bool),
-    /// SO_NO_CHECK: IPv4 datagrams go without a checksum.
+    /// SO_NO_CHECK: sends IPv4 datagrams without a checksum.
     NoChecksum(bool),
-    /// IP_MTU_DISCOVER: of IPv4 datagrams.
+    /// IP_MTU_DISCOVER for IPv4 datagrams.
     MtuDiscover(MtuDiscovery),
-    /// IPV6_MTU_DISCOVER: of IPv6 datagrams.
+    /// IPV6_MTU_DISCOVER for IPv6 datagrams.
     MtuDiscoverV6(MtuDiscovery),
-    /// IPV6_MTU: no packet of an IPv6 datagram is longer than this many bytes, 1280 at least (RFC
-    /// 8200 §5); `None`: only the path counts.
+    /// IPV6_MTU: maximum packet length of IPv6 datagrams in bytes, at least 1280 (RFC 8200 §5);
+    /// `None` uses the path MTU only.
     FragmentSize(Option<u32>),
-    /// IP_MULTICAST_TTL, by default 1: members on the link (RFC 1112 §6.1); 0 reaches members on
-    /// this host only.
+    /// IP_MULTICAST_TTL, by default 1, which reaches members on the link (RFC 1112 §6.1); 0 reaches
+    /// members on this host only.
     MulticastTtl(u8),
-    /// IPV6_MULTICAST_HOPS, likewise.
+    /// IPV6_MULTICAST_HOPS; same as `MulticastTtl` for IPv6.
     MulticastHops(u8),
-    /// IP_MULTICAST_IF: an interface, and an address of it to send from if one was named. `None`
-    /// leaves the choice to routes and source. Must not differ from that of `Device`.
+    /// IP_MULTICAST_IF: interface and optional source address. `None` lets routes and the source
+    /// address decide. Must not differ from `Device`.
     MulticastInterface(Option<IfaceId>, Option<Ipv4Addr>),
-    /// IPV6_MULTICAST_IF, likewise.
+    /// IPV6_MULTICAST_IF; same as `MulticastInterface` for IPv6.
     MulticastInterfaceV6(Option<IfaceId>),
-    /// IP_MULTICAST_LOOP: member sockets of this host get the datagrams that this one sends, as by
+    /// IP_MULTICAST_LOOP: delivers sent datagrams also to member sockets of this host; enabled by
     /// default.
     MulticastLoop(bool),
-    /// IPV6_MULTICAST_LOOP, likewise.
+    /// IPV6_MULTICAST_LOOP; same as `MulticastLoop` for IPv6.
     MulticastLoopV6(bool),
-    /// IP_RECVERR: all errors about IPv4 datagrams go to [`Host::datagram_error`].
+    /// IP_RECVERR: passes all errors about IPv4 datagrams to [`Host::datagram_error`].
     RecvErrors(bool),
-    /// IPV6_RECVERR: the same of IPv6 datagrams.
+    /// IPV6_RECVERR: passes all errors about IPv6 datagrams to [`Host::datagram_error`].
     RecvErrorsV6(bool),
-    /// SO_REUSEADDR and SO_REUSEPORT, which others meet from now on, and how the socket is bound
-    /// when it connects, sends or listens unbound.
+    /// SO_REUSEADDR and SO_REUSEPORT, effective immediately for other sockets, and the options for
+    /// an implicit bind by connect, send or listen.
     Binding(BindOptions),
-    /// SO_BINDTODEVICE and SO_BINDTOIFINDEX: packets come and go through this interface only, and
-    /// not at all when there is no such one.
+    /// SO_BINDTODEVICE and SO_BINDTOIFINDEX: restricts the socket to this interface. If the
+    /// interface does not exist, no packets are sent or received.
     Device(Option<IfaceId>),
-    /// IP_MULTICAST_ALL: also take datagrams to IPv4 groups that other sockets joined, as by
-    /// default. A socket of both families does not by default.
+    /// IP_MULTICAST_ALL: also receives datagrams to IPv4 groups that other sockets joined. Enabled
+    /// by default, except for dual-stack sockets.
     MulticastAll(bool),
-    /// IPV6_MULTICAST_ALL: the same of IPv6 groups.
+    /// IPV6_MULTICAST_ALL; same as `MulticastAll` for IPv6.
     MulticastAllV6(bool),
-    /// TCP_FASTOPEN (RFC 7413): a SYN with a cookie makes a child at once. The number limits such
-    /// children whose handshake is under way, in each shard; with 0, no cookie is given.
+    /// TCP_FASTOPEN (RFC 7413): a SYN with a cookie creates a child at once. The number limits
+    /// children with an incomplete handshake per shard; with 0, no cookies are issued.
     FastOpenQueue(u32),
     /// TCP_SAVE_SYN: children keep the headers of their SYN ([`Stack::take_saved_syn`]).
     SaveSyn(bool),
 }
 
 impl<H: Host> Stack<H> {
-    /// Sets an option. On a listener it holds for children to come; on a connection that is over
-    /// nothing changes.
+    /// Sets an option. On a listener it applies to future children; on a closed connection it has
+    /// no effect.
     ///
     /// # Errors
-    /// [`OptionError::NotApplicable`] for options of another kind of socket, and for those of
-    /// connections where there is none. A connection is missing also during the handshake of
-    /// [`Stack::accept_pending`]. `Invalid`, `NoInterface` and `NoSocket` as they say.
+    /// [`OptionError::NotApplicable`] for options of another socket kind, and for connection
+    /// options without a connection. A socket has no connection during the handshake of
+    /// [`Stack::accept_pending`], either. `Invalid`, `NoInterface` and `NoSocket` as documented.
     pub fn set_option(&mut self, id: SocketId, option: SocketOption) -> Result<(), OptionError> {
         self.catch_up();
         let index = self.index(id).ok_or(OptionError::NoSocket)?;
@@ -151,7 +149,7 @@ impl<H: Host> Stack<H> {
                 let settings = &mut listener.settings;
                 let stage = Stage::Before(&mut settings.tcp);
                 let set = set_stream(stage, &mut settings.packet, option);
-                // Its connections are in all shards.
+                // Child connections may be in any shard.
                 self.in_order(PortProtocol::Tcp, index, 0, |_| true);
                 set
             }
@@ -160,7 +158,7 @@ impl<H: Host> Stack<H> {
                 let stage = stream.connection.as_mut().map_or(Stage::After, Stage::During);
                 let remote = stream.flow.remote;
                 let set = stream.packet.change(remote, |packet| set_stream(stage, packet, option));
-                // Held-back segments may go now, and timers may have moved.
+                // Held-back segments may be sendable now, and timers may have changed.
                 self.mark_dirty(index);
                 set
             }
@@ -171,7 +169,7 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Options of sockets that listen, or may do so later.
+    /// Sets an option of listeners or sockets that may listen later.
     fn set_accepting(&mut self, index: u32, option: SocketOption) -> Result<(), OptionError> {
         let socket = self.sockets.get_mut(index).ok_or(OptionError::NoSocket)?;
         let settings = match &mut socket.kind {
@@ -185,16 +183,16 @@ impl<H: Host> Stack<H> {
             _ => return Err(OptionError::NotApplicable),
         }
         if let SocketRole::Listener(_) = socket.kind {
-            // Its connections are in all shards.
+            // Child connections may be in any shard.
             self.in_order(PortProtocol::Tcp, index, 0, |_| true);
         }
         Ok(())
     }
 
-    /// Has a program judge datagrams to a socket (SO_ATTACH_FILTER); `None` takes all.
+    /// Sets a filter program for datagrams of a socket (SO_ATTACH_FILTER); `None` accepts all.
     ///
     /// # Errors
-    /// [`OptionError::NotApplicable`] for other sockets.
+    /// [`OptionError::NotApplicable`] for other socket kinds.
     pub fn set_filter(
         &mut self,
         id: SocketId,
@@ -205,11 +203,11 @@ impl<H: Host> Stack<H> {
         Ok(())
     }
 
-    /// The headers of the SYN of a child, from the IP header on, if its listener had
-    /// [`SocketOption::SaveSyn`]. Longer ones than `room` stay.
+    /// Takes the headers of a child's SYN, from the IP header on, if its listener had
+    /// [`SocketOption::SaveSyn`]. Headers longer than `room` are kept.
     ///
     /// # Errors
-    /// The length of headers that have no room.
+    /// Returns the length of the headers if they exceed `room`.
     pub fn take_saved_syn(
         &mut self,
         id: SocketId,
@@ -222,12 +220,13 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// The program that [`Stack::set_filter`] set.
+    /// Returns the program set by [`Stack::set_filter`].
     pub fn filter(&self, id: SocketId) -> Option<Arc<Program>> {
         self.sockets.datagram(self.index(id)?)?.filter.clone()
     }
 
-    /// The interface need not exist: then nothing comes or goes.
+    /// Restricts a socket to an interface. A nonexistent interface is allowed; then no packets are
+    /// sent or received.
     pub(crate) fn set_device(
         &mut self,
         index: u32,
@@ -243,7 +242,7 @@ impl<H: Host> Stack<H> {
     }
 
     fn move_to_device(&mut self, index: u32, device: Option<IfaceId>) -> Result<(), OptionError> {
-        // A connected datagram socket is found by its device, too.
+        // The device is part of the lookup key of connected datagram sockets.
         let is_peer = self.datagrams.peers.leave(self.keys.table, &mut self.sockets, index);
         let socket = self.sockets.get_mut(index).ok_or(OptionError::NoSocket)?;
         let before = socket.device();
@@ -270,7 +269,7 @@ impl<H: Host> Stack<H> {
         if is_peer {
             self.datagrams.peers.enter(self.keys.table, &mut self.sockets, index);
         }
-        // The socket may have waited for the former device.
+        // The socket may have waited for the previous device.
         self.end_wait(index);
         let Some(socket) = self.sockets.get(index) else { return Ok(()) };
         let Some(bound) = &socket.bound else { return Ok(()) };
@@ -279,7 +278,7 @@ impl<H: Host> Stack<H> {
         let table = socket.kind.table();
         let binds = self.ports.of_mut(table);
         binds.change(port, index, |holder| holder.device = device);
-        // A socket with unchanged keys keeps its place among those that are bound alike.
+        // A socket with unchanged keys keeps its position among sockets with the same keys.
         if receives.is_some() && port != 0 && device != before {
             binds.receivers.remove(addr, port, index);
             binds.receivers.insert(addr, port, index, device, sharing);
@@ -288,18 +287,17 @@ impl<H: Host> Stack<H> {
         Ok(())
     }
 
-    /// Joins a multicast group (IP_ADD_MEMBERSHIP, IPV6_JOIN_GROUP). Without an interface, the one
-    /// that routes to it is used. With `source` only packets from there are taken
-    /// (IP_ADD_SOURCE_MEMBERSHIP); further calls add more sources.
+    /// Joins a multicast group (IP_ADD_MEMBERSHIP, IPV6_JOIN_GROUP). Without an interface, the
+    /// route to the group selects it. With `source`, only packets of that source are received
+    /// (IP_ADD_SOURCE_MEMBERSHIP); further calls add sources.
     ///
     /// # Errors
-    /// * [`OptionError::Membership`]: the group was joined already. For a source it is
-    ///   `NotAvailable`.
-    /// * `Invalid`: all sources are wanted already, or `group` is not a group address.
-    /// * `NoInterface`: also when no route leads there.
-    /// * `TooMany`: beyond [`MEMBERSHIPS_MAX`], [`SOURCES_MAX`], or the limits of an interface
+    /// * [`OptionError::Membership`]: the group is joined already; for a source, `NotAvailable`.
+    /// * `Invalid`: all sources are joined already, or `group` is not a multicast address.
+    /// * `NoInterface`: no such interface, or no route to the group.
+    /// * `TooMany`: [`MEMBERSHIPS_MAX`], [`SOURCES_MAX`], or an interface limit
     ///   ([`GROUPS_MAX`](crate::net::limits::GROUPS_MAX),
-    ///   [`GROUP_SOURCES_MAX`](crate::net::limits::GROUP_SOURCES_MAX)).
+    ///   [`GROUP_SOURCES_MAX`](crate::net::limits::GROUP_SOURCES_MAX)) is reached.
     pub fn join_group(
         &mut self,
         now: Instant,
@@ -320,7 +318,7 @@ impl<H: Host> Stack<H> {
                 return Err(OptionError::TooMany);
             }
             (Some(Some(_)), Some(_)) => {}
-            // As on Linux, a member of all sources cannot add a single source.
+            // As on Linux, a member for all sources cannot add a single source.
             (Some(None), Some(_)) => return Err(OptionError::Invalid),
             (Some(_), None) => return Err(OptionError::Membership),
             (None, _) => {
@@ -339,7 +337,7 @@ impl<H: Host> Stack<H> {
         Ok(())
     }
 
-    /// Joins a group that the socket is no member of.
+    /// Joins a group of which the socket is not a member.
     fn become_member(
         &mut self,
         now: Instant,
@@ -359,12 +357,12 @@ impl<H: Host> Stack<H> {
         Ok(())
     }
 
-    /// Leaves a group joined with [`Stack::join_group`], or with `source` one of its sources; with
-    /// the last source goes the group.
+    /// Leaves a group joined by [`Stack::join_group`], or with `source` one of its sources.
+    /// Removing the last source leaves the group.
     ///
     /// # Errors
-    /// [`OptionError::Membership`] when the socket is not in the group. With `source` `Invalid` for
-    /// that, and when all sources are wanted; `NotAvailable` when others are wanted than this one.
+    /// [`OptionError::Membership`] if the socket is not a member. With `source`: `Invalid` if the
+    /// socket is not a member or joined all sources; `NotAvailable` if it did not join this source.
     pub fn leave_group(
         &mut self,
         now: Instant,
@@ -437,12 +435,12 @@ impl<H: Host> Stack<H> {
     }
 }
 
-/// Where the options of a stream socket are kept, by its stage of life.
+/// Location of a stream socket's options, depending on its stage.
 enum Stage<'a> {
-    /// In the settings, for connections to come.
+    /// Settings for future connections.
     Before(&'a mut Config),
     During(&'a mut Connection),
-    /// Nowhere: the connection is over, and nothing depends on them.
+    /// No effect, because the connection is over.
     After,
 }
 
@@ -455,8 +453,7 @@ impl Stage<'_> {
         }
     }
 
-    /// For options that act at once, as TCP_QUICKACK, and mean nothing before there is a
-    /// connection.
+    /// Applies an option with immediate effect, such as TCP_QUICKACK, which requires a connection.
     fn now(self, set: impl FnOnce(&mut Connection)) -> Result<(), OptionError> {
         match self {
             Self::During(connection) => {
@@ -494,7 +491,8 @@ fn set_stream(
             stage.set(|tcp| tcp.max_pacing_rate = rate, |c| c.set_max_pacing_rate(rate));
         }
         SocketOption::SynRetries(retries) => {
-            // A listener's are SYN-ACKs (Linux's `reqsk_timer_handler`).
+            // For a listener, the number of SYN-ACK retransmissions (Linux's
+            // `reqsk_timer_handler`).
             let before = |tcp: &mut Config| {
                 (tcp.syn_retries, tcp.syn_ack_retries) = (retries, retries);
             };
@@ -569,8 +567,8 @@ fn set_datagram(
         {
             return Err(OptionError::NoInterface);
         }
-        // As ip_setsockopt and ipv6_setsockopt of Linux: groups are sent to through the device that
-        // the socket is bound to, or not at all.
+        // As in Linux's ip_setsockopt and ipv6_setsockopt, a bound device also determines the
+        // interface for multicast.
         SocketOption::MulticastInterface(Some(iface), _)
         | SocketOption::MulticastInterfaceV6(Some(iface))
             if datagram.device.is_some_and(|device| device != iface) =>

@@ -1,4 +1,4 @@
-//! Packets that belong to no connection: answers, and received packets that are dropped.
+//! Sends segments without a connection, and drops received packets.
 
 use towpath_pool::{Packet, Pool, Protocol, Segmentation};
 use towpath_tcp::{Instant, Outgoing, reset_for};
@@ -15,20 +15,20 @@ use crate::settings::{FlowSettings, PacketSettings};
 use crate::stack::Stack;
 use crate::tables::flow::Flow;
 
-/// A segment that belongs to no connection, as a SYN-ACK or the ACK of a TIME-WAIT.
+/// Segment without a connection, such as a SYN-ACK or the ACK of a TIME-WAIT.
 #[derive(Debug)]
 pub(crate) struct SegmentReply<'a> {
     pub flow: &'a Flow,
-    /// The only interface by which it may leave, whatever the routes say.
+    /// Required outgoing interface; overrides the routing table.
     pub iface: Option<IfaceId>,
-    /// TTL and class.
+    /// TTL and traffic class.
     pub packet: FlowSettings,
     pub outgoing: &'a Outgoing,
     pub option: Option<FastOpen>,
 }
 
 impl<H: Host> Stack<H> {
-    /// Sends a RST to the peer of a segment that came in by `iface`.
+    /// Sends a RST to the peer of a segment received on `iface`.
     pub(crate) fn send_reset(
         &mut self,
         now: Instant,
@@ -43,7 +43,7 @@ impl<H: Host> Stack<H> {
         self.reply(now, SegmentReply { flow, iface, packet, outgoing, option: None }, pool);
     }
 
-    /// Sends a segment that belongs to no connection.
+    /// Sends a segment without a connection.
     pub(crate) fn reply(&mut self, now: Instant, reply: SegmentReply<'_>, pool: &mut Pool) {
         let SegmentReply { flow, iface, packet, outgoing, option } = reply;
         let Ok(route) = self.net.route(now, Some(flow.local), flow.remote, iface) else {
@@ -55,8 +55,8 @@ impl<H: Host> Stack<H> {
         self.send_packet(now, &route, flow, ip, packet, pool);
     }
 
-    /// Answers a segment that no connection and no listener takes with a RST, if it may be
-    /// answered, and drops it.
+    /// Drops a segment that matches no connection or listener, and answers with a RST if
+    /// appropriate.
     pub(crate) fn refuse_segment(
         &mut self,
         cx: &mut Cx<'_, H>,
@@ -69,8 +69,8 @@ impl<H: Host> Stack<H> {
         self.drop_local(incoming.local, reason, cx.pool);
     }
 
-    /// The interface by which answers have to leave where routes do not say so: that of a
-    /// link-local peer, and an any-address interface.
+    /// Returns the interface that answers must use regardless of routes: that of a link-local peer,
+    /// or an any-address interface.
     pub(crate) fn pinned(&self, iface: IfaceId, flow: &Flow) -> Option<IfaceId> {
         let scoped = addr::is_link_local(flow.remote) && !self.net.is_local(flow.remote);
         (scoped || self.net.is_any_address(iface)).then_some(iface)
@@ -82,7 +82,7 @@ impl<H: Host> Stack<H> {
         self.net.drop(iface, local.packet, reason, pool);
     }
 
-    /// Gives a segment to the IP layer.
+    /// Passes a segment to the IP layer.
     #[inline]
     pub(crate) fn send_packet(
         &mut self,
@@ -97,13 +97,12 @@ impl<H: Host> Stack<H> {
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.1
         //# The sender MUST generate it (MUST-2)
         let checksum = Some(tcp::CHECKSUM_OFFSET as u16);
-        // `Net::send` has counted a packet that it cannot send. TCP sends it again as if it were
-        // lost on the way.
+        // Ignore errors: `Net::send` has counted the drop, and TCP retransmits as after a loss.
         let _ = self.net.send(now, route, flow.local, flow.remote, ip, packet, checksum, pool);
     }
 }
 
-/// A packet of the TCP header, with room for a short payload.
+/// Creates a packet with the TCP header and room for a short payload.
 #[inline]
 pub(crate) fn segment_packet(
     flow: &Flow,
@@ -140,11 +139,11 @@ pub(crate) fn segment_packet(
     packet
 }
 
-/// Header fields of a segment.
+/// Returns the IP header fields of a segment.
 #[inline]
 pub(crate) fn ip_for(route: &Route, tos: u8, ttl: Option<u8>) -> Ip {
-    // Path MTU discovery (RFC 1191) sets DF. Where a router reported an MTU below the least that
-    // segments are cut to, it has to fragment them.
+    // Set DF for path MTU discovery (RFC 1191). If a router reported an MTU below our minimum
+    // segment size, routers have to fragment.
     let fragmenting = if route.needs_fragments { Fragmenting::Routers } else { Fragmenting::Never };
     Ip { protocol: IpProtocol::TCP.0, ttl, tos, fragmenting, flow_label: 0 }
 }

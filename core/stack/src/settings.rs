@@ -1,4 +1,4 @@
-//! Settings of sockets that their packets and connections follow.
+//! Settings of sockets that apply to their packets and connections.
 
 use std::net::IpAddr;
 use std::num::NonZeroU8;
@@ -9,23 +9,24 @@ use crate::host::BindOptions;
 use crate::net::{IfaceId, Net};
 use crate::tables::flow::Flow;
 
-/// Settings of a stream socket before it has a connection; children inherit them.
+/// Settings of a stream socket without a connection; inherited by children.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct StreamSettings {
     pub tcp: Config,
     pub packet: PacketSettings,
     /// SO_BINDTODEVICE.
     pub device: Option<IfaceId>,
-    /// For a bind that the program does not ask for.
+    /// Options for an implicit bind.
     pub binding: BindOptions,
-    /// TCP_FASTOPEN: children that a SYN's bytes may make before the handshake ends; 0: none.
+    /// TCP_FASTOPEN: maximum number of Fast Open children with an incomplete handshake; 0 disables
+    /// it.
     pub fast_open_queue: u32,
     /// TCP_SAVE_SYN.
     pub save_syn: bool,
 }
 
 impl StreamSettings {
-    /// Settings of a socket on which nothing was set.
+    /// Creates default settings.
     pub fn new(tcp: Config) -> Self {
         Self {
             tcp,
@@ -37,22 +38,22 @@ impl StreamSettings {
         }
     }
 
-    /// The settings of a connection, with segment sizes for its path.
+    /// Returns the settings of a connection, with segment sizes for its path.
     pub fn for_flow(&self, now: Instant, flow: &Flow, iface: Option<IfaceId>, net: &Net) -> Config {
         let route = net.route(now, Some(flow.local), flow.remote, iface);
-        // `route.mtu` follows reports about datagrams, which are easily forged. A connection learns
-        // its path MTU from reports about its own segments alone (RFC 5927 §4), and begins with the
-        // link's.
+        // `route.mtu` follows reports about datagrams, which are easily forged. Therefore a
+        // connection starts with the link MTU and accepts only reports about its own segments (RFC
+        // 5927 §4).
         let (mtu_send, mtu_recv) = match route {
             Ok(route) => {
                 let interface = net.interfaces().get(route.iface.index());
-                // As on Linux the MTU of a route holds for both directions; one that routers of the
-                // link advertise does not.
+                // As on Linux, the MTU of a route applies to both directions, but an MTU advertised
+                // by routers only to sending.
                 let wider = interface.filter(|link| link.mtu_for(flow.remote) <= route.link_mtu);
                 (route.link_mtu, wider.map_or(route.link_mtu, |link| link.mtu()))
             }
-            // There is no route now. Every IPv4 host takes 576 bytes (RFC 1122 §3.3.2), and an
-            // Ethernet 1500.
+            // Without a route: every IPv4 host accepts 576 bytes (RFC 1122 §3.3.2), and Ethernet
+            // 1500.
             Err(_) => (576, 1500),
         };
         let packet = self.packet.towards(flow.remote);
@@ -69,18 +70,18 @@ impl StreamSettings {
     }
 }
 
-/// Settings that every packet needs. In contrast, [`Settings::tcp`] is copied into a connection.
+/// Settings used for each packet. In contrast, [`Settings::tcp`] is copied to a connection.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct PacketSettings {
     pub hops: HopLimits,
     pub classes: Classes,
-    /// TCP_MAXSEG: 0 leaves it to the route.
+    /// TCP_MAXSEG; 0 uses the route's value.
     pub mss_max: u16,
     pub hops_min: HopsMin,
 }
 
-/// Least TTL or hop limit of received packets, with a value for each family as [`HopLimits`]. Peers
-/// on the link that send with 255 cannot be imitated from further away (RFC 5082).
+/// Minimum TTL or hop limit of received packets, by family as in [`HopLimits`]. Senders beyond the
+/// link cannot forge packets with a TTL of 255 (RFC 5082).
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct HopsMin {
     /// IP_MINTTL.
@@ -95,12 +96,12 @@ impl HopsMin {
     }
 }
 
-/// How far unicast packets may go. A socket of both families has a limit for each, as on Linux.
+/// Hop limits of unicast packets. As on Linux, dual-stack sockets have one for each family.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct HopLimits {
-    /// IP_TTL; `None`: the default.
+    /// IP_TTL; `None` uses the default.
     pub v4: Option<NonZeroU8>,
-    /// IPV6_UNICAST_HOPS; `None`: the value of the link's routers, or the default.
+    /// IPV6_UNICAST_HOPS; `None` uses the value advertised by routers, or the default.
     pub v6: Option<u8>,
 }
 
@@ -110,7 +111,7 @@ impl HopLimits {
     }
 }
 
-/// Class of service, with a value for each family as [`HopLimits`].
+/// Traffic class, by family as in [`HopLimits`].
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Classes {
     /// IP_TOS.
@@ -126,7 +127,7 @@ impl Classes {
 }
 
 impl PacketSettings {
-    /// The settings that apply to packets to `remote`.
+    /// Returns the settings for packets to `remote`.
     pub fn towards(&self, remote: IpAddr) -> FlowSettings {
         FlowSettings {
             ttl: self.hops.towards(remote),
@@ -137,19 +138,19 @@ impl PacketSettings {
     }
 }
 
-/// [`PacketSettings`] of a connection, whose peer is of one family.
+/// [`PacketSettings`] of a connection for its peer's family.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FlowSettings {
     pub ttl: Option<u8>,
     pub class: u8,
-    /// TCP_MAXSEG: 0 leaves it to the route.
+    /// TCP_MAXSEG; 0 uses the route's value.
     pub mss_max: u16,
     /// See [`HopsMin`].
     pub hops_min: u8,
 }
 
 impl FlowSettings {
-    /// Applies the change of a socket option. Values for the other address family are ignored.
+    /// Applies a socket option; values for the other address family are ignored.
     pub fn change<T>(
         &mut self,
         remote: IpAddr,
@@ -165,7 +166,7 @@ impl FlowSettings {
         result
     }
 
-    /// The segment size that `mss` bytes of path and the program's own limit allow.
+    /// Returns the segment size, limited by the path's `mss` and TCP_MAXSEG.
     pub fn limit(&self, mss: u16) -> u16 {
         if self.mss_max == 0 { mss } else { mss.min(self.mss_max) }
     }

@@ -1,24 +1,24 @@
-//! Parts of a socket. Sockets live in one slab. Big kinds are boxed, so that the small ones do not
-//! pay for them.
+//! Socket entries, which are stored in one slab. Large kinds are boxed, to keep the slab entries
+//! small.
 //!
-//! Budget: one end of an idle connection costs at most 1 KiB in all, with FIFOs that own no memory
-//! while they are empty. Bytes, as the allocator rounds them:
+//! Budget: one end of an idle connection takes at most 1 KiB in total, with FIFOs that hold no
+//! memory while empty. Sizes in bytes, as rounded by the allocator:
 //!
-//! | what | checked in | bytes |
+//! | item | checked in | bytes |
 //! |---|---|---|
 //! | slot, shared with programs | `memory/shm`: `layout/slot.rs` | 256 |
 //! | [`StreamSocket`], boxed: 520 | `engine`: `host.rs` | 528 |
-//! | — of it the TCP connection | `core/tcp`: `connection.rs` | 336 |
-//! | — of it both ends of FIFOs | `memory/ring`: `engine_recv.rs`, `engine_send.rs` | 48 + 56 |
-//! | — of it flow, path, timers, settings of packets | | 80 |
+//! | — including the TCP connection | `core/tcp`: `connection.rs` | 336 |
+//! | — including the FIFO ends | `memory/ring`: `engine_recv.rs`, `engine_send.rs` | 48 + 56 |
+//! | — including flow, path, timers, packet settings | | 80 |
 //! | [`StackSocket`] in the slab | `engine`: `host.rs` | 40 |
 //! | the engine's `Entry` | `engine`: `slots.rs` | 72 |
-//! | flow, in a table between 7/16 and 7/8 full | `flow.rs` | 10 to 21 |
-//! | a client's port: 26 in a B-tree half to wholly full | `users.rs` | 30 to 60 |
+//! | flow table entry, at a load of 7/16 to 7/8 | `flow.rs` | 10 to 21 |
+//! | port of a client: 26 in a B-tree that is half to completely full | `users.rs` | 30 to 60 |
 //!
-//! A keepalive or a user timeout adds 48, a history of loss 48, SO_RCVBUF, SO_SNDBUF and their like
-//! 96. Payload that was sent without a copy adds 144 until its FIFO has no memory any more
-//! (`memory/ring`: `pins.rs`). `tests/tests/idle.rs` measures the sum.
+//! A keepalive or user timeout adds 48, loss history 48, and SO_RCVBUF, SO_SNDBUF and similar
+//! options 96. Zero-copy payload adds 144 until its FIFO has no memory (`memory/ring`: `pins.rs`).
+//! `tests/tests/idle.rs` measures the sum.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -31,25 +31,25 @@ use crate::tcp::listener::{AmongShards, ListeningSocket};
 use crate::tcp::stream::{EarlyAccept, StreamSocket};
 use crate::udp::socket::DatagramSocket;
 
-/// A socket.
+/// Socket.
 pub(crate) struct StackSocket<H: Host> {
-    /// The owner's number.
+    /// Number assigned by the owner.
     pub user: u32,
     pub family: Family,
-    /// The address and port it holds in the table of its protocol. Connections hold none: clients'
-    /// are chosen when they connect, servers' children use the listener's.
+    /// Bound address and port in the table of its protocol. Connections hold none: ports of clients
+    /// are chosen at connect, and children of listeners use the listener's.
     pub bound: Option<Box<BoundAddr>>,
-    /// The socket is in [`Stack::dirty`](crate::Stack), the list of sockets to visit.
+    /// Whether the socket is in [`Stack::dirty`](crate::Stack), the list of sockets to visit.
     pub dirty: bool,
-    /// Obstacle for which its connection sends no more.
+    /// Reason for which its connection cannot send.
     pub waits: Waits,
-    /// The owner closed it.
+    /// Whether the owner has closed it.
     pub orphan: bool,
     pub kind: SocketRole<H>,
 }
 
 impl<H: Host> StackSocket<H> {
-    /// A socket that holds no address, and that nothing is due for.
+    /// Creates an unbound socket without pending work.
     pub fn new(user: u32, family: Family, kind: SocketRole<H>) -> Self {
         Self {
             user,
@@ -62,7 +62,7 @@ impl<H: Host> StackSocket<H> {
         }
     }
 
-    /// SO_BINDTODEVICE, for a socket that has no connection.
+    /// Returns SO_BINDTODEVICE of a socket without a connection.
     pub fn device(&self) -> Option<IfaceId> {
         match &self.kind {
             SocketRole::Fresh(settings) => settings.device,
@@ -72,14 +72,14 @@ impl<H: Host> StackSocket<H> {
         }
     }
 
-    /// Drops the cached target: an input of it, as the bound address, has changed.
+    /// Drops the cached target, because the bound address or another input has changed.
     pub fn forget_target(&mut self) {
         if let SocketRole::Datagram(datagram) = &mut self.kind {
             datagram.last_target = None;
         }
     }
 
-    /// Whether it is the shadow of a socket of another shard.
+    /// Returns whether this is the shadow of a peer shard's socket.
     pub fn is_shadow(&self) -> bool {
         match &self.kind {
             SocketRole::Listener(listener) => {
@@ -90,14 +90,14 @@ impl<H: Host> StackSocket<H> {
         }
     }
 
-    /// Whether it holds a port by a bind.
+    /// Returns whether the socket holds a port by a bind.
     pub fn has_port(&self) -> bool {
         self.bound.as_deref().is_some_and(BoundAddr::has_port)
     }
 }
 
 impl<H: Host> Slab<StackSocket<H>> {
-    /// The stream at `index`.
+    /// Returns the stream at `index`.
     #[inline]
     pub fn stream(&self, index: u32) -> Option<&StreamSocket<H>> {
         match &self.get(index)?.kind {
@@ -106,7 +106,7 @@ impl<H: Host> Slab<StackSocket<H>> {
         }
     }
 
-    /// The stream at `index`, to be changed.
+    /// Returns the stream at `index`, mutably.
     #[inline]
     pub fn stream_mut(&mut self, index: u32) -> Option<&mut StreamSocket<H>> {
         match &mut self.get_mut(index)?.kind {
@@ -115,7 +115,7 @@ impl<H: Host> Slab<StackSocket<H>> {
         }
     }
 
-    /// The listener at `index`.
+    /// Returns the listener at `index`.
     #[inline]
     pub fn listener(&self, index: u32) -> Option<&ListeningSocket> {
         match &self.get(index)?.kind {
@@ -124,7 +124,7 @@ impl<H: Host> Slab<StackSocket<H>> {
         }
     }
 
-    /// The listener at `index`, to be changed.
+    /// Returns the listener at `index`, mutably.
     #[inline]
     pub fn listener_mut(&mut self, index: u32) -> Option<&mut ListeningSocket> {
         match &mut self.get_mut(index)?.kind {
@@ -133,7 +133,7 @@ impl<H: Host> Slab<StackSocket<H>> {
         }
     }
 
-    /// The datagram socket at `index`.
+    /// Returns the datagram socket at `index`.
     #[inline]
     pub fn datagram(&self, index: u32) -> Option<&DatagramSocket> {
         match &self.get(index)?.kind {
@@ -142,7 +142,7 @@ impl<H: Host> Slab<StackSocket<H>> {
         }
     }
 
-    /// The datagram socket at `index`, to be changed.
+    /// Returns the datagram socket at `index`, mutably.
     #[inline]
     pub fn datagram_mut(&mut self, index: u32) -> Option<&mut DatagramSocket> {
         match &mut self.get_mut(index)?.kind {
@@ -152,30 +152,30 @@ impl<H: Host> Slab<StackSocket<H>> {
     }
 }
 
-/// Obstacle for which a connection with unsent bytes does not send.
+/// Reason for which a connection with unsent bytes cannot send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Waits {
-    /// For nothing: it sends at its next visit.
+    /// No reason: the connection sends at its next visit.
     ForNothing,
-    /// The device's queue is full; the connection is in the line for it.
+    /// The device's queue is full; the connection is in the device's waiting line.
     InLine,
-    /// Its share is used up: its device has to take some of its queued packets.
+    /// The connection has reached its limit in the device's queue.
     ForShare,
 }
 
-/// The kinds and, for streams, the stages of life.
+/// Socket kinds and, for streams, stages.
 pub(crate) enum SocketRole<H: Host> {
-    /// A stream socket that neither listens nor has a connection.
+    /// Stream socket that neither listens nor has a connection.
     Fresh(Box<StreamSettings>),
     Listener(Box<ListeningSocket>),
-    /// Made by `accept_pending`: its handshake is in the SYN cache.
+    /// Created by `accept_pending`; its handshake is in the SYN cache.
     EarlyAccept(Box<EarlyAccept<H>>),
     Stream(Box<StreamSocket<H>>),
     Datagram(Box<DatagramSocket>),
 }
 
 impl<H: Host> SocketRole<H> {
-    /// The table in which its port is held.
+    /// Returns the protocol of the port table.
     pub fn table(&self) -> PortProtocol {
         match self {
             SocketRole::Datagram(datagram) => datagram.table(),
@@ -184,31 +184,32 @@ impl<H: Host> SocketRole<H> {
     }
 }
 
-/// A local address and the hold on a port of it.
+/// Local address with a reserved port.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BoundAddr {
-    /// As it was bound. While the socket is connected its hold is for the address in use only.
+    /// Bound address. While the socket is connected, only the address in use is reserved.
     pub addr: BindAddr,
-    /// 0: none. The connection that it was chosen for is over, and the address alone was named.
+    /// Port; 0 after the connection for which it was chosen has ended, if only the address was
+    /// bound explicitly.
     pub port: u16,
-    /// The program named the port, so that it stays until the socket is closed (Linux's
+    /// Whether the program chose the port, so that it is kept until close (Linux's
     /// SOCK_BINDPORT_LOCK).
     pub is_port_named: bool,
     pub options: BindOptions,
 }
 
 impl BoundAddr {
-    /// Whether it holds one.
+    /// Returns whether a port is reserved.
     pub fn has_port(&self) -> bool {
         self.port != 0
     }
 
-    /// As a program sees it.
+    /// Returns the address as seen by the program.
     pub fn socket_addr(&self) -> SocketAddr {
         SocketAddr::new(self.ip(), self.port)
     }
 
-    /// The address, unspecified for the wildcards.
+    /// Returns the IP address, unspecified for wildcards.
     pub fn ip(&self) -> IpAddr {
         match self.addr {
             BindAddr::AnyV4 => IpAddr::from([0; 4]),
@@ -217,7 +218,7 @@ impl BoundAddr {
         }
     }
 
-    /// The source to route from, if the bind fixed one.
+    /// Returns the source address for routing, if the bind fixed one.
     pub fn source(&self) -> Option<IpAddr> {
         match self.addr {
             BindAddr::Ip(ip) => Some(ip),

@@ -1,5 +1,5 @@
-//! The stack: its tables, and lookups in them. Other files add methods to [`Stack`], and this one
-//! uses none of those; `turn` calls them in order.
+//! The stack: its tables and their lookups. Other files add methods to [`Stack`], which this file
+//! does not use; `turn` calls them in order.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -37,27 +37,28 @@ use crate::udp::DatagramTables;
 /// Configuration of a [`Stack`].
 #[derive(Debug, Clone)]
 pub struct StackConfig {
-    /// Settings of new connections. The route of each overrides the segment sizes.
+    /// Settings of new connections; the route overrides the segment sizes.
     pub tcp: towpath_tcp::Config,
     /// Settings of the IP layer.
     pub net: NetConfig,
-    /// Local ports that are chosen for binds and connects that name none. The default is that of
+    /// Ephemeral port range for binds and connects without a given port. The default is that of
     /// Linux's `ip_local_port_range`.
     pub ephemeral: RangeInclusive<u16>,
-    /// Most sockets of all kinds, closed ones that are not gone yet among them; then
-    /// [`crate::OpenError::TooMany`].
+    /// Maximum number of sockets of all kinds, including closed ones that are not removed yet;
+    /// beyond it, [`crate::OpenError::TooMany`].
     pub sockets_max: usize,
-    /// Most half-open connections ([`limits::SYN_CACHE_MAX`]). A listener may have as many as there
-    /// are places left.
+    /// Maximum number of half-open connections ([`limits::SYN_CACHE_MAX`]). A listener may have at
+    /// most as many as there are free entries.
     pub syn_cache_max: usize,
-    /// Most connections in TIME-WAIT; beyond, the oldest goes (drop reason `time_wait_full`).
+    /// Maximum number of connections in TIME-WAIT; the oldest is evicted (drop reason
+    /// `time_wait_full`).
     pub time_wait_max: usize,
-    /// Most SYNs on any-address interfaces that wait for the owner's decision ([`Host::syn`]).
+    /// Maximum number of undecided SYNs on any-address interfaces ([`Host::syn`]).
     pub pending_max: usize,
-    /// Most connections whose socket was closed. Beyond, closing resets (counter
-    /// `tcp_orphans_aborted`).
+    /// Maximum number of connections whose socket was closed. Beyond it, closing resets the
+    /// connection (counter `tcp_orphans_aborted`).
     pub orphans_max: usize,
-    /// Watch on the sockets that take packets from strangers.
+    /// Observer of sockets that receive packets from unknown peers.
     pub receivers: Option<Arc<dyn ReceiverWatch>>,
 }
 
@@ -77,14 +78,14 @@ impl Default for StackConfig {
     }
 }
 
-/// A host: the IP layer with sockets on top. See the [crate page](crate) for the caller's duty and
-/// an example.
+/// Host: the IP layer with sockets. See the [crate page](crate) for the required calls and an
+/// example.
 pub struct Stack<H: Host> {
-    /// The IP layer: interfaces, addresses, routes.
+    /// IP layer: interfaces, addresses, routes.
     pub net: Net,
     pub(crate) config: StackConfig,
     pub(crate) sockets: Slab<StackSocket<H>>,
-    /// Connections whose socket was closed.
+    /// Number of connections whose socket was closed.
     pub(crate) orphans: usize,
     /// TCP 4-tuples.
     pub(crate) flows: FlowTable,
@@ -96,16 +97,16 @@ pub struct Stack<H: Host> {
     pub(crate) wheel: TimerWheel<TimerOwner>,
     pub(crate) keys: SocketKeys,
     pub(crate) paths: Paths,
-    /// Sockets that `tx` is to visit, each once: [`Socket::dirty`] says that it is in here.
+    /// Sockets that `tx` has to visit, each once; [`Socket::dirty`] marks the entries.
     pub(crate) dirty: VecDeque<SocketId>,
-    /// Connections that wait for a device.
+    /// Connections waiting for a device.
     pub(crate) output_lines: OutputLines,
     /// Events that arose in calls of the owner; [`Stack::tell`] delivers them.
     pub(crate) events: Outbox,
     pub(crate) counters: Counters,
-    /// There may be packets on the loopback queue: the owner has to turn again.
+    /// The loopback queue may contain packets, so the owner has to call `turn` again.
     pub(crate) loopback_due: bool,
-    /// The batch that ports fill, kept for its memory.
+    /// Receive batch, kept to reuse its memory.
     pub(crate) rx: Batch,
     pub(crate) shards: PeerShards,
 }
@@ -113,21 +114,21 @@ pub struct Stack<H: Host> {
 /// Owner of a timer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TimerOwner {
-    /// A connection's; the index of its socket.
+    /// Connection, by the index of its socket.
     Socket(u32),
-    /// An entry's of the SYN cache.
+    /// Entry of the SYN cache.
     HalfOpen(u32),
 }
 
 impl<H: Host> Stack<H> {
-    /// Bytes that a stream with a connection takes in a box of its own, the buffers' memory apart.
+    /// Size in bytes of a boxed stream socket with its connection, without buffer memory.
     pub const STREAM_BYTES: usize = size_of::<StreamSocket<H>>();
-    /// Bytes that every socket of any kind takes in the table.
+    /// Size in bytes of a slab entry of any socket.
     pub const SOCKET_BYTES: usize = Slab::<StackSocket<H>>::ENTRY_BYTES;
 
-    /// A host with nothing but the loopback interface; [`Net::add_interface`] gives it more. `seed`
-    /// is random and secret; the same seed, calls and times give the same run. `now` is not 0,
-    /// which stands for "never" in places.
+    /// Creates a host with only the loopback interface; see [`Net::add_interface`]. `seed` must be
+    /// random and secret; the same seed, calls and times give the same run. `now` must not be 0,
+    /// which means "never" in some fields.
     pub fn new(config: StackConfig, seed: [u8; 32], now: Instant) -> Self {
         let keys = SocketKeys::derive(&seed);
         let binds = [PortProtocol::Tcp, PortProtocol::Udp, PortProtocol::Echo]
@@ -136,26 +137,26 @@ impl<H: Host> Stack<H> {
         Self::assemble(config, net, keys, binds, now)
     }
 
-    /// Several stacks that are one host, each for a thread of its own: `count` shards. With a count
-    /// of 1 the result is that of [`Stack::new`].
+    /// Creates `count` shards: stacks that together form one host, each for its own thread. With a
+    /// count of 1 the result is that of [`Stack::new`].
     ///
-    /// # The caller's duty
-    /// * Give the first of them the host's interfaces, addresses and routes, which all have from
-    ///   then on; all other shards panic on such a call.
-    /// * Give each a queue of every device. A packet may come in at any shard; one that comes in at
-    ///   its owner ([`Owners`]) costs least.
-    /// * When a [turn](Stack::turn) says that there is [mail](crate::Turn::mail) for others, wake
-    ///   those that sleep. Before a thread sleeps, and after it has announced that, ask
-    ///   [`Stack::has_mail`] once more: it sees work by other threads since
-    ///   [`Stack::next_timeout`].
-    /// * Supply [`Host::accept_for`] and [`Host::enqueue`]: the connections of a listener are in
-    ///   all shards, and its accept queue is in one.
+    /// # Required calls
+    /// * Configure interfaces, addresses and routes in the first shard, which shares them with all
+    ///   shards. Configuration calls on other shards panic.
+    /// * Give each shard a queue of every device. A packet may arrive at any shard, but is cheapest
+    ///   at its owner ([`Owners`]).
+    /// * If a [turn](Stack::turn) reports [mail](crate::Turn::mail), wake the sleeping shards among
+    ///   the receivers. Before a thread sleeps, and after it has announced so, call
+    ///   [`Stack::has_mail`] again. Otherwise messages sent since [`Stack::next_timeout`] are
+    ///   missed.
+    /// * Implement [`Host::accept_for`] and [`Host::enqueue`], because connections of a listener
+    ///   are in all shards and its accept queue is in one.
     ///
-    /// Limits of `config` on the SYN cache, TIME-WAITs, undecided SYNs and orphans are divided
-    /// among the shards, and so is that on ICMP errors. `sockets_max` is each one's.
+    /// The limits of `config` on the SYN cache, TIME-WAITs, undecided SYNs, orphans and ICMP errors
+    /// are divided among the shards. `sockets_max` applies to each shard.
     ///
     /// # Panics
-    /// When `count` is no power of two, or more than [`limits::SHARDS_MAX`].
+    /// Panics if `count` is not a power of two, or exceeds [`limits::SHARDS_MAX`].
     pub fn shards(config: StackConfig, seed: [u8; 32], now: Instant, count: usize) -> Vec<Self> {
         let owners = Owners::new(&seed, count);
         if count == 1 {
@@ -220,17 +221,17 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Counters of the socket layer.
+    /// Returns the counters of the socket layer.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// The configuration given to [`Stack::new`]; it cannot be changed.
+    /// Returns the configuration given to [`Stack::new`], which cannot be changed.
     pub fn config(&self) -> &StackConfig {
         &self.config
     }
 
-    /// Puts a socket into the dirty list, once.
+    /// Adds a socket to the dirty list unless it is in it.
     pub(crate) fn mark_dirty(&mut self, index: u32) {
         let id = SocketId(self.sockets.id(index));
         if let Some(socket) = self.sockets.get_mut(index)
@@ -241,21 +242,21 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// The index of a living socket.
+    /// Returns the index of an existing socket.
     #[inline]
     pub(crate) fn index(&self, id: SocketId) -> Option<u32> {
         self.sockets.find(id.0)
     }
 
-    /// The entry of a TCP 4-tuple: a connection, a half-open one, one in TIME-WAIT, or an undecided
-    /// SYN.
+    /// Finds the entry of a TCP 4-tuple: a connection, a half-open one, a TIME-WAIT, or an
+    /// undecided SYN.
     #[inline]
     pub(crate) fn find_flow(&self, hash: u64, flow: &Flow) -> Option<FlowRef> {
         self.flows.find(hash, |at| self.flow_of(at).is_some_and(|theirs| theirs == flow))
     }
 
-    /// The socket of the connection between two addresses, and its user. `None` for a half-open
-    /// connection, or one in TIME-WAIT, which have no socket.
+    /// Returns the socket and user of the connection between two addresses. `None` for half-open
+    /// connections and TIME-WAITs, which have no socket.
     pub fn connection(&self, local: SocketAddr, remote: SocketAddr) -> Option<(SocketId, u32)> {
         let flow = Flow {
             local: local.ip(),
@@ -286,8 +287,8 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// The first sequence number of a connection. `iss_min`: an old connection between the same
-    /// ports used numbers up to there.
+    /// Returns the initial sequence number of a connection. `iss_min` is the end of the sequence
+    /// numbers used by an old connection between the same ports.
     pub(crate) fn initial_sequence(
         &self,
         now: Instant,
@@ -304,7 +305,7 @@ impl<H: Host> Stack<H> {
         self.keys.timestamps.flow(flow) as u32
     }
 
-    /// Counts something as dropped whose packet is gone, or was never made.
+    /// Counts a drop without a packet, because it is gone or was never created.
     pub(crate) fn count_drop(&mut self, reason: DropReason) {
         self.net.count_drop(reason);
     }

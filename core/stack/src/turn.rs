@@ -1,4 +1,4 @@
-//! A turn of the stack: its steps, in order.
+//! Turn of the stack: its steps, in order.
 
 use towpath_pool::{Batch, Packet, Pool, Port};
 use towpath_tcp::Instant;
@@ -11,25 +11,26 @@ use crate::net::{IfaceId, Load};
 use crate::stack::{Stack, TimerOwner};
 
 impl<H: Host> Stack<H> {
-    /// Whether a socket has set a processor ([`BindOptions`](crate::BindOptions)).
+    /// Returns whether a socket has set a CPU ([`BindOptions`](crate::BindOptions)).
     pub fn minds_processor(&self) -> bool {
         self.ports.tcp.receivers.minds_processor() || self.ports.udp.receivers.minds_processor()
     }
 
-    /// The turns that follow are made on this processor.
+    /// Sets the CPU on which the following turns run.
     pub fn runs_on(&mut self, processor: u32) {
         self.ports.tcp.receivers.runs_on(processor);
-        // Several shards look a datagram up, on processors of their own, and have to agree.
+        // For UDP, several shards on different CPUs look up a datagram and must find the same
+        // socket.
         if self.shards.is_alone() {
             self.ports.udp.receivers.runs_on(processor);
         }
     }
 
-    /// Does the work of one turn: takes packets from the ports, fires timers, lets connections
-    /// send, gives packets to the ports. `ports[i]` drives interface `i + 1`; loopback needs none.
+    /// Runs one turn: receives packets from the ports, fires timers, lets connections send, and
+    /// passes packets to the ports. `ports[i]` drives interface `i + 1`; loopback needs no port.
     ///
-    /// Every turn submits to every port, also when nothing new is queued for it. A device that was
-    /// full may have room again, and a call without work is cheap.
+    /// Each turn submits to every port, even if nothing new is queued. A full device may have space
+    /// again, and a call without work is cheap.
     pub fn turn<P: Port + ?Sized>(
         &mut self,
         now: Instant,
@@ -77,8 +78,8 @@ impl<H: Host> Stack<H> {
         turn
     }
 
-    /// When the next turn is due though nothing arrived; in the past when there is work now. The
-    /// ports' own timeouts are the caller's to consider.
+    /// Returns the time of the next turn if no packet arrives; in the past if work is pending. The
+    /// caller must also consider the ports' timeouts.
     pub fn next_timeout(&self) -> Option<Instant> {
         if self.has_work() {
             return Some(Instant::ZERO);
@@ -116,7 +117,7 @@ impl<H: Host> Stack<H> {
             let received = port.poll(cx.now.0, cx.pool, &mut batch, max);
             turn.received += received;
             turn.more |= received >= max;
-            // Changes of sockets precede the packets that follow from them, so look at those first.
+            // Apply changes of shared sockets before the packets that may depend on them.
             self.catch_up_for_batch();
             let (iface, mut bytes) = (IfaceId(iface), 0);
             let is_down = self.net.is_down(iface);
@@ -136,7 +137,7 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Receives a batch of a router: packets to other hosts in runs, packets to this host one by
+    /// Receives a batch as a router: packets to other hosts in runs, packets to this host one by
     /// one.
     #[cold]
     fn receive_in_runs(&mut self, cx: &mut Cx<'_, H>, iface: IfaceId, batch: &mut Batch) -> usize {
@@ -150,7 +151,7 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Receives a packet of a device. With several shards, its shard is found first.
+    /// Receives a packet of a device. With several shards, finds its shard first.
     #[inline]
     fn take_packet(&mut self, cx: &mut Cx<'_, H>, iface: IfaceId, packet: Packet) {
         match self.shards.is_alone() {
@@ -159,9 +160,9 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Takes the packets that are on the loopback queue now. Answers wait for the next round, and
-    /// datagrams for filters that have had their time in `deliveries`: none delays the packets of
-    /// other programs. False when there was nothing.
+    /// Receives the packets that are in the loopback queue now. Answers are handled in the next
+    /// round. Datagrams whose filters used up their time wait in `deliveries`, so that they do not
+    /// delay other programs. Returns false if the queue was empty.
     fn receive_loopback(&mut self, cx: &mut Cx<'_, H>) -> bool {
         let (mut packets, mut bytes) = (0, 0);
         for _ in 0..self.net.loopback_len() {
@@ -179,7 +180,7 @@ impl<H: Host> Stack<H> {
             self.net.note_received(IfaceId::LOOPBACK, load);
             self.net.note_sent(IfaceId::LOOPBACK, load);
         }
-        // The IP layer itself may have answered: look once more.
+        // The IP layer may have queued answers, so check again.
         self.loopback_due = any;
         any
     }
@@ -192,9 +193,9 @@ impl<H: Host> Stack<H> {
             self.receive_error(cx, &error);
         }
         if let Some(due) = self.wheel.next_timeout().filter(|due| *due <= cx.now) {
-            // After a stall packets get their turn between timers: an ACK of a first retransmission
-            // may spare the others. A timer armed for a time in the past is no stall: timers up to
-            // the wheel's position all fire.
+            // After a stall, handle packets between timers: an ACK of the first retransmission may
+            // make further ones unnecessary. A timer armed in the past is not a stall, so all
+            // timers up to the wheel's position fire.
             let step =
                 (cx.now.since(due) / 8).clamp(limits::TIMERS_AT_ONCE, limits::TIMERS_AT_ONCE_MAX);
             self.fire_until(cx, cx.now.min(due.max(self.wheel.passed()) + step));
@@ -219,7 +220,7 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Delivers the events that arose where no host was at hand. [`Stack::turn`] does, too.
+    /// Delivers the events that arose in calls without a host, as [`Stack::turn`] does.
     pub fn tell(&mut self, host: &mut H) {
         self.events.deliver(host);
     }

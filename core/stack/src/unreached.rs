@@ -1,11 +1,11 @@
-//! Meaning of ICMP errors for programs.
+//! Maps ICMP errors to socket errors.
 
 use towpath_wire::{icmpv4, icmpv6};
 
 use crate::host::SocketError;
 use crate::net::IcmpError;
 
-/// Why the network did not deliver a packet, as far as programs tell reasons apart.
+/// Reason for which a packet was not delivered, as distinguished by programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unreached {
     Net,
@@ -35,17 +35,18 @@ impl From<Unreached> for SocketError {
     }
 }
 
-/// Meaning of an error for the program that sent the packet. Errors about the packet's length are
-/// excluded.
+/// Effect of an ICMP error on the program that sent the packet. Excludes errors about the packet
+/// length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Meaning {
     pub why: Unreached,
-    /// Not transient: a connected datagram socket is told without IP_RECVERR.
+    /// Not transient: reported to connected datagram sockets without IP_RECVERR.
     pub hard: bool,
 }
 
 impl Meaning {
-    /// Linux's meaning (`icmp_err_convert`, `icmpv6_err_convert`). `None`: no program is told.
+    /// Returns Linux's mapping (`icmp_err_convert`, `icmpv6_err_convert`); `None` if the error is
+    /// not reported.
     pub fn of(error: &IcmpError) -> Option<Self> {
         let (kind, code) = error.message;
         let meaning =
@@ -63,7 +64,7 @@ fn meaning_v4(kind: u8, code: u8) -> Option<(Unreached, bool)> {
         (icmpv4::DEST_UNREACHABLE, icmpv4::UNREACHABLE_PROTOCOL) => (Protocol, true),
         (icmpv4::DEST_UNREACHABLE, icmpv4::UNREACHABLE_PORT) => (Port, true),
         (icmpv4::DEST_UNREACHABLE, icmpv4::UNREACHABLE_SOURCE_ROUTE) => (SourceRoute, false),
-        // RFC 1122 §3.2.2.1: 6 to 12, and RFC 1812 §5.2.7.1: 13 to 15.
+        // Codes 6 to 12: RFC 1122 §3.2.2.1; codes 13 to 15: RFC 1812 §5.2.7.1.
         (icmpv4::DEST_UNREACHABLE, 6) => (Net, true),
         (icmpv4::DEST_UNREACHABLE, 7) => (HostUnknown, true),
         (icmpv4::DEST_UNREACHABLE, 8) => (HostIsolated, true),
@@ -73,7 +74,7 @@ fn meaning_v4(kind: u8, code: u8) -> Option<(Unreached, bool)> {
         (icmpv4::DEST_UNREACHABLE, 12) => (Host, false),
         (icmpv4::DEST_UNREACHABLE, icmpv4::UNREACHABLE_PROHIBITED..=15) => (Host, true),
         (icmpv4::PARAM_PROBLEM, _) => (BadHeader, true),
-        // Undefined codes; and a datagram that was not reassembled, which is a loss like any other.
+        // Undefined codes, and reassembly timeouts, which are treated as ordinary loss.
         (icmpv4::DEST_UNREACHABLE, _) => return None,
         (icmpv4::TIME_EXCEEDED, icmpv4::TIME_EXCEEDED_REASSEMBLY) => return None,
         _ => (Host, false),
