@@ -169,7 +169,7 @@ impl Shared {
         self.changes.are_recent(self.now_ns) && source::leaves_elsewhere(&self.dialer, host, to)
     }
 
-    /// Makes a connection for a flow to `to`.
+    /// Connects a flow to `to`, and records the connection for loop detection.
     pub(crate) fn dial(&mut self, to: SocketAddr, marks: SynMarks) -> Result<Dialed, Errno> {
         let dialed = self.dialer.dial(to, marks)?;
         self.loops.note(&dialed.host, dialed.to);

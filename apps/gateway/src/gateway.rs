@@ -162,13 +162,13 @@ impl Gateway {
         self.host.shared.tell = Box::new(tell);
     }
 
-    /// Lets new flows take another way to the host's network.
+    /// Sets the upstream server through which new flows connect.
     pub fn set_upstream(&mut self, upstream: Upstream) {
         self.host.shared.dialer.upstream = upstream;
     }
 
-    /// Listens on the host for the program: on all of `forwards` or on none. Returns the addresses
-    /// that were bound, in order, with the ports that were chosen where 0 was asked for.
+    /// Listens on the host for the program, either on all `forwards` or on none. Returns the bound
+    /// addresses in order, with the chosen port if 0 was requested.
     ///
     /// # Errors
     /// Returns the first address that could not be bound, and the cause.

@@ -20,10 +20,10 @@
 //! the program's FIFO to the inner stack's. Incoming bytes are copied only into the program's FIFO.
 //! Idle flows hold no buffer memory.
 //!
-//! The other end of the link need not be a program. [`Outer`] says which kind of link there is.
-//! [`Runner`] joins a gateway to a device, as a TUN, with clients of any kind behind it.
-//! Connections leave by [`Egress`], directly or by an [`Upstream`] server (`dialer`); the gateway
-//! refuses those that come back (`loops`).
+//! [`Outer`] describes the kind of link; the peer need not be a program. [`Runner`] connects a
+//! gateway to a device such as a TUN with arbitrary clients. Connections leave by [`Egress`],
+//! directly or through an [`Upstream`] server (`dialer`). The gateway refuses connections that are
+//! routed back to it (`loops`).
 //!
 //! A stack with several shards has one gateway per shard ([`Gateway::shards`]); `siblings` holds
 //! the state they share. `order` ensures that concurrent connections reach the program in the order

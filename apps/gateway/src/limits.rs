@@ -83,13 +83,13 @@ pub const UDP_IDLE_NS: u64 = 300_000_000_000;
 pub const DNS_IDLE_NS: u64 = 15_000_000_000;
 /// Idle timeout of an echo flow.
 pub const ECHO_IDLE_NS: u64 = 15_000_000_000;
-/// Time for an upstream server to make a connection, from when it is connected itself: as long as
-/// nginx waits for a server (proxy_connect_timeout).
+/// Time for an upstream server to establish a connection after the gateway has connected to it:
+/// nginx's default for proxy_connect_timeout.
 pub const NEGOTIATION_NS: u64 = 60_000_000_000;
-/// Bytes that an upstream server may send before a connection is made: Node.js takes as many of
-/// HTTP headers (--max-http-header-size).
+/// Maximum number of bytes that an upstream server may send before a connection is established:
+/// Node.js's limit on HTTP headers (--max-http-header-size).
 pub const NEGOTIATION_BYTES_MAX: usize = 16_384;
-/// Time for which a change of the host's addresses is not over. Routes and rules may come behind an
+/// Time for which an address change counts as recent, because routes and rules may follow an
 /// address.
 pub const UNSETTLED_NS: u64 = 60_000_000_000;
 /// Interval at which the source address of an unanswered flow is checked after an address change. A

@@ -54,20 +54,20 @@ use crate::sys::{self, IpOption};
 use deadlines::FlowDeadlines;
 use syns::{PendingSyns, Syn};
 
-/// The bits of the type of service that are the DSCP (RFC 2474). The other two are ECN's (RFC
-/// 3168), which TCP negotiates for each of the two connections by itself.
+/// DSCP bits of the type of service (RFC 2474). The two ECN bits (RFC 3168) are excluded, because
+/// TCP negotiates ECN separately for each of the two connections.
 const CLASS_MASK: u8 = 0xfc;
 
-/// All TCP flows.
+/// Table of all TCP flows.
 #[derive(Debug)]
 pub(crate) struct TcpFlows {
     flows: KeyedSlab<Flow>,
     /// Flows of published ports' clients whose connection to the program was just established.
     pub(crate) landings: Landings,
     pending: PendingSyns,
-    /// Flows with something to do, each once.
+    /// Flows with pending work; each is queued at most once.
     due: VecDeque<SlabKey>,
-    /// The program has sent packets of some class: later ones are looked at.
+    /// Set by the first packet with a nonzero class; from then on we check each packet's class.
     classes: bool,
     deadlines: FlowDeadlines,
     lines: ClientLines,
@@ -75,7 +75,7 @@ pub(crate) struct TcpFlows {
     hinted: HashSet<u16>,
 }
 
-/// Where the host's connection for a SYN goes.
+/// Destination of the host connection for a SYN.
 enum Target {
     Host(SocketAddr),
     /// The program asked the DNS forwarder: connect to the first nameserver that accepts.
@@ -166,17 +166,17 @@ impl TcpFlows {
         Some(pending)
     }
 
-    /// Ends the flow of a SYN that is given up. A flow that is not in the table yet is still among
-    /// the SYNs that wait, and finds no SYN when its turn comes.
+    /// Ends the flow of an abandoned SYN. A SYN without a flow is still queued, and is ignored when
+    /// its turn comes, because the inner stack has forgotten it.
     fn abandon(&mut self, connecting: Option<SlabKey>) {
         if let Some(key) = connecting {
             self.remove(key);
         }
     }
 
-    /// The inner stack says something about a flow's side. A flow that goes closes its socket, and
-    /// the inner stack reports only [`SocketEvent::Closed`] of a closed socket. So every other
-    /// event is about a living flow.
+    /// Handles an event of a flow's inner socket. Removing a flow closes its socket, and the inner
+    /// stack reports only [`SocketEvent::Closed`] for closed sockets. Therefore any other event
+    /// belongs to an existing flow.
     pub(crate) fn on_event(&mut self, user: u32, event: SocketEvent) {
         let Some(key) = self.flows.living(user) else { return };
         let Some(flow) = self.flows.get_mut(key) else { return };
@@ -449,7 +449,8 @@ impl TcpFlows {
             && let Ok(dialed) = cx.shared.dial(to, SynMarks { ttl, class: flow.class })
         {
             let host = dialed.host;
-            // A rule for TCP alone may lead the connection where it was, and always would.
+            // A policy route for TCP alone may keep the old source address, so reconnecting would
+            // not help.
             if source_of(&host) == source_of(&flow.host)
                 || cx.shared.events.watch(&host, Token::Tcp(key), Interest::Both).is_err()
             {
@@ -637,7 +638,7 @@ impl TcpFlows {
     fn splice(&mut self, cx: &mut Context<'_, impl FifoHost>, key: SlabKey, socket: SocketId) {
         let Some(flow) = self.flows.get_mut(key) else { return };
         let outcome = flow.splice(cx, socket);
-        // A read or write that returns an error clears it, so that epoll does not report it again.
+        // A read or write that returned an error has cleared it, so epoll does not report it again.
         self.deadlines.note_failure(cx.shared.now_ns, key, flow);
         match outcome {
             Outcome::Goes => {}
