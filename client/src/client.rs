@@ -37,7 +37,7 @@ pub struct Client {
     region: Region,
     run: Run,
     /// Connections to the engine's shards, in order.
-    ends: Box<[ShardLink]>,
+    links: Box<[ShardLink]>,
     /// The shard that is asked for the next socket.
     next: AtomicU32,
     /// Counts [`Self::spawned`].
@@ -45,23 +45,23 @@ pub struct Client {
     /// The channels'.
     number: u32,
     control: HighFd,
-    bell: HighFd,
+    notifier: HighFd,
     blank: HighFd,
     spare: HighFd,
     /// See [`parent_death`]. None where the run has no guardian, or where there was no descriptor
     /// for it.
-    lifeline: Option<HighFd>,
+    death_pipe: Option<HighFd>,
     dead: AtomicBool,
     /// The attachment is the parent's: see [`Self::abandon`].
     abandoned: AtomicBool,
 }
 
-/// Connection to one shard of the engine: its channel, with locks and bells.
+/// Connection to one shard of the engine: its channel, with locks and notifiers.
 #[derive(Debug)]
 struct ShardLink {
     status: Status,
     channel: Channel,
-    engine_bell: HighFd,
+    engine_notifier: HighFd,
     rung: Rung,
     commands: ProcessLock<()>,
     calls: ProcessLock<()>,
@@ -76,8 +76,8 @@ pub struct Cloned {
     number: u32,
     /// The memory of its channels.
     channels: Fd,
-    engine_bells: Vec<Fd>,
-    bell: Fd,
+    engine_notifiers: Vec<Fd>,
+    notifier: Fd,
 }
 
 impl Cloned {
@@ -117,11 +117,11 @@ impl Client {
         }
         let mut fds = fds.into_iter();
         let mut next = || fds.next().ok_or(PROTOCOL);
-        let (_again, status, channels, bell) = (next()?, next()?, next()?, next()?);
+        let (_again, status, channels, notifier) = (next()?, next()?, next()?, next()?);
         let blank = high(next()?);
-        let bells = (0..shards).map(|_| next()).collect::<Result<Vec<_>, _>>()?;
+        let notifiers = (0..shards).map(|_| next()).collect::<Result<Vec<_>, _>>()?;
         let statuses = Status::map_all(status.into_owned(), shards).map_err(not_mapped)?;
-        let lifeline = fds.next().and_then(|pipe| parent_death::hold(&*pipe, process));
+        let death_pipe = fds.next().and_then(|pipe| parent_death::hold(&*pipe, process));
         process.set_channel(number);
         Ok(Self {
             process,
@@ -129,15 +129,15 @@ impl Client {
             processors: towpath_ring::processors(),
             region,
             run,
-            ends: ends(process, statuses, channels, bells)?,
+            links: links(process, statuses, channels, notifiers)?,
             next: AtomicU32::new(number),
             spawned: AtomicU32::new(0),
             number,
             control,
-            bell: high(bell),
+            notifier: high(notifier),
             spare: blank.duplicate().map_err(Error::Refused)?,
             blank,
-            lifeline,
+            death_pipe,
             dead: AtomicBool::new(false),
             abandoned: AtomicBool::new(false),
         })
@@ -172,7 +172,7 @@ impl Client {
         let process = self.process;
         let high = |fd| HighFd::new(fd, &process.descriptors);
         let (blank, spare) = (self.blank.duplicate(), self.blank.duplicate());
-        let statuses = self.ends.iter().map(|end| end.status.clone()).collect();
+        let statuses = self.links.iter().map(|end| end.status.clone()).collect();
         process.set_channel(cloned.number);
         Ok(Self {
             process,
@@ -181,16 +181,16 @@ impl Client {
             processors: self.processors,
             region: self.region.clone(),
             run: self.run,
-            ends: ends(process, statuses, cloned.channels, cloned.engine_bells)?,
+            links: links(process, statuses, cloned.channels, cloned.engine_notifiers)?,
             next: AtomicU32::new(cloned.number),
             spawned: AtomicU32::new(0),
             number: cloned.number,
             control: cloned.control,
-            bell: high(cloned.bell),
+            notifier: high(cloned.notifier),
             blank: blank.map_err(Error::Refused)?,
             spare: spare.map_err(Error::Refused)?,
-            lifeline: self
-                .lifeline
+            death_pipe: self
+                .death_pipe
                 .as_ref()
                 .and_then(|pipe| parent_death::hold(pipe.borrow(), process)),
             dead: AtomicBool::new(self.is_dead()),
@@ -201,10 +201,10 @@ impl Client {
     /// The connection to the shard that has a slot.
     #[inline]
     fn end(&self, slot: u32) -> &ShardLink {
-        let shards = self.ends.len() as u32;
+        let shards = self.links.len() as u32;
         // Any number may have come in place of a slot's: the first shard knows none like that,
         // either.
-        self.ends.get(shard_of(slot, shards) as usize).unwrap_or(&self.ends[0])
+        self.links.get(shard_of(slot, shards) as usize).unwrap_or(&self.links[0])
     }
 
     /// The descriptor of which those of unnamed sockets are duplicates.
@@ -215,24 +215,24 @@ impl Client {
     /// Longest IP packet in bytes that no datagram socket is refused for its length; 0 until the
     /// engine knows.
     pub fn datagram_mtu(&self) -> u32 {
-        self.ends.iter().map(|end| end.status.datagram_mtu()).min().unwrap_or(0)
+        self.links.iter().map(|end| end.status.datagram_mtu()).min().unwrap_or(0)
     }
 
     /// How many shards the engine has.
     #[inline]
     pub(crate) fn shards(&self) -> u32 {
-        self.ends.len() as u32
+        self.links.len() as u32
     }
 
     /// The status page of one of them.
     #[inline]
     pub(crate) fn status(&self, shard: u32) -> &Status {
-        &self.ends[shard as usize].status
+        &self.links[shard as usize].status
     }
 
     /// Wakes one of them if it sleeps.
     pub(crate) fn ring_shard(&self, shard: u32) {
-        self.ring(&self.ends[shard as usize]);
+        self.ring(&self.links[shard as usize]);
     }
 
     /// Wakes a shard if it sleeps and this process has not rung for that sleep yet: at most one
@@ -241,7 +241,7 @@ impl Client {
         if self.is_abandoned() {
             return;
         }
-        let rang = towpath_ring::ring_engine(&end.status, &end.rung, end.engine_bell.borrow());
+        let rang = towpath_ring::ring_engine(&end.status, &end.rung, end.engine_notifier.borrow());
         if let Some(driver) = self.driver().filter(|_| rang) {
             driver.was_rung();
         }
@@ -279,7 +279,7 @@ impl Client {
     /// The rings of this process: those of one shard each.
     #[inline]
     pub fn channels(&self) -> impl Iterator<Item = &Channel> {
-        self.ends.iter().map(|end| &end.channel)
+        self.links.iter().map(|end| &end.channel)
     }
 
     /// The control socket: it becomes readable between calls only when the engine is gone.
@@ -291,7 +291,7 @@ impl Client {
     /// [reactor](crate::reactor) empties it now and then, because a full one cannot take a further
     /// ring. A thread that waits for it to be readable, not for a further ring, has to empty it.
     pub fn notifier(&self) -> &HighFd {
-        &self.bell
+        &self.notifier
     }
 }
 
@@ -300,11 +300,11 @@ impl Client {
 const PROTOCOL: Error = Error::Refused(Errno::PROTO.raw_os_error());
 
 /// Connections to all shards. `channels` is the memory of their channels.
-fn ends(
+fn links(
     process: &'static Process,
     statuses: Vec<Status>,
     channels: Fd,
-    bells: Vec<Fd>,
+    notifiers: Vec<Fd>,
 ) -> Result<Box<[ShardLink]>, Error> {
     let channels = Channel::map_all(channels.into_owned(), statuses.len() as u32);
     let channels = channels.map_err(not_mapped)?;
@@ -312,11 +312,11 @@ fn ends(
         let table = process.descriptors.address() as u64;
         channel.header().descriptors.store(table, Ordering::Relaxed);
     }
-    let each = statuses.into_iter().zip(channels).zip(bells);
+    let each = statuses.into_iter().zip(channels).zip(notifiers);
     let end = |((status, channel), engine_bell)| ShardLink {
         status,
         channel,
-        engine_bell: HighFd::new(engine_bell, &process.descriptors),
+        engine_notifier: HighFd::new(engine_bell, &process.descriptors),
         rung: Rung::default(),
         commands: ProcessLock::new(()),
         calls: ProcessLock::new(()),

@@ -46,7 +46,7 @@ const INTERNAL: u64 = 3;
 
 /// Meaning of a descriptor number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Entry {
+pub enum DescriptorKind {
     /// The kernel's.
     Kernel,
     /// A socket of ours.
@@ -59,9 +59,9 @@ pub enum Entry {
 
 /// Descriptor that was taken out of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Taken {
+pub struct ClosedDescriptor {
     /// Its former meaning.
-    pub entry: Entry,
+    pub entry: DescriptorKind,
     /// Whether it was the last of this process for that socket.
     pub last: bool,
 }
@@ -86,12 +86,16 @@ impl Descriptors {
 
     /// Meaning of `fd`.
     #[inline]
-    pub fn lookup(&self, fd: i32) -> Entry {
+    pub fn lookup(&self, fd: i32) -> DescriptorKind {
         let entry = match self.table.get(fd as usize) {
             Some(word) => unpack(word.load(Ordering::Acquire)),
-            None => Entry::Kernel,
+            None => DescriptorKind::Kernel,
         };
-        if entry == Entry::Kernel && self.is_engines(fd) { Entry::Internal } else { entry }
+        if entry == DescriptorKind::Kernel && self.is_engines(fd) {
+            DescriptorKind::Internal
+        } else {
+            entry
+        }
     }
 
     /// An engine in this process has all numbers from `lowest` on, where the program's limit ends.
@@ -148,36 +152,38 @@ impl Descriptors {
 
     /// Enters an open descriptor that stands for `socket`.
     pub fn set_socket(&self, fd: i32, socket: Socket) {
-        self.replace(fd, Entry::Socket(socket));
+        self.replace(fd, DescriptorKind::Socket(socket));
     }
 
     /// Enters an epoll descriptor.
     pub fn set_epoll(&self, fd: i32, index: u32) {
-        self.replace(fd, Entry::Epoll(index));
+        self.replace(fd, DescriptorKind::Epoll(index));
     }
 
     /// Takes out a socket or epoll descriptor that is about to be closed. If several threads close
     /// the same number, one gets it.
-    pub fn take(&self, fd: i32) -> Taken {
-        let kernel = Taken { entry: Entry::Kernel, last: false };
+    pub fn take(&self, fd: i32) -> ClosedDescriptor {
+        let kernel = ClosedDescriptor { entry: DescriptorKind::Kernel, last: false };
         let Some(word) = self.table.get(fd as usize) else {
             return kernel;
         };
         match unpack(word.load(Ordering::Acquire)) {
-            Entry::Kernel => return kernel,
-            Entry::Internal => return Taken { entry: Entry::Internal, last: false },
-            Entry::Socket(_) | Entry::Epoll(_) => {}
+            DescriptorKind::Kernel => return kernel,
+            DescriptorKind::Internal => {
+                return ClosedDescriptor { entry: DescriptorKind::Internal, last: false };
+            }
+            DescriptorKind::Socket(_) | DescriptorKind::Epoll(_) => {}
         }
         self.taken(word.swap(0, Ordering::AcqRel))
     }
 
     /// Replaces the entry of a number in one step: a look-up finds the old one or the new one. (An
     /// internal number stays so: see [`Self::evacuate`].)
-    pub fn replace(&self, fd: i32, entry: Entry) -> Taken {
+    pub fn replace(&self, fd: i32, entry: DescriptorKind) -> ClosedDescriptor {
         let before = match entry {
-            Entry::Kernel | Entry::Internal => return self.take(fd),
-            Entry::Socket(socket) => self.enter(fd, socket),
-            Entry::Epoll(index) => self.set(fd, EPOLL << KIND_SHIFT | u64::from(index)),
+            DescriptorKind::Kernel | DescriptorKind::Internal => return self.take(fd),
+            DescriptorKind::Socket(socket) => self.enter(fd, socket),
+            DescriptorKind::Epoll(index) => self.set(fd, EPOLL << KIND_SHIFT | u64::from(index)),
         };
         self.taken(before)
     }
@@ -202,13 +208,13 @@ impl Descriptors {
         before
     }
 
-    fn taken(&self, word: u64) -> Taken {
+    fn taken(&self, word: u64) -> ClosedDescriptor {
         let entry = unpack(word);
         let last = match entry {
-            Entry::Socket(socket) => self.end_hold(socket.slot),
+            DescriptorKind::Socket(socket) => self.end_hold(socket.slot),
             _ => false,
         };
-        Taken { entry, last }
+        ClosedDescriptor { entry, last }
     }
 
     /// A descriptor for a slot has been taken out. True: it was the last one.
@@ -228,7 +234,8 @@ impl Descriptors {
     fn is_end_of_many(&self, slot: u32) -> bool {
         loop {
             let entered = self.entered.load(Ordering::Acquire);
-            let is_of_slot = |entry| matches!(entry, Entry::Socket(socket) if socket.slot == slot);
+            let is_of_slot =
+                |entry| matches!(entry, DescriptorKind::Socket(socket) if socket.slot == slot);
             if self.entering.load(Ordering::Acquire) > 0
                 || self.ours(0).any(|(_, entry)| is_of_slot(entry))
             {
@@ -245,14 +252,14 @@ impl Descriptors {
     /// Whether this process has a descriptor for `socket`.
     pub fn is_held(&self, socket: Socket) -> bool {
         self.holds[socket.slot as usize].load(Ordering::Acquire) > 0
-            && self.ours(0).any(|(_, entry)| entry == Entry::Socket(socket))
+            && self.ours(0).any(|(_, entry)| entry == DescriptorKind::Socket(socket))
     }
 
     /// The descriptor numbers from `from` on that are ours, ascending.
-    pub fn ours(&self, from: u32) -> impl Iterator<Item = (i32, Entry)> {
+    pub fn ours(&self, from: u32) -> impl Iterator<Item = (i32, DescriptorKind)> {
         let end = self.end.load(Ordering::Acquire);
         (from..end).filter_map(|fd| match self.lookup(fd as i32) {
-            Entry::Kernel => None,
+            DescriptorKind::Kernel => None,
             entry => Some((fd as i32, entry)),
         })
     }
@@ -293,12 +300,12 @@ impl Descriptors {
 }
 
 #[inline]
-fn unpack(word: u64) -> Entry {
+fn unpack(word: u64) -> DescriptorKind {
     match word >> KIND_SHIFT {
-        SOCKET => Entry::Socket(unpack_socket(word)),
-        EPOLL => Entry::Epoll(word as u32),
-        INTERNAL => Entry::Internal,
-        _ => Entry::Kernel,
+        SOCKET => DescriptorKind::Socket(unpack_socket(word)),
+        EPOLL => DescriptorKind::Epoll(word as u32),
+        INTERNAL => DescriptorKind::Internal,
+        _ => DescriptorKind::Kernel,
     }
 }
 
@@ -319,17 +326,29 @@ mod tests {
         let socket = Socket { slot: SLOTS_MAX - 1, generation: 0xffff_fffd };
         OF_TESTS.set_socket(900_001, socket);
         OF_TESTS.set_socket(900_002, socket);
-        assert_eq!(OF_TESTS.lookup(900_001), Entry::Socket(socket));
-        assert_eq!(OF_TESTS.take(900_001), Taken { entry: Entry::Socket(socket), last: false });
-        assert_eq!(OF_TESTS.take(900_001), Taken { entry: Entry::Kernel, last: false });
-        assert_eq!(OF_TESTS.take(900_002), Taken { entry: Entry::Socket(socket), last: true });
+        assert_eq!(OF_TESTS.lookup(900_001), DescriptorKind::Socket(socket));
+        assert_eq!(
+            OF_TESTS.take(900_001),
+            ClosedDescriptor { entry: DescriptorKind::Socket(socket), last: false }
+        );
+        assert_eq!(
+            OF_TESTS.take(900_001),
+            ClosedDescriptor { entry: DescriptorKind::Kernel, last: false }
+        );
+        assert_eq!(
+            OF_TESTS.take(900_002),
+            ClosedDescriptor { entry: DescriptorKind::Socket(socket), last: true }
+        );
         OF_TESTS.set_socket(900_003, socket);
-        let before = Taken { entry: Entry::Socket(socket), last: true };
-        assert_eq!(OF_TESTS.replace(900_003, Entry::Epoll(7)), before);
-        assert_eq!(OF_TESTS.ours(900_000).collect::<Vec<_>>(), [(900_003, Entry::Epoll(7))]);
-        assert_eq!(OF_TESTS.take(900_003).entry, Entry::Epoll(7));
-        assert_eq!(OF_TESTS.lookup(-1), Entry::Kernel);
-        assert_eq!(OF_TESTS.lookup(i32::MAX), Entry::Kernel);
+        let before = ClosedDescriptor { entry: DescriptorKind::Socket(socket), last: true };
+        assert_eq!(OF_TESTS.replace(900_003, DescriptorKind::Epoll(7)), before);
+        assert_eq!(
+            OF_TESTS.ours(900_000).collect::<Vec<_>>(),
+            [(900_003, DescriptorKind::Epoll(7))]
+        );
+        assert_eq!(OF_TESTS.take(900_003).entry, DescriptorKind::Epoll(7));
+        assert_eq!(OF_TESTS.lookup(-1), DescriptorKind::Kernel);
+        assert_eq!(OF_TESTS.lookup(i32::MAX), DescriptorKind::Kernel);
     }
 
     /// With a million sockets in fifty processes that take turns, each process touches almost every
@@ -343,7 +362,10 @@ mod tests {
     fn sockets_with_very_many_descriptors_have_a_last_one() {
         static DESCRIPTORS: Descriptors = Descriptors::new();
         let socket = Socket { slot: 7, generation: 3 };
-        let last = |fd| DESCRIPTORS.take(fd) == Taken { entry: Entry::Socket(socket), last: true };
+        let last = |fd| {
+            DESCRIPTORS.take(fd)
+                == ClosedDescriptor { entry: DescriptorKind::Socket(socket), last: true }
+        };
         for most in [253, 254, 255, 256, 257, 1000] {
             (0..most).for_each(|fd| DESCRIPTORS.set_socket(fd, socket));
             DESCRIPTORS.set_socket(most, Socket { slot: 8, generation: 3 });
@@ -365,12 +387,12 @@ mod tests {
         let fd = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
         let high = HighFd::new(fd.into(), &OF_TESTS);
         let before = high.get();
-        assert_eq!(OF_TESTS.lookup(before), Entry::Internal);
-        assert_eq!(OF_TESTS.take(before).entry, Entry::Internal);
+        assert_eq!(OF_TESTS.lookup(before), DescriptorKind::Internal);
+        assert_eq!(OF_TESTS.take(before).entry, DescriptorKind::Internal);
         OF_TESTS.evacuate(before);
         assert_ne!(high.get(), before);
-        assert_eq!(OF_TESTS.lookup(high.get()), Entry::Internal);
-        assert_eq!(OF_TESTS.lookup(before), Entry::Kernel);
+        assert_eq!(OF_TESTS.lookup(high.get()), DescriptorKind::Internal);
+        assert_eq!(OF_TESTS.lookup(before), DescriptorKind::Kernel);
         crate::syscall::close(before);
     }
 }

@@ -55,7 +55,7 @@ use crate::{Error, HighFd, Process};
 use state::DriverState;
 
 pub use driver_lock::DriverLock;
-pub use engine::{Next, TurnedEngine};
+pub use engine::{EngineStep, TurnedEngine};
 pub use patience::Patience;
 pub use state::Turned;
 pub use towpath_ring::Who;
@@ -70,7 +70,7 @@ pub struct Driver {
     /// Number of times that a thread began to turn it.
     turns: AtomicU32,
     /// Wakes the stand-by thread when another thread took the lock from it.
-    bell: HighFd,
+    notifier: HighFd,
     /// A stand-by thread exists, so other threads need not wait for the driver lock.
     is_stood_by: AtomicBool,
     has_ended: AtomicBool,
@@ -90,14 +90,14 @@ impl Driver {
     pub fn new(process: &'static Process, engine: Box<dyn TurnedEngine>) -> Result<Self, Error> {
         let high = |fd| HighFd::new(fd, &process.descriptors);
         let descriptor = high(rustix::io::fcntl_dupfd_cloexec(engine.descriptor(), 0)?.into());
-        let bell = high(notification::create().map_err(|_| Errno::MFILE)?);
+        let notifier = high(notification::create().map_err(|_| Errno::MFILE)?);
         Ok(Self {
             process,
             relay: Relay::new(),
             engine: UnsafeCell::new(DriverState::new(engine, process.descriptors.engines_from())?),
             descriptor,
             turns: AtomicU32::new(0),
-            bell,
+            notifier,
             is_stood_by: AtomicBool::new(false),
             has_ended: AtomicBool::new(false),
         })
@@ -118,7 +118,7 @@ impl Driver {
         let signals = (who == Who::Waits).then(SignalsBlocked::new);
         let me = who.number(towpath_ring::thread_id());
         if self.relay.take(me, who)? == Taken::FromStandBy {
-            notification::ring(self.bell.borrow());
+            notification::ring(self.notifier.borrow());
         }
         Some(DriverLock::new(self, me, signals))
     }
@@ -132,18 +132,18 @@ impl Driver {
     /// Counts this thread among those that take the lock when woken. The thread is about to sleep
     /// on a list of descriptors that contains a wake-up. Returns `None` if the lock can be taken
     /// now. The driver must not call this.
-    pub fn lie_down(&self) -> Option<Abed<'_>> {
-        let abed = self.count_abed();
+    pub fn sleep_in_list(&self) -> Option<ListSleeper<'_>> {
+        let sleeper = self.count_list_sleeper();
         if self.relay.is_free_for(Who::Waits) {
             return None;
         }
         self.relay.want();
-        Some(abed)
+        Some(sleeper)
     }
 
-    fn count_abed(&self) -> Abed<'_> {
+    fn count_list_sleeper(&self) -> ListSleeper<'_> {
         self.relay.lie_down();
-        Abed(self)
+        ListSleeper(self)
     }
 
     /// Notes that a thread that does not wait has woken the engine, and so the sleeping driver.
@@ -161,7 +161,7 @@ impl Driver {
     /// In a child after fork: the engine is its parent's.
     pub(crate) fn forget(&self) {
         self.descriptor.close();
-        self.bell.close();
+        self.notifier.close();
     }
 
     /// A signal handler begins on a thread that sleeps as the driver, and may not come back, or
@@ -226,9 +226,9 @@ impl Drop for Following<'_> {
 
 /// A thread that sleeps in a list of descriptors.
 #[derive(Debug)]
-pub struct Abed<'a>(&'a Driver);
+pub struct ListSleeper<'a>(&'a Driver);
 
-impl Drop for Abed<'_> {
+impl Drop for ListSleeper<'_> {
     fn drop(&mut self) {
         self.0.relay.get_up();
     }

@@ -15,8 +15,8 @@ const EMFILE: i32 = 24;
 const O_CLOEXEC: i32 = 0o2000000;
 const RLIMIT_NOFILE: usize = 7;
 /// Distance from the soft limit (RLIMIT_NOFILE) at which our descriptors begin. Room for the
-/// control socket, bells and tokens, for those of a child that is being forked, and for epoll sets'
-/// sleepers.
+/// control socket, notification descriptors and tokens, for those of a child that is being forked,
+/// and for epoll sets' sleepers.
 const BELOW_LIMIT: u64 = 64;
 /// A kernel's descriptor table is as long as its highest number: not higher than this.
 const HIGHEST: u64 = 16384;

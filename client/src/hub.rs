@@ -12,22 +12,22 @@ use crate::descriptors::DESCRIPTORS_MAX;
 use crate::watches::{LIST_WATCHES_MAX, Watches};
 use crate::{Error, HighFd};
 
-/// The sets and sleeping threads of a process. There is one for all attachments that the process
-/// has one after the other.
+/// Epoll sets, sleeping threads and waiting tasks of a process. Attachments that the process has in
+/// succession share one.
 #[derive(Debug)]
 pub struct Reactor {
-    /// None until first locked. An empty vector is no zeroed memory, and would put the megabytes of
-    /// a static into the file that is loaded.
+    /// `None` until first locked. An empty vector is not zeroed memory, so it would put the
+    /// megabytes of a static into the file of the library.
     hub: ProcessLock<Option<Box<Hub>>>,
-    /// Index of a slot's first watch, plus one; changed under the lock only.
+    /// Index of the first watch of each slot, plus one. Changed only under the lock.
     pub(crate) heads: [AtomicU32; SLOTS_MAX as usize],
-    /// Changes of [`Set::refs`], by the number of the set, that signal handlers could not make
-    /// because the thread that they interrupted has the lock. A process has more sets than
+    /// Pending changes of [`EpollSet::refs`], by the number of the set. A signal handler adds to
+    /// them if the thread that it interrupted has the lock. A process has more sets than
     /// descriptors only while calls are in closed ones.
-    pub(crate) owed: [AtomicI32; DESCRIPTORS_MAX],
-    /// A signal handler has closed a descriptor while its thread had the lock: the next call that
-    /// locks it forgets the descriptor.
-    pub(crate) overdue: AtomicBool,
+    pub(crate) deferred_counts: [AtomicI32; DESCRIPTORS_MAX],
+    /// A signal handler has closed a descriptor while its thread had the lock, so the next call
+    /// that locks it forgets the descriptor.
+    pub(crate) has_deferred: AtomicBool,
     /// The process is a child without an attachment of its own. A thread of the parent may have had
     /// the lock when it forked, so the lock must not be awaited.
     is_disowned: AtomicBool,
@@ -37,19 +37,19 @@ pub struct Reactor {
 #[derive(Debug, Default)]
 pub struct Hub {
     pub(crate) watches: Watches,
-    pub(crate) sets: Vec<Option<Set>>,
-    /// Threads asleep, or about to be.
+    pub(crate) sets: Vec<Option<EpollSet>>,
+    /// Number of threads that sleep or are about to, and of dispatchers.
     pub(crate) sleepers: u32,
-    /// Rings that may be in the notification descriptor, at most: so often the engine was asked for
-    /// one since it was cleared here.
+    /// Maximum number of rings in the notification descriptor: requests for one since it was
+    /// cleared.
     pub(crate) rings: usize,
     /// Wake-ups of threads that wait for a list of descriptors.
     pub(crate) lists: Vec<ListWakeup>,
     /// Tasks to be woken when the lock is free, because a waker may run any code.
     pub(crate) due_wakers: Vec<Waker>,
-    /// All sets have reported the engine's death.
+    /// All threads and tasks were woken because the engine has ended.
     pub(crate) dead: bool,
-    /// Sets that were made.
+    /// Number of sets that the process ever made.
     pub(crate) made: u64,
 }
 
@@ -80,107 +80,109 @@ impl ListWakeup {
     }
 }
 
-/// An epoll set as far as it is about our sockets. Kernel descriptors are in the kernel's set,
-/// whose descriptor the program holds.
+/// The sockets of an epoll set. Kernel descriptors are in the kernel's set, whose descriptor the
+/// program holds.
 #[derive(Debug, Default)]
-pub(crate) struct Set {
-    /// Descriptors of the process for it.
+pub(crate) struct EpollSet {
+    /// Number of descriptors of the process for the set.
     pub(crate) refs: u32,
+    /// Watches that may be ready, in the order of their events.
     pub(crate) ready: VecDeque<u32>,
+    /// Watches by descriptor and slot.
     pub(crate) by_fd: HashMap<(i32, u32), u32>,
-    /// Sets of ours inside this one.
-    pub(crate) nested: Vec<Nested>,
-    /// Kernel descriptors were added.
+    /// Epoll sets inside this one.
+    pub(crate) nested: Vec<NestedSet>,
+    /// Number of kernel descriptors in the set.
     pub(crate) kernel: u32,
-    /// Calls since the kernel's set was looked at first.
+    /// Number of calls since one looked at the kernel's set first.
     pub(crate) calls: u32,
-    /// Calls in which the kernel's set is looked at, as it had something lately.
+    /// Number of calls that still look at the kernel's set, because it had a ready descriptor
+    /// recently.
     pub(crate) eager: u32,
-    /// Threads asleep in it.
+    /// Number of threads asleep in the set.
     pub(crate) sleepers: u32,
-    /// Sleepers that take the driver lock when they are woken ([`crate::driver`]).
+    /// Number of sleepers that take the driver lock when they are woken ([`crate::driver`]).
     pub(crate) willing: u32,
-    /// Calls that have slept in it and have not returned. The set and its number exist until they
-    /// do, as in the kernel, even if its last descriptor is closed.
-    pub(crate) guests: u32,
-    /// Unique among all sets that this process ever made; numbers are reused.
+    /// Number of calls that have slept in the set and have not returned. Until they do, the set and
+    /// its number exist even if its last descriptor is closed, as in the kernel.
+    pub(crate) calls_inside: u32,
+    /// Unique number among all sets that the process ever made, because `number`s are reused.
     pub(crate) id: u64,
-    /// A wake-up was written and not yet read.
-    pub(crate) kicked: bool,
-    /// Kernel epoll set on which its threads sleep.
-    pub(crate) bed: Option<SleepPlace>,
+    /// A wake-up was written and not read yet.
+    pub(crate) is_woken: bool,
+    /// Kernel epoll set on which threads of the set sleep.
+    pub(crate) place: Option<SleepPlace>,
 }
 
 /// An epoll set inside an epoll set.
 #[derive(Debug, Clone, Copy)]
-pub struct Nested {
-    /// The number of the inner set.
+pub struct NestedSet {
+    /// Number of the inner set.
     pub set: u32,
-    /// The descriptor by which it is in the outer one.
+    /// Descriptor of the inner set in the outer one.
     pub fd: i32,
     /// Events wanted: bits of epoll_ctl(2).
     pub events: u32,
-    /// Data that the program gave with them.
+    /// Data that the program gave with the interest.
     pub data: u64,
-    /// Something became ready in it since it was reported.
+    /// A socket became ready in the inner set since the last report.
     pub fresh: bool,
 }
 
-/// A kernel epoll set of our own that holds the program's one, the notification descriptor, the
-/// control socket and a wake-up. The program's set itself is shared with forked children, and must
-/// not hold our things.
+/// Kernel epoll set of our own, with the program's set, the notification descriptor, the control
+/// socket and a wake-up. The program's set is shared with forked children, so that it must not
+/// contain our descriptors.
 #[derive(Debug)]
 pub(crate) struct SleepPlace {
     pub(crate) epoll: HighFd,
-    pub(crate) kick: HighFd,
-    /// Forks of this process before it was made.
+    pub(crate) wakeup: HighFd,
+    /// Forks of this process before the place was created.
     pub(crate) forks: u32,
 }
 
 impl Hub {
     /// Returns a set by its number.
-    pub(crate) fn set(&mut self, number: u32) -> Option<&mut Set> {
+    pub(crate) fn set(&mut self, number: u32) -> Option<&mut EpollSet> {
         self.sets.get_mut(number as usize)?.as_mut()
     }
 
     /// Returns the set of that number, unless the number has been reused.
-    pub(crate) fn known(&mut self, number: u32, id: u64) -> Result<&mut Set, Error> {
+    pub(crate) fn known(&mut self, number: u32, id: u64) -> Result<&mut EpollSet, Error> {
         self.set(number).filter(|set| set.id == id).ok_or(Errno::BADF.into())
     }
 }
 
 impl Reactor {
-    /// A reactor without sets. Its two tables, with a place for each slot and each descriptor, cost
-    /// nothing in a static until they are used.
+    /// Creates a reactor without sets. Its two tables have an entry for each slot and descriptor,
+    /// and cost nothing in a static until they are used.
     pub(crate) const fn new() -> Self {
         Self {
             hub: ProcessLock::new(None),
             heads: [const { AtomicU32::new(0) }; SLOTS_MAX as usize],
-            owed: [const { AtomicI32::new(0) }; DESCRIPTORS_MAX],
-            overdue: AtomicBool::new(false),
+            deferred_counts: [const { AtomicI32::new(0) }; DESCRIPTORS_MAX],
+            has_deferred: AtomicBool::new(false),
             is_disowned: AtomicBool::new(false),
         }
     }
 
-    /// Makes the state under the lock. Later the first to lock it may be a signal handler, or a
-    /// fork for which malloc is locked.
+    /// Creates the state under the lock. A signal handler, or a fork for which malloc is locked,
+    /// could not allocate it later.
     ///
     /// # Errors
-    /// `Refused` with EDEADLK where this thread has the lock.
+    /// `Refused` with EDEADLK if this thread has the lock.
     pub(crate) fn prepare(&self) -> Result<(), Error> {
         self.lock().map(drop)
     }
 
-    /// Drops all sets and wake-ups, whose descriptors are closed with them. The next lock begins
-    /// anew.
+    /// Drops all sets and wake-ups, and closes their descriptors. The next lock creates new state.
     pub(crate) fn close(&self) {
         let hub = self.hub.lock_unless_mine().and_then(|mut hub| hub.take());
-        // Outside the lock: closing is a system call for each descriptor.
+        // Drop the state without the lock, because each descriptor is closed by a system call.
         drop(hub);
     }
 
-    /// Locks the state, and makes it on first use. Work that signal handlers put off is not done
-    /// here: see [`Process::lock_reactor`](crate::Process::lock_reactor).
+    /// Locks the state, and creates it on first use. Does not do the work that signal handlers
+    /// deferred, as [`Process::lock_reactor`](crate::Process::lock_reactor) does.
     pub(crate) fn lock(&self) -> Result<LockGuard<'_, Option<Box<Hub>>>, Error> {
         let mut hub = self.hub.lock_unless_mine().ok_or(Errno::DEADLK)?;
         hub.get_or_insert_with(Box::default);
@@ -197,13 +199,13 @@ impl Reactor {
         self.is_disowned.load(Relaxed)
     }
 
-    /// Whether this thread has the lock.
+    /// Returns whether this thread has the lock.
     pub fn is_mine(&self) -> bool {
         self.hub.is_mine()
     }
 
-    /// Makes the next call that takes the lock forget the descriptors that were closed.
+    /// Has the next call that takes the lock forget the descriptors that were closed.
     pub(crate) fn defer(&self) {
-        self.overdue.store(true, Relaxed);
+        self.has_deferred.store(true, Relaxed);
     }
 }

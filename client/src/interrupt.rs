@@ -34,7 +34,7 @@ struct InterruptedThread {
     firm: AtomicU32,
     // The outermost cancellation point that the thread is in; null: none. May be stale after a
     // siglongjmp.
-    point: AtomicPtr<Point>,
+    point: AtomicPtr<CancellationPoint>,
     cancelled: AtomicBool,
     // The thread's number; 0 before its first cancellation point.
     number: AtomicU32,
@@ -98,12 +98,12 @@ pub fn cancellation_comes() -> bool {
 ///
 /// (No guard: a thread that ends in it is not to run our code once more.)
 #[derive(Debug)]
-pub struct Point {
-    /// [`Point::MARK`] while it is the outermost point of its thread.
+pub struct CancellationPoint {
+    /// [`CancellationPoint::MARK`] while it is the outermost point of its thread.
     mark: AtomicU32,
 }
 
-impl Point {
+impl CancellationPoint {
     /// No address, and no number that programs have on their stacks.
     const MARK: u32 = 0x9e4b_71d3;
 
@@ -145,7 +145,7 @@ impl Point {
     }
 }
 
-impl Default for Point {
+impl Default for CancellationPoint {
     fn default() -> Self {
         Self::new()
     }
@@ -212,13 +212,13 @@ pub(crate) fn while_driving<T>(driver: &Driver, sleep: impl FnOnce() -> T) -> T 
 /// Whether the mark of a point is there still. The stack that it was on may not be: so the kernel
 /// looks.
 #[cold]
-fn is_marked(point: *const Point) -> bool {
+fn is_marked(point: *const CancellationPoint) -> bool {
     const FUTEX_WAIT_PRIVATE: usize = 128;
     const EAGAIN: i32 = 11;
     const EFAULT: i32 = 14;
     let at_once = [0i64; 2];
     let limit = at_once.as_ptr().addr();
-    let args = [point.addr(), FUTEX_WAIT_PRIVATE, Point::MARK as usize, limit, 0, 0];
+    let args = [point.addr(), FUTEX_WAIT_PRIVATE, CancellationPoint::MARK as usize, limit, 0, 0];
     // SAFETY: the kernel compares the word at the address with the mark (EAGAIN), and refuses an
     // address without memory (EFAULT). Where they are equal it sleeps, for no time.
     let compared = unsafe { syscall(nr::FUTEX, args) };
@@ -259,7 +259,7 @@ impl Handled {
     pub fn sleep<T>(
         self,
         limited: bool,
-        limit: Limit,
+        limit: SleepLimit,
         sleep: impl FnOnce(usize) -> T,
     ) -> Option<T> {
         THREAD.with(|thread| {
@@ -276,12 +276,12 @@ impl Handled {
 
 /// How long a system call may sleep, or until when: as it wants it.
 #[derive(Debug, Clone, Copy)]
-pub struct Limit {
+pub struct SleepLimit {
     seconds: i64,
     ns: i64,
 }
 
-impl Limit {
+impl SleepLimit {
     /// Longer than the machine will run, as a point in time or as a time.
     pub const NEVER: Self = Self { seconds: i64::MAX, ns: 0 };
 
@@ -308,7 +308,7 @@ mod tests {
     use super::*;
 
     fn sleep(since: Handled, limited: bool, at: impl FnOnce(&[i64; 2])) -> bool {
-        let limit = Limit { seconds: 5, ns: 7 };
+        let limit = SleepLimit { seconds: 5, ns: 7 };
         // SAFETY: the place of two words, without other writers meanwhile.
         since.sleep(limited, limit, |place| at(unsafe { &*(place as *const [i64; 2]) })).is_some()
     }
@@ -327,7 +327,7 @@ mod tests {
     #[test]
     fn a_handler_takes_the_time_limit_away() {
         let since = Handled::so_far();
-        let limit = Limit { seconds: 5, ns: 7 };
+        let limit = SleepLimit { seconds: 5, ns: 7 };
         let left = since.sleep(false, limit, |place| {
             handler_runs(true);
             // SAFETY: as above.
@@ -347,7 +347,7 @@ mod tests {
     fn only_cancellation_points_are_cancelled() {
         assert!(!cancellation_comes() && !take_cancellation());
         let since = Handled::so_far();
-        let point = Point::new();
+        let point = CancellationPoint::new();
         point.enter();
         assert!(cancellation_comes() && since.is_interrupted(false));
         point.leave();
@@ -357,7 +357,7 @@ mod tests {
 
     #[test]
     fn a_point_in_a_handler_leaves_the_interrupted_one() {
-        let (outer, inner) = (Point::new(), Point::new());
+        let (outer, inner) = (CancellationPoint::new(), CancellationPoint::new());
         outer.enter();
         inner.enter();
         inner.leave();
@@ -369,7 +369,7 @@ mod tests {
     /// A call that ends as siglongjmp ends it: its frame is gone, and it has not said so.
     #[inline(never)]
     fn leave_by_a_jump() {
-        let point = Point::new();
+        let point = CancellationPoint::new();
         std::hint::black_box(&point).enter();
         assert!(cancellation_comes() && take_cancellation());
     }
@@ -387,7 +387,7 @@ mod tests {
         assert!(!cancellation_comes());
         leave_by_a_jump();
         use_the_stack();
-        let next = Point::new();
+        let next = CancellationPoint::new();
         next.enter();
         assert!(cancellation_comes() && take_cancellation());
         next.leave();
@@ -398,7 +398,7 @@ mod tests {
     fn a_point_on_a_stack_that_is_gone_is_none() {
         let stack = towpath_shm::Mapping::private(4096).unwrap();
         // SAFETY: zeroes are a point, and an atomic is all that it has.
-        unsafe { stack.view::<Point>(0) }.enter();
+        unsafe { stack.view::<CancellationPoint>(0) }.enter();
         assert!(cancellation_comes() && take_cancellation());
         drop(stack);
         assert!(!cancellation_comes());

@@ -76,14 +76,14 @@ mod tests {
 
     use super::*;
     use crate::HighFd;
-    use crate::descriptors::{DESCRIPTORS_MAX, Entry};
+    use crate::descriptors::{DESCRIPTORS_MAX, DescriptorKind};
     use crate::hub::ListWakeup;
 
     #[test]
     fn a_mapped_process_is_what_new_makes() {
         let process = MappedProcess::new().expect("address space");
         for fd in [0, 3, 1023, DESCRIPTORS_MAX as i32 - 1] {
-            assert_eq!(process.descriptors.lookup(fd), Entry::Kernel);
+            assert_eq!(process.descriptors.lookup(fd), DescriptorKind::Kernel);
         }
         assert_eq!((process.forks(), process.channel()), (0, 0));
         assert!(!process.is_without_waitv() && !process.reactor.is_mine());
@@ -98,14 +98,14 @@ mod tests {
         let process = MappedProcess::new().expect("address space");
         // SAFETY: the mapping lives as long as the descriptor in its reactor, which `close` drops.
         let descriptors = unsafe { &*std::ptr::from_ref(&process.descriptors) };
-        let kick = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).expect("one");
-        let fd = HighFd::new(kick.into(), descriptors);
+        let eventfd = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).expect("one");
+        let fd = HighFd::new(eventfd.into(), descriptors);
         let number = fd.get();
         let mut hub = process.reactor.lock().expect("free");
         hub.as_mut().expect("made").lists.push(ListWakeup::new(fd));
         drop(hub);
-        assert_eq!(descriptors.lookup(number), Entry::Internal);
+        assert_eq!(descriptors.lookup(number), DescriptorKind::Internal);
         process.close();
-        assert_eq!(descriptors.lookup(number), Entry::Kernel);
+        assert_eq!(descriptors.lookup(number), DescriptorKind::Kernel);
     }
 }

@@ -12,24 +12,24 @@
 //!
 //! Rules that keep wake-ups from being lost:
 //! - a thread that goes to sleep counts itself first and then empties the ring
-//!   ([`Locked::begin_sleep`]);
+//!   ([`LockedReactor::begin_sleep`]);
 //! - a thread or task that waits for sockets adds its watches first and then looks at the sockets;
 //! - a thread that empties the ring while others sleep asks for the notification descriptor again
-//!   ([`Locked::drain`]), and wakes the targets of the events.
+//!   ([`LockedReactor::drain`]), and wakes the targets of the events.
 
 mod dispatcher;
 mod interest;
 mod lists;
 mod locked;
 mod registration;
+mod set_call;
 mod sets;
 mod sleep;
-mod stay;
 mod wake;
 
 pub use self::dispatcher::Dispatcher;
-pub use self::locked::{ALWAYS, Locked};
+pub use self::locked::{ALWAYS, LockedReactor};
 pub use self::registration::Registration;
+pub use self::set_call::{KernelChange, LookOrder, ReadySocket, SetCall};
 pub use self::sleep::{clear, cookie};
-pub use self::stay::{KernelChange, ReadySocket, Stay, Turn};
-pub use crate::hub::{Hub, Nested, Reactor};
+pub use crate::hub::{Hub, NestedSet, Reactor};

@@ -1,28 +1,29 @@
-//! Bytes and datagrams that one program of the run has sent to another, and that have not arrived.
+//! Bytes and datagrams that a program of the run has sent to a program of the run, and that have
+//! not arrived.
 //!
-//! On Linux bytes over loopback are there when send(2) returns. Here they are there when the engine
-//! has turned. A call that waits sees no difference. A call that does not wait must not be told
-//! "nothing" when there is something. The reader pays, and only when something is missing: senders
-//! and calls that wait cost what they cost before.
+//! On Linux bytes over loopback arrive before send(2) returns. Here they arrive in the next turn of
+//! the engine. A call that waits sees no difference. A call that does not wait must not return
+//! EAGAIN although bytes were sent before, so it waits for a turn. Only a reader that finds nothing
+//! pays for the look.
 //!
 //! ```text
-//!   sender:  bytes ─► command ─► mark of the way = the sender
-//!   reader:  nothing there ─► mark of the way ─► has its sender more than came? ─ no ─► "nothing"
+//!   sender:  bytes ─► command ─► mark of the flow = the sender
+//!   reader:  no bytes ─► mark of the flow ─► has the sender sent more than arrived? ─ no ─► EAGAIN
 //!                                                   │ yes
 //!                                                   └─► wait for a turn ─► look again
 //! ```
 //!
-//! A way is a connection in one direction, by its ports, or the port that datagrams are sent to.
-//! Its mark hardly ever changes, so it costs the sender nothing. A stream has got as much as its
-//! receive FIFO counts. Datagrams have left when their sender's transmit FIFO has released them,
-//! and then another shard may have them.
+//! A flow is one direction of a connection, by its ports, or the port that datagrams are sent to.
+//! Its mark rarely changes, so it costs the sender nothing. The receive FIFO of a stream counts the
+//! bytes that have arrived. Datagrams have left when the transmit FIFO of their sender has released
+//! them. With several shards they may then be on their way to another one.
 //!
-//! The awaited turn begins after the wait (`Status::beat`), so it takes the command. With several
-//! shards packets go from one to another, by a third at most, which takes more turns. Bytes that do
-//! not come then are held up otherwise, as by a window. A reader notes them beside the mark, and
-//! does not wait for them again. The engine knows nothing of marks.
+//! The awaited turn begins after the wait does (`Status::beat`), so it takes the command. Packets
+//! between shards need more turns, and pass a third shard at most. If bytes do not arrive then,
+//! they wait for something else, as a window. The reader notes them in the mark, so that it does
+//! not wait for them again. The engine does not use marks.
 //!
-//! Two ways may share a mark, by chance. A reader of the one that was overwritten may be early.
+//! Two flows may share a mark. The reader of the overwritten flow may then return EAGAIN too early.
 
 use std::net::IpAddr;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -37,20 +38,21 @@ use crate::driver::{Turned, Who};
 use crate::socket::ready;
 use crate::{Client, Deadline, Socket};
 
-/// Looks at a beat before others may have the processor: about 10 µs.
+/// Number of looks at the epoch of a turn before the thread yields: about 10 µs.
 const SPINS: u32 = 200;
-/// A reader waits so long for a turn at most: far longer than the engine takes.
+/// Maximum time that a reader waits for a turn: far longer than the engine takes.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// Times that the reader leaves the processor to the engine before its patience ends. Otherwise a
-/// machine that stands still for longer than [`PATIENCE`] would end the wait without a turn.
+/// Minimum number of yields before a wait ends. Otherwise a machine that stops for longer than
+/// [`PATIENCE`] would end the wait without a turn.
 const YIELDS_MIN: u32 = 100;
-/// Turns that a thread makes of an engine in its own process.
+/// Maximum number of turns of an engine in this process that a reader makes.
 const TURNS: u32 = 4;
-/// Turns to wait for: the end of a socket is sent in the turn after the one that takes the command.
+/// Number of turns to wait for, since a socket's end is sent in the turn after the one that takes
+/// the command.
 const ROUNDS: u32 = 2;
-/// The same where a packet goes by two shards to a third.
+/// As [`ROUNDS`], with several shards.
 const ROUNDS_OF_SHARDS: u32 = 4;
-/// Sockets of one call that are waited for.
+/// Maximum number of sockets that one call waits for.
 const SOCKETS_MAX: usize = 32;
 
 /// Readiness that ends a wait.
@@ -69,14 +71,14 @@ impl ByteFlow {
         Self { kind, ports: u32::from(to) << 16 | u32::from(from) }
     }
 
-    /// The way out of a stream, if its peer is in the run.
+    /// Returns the flow out of a stream, if its peer is in the run.
     #[inline]
     pub fn out_of(slot: &Slot) -> Option<Self> {
         is_near_stream(slot).then(|| Self::new(Kind::Stream, slot.remote.port(), slot.local.port()))
     }
 
-    /// The way of a datagram, if its receiver may be in the run. The engine has said so, or the
-    /// address is of loopback, is the socket's own, or is one that many hosts have.
+    /// Returns the flow of a datagram, if its receiver may be in the run. The engine has set `NEAR`
+    /// then, or the address is of loopback, the socket's own, or one of several hosts.
     pub fn of_datagram(slot: &Slot, to: &RawAddr) -> Option<Self> {
         let (is_near, port) = match to.family {
             0 => {
@@ -88,7 +90,7 @@ impl ByteFlow {
         is_near.then(|| Self::new(Kind::Datagram, port, 0))
     }
 
-    /// The way into a socket.
+    /// Returns the flow into a socket.
     fn into(slot: &Slot) -> Option<Self> {
         match Kind::from_u32(slot.kind.load(Acquire)) {
             Some(Kind::Stream) if is_near_stream(slot) => {
@@ -103,12 +105,12 @@ impl ByteFlow {
         (self.ports ^ (self.kind as u32) << 8).wrapping_mul(0x9e37_79b1)
     }
 
-    /// The number of its mark.
+    /// Returns the number of the flow's mark.
     fn number(self) -> u32 {
         self.hash() >> (u32::BITS - MARKS.ilog2())
     }
 
-    /// Bits that tell ways with the same mark apart, as a rule.
+    /// Returns bits that usually differ between flows with the same mark.
     fn tag(self) -> u64 {
         u64::from(self.hash()) << SLOTS_MAX.ilog2() & TAGS
     }
@@ -128,8 +130,9 @@ fn is_own(slot: &Slot, to: &RawAddr) -> bool {
     })
 }
 
-/// Whether an address may be a group or a broadcast address, of whose datagrams this host has
-/// copies. SO_BROADCAST stands for the latter: a program does not know the lengths of networks.
+/// Returns whether an address may be a group or a broadcast address, of whose datagrams this host
+/// gets copies. With SO_BROADCAST each address may be one, because a program does not know the
+/// prefix lengths of networks.
 fn is_shared(slot: &Slot, to: &RawAddr) -> bool {
     let may_broadcast = || slot.option_bits.load(Relaxed) & option_bit::BROADCAST != 0;
     to.to_socket_addr().is_some_and(|to| match to.ip().to_canonical() {
@@ -138,14 +141,14 @@ fn is_shared(slot: &Slot, to: &RawAddr) -> bool {
     })
 }
 
-/// In a mark, above the number of the sender's slot: the sender has ended.
+/// Bit of a mark above the number of the sender's slot: the sender has ended.
 const ENDED: u64 = 1 << 31;
 
-/// Place of the tags of ways, between.
+/// Bits of a mark for the tag of the flow.
 const TAGS: u64 = ENDED - SLOTS_MAX as u64;
 const _: () = assert!(SLOTS_MAX.is_power_of_two() && (SLOTS_MAX as u64) < ENDED);
 
-/// Something that is missing, as far as can be seen.
+/// Bytes that were sent and have not arrived.
 #[derive(Debug, Clone, Copy)]
 struct MissingBytes<'a> {
     socket: Socket,
@@ -154,39 +157,39 @@ struct MissingBytes<'a> {
     what: u64,
 }
 
-/// The bytes and datagrams under way to some sockets.
+/// Wait for bytes and datagrams that were sent to some sockets.
 #[derive(Debug)]
 pub struct UnderWay<'a> {
     client: &'a Client,
     missing: [Option<MissingBytes<'a>>; SOCKETS_MAX],
     count: usize,
-    /// Something has arrived since a call looked.
+    /// A socket has become ready since a call looked.
     any: bool,
 }
 
 impl<'a> UnderWay<'a> {
-    /// To no socket yet.
+    /// Creates a wait for no socket yet.
     pub fn new(client: &'a Client) -> Self {
         Self { client, missing: [None; SOCKETS_MAX], count: 0, any: false }
     }
 
-    /// Adds what is under way to a socket, in which a call has just found nothing.
+    /// Adds a socket in which a call has just found nothing.
     pub fn add(&mut self, socket: Socket) {
         let client = self.client;
         let Some(slot) = client.slot(socket) else { return };
-        let Some(way) = ByteFlow::into(slot) else { return };
-        for (mark, what) in marks(client, socket, slot, way) {
+        let Some(flow) = ByteFlow::into(slot) else { return };
+        for (mark, what) in marks(client, socket, slot, flow) {
             if let Some(place) = self.missing.get_mut(self.count) {
                 *place = Some(MissingBytes { socket, mark, what });
                 self.count += 1;
             }
         }
-        // In this order: what is not missing is seen.
+        // Look after the marks, so that bytes which are not missing any more are seen.
         self.any |= socket.readiness(client) & ARRIVED != 0;
     }
 
-    /// Waits until something has arrived, or until the engine is gone or does nothing. False:
-    /// nothing has.
+    /// Waits until bytes have arrived, the engine has ended, or turns have brought nothing. Returns
+    /// whether bytes have arrived.
     pub fn wait(&self) -> bool {
         self.any || self.count > 0 && self.wait_for_turns()
     }
@@ -207,34 +210,35 @@ impl<'a> UnderWay<'a> {
     }
 }
 
-/// The marks of a way that lead to something missing, and how that is known.
+/// Returns the marks of a flow whose senders have sent bytes that are missing, with the value for
+/// [`Mark::vain`].
 fn marks<'a>(
     client: &'a Client,
     socket: Socket,
     slot: &'a Slot,
-    way: ByteFlow,
+    flow: ByteFlow,
 ) -> impl Iterator<Item = (&'a Mark, u64)> {
     (0..client.shards()).filter_map(move |shard| {
-        let mark = client.region().mark(shard, way.number());
-        let what = missing(client, socket, slot, way, mark.sender.load(Relaxed))?;
+        let mark = client.region().mark(shard, flow.number());
+        let what = missing(client, socket, slot, flow, mark.sender.load(Relaxed))?;
         (what != mark.vain.load(Relaxed)).then_some((mark, what))
     })
 }
 
-/// Names the last bytes that the sender in a mark has sent on a way, if they have not arrived.
+/// Returns a value that names the last bytes of the sender in a mark, if they have not arrived.
 fn missing(
     client: &Client,
     socket: Socket,
     slot: &Slot,
-    way: ByteFlow,
+    flow: ByteFlow,
     sender: u64,
 ) -> Option<u64> {
     if sender == 0 {
         return None;
     }
     let (number, generation) = (sender as u32 % SLOTS_MAX, (sender >> 32) as u32);
-    if sender & TAGS != way.tag() {
-        // Another way has the same mark.
+    if sender & TAGS != flow.tag() {
+        // The mark is that of a different flow.
         return None;
     }
     let whose = (sender & (2 * ENDED - 1)) << 32;
@@ -247,7 +251,7 @@ fn missing(
         return None;
     }
     let end = from.tx_tail.load(Acquire);
-    let is_missing = if way.kind == Kind::Stream {
+    let is_missing = if flow.kind == Kind::Stream {
         end != slot.rx_tail.load(Acquire)
     } else {
         let shards = client.shards();
@@ -258,13 +262,13 @@ fn missing(
 }
 
 impl Client {
-    /// Waits for what programs of the run have sent to a socket. For a call that has found nothing
-    /// there, and would say so without a wait. True: look again.
+    /// Waits for bytes that programs of the run have sent to a socket. Called before a call returns
+    /// EAGAIN. Returns whether to look again.
     pub fn await_senders(&self, socket: Socket) -> bool {
-        // As a rule there is nothing.
+        // Usually no bytes are missing.
         let Some(slot) = self.slot(socket) else { return false };
-        let Some(way) = ByteFlow::into(slot) else { return false };
-        if marks(self, socket, slot, way).next().is_none() && socket.readiness(self) & ARRIVED == 0
+        let Some(flow) = ByteFlow::into(slot) else { return false };
+        if marks(self, socket, slot, flow).next().is_none() && socket.readiness(self) & ARRIVED == 0
         {
             return false;
         }
@@ -273,40 +277,40 @@ impl Client {
         under_way.wait()
     }
 
-    /// [`Self::socket_command`], about the end of what a socket sends: `op` is SHUTDOWN or CLOSE.
+    /// Sends the command `op`, SHUTDOWN or CLOSE, which ends the bytes that a socket sends.
     ///
     /// Waits for an end that the peer has sent before, as [`Self::await_senders`] does. Otherwise
     /// the engine might take both commands in one turn, so that both ends would close at once and
     /// go to TIME-WAIT. On Linux only the end that closes first does.
     pub fn tell_end(&self, socket: Socket, op: u32, a: u32) {
-        // Afterwards the slot may be another socket's.
-        let way = self.slot(socket).and_then(ByteFlow::out_of);
-        if way.is_some() {
+        // Read now, because the slot may belong to a new socket afterwards.
+        let flow = self.slot(socket).and_then(ByteFlow::out_of);
+        if flow.is_some() {
             self.await_senders(socket);
         }
         self.socket_command(socket, op, a, 0);
-        if let Some(way) = way {
-            self.mark(socket, way, ENDED);
+        if let Some(flow) = flow {
+            self.mark(socket, flow, ENDED);
         }
     }
 
-    /// After bytes of a socket were published: tells the engine if it does not know, and their
-    /// reader where to look.
+    /// Notifies the engine of published bytes if `tell`, and marks their sender for the reader.
     #[inline]
-    pub(crate) fn tell_bytes(&self, socket: Socket, tell: bool, way: Option<ByteFlow>) {
+    pub(crate) fn tell_bytes(&self, socket: Socket, tell: bool, flow: Option<ByteFlow>) {
         if tell {
             self.socket_command(socket, op::TX, 0, 0);
         }
-        if let Some(way) = way {
-            self.mark(socket, way, 0);
+        if let Some(flow) = flow {
+            self.mark(socket, flow, 0);
         }
     }
 
     #[inline]
-    fn mark(&self, socket: Socket, way: ByteFlow, bits: u64) {
+    fn mark(&self, socket: Socket, flow: ByteFlow, bits: u64) {
         let shard = shard_of(socket.slot, self.shards());
-        let mark = self.region().mark(shard, way.number());
-        let sender = u64::from(socket.generation) << 32 | way.tag() | u64::from(socket.slot) | bits;
+        let mark = self.region().mark(shard, flow.number());
+        let sender =
+            u64::from(socket.generation) << 32 | flow.tag() | u64::from(socket.slot) | bits;
         if mark.sender.load(Relaxed) != sender {
             mark.sender.store(sender, Relaxed);
         }
@@ -339,7 +343,7 @@ impl Client {
                 std::hint::spin_loop();
             }
         }
-        // The sender has rung, but an engine that has taken the command may sleep since.
+        // The engine may have taken the command and sleep again.
         self.ring_shard(shard);
         let deadline = Deadline::after(PATIENCE);
         let mut yields = 0;
@@ -355,7 +359,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ways_that_are_near_each_other_have_marks_of_their_own() {
+    fn similar_flows_have_different_marks() {
         let numbers: std::collections::BTreeSet<_> = [
             ByteFlow::new(Kind::Stream, 80, 40_000),
             ByteFlow::new(Kind::Stream, 40_000, 80),

@@ -17,7 +17,7 @@ use std::time::Duration;
 use towpath_ring::{Spin, Waiter};
 
 use crate::driver::{Following, Patience, Who};
-use crate::interrupt::{Handled, Limit};
+use crate::interrupt::{Handled, SleepLimit};
 use crate::syscall::{nr, syscall};
 use crate::{Client, Deadline, Error, Socket};
 
@@ -156,7 +156,7 @@ fn sleep(
             .zip(wanted)
             .map(|(wait, word)| *wait = Wait::new(word.0, word.1))
             .count();
-        let limit = deadline.map_or(Limit::NEVER, Limit::until);
+        let limit = deadline.map_or(SleepLimit::NEVER, SleepLimit::until);
         let slept = since.sleep(limited, limit, |limit| wait_for_any(&words[..count], limit));
         if let Some(following) = &handoff {
             following.has_slept(patience);
@@ -172,7 +172,7 @@ fn sleep(
     };
     let (word, expected) = waiter.word();
     let slice = Deadline::after(LIVENESS_SLICE);
-    let limit = Limit::until(deadline.map_or(slice, |deadline| deadline.min(slice)));
+    let limit = SleepLimit::until(deadline.map_or(slice, |deadline| deadline.min(slice)));
     match since.sleep(limited, limit, |limit| wait_for_one(word, expected, limit)) {
         // Handlers with SA_RESTART ran, and nothing else.
         Some(Err(EINTR)) if since.is_restarted(limited) => Ok(()),

@@ -18,7 +18,7 @@ pub(crate) struct Watch {
     pub(crate) socket: Socket,
     /// Events wanted: bits of epoll_ctl(2).
     pub(crate) events: u32,
-    pub(crate) target: Target,
+    pub(crate) target: WatchTarget,
     /// Value that epoll_wait(2) reports with the events.
     pub(crate) data: u64,
     /// In the ready list of its set.
@@ -36,7 +36,7 @@ pub(crate) struct Watch {
 
 /// Recipient of the events of a watch.
 #[derive(Debug)]
-pub(crate) enum Target {
+pub(crate) enum WatchTarget {
     /// The epoll set of that number, in which the socket has the descriptor `fd`.
     Set { number: u32, fd: i32 },
     /// The thread that waits for a list of descriptors, by its index in `Hub::lists`.
@@ -46,7 +46,7 @@ pub(crate) enum Target {
 }
 
 impl Watch {
-    pub(crate) fn new(socket: Socket, events: u32, target: Target, data: u64) -> Self {
+    pub(crate) fn new(socket: Socket, events: u32, target: WatchTarget, data: u64) -> Self {
         let (queued, gone, fresh, seen, next) = (false, false, 0, 0, 0);
         Self { socket, events, target, data, queued, fresh, seen, gone, next }
     }
@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     fn watch() -> Watch {
-        Watch::new(Socket { slot: 7, generation: 1 }, 0, Target::Task(None), 0)
+        Watch::new(Socket { slot: 7, generation: 1 }, 0, WatchTarget::Task(None), 0)
     }
 
     fn list(watches: &Watches, head: &AtomicU32) -> Vec<u32> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use libc::c_int;
-use towpath_client::driver::{self, Next};
+use towpath_client::driver::{self, EngineStep};
 use towpath_engine::Engine;
 use towpath_uplink::{LaunchSocket, Said, Tally, layers};
 
@@ -17,7 +17,7 @@ unsafe extern "C" {
 const CANCEL_DISABLE: c_int = 1;
 
 /// State for the engine's end.
-pub struct State {
+pub struct EngineEnd {
     home: LaunchSocket,
     ports: Arc<Tally>,
 }
@@ -25,10 +25,10 @@ pub struct State {
 /// An engine in this process.
 pub struct Inside {
     engine: Engine,
-    state: State,
+    state: EngineEnd,
 }
 
-impl State {
+impl EngineEnd {
     /// The counters go home; `ports` are those of the ports.
     pub fn new(home: LaunchSocket, ports: Arc<Tally>) -> Self {
         Self { home, ports }
@@ -36,18 +36,18 @@ impl State {
 }
 
 impl Inside {
-    pub fn new(engine: Engine, state: State) -> Self {
+    pub fn new(engine: Engine, state: EngineEnd) -> Self {
         Self { engine, state }
     }
 }
 
 impl driver::TurnedEngine for Inside {
-    fn turn(&mut self) -> Next {
+    fn turn(&mut self) -> EngineStep {
         let _whole = CancellationGuard::new();
         match self.engine.turn() {
-            towpath_engine::Next::Turn => Next::Turn,
-            towpath_engine::Next::Sleep(timeout) => Next::Sleep(timeout),
-            towpath_engine::Next::End => Next::End,
+            towpath_engine::Next::Turn => EngineStep::Turn,
+            towpath_engine::Next::Sleep(timeout) => EngineStep::Sleep(timeout),
+            towpath_engine::Next::End => EngineStep::End,
         }
     }
 
@@ -72,7 +72,7 @@ impl driver::TurnedEngine for Inside {
 
     fn finish(self: Box<Self>) {
         let _whole = CancellationGuard::new();
-        let Self { engine, state: State { home, ports } } = *self;
+        let Self { engine, state: EngineEnd { home, ports } } = *self;
         let report = engine.finish();
         home.mention(&Said::Counters(layers(&report.counters, &ports.counted())));
     }

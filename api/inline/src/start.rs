@@ -14,7 +14,7 @@ use towpath_posix::{Errno, Posix, Result, attach, environment, exec, limit};
 use towpath_shm::{Fd, placed};
 use towpath_uplink::{LaunchSocket, LaunchSpec, Said, Uplink};
 
-use crate::inside::{Inside, State};
+use crate::inside::{EngineEnd, Inside};
 use crate::{desk, end};
 
 /// Exit status of a `towpath` that could not do its part, as with env(1).
@@ -125,18 +125,18 @@ fn engine(
     mut descriptors: Vec<Fd>,
     lowest: u32,
     home: &LaunchSocket,
-) -> io::Result<(Engine, State)> {
+) -> io::Result<(Engine, EngineEnd)> {
     if descriptors.is_empty() {
         return Err(io::ErrorKind::InvalidData.into());
     }
-    let lifeline = descriptors.remove(0);
+    let death_pipe = descriptors.remove(0);
     let many = descriptors_left(lowest);
     let Uplink { config, port, counters, replay } = outfit.uplink(descriptors, many, home)?;
     let mut seed = [0; 32];
     // Up to 256 bytes come whole once the system has started.
     rustix::rand::getrandom(&mut seed, rustix::rand::GetRandomFlags::empty())?;
     let mut engine = Engine::new(config, vec![port], seed)?;
-    engine.set_parent_death_pipe(lifeline.into_owned());
+    engine.set_parent_death_pipe(death_pipe.into_owned());
     let told = home.clone();
     engine.on_conflict(move |found| {
         let mac = found.mac.map(|mac| mac.0);
@@ -156,7 +156,7 @@ fn engine(
         told.mention(&Said::Outsider { pid, path, why });
         !strict
     });
-    Ok((engine, State::new(home.clone(), counters)))
+    Ok((engine, EngineEnd::new(home.clone(), counters)))
 }
 
 /// Replaces this library, the first one in LD_PRELOAD, by the other one, and returns the path of

@@ -4,7 +4,7 @@ use towpath_client::{Client, Driver, Region};
 use towpath_shm::token::Run;
 use towpath_shm::{Fd, image};
 
-use crate::environment::Place;
+use crate::environment::ControlPlace;
 use crate::{Posix, Result, environment, library, limit, rights};
 
 /// Attaches as the environment says; without TOWPATH_CONTROL, in a set-user-id program, or under
@@ -35,7 +35,7 @@ pub fn socket_from_environment(posix: &'static Posix) -> Option<(Option<Fd>, Opt
     if environment::is_under_valgrind() {
         return None;
     }
-    let Place { number, descriptors_max, address_space } = Place::from_environment()?;
+    let ControlPlace { number, descriptors_max, address_space } = ControlPlace::from_environment()?;
     posix.attachment.activate();
     if let Some(surplus) = address_space {
         limit::take_surplus(surplus);

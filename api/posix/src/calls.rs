@@ -9,7 +9,7 @@ use crate::option::{Effect, OPTIONS};
 
 /// Support of a call on a socket of the stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum State {
+pub enum CallSupport {
     /// Works as on Linux.
     Works,
     /// The kernel does it, on the real object behind the descriptor or on other descriptors.
@@ -24,19 +24,19 @@ pub struct CallRow {
     /// As in C, separated by blanks.
     pub names: &'static str,
     /// Support of the functions.
-    pub state: State,
+    pub state: CallSupport,
     /// Where it differs from Linux, or how it is done.
     pub note: &'static str,
 }
 
 const fn works(names: &'static str, note: &'static str) -> CallRow {
-    CallRow { names, state: State::Works, note }
+    CallRow { names, state: CallSupport::Works, note }
 }
 const fn kernel(names: &'static str, note: &'static str) -> CallRow {
-    CallRow { names, state: State::Kernel, note }
+    CallRow { names, state: CallSupport::Kernel, note }
 }
 const fn missing(names: &'static str, note: &'static str) -> CallRow {
-    CallRow { names, state: State::Missing, note }
+    CallRow { names, state: CallSupport::Missing, note }
 }
 
 /// The list.
@@ -410,9 +410,9 @@ pub fn document() -> String {
     for call in CALLS {
         let names: Vec<String> = call.names.split(' ').map(|name| format!("`{name}`")).collect();
         let state = match call.state {
-            State::Works => "works",
-            State::Kernel => "kernel",
-            State::Missing => "missing",
+            CallSupport::Works => "works",
+            CallSupport::Kernel => "kernel",
+            CallSupport::Missing => "missing",
         };
         // Writing to a string cannot fail.
         let _ = writeln!(out, "| {} | {state} | {} |", names.join(" "), call.note);
@@ -498,7 +498,7 @@ mod tests {
         exported.remove("$other");
         let listed: BTreeSet<String> = CALLS
             .iter()
-            .filter(|call| call.state == State::Works)
+            .filter(|call| call.state == CallSupport::Works)
             .flat_map(|call| call.names.split(' ').map(str::to_owned))
             .collect();
         assert_eq!(exported, listed);

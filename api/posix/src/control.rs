@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use towpath_shm::layout::{DatagramHeader, Kind, RawAddr, flags, option_bit};
 
 use crate::errno::fail;
-use crate::handle::Handle;
+use crate::handle::OpenSocket;
 use crate::{Errno, Result, address, interface};
 
 const UDP_SEGMENT: i32 = 103;
@@ -17,7 +17,7 @@ const ALIGN: usize = size_of::<usize>();
 
 /// Control messages about a datagram to be sent, parsed.
 #[derive(Debug, Clone, Copy)]
-pub struct Control {
+pub struct SendControl {
     /// Interface, 0: any.
     pub ifindex: u32,
     /// Source address, family 0: the socket's.
@@ -30,7 +30,7 @@ pub struct Control {
     pub segment_size: Option<u16>,
 }
 
-impl Default for Control {
+impl Default for SendControl {
     fn default() -> Self {
         Self {
             ifindex: 0,
@@ -51,7 +51,7 @@ enum For {
 }
 
 impl For {
-    fn of(handle: &Handle) -> Self {
+    fn of(handle: &OpenSocket) -> Self {
         match handle.slot.family.load(Relaxed) {
             _ if handle.is_tcp() => Self::Tcp,
             address::INET => Self::V4,
@@ -69,15 +69,15 @@ impl For {
     }
 }
 
-impl Control {
+impl SendControl {
     /// Parses the messages in `bytes` for a socket.
-    pub(crate) fn parse(bytes: &[u8], handle: &Handle) -> Result<Self> {
+    pub(crate) fn parse(bytes: &[u8], handle: &OpenSocket) -> Result<Self> {
         parse(bytes, For::of(handle))
     }
 }
 
-fn parse(mut bytes: &[u8], whose: For) -> Result<Control> {
-    let mut control = Control::default();
+fn parse(mut bytes: &[u8], whose: For) -> Result<SendControl> {
+    let mut control = SendControl::default();
     while bytes.len() >= HEADER {
         let len = usize::from_ne_bytes(bytes[..8].try_into().map_err(|_| Errno(libc::EINVAL))?);
         let word = |at: usize| {
@@ -95,7 +95,7 @@ fn parse(mut bytes: &[u8], whose: For) -> Result<Control> {
     Ok(control)
 }
 
-fn apply(control: &mut Control, level: i32, kind: i32, data: &[u8]) -> Result<()> {
+fn apply(control: &mut SendControl, level: i32, kind: i32, data: &[u8]) -> Result<()> {
     let int = || match *data {
         [a, b, c, d, ..] => Ok(i32::from_ne_bytes([a, b, c, d])),
         _ => fail(libc::EINVAL),
@@ -180,7 +180,7 @@ impl<'a> ControlWriter<'a> {
 
 /// Messages about `len` bytes read from a stream: the arrival time of the newest byte, and the
 /// number of bytes left to be read (TCP_INQ).
-pub(crate) fn write_about_stream(handle: &Handle, len: usize, out: &mut ControlWriter<'_>) {
+pub(crate) fn write_about_stream(handle: &OpenSocket, len: usize, out: &mut ControlWriter<'_>) {
     let time_ns = handle.slot.rx_time_ns.load(Relaxed);
     if len != 0 && time_ns != 0 {
         write_times(handle, time_ns, out);
@@ -196,7 +196,7 @@ pub(crate) fn write_about_stream(handle: &Handle, len: usize, out: &mut ControlW
 }
 
 /// When it came, in the forms that the program asked for.
-fn write_times(handle: &Handle, time_ns: u64, out: &mut ControlWriter<'_>) {
+fn write_times(handle: &OpenSocket, time_ns: u64, out: &mut ControlWriter<'_>) {
     let bits = handle.slot.option_bits.load(Relaxed);
     let (seconds, ns) = (time_ns / 1_000_000_000, time_ns % 1_000_000_000);
     let pair = |a: u64, b: u64| [a.to_ne_bytes(), b.to_ne_bytes()].concat();
@@ -212,7 +212,7 @@ fn write_times(handle: &Handle, time_ns: u64, out: &mut ControlWriter<'_>) {
 
 /// Messages about a datagram, in the order in which Linux puts them.
 pub(crate) fn write_about_datagram(
-    handle: &Handle,
+    handle: &OpenSocket,
     header: &DatagramHeader,
     out: &mut ControlWriter<'_>,
 ) {

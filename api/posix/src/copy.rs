@@ -5,9 +5,9 @@ use towpath_client::syscall::syscall;
 use towpath_client::{Buffer, WaitLimit, stream};
 use towpath_shm::layout::Kind;
 
-use crate::control::Control;
+use crate::control::SendControl;
 use crate::errno::fail;
-use crate::handle::Handle;
+use crate::handle::OpenSocket;
 use crate::{Errno, Posix, Result, descriptor, netlink, transfer};
 
 /// Bytes under way at a time: below malloc's threshold for a mapping of its own.
@@ -37,7 +37,7 @@ pub fn sendfile(
     if netlink::is_ours(posix, to) {
         return sendfile_to_netlink(posix, to, from, offset, count);
     }
-    let handle = Handle::new(posix, to)?;
+    let handle = OpenSocket::new(posix, to)?;
     if handle.kind() == Kind::Listener {
         return fail(libc::EPIPE);
     }
@@ -63,7 +63,7 @@ pub fn sendfile(
         };
         let buffer = Buffer { at: chunk.as_mut_ptr(), len: read };
         // SAFETY: the chunk is ours. More follows unless this is the last.
-        match unsafe { transfer::send(posix, to, &[buffer], 0, None, &Control::default()) } {
+        match unsafe { transfer::send(posix, to, &[buffer], 0, None, &SendControl::default()) } {
             Ok(sent) => {
                 done += sent;
                 if sent < read {
@@ -166,7 +166,7 @@ fn from_socket(
     count: usize,
     flags: u32,
 ) -> Result<usize> {
-    let handle = Handle::new(posix, from)?;
+    let handle = OpenSocket::new(posix, from)?;
     let mut chunk = vec![0u8; CHUNK.min(count)];
     match handle.kind() {
         Kind::Stream => {}
@@ -189,7 +189,7 @@ fn from_socket(
 }
 
 fn to_socket(posix: &'static Posix, from: i32, to: i32, count: usize, flags: u32) -> Result<usize> {
-    let handle = Handle::new(posix, to)?;
+    let handle = OpenSocket::new(posix, to)?;
     let limit = handle.send_limit(false);
     // Bytes taken from a pipe cannot be put back: wait for room first, and take no more than that.
     let has_room = || handle.socket.readiness(handle.client) & towpath_client::ready::OUT != 0;
@@ -211,7 +211,7 @@ fn to_socket(posix: &'static Posix, from: i32, to: i32, count: usize, flags: u32
     while done < len {
         let rest = Buffer { at: buffer.at.wrapping_add(done), len: len - done };
         // SAFETY: the chunk is ours. Blocking in effect only when another thread filled the socket.
-        match unsafe { transfer::send(posix, to, &[rest], more, None, &Control::default()) } {
+        match unsafe { transfer::send(posix, to, &[rest], more, None, &SendControl::default()) } {
             Ok(sent) => done += sent,
             Err(Errno(libc::EAGAIN)) => handle.blocking(WaitLimit::until(None), writable)?,
             Err(errno) => return Err(errno),
@@ -225,7 +225,7 @@ fn to_socket(posix: &'static Posix, from: i32, to: i32, count: usize, flags: u32
 ///
 /// # Errors
 /// Why nothing can be sent at all, which makes a socket writable too.
-fn room_to_send(handle: &Handle) -> Result<usize> {
+fn room_to_send(handle: &OpenSocket) -> Result<usize> {
     const FIRST: usize = 4096;
     match towpath_ring::program_fifo::room(handle.slot) as usize {
         0 => {

@@ -2,12 +2,12 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use towpath_client::descriptors::{self, Entry};
+use towpath_client::descriptors::{self, DescriptorKind};
 use towpath_client::syscall::{self, syscall};
 use towpath_client::{Client, Socket};
 
 use crate::errno::fail;
-use crate::handle::Handle;
+use crate::handle::OpenSocket;
 use crate::{Errno, Posix, Result, epoll, socket, table};
 
 const CLOSE_RANGE_CLOEXEC: u32 = 4;
@@ -16,7 +16,7 @@ const CLOSE_RANGE_UNSHARE: u32 = 2;
 /// Whether `fd` is a socket or epoll set of ours, or a number that the program must not touch.
 #[inline]
 pub fn is_ours(posix: &'static Posix, fd: i32) -> bool {
-    posix.process.descriptors.lookup(fd) != Entry::Kernel
+    posix.process.descriptors.lookup(fd) != DescriptorKind::Kernel
 }
 
 /// Whether `fd` is a socket of ours.
@@ -28,7 +28,7 @@ pub fn is_socket(posix: &'static Posix, fd: i32) -> bool {
 /// Whether `fd` is a descriptor of this library: to the program it is not open.
 #[inline]
 pub fn is_hidden(posix: &'static Posix, fd: i32) -> bool {
-    posix.process.descriptors.lookup(fd) == Entry::Internal
+    posix.process.descriptors.lookup(fd) == DescriptorKind::Internal
 }
 
 /// Closes a socket, but leaves its number taken: by a socket of the kernel's that is for nothing.
@@ -73,38 +73,38 @@ pub(crate) fn open(
 pub fn close(posix: &'static Posix, fd: i32) -> Result<()> {
     let taken = table::lock(posix).close(fd);
     match taken.entry {
-        Entry::Kernel | Entry::Internal => return fail(libc::EBADF),
+        DescriptorKind::Kernel | DescriptorKind::Internal => return fail(libc::EBADF),
         _ => release(posix, taken),
     }
     Ok(())
 }
 
-fn release(posix: &'static Posix, taken: descriptors::Taken) {
+fn release(posix: &'static Posix, taken: descriptors::ClosedDescriptor) {
     match taken.entry {
-        Entry::Socket(socket) if taken.last => socket::close_last(posix, socket),
-        Entry::Epoll(index) => epoll::release(posix, index),
+        DescriptorKind::Socket(socket) if taken.last => socket::close_last(posix, socket),
+        DescriptorKind::Epoll(index) => epoll::release(posix, index),
         _ => {}
     }
 }
 
 /// An entry that is about to get one more descriptor. An epoll set counts them itself, under the
 /// hub's lock, which comes before the table's.
-struct Retained(Entry);
+struct Retained(DescriptorKind);
 
 impl Retained {
     fn new(posix: &'static Posix, fd: i32) -> Result<Self> {
         let entry = posix.process.descriptors.lookup(fd);
         match entry {
-            Entry::Internal => return fail(libc::EBADF),
-            Entry::Epoll(index) => epoll::retain(posix, index),
-            Entry::Kernel | Entry::Socket(_) => {}
+            DescriptorKind::Internal => return fail(libc::EBADF),
+            DescriptorKind::Epoll(index) => epoll::retain(posix, index),
+            DescriptorKind::Kernel | DescriptorKind::Socket(_) => {}
         }
         Ok(Self(entry))
     }
 
     /// There is none after all.
     fn release(self, posix: &'static Posix) {
-        release(posix, descriptors::Taken { entry: self.0, last: false });
+        release(posix, descriptors::ClosedDescriptor { entry: self.0, last: false });
     }
 }
 
@@ -153,7 +153,7 @@ pub fn dup2(posix: &'static Posix, old: i32, new: i32, flags: Option<i32>) -> Re
             if old == new {
                 return if flags.is_none() { Ok(None) } else { fail(libc::EINVAL) };
             }
-            if !descriptors::fits(new) && retained.0 != Entry::Kernel {
+            if !descriptors::fits(new) && retained.0 != DescriptorKind::Kernel {
                 return fail(libc::EBADF);
             }
             table.replace(old, new, flags.unwrap_or(0)).map(Some)
@@ -206,7 +206,7 @@ pub fn close_range(posix: &'static Posix, first: u32, last: u32, flags: u32) -> 
         if number > last {
             break;
         }
-        if entry == Entry::Internal {
+        if entry == DescriptorKind::Internal {
             if number > from {
                 real_close_range(from, number - 1, 0)?;
             }
@@ -233,7 +233,9 @@ pub unsafe fn fcntl(posix: &'static Posix, fd: i32, command: i32, arg: usize) ->
     let kernel = || syscall::fcntl(fd, command, arg).map(|value| value as i32).map_err(Errno);
     match command {
         libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => return dup(posix, fd, command, arg),
-        _ if posix.process.descriptors.lookup(fd) == Entry::Internal => return fail(libc::EBADF),
+        _ if posix.process.descriptors.lookup(fd) == DescriptorKind::Internal => {
+            return fail(libc::EBADF);
+        }
         libc::F_GETFD => return kernel(),
         libc::F_SETFD => {
             // An exchange of the token restores the flag that it found: without the lock it could
@@ -244,7 +246,7 @@ pub unsafe fn fcntl(posix: &'static Posix, fd: i32, command: i32, arg: usize) ->
         _ if !is_socket(posix, fd) => return kernel(),
         _ => {}
     }
-    let handle = Handle::new(posix, fd)?;
+    let handle = OpenSocket::new(posix, fd)?;
     const SETTABLE: i32 = libc::O_NONBLOCK;
     match command {
         libc::F_GETFL => Ok(libc::O_RDWR | handle.slot.file_flags.load(Relaxed) as i32),
@@ -279,7 +281,7 @@ pub unsafe fn fcntl(posix: &'static Posix, fd: i32, command: i32, arg: usize) ->
     }
 }
 
-fn set_owner(handle: &Handle, owner: i32) -> Result<()> {
+fn set_owner(handle: &OpenSocket, owner: i32) -> Result<()> {
     let args = [owner as usize, 0, 0, 0, 0, 0];
     // SAFETY: integers only; signal 0 only asks whether there is somebody.
     if owner != 0 && unsafe { syscall(libc::SYS_kill as usize, args) } == Err(libc::ESRCH) {

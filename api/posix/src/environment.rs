@@ -23,7 +23,7 @@ pub fn current() -> *const *const c_char {
 /// Value of TOWPATH_CONTROL: a descriptor's number, and behind colons the limits that the program
 /// must set itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct ControlPlace {
     /// Number of the program's control socket.
     pub number: i32,
     /// Its hard limit of descriptors, where whoever started it could not lower that for it.
@@ -32,7 +32,7 @@ pub(crate) struct Place {
     pub address_space: Option<u64>,
 }
 
-impl Place {
+impl ControlPlace {
     /// Called from the constructor.
     pub fn from_environment() -> Option<Self> {
         let name = CString::new(ENV_CONTROL).ok()?;
@@ -116,7 +116,7 @@ impl Environment {
     /// `from` must be a null-terminated array of C strings, or null.
     pub(crate) unsafe fn new(
         from: *const *const c_char,
-        control: Place,
+        control: ControlPlace,
         preload_with: impl FnOnce(Option<&CStr>) -> Option<Vec<u8>>,
     ) -> Self {
         let mut entries = Vec::new();
@@ -168,15 +168,15 @@ mod tests {
     #[test]
     fn a_place_is_read_as_it_is_written() {
         for place in [
-            Place { number: 5, descriptors_max: None, address_space: None },
-            Place { number: 5, descriptors_max: None, address_space: Some(7) },
-            Place { number: i32::MAX, descriptors_max: Some(u64::MAX), address_space: None },
+            ControlPlace { number: 5, descriptors_max: None, address_space: None },
+            ControlPlace { number: 5, descriptors_max: None, address_space: Some(7) },
+            ControlPlace { number: i32::MAX, descriptors_max: Some(u64::MAX), address_space: None },
         ] {
-            assert_eq!(Place::parse(&place.text()), Some(place));
+            assert_eq!(ControlPlace::parse(&place.text()), Some(place));
         }
-        assert!(["", "-1", ":5", "x", "5 "].iter().all(|text| Place::parse(text).is_none()));
+        assert!(["", "-1", ":5", "x", "5 "].iter().all(|text| ControlPlace::parse(text).is_none()));
         // Text behind the colon that this library has not written limits nothing.
-        assert_eq!(Place::parse("5:x").map(|place| place.descriptors_max), Some(None));
+        assert_eq!(ControlPlace::parse("5:x").map(|place| place.descriptors_max), Some(None));
     }
 
     #[test]
@@ -192,7 +192,7 @@ mod tests {
         library.remember(Some(c"/ours.so"));
         // SAFETY: built just now.
         let made = unsafe {
-            let place = Place { number: 5, descriptors_max: Some(64), address_space: None };
+            let place = ControlPlace { number: 5, descriptors_max: Some(64), address_space: None };
             Environment::new(pointers.as_ptr(), place, |theirs| library.with_preload(None, theirs))
         };
         let mut texts = Vec::new();

@@ -2,17 +2,17 @@
 //! in it; our sockets are in the [`reactor`].
 
 use towpath_client::Deadline;
-use towpath_client::descriptors::{self, Entry};
+use towpath_client::descriptors::{self, DescriptorKind};
 use towpath_client::driver::DriverLock;
-use towpath_client::interrupt::{Handled, Limit};
+use towpath_client::interrupt::{Handled, SleepLimit};
 use towpath_client::reactor::{
-    self, KernelChange, Locked, Nested, ReadySocket, Stay, Turn, cookie,
+    self, KernelChange, LockedReactor, LookOrder, NestedSet, ReadySocket, SetCall, cookie,
 };
 use towpath_client::syscall::{self, syscall};
 use towpath_client::{Client, Socket, ready};
 
 use crate::errno::fail;
-use crate::turning::{Next, ThreadTurning};
+use crate::turning::{ThreadTurning, WaitStep};
 use crate::{Errno, Posix, Result, table};
 
 /// epoll_create1(2). The set is one of the kernel's, with the kernel's descriptors in it.
@@ -46,14 +46,14 @@ pub(crate) fn release(posix: &'static Posix, number: u32) {
 fn count(posix: &'static Posix, number: u32, descriptors: i32) {
     match posix.process.lock_reactor() {
         Ok(mut hub) => hub.count(number, descriptors),
-        Err(_) => posix.process.reactor.owe(number, descriptors),
+        Err(_) => posix.process.reactor.defer_count(number, descriptors),
     }
 }
 
 fn number_of(posix: &'static Posix, epfd: i32) -> Result<u32> {
     match posix.process.descriptors.lookup(epfd) {
-        Entry::Epoll(number) => Ok(number),
-        Entry::Socket(_) => fail(libc::EINVAL),
+        DescriptorKind::Epoll(number) => Ok(number),
+        DescriptorKind::Socket(_) => fail(libc::EINVAL),
         _ => fail(libc::EBADF),
     }
 }
@@ -83,8 +83,8 @@ pub unsafe fn ctl(
         (event.events, event.u64)
     };
     match posix.process.descriptors.lookup(fd) {
-        Entry::Internal => fail(libc::EBADF),
-        Entry::Socket(socket) => ctl_socket(posix, number, op, fd, socket, events, data),
+        DescriptorKind::Internal => fail(libc::EBADF),
+        DescriptorKind::Socket(socket) => ctl_socket(posix, number, op, fd, socket, events, data),
         entry => {
             let mut hub = posix.process.lock_reactor()?;
             let args = [epfd as usize, op as usize, fd as usize, event as usize, 0, 0];
@@ -126,11 +126,11 @@ fn ctl_socket(
 
 /// The kernel took it: keep track of how many there are, and of sets of ours among them.
 fn note_kernel(
-    hub: &mut Locked<'_>,
+    hub: &mut LockedReactor<'_>,
     number: u32,
     op: i32,
     fd: i32,
-    entry: Entry,
+    entry: DescriptorKind,
     events: u32,
     data: u64,
 ) {
@@ -140,14 +140,14 @@ fn note_kernel(
         _ => KernelChange::Modified,
     };
     let nested = match entry {
-        Entry::Epoll(set) => Some(Nested { set, fd, events, data, fresh: true }),
+        DescriptorKind::Epoll(set) => Some(NestedSet { set, fd, events, data, fresh: true }),
         _ => None,
     };
     hub.note_kernel(number, change, nested);
 }
 
 /// Where epoll_wait puts what it finds.
-struct Output {
+struct FoundEvents {
     at: *mut libc::epoll_event,
     most: usize,
     len: usize,
@@ -156,7 +156,7 @@ struct Output {
     nested: Vec<u64>,
 }
 
-impl Output {
+impl FoundEvents {
     fn add(&mut self, found: ReadySocket) {
         match found.is_set {
             true => self.push_nested(found.events, found.data),
@@ -173,7 +173,7 @@ impl Output {
 
     /// Adds what the kernel's set has, without waiting. Once a call: it would report the same
     /// again.
-    fn add_kernel(&mut self, epfd: i32, stay: &Stay<'_>, most: usize) {
+    fn add_kernel(&mut self, epfd: i32, stay: &SetCall<'_>, most: usize) {
         let most = most.min(self.most - self.len);
         if most > 0 {
             // SAFETY: `most` events fit behind the first `len`.
@@ -218,20 +218,20 @@ impl Output {
 
 /// Reports what is ready now in a set, in the order of a turn.
 fn look(
-    turn: Turn,
+    turn: LookOrder,
     epfd: i32,
-    stay: &Stay<'_>,
+    stay: &SetCall<'_>,
     client: &Client,
     expired: bool,
-    out: &mut Output,
+    out: &mut FoundEvents,
 ) -> Result<()> {
     match turn {
-        Turn::Ours => collect(stay, client, out)?,
-        Turn::KernelFirst => {
+        LookOrder::Ours => collect(stay, client, out)?,
+        LookOrder::KernelFirst => {
             out.add_kernel(epfd, stay, (out.most / 2).max(1));
             collect(stay, client, out)?;
         }
-        Turn::OursFirst { eager } => {
+        LookOrder::OursFirst { eager } => {
             collect(stay, client, out)?;
             // With nothing of ours the thread sleeps, and the kernel looks then.
             if expired || eager && out.len > 0 {
@@ -269,8 +269,8 @@ pub unsafe fn wait(
         return fail(libc::EFAULT);
     }
     let client = posix.client()?;
-    let mut out = Output { at: events, most: most as usize, len: 0, nested: Vec::new() };
-    let mut stay = Stay::new(&posix.process, number);
+    let mut out = FoundEvents { at: events, most: most as usize, len: 0, nested: Vec::new() };
+    let mut stay = SetCall::new(&posix.process, number);
     let (mut turning, mut awaited) = (ThreadTurning::default(), false);
     loop {
         let expired = deadline.is_some_and(|deadline| deadline.left().is_zero());
@@ -289,15 +289,15 @@ pub unsafe fn wait(
         if !turning.turn(client, deadline) {
             continue;
         }
-        let Some(bed) = stay.go_to_sleep(client, epfd, turning.is_willing())? else {
+        let Some(place) = stay.go_to_sleep(client, epfd, turning.is_willing())? else {
             continue;
         };
         let woken = match turning.next(client) {
             // SAFETY: the caller's promise about the mask.
-            Next::Sleep(_abed) => unsafe {
-                sleep(posix, bed, &mut turning, deadline, since, sigmask)
+            WaitStep::Sleep(_sleeper) => unsafe {
+                sleep(posix, place, &mut turning, deadline, since, sigmask)
             },
-            Next::Look => Ok(0),
+            WaitStep::Look => Ok(0),
         };
         stay.get_up(client);
         let woken = woken?;
@@ -311,7 +311,7 @@ pub unsafe fn wait(
     }
 }
 
-fn collect(stay: &Stay<'_>, client: &Client, out: &mut Output) -> Result<()> {
+fn collect(stay: &SetCall<'_>, client: &Client, out: &mut FoundEvents) -> Result<()> {
     Ok(stay.collect(client, out.most - out.len, |found| out.add(found))?)
 }
 
@@ -321,7 +321,7 @@ fn collect(stay: &Stay<'_>, client: &Client, out: &mut Output) -> Result<()> {
 /// `sigmask` must point to a kernel signal mask or be null.
 unsafe fn sleep(
     posix: &'static Posix,
-    bed: i32,
+    place: i32,
     turning: &mut ThreadTurning<'_>,
     deadline: Option<Deadline>,
     since: Handled,
@@ -337,14 +337,14 @@ unsafe fn sleep(
     // poll has a time limit in memory, and an epoll set can be polled.
     let poll = |limit| {
         let wanted = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-        let mut list = [wanted(bed), wanted(engine)];
+        let mut list = [wanted(place), wanted(engine)];
         let args = [list.as_mut_ptr().expose_provenance(), list.len(), limit, mask, 8, 0];
         // SAFETY: two entries; the limit is a timespec; the caller's promise about the mask.
         unsafe { syscall(libc::SYS_ppoll as usize, args) }?;
         if list[0].revents == 0 {
             return Ok(0);
         }
-        let args = [bed as usize, at, MOST, 0, 0, 8];
+        let args = [place as usize, at, MOST, 0, 0, 8];
         // SAFETY: four events fit; a null mask changes nothing.
         unsafe { syscall(libc::SYS_epoll_pwait as usize, args) }
     };
@@ -353,7 +353,7 @@ unsafe fn sleep(
         if is_at_wheel {
             return poll(limit);
         }
-        let args = [bed as usize, at, MOST, limit, mask, 8];
+        let args = [place as usize, at, MOST, limit, mask, 8];
         // SAFETY: four events fit; the limit is a timespec; the caller's promise about the mask.
         match unsafe { syscall(libc::SYS_epoll_pwait2 as usize, args) } {
             // Before Linux 5.11 epoll has no time limit in memory.
@@ -361,7 +361,7 @@ unsafe fn sleep(
             result => result,
         }
     };
-    let slept = turning.sleep(|| since.sleep(true, Limit::within(deadline), sleep));
+    let slept = turning.sleep(|| since.sleep(true, SleepLimit::within(deadline), sleep));
     let count = slept.unwrap_or(Err(libc::EINTR)).map_err(Errno)?;
     let mut woken = 0;
     for event in &events[..count] {

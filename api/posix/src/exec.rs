@@ -4,19 +4,19 @@
 
 use std::ffi::{CStr, c_char};
 
-use towpath_client::descriptors::Entry;
+use towpath_client::descriptors::DescriptorKind;
 use towpath_client::{Client, Cloned, Error, HighFd, LockGuard, syscall};
 use towpath_shm::control::purpose;
 use towpath_shm::layout::op;
 use towpath_shm::{Fd, image};
 
-use crate::environment::{Environment, Place};
+use crate::environment::{ControlPlace, Environment};
 use crate::errno::fail;
 use crate::outside::{Executable, SocketsPlace};
 use crate::spawns::Started;
 use crate::{Posix, Result, limit, rights};
 
-use crate::spawns::Host;
+use crate::spawns::EngineHost;
 pub use crate::spawns::Pipe;
 
 /// Lowest number of the seat. Spawn actions that close all numbers from one on become one action
@@ -52,7 +52,7 @@ pub unsafe fn exec<T>(
     let control = own.as_ref().unwrap_or_else(|_| client.control());
     // SAFETY: the caller's promise.
     let environment = unsafe {
-        let place = Place {
+        let place = ControlPlace {
             number: control.get(),
             descriptors_max: None,
             address_space: limit::surplus(posix),
@@ -71,7 +71,7 @@ pub unsafe fn exec<T>(
 /// Once in a process.
 pub fn host(posix: &'static Posix, socket: Fd, library: Vec<u8>) {
     let socket = HighFd::new(socket, &posix.process.descriptors);
-    posix.spawns.set_host(Host { socket, library });
+    posix.spawns.set_host(EngineHost { socket, library });
 }
 
 /// In the child after fork: the engine is its parent's, whose end `towpath run` would not hear of
@@ -82,7 +82,7 @@ pub(crate) fn leave_host(posix: &'static Posix) {
     }
 }
 
-impl Host {
+impl EngineHost {
     /// A program without the library does not get the socket: it makes no engine, and would only
     /// keep `towpath run` from hearing that there is none.
     ///
@@ -105,7 +105,8 @@ impl Host {
             let others: Vec<_> = others.filter(|path| !posix.library.is(path)).collect();
             Some(image::preload(program.sanitizer.as_deref(), &self.library, &others.join(&b':')))
         };
-        let place = Place { number, descriptors_max: limit::lowered(posix), address_space: None };
+        let place =
+            ControlPlace { number, descriptors_max: limit::lowered(posix), address_space: None };
         // SAFETY: the caller's promise.
         let environment = unsafe { Environment::new(envp, place, preload_with) };
         self.socket.set_inheritable(is_on_stack);
@@ -119,7 +120,7 @@ impl Host {
 /// those descriptors names. With `actions` also those that file actions may pass on.
 fn list_inheritable(posix: &'static Posix, client: &Client, actions: bool) {
     let may_go = posix.process.descriptors.ours(0).filter_map(|(fd, entry)| {
-        let Entry::Socket(socket) = entry else { return None };
+        let DescriptorKind::Socket(socket) = entry else { return None };
         let inherited = syscall::fcntl(fd, libc::F_GETFD, 0)
             .is_ok_and(|flags| flags & libc::FD_CLOEXEC as usize == 0);
         if inherited {
@@ -235,7 +236,7 @@ pub unsafe fn spawn<T>(
     // SAFETY: the caller's promise.
     let environment = unsafe {
         // libc starts it, with the kernel's limits.
-        let place = Place {
+        let place = ControlPlace {
             number: spawning.number,
             descriptors_max: limit::lowered(posix),
             address_space: limit::surplus(posix),

@@ -12,8 +12,8 @@
 use std::cell::Cell;
 use std::ptr::null_mut;
 
-use towpath_client::descriptors::Entry;
-use towpath_client::reactor::Locked;
+use towpath_client::descriptors::DescriptorKind;
+use towpath_client::reactor::LockedReactor;
 use towpath_client::syscall::SignalsBlocked;
 use towpath_client::{Client, Cloned, Error, HighFd, LockGuard};
 use towpath_shm::control::purpose;
@@ -44,7 +44,7 @@ struct ForkLocks {
     _interfaces: LockGuard<'static, known::Sources>,
     _options: LockGuard<'static, remembered::Values>,
     _corked: LockGuard<'static, cork::Map>,
-    hub: Locked<'static>,
+    hub: LockedReactor<'static>,
     /// No other thread is about to start a program, whose control socket the child would inherit.
     _spawns: LockGuard<'static, spawns::Started>,
     _signals: SignalsBlocked,
@@ -190,7 +190,7 @@ pub fn child(posix: &'static Posix) {
 /// may have opened and closed sockets since the channel was cloned.
 fn settle(posix: &'static Posix, client: &Client) {
     for (_, entry) in posix.process.descriptors.ours(0) {
-        if let Entry::Socket(socket) = entry {
+        if let DescriptorKind::Socket(socket) = entry {
             client.socket_command(socket, op::LIST, 0, 0);
         }
     }

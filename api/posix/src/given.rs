@@ -95,7 +95,7 @@ fn name_in(lines: &str, ip: IpAddr) -> Option<String> {
 
 /// A file of the host in which the names are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum File {
+pub enum NamesFile {
     /// Hosts, by lines of hosts(5).
     Hosts,
     /// The name of the machine alone.
@@ -103,24 +103,24 @@ pub enum File {
 }
 
 /// The file that a call opens with `flags`, if the run was given names for it.
-pub fn wanted(posix: &'static Posix, path: &CStr, flags: i32) -> Option<File> {
+pub fn wanted(posix: &'static Posix, path: &CStr, flags: i32) -> Option<NamesFile> {
     let file = match path.to_bytes() {
-        b"/etc/hosts" => File::Hosts,
-        b"/etc/hostname" | b"/proc/sys/kernel/hostname" => File::Hostname,
+        b"/etc/hosts" => NamesFile::Hosts,
+        b"/etc/hostname" | b"/proc/sys/kernel/hostname" => NamesFile::Hostname,
         _ => return None,
     };
     let given = resolver::reads(flags) && known(posix).is_some();
-    (given && (file == File::Hosts || hostname(posix).is_some())).then_some(file)
+    (given && (file == NamesFile::Hosts || hostname(posix).is_some())).then_some(file)
 }
 
 /// The program has just opened this file as `fd`: puts one in memory there.
 ///
 /// # Errors
 /// As of memfd_create(2) and write(2); `fd` is closed then.
-pub fn put_in_place(posix: &'static Posix, fd: i32, file: File) -> Result<()> {
+pub fn put_in_place(posix: &'static Posix, fd: i32, file: NamesFile) -> Result<()> {
     let made = match file {
-        File::Hosts => hosts(posix, fd),
-        File::Hostname => in_memory(|to| {
+        NamesFile::Hosts => hosts(posix, fd),
+        NamesFile::Hostname => in_memory(|to| {
             let name = hostname(posix);
             write(to, name.as_ref().map_or(&[][..], Hostname::bytes))?;
             write(to, b"\n")

@@ -12,7 +12,7 @@ use crate::{Errno, Posix, Result};
 
 /// The socket behind a descriptor, and the process whose descriptor it is.
 #[derive(Debug, Clone, Copy)]
-pub struct Handle {
+pub struct OpenSocket {
     /// The process.
     pub posix: &'static Posix,
     inner: towpath_client::Handle<'static>,
@@ -21,7 +21,7 @@ pub struct Handle {
 }
 
 /// The attachment and the name of the socket.
-impl Deref for Handle {
+impl Deref for OpenSocket {
     type Target = towpath_client::Handle<'static>;
 
     #[inline]
@@ -30,7 +30,7 @@ impl Deref for Handle {
     }
 }
 
-impl Handle {
+impl OpenSocket {
     /// The socket that `fd` stands for.
     ///
     /// # Errors
@@ -39,7 +39,7 @@ impl Handle {
     pub fn new(posix: &'static Posix, fd: i32) -> Result<Self> {
         let Some(socket) = posix.process.descriptors.socket(fd) else {
             return match posix.process.descriptors.lookup(fd) {
-                descriptors::Entry::Epoll(_) => fail(libc::ENOTSOCK),
+                descriptors::DescriptorKind::Epoll(_) => fail(libc::ENOTSOCK),
                 _ => fail(libc::EBADF),
             };
         };
@@ -93,7 +93,7 @@ impl Handle {
         WaitLimit::new(dontwait || self.nonblocking(), timeout_us.into())
     }
 
-    /// As [`towpath_client::Handle::blocking`].
+    /// As [`towpath_client::OpenSocket::blocking`].
     #[inline]
     pub fn blocking<T>(
         &self,
@@ -103,7 +103,7 @@ impl Handle {
         Ok(self.inner.blocking(limit, attempt)?)
     }
 
-    /// As [`towpath_client::Handle::sending`].
+    /// As [`towpath_client::OpenSocket::sending`].
     #[inline]
     pub fn sending<T>(
         &self,

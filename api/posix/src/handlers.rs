@@ -26,7 +26,7 @@ pub(crate) const ENDING: [c_int; 8] = [
 /// SIG_DFL: the kernel may have begun to deliver a signal to another thread.
 #[derive(Debug)]
 pub(crate) struct Handlers {
-    places: [Place; SIGNALS],
+    places: [HandlerPlace; SIGNALS],
     /// The kernel has it where the program has SIG_DFL, of signals that ask a process to end; 0:
     /// nothing stands there.
     stand_in: AtomicUsize,
@@ -36,7 +36,7 @@ pub(crate) struct Handlers {
 
 /// Where the handler of one signal stands.
 #[derive(Debug)]
-pub(crate) struct Place(AtomicU64);
+pub(crate) struct HandlerPlace(AtomicU64);
 
 /// A handler: its address, and what its sigaction(2) said of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,7 +54,7 @@ impl Handlers {
     /// No handler was set.
     pub const fn new() -> Self {
         Self {
-            places: [const { Place(AtomicU64::new(0)) }; SIGNALS],
+            places: [const { HandlerPlace(AtomicU64::new(0)) }; SIGNALS],
             stand_in: AtomicUsize::new(0),
             changes: ProcessLock::new(()),
         }
@@ -72,12 +72,12 @@ impl Handlers {
     }
 
     /// None: there is no such signal.
-    pub fn of(&self, signal: c_int) -> Option<&Place> {
+    pub fn of(&self, signal: c_int) -> Option<&HandlerPlace> {
         self.places.get(usize::try_from(signal).ok()?)
     }
 }
 
-impl Place {
+impl HandlerPlace {
     pub fn load(&self) -> Handler {
         Handler(self.0.load(Acquire))
     }
@@ -151,7 +151,7 @@ mod tests {
         assert_eq!((set.address(), set.restarts(), set.is_informed()), (0x2000, true, false));
         let again = Handler::of(&action(entry, libc::SA_SIGINFO), set, entry);
         assert_eq!((again.address(), again.restarts(), again.is_informed()), (0x2000, false, true));
-        assert_eq!(handlers.of(libc::SIGUSR2).map(Place::load), Some(none));
+        assert_eq!(handlers.of(libc::SIGUSR2).map(HandlerPlace::load), Some(none));
         assert!([-1, 65, c_int::MIN].iter().all(|&signal| handlers.of(signal).is_none()));
     }
 }

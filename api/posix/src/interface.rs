@@ -180,7 +180,7 @@ fn broadcasts(posix: &'static Posix) -> Vec<[u8; 4]> {
 
 /// Entry of getifaddrs(3), with the memory that it points to.
 #[repr(C)]
-struct Entry {
+struct InterfaceEntry {
     ifaddrs: libc::ifaddrs,
     name: [u8; 16],
     addr: [u8; 32],
@@ -214,7 +214,8 @@ pub fn getifaddrs(posix: &'static Posix) -> Result<*mut libc::ifaddrs> {
         return Ok(std::ptr::null_mut());
     }
     // SAFETY: malloc; checked below.
-    let block = unsafe { libc::calloc(rows.len(), size_of::<Entry>()) }.cast::<Entry>();
+    let block =
+        unsafe { libc::calloc(rows.len(), size_of::<InterfaceEntry>()) }.cast::<InterfaceEntry>();
     if block.is_null() {
         return fail(libc::ENOMEM);
     }

@@ -7,7 +7,7 @@ use towpath_shm::control::Interface;
 use towpath_shm::layout::{Kind, RawAddr};
 
 use crate::errno::fail;
-use crate::handle::Handle;
+use crate::handle::OpenSocket;
 use crate::{Errno, Posix, Result, address, descriptor, interface};
 
 const SIOCOUTQNSD: u64 = 0x894b;
@@ -47,7 +47,7 @@ const NAME: usize = 16;
 /// # Safety
 /// `arg` must be what the request wants.
 pub unsafe fn ioctl(posix: &'static Posix, fd: i32, request: u64, arg: usize) -> Result<i32> {
-    let handle = Handle::new(posix, fd)?;
+    let handle = OpenSocket::new(posix, fd)?;
     // The request is an int for the kernel; libc passes an unsigned long.
     let request = request & 0xffff_ffff;
     // SAFETY: the caller's promise, for each of these requests.
@@ -109,7 +109,7 @@ fn set_cloexec(posix: &'static Posix, fd: i32, on: bool) -> Result<i32> {
     unsafe { descriptor::fcntl(posix, fd, libc::F_SETFD, flag) }
 }
 
-fn unread(handle: &Handle) -> Result<i32> {
+fn unread(handle: &OpenSocket) -> Result<i32> {
     let unread = || match handle.kind() {
         Kind::Stream => stream::unread(handle.client, handle.socket) as i32,
         _ => datagram::next_len(handle.client, handle.socket) as i32,
@@ -121,7 +121,7 @@ fn unread(handle: &Handle) -> Result<i32> {
     })
 }
 
-fn queued(handle: &Handle) -> Result<(i32, i32)> {
+fn queued(handle: &OpenSocket) -> Result<(i32, i32)> {
     if handle.kind() == Kind::Listener {
         return fail(libc::EINVAL);
     }
@@ -163,7 +163,7 @@ fn put_address(row: &mut [u8], addr: &RawAddr) {
 
 /// # Safety
 /// `arg` must point to a `struct ifreq`.
-unsafe fn about_interface(handle: &Handle, request: u64, arg: usize) -> Result<i32> {
+unsafe fn about_interface(handle: &OpenSocket, request: u64, arg: usize) -> Result<i32> {
     if arg == 0 {
         return fail(libc::EFAULT);
     }

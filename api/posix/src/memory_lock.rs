@@ -131,7 +131,7 @@ pub fn lock_all(posix: &'static Posix, flags: c_int, image: &Range<usize>) -> Re
         kernel_lock_all(flags & !MCL_CURRENT)?;
     }
     let on_fault = if flags & MCL_ONFAULT != 0 { libc::MLOCK_ONFAULT as usize } else { 0 };
-    let locked = for_each_part(posix, image, |Part { range, is_own, .. }| {
+    let locked = for_each_part(posix, image, |MemoryPart { range, is_own, .. }| {
         // mlockall(2) ignores errors of single mappings, such as memory without access, too.
         let _ = if is_own {
             call(libc::SYS_mlock2, [range.start, range.len(), on_fault])
@@ -153,7 +153,7 @@ fn call(number: libc::c_long, [a, b, c]: [usize; 3]) -> Result<()> {
 }
 
 /// Memory that is of one kind.
-struct Part {
+struct MemoryPart {
     range: Range<usize>,
     /// Memory of the program, not of this library.
     is_own: bool,
@@ -165,7 +165,7 @@ struct Part {
 fn for_each_part(
     posix: &'static Posix,
     image: &Range<usize>,
-    mut visit: impl FnMut(Part),
+    mut visit: impl FnMut(MemoryPart),
 ) -> Result<()> {
     for_each_mapping(|Mapping { range, is_accessible, name }| {
         if range.start & KERNEL != 0 {
@@ -182,7 +182,7 @@ fn for_each_part(
                 || image.contains(&rest.start)
                 || posix.engine_memory.contains(rest.start);
             let counts = !is_ours && !is_reserve;
-            visit(Part { range: rest.start..end, is_own: !is_ours, counts });
+            visit(MemoryPart { range: rest.start..end, is_own: !is_ours, counts });
             rest.start = end;
         }
     })
@@ -267,7 +267,7 @@ mod tests {
         let at = map();
         POSIX.engine_memory.set(std::slice::from_ref(&(at + page..at + 2 * page)));
         let mut parts = Vec::with_capacity(64);
-        for_each_part(&POSIX, &(0..0), |Part { range, is_own, .. }| {
+        for_each_part(&POSIX, &(0..0), |MemoryPart { range, is_own, .. }| {
             if range.start < at + 3 * page && range.end > at {
                 parts.push((range.start.max(at) - at..range.end.min(at + 3 * page) - at, is_own));
             }

@@ -2,9 +2,9 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::control::{self, Control, ControlWriter};
+use crate::control::{self, ControlWriter, SendControl};
 use crate::errno::fail;
-use crate::handle::Handle;
+use crate::handle::OpenSocket;
 use crate::socket::bind_any;
 use crate::transfer::{self, Arrival};
 use crate::{Posix, Result, address};
@@ -34,17 +34,17 @@ pub unsafe fn sendmsg(
             transfer::destination(posix, fd, message.msg_name.cast(), message.msg_namelen, flags)
         }?
     };
-    let handle = Handle::new(posix, fd)?;
+    let handle = OpenSocket::new(posix, fd)?;
     // Before the control messages are looked at, which may be wrong.
     bind_any(&handle)?;
     let said = if message.msg_control.is_null() {
-        Control::default()
+        SendControl::default()
     } else {
         // SAFETY: as above.
         let bytes = unsafe {
             std::slice::from_raw_parts(message.msg_control.cast::<u8>(), message.msg_controllen)
         };
-        Control::parse(bytes, &handle)?
+        SendControl::parse(bytes, &handle)?
     };
     // SAFETY: as above.
     unsafe { transfer::send(posix, fd, buffers, flags, to, &said) }
@@ -69,7 +69,7 @@ pub unsafe fn recvmsg(
         unsafe { transfer::buffers(message.msg_iov, message.msg_iovlen, libc::EMSGSIZE) }?;
     // SAFETY: as above.
     let arrival = unsafe { transfer::recv(posix, fd, buffers, flags) }?;
-    let handle = Handle::new(posix, fd)?;
+    let handle = OpenSocket::new(posix, fd)?;
     message.msg_flags = arrival.flags;
     // SAFETY: as above.
     unsafe {
@@ -107,7 +107,7 @@ pub unsafe fn recvmsg(
 /// # Safety
 /// `name` must point to `*len` writable bytes; both may be null.
 pub unsafe fn tell_sender(
-    handle: &Handle,
+    handle: &OpenSocket,
     arrival: &Arrival,
     name: *mut libc::sockaddr,
     len: *mut libc::socklen_t,

@@ -14,7 +14,7 @@ use towpath_shm::control::DATA_MAX;
 use towpath_shm::layout::Kind;
 
 use crate::errno::fail;
-use crate::handle::Handle;
+use crate::handle::OpenSocket;
 use crate::{Errno, Posix, Result, address};
 
 use form::{check_range, int, int_of, wants_a_byte};
@@ -34,7 +34,7 @@ pub unsafe fn getsockopt(
     value: *mut libc::c_void,
     len: *mut libc::socklen_t,
 ) -> Result<()> {
-    let handle = Handle::new(posix, fd)?;
+    let handle = OpenSocket::new(posix, fd)?;
     let is_filter = (level, name) == (libc::SOL_SOCKET, libc::SO_ATTACH_FILTER);
     if len.is_null() || value.is_null() && !is_filter {
         return fail(libc::EFAULT);
@@ -70,7 +70,7 @@ pub unsafe fn getsockopt(
 }
 
 /// The option's value, however long.
-fn value_of(handle: &Handle, option: &OptionRow) -> Result<Vec<u8>> {
+fn value_of(handle: &OpenSocket, option: &OptionRow) -> Result<Vec<u8>> {
     let OptionRow { level, name, .. } = *option;
     Ok(match option.effect {
         Effect::Bit { bit, .. } => int(i32::from(handle.slot.option_bits.load(Relaxed) & bit != 0)),
@@ -102,7 +102,7 @@ pub unsafe fn setsockopt(
     value: *const libc::c_void,
     len: libc::socklen_t,
 ) -> Result<()> {
-    let handle = Handle::new(posix, fd)?;
+    let handle = OpenSocket::new(posix, fd)?;
     if handle.is_tcp() {
         refuse_to_stream(level, name)?;
     }
@@ -171,7 +171,7 @@ unsafe fn value_at<'a>(value: *const libc::c_void, len: libc::socklen_t) -> Resu
     }
 }
 
-fn find(handle: &Handle, level: i32, name: i32) -> Result<&'static OptionRow> {
+fn find(handle: &OpenSocket, level: i32, name: i32) -> Result<&'static OptionRow> {
     let fits = match level {
         libc::IPPROTO_TCP => handle.is_tcp(),
         libc::IPPROTO_UDP => handle.kind() == Kind::Datagram,
@@ -206,7 +206,7 @@ fn refuse_to_stream(level: i32, name: i32) -> Result<()> {
 
 /// The errno for a level that the socket does not have: ip_getsockopt gives EOPNOTSUPP for those of
 /// other protocols, where ip_setsockopt gives ENOPROTOOPT.
-fn foreign(handle: &Handle, level: i32, errno: Errno) -> Errno {
+fn foreign(handle: &OpenSocket, level: i32, errno: Errno) -> Errno {
     let own = if handle.is_tcp() { libc::IPPROTO_TCP } else { libc::IPPROTO_UDP };
     let is_v4 = handle.slot.family.load(Relaxed) == address::INET;
     if is_v4 && ![libc::SOL_SOCKET, libc::IPPROTO_IP, own].contains(&level) {

@@ -31,7 +31,7 @@ pub fn of(posix: &'static Posix, pid: u32, fd: i32) -> Option<Identity> {
     if (there.st_dev, there.st_ino) != (blank.st_dev, blank.st_ino) {
         return None;
     }
-    let memory = File::open(format_args!("/proc/{pid}/mem")).ok()?;
+    let memory = ProcessFile::open(format_args!("/proc/{pid}/mem")).ok()?;
     let place = u64::try_from(fd).ok()?.checked_mul(8).filter(|_| descriptors::fits(fd))?;
     let mut found = None;
     each_channel(pid, |at| {
@@ -45,7 +45,7 @@ pub fn of(posix: &'static Posix, pid: u32, fd: i32) -> Option<Identity> {
 }
 
 /// The word at a place of the table that a channel's header names.
-fn word_at(memory: &File, channel: u64, place: u64) -> Option<u64> {
+fn word_at(memory: &ProcessFile, channel: u64, place: u64) -> Option<u64> {
     let magic = memory.word(channel + offset_of!(ChannelHeader, magic) as u64)?;
     let table = memory.word(channel + offset_of!(ChannelHeader, descriptors) as u64)?;
     // A table at 0 is of a process that has not been let in yet.
@@ -88,7 +88,7 @@ const CHANNEL: &str = "/memfd:towpath-channel";
 /// Calls `see` with the mappings of a process until it says that it has seen enough. None: the file
 /// cannot be read.
 fn each_mapping(maps: fmt::Arguments<'_>, mut see: impl FnMut(Mapping) -> bool) -> Option<()> {
-    let file = File::open(maps).ok()?;
+    let file = ProcessFile::open(maps).ok()?;
     let mut bytes = [0; 4096];
     let (mut len, mut skips) = (0, false);
     loop {
@@ -146,9 +146,9 @@ impl fmt::Write for Path {
 }
 
 /// A file that is open for the time of a look.
-struct File(i32);
+struct ProcessFile(i32);
 
-impl File {
+impl ProcessFile {
     fn open(path: fmt::Arguments<'_>) -> Result<Self> {
         let path = Path::new(path);
         let flags = (libc::O_RDONLY | libc::O_CLOEXEC) as usize;
@@ -174,7 +174,7 @@ impl File {
     }
 }
 
-impl Drop for File {
+impl Drop for ProcessFile {
     fn drop(&mut self) {
         syscall::close(self.0);
     }
@@ -212,7 +212,7 @@ mod tests {
         assert_eq!((each_channel(pid, count), channels), (Some(()), 0));
         assert_eq!(each_channel(0, |_| true), None);
         let word = 0x1234_5678_9abc_def0_u64;
-        let memory = File::open(format_args!("/proc/{pid}/mem")).unwrap();
+        let memory = ProcessFile::open(format_args!("/proc/{pid}/mem")).unwrap();
         assert_eq!(memory.word((&raw const word) as u64), Some(word));
         assert_eq!(memory.word(0), None);
     }

@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use towpath_client::descriptors::Entry;
+use towpath_client::descriptors::DescriptorKind;
 use towpath_client::driver::DriverLock;
-use towpath_client::interrupt::{Handled, Limit};
-use towpath_client::reactor::{self, Locked};
+use towpath_client::interrupt::{Handled, SleepLimit};
+use towpath_client::reactor::{self, LockedReactor};
 use towpath_client::syscall::syscall;
 use towpath_client::{Client, Error, Socket, UnderWay, ready};
 use towpath_client::{Deadline, wait};
 
 use crate::errno::fail;
-use crate::turning::{Next, ThreadTurning};
+use crate::turning::{ThreadTurning, WaitStep};
 use crate::{Errno, Posix, Result, epoll};
 
 /// Lists up to here need no allocation.
@@ -34,8 +34,9 @@ pub fn duration(limit: &libc::timespec) -> Result<Duration> {
 
 /// Whether any of them is a socket or epoll set of ours.
 pub fn any_ours(posix: &'static Posix, fds: &[libc::pollfd]) -> bool {
-    fds.iter()
-        .any(|entry| entry.fd >= 0 && posix.process.descriptors.lookup(entry.fd) != Entry::Kernel)
+    fds.iter().any(|entry| {
+        entry.fd >= 0 && posix.process.descriptors.lookup(entry.fd) != DescriptorKind::Kernel
+    })
 }
 
 /// poll(2) and ppoll(2), for lists in which some are ours; the others are the kernel's to answer.
@@ -109,7 +110,8 @@ fn split(posix: &'static Posix, fds: &mut [libc::pollfd], kernel: &mut [libc::po
         entry.revents = 0;
         *copy = *entry;
         let known = || posix.process.descriptors.lookup(entry.fd);
-        if entry.fd >= 0 && matches!(known(), Entry::Socket(_) | Entry::Internal) {
+        if entry.fd >= 0 && matches!(known(), DescriptorKind::Socket(_) | DescriptorKind::Internal)
+        {
             copy.fd = -1;
         }
         any |= copy.fd >= 0;
@@ -123,7 +125,7 @@ fn split(posix: &'static Posix, fds: &mut [libc::pollfd], kernel: &mut [libc::po
 fn take_back(posix: &'static Posix, fds: &[libc::pollfd], kernel: &mut [libc::pollfd]) -> bool {
     let mut any = false;
     for (entry, copy) in fds.iter().zip(kernel).filter(|(entry, _)| entry.fd >= 0) {
-        if copy.fd < 0 && posix.process.descriptors.lookup(entry.fd) == Entry::Kernel {
+        if copy.fd < 0 && posix.process.descriptors.lookup(entry.fd) == DescriptorKind::Kernel {
             copy.fd = entry.fd;
             any = true;
         }
@@ -138,15 +140,17 @@ fn look(posix: &'static Posix, client: &Client, fds: &mut [libc::pollfd], arm: b
     for entry in fds.iter_mut().filter(|entry| entry.fd >= 0) {
         let wanted = u32::from(entry.events as u16) | reactor::ALWAYS;
         let mask = match posix.process.descriptors.lookup(entry.fd) {
-            Entry::Kernel => {
+            DescriptorKind::Kernel => {
                 // An earlier look may have found a descriptor of the stack here.
                 entry.revents = 0;
                 continue;
             }
-            Entry::Internal => libc::POLLNVAL as u32,
-            Entry::Epoll(number) if epoll::is_ready(posix, client, number) => epoll::READY & wanted,
-            Entry::Epoll(_) => 0,
-            Entry::Socket(socket) => {
+            DescriptorKind::Internal => libc::POLLNVAL as u32,
+            DescriptorKind::Epoll(number) if epoll::is_ready(posix, client, number) => {
+                epoll::READY & wanted
+            }
+            DescriptorKind::Epoll(_) => 0,
+            DescriptorKind::Socket(socket) => {
                 let mut mask = socket.readiness(client);
                 if arm && wanted & ready::OUT != 0 && mask & ready::OUT == 0 {
                     socket.want_room(client);
@@ -166,7 +170,7 @@ fn look(posix: &'static Posix, client: &Client, fds: &mut [libc::pollfd], arm: b
 fn await_senders(posix: &'static Posix, client: &Client, fds: &[libc::pollfd]) -> bool {
     let mut under_way = UnderWay::new(client);
     for entry in fds.iter().filter(|entry| entry.fd >= 0 && entry.revents & libc::POLLIN == 0) {
-        if let Entry::Socket(socket) = posix.process.descriptors.lookup(entry.fd) {
+        if let DescriptorKind::Socket(socket) = posix.process.descriptors.lookup(entry.fd) {
             under_way.add(socket);
         }
     }
@@ -186,7 +190,7 @@ impl Few {
     fn of(posix: &'static Posix, fds: &[libc::pollfd]) -> Option<Self> {
         let mut named = fds.iter().filter(|entry| entry.fd >= 0).map(|entry| {
             match posix.process.descriptors.lookup(entry.fd) {
-                Entry::Socket(socket) => Some(socket),
+                DescriptorKind::Socket(socket) => Some(socket),
                 _ => None,
             }
         });
@@ -258,7 +262,7 @@ unsafe fn sleep_on(
     client: &Client,
     kernel: &mut [libc::pollfd],
     count: usize,
-    kick: i32,
+    wakeup: i32,
     turning: &mut ThreadTurning<'_>,
     terms: Terms,
 ) -> Result<usize> {
@@ -276,7 +280,7 @@ unsafe fn sleep_on(
     let own = |fd, events| libc::pollfd { fd, events, revents: 0 };
     kernel[count] = own(client.notifier().get(), libc::POLLIN);
     kernel[count + 1] = own(client.control().get(), ready::RDHUP as i16);
-    kernel[count + 2] = own(kick, libc::POLLIN);
+    kernel[count + 2] = own(wakeup, libc::POLLIN);
     kernel[count + 3] = own(driver_lock.map_or(-1, DriverLock::descriptor), libc::POLLIN);
     // SAFETY: the caller's promise, or a mask that is there as long as the driver lock.
     let result = turning.sleep(|| unsafe { kernel_sleep(kernel, terms) });
@@ -290,10 +294,10 @@ unsafe fn sleep_on(
 }
 
 /// Has events of the descriptors in a list wake its thread.
-fn watch(posix: &'static Posix, hub: &mut Locked<'_>, at: usize, fds: &[libc::pollfd]) {
+fn watch(posix: &'static Posix, hub: &mut LockedReactor<'_>, at: usize, fds: &[libc::pollfd]) {
     for entry in fds.iter().filter(|entry| entry.fd >= 0) {
         match posix.process.descriptors.lookup(entry.fd) {
-            Entry::Socket(socket) => {
+            DescriptorKind::Socket(socket) => {
                 let mut wanted = u32::from(entry.events as u16) | reactor::ALWAYS;
                 if wanted & ready::WRBAND != 0 {
                     // An event announces both by this bit.
@@ -301,8 +305,8 @@ fn watch(posix: &'static Posix, hub: &mut Locked<'_>, at: usize, fds: &[libc::po
                 }
                 hub.watch_in_list(at, socket, wanted);
             }
-            Entry::Epoll(_) => hub.watch_all_in_list(at),
-            Entry::Kernel | Entry::Internal => {}
+            DescriptorKind::Epoll(_) => hub.watch_all_in_list(at),
+            DescriptorKind::Kernel | DescriptorKind::Internal => {}
         }
     }
 }
@@ -321,7 +325,7 @@ unsafe fn sleep<'a>(
 ) -> Result<bool> {
     let count = fds.len();
     let began = posix.process.forks();
-    let (at, kick) = {
+    let (at, wakeup) = {
         let Ok(mut hub) = posix.process.lock_reactor() else {
             // SAFETY: the caller's promise.
             return unsafe { nap(&mut kernel[..count], terms) };
@@ -338,10 +342,10 @@ unsafe fn sleep<'a>(
     };
     let mut result = Ok(0);
     if look(posix, client, fds, true) == 0
-        && let Next::Sleep(_abed) = turning.next(client)
+        && let WaitStep::Sleep(_sleeper) = turning.next(client)
     {
         // SAFETY: the caller's promise.
-        result = unsafe { sleep_on(client, kernel, count, kick, turning, terms) };
+        result = unsafe { sleep_on(client, kernel, count, wakeup, turning, terms) };
     }
     if posix.process.forks() != began {
         // A handler has forked, and this is the child: what was counted is its parent's.
@@ -379,7 +383,7 @@ unsafe fn kernel_sleep(list: &mut [libc::pollfd], terms: Terms) -> Result<usize>
     let Terms { deadline, since, sigmask } = terms;
     // SAFETY: the caller's promise about the mask, and that of `sleep` about the limit.
     let sleep = |limit| unsafe { kernel_poll(list, limit, sigmask) };
-    since.sleep(true, Limit::within(deadline), sleep).unwrap_or(fail(libc::EINTR))
+    since.sleep(true, SleepLimit::within(deadline), sleep).unwrap_or(fail(libc::EINTR))
 }
 
 /// Looks at the kernel's descriptors without waiting.
@@ -414,9 +418,9 @@ fn are_open(posix: &'static Posix, list: &[libc::pollfd]) -> Result<bool> {
     let mut count = 0;
     for entry in list {
         match posix.process.descriptors.lookup(entry.fd) {
-            Entry::Internal => return Ok(false),
-            Entry::Socket(_) | Entry::Epoll(_) => {}
-            Entry::Kernel => {
+            DescriptorKind::Internal => return Ok(false),
+            DescriptorKind::Socket(_) | DescriptorKind::Epoll(_) => {}
+            DescriptorKind::Kernel => {
                 kernel[count] = libc::pollfd { fd: entry.fd, events: 0, revents: 0 };
                 count += 1;
             }
@@ -461,7 +465,7 @@ impl Sets {
         // SAFETY: the caller's promise.
         (0..self.count).any(|fd| unsafe {
             (0..3).any(|which| self.has(which, fd))
-                && posix.process.descriptors.lookup(fd as i32) != Entry::Kernel
+                && posix.process.descriptors.lookup(fd as i32) != DescriptorKind::Kernel
         })
     }
 

@@ -192,7 +192,7 @@ mod tests {
     use towpath_shm::layout::DatagramHeader;
 
     use super::*;
-    use crate::handle::Handle;
+    use crate::handle::OpenSocket;
     use crate::{Errno, descriptor, netlink, socket};
 
     #[test]
@@ -215,7 +215,7 @@ mod tests {
             let wanted = netlink::is_wanted(posix, libc::AF_NETLINK, libc::NETLINK_ROUTE);
             let made = [socket::is_ours(posix, libc::AF_INET), wanted];
             let sockets = [descriptor::is_socket(posix, 5), posix.netlink.has(6)];
-            (begun, free, made, sockets, Handle::new(posix, 5).unwrap_err())
+            (begun, free, made, sockets, OpenSocket::new(posix, 5).unwrap_err())
         };
         assert_eq!(of(&ONE), (true, true, [true; 2], [true; 2], Errno(libc::ENETDOWN)));
         assert_eq!(of(&OTHER), (false, false, [false; 2], [false; 2], Errno(libc::EBADF)));

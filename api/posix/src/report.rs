@@ -7,7 +7,7 @@ use towpath_shm::control::{COPIED_REPORT, ControlReply, LOCAL_REPORT, STAMP_REPO
 use towpath_shm::layout::{DatagramHeader, RawAddr, option_bit, setting};
 
 use crate::errno::fail;
-use crate::handle::Handle;
+use crate::handle::OpenSocket;
 use crate::transfer::Arrival;
 use crate::{Result, address};
 
@@ -27,7 +27,7 @@ const SCOPE: usize = 4;
 
 /// Entry of the error queue, without the bytes of the datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Report {
+pub struct ErrorQueueEntry {
     errno: u32,
     kind: u8,
     code: u8,
@@ -50,7 +50,7 @@ pub struct Report {
 ///
 /// # Safety
 /// The buffers must be valid for writes.
-pub unsafe fn recv(handle: &Handle, buffers: &[Buffer]) -> Result<Arrival> {
+pub unsafe fn recv(handle: &OpenSocket, buffers: &[Buffer]) -> Result<Arrival> {
     let reply = handle.call(call::ERROR_QUEUE, |_| {})?;
     match reply.b {
         STAMP_REPORT => return sent(handle, &reply),
@@ -68,7 +68,7 @@ pub unsafe fn recv(handle: &Handle, buffers: &[Buffer]) -> Result<Arrival> {
     let [code, kind, ..] = reply.b.to_le_bytes();
     let is_local = reply.b == LOCAL_REPORT;
     let (errno, info) = (reply.a, reply.slot);
-    let report = Report {
+    let report = ErrorQueueEntry {
         errno,
         kind,
         code,
@@ -95,19 +95,19 @@ pub unsafe fn recv(handle: &Handle, buffers: &[Buffer]) -> Result<Arrival> {
 }
 
 /// When a datagram was sent. The packet does not come with it (SOF_TIMESTAMPING_OPT_TSONLY).
-fn sent(handle: &Handle, reply: &ControlReply) -> Result<Arrival> {
+fn sent(handle: &OpenSocket, reply: &ControlReply) -> Result<Arrival> {
     let Some(&time) = reply.payload().first_chunk::<8>() else { return fail(libc::EAGAIN) };
     let sent_ns = Some(u64::from_ne_bytes(time));
-    Ok(about_sends(Report {
+    Ok(about_sends(ErrorQueueEntry {
         errno: libc::ENOMSG as u32,
         sent_ns,
-        ..Report::without_packet(handle, reply.slot)
+        ..ErrorQueueEntry::without_packet(handle, reply.slot)
     }))
 }
 
 /// MSG_ZEROCOPY with SO_ZEROCOPY: each call that sends has a number, and is reported. On a stream
 /// one without bytes has none.
-pub(crate) fn note_zero_copy(handle: &Handle, sent: Result<usize>) {
+pub(crate) fn note_zero_copy(handle: &OpenSocket, sent: Result<usize>) {
     let is_on = handle.slot.option_bits.load(Relaxed) & option_bit::ZERO_COPY != 0;
     if is_on && sent.is_ok_and(|len| len > 0 || !handle.is_tcp()) {
         handle.client.setting(handle.socket, setting::ZERO_COPY, 1);
@@ -115,18 +115,18 @@ pub(crate) fn note_zero_copy(handle: &Handle, sent: Result<usize>) {
 }
 
 /// Sends with MSG_ZEROCOPY whose memory may be used again.
-fn copied(handle: &Handle, reply: &ControlReply) -> Arrival {
+fn copied(handle: &OpenSocket, reply: &ControlReply) -> Arrival {
     let copied_to = Some(reply.a);
-    let about = Report::without_packet(handle, reply.slot);
-    about_sends(Report { code: CODE_COPIED, copied_to, ..about })
+    let about = ErrorQueueEntry::without_packet(handle, reply.slot);
+    about_sends(ErrorQueueEntry { code: CODE_COPIED, copied_to, ..about })
 }
 
-fn about_sends(report: Report) -> Arrival {
+fn about_sends(report: ErrorQueueEntry) -> Arrival {
     Arrival { len: 0, header: None, flags: libc::MSG_ERRQUEUE, report: Some(report) }
 }
 
-impl Report {
-    fn without_packet(handle: &Handle, info: u32) -> Self {
+impl ErrorQueueEntry {
+    fn without_packet(handle: &OpenSocket, info: u32) -> Self {
         Self {
             errno: 0,
             kind: 0,
@@ -142,7 +142,7 @@ impl Report {
     }
 
     /// Level, type and data of the control message: `struct sock_extended_err` and the reporter.
-    pub fn control(&self, handle: &Handle) -> (i32, i32, Vec<u8>) {
+    pub fn control(&self, handle: &OpenSocket) -> (i32, i32, Vec<u8>) {
         let v4_socket = handle.slot.family.load(Relaxed) == address::INET;
         let origin = match (self.is_local, self.is_v4) {
             _ if self.sent_ns.is_some() => ORIGIN_TIMESTAMPING,

@@ -10,7 +10,7 @@ use towpath_client::syscall::{SignalsBlocked, syscall};
 use towpath_client::{LockGuard, interrupt};
 
 use crate::Posix;
-use crate::handlers::{ENDING, Handler, Place};
+use crate::handlers::{ENDING, Handler, HandlerPlace};
 
 /// The first real-time signal, by which libcs tell a thread that it is cancelled. sigaction(3)
 /// refuses it.
@@ -121,7 +121,7 @@ pub fn begin(posix: &'static Posix, signal: c_int) -> usize {
     extern "C" fn nothing() {}
     let nothing = nothing as *const () as usize;
     // The kernel gives only numbers of signals.
-    let Some(handler) = posix.handlers.of(signal).map(Place::load) else { return nothing };
+    let Some(handler) = posix.handlers.of(signal).map(HandlerPlace::load) else { return nothing };
     if signal == SIGCANCEL {
         // libc's handler may end the thread at once, with the locks that it has.
         if interrupt::cancellation_comes() {

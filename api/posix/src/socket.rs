@@ -7,7 +7,7 @@ use towpath_shm::control::{FAST_OPEN, IF_FAILED, Request, call};
 use towpath_shm::layout::{Kind, RawAddr, Slot, connect_asked, flags, op, option_bit, shut};
 
 use crate::errno::fail;
-use crate::handle::Handle;
+use crate::handle::OpenSocket;
 use crate::{Errno, Posix, Result, address, descriptor};
 
 const TYPE_MASK: i32 = 0xf;
@@ -64,7 +64,7 @@ pub unsafe fn bind(
     addr: *const libc::sockaddr,
     len: libc::socklen_t,
 ) -> Result<()> {
-    let handle = Handle::new(posix, fd)?;
+    let handle = OpenSocket::new(posix, fd)?;
     // SAFETY: the caller's promise.
     let mut addr = unsafe { address::read(addr, len) }?;
     let family = handle.slot.family.load(Relaxed);
@@ -94,7 +94,7 @@ pub unsafe fn bind(
 ///
 /// # Errors
 /// EAGAIN when no port is free.
-pub(crate) fn bind_any(handle: &Handle) -> Result<()> {
+pub(crate) fn bind_any(handle: &OpenSocket) -> Result<()> {
     if handle.is_tcp() || handle.slot.flags.load(Acquire) & flags::BOUND != 0 {
         return Ok(());
     }
@@ -113,7 +113,7 @@ pub(crate) fn bind_any(handle: &Handle) -> Result<()> {
 /// # Errors
 /// EOPNOTSUPP for what is no TCP socket, EINVAL for one that is connected or about to be.
 pub fn listen(posix: &'static Posix, fd: i32, backlog: i32) -> Result<()> {
-    let handle = Handle::new(posix, fd)?;
+    let handle = OpenSocket::new(posix, fd)?;
     if !handle.is_tcp() {
         return fail(libc::EOPNOTSUPP);
     }
@@ -143,7 +143,7 @@ pub unsafe fn accept4(
     if file_flags & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) != 0 {
         return fail(libc::EINVAL);
     }
-    let handle = Handle::new(posix, fd)?;
+    let handle = OpenSocket::new(posix, fd)?;
     match handle.kind() {
         Kind::Listener => {}
         Kind::Stream => return fail(libc::EINVAL),
@@ -169,7 +169,7 @@ pub unsafe fn accept4(
 
 /// Shuts the sides of an accepted connection that were shut of the listener before it listened. On
 /// Linux a connection begins as the listener's copy.
-fn inherit_shut(listener: &Handle, accepted: Socket) {
+fn inherit_shut(listener: &OpenSocket, accepted: Socket) {
     let shut = listener.slot.shut.load(Relaxed);
     if shut != 0
         && let Some(slot) = listener.client.slot(accepted)
@@ -194,7 +194,7 @@ pub unsafe fn connect(
     addr: *const libc::sockaddr,
     len: libc::socklen_t,
 ) -> Result<()> {
-    let handle = Handle::new(posix, fd)?;
+    let handle = OpenSocket::new(posix, fd)?;
     // SAFETY: the caller's promise.
     let read = unsafe { address::read(addr, len) };
     if address::has_family(addr, len) && read != Ok(RawAddr::default()) {
@@ -255,7 +255,7 @@ pub(crate) fn peer(slot: &Slot, addr: RawAddr, datagrams: bool) -> Result<RawAdd
 /// # Errors
 /// As for [`connect`]; EINVAL without an address.
 pub(crate) fn connect_to_send(
-    handle: &Handle,
+    handle: &OpenSocket,
     to: Option<RawAddr>,
     limit: WaitLimit,
 ) -> Result<()> {
@@ -266,7 +266,12 @@ pub(crate) fn connect_to_send(
     }
 }
 
-fn connect_stream(handle: &Handle, addr: RawAddr, fast_open: bool, limit: WaitLimit) -> Result<()> {
+fn connect_stream(
+    handle: &OpenSocket,
+    addr: RawAddr,
+    fast_open: bool,
+    limit: WaitLimit,
+) -> Result<()> {
     let asked = handle.slot.connect_asked.load(Acquire);
     let under_way = flags::CONNECTING | flags::OPENING;
     if asked == connect_asked::TOLD {
@@ -305,7 +310,7 @@ fn connect_stream(handle: &Handle, addr: RawAddr, fast_open: bool, limit: WaitLi
 
 /// Passes on how a connect ended, of which the present call tells; the next one begins another. As
 /// __inet_stream_connect, which calls tcp_disconnect after a failure: the socket is as new.
-pub(crate) fn conclude_connect(handle: &Handle, ended: Result<()>) -> Result<()> {
+pub(crate) fn conclude_connect(handle: &OpenSocket, ended: Result<()>) -> Result<()> {
     match ended {
         Ok(()) => note_connect(handle, connect_asked::TOLD),
         // `disconnect` fails only where the socket was closed meanwhile, or the engine has ended.
@@ -315,13 +320,13 @@ pub(crate) fn conclude_connect(handle: &Handle, ended: Result<()>) -> Result<()>
 }
 
 /// A socket that another thread has closed has nothing to note.
-pub(crate) fn note_connect(handle: &Handle, asked: u8) {
+pub(crate) fn note_connect(handle: &OpenSocket, asked: u8) {
     let _ = handle.change(|slot| slot.connect_asked.store(asked, Release));
 }
 
 /// A stream socket becomes unconnected, and can connect or listen again. `when`: 0, or
 /// [`IF_FAILED`].
-fn disconnect(handle: &Handle, when: u32) -> Result<()> {
+fn disconnect(handle: &OpenSocket, when: u32) -> Result<()> {
     handle.call(call::CONNECT, |request| {
         (request.addr, request.a) = (RawAddr::default(), when);
     })?;
@@ -337,7 +342,7 @@ fn disconnect(handle: &Handle, when: u32) -> Result<()> {
 /// # Errors
 /// ENOTCONN without a peer: it is shut down all the same, as on Linux. EINVAL for an unknown `how`.
 pub fn shutdown(posix: &'static Posix, fd: i32, how: i32) -> Result<()> {
-    let handle = Handle::new(posix, fd)?;
+    let handle = OpenSocket::new(posix, fd)?;
     let bits = match how {
         libc::SHUT_RD => shut::READ,
         libc::SHUT_WR => shut::WRITE,
@@ -376,7 +381,7 @@ pub unsafe fn getsockname(
     addr: *mut libc::sockaddr,
     len: *mut libc::socklen_t,
 ) -> Result<()> {
-    let handle = Handle::new(posix, fd)?;
+    let handle = OpenSocket::new(posix, fd)?;
     if addr.is_null() || len.is_null() {
         return fail(libc::EFAULT);
     }
@@ -394,7 +399,7 @@ pub unsafe fn getpeername(
     addr: *mut libc::sockaddr,
     len: *mut libc::socklen_t,
 ) -> Result<()> {
-    let handle = Handle::new(posix, fd)?;
+    let handle = OpenSocket::new(posix, fd)?;
     let seen = handle.slot.flags.load(Acquire) & (flags::CONNECTED | flags::OPENING);
     if seen != flags::CONNECTED || handle.kind() == Kind::Stream && !handle.is_open_stream() {
         return fail(libc::ENOTCONN);

@@ -32,12 +32,12 @@ pub(crate) struct Spawns {
     /// token.
     pub in_actions: Numbers,
     /// Leaked; null: no engine is in this process.
-    host: AtomicPtr<Host>,
+    host: AtomicPtr<EngineHost>,
 }
 
 /// Needs of a program that is executed in the place of one with an engine.
 #[derive(Debug)]
-pub(crate) struct Host {
+pub(crate) struct EngineHost {
     /// Under which the program is told of what to make an engine.
     pub socket: HighFd,
     /// Its library.
@@ -65,13 +65,13 @@ impl Spawns {
     }
 
     /// Needs of a program that is executed in the place of this one, if this one has an engine.
-    pub fn host(&self) -> Option<&Host> {
+    pub fn host(&self) -> Option<&EngineHost> {
         // SAFETY: leaked by `set_host`, or null.
         unsafe { self.host.load(Acquire).as_ref() }
     }
 
     /// From now on there is one.
-    pub fn set_host(&self, host: Host) {
+    pub fn set_host(&self, host: EngineHost) {
         self.host.store(Box::into_raw(Box::new(host)), Release);
     }
 

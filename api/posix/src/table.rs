@@ -24,7 +24,7 @@
 //! - The lock is held while a process forks. The child's copy of the entries, which is memory, and
 //!   that of the descriptors, which is the kernel's, are then of one moment.
 
-use towpath_client::descriptors::{self, Descriptors, Entry};
+use towpath_client::descriptors::{self, DescriptorKind, Descriptors};
 use towpath_client::syscall;
 use towpath_client::{Client, LockGuard, Socket};
 
@@ -77,9 +77,9 @@ impl TableGuard {
     }
 
     /// Takes a number out and closes it. The caller then ends what it stood for, without the lock.
-    pub fn close(&self, fd: i32) -> descriptors::Taken {
+    pub fn close(&self, fd: i32) -> descriptors::ClosedDescriptor {
         let taken = self.descriptors.take(fd);
-        if !matches!(taken.entry, Entry::Kernel | Entry::Internal) {
+        if !matches!(taken.entry, DescriptorKind::Kernel | DescriptorKind::Internal) {
             syscall::close(fd);
         }
         taken
@@ -91,15 +91,15 @@ impl TableGuard {
     /// hides the descriptor: so the descriptor changes first where there is an entry before, and
     /// last where there is one only after. (Between a file and a socket, a call that has looked at
     /// the entry and not acted yet is told EBADF.)
-    pub fn replace(&self, old: i32, new: i32, flags: i32) -> Result<descriptors::Taken> {
+    pub fn replace(&self, old: i32, new: i32, flags: i32) -> Result<descriptors::ClosedDescriptor> {
         self.descriptors.evacuate(new);
-        if self.descriptors.lookup(new) == Entry::Internal {
+        if self.descriptors.lookup(new) == DescriptorKind::Internal {
             // There is no other number for what the library has there.
             return fail(libc::EMFILE);
         }
         let (entry, before) = (self.descriptors.lookup(old), self.descriptors.lookup(new));
-        let hides_a_file = before == Entry::Kernel
-            && entry != Entry::Kernel
+        let hides_a_file = before == DescriptorKind::Kernel
+            && entry != DescriptorKind::Kernel
             && syscall::fcntl(new, libc::F_GETFD, 0).is_ok();
         if hides_a_file {
             let taken = self.descriptors.replace(new, entry);

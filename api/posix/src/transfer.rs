@@ -12,9 +12,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use towpath_client::Buffer;
 use towpath_shm::layout::{Kind, RawAddr};
 
-use crate::control::Control;
+use crate::control::SendControl;
 use crate::errno::fail;
-use crate::handle::Handle;
+use crate::handle::OpenSocket;
 use crate::report::note_zero_copy;
 use crate::socket::bind_any;
 use crate::{Errno, Posix, Result, address};
@@ -76,7 +76,7 @@ pub unsafe fn recv(
     buffers: &[Buffer],
     flags: i32,
 ) -> Result<Arrival> {
-    let handle = Handle::new(posix, fd)?;
+    let handle = OpenSocket::new(posix, fd)?;
     if flags & libc::MSG_ERRQUEUE != 0 {
         // SAFETY: the caller's promise.
         return unsafe { crate::report::recv(&handle, buffers) };
@@ -132,7 +132,7 @@ pub unsafe fn write_vector(
         return Ok(0);
     }
     // SAFETY: the caller's promise.
-    unsafe { send(posix, fd, buffers, flags, None, &Control::default()) }
+    unsafe { send(posix, fd, buffers, flags, None, &SendControl::default()) }
 }
 
 /// Where a message is to go, as sendto(2) and sendmsg(2) are told. A stream knows.
@@ -153,7 +153,7 @@ pub unsafe fn destination(
     if at.is_null() {
         return Ok(None);
     }
-    let handle = Handle::new(posix, fd)?;
+    let handle = OpenSocket::new(posix, fd)?;
     if len as usize > size_of::<libc::sockaddr_storage>() {
         return fail(libc::EINVAL);
     }
@@ -190,9 +190,9 @@ pub unsafe fn send(
     buffers: &[Buffer],
     flags: i32,
     to: Option<RawAddr>,
-    control: &Control,
+    control: &SendControl,
 ) -> Result<usize> {
-    let handle = Handle::new(posix, fd)?;
+    let handle = OpenSocket::new(posix, fd)?;
     bind_any(&handle)?;
     check_pointers(buffers)?;
     let limit = handle.send_limit(flags & libc::MSG_DONTWAIT != 0);

@@ -1,7 +1,7 @@
 //! Calls that wait in lists of descriptors, where the engine is in this very process
 //! ([`towpath_client::driver`]).
 
-use towpath_client::driver::{Abed, DriverLock, Patience, Turned, Who};
+use towpath_client::driver::{DriverLock, ListSleeper, Patience, Turned, Who};
 use towpath_client::{Client, Deadline};
 
 /// A waiting thread's part in turning the engine of its process.
@@ -13,12 +13,12 @@ pub(crate) struct ThreadTurning<'a> {
 }
 
 /// Next step of a waiting thread.
-pub(crate) enum Next<'a> {
+pub(crate) enum WaitStep<'a> {
     /// Something has come, perhaps for it.
     Look,
     /// The sleep. A thread that does not turn the engine of this process is counted among the
     /// threads that would.
-    Sleep(Option<Abed<'a>>),
+    Sleep(Option<ListSleeper<'a>>),
 }
 
 impl<'a> ThreadTurning<'a> {
@@ -52,10 +52,12 @@ impl<'a> ThreadTurning<'a> {
     }
 
     /// Returns what to do before the sleep itself, when wake-ups reach this thread.
-    pub fn next(&self, client: &'a Client) -> Next<'a> {
+    pub fn next(&self, client: &'a Client) -> WaitStep<'a> {
         match client.driver().filter(|_| self.driver_lock.is_none() && self.is_willing()) {
-            Some(driver) => driver.lie_down().map_or(Next::Look, |abed| Next::Sleep(Some(abed))),
-            None => Next::Sleep(None),
+            Some(driver) => driver
+                .sleep_in_list()
+                .map_or(WaitStep::Look, |sleeper| WaitStep::Sleep(Some(sleeper))),
+            None => WaitStep::Sleep(None),
         }
     }
 

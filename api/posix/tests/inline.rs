@@ -13,7 +13,7 @@ use towpath_client::driver::{Driver, Turned, Who};
 use towpath_client::{Buffer, Deadline};
 use towpath_dice::Dice;
 use towpath_engine::Remote;
-use towpath_posix::control::Control;
+use towpath_posix::control::SendControl;
 use towpath_posix::{Errno, Posix, attach, epoll, poll, socket, transfer};
 
 /// A test that runs longer hangs. The gate's runner has a limit of its own, which is shorter.
@@ -99,7 +99,7 @@ fn pair(posix: &'static Posix, listener: i32, port: u16) -> (i32, i32) {
 fn send(posix: &'static Posix, fd: i32, bytes: &[u8]) {
     let buffers = [Buffer { at: bytes.as_ptr().cast_mut(), len: bytes.len() }];
     // SAFETY: bytes that are there.
-    let sent = unsafe { transfer::send(posix, fd, &buffers, 0, None, &Control::default()) };
+    let sent = unsafe { transfer::send(posix, fd, &buffers, 0, None, &SendControl::default()) };
     assert_eq!(sent, Ok(bytes.len()));
 }
 

@@ -12,7 +12,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use towpath_client::Buffer;
-use towpath_posix::control::Control;
+use towpath_posix::control::SendControl;
 use towpath_posix::{Posix, socket, transfer};
 
 /// Environment variable with the role of this process in the test.
@@ -82,7 +82,7 @@ fn host() {
         }
         let part = [Buffer { len, ..room[0] }];
         // SAFETY: `part` has valid bytes.
-        let sent = unsafe { transfer::send(&POSIX, fd, &part, 0, None, &Control::default()) };
+        let sent = unsafe { transfer::send(&POSIX, fd, &part, 0, None, &SendControl::default()) };
         assert_eq!(sent, Ok(len));
     }
     program.wait().expect("it ends");

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize};
 
 use libc::{c_int, pthread_t};
-use towpath_client::interrupt::{Point, number_place, take_cancellation};
+use towpath_client::interrupt::{CancellationPoint, number_place, take_cancellation};
 use towpath_posix::signal;
 
 use crate::{POSIX, real, signals};
@@ -49,7 +49,7 @@ unsafe extern "C-unwind" {
 /// call or while it waits. Failure is reported as in C: -1 and errno.
 #[inline]
 pub fn point<T: PartialEq + From<i8>>(call: impl Fn() -> T) -> T {
-    let point = Point::new();
+    let point = CancellationPoint::new();
     loop {
         point.enter();
         if IN_USE.load(Relaxed) {

@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use libc::{c_char, c_int, c_void, hostent, socklen_t};
-use towpath_posix::dns::{self, Failure, Family, FoundAddresses};
+use towpath_posix::dns::{self, Family, FoundAddresses, ResolveError};
 
 use crate::POSIX;
 
@@ -81,12 +81,12 @@ impl NssErrors {
         status
     }
 
-    fn failed(&self, failure: Failure) -> c_int {
+    fn failed(&self, failure: ResolveError) -> c_int {
         match failure {
-            Failure::NotFound => self.tell(NOTFOUND, libc::ENOENT, HOST_NOT_FOUND),
-            Failure::NoData => self.tell(NOTFOUND, libc::ENOENT, NO_DATA),
-            Failure::TryAgain => self.tell(TRYAGAIN, libc::EAGAIN, TRY_AGAIN),
-            Failure::Unavailable => self.tell(UNAVAIL, libc::ENOENT, NETDB_INTERNAL),
+            ResolveError::NotFound => self.tell(NOTFOUND, libc::ENOENT, HOST_NOT_FOUND),
+            ResolveError::NoData => self.tell(NOTFOUND, libc::ENOENT, NO_DATA),
+            ResolveError::TryAgain => self.tell(TRYAGAIN, libc::EAGAIN, TRY_AGAIN),
+            ResolveError::Unavailable => self.tell(UNAVAIL, libc::ENOENT, NETDB_INTERNAL),
         }
     }
 
@@ -94,7 +94,7 @@ impl NssErrors {
     /// buffer is too small, so that glibc retries with a larger one.
     unsafe fn ended(
         &self,
-        found: Result<FoundAddresses, Failure>,
+        found: Result<FoundAddresses, ResolveError>,
         ttl: *mut i32,
         put: impl FnOnce(FoundAddresses) -> Option<()>,
     ) -> c_int {
@@ -223,9 +223,9 @@ fn write_address(ip: &IpAddr, to: *mut u32) {
     }
 }
 
-unsafe fn found(name: *const c_char, family: Family) -> Result<FoundAddresses, Failure> {
+unsafe fn found(name: *const c_char, family: Family) -> Result<FoundAddresses, ResolveError> {
     // SAFETY: glibc passes a NUL-terminated string.
-    let name = unsafe { CStr::from_ptr(name) }.to_str().map_err(|_| Failure::NotFound)?;
+    let name = unsafe { CStr::from_ptr(name) }.to_str().map_err(|_| ResolveError::NotFound)?;
     dns::addresses(&POSIX, name, family)
 }
 

@@ -5,8 +5,8 @@ use libc::{
     ssize_t, timespec,
 };
 use towpath_client::Buffer;
-use towpath_posix::control::Control;
-use towpath_posix::handle::Handle;
+use towpath_posix::control::SendControl;
+use towpath_posix::handle::OpenSocket;
 use towpath_posix::message;
 use towpath_posix::{Posix, Result, copy, descriptor, netlink, rights, transfer};
 
@@ -21,7 +21,7 @@ unsafe fn send_plain(fd: c_int, from: *const c_void, len: size_t, flags: c_int) 
     point(|| {
         // SAFETY: the program upholds the contract of send.
         answer::size(unsafe {
-            transfer::send(&POSIX, fd, &buffer(from, len), flags, None, &Control::default())
+            transfer::send(&POSIX, fd, &buffer(from, len), flags, None, &SendControl::default())
         })
     })
 }
@@ -181,7 +181,7 @@ unsafe fn recv_from(
     unsafe {
         let arrival = transfer::recv(&POSIX, fd, to, flags)?;
         if !addr.is_null() {
-            message::tell_sender(&Handle::new(&POSIX, fd)?, &arrival, addr, addr_len)?;
+            message::tell_sender(&OpenSocket::new(&POSIX, fd)?, &arrival, addr, addr_len)?;
         }
         Ok(arrival.len)
     }
@@ -200,8 +200,9 @@ pub unsafe extern "C" fn sendto(
     unsafe {
         if descriptor::is_ours(&POSIX, fd) {
             let to = transfer::destination(&POSIX, fd, addr, addr_len, flags);
-            let send =
-                |to| transfer::send(&POSIX, fd, &buffer(from, len), flags, to, &Control::default());
+            let send = |to| {
+                transfer::send(&POSIX, fd, &buffer(from, len), flags, to, &SendControl::default())
+            };
             return point(|| answer::size(to.and_then(send)));
         }
         if netlink::is_ours(&POSIX, fd) {

@@ -12,7 +12,7 @@ use towpath_uplink::{
 use crate::engine::Recipe;
 use crate::error::StartError;
 use crate::fork::Origin;
-use crate::place::{Place, Published};
+use crate::place::{Published, StackAddresses};
 use crate::stack::Stack;
 
 /// Default of [`Builder::linger`]. Peers on a link that works have everything in much less, also
@@ -28,7 +28,7 @@ const GATEWAY_PART: u64 = 2;
 #[derive(Debug, Clone)]
 #[must_use = "a builder does nothing until `start` is called"]
 pub struct Builder {
-    links: Vec<Link>,
+    links: Vec<LinkChoice>,
     publish: Vec<String>,
     addresses: Vec<String>,
     mtu: Option<u32>,
@@ -41,7 +41,7 @@ pub struct Builder {
 
 /// A link that a stack can have.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Link {
+enum LinkChoice {
     Loopback,
     Rootless,
     Tap(String),
@@ -70,7 +70,7 @@ impl Builder {
     /// # Ok::<(), towpath::StartError>(())
     /// ```
     pub fn loopback(mut self) -> Self {
-        self.links.push(Link::Loopback);
+        self.links.push(LinkChoice::Loopback);
         self
     }
 
@@ -91,7 +91,7 @@ impl Builder {
     /// # Ok::<(), towpath::StartError>(())
     /// ```
     pub fn rootless(mut self) -> Self {
-        self.links.push(Link::Rootless);
+        self.links.push(LinkChoice::Rootless);
         self
     }
 
@@ -136,7 +136,7 @@ impl Builder {
     /// }
     /// ```
     pub fn tap(mut self, name: impl Into<String>) -> Self {
-        self.links.push(Link::Tap(name.into()));
+        self.links.push(LinkChoice::Tap(name.into()));
         self
     }
 
@@ -151,7 +151,7 @@ impl Builder {
     /// assert!(error.to_string().contains("expected tap, packet, xdp"), "{error}");
     /// ```
     pub fn device(mut self, device: impl Into<String>) -> Self {
-        self.links.push(Link::Device(device.into()));
+        self.links.push(LinkChoice::Device(device.into()));
         self
     }
 
@@ -304,13 +304,13 @@ impl Builder {
         let seed = random_unless(self.seed)?;
         let linger = self.linger;
         let (recipe, place) = match link {
-            Link::Loopback => (self.unlinked(seed)?, Place::default()),
-            Link::Rootless => self.linked(None, seed)?,
-            Link::Tap(name) => {
+            LinkChoice::Loopback => (self.unlinked(seed)?, StackAddresses::default()),
+            LinkChoice::Rootless => self.linked(None, seed)?,
+            LinkChoice::Tap(name) => {
                 let device = DeviceSpec::parse(&format!("tap:{name}"));
                 self.linked(Some(device.map_err(|why| wrong("tap", &name, &why))?), seed)?
             }
-            Link::Device(text) => {
+            LinkChoice::Device(text) => {
                 let device = DeviceSpec::parse(&text);
                 self.linked(Some(device.map_err(|why| wrong("device", &text, &why))?), seed)?
             }
@@ -331,7 +331,7 @@ impl Builder {
         self,
         device: Option<DeviceSpec>,
         seed: [u8; 32],
-    ) -> Result<(Recipe, Place), StartError> {
+    ) -> Result<(Recipe, StackAddresses), StartError> {
         // The library has no user to show remarks to.
         let mut plan = Plan::new(device, Tell::ignore());
         for text in &self.publish {
@@ -368,7 +368,7 @@ impl Builder {
         let addresses = addresses.iter().map(|prefix| prefix.addr()).collect();
         let published =
             published.iter().map(|(publish, at)| Published::new(publish, *at)).collect();
-        Ok((Recipe { config, ports, seed, recording }, Place { addresses, published }))
+        Ok((Recipe { config, ports, seed, recording }, StackAddresses { addresses, published }))
     }
 
     /// The links that [`Self::netem`] has described. The seed of the stack is that of the dice.
@@ -401,7 +401,7 @@ impl Builder {
 
     /// The hosts of a pair have a link and addresses already.
     pub(crate) fn refuse_for_pair(&self) -> Result<(), StartError> {
-        let link = self.links.first().map_or("", Link::call);
+        let link = self.links.first().map_or("", LinkChoice::call);
         Self::refuse(&[
             (link, !link.is_empty()),
             ("publish", !self.publish.is_empty()),
@@ -436,7 +436,7 @@ impl Builder {
     }
 }
 
-impl Link {
+impl LinkChoice {
     /// The call of the builder that asks for it.
     fn call(&self) -> &'static str {
         match self {

@@ -6,14 +6,14 @@ use std::io;
 use std::marker::PhantomData;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use crate::shared::Shared;
+use crate::shared::SharedStack;
 
-static DEFAULT: RwLock<Option<Arc<Shared>>> = RwLock::new(None);
+static DEFAULT: RwLock<Option<Arc<SharedStack>>> = RwLock::new(None);
 
 std::thread_local! {
     /// Stacks that this thread has entered, the innermost last. None: it has left that one out of
     /// turn.
-    static ENTERED: RefCell<Vec<Option<Arc<Shared>>>> = const { RefCell::new(Vec::new()) };
+    static ENTERED: RefCell<Vec<Option<Arc<SharedStack>>>> = const { RefCell::new(Vec::new()) };
 }
 
 /// A thread is in a stack as long as it has this: see [`Stack::enter`](crate::Stack::enter).
@@ -26,7 +26,7 @@ pub struct Entered {
 }
 
 /// Makes a stack that of the process; None: the process has none.
-pub(crate) fn set_default(stack: Option<Arc<Shared>>) {
+pub(crate) fn set_default(stack: Option<Arc<SharedStack>>) {
     let mut default = DEFAULT.write().unwrap_or_else(PoisonError::into_inner);
     let before = std::mem::replace(&mut *default, stack);
     // To drop the last handle of a stack may take as long as `linger`.
@@ -34,7 +34,7 @@ pub(crate) fn set_default(stack: Option<Arc<Shared>>) {
     drop(before);
 }
 
-pub(crate) fn enter(stack: Arc<Shared>) -> Entered {
+pub(crate) fn enter(stack: Arc<SharedStack>) -> Entered {
     let place = ENTERED.with_borrow_mut(|all| {
         all.push(Some(stack));
         all.len() - 1
@@ -47,7 +47,7 @@ pub(crate) fn enter(stack: Arc<Shared>) -> Entered {
 ///
 /// # Errors
 /// `NotConnected`: there is none, with what to do.
-pub(crate) fn current() -> io::Result<Arc<Shared>> {
+pub(crate) fn current() -> io::Result<Arc<SharedStack>> {
     let entered =
         ENTERED.try_with(|all| all.borrow().iter().rev().flatten().next().cloned()).ok().flatten();
     let default = || DEFAULT.read().unwrap_or_else(PoisonError::into_inner).clone();

@@ -9,13 +9,13 @@ use std::sync::{Arc, Mutex, Once, PoisonError, Weak};
 use crate::engine::EngineThread;
 use crate::exiting;
 use crate::fork::Origin;
-use crate::shared::Shared;
+use crate::shared::SharedStack;
 
 /// Stacks of this process that may have handles.
-static STACKS: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
+static STACKS: Mutex<Vec<Weak<SharedStack>>> = Mutex::new(Vec::new());
 
 /// Has the end of the process shut the stack down if it has handles then.
-pub(crate) fn register(stack: &Arc<Shared>) {
+pub(crate) fn register(stack: &Arc<SharedStack>) {
     static HANDLER: Once = Once::new();
     HANDLER.call_once(|| {
         // SAFETY: a function that takes nothing and does not unwind. Without memory for the handler

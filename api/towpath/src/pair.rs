@@ -8,7 +8,7 @@ use crate::builder::{Builder, random_unless};
 use crate::engine::Recipe;
 use crate::error::StartError;
 use crate::fork::Origin;
-use crate::place::Place;
+use crate::place::StackAddresses;
 use crate::stack::Stack;
 
 /// Longest packet between the hosts unless the builder was told otherwise, in bytes. Programs
@@ -65,7 +65,7 @@ impl Builder {
         // No kernel behind the link cuts packets.
         config.interfaces.iter_mut().for_each(|interface| interface.kernel_cuts = false);
         let addresses = addresses.iter().map(|prefix| prefix.addr()).collect();
-        let place = Place { addresses, published: Vec::new() };
+        let place = StackAddresses { addresses, published: Vec::new() };
         let port: Box<dyn Port + Send> = match &shape.netem {
             Some(netem) => Box::new(netem.shaped(port).map_err(StartError::System)?),
             None => Box::new(port),

@@ -40,7 +40,7 @@ pub enum Protocol {
 
 /// Addresses by which others reach a stack.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Place {
+pub(crate) struct StackAddresses {
     pub addresses: Vec<IpAddr>,
     pub published: Vec<Published>,
 }

@@ -12,25 +12,25 @@ use crate::attachment::Attachment;
 use crate::engine::EngineThread;
 use crate::error::{ShutdownError, StartError};
 use crate::fork::Origin;
-use crate::place::Place;
+use crate::place::StackAddresses;
 
 /// A running stack. Its last handle drops it.
-pub(crate) struct Shared {
+pub(crate) struct SharedStack {
     /// Dropped in `drop`, where it is this process's.
     attachment: ManuallyDrop<Attachment>,
     /// None: [`Self::shutdown`] has ended the thread, or this process is a child of the one that
     /// has it.
     engine: Mutex<Option<EngineThread>>,
-    place: Place,
+    place: StackAddresses,
     origin: Origin,
 }
 
-impl Shared {
+impl SharedStack {
     /// Attaches this process to the engine that `engine` runs.
     pub fn new(
         engine: EngineThread,
         control: Fd,
-        place: Place,
+        place: StackAddresses,
         origin: Origin,
     ) -> Result<Self, StartError> {
         match Attachment::new(control) {
@@ -64,7 +64,7 @@ impl Shared {
         self.attachment.client()
     }
 
-    pub fn place(&self) -> &Place {
+    pub fn place(&self) -> &StackAddresses {
         &self.place
     }
 
@@ -110,7 +110,7 @@ impl Shared {
     }
 }
 
-impl Drop for Shared {
+impl Drop for SharedStack {
     fn drop(&mut self) {
         let engine = self.engine.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         if self.origin.is_elsewhere() {
@@ -132,7 +132,7 @@ impl Drop for Shared {
     }
 }
 
-impl fmt::Debug for Shared {
+impl fmt::Debug for SharedStack {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Shared").field("origin", &self.origin).finish_non_exhaustive()
     }

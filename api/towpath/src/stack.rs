@@ -10,8 +10,8 @@ use crate::engine::{EngineThread, Recipe};
 use crate::error::{ShutdownError, StartError};
 use crate::exit;
 use crate::fork::Origin;
-use crate::place::{Place, Published};
-use crate::shared::Shared;
+use crate::place::{Published, StackAddresses};
+use crate::shared::SharedStack;
 
 /// A TCP/IP stack: a host of its own, in this process.
 ///
@@ -19,7 +19,7 @@ use crate::shared::Shared;
 #[derive(Debug, Clone)]
 #[must_use = "a stack ends when its last handle is dropped"]
 pub struct Stack {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<SharedStack>,
 }
 
 impl Stack {
@@ -57,12 +57,12 @@ impl Stack {
     /// Starts the engine of a stack, and attaches this process to it.
     pub(crate) fn begin(
         recipe: Recipe,
-        place: Place,
+        place: StackAddresses,
         linger: Duration,
         origin: Origin,
     ) -> Result<Self, StartError> {
         let (engine, control) = EngineThread::start(recipe, linger)?;
-        let shared = Shared::new(engine, control, place, origin)?;
+        let shared = SharedStack::new(engine, control, place, origin)?;
         let shared = Arc::new(shared);
         exit::register(&shared);
         Ok(Self { shared })

@@ -25,7 +25,7 @@ impl Client {
 
     /// The same for a command that is about the process: every shard gets it.
     pub fn command_to_all(&self, command: &Command) {
-        self.ends.iter().for_each(|end| self.command_at(end, command));
+        self.links.iter().for_each(|end| self.command_at(end, command));
     }
 
     /// [`Self::command`], which the engine has carried out when this returns.

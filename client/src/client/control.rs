@@ -54,9 +54,9 @@ impl Client {
         let mut next = || fds.next().ok_or(PROTOCOL);
         let number = reply.b;
         let control = HighFd::new(next()?, &self.process.descriptors);
-        let (channels, bell) = (next()?, next()?);
-        let engine_bells = self.ends.iter().map(|_| next()).collect::<Result<Vec<_>, _>>()?;
-        Ok(Cloned { control, number, channels, engine_bells, bell })
+        let (channels, notifier) = (next()?, next()?);
+        let engine_notifiers = self.links.iter().map(|_| next()).collect::<Result<Vec<_>, _>>()?;
+        Ok(Cloned { control, number, channels, engine_notifiers, notifier })
     }
 
     /// [Tokens](towpath_shm::token) with the names of sockets, of as many as one request takes.
@@ -95,7 +95,7 @@ impl Client {
         request: &Request,
     ) -> Result<(ControlReply, Vec<Fd>), Error> {
         let mut fds = Vec::new();
-        let reply = self.exclusively(&self.ends[0], || {
+        let reply = self.exclusively(&self.links[0], || {
             send_request(&self.control, request)?;
             self.turn_until_answered();
             recv_reply(&self.control, &mut fds)

@@ -19,7 +19,7 @@ impl Client {
     #[inline]
     fn has_ended(&self) -> bool {
         // A process that one shard gave up is given up by all, and shards end together.
-        let end = &self.ends[0];
+        let end = &self.links[0];
         end.status.has_ended(self.number) || towpath_ring::has_ended(&end.channel)
     }
 
@@ -45,7 +45,7 @@ impl Client {
     /// A futex word that changes, or is woken, when [`Self::is_dead`] becomes true, and its value
     /// until then. None: a thread that sleeps on it would not be woken.
     pub(crate) fn life(&self) -> Option<(&AtomicU32, u32)> {
-        self.ends[0].status.life(self.number)
+        self.links[0].status.life(self.number)
     }
 
     /// Notes that the engine is gone. The kernel has woken at most one of the sleeping threads, so
@@ -53,7 +53,7 @@ impl Client {
     #[cold]
     pub(super) fn set_dead(&self) -> bool {
         if !self.dead.swap(true, Ordering::Relaxed) {
-            self.ends[0].status.wake(self.number);
+            self.links[0].status.wake(self.number);
         }
         true
     }
@@ -61,7 +61,7 @@ impl Client {
     /// Whether this thread is in a command or a call. The caller is then a signal handler; in a
     /// child that it forks, the interrupted call would go on with the parent's channel.
     pub fn is_in_midst(&self) -> bool {
-        self.ends.iter().any(|end| end.commands.is_mine() || end.calls.is_mine())
+        self.links.iter().any(|end| end.commands.is_mine() || end.calls.is_mine())
     }
 
     /// In the child after fork: gives up the parent's control socket and notification descriptors.
@@ -72,9 +72,9 @@ impl Client {
     /// parent's rings nor take its events; requests fail with `Error::Forked`.
     pub fn abandon(&self) {
         self.abandoned.store(true, Ordering::Relaxed);
-        let fds = [&self.control, &self.bell, &self.blank, &self.spare];
-        let bells = self.ends.iter().map(|end| &end.engine_bell);
-        for fd in fds.into_iter().chain(&self.lifeline).chain(bells) {
+        let fds = [&self.control, &self.notifier, &self.blank, &self.spare];
+        let notifiers = self.links.iter().map(|end| &end.engine_notifier);
+        for fd in fds.into_iter().chain(&self.death_pipe).chain(notifiers) {
             fd.close();
         }
         if let Some(driver) = self.driver {

@@ -16,15 +16,15 @@ impl Client {
         let turn = self.next.fetch_add(1, Ordering::Relaxed);
         // Multiples of the golden section (Knuth, "The Art of Computer Programming" 6.4).
         let place = u64::from(turn.wrapping_mul(0x9e37_79b9));
-        let first = ((place * self.ends.len() as u64) >> 32) as usize;
-        let shards = self.ends.len();
-        let mut answer = self.open_at(&self.ends[first % shards], request);
+        let first = ((place * self.links.len() as u64) >> 32) as usize;
+        let shards = self.links.len();
+        let mut answer = self.open_at(&self.links[first % shards], request);
         for next in 1..shards {
             const FULL: i32 = Errno::NOBUFS.raw_os_error();
             if !matches!(answer, Err(Error::Refused(errno)) if errno == FULL) {
                 break;
             }
-            answer = self.open_at(&self.ends[(first + next) % shards], request);
+            answer = self.open_at(&self.links[(first + next) % shards], request);
         }
         answer
     }
@@ -67,7 +67,7 @@ impl Client {
     }
 
     fn give_back_ahead(&self) {
-        for socket in self.ends.iter().flat_map(|end| end.ahead.take_all()) {
+        for socket in self.links.iter().flat_map(|end| end.ahead.take_all()) {
             self.socket_command(socket, op::CLOSE, 0, 0);
         }
     }

@@ -7,7 +7,7 @@ use towpath_ring::notification;
 
 use super::state::{DriverState, Turned};
 use super::{Driver, Patience};
-use crate::interrupt::{self, Handled, Limit};
+use crate::interrupt::{self, Handled, SleepLimit};
 use crate::syscall::{SignalsBlocked, nr, syscall};
 use crate::{Deadline, Error};
 
@@ -103,7 +103,7 @@ impl<'a> DriverLock<'a> {
     pub fn lend<T>(&mut self, sleep: impl FnOnce() -> T) -> (T, bool) {
         let driver = self.driver;
         // A thread that becomes the driver sees that this one is counted.
-        let _abed = driver.count_abed();
+        let _sleeper = driver.count_list_sleeper();
         self.lend_to(sleep)
     }
 
@@ -143,7 +143,7 @@ impl<'a> DriverLock<'a> {
             if self.has_ended(patience) {
                 return Ok(());
             }
-            let limit = Limit::within(self.until(deadline));
+            let limit = SleepLimit::within(self.until(deadline));
             let slept = since.sleep(limited, limit, |limit| self.sleep(limit, None));
             match slept {
                 // The handler left the driver lock to others.
@@ -185,9 +185,9 @@ impl<'a> DriverLock<'a> {
     pub(super) fn stand_by(&mut self) -> bool {
         let limit = self.until.map(Deadline::timespec);
         let limit = place(limit.as_ref());
-        let bell = self.driver.bell.get();
+        let notifier = self.driver.notifier.get();
         let watched = |fd| Watched { fd, events: POLLIN, revents: 0 };
-        let mut list = [watched(self.descriptor()), watched(bell)];
+        let mut list = [watched(self.descriptor()), watched(notifier)];
         let at = list.as_mut_ptr().expose_provenance();
         let driver = self.driver;
         let (_, is_ours) = self.lend_to(|| {
@@ -197,7 +197,7 @@ impl<'a> DriverLock<'a> {
             }
         });
         if list[1].revents != 0 {
-            notification::clear(driver.bell.borrow());
+            notification::clear(driver.notifier.borrow());
         }
         is_ours
     }

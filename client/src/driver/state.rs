@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use towpath_shm::placed;
 
-use super::engine::{Next, TurnedEngine};
+use super::engine::{EngineStep, TurnedEngine};
 use super::stack::ThreadStack;
 use crate::{Deadline, Error};
 
@@ -90,21 +90,21 @@ impl Turning {
         }
         for _ in 0..TURNS_MAX {
             let next = engine.turn();
-            if next == Next::End {
+            if next == EngineStep::End {
                 if let Some(engine) = self.engine.take() {
                     engine.finish();
                 }
                 return (Turned::Ended, now);
             }
             if is_done() {
-                let is_idle = matches!(next, Next::Sleep(_));
+                let is_idle = matches!(next, EngineStep::Sleep(_));
                 if is_idle && self.look_at.left().is_zero() && engine.begin_sleep() {
                     engine.end_sleep();
                     self.look_at = Deadline::after(LOOK_EVERY);
                 }
                 return (Turned::Done, now);
             }
-            if let Next::Sleep(timeout) = next {
+            if let EngineStep::Sleep(timeout) = next {
                 let deadline = timeout.map(Deadline::after);
                 let timeout = timeout.into_iter().chain(own.map(Deadline::left)).min();
                 let goes_on = !until.left().is_zero() && engine.busy_poll(timeout);

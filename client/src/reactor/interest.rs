@@ -2,11 +2,13 @@
 
 use rustix::io::Errno;
 
-use super::locked::{ALWAYS, EPOLLET, EPOLLEXCLUSIVE, EPOLLONESHOT, Locked, PRIVATE, Result};
-use crate::watches::{Target, Watch};
+use super::locked::{
+    ALWAYS, EPOLLET, EPOLLEXCLUSIVE, EPOLLONESHOT, LockedReactor, PRIVATE, Result,
+};
+use crate::watches::{Watch, WatchTarget};
 use crate::{Client, Socket, ready};
 
-impl Locked<'_> {
+impl LockedReactor<'_> {
     /// EPOLL_CTL_ADD of one of our sockets.
     pub fn add(
         &mut self,
@@ -21,7 +23,7 @@ impl Locked<'_> {
         if set.by_fd.contains_key(&(fd, socket.slot)) {
             return Err(Errno::EXIST.into());
         }
-        let index = self.watch(Watch::new(socket, events, Target::Set { number, fd }, data));
+        let index = self.watch(Watch::new(socket, events, WatchTarget::Set { number, fd }, data));
         if let Some(set) = self.set(number) {
             set.by_fd.insert((fd, socket.slot), index);
         }
@@ -57,9 +59,9 @@ impl Locked<'_> {
         Ok(())
     }
 
-    /// Reports ready entries of a set, at most `most`. Returns how many may still be ready: those
-    /// not looked at, and level-triggered ones. As in Linux the next sleeper is then woken, which
-    /// may serve them while the caller's thread is busy.
+    /// Reports at most `most` ready entries of a set. Returns the number of entries that may still
+    /// be ready. As on Linux the next sleeper is then woken, which may serve them while the
+    /// caller's thread is busy.
     pub(super) fn collect(
         &mut self,
         client: &Client,
@@ -103,7 +105,7 @@ impl Locked<'_> {
         left
     }
 
-    /// Reports the sets inside a set that have something of ours; returns how many.
+    /// Reports the sets inside a set that have ready sockets. Returns their number.
     pub(super) fn collect_nested(
         &mut self,
         client: &Client,
@@ -133,7 +135,7 @@ impl Locked<'_> {
         done
     }
 
-    /// Whether epoll_wait on a set would give something of ours. Entries that are not ready leave
+    /// Returns whether epoll_wait on a set would report a socket. Entries that are not ready leave
     /// the ready list, as in `collect`.
     pub fn is_ready(&mut self, client: &Client, number: u32) -> bool {
         while let Some(&index) = self.set(number).and_then(|set| set.ready.front()) {
@@ -158,7 +160,7 @@ impl Locked<'_> {
         set.by_fd.get(&(fd, socket.slot)).copied().ok_or(Errno::NOENT.into())
     }
 
-    /// A new or changed interest is reported at once when it is ready already.
+    /// Reports a new or changed interest at once if it is ready.
     fn check_new(&mut self, client: &Client, index: u32) {
         self.watches[index].note_input(client);
         if self.watches[index].ready_now(client) != 0 {
@@ -180,7 +182,7 @@ impl Locked<'_> {
         if !self.watches.unlink(head, index) {
             return;
         }
-        if let Target::Set { number, fd } = self.watches[index].target {
+        if let WatchTarget::Set { number, fd } = self.watches[index].target {
             if let Some(set) = self.set(number) {
                 set.by_fd.remove(&(fd, slot));
             }
@@ -199,21 +201,22 @@ impl Locked<'_> {
 }
 
 impl Watch {
-    /// Notes the state of the socket's input before a report of an edge-triggered interest.
-    /// Bytes that arrive during the report have an event of their own.
+    /// Notes the state of the socket's input before an edge-triggered interest is reported. Bytes
+    /// that arrive during the report have an event of their own.
     pub(super) fn note_input(&mut self, client: &Client) {
         if self.events & EPOLLET != 0 {
             self.seen = self.socket.input(client);
         }
     }
 
-    /// Events for epoll_wait: 0 for none.
+    /// Returns the events for epoll_wait, or 0.
     fn report(&self, client: &Client) -> u32 {
         let mask = self.ready_now(client);
         if self.events & EPOLLET != 0 && mask & self.fresh == 0 { 0 } else { mask }
     }
 
-    /// Wanted events that are ready; asks the engine for an event when room is wanted and lacking.
+    /// Returns the wanted events that are ready. Requests an event from the engine if room is
+    /// wanted and lacking.
     pub(super) fn ready_now(&self, client: &Client) -> u32 {
         if self.events & !PRIVATE == 0 {
             return 0;

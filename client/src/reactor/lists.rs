@@ -1,12 +1,12 @@
 //! Wake-ups of threads that wait for lists of descriptors: poll(2) and select(2).
 
-use super::locked::{Locked, Result};
+use super::locked::{LockedReactor, Result};
 use super::sleep::{clear, new_wakeup};
 use crate::hub::ListWakeup;
-use crate::watches::{LIST_WATCHES_MAX, Target, Watch};
+use crate::watches::{LIST_WATCHES_MAX, Watch, WatchTarget};
 use crate::{Client, Socket};
 
-impl Locked<'_> {
+impl LockedReactor<'_> {
     /// Returns the number of a wake-up for a thread that waits for a list of descriptors, until
     /// [`Self::leave_list`]. With `is_willing` the thread takes the driver lock when it is woken.
     ///
@@ -32,7 +32,7 @@ impl Locked<'_> {
         if self.lists[at].watches.len() == LIST_WATCHES_MAX || !self.watches.has_room() {
             return self.watch_all_in_list(at);
         }
-        let index = self.watch(Watch::new(socket, events, Target::List(at), 0));
+        let index = self.watch(Watch::new(socket, events, WatchTarget::List(at), 0));
         self.lists[at].watches.push(index);
     }
 
@@ -70,7 +70,7 @@ mod tests {
     use crate::{HighFd, MappedProcess, Process, ready};
 
     /// Joins a list without a client.
-    fn join(hub: &mut Locked<'_>) -> usize {
+    fn join(hub: &mut LockedReactor<'_>) -> usize {
         let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("a descriptor");
         // SAFETY: the test closes the reactor before it drops the process.
         let process: &'static Process = unsafe { &*std::ptr::from_ref(hub.process) };
@@ -79,7 +79,7 @@ mod tests {
         hub.lists.len() - 1
     }
 
-    fn woken(hub: &Locked<'_>) -> Vec<bool> {
+    fn woken(hub: &LockedReactor<'_>) -> Vec<bool> {
         hub.lists.iter().map(|list| list.is_rung).collect()
     }
 

@@ -9,22 +9,22 @@ use towpath_ring::LockGuard;
 
 use super::sleep::{RINGS, clear};
 use crate::hub::{Hub, Reactor};
-use crate::watches::{Target, Watches};
+use crate::watches::{WatchTarget, Watches};
 use crate::{Client, Error, Process, Socket, ready};
 
 pub(super) type Result<T> = std::result::Result<T, Error>;
 
-/// EPOLLERR and EPOLLHUP, which are reported whether the program asked for them or not.
+/// EPOLLERR and EPOLLHUP, which are always reported.
 pub const ALWAYS: u32 = ready::ERR | ready::HUP;
 pub(super) const EPOLLET: u32 = EventFlags::ET.bits();
 pub(super) const EPOLLONESHOT: u32 = EventFlags::ONESHOT.bits();
 pub(super) const EPOLLEXCLUSIVE: u32 = EventFlags::EXCLUSIVE.bits();
-/// Bits of an interest that EPOLLONESHOT leaves after a report.
+/// Bits that an interest with EPOLLONESHOT keeps after a report.
 pub(super) const PRIVATE: u32 = EPOLLET | EPOLLONESHOT | EPOLLEXCLUSIVE | EventFlags::WAKEUP.bits();
 
 /// The hub of a [`Reactor`], locked.
 #[derive(Debug)]
-pub struct Locked<'a> {
+pub struct LockedReactor<'a> {
     hub: LockGuard<'a, Option<Box<Hub>>>,
     pub(super) process: &'a Process,
     /// Dropped after `hub`, so that tasks are woken without the lock.
@@ -38,7 +38,7 @@ struct WokenTasks<'a> {
     reactor: &'a Reactor,
 }
 
-impl Drop for Locked<'_> {
+impl Drop for LockedReactor<'_> {
     #[inline]
     fn drop(&mut self) {
         if !self.due_wakers.is_empty() {
@@ -70,7 +70,7 @@ impl WokenTasks<'_> {
     }
 }
 
-impl Deref for Locked<'_> {
+impl Deref for LockedReactor<'_> {
     type Target = Hub;
 
     fn deref(&self) -> &Hub {
@@ -78,28 +78,28 @@ impl Deref for Locked<'_> {
     }
 }
 
-impl DerefMut for Locked<'_> {
+impl DerefMut for LockedReactor<'_> {
     fn deref_mut(&mut self) -> &mut Hub {
         self.hub.as_mut().expect(MADE)
     }
 }
 
-/// Message for a hub that is locked, but missing.
+/// Message for a lock without state.
 const MADE: &str = "who locks it has made it";
 
 impl Process {
-    /// Waits for the reactor's lock.
+    /// Locks the reactor.
     ///
     /// # Errors
-    /// `Refused` with EDEADLK in a signal handler on top of a call that has the lock: epoll's
-    /// functions are not async-signal-safe. Functions that are do not need this lock: close leaves
-    /// the work to the next call.
-    pub fn lock_reactor(&self) -> Result<Locked<'_>> {
+    /// `Refused` with EDEADLK in a signal handler that interrupted a call with the lock, since
+    /// epoll's functions are not async-signal-safe. close(2) is, and defers its work to the next
+    /// call.
+    pub fn lock_reactor(&self) -> Result<LockedReactor<'_>> {
         let hub = self.reactor.lock()?;
         let woken = WokenTasks { wakers: Vec::new(), reactor: &self.reactor };
-        let mut locked = Locked { hub, process: self, woken };
-        if self.reactor.overdue.load(Relaxed) {
-            self.reactor.overdue.store(false, Relaxed);
+        let mut locked = LockedReactor { hub, process: self, woken };
+        if self.reactor.has_deferred.load(Relaxed) {
+            self.reactor.has_deferred.store(false, Relaxed);
             locked.forget_closed();
         }
         Ok(locked)
@@ -119,7 +119,7 @@ impl Process {
         while let Some(index) = Watches::at(link) {
             link = hub.watches.next(index);
             if hub.watches[index].socket == socket {
-                if let Target::Task(_) = hub.watches[index].target {
+                if let WatchTarget::Task(_) = hub.watches[index].target {
                     hub.queue(index, u32::MAX);
                 }
                 hub.remove_watch(index);
@@ -128,16 +128,17 @@ impl Process {
     }
 }
 
-impl Locked<'_> {
-    /// In the child after fork: no other thread exists, and wake-ups of the parent do not reach us.
+impl LockedReactor<'_> {
+    /// Resets the sleepers in a child after fork, which has one thread, and none of the parent's
+    /// wake-ups.
     pub fn forked(&mut self) {
         self.sleepers = 0;
         for list in std::mem::take(&mut self.lists) {
             list.watches.into_iter().for_each(|index| self.release(index));
         }
         for set in self.sets.iter_mut().flatten() {
-            (set.sleepers, set.willing, set.guests) = (0, 0, 0);
-            set.bed = None;
+            (set.sleepers, set.willing, set.calls_inside) = (0, 0, 0);
+            set.place = None;
         }
         for number in 0..self.sets.len() as u32 {
             self.remove_unused(number);
@@ -148,7 +149,7 @@ impl Locked<'_> {
     /// Takes all events out of the rings.
     pub fn drain(&mut self, client: &Client) {
         if client.is_abandoned() {
-            // A handler has forked, and this is the child: they are its parent's.
+            // A handler has forked, and this is the child. The rings are its parent's.
             return;
         }
         if client.is_dead() {
@@ -165,10 +166,10 @@ impl Locked<'_> {
                 client.channels().for_each(towpath_ring::cancel_sleep);
                 break;
             }
-            // Each promise to sleep is rung for at most once. A full bell could not be rung, and
-            // clearing it after each ring would cost every wake-up a system call. Events of the
-            // rings cleared here are still in the rings, or a thread took them and has woken the
-            // sleepers concerned.
+            // The engine rings at most once for each prepared sleep. A full descriptor could not be
+            // rung, but clearing it after each ring would cost every wake-up a system call.
+            // Events of cleared rings are still in the event rings, or a thread has taken them and
+            // woken their targets.
             if self.rings >= RINGS {
                 clear(client.notifier().get());
                 self.rings = 0;
@@ -187,7 +188,7 @@ impl Locked<'_> {
         }
     }
 
-    /// Whether there were any.
+    /// Takes and queues events. Returns whether there were any.
     fn take_events(&mut self, client: &Client) -> bool {
         let mut any = false;
         for channel in client.channels() {
@@ -203,14 +204,14 @@ impl Locked<'_> {
         any
     }
 
-    /// Counts this thread among the sleepers and empties the rings. From here on an event rings the
-    /// notification descriptor.
+    /// Counts this thread among the sleepers and empties the rings. From here on the engine rings
+    /// the notification descriptor at each event.
     pub fn begin_sleep(&mut self, client: &Client) {
         self.sleepers += 1;
         self.drain(client);
     }
 
-    /// Awake again.
+    /// Ends the sleep of this thread.
     pub fn end_sleep(&mut self, client: &Client) {
         self.sleepers -= 1;
         self.drain(client);

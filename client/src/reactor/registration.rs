@@ -2,8 +2,8 @@
 
 use std::task::{Poll, Waker};
 
-use super::locked::{ALWAYS, Locked, Result};
-use crate::watches::{Target, Watch};
+use super::locked::{ALWAYS, LockedReactor, Result};
+use crate::watches::{Watch, WatchTarget};
 use crate::{Client, Process, Socket, ready};
 
 /// Interest of one task in a socket, for async runtimes: an event wakes the task by its
@@ -30,7 +30,7 @@ impl Registration {
     /// As for [`Process::lock_reactor`].
     pub fn new(client: &Client, socket: Socket) -> Result<Self> {
         let process = client.process();
-        let watch = Watch::new(socket, 0, Target::Task(None), 0);
+        let watch = Watch::new(socket, 0, WatchTarget::Task(None), 0);
         let index = process.lock_reactor()?.watch(watch);
         Ok(Self { process, socket, index })
     }
@@ -79,7 +79,7 @@ impl Drop for Registration {
     }
 }
 
-impl Locked<'_> {
+impl LockedReactor<'_> {
     /// Arranges that an event wakes a task, unless one of the `wanted` events is ready. Returns the
     /// ready events, and the waker that is not needed.
     fn wake_task(
@@ -97,7 +97,7 @@ impl Locked<'_> {
         // The watch is in the table before this look. An event that was taken before is seen here,
         // and a later one wakes the task.
         let mask = watch.ready_now(client);
-        let Target::Task(current) = &mut watch.target else { return (mask, Some(waker)) };
+        let WatchTarget::Task(current) = &mut watch.target else { return (mask, Some(waker)) };
         if mask != 0 {
             return (mask, Some(waker));
         }
@@ -106,7 +106,7 @@ impl Locked<'_> {
 
     /// Removes the watch of a task. Returns its waker, to be dropped without the lock.
     fn forget_task(&mut self, index: u32) -> Option<Waker> {
-        let Target::Task(waker) = &mut self.watches[index].target else { return None };
+        let WatchTarget::Task(waker) = &mut self.watches[index].target else { return None };
         let waker = waker.take();
         self.release(index);
         waker

@@ -1,26 +1,27 @@
-//! The lives of epoll sets.
+//! Creation and removal of epoll sets.
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::locked::Locked;
-use crate::hub::{Reactor, Set};
-use crate::watches::Target;
+use super::locked::LockedReactor;
+use crate::hub::{EpollSet, Reactor};
+use crate::watches::WatchTarget;
 
 impl Reactor {
-    /// Adds to a set's descriptors at the next lock: for signal handlers, which cannot take it.
-    pub fn owe(&self, number: u32, descriptors: i32) {
-        if let Some(owed) = self.owed.get(number as usize) {
+    /// Adds to the number of a set's descriptors at the next lock, for a signal handler that cannot
+    /// take it now.
+    pub fn defer_count(&self, number: u32, descriptors: i32) {
+        if let Some(owed) = self.deferred_counts.get(number as usize) {
             owed.fetch_add(descriptors, Relaxed);
         }
         self.defer();
     }
 }
 
-impl Locked<'_> {
-    /// A new set, with one descriptor; gives its number.
+impl LockedReactor<'_> {
+    /// Creates a set with one descriptor. Returns its number.
     pub fn make_set(&mut self) -> u32 {
         self.made += 1;
-        let set = Some(Set { refs: 1, id: self.made, ..Set::default() });
+        let set = Some(EpollSet { refs: 1, id: self.made, ..EpollSet::default() });
         match self.sets.iter().position(Option::is_none) {
             Some(number) => {
                 self.sets[number] = set;
@@ -37,19 +38,20 @@ impl Locked<'_> {
     pub(super) fn forget_closed(&mut self) {
         for index in 0..self.watches.len() {
             let watch = &self.watches[index];
-            let has_descriptor = !matches!(watch.target, Target::Task(_));
+            let has_descriptor = !matches!(watch.target, WatchTarget::Task(_));
             if !watch.gone && has_descriptor && !self.process.descriptors.is_held(watch.socket) {
                 self.remove_watch(index);
             }
         }
-        for (number, owed) in (0..self.sets.len() as u32).zip(&self.process.reactor.owed) {
+        for (number, owed) in (0..self.sets.len() as u32).zip(&self.process.reactor.deferred_counts)
+        {
             if owed.load(Relaxed) != 0 {
                 self.count(number, owed.swap(0, Relaxed));
             }
         }
     }
 
-    /// A set has `descriptors` more, or fewer if negative.
+    /// Notes that a set has `descriptors` more, or fewer if negative.
     pub fn count(&mut self, number: u32, descriptors: i32) {
         if let Some(set) = self.set(number) {
             set.refs = set.refs.saturating_add_signed(descriptors);
@@ -57,21 +59,21 @@ impl Locked<'_> {
         }
     }
 
-    /// A call that has slept in a set ends.
+    /// Ends a call that has slept in a set.
     pub(super) fn leave(&mut self, number: u32) {
         if let Some(set) = self.set(number) {
-            set.guests -= 1;
+            set.calls_inside -= 1;
             self.remove_unused(number);
         }
     }
 
     pub(super) fn remove_unused(&mut self, number: u32) {
-        if self.set(number).is_some_and(|set| set.refs == 0 && set.guests == 0) {
+        if self.set(number).is_some_and(|set| set.refs == 0 && set.calls_inside == 0) {
             self.remove_set(number);
         }
     }
 
-    /// The program closed its last descriptor of a set, and no call is in it.
+    /// Removes a set without descriptors and calls.
     fn remove_set(&mut self, number: u32) {
         let Some(set) = self.set(number) else {
             return;

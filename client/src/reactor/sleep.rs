@@ -18,14 +18,14 @@ pub mod cookie {
     pub const NOTIFIER: u64 = 2;
     /// The control socket: the engine has gone.
     pub const CONTROL: u64 = 3;
-    /// Another thread has found something for this one.
+    /// A thread has taken an event for this one.
     pub const WAKEUP: u64 = 4;
 }
 
-/// An eventfd that wakes one thread.
+/// Creates an eventfd that wakes one thread.
 pub(super) fn new_wakeup(client: &Client) -> Result<HighFd, Error> {
-    let kick = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
-    Ok(HighFd::new(kick.into(), &client.process().descriptors))
+    let wakeup = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
+    Ok(HighFd::new(wakeup.into(), &client.process().descriptors))
 }
 
 pub(super) fn wake(fd: i32) {
@@ -34,15 +34,14 @@ pub(super) fn wake(fd: i32) {
     let _ = unsafe { syscall(nr::WRITE, [fd as usize, &raw const one as usize, 8, 0, 0, 0]) };
 }
 
-/// Rings that may be in the notification descriptor before it is cleared. A byte in a socket counts
-/// for less than 1 KiB of its buffer. An administrator can make that as short as 4.5 KiB
+/// Maximum number of rings in the notification descriptor before it is cleared. A byte in a socket
+/// counts for less than 1 KiB of its buffer, which an administrator can make as short as 4.5 KiB
 /// (net.core.wmem_default).
 pub(super) const RINGS: usize = 4;
 
-/// Takes the count out of a wake-up, or the rings out of the notification descriptor, so that it is
-/// not readable any more.
+/// Reads a wake-up or the notification descriptor, so that it is no longer readable.
 pub fn clear(fd: i32) {
-    // An eventfd gives eight bytes, the notification descriptor one byte per ring.
+    // An eventfd returns eight bytes, the notification descriptor a byte for each ring.
     let mut bytes = [0u8; 64];
     let at = bytes.as_mut_ptr() as usize;
     // SAFETY: as many bytes as there is room for.
@@ -71,8 +70,8 @@ impl SleepPlace {
     pub fn new(client: &Client, epfd: i32) -> Result<Self, Error> {
         let epoll = new_place(client)?;
         put(&epoll, epfd, EventFlags::IN, cookie::PROGRAM)?;
-        let kick = new_wakeup(client)?;
-        put(&epoll, kick.get(), EventFlags::IN | EventFlags::ET, cookie::WAKEUP)?;
-        Ok(Self { epoll, kick, forks: client.process().forks() })
+        let wakeup = new_wakeup(client)?;
+        put(&epoll, wakeup.get(), EventFlags::IN | EventFlags::ET, cookie::WAKEUP)?;
+        Ok(Self { epoll, wakeup, forks: client.process().forks() })
     }
 }

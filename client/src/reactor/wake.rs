@@ -4,13 +4,13 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use towpath_shm::layout::event;
 
-use super::locked::{ALWAYS, Locked, PRIVATE};
+use super::locked::{ALWAYS, LockedReactor, PRIVATE};
 use super::sleep::wake;
 use crate::hub::{Hub, ListWakeup};
 use crate::ready;
-use crate::watches::{Target, Watches};
+use crate::watches::{WatchTarget, Watches};
 
-impl Locked<'_> {
+impl LockedReactor<'_> {
     /// Queues an event for the watches of its slot.
     pub(super) fn on_event(&mut self, slot: u32, bits: u8) {
         let mask = mask_of(bits);
@@ -32,12 +32,12 @@ impl Locked<'_> {
             return;
         }
         let number = match &mut watch.target {
-            Target::Set { number, .. } => *number,
-            &mut Target::List(at) => {
+            WatchTarget::Set { number, .. } => *number,
+            &mut WatchTarget::List(at) => {
                 self.lists[at].is_due = true;
                 return;
             }
-            Target::Task(waker) => {
+            WatchTarget::Task(waker) => {
                 let due = waker.take();
                 self.due_wakers.extend(due);
                 return;
@@ -48,11 +48,11 @@ impl Locked<'_> {
             return;
         };
         set.ready.push_back(index);
-        set.kicked = false;
+        set.is_woken = false;
         for outer in self.sets.iter_mut().flatten() {
             for nested in outer.nested.iter_mut().filter(|nested| nested.set == number) {
                 nested.fresh = true;
-                outer.kicked = false;
+                outer.is_woken = false;
             }
         }
     }
@@ -68,7 +68,7 @@ impl Locked<'_> {
     pub(super) fn wake_all(&mut self) {
         self.queue_all();
         for set in self.sets.iter_mut().flatten() {
-            set.kicked = false;
+            set.is_woken = false;
         }
         self.wake_ready();
     }
@@ -78,10 +78,10 @@ impl Locked<'_> {
     pub(super) fn wake_ready(&mut self) {
         for set in self.sets.iter_mut().flatten() {
             let worth = !set.ready.is_empty() || set.nested.iter().any(|nested| nested.fresh);
-            if set.sleepers > 0 && worth && !set.kicked {
-                set.kicked = true;
-                if let Some(bed) = &set.bed {
-                    wake(bed.kick.get());
+            if set.sleepers > 0 && worth && !set.is_woken {
+                set.is_woken = true;
+                if let Some(place) = &set.place {
+                    wake(place.wakeup.get());
                 }
             }
         }
@@ -99,8 +99,8 @@ impl Locked<'_> {
         let Hub { sets, lists, .. } = &mut **self;
         let mut sets = sets.iter().flatten().filter(|set| set.willing > 0);
         let mut lists = lists.iter_mut().filter(|list| list.is_taken && list.is_willing);
-        if let Some(bed) = sets.find_map(|set| set.bed.as_ref()) {
-            wake(bed.kick.get());
+        if let Some(place) = sets.find_map(|set| set.place.as_ref()) {
+            wake(place.wakeup.get());
         } else if let Some(list) = lists.find(|list| !list.is_rung) {
             list.is_rung = true;
             wake(list.fd.get());
@@ -112,9 +112,9 @@ impl Locked<'_> {
         if let Some(set) = self.set(number)
             && left > 0
             && set.sleepers > 0
-            && let Some(bed) = &set.bed
+            && let Some(place) = &set.place
         {
-            wake(bed.kick.get());
+            wake(place.wakeup.get());
         }
     }
 }

@@ -12,7 +12,7 @@ use towpath_client::{Buffer, Deadline};
 
 use super::conf::Conf;
 use super::message::{self, DnsAnswer, Question, rcode};
-use crate::control::Control;
+use crate::control::SendControl;
 use crate::{Errno, Posix, Result, descriptor, option, poll, socket, transfer};
 
 /// Longest answer by UDP. Some servers send more than the question allows.
@@ -22,7 +22,7 @@ pub(super) const STRANGERS_MAX: usize = 64;
 
 /// How a server's turn ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Turn {
+enum ServerOutcome {
     /// All is answered.
     Done,
     /// The next server is asked.
@@ -41,11 +41,11 @@ pub fn ask(posix: &'static Posix, conf: &Conf, questions: &[Question]) -> Vec<Op
             let place = (first + turn) % conf.servers.len();
             let (server, timeout) = (conf.servers[place], patience(conf, place));
             let mut result = asking.ask_one(server, timeout, edns);
-            if result == Ok(Turn::NoEdns) {
+            if result == Ok(ServerOutcome::NoEdns) {
                 edns = false;
                 result = asking.ask_one(server, timeout, edns);
             }
-            if result == Ok(Turn::Done) {
+            if result == Ok(ServerOutcome::Done) {
                 return asking.answers;
             }
         }
@@ -70,7 +70,12 @@ struct Asking<'a> {
 
 impl Asking<'_> {
     /// Asks one server for what is not answered yet.
-    fn ask_one(&mut self, server: SocketAddr, timeout: Duration, edns: bool) -> Result<Turn> {
+    fn ask_one(
+        &mut self,
+        server: SocketAddr,
+        timeout: Duration,
+        edns: bool,
+    ) -> Result<ServerOutcome> {
         let ids: Vec<u16> = distinct(self.questions.len());
         let open: Vec<usize> =
             (0..self.answers.len()).filter(|&at| self.answers[at].is_none()).collect();
@@ -80,11 +85,11 @@ impl Asking<'_> {
         if self.conf.single_request {
             for at in &open {
                 let turn = self.ask_by_udp(server, timeout, edns, &ids, &[*at])?;
-                if turn != Turn::Done {
+                if turn != ServerOutcome::Done {
                     return Ok(turn);
                 }
             }
-            return Ok(Turn::Done);
+            return Ok(ServerOutcome::Done);
         }
         self.ask_by_udp(server, timeout, edns, &ids, &open)
     }
@@ -96,9 +101,9 @@ impl Asking<'_> {
         edns: bool,
         ids: &[u16],
         open: &[usize],
-    ) -> Result<Turn> {
+    ) -> Result<ServerOutcome> {
         let deadline = Deadline::after(timeout);
-        let line = Line::connect(self.posix, server, libc::SOCK_DGRAM, deadline)?;
+        let line = ServerSocket::connect(self.posix, server, libc::SOCK_DGRAM, deadline)?;
         for &at in open {
             line.send(&self.questions[at].message(ids[at], edns), deadline)?;
         }
@@ -117,18 +122,18 @@ impl Asking<'_> {
             if answer.truncated {
                 cut_off.push(at);
             } else if edns && answer.code == rcode::FORMAT_ERROR {
-                return Ok(Turn::NoEdns);
+                return Ok(ServerOutcome::NoEdns);
             } else {
                 helped &= self.keep(at, answer);
             }
         }
         if !cut_off.is_empty() {
             let turn = self.ask_by_tcp(server, timeout, edns, ids, &cut_off)?;
-            if turn != Turn::Done {
+            if turn != ServerOutcome::Done {
                 return Ok(turn);
             }
         }
-        Ok(if left.is_empty() && helped { Turn::Done } else { Turn::Next })
+        Ok(if left.is_empty() && helped { ServerOutcome::Done } else { ServerOutcome::Next })
     }
 
     fn ask_by_tcp(
@@ -138,9 +143,9 @@ impl Asking<'_> {
         edns: bool,
         ids: &[u16],
         open: &[usize],
-    ) -> Result<Turn> {
+    ) -> Result<ServerOutcome> {
         let deadline = Deadline::after(timeout);
-        let line = Line::connect(self.posix, server, libc::SOCK_STREAM, deadline)?;
+        let line = ServerSocket::connect(self.posix, server, libc::SOCK_STREAM, deadline)?;
         let mut helped = true;
         for &at in open {
             // Length and message in one segment: some servers read no more.
@@ -154,13 +159,13 @@ impl Asking<'_> {
             line.recv_all(&mut bytes, deadline)?;
             match message::read(&bytes, ids[at], &self.questions[at]) {
                 Some(answer) if edns && answer.code == rcode::FORMAT_ERROR => {
-                    return Ok(Turn::NoEdns);
+                    return Ok(ServerOutcome::NoEdns);
                 }
                 Some(answer) if !answer.truncated => helped &= self.keep(at, answer),
-                _ => return Ok(Turn::Next),
+                _ => return Ok(ServerOutcome::Next),
             }
         }
-        Ok(if helped { Turn::Done } else { Turn::Next })
+        Ok(if helped { ServerOutcome::Done } else { ServerOutcome::Next })
     }
 
     /// Whether the server has helped. SERVFAIL, NOTIMP, REFUSED and lame answers say that others
@@ -175,12 +180,12 @@ impl Asking<'_> {
 }
 
 /// A socket that is connected to a nameserver. All of it waits until a deadline, in poll alone.
-pub(super) struct Line {
+pub(super) struct ServerSocket {
     posix: &'static Posix,
     fd: i32,
 }
 
-impl Line {
+impl ServerSocket {
     pub(super) fn connect(
         posix: &'static Posix,
         server: SocketAddr,
@@ -223,7 +228,7 @@ impl Line {
             let flags = libc::MSG_NOSIGNAL;
             // SAFETY: the buffer is that of a slice, which is read alone.
             let sent = unsafe {
-                transfer::send(self.posix, self.fd, &buffer, flags, None, &Control::default())
+                transfer::send(self.posix, self.fd, &buffer, flags, None, &SendControl::default())
             };
             match sent {
                 Ok(n) => rest = rest.get(n..).unwrap_or_default(),
@@ -287,7 +292,7 @@ impl Line {
     }
 }
 
-impl Drop for Line {
+impl Drop for ServerSocket {
     fn drop(&mut self) {
         // Nothing is lost with it.
         let _ = descriptor::close(self.posix, self.fd);

@@ -187,7 +187,7 @@ pub struct DnsAnswer {
     pub ttl: u32,
 }
 
-struct Record<'a> {
+struct ResourceRecord<'a> {
     owner: Name,
     kind: u16,
     ttl: u32,
@@ -241,7 +241,7 @@ pub fn read(message: &[u8], id: u16, question: &Question) -> Option<DnsAnswer> {
 }
 
 /// The record at `at`, if it is of the Internet, and where it ends.
-fn record(message: &[u8], at: usize) -> Option<(Option<Record<'_>>, usize)> {
+fn record(message: &[u8], at: usize) -> Option<(Option<ResourceRecord<'_>>, usize)> {
     let (owner, at) = Name::read(message, at)?;
     let fixed = message.get(at..)?.first_chunk::<10>()?;
     let [k0, k1, c0, c1, t0, t1, t2, t3, l0, l1] = *fixed;
@@ -250,7 +250,7 @@ fn record(message: &[u8], at: usize) -> Option<(Option<Record<'_>>, usize)> {
     let kind = u16::from_be_bytes([k0, k1]);
     let ttl = u32::from_be_bytes([t0, t1, t2, t3]);
     let of_internet = u16::from_be_bytes([c0, c1]) == IN;
-    let record = of_internet.then_some(Record { owner, kind, ttl, data, data_at });
+    let record = of_internet.then_some(ResourceRecord { owner, kind, ttl, data, data_at });
     Some((record, data_at + len))
 }
 
@@ -258,7 +258,7 @@ fn record(message: &[u8], at: usize) -> Option<(Option<Record<'_>>, usize)> {
 fn take(
     message: &[u8],
     question: &Question,
-    records: &[Record<'_>],
+    records: &[ResourceRecord<'_>],
     answer: &mut DnsAnswer,
 ) -> Option<()> {
     let mut name = question.name.clone();

@@ -36,7 +36,7 @@ const SWITCH_MAX: usize = 16 << 10;
 
 /// Why a name has no answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Failure {
+pub enum ResolveError {
     /// HOST_NOT_FOUND: there is no such name.
     NotFound,
     /// NO_DATA: the name has other records.
@@ -89,12 +89,12 @@ pub fn services(posix: &'static Posix) -> Option<CString> {
 /// Addresses of a name, as res_search(3) looks for it.
 ///
 /// # Errors
-/// See [`Failure`].
+/// See [`ResolveError`].
 pub fn addresses(
     posix: &'static Posix,
     name: &str,
     family: Family,
-) -> Result<FoundAddresses, Failure> {
+) -> Result<FoundAddresses, ResolveError> {
     let conf = conf_of(posix)?;
     let kinds = match family {
         Family::V4 => &[A][..],
@@ -109,7 +109,7 @@ pub fn addresses(
         Some(alias) => (alias.as_str(), vec![""]),
         None => (name, conf::candidates(&conf, name)),
     };
-    let mut worst = Failure::NotFound;
+    let mut worst = ResolveError::NotFound;
     for domain in domains {
         let Some(wire) = Name::new(name.as_bytes(), domain.as_bytes()) else { continue };
         let questions: Vec<_> =
@@ -119,8 +119,10 @@ pub fn addresses(
         // A name with other records may have addresses in another domain, as with glibc.
         match found {
             Ok(found) => return Ok(found),
-            Err(Failure::NoData) if worst == Failure::NotFound => worst = Failure::NoData,
-            Err(Failure::TryAgain) => return Err(Failure::TryAgain),
+            Err(ResolveError::NoData) if worst == ResolveError::NotFound => {
+                worst = ResolveError::NoData
+            }
+            Err(ResolveError::TryAgain) => return Err(ResolveError::TryAgain),
             Err(_) => {}
         }
     }
@@ -130,32 +132,32 @@ pub fn addresses(
 /// Names of an address, the first of them its own.
 ///
 /// # Errors
-/// See [`Failure`].
-pub fn hosts(posix: &'static Posix, ip: IpAddr) -> Result<FoundAddresses, Failure> {
+/// See [`ResolveError`].
+pub fn hosts(posix: &'static Posix, ip: IpAddr) -> Result<FoundAddresses, ResolveError> {
     let conf = conf_of(posix)?;
     let question = Question { name: Name::of_address(ip), kind: PTR };
     let answer = exchange::ask(posix, &conf, &[question]).pop().flatten();
-    let answer = answer.ok_or(Failure::TryAgain)?;
+    let answer = answer.ok_or(ResolveError::TryAgain)?;
     let mut hosts = answer.hosts.into_iter();
     match hosts.next() {
         Some(name) => {
             let (aliases, ttl) = (hosts.collect(), answer.ttl);
             Ok(FoundAddresses { name, aliases, addresses: vec![ip], ttl })
         }
-        None if answer.code == rcode::NO_ERROR => Err(Failure::NoData),
-        None => Err(Failure::NotFound),
+        None if answer.code == rcode::NO_ERROR => Err(ResolveError::NoData),
+        None => Err(ResolveError::NotFound),
     }
 }
 
-fn conf_of(posix: &'static Posix) -> Result<Conf, Failure> {
-    let text = resolver::text(posix).ok_or(Failure::Unavailable)?;
+fn conf_of(posix: &'static Posix) -> Result<Conf, ResolveError> {
+    let text = resolver::text(posix).ok_or(ResolveError::Unavailable)?;
     let hostname = names::own(posix);
     let conf = Conf::new(&text, hostname.as_deref(), |name| std::env::var(name).ok());
-    if conf.servers.is_empty() { Err(Failure::Unavailable) } else { Ok(conf) }
+    if conf.servers.is_empty() { Err(ResolveError::Unavailable) } else { Ok(conf) }
 }
 
 /// The addresses of all answers. A missing one does no harm where another has addresses.
-fn of_answers(answers: Vec<Option<DnsAnswer>>) -> Result<FoundAddresses, Failure> {
+fn of_answers(answers: Vec<Option<DnsAnswer>>) -> Result<FoundAddresses, ResolveError> {
     let missing = answers.iter().any(Option::is_none);
     let there: Vec<_> = answers.into_iter().flatten().collect();
     let nothing = there.iter().all(|answer| answer.code == rcode::NAME_ERROR);
@@ -173,8 +175,8 @@ fn of_answers(answers: Vec<Option<DnsAnswer>>) -> Result<FoundAddresses, Failure
     }
     match (found.addresses.is_empty(), missing, nothing) {
         (false, ..) => Ok(found),
-        (true, true, _) => Err(Failure::TryAgain),
-        (true, false, true) => Err(Failure::NotFound),
-        (true, false, false) => Err(Failure::NoData),
+        (true, true, _) => Err(ResolveError::TryAgain),
+        (true, false, true) => Err(ResolveError::NotFound),
+        (true, false, false) => Err(ResolveError::NoData),
     }
 }

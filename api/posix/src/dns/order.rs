@@ -13,7 +13,7 @@ use std::time::Duration;
 use towpath_client::Deadline;
 use towpath_shm::control::Interface;
 
-use super::exchange::Line;
+use super::exchange::ServerSocket;
 use crate::{Posix, interface, names, resolver};
 
 /// Longer lists stay as they are: each address takes a socket, and sorting compares all of them.
@@ -62,7 +62,7 @@ fn source(posix: &'static Posix, destination: SocketAddr) -> Option<IpAddr> {
     let port = destination.port().max(1);
     let destination = SocketAddr::new(destination.ip().to_canonical(), port);
     let deadline = Deadline::after(PATIENCE);
-    Line::connect(posix, destination, libc::SOCK_DGRAM, deadline).ok()?.local()
+    ServerSocket::connect(posix, destination, libc::SOCK_DGRAM, deadline).ok()?.local()
 }
 
 /// A destination, and how it is reached.

@@ -18,7 +18,7 @@ use crate::listing::ListedCounters;
 
 /// State of the stack that requests are about.
 #[derive(Clone, Copy)]
-pub(super) struct Stack<'a> {
+pub(super) struct StackTables<'a> {
     /// Interfaces, each once for each of its addresses.
     pub(super) interfaces: &'a [Interface],
     pub(super) routes: &'a [Route],
@@ -33,7 +33,7 @@ pub(super) fn answer(
     bytes: &[u8],
     port: u32,
     is_strict: bool,
-    stack: Stack<'_>,
+    stack: StackTables<'_>,
     send: &mut dyn FnMut(&[u8]) -> Result<()>,
 ) -> Result<()> {
     for request in requests(bytes) {
@@ -62,7 +62,7 @@ pub(super) fn answer(
 }
 
 /// RTM_GETLINK: all interfaces, or one by index or name.
-fn links(out: &mut AnswerBuffer<'_>, stack: Stack<'_>) -> Result<Outcome> {
+fn links(out: &mut AnswerBuffer<'_>, stack: StackTables<'_>) -> Result<Outcome> {
     let wanted = out.number(4);
     let named = [libc::IFLA_IFNAME, IFLA_ALT_IFNAME]
         .iter()
@@ -133,7 +133,7 @@ fn put_traffic(to: &mut NetlinkMessages, traffic: &Traffic) {
 }
 
 /// RTM_GETNEIGH: all neighbours, of one family or interface if asked.
-fn neighbors(out: &mut AnswerBuffer<'_>, stack: Stack<'_>) -> Result<Outcome> {
+fn neighbors(out: &mut AnswerBuffer<'_>, stack: StackTables<'_>) -> Result<Outcome> {
     let family = out.family();
     let wanted = out.attribute(NDMSG_LEN, NDA_IFINDEX).and_then(|value| u32_at(value, 0));
     for neighbor in stack.neighbors {
@@ -149,7 +149,7 @@ fn neighbors(out: &mut AnswerBuffer<'_>, stack: Stack<'_>) -> Result<Outcome> {
 
 /// RTM_GETNEIGH, one: the entry of an address on an interface, with the checks of
 /// `neigh_valid_get_req` and in their order.
-fn one_neighbor(out: &mut AnswerBuffer<'_>, stack: Stack<'_>) -> Result<Outcome> {
+fn one_neighbor(out: &mut AnswerBuffer<'_>, stack: StackTables<'_>) -> Result<Outcome> {
     let body = out.request.body;
     let Some((header, attributes)) = body.split_at_checked(NDMSG_LEN) else {
         return Ok(Err(libc::EINVAL));
@@ -207,7 +207,11 @@ fn put_neighbor(to: &mut NetlinkMessages, neighbor: &NeighborRecord) {
 /// RTM_GETADDR: all addresses, of one family if asked. Linux heeds the interface in the request
 /// with NETLINK_GET_STRICT_CHK alone, and then refuses what it does not know
 /// (`inet_valid_dump_ifaddr_req`).
-fn addresses(out: &mut AnswerBuffer<'_>, stack: Stack<'_>, is_strict: bool) -> Result<Outcome> {
+fn addresses(
+    out: &mut AnswerBuffer<'_>,
+    stack: StackTables<'_>,
+    is_strict: bool,
+) -> Result<Outcome> {
     if !out.is_dump() {
         return Ok(Err(libc::EOPNOTSUPP));
     }
@@ -262,12 +266,12 @@ fn put_address(to: &mut NetlinkMessages, interface: &Interface) {
 }
 
 /// RTM_GETROUTE, all: of one family, table or interface if asked.
-fn routes(out: &mut AnswerBuffer<'_>, stack: Stack<'_>) -> Result<Outcome> {
+fn routes(out: &mut AnswerBuffer<'_>, stack: StackTables<'_>) -> Result<Outcome> {
     let family = out.family();
     let table = out.attribute(RTMSG_LEN, libc::RTA_TABLE).and_then(|value| u32_at(value, 0));
     let table = table.unwrap_or(out.byte(4).into());
     let index = out.attribute(RTMSG_LEN, libc::RTA_OIF).and_then(|value| u32_at(value, 0));
-    let fits = |way: &Way| {
+    let fits = |way: &RouteRow| {
         family.is_none_or(|family| family == i32::from(way.dst.family))
             && (table == 0 || table == way.table())
             && index.is_none_or(|index| index == way.index)
@@ -293,7 +297,7 @@ fn routes(out: &mut AnswerBuffer<'_>, stack: Stack<'_>) -> Result<Outcome> {
 const NEXT_HOPS_MAX: usize = 16;
 
 /// A route with several next hops.
-fn put_multipath(to: &mut NetlinkMessages, way: &Way, hops: impl Iterator<Item = Way>) {
+fn put_multipath(to: &mut NetlinkMessages, way: &RouteRow, hops: impl Iterator<Item = RouteRow>) {
     begin_way(to, way, false);
     to.nested(libc::RTA_MULTIPATH, |to| {
         for hop in hops.take(NEXT_HOPS_MAX) {
@@ -310,7 +314,7 @@ fn put_multipath(to: &mut NetlinkMessages, way: &Way, hops: impl Iterator<Item =
 }
 
 /// RTM_GETROUTE, one: the way to an address.
-fn route_to(out: &mut AnswerBuffer<'_>, stack: Stack<'_>) -> Result<Outcome> {
+fn route_to(out: &mut AnswerBuffer<'_>, stack: StackTables<'_>) -> Result<Outcome> {
     let Some(family) = out.family() else { return Ok(Err(libc::EAFNOSUPPORT)) };
     let mut dst = RawAddr { family: family as u16, ..RawAddr::default() };
     let len = octets(&dst).len();
@@ -319,13 +323,13 @@ fn route_to(out: &mut AnswerBuffer<'_>, stack: Stack<'_>) -> Result<Outcome> {
         _ => return Ok(Err(libc::EINVAL)),
     }
     let index = out.attribute(RTMSG_LEN, libc::RTA_OIF).and_then(|value| u32_at(value, 0));
-    let leads = |way: &Way| {
+    let leads = |way: &RouteRow| {
         let fits = index.is_none_or(|index| index == way.index) || way.local;
         fits && way.dst.family == dst.family && covers(&way.dst, way.prefix_len, &dst)
     };
     // The longest prefix, and the first of equal ones: the stack tells them in the order of
     // preference.
-    let best = |best: Option<Way>, way: Way| match best {
+    let best = |best: Option<RouteRow>, way: RouteRow| match best {
         Some(best) if (best.local, best.prefix_len) >= (way.local, way.prefix_len) => Some(best),
         _ => Some(way),
     };
@@ -337,14 +341,14 @@ fn route_to(out: &mut AnswerBuffer<'_>, stack: Stack<'_>) -> Result<Outcome> {
     // The answer about one IPv4 address has no metric, as no table has it.
     let metric = if family == libc::AF_INET { 0 } else { way.metric };
     out.begin(libc::RTM_NEWROUTE)?;
-    let way = Way { dst, prefix_len: bits, metric, ..way };
+    let way = RouteRow { dst, prefix_len: bits, metric, ..way };
     put_way(&mut out.datagram, &way, source.as_ref(), true);
     Ok(Ok(()))
 }
 
 /// A route, or an address of this host as one.
 #[derive(Debug, Clone, Copy)]
-struct Way {
+struct RouteRow {
     dst: RawAddr,
     prefix_len: u32,
     gateway: RawAddr,
@@ -356,7 +360,7 @@ struct Way {
     local: bool,
 }
 
-impl Way {
+impl RouteRow {
     /// Whether packets are shared out between both.
     fn shares_with(&self, other: &Self) -> bool {
         let key = |way: &Self| (way.dst, way.prefix_len, way.metric, way.origin, way.local);
@@ -369,7 +373,7 @@ impl Way {
     }
 }
 
-fn ways(stack: Stack<'_>) -> impl Iterator<Item = Way> {
+fn ways(stack: StackTables<'_>) -> impl Iterator<Item = RouteRow> {
     let (v4, v6) = (libc::AF_INET as u16, libc::AF_INET6 as u16);
     // The kernel has those of the loopback's network in the table of local addresses too.
     let routed = stack.routes.iter().filter(move |route| {
@@ -379,7 +383,7 @@ fn ways(stack: Stack<'_>) -> impl Iterator<Item = Way> {
     });
     let routed = routed.map(|route| {
         let Route { dst, prefix_len, gateway, index, metric, origin, mtu, weight } = *route;
-        Way { dst, prefix_len, gateway, index, metric, origin, mtu, weight, local: false }
+        RouteRow { dst, prefix_len, gateway, index, metric, origin, mtu, weight, local: false }
     });
     let has_address = move |interface: &&Interface| [v4, v6].contains(&interface.addr.family);
     let local = stack.interfaces.iter().filter(has_address).map(move |interface| {
@@ -395,12 +399,12 @@ fn ways(stack: Stack<'_>) -> impl Iterator<Item = Way> {
         let gateway = RawAddr::default();
         let (index, origin) = (interface.index, route_origin::LINK);
         let (metric, mtu, weight) = (0, 0, 1);
-        Way { dst, prefix_len, gateway, index, metric, origin, mtu, weight, local: true }
+        RouteRow { dst, prefix_len, gateway, index, metric, origin, mtu, weight, local: true }
     });
     routed.chain(local)
 }
 
-fn put_route(to: &mut NetlinkMessages, stack: Stack<'_>, way: &Way) {
+fn put_route(to: &mut NetlinkMessages, stack: StackTables<'_>, way: &RouteRow) {
     // As the kernel does: routes that follow from an address name it.
     let source = match (way.local, way.origin, i32::from(way.dst.family)) {
         (true, _, libc::AF_INET) => source(stack, way),
@@ -411,7 +415,7 @@ fn put_route(to: &mut NetlinkMessages, stack: Stack<'_>, way: &Way) {
 }
 
 /// `looked_up`: the answer is about one address, of which the kernel says no scope.
-fn put_way(to: &mut NetlinkMessages, way: &Way, source: Option<&RawAddr>, looked_up: bool) {
+fn put_way(to: &mut NetlinkMessages, way: &RouteRow, source: Option<&RawAddr>, looked_up: bool) {
     begin_way(to, way, looked_up);
     if way.gateway.family != 0 {
         to.attribute(libc::RTA_GATEWAY, octets(&way.gateway));
@@ -424,7 +428,7 @@ fn put_way(to: &mut NetlinkMessages, way: &Way, source: Option<&RawAddr>, looked
 }
 
 /// The part of a route in front of its next hops.
-fn begin_way(to: &mut NetlinkMessages, way: &Way, looked_up: bool) {
+fn begin_way(to: &mut NetlinkMessages, way: &RouteRow, looked_up: bool) {
     let linked = way.gateway.family == 0;
     let v4 = i32::from(way.dst.family) == libc::AF_INET;
     let scope = match (way.local, linked && v4) {
@@ -459,7 +463,7 @@ fn begin_way(to: &mut NetlinkMessages, way: &Way, looked_up: bool) {
 }
 
 /// The part of a route behind its next hops.
-fn end_way(to: &mut NetlinkMessages, way: &Way) {
+fn end_way(to: &mut NetlinkMessages, way: &RouteRow) {
     /// RTAX_MTU of rtnetlink.h.
     const MTU: u16 = 2;
     if way.metric > 0 {
@@ -473,7 +477,7 @@ fn end_way(to: &mut NetlinkMessages, way: &Way) {
 
 /// The address that packets this way come from: one of the network that they go to, or the
 /// interface's first.
-fn source(stack: Stack<'_>, way: &Way) -> Option<RawAddr> {
+fn source(stack: StackTables<'_>, way: &RouteRow) -> Option<RawAddr> {
     let near = if way.gateway.family == 0 { way.dst } else { way.gateway };
     let of_way = |interface: &&Interface| {
         interface.index == way.index && interface.addr.family == way.dst.family

@@ -13,7 +13,7 @@ const MESSAGE_MAX: usize = 768;
 
 /// A request's `struct nlmsghdr`, and what follows it.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Request<'a> {
+pub(super) struct NetlinkRequest<'a> {
     pub(super) kind: u16,
     pub(super) flags: u16,
     pub(super) sequence: u32,
@@ -23,13 +23,13 @@ pub(super) struct Request<'a> {
 }
 
 /// The requests in what a program sends at once. A truncated one ends them.
-pub(super) fn requests(mut bytes: &[u8]) -> impl Iterator<Item = Request<'_>> {
+pub(super) fn requests(mut bytes: &[u8]) -> impl Iterator<Item = NetlinkRequest<'_>> {
     std::iter::from_fn(move || {
         let len = u32_at(bytes, 0)? as usize;
         let (header, body) = bytes.get(..len)?.split_at_checked(HEADER_LEN)?;
         bytes = bytes.get(len.next_multiple_of(4)..).unwrap_or_default();
         let (kind, flags) = (u16_at(header, 4)?, u16_at(header, 6)?);
-        Some(Request { kind, flags, sequence: u32_at(header, 8)?, header, body })
+        Some(NetlinkRequest { kind, flags, sequence: u32_at(header, 8)?, header, body })
     })
 }
 

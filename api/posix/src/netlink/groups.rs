@@ -14,17 +14,17 @@ const GROUPS_MAX: u32 = 39;
 
 /// Sockets of a process that have joined groups, at least once.
 #[derive(Debug)]
-pub(crate) struct NetlinkGroups([Entry; SOCKETS_MAX]);
+pub(crate) struct NetlinkGroups([GroupMember; SOCKETS_MAX]);
 
 #[derive(Debug)]
-struct Entry {
+struct GroupMember {
     /// Number of the descriptor and 1; 0: free.
     socket: AtomicU32,
     /// A bit for each group, from 1 on.
     joined: AtomicU64,
 }
 
-impl Entry {
+impl GroupMember {
     const fn new() -> Self {
         Self { socket: AtomicU32::new(0), joined: AtomicU64::new(0) }
     }
@@ -33,7 +33,7 @@ impl Entry {
 impl NetlinkGroups {
     /// Zeroed memory.
     pub const fn new() -> Self {
-        Self([const { Entry::new() }; SOCKETS_MAX])
+        Self([const { GroupMember::new() }; SOCKETS_MAX])
     }
 
     /// Groups of a socket, the first of them in the lowest bit; None: it has never joined one.
@@ -80,16 +80,16 @@ impl NetlinkGroups {
         Ok(())
     }
 
-    fn find(&self, fd: i32) -> Option<&Entry> {
+    fn find(&self, fd: i32) -> Option<&GroupMember> {
         let word = u32::try_from(fd).ok()? + 1;
         self.0.iter().find(|entry| entry.socket.load(Relaxed) == word)
     }
 
-    fn entry(&self, fd: i32) -> Result<&Entry> {
+    fn entry(&self, fd: i32) -> Result<&GroupMember> {
         if let Some(entry) = self.find(fd) {
             return Ok(entry);
         }
-        let take = |entry: &&Entry| {
+        let take = |entry: &&GroupMember| {
             entry.socket.compare_exchange(0, fd as u32 + 1, Relaxed, Relaxed).is_ok()
         };
         self.0.iter().find(take).map_or(fail(libc::ENOMEM), Ok)

@@ -43,7 +43,7 @@ use crate::errno::fail;
 use crate::listing::{self, ListedCounters};
 use crate::privilege::{CAP_NET_ADMIN, may};
 use crate::{Errno, Posix, Result, interface};
-use answer::Stack;
+use answer::StackTables;
 
 /// Longest request that is looked at; those that have an answer are a tenth of it.
 const REQUEST_MAX: usize = codec::DATAGRAM_MAX;
@@ -375,7 +375,7 @@ fn answer_routing(posix: &'static Posix, fd: i32, requests: &[u8]) -> Result<()>
         true => listing::counted(posix)?,
         false => ListedCounters::default(),
     };
-    let stack = Stack {
+    let stack = StackTables {
         interfaces: &listed[..count],
         routes: &routes[..routed],
         neighbors: &neighbors[..known],

@@ -1,6 +1,6 @@
 //! Messages of one answer, gathered into datagrams.
 
-use super::codec::{NetlinkMessages, Request, attribute, u32_at};
+use super::codec::{NetlinkMessages, NetlinkRequest, attribute, u32_at};
 use crate::Result;
 
 /// Success of one request, or the errno that refuses it.
@@ -10,7 +10,7 @@ pub(super) type Outcome = std::result::Result<(), i32>;
 pub(super) struct AnswerBuffer<'a> {
     send: &'a mut dyn FnMut(&[u8]) -> Result<()>,
     pub(super) datagram: NetlinkMessages,
-    pub(super) request: Request<'a>,
+    pub(super) request: NetlinkRequest<'a>,
     port: u32,
     /// Further flags of all messages.
     flags: u16,
@@ -21,7 +21,7 @@ pub(super) struct AnswerBuffer<'a> {
 impl<'a> AnswerBuffer<'a> {
     pub(super) fn new(
         send: &'a mut dyn FnMut(&[u8]) -> Result<()>,
-        request: Request<'a>,
+        request: NetlinkRequest<'a>,
         port: u32,
     ) -> Self {
         Self { send, datagram: NetlinkMessages::new(), request, port, flags: 0, has_begun: false }
@@ -100,7 +100,7 @@ impl<'a> AnswerBuffer<'a> {
                 if self.datagram.is_full() {
                     self.flush()?;
                 }
-                let Request { sequence, header, .. } = self.request;
+                let NetlinkRequest { sequence, header, .. } = self.request;
                 self.datagram.begin(libc::NLMSG_ERROR as u16, NLM_F_CAPPED, sequence, self.port);
                 self.datagram.put(&(-errno).to_ne_bytes());
                 self.datagram.put(header);

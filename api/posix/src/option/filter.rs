@@ -6,7 +6,7 @@ use towpath_shm::control::FILTER_PART_HEADER;
 use super::form::int_of;
 use super::place::{engine_get_part, engine_set};
 use crate::errno::fail;
-use crate::handle::Handle;
+use crate::handle::OpenSocket;
 use crate::{Errno, Result};
 
 /// BPF_MAXINSNS.
@@ -19,7 +19,7 @@ const PAGE: usize = 4096;
 const PART: usize = (towpath_shm::control::DATA_MAX - FILTER_PART_HEADER) / INSTRUCTION;
 
 /// SO_ATTACH_FILTER: `bytes` is a `struct sock_fprog`.
-pub(super) fn attach(handle: &Handle, bytes: &[u8]) -> Result<()> {
+pub(super) fn attach(handle: &OpenSocket, bytes: &[u8]) -> Result<()> {
     let program = program_at(bytes)?;
     let all = (program.len() / INSTRUCTION) as u16;
     for (number, part) in program.chunks(PART * INSTRUCTION).enumerate() {
@@ -65,7 +65,7 @@ pub(super) fn attach_kernels(bytes: &[u8]) -> Result<()> {
 }
 
 /// SO_DETACH_FILTER and SO_LOCK_FILTER.
-pub(super) fn set_int(handle: &Handle, name: i32, bytes: &[u8]) -> Result<()> {
+pub(super) fn set_int(handle: &OpenSocket, name: i32, bytes: &[u8]) -> Result<()> {
     let value = int_of(libc::SOL_SOCKET, bytes)?;
     engine_set(handle, libc::SOL_SOCKET, name, &value.to_ne_bytes())
 }
@@ -75,7 +75,7 @@ pub(super) fn set_int(handle: &Handle, name: i32, bytes: &[u8]) -> Result<()> {
 ///
 /// # Safety
 /// `value` must have room for `room` instructions.
-pub(super) unsafe fn get(handle: &Handle, value: *mut u8, room: u32) -> Result<u32> {
+pub(super) unsafe fn get(handle: &OpenSocket, value: *mut u8, room: u32) -> Result<u32> {
     let mut told = Vec::new();
     loop {
         let first = (told.len() / INSTRUCTION) as u32;

@@ -6,9 +6,9 @@ use towpath_shm::control::{ControlReply, call};
 use towpath_shm::layout::flags;
 
 use crate::Result;
-use crate::handle::Handle;
+use crate::handle::OpenSocket;
 
-pub(super) fn set_bit(handle: &Handle, bit: u32, on: bool) {
+pub(super) fn set_bit(handle: &OpenSocket, bit: u32, on: bool) {
     if on {
         handle.slot.option_bits.fetch_or(bit, Relaxed);
     } else {
@@ -16,11 +16,11 @@ pub(super) fn set_bit(handle: &Handle, bit: u32, on: bool) {
     }
 }
 
-pub(super) fn is_bound(handle: &Handle) -> bool {
+pub(super) fn is_bound(handle: &OpenSocket) -> bool {
     handle.slot.flags.load(Acquire) & flags::BOUND != 0
 }
 
-pub(super) fn engine_get(handle: &Handle, level: i32, name: i32) -> Result<Vec<u8>> {
+pub(super) fn engine_get(handle: &OpenSocket, level: i32, name: i32) -> Result<Vec<u8>> {
     let reply = handle.call(call::GET_OPTION, |request| {
         request.a = level as u32;
         request.b = name as u32;
@@ -30,7 +30,7 @@ pub(super) fn engine_get(handle: &Handle, level: i32, name: i32) -> Result<Vec<u
 
 /// The value of an option that depends on a number: where it begins, or how much has room.
 pub(super) fn engine_get_part(
-    handle: &Handle,
+    handle: &OpenSocket,
     level: i32,
     name: i32,
     n: u32,
@@ -43,7 +43,7 @@ pub(super) fn engine_get_part(
     })
 }
 
-pub(super) fn engine_set(handle: &Handle, level: i32, name: i32, bytes: &[u8]) -> Result<()> {
+pub(super) fn engine_set(handle: &OpenSocket, level: i32, name: i32, bytes: &[u8]) -> Result<()> {
     handle
         .call(call::SET_OPTION, |request| {
             request.a = level as u32;

@@ -9,7 +9,7 @@ use super::place::{engine_get, engine_get_part, set_bit};
 use super::table::{TCP_SAVED_SYN, TCP_ULP};
 use crate::Result;
 use crate::errno::fail;
-use crate::handle::Handle;
+use crate::handle::OpenSocket;
 
 /// The least that TCP_WINDOW_CLAMP bounds a window to: SOCK_MIN_RCVBUF / 2.
 const CLAMP_MIN: i32 = 1152;
@@ -24,7 +24,7 @@ const RTO_MAX_S: i32 = 120;
 const REPETITIONS_MAX: u32 = 255;
 
 /// getsockopt(2).
-pub(super) fn get(handle: &Handle, name: i32) -> Result<Vec<u8>> {
+pub(super) fn get(handle: &OpenSocket, name: i32) -> Result<Vec<u8>> {
     let slot = handle.slot;
     let level = libc::IPPROTO_TCP;
     let set_before = |default| int(handle.remembered(level, name).unwrap_or(default));
@@ -59,7 +59,7 @@ pub(super) fn get(handle: &Handle, name: i32) -> Result<Vec<u8>> {
 }
 
 /// setsockopt(2).
-pub(super) fn set(handle: &Handle, name: i32, value: i32) -> Result<()> {
+pub(super) fn set(handle: &OpenSocket, name: i32, value: i32) -> Result<()> {
     let slot = handle.slot;
     let tell = |setting, value: i32| handle.client.setting(handle.socket, setting, value as u64);
     match name {
@@ -122,7 +122,7 @@ pub(super) fn set(handle: &Handle, name: i32, value: i32) -> Result<()> {
 }
 
 /// TCP_KEEPIDLE, TCP_KEEPINTVL or TCP_KEEPCNT, of which the engine hears where SO_KEEPALIVE is on.
-fn set_keepalive(handle: &Handle, name: i32, value: i32) -> Result<()> {
+fn set_keepalive(handle: &OpenSocket, name: i32, value: i32) -> Result<()> {
     let slot = handle.slot;
     check_range(value, 1, if name == libc::TCP_KEEPCNT { 127 } else { 32767 })?;
     match name {
@@ -137,7 +137,7 @@ fn set_keepalive(handle: &Handle, name: i32, value: i32) -> Result<()> {
 }
 
 /// TCP_FASTOPEN_CONNECT, which only a socket takes that has not connected.
-fn set_fast_open_connect(handle: &Handle, value: i32) -> Result<()> {
+fn set_fast_open_connect(handle: &OpenSocket, value: i32) -> Result<()> {
     check_range(value, 0, 1)?;
     let seen = handle.slot.flags.load(Acquire);
     let used = flags::CONNECTED | flags::CONNECTING;
@@ -162,7 +162,7 @@ fn whole_repetitions(seconds: i32) -> i32 {
 
 /// TCP_SAVED_SYN: the headers, or the length that they need where there is less room.
 pub(super) fn saved_syn(
-    handle: &Handle,
+    handle: &OpenSocket,
     room: libc::socklen_t,
 ) -> Result<(Vec<u8>, libc::socklen_t)> {
     let reply = engine_get_part(handle, libc::IPPROTO_TCP, TCP_SAVED_SYN, room)?;

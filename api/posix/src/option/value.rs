@@ -13,7 +13,7 @@ use super::table::{
 };
 use super::{filter, tcp};
 use crate::errno::fail;
-use crate::handle::Handle;
+use crate::handle::OpenSocket;
 use crate::privilege::{CAP_NET_ADMIN, CAP_NET_RAW, may};
 use crate::{Errno, Result, interface, transfer};
 
@@ -49,7 +49,7 @@ const PRIORITY_MAX: i32 = 6;
 /// Stands for a negative SO_RCVTIMEO, which reads back as 0.
 const AT_ONCE_US: u32 = 1;
 
-pub(super) fn get_special(handle: &Handle, level: i32, name: i32) -> Result<Vec<u8>> {
+pub(super) fn get_special(handle: &OpenSocket, level: i32, name: i32) -> Result<Vec<u8>> {
     let slot = handle.slot;
     let bit = |bit: u32| int(i32::from(slot.option_bits.load(Relaxed) & bit != 0));
     let set_before = |default| int(handle.remembered(level, name).unwrap_or(default));
@@ -81,7 +81,7 @@ pub(super) fn get_special(handle: &Handle, level: i32, name: i32) -> Result<Vec<
     })
 }
 
-fn get_socket_level(handle: &Handle, name: i32) -> Result<Vec<u8>> {
+fn get_socket_level(handle: &OpenSocket, name: i32) -> Result<Vec<u8>> {
     let slot = handle.slot;
     let bit = |bit: u32| int(i32::from(slot.option_bits.load(Relaxed) & bit != 0));
     let tcp = handle.is_tcp();
@@ -139,7 +139,7 @@ fn get_socket_level(handle: &Handle, name: i32) -> Result<Vec<u8>> {
     })
 }
 
-pub(super) fn set_special(handle: &Handle, level: i32, name: i32, bytes: &[u8]) -> Result<()> {
+pub(super) fn set_special(handle: &OpenSocket, level: i32, name: i32, bytes: &[u8]) -> Result<()> {
     match level {
         libc::SOL_SOCKET => set_socket_level(handle, name, bytes),
         libc::IPPROTO_UDP => {
@@ -173,7 +173,7 @@ pub(super) fn set_special(handle: &Handle, level: i32, name: i32, bytes: &[u8]) 
 }
 
 /// IP_LOCAL_PORT_RANGE: the lower bound in the lower half of a word, and 0 for none.
-fn set_local_ports(handle: &Handle, bytes: &[u8]) -> Result<()> {
+fn set_local_ports(handle: &OpenSocket, bytes: &[u8]) -> Result<()> {
     let Ok([a, b, c, d]) = <[u8; 4]>::try_from(bytes) else { return fail(libc::EINVAL) };
     let value = i32::from_ne_bytes([a, b, c, d]);
     let (least, most) = (value as u16, (value >> 16) as u16);
@@ -187,7 +187,7 @@ fn set_local_ports(handle: &Handle, bytes: &[u8]) -> Result<()> {
 
 /// IP_MTU_DISCOVER or IPV6_MTU_DISCOVER. The engine cuts and refuses datagrams; the option bit
 /// tells send(2) that it has to ask the engine whether a long one would be refused.
-fn set_mtu_discovery(handle: &Handle, level: i32, name: i32, mode: i32) -> Result<()> {
+fn set_mtu_discovery(handle: &OpenSocket, level: i32, name: i32, mode: i32) -> Result<()> {
     check_range(mode, libc::IP_PMTUDISC_DONT, libc::IP_PMTUDISC_OMIT)?;
     handle.remember(level, name, mode);
     match level {
@@ -205,14 +205,14 @@ fn refuses(mode: i32) -> bool {
 }
 
 /// IPV6_DONTFRAG: a datagram that is too long is refused, whatever IPV6_MTU_DISCOVER says of it.
-fn set_dont_fragment(handle: &Handle, on: bool) {
+fn set_dont_fragment(handle: &OpenSocket, on: bool) {
     handle.remember(libc::IPPROTO_IPV6, libc::IPV6_DONTFRAG, i32::from(on));
     tell_lengths_v6(handle);
 }
 
 /// IPV6_MTU_DISCOVER and IPV6_DONTFRAG are one mode to the engine: the one that refuses, with the
 /// same idea of the length.
-fn tell_lengths_v6(handle: &Handle) {
+fn tell_lengths_v6(handle: &OpenSocket) {
     let asked = |name| handle.remembered(libc::IPPROTO_IPV6, name);
     let mode = asked(libc::IPV6_MTU_DISCOVER).unwrap_or(libc::IP_PMTUDISC_WANT);
     let mode = match mode {
@@ -227,7 +227,7 @@ fn tell_lengths_v6(handle: &Handle) {
 
 /// IPV6_MTU: the longest packet that a datagram is sent in. getsockopt(2) gives the path MTU in any
 /// case.
-fn set_fragment_size(handle: &Handle, size: i32) -> Result<()> {
+fn set_fragment_size(handle: &OpenSocket, size: i32) -> Result<()> {
     if size != 0 {
         check_range(size, IPV6_MIN_MTU, i32::MAX)?;
     }
@@ -236,14 +236,14 @@ fn set_fragment_size(handle: &Handle, size: i32) -> Result<()> {
     Ok(())
 }
 
-fn set_socket_level(handle: &Handle, name: i32, bytes: &[u8]) -> Result<()> {
+fn set_socket_level(handle: &OpenSocket, name: i32, bytes: &[u8]) -> Result<()> {
     let slot = handle.slot;
     match name {
-        libc::SO_SNDBUF => set_buffer(handle, Side::Send, BUFFER_MAX as u32, bytes),
-        libc::SO_RCVBUF => set_buffer(handle, Side::Recv, BUFFER_MAX as u32, bytes),
+        libc::SO_SNDBUF => set_buffer(handle, BufferSide::Send, BUFFER_MAX as u32, bytes),
+        libc::SO_RCVBUF => set_buffer(handle, BufferSide::Recv, BUFFER_MAX as u32, bytes),
         libc::SO_SNDBUFFORCE | libc::SO_RCVBUFFORCE if !may(CAP_NET_ADMIN) => fail(libc::EPERM),
-        libc::SO_SNDBUFFORCE => set_buffer(handle, Side::Send, BUFFER_FORCED_MAX, bytes),
-        libc::SO_RCVBUFFORCE => set_buffer(handle, Side::Recv, BUFFER_FORCED_MAX, bytes),
+        libc::SO_SNDBUFFORCE => set_buffer(handle, BufferSide::Send, BUFFER_FORCED_MAX, bytes),
+        libc::SO_RCVBUFFORCE => set_buffer(handle, BufferSide::Recv, BUFFER_FORCED_MAX, bytes),
         libc::SO_ATTACH_FILTER => filter::attach(handle, bytes),
         libc::SO_DETACH_FILTER | SO_LOCK_FILTER => filter::set_int(handle, name, bytes),
         SO_ATTACH_BPF | SO_ATTACH_REUSEPORT_EBPF => filter::attach_kernels(bytes),
@@ -306,7 +306,7 @@ fn set_socket_level(handle: &Handle, name: i32, bytes: &[u8]) -> Result<()> {
 
 /// Bytes a second: a long where there is room for one, else an unsigned int whose largest value is
 /// no bound.
-fn set_max_pacing_rate(handle: &Handle, bytes: &[u8]) -> Result<()> {
+fn set_max_pacing_rate(handle: &OpenSocket, bytes: &[u8]) -> Result<()> {
     let rate = match *bytes {
         [a, b, c, d, e, f, g, h, ..] => u64::from_ne_bytes([a, b, c, d, e, f, g, h]),
         _ => match int_of(libc::SOL_SOCKET, bytes)? as u32 {
@@ -318,7 +318,7 @@ fn set_max_pacing_rate(handle: &Handle, bytes: &[u8]) -> Result<()> {
 }
 
 /// sock_bindtoindex: without CAP_NET_RAW a socket that is bound to a device stays so.
-fn check_device_change(handle: &Handle) -> Result<()> {
+fn check_device_change(handle: &OpenSocket) -> Result<()> {
     let bound = || engine_get(handle, libc::SOL_SOCKET, SO_BINDTOIFINDEX);
     if may(CAP_NET_RAW) || bound()?.iter().all(|&byte| byte == 0) {
         Ok(())
@@ -327,7 +327,7 @@ fn check_device_change(handle: &Handle) -> Result<()> {
     }
 }
 
-fn set_multicast_if(handle: &Handle, bytes: &[u8]) -> Result<()> {
+fn set_multicast_if(handle: &OpenSocket, bytes: &[u8]) -> Result<()> {
     engine_set(handle, libc::IPPROTO_IP, libc::IP_MULTICAST_IF, bytes)?;
     // A struct in_addr, or behind the group in a struct ip_mreq or ip_mreqn.
     let at = if bytes.len() >= 8 { 4 } else { 0 };
@@ -338,14 +338,14 @@ fn set_multicast_if(handle: &Handle, bytes: &[u8]) -> Result<()> {
 
 /// SO_SNDBUF of a connection on which it was not set: what it holds now, or will hold as soon as
 /// that is full.
-fn sndbuf_in_use(handle: &Handle) -> u32 {
+fn sndbuf_in_use(handle: &OpenSocket) -> u32 {
     let slot = handle.slot;
     let in_use = slot.tx_limit.load(Relaxed).max(slot.tx_goal.load(Relaxed));
     if handle.is_connected() { in_use.max(TCP_SNDBUF_DEFAULT) } else { TCP_SNDBUF_DEFAULT }
 }
 
 /// SO_RCVBUF of a connection on which it was not set: as far as autotuning has got.
-fn rcvbuf_in_use(handle: &Handle) -> Result<u32> {
+fn rcvbuf_in_use(handle: &OpenSocket) -> Result<u32> {
     if !handle.is_connected() {
         return Ok(TCP_RCVBUF_DEFAULT);
     }
@@ -354,16 +354,16 @@ fn rcvbuf_in_use(handle: &Handle) -> Result<u32> {
     Ok(in_use.max(TCP_RCVBUF_DEFAULT))
 }
 
-enum Side {
+enum BufferSide {
     Send,
     Recv,
 }
 
-fn set_buffer(handle: &Handle, side: Side, most: u32, bytes: &[u8]) -> Result<()> {
+fn set_buffer(handle: &OpenSocket, side: BufferSide, most: u32, bytes: &[u8]) -> Result<()> {
     let asked = int_of(libc::SOL_SOCKET, bytes)? as u32;
     let (word, setting, least) = match side {
-        Side::Send => (&handle.slot.sndbuf, setting::SNDBUF, SNDBUF_MIN),
-        Side::Recv => (&handle.slot.rcvbuf, setting::RCVBUF, RCVBUF_MIN),
+        BufferSide::Send => (&handle.slot.sndbuf, setting::SNDBUF, SNDBUF_MIN),
+        BufferSide::Recv => (&handle.slot.rcvbuf, setting::RCVBUF, RCVBUF_MIN),
     };
     // As sock_setsockopt: compared as unsigned, cut, then doubled.
     let cut = asked.min(most);
@@ -374,7 +374,7 @@ fn set_buffer(handle: &Handle, side: Side, most: u32, bytes: &[u8]) -> Result<()
 
 /// As tcp_set_rcvlowat: who polls below the old mark and above the new one is woken. The engine
 /// does that, because other processes may hold the socket.
-fn set_low_water(handle: &Handle, asked: i32) -> Result<()> {
+fn set_low_water(handle: &OpenSocket, asked: i32) -> Result<()> {
     let bytes = if asked < 0 { i32::MAX } else { asked.max(1) } as u32;
     let before = handle.slot.rcvlowat.swap(bytes, Relaxed);
     if bytes < before {
@@ -383,7 +383,7 @@ fn set_low_water(handle: &Handle, asked: i32) -> Result<()> {
     Ok(())
 }
 
-fn set_linger(handle: &Handle, bytes: &[u8]) -> Result<()> {
+fn set_linger(handle: &OpenSocket, bytes: &[u8]) -> Result<()> {
     let [a, b, c, d, e, f, g, h, ..] = *bytes else {
         return fail(libc::EINVAL);
     };
@@ -399,7 +399,7 @@ fn set_linger(handle: &Handle, bytes: &[u8]) -> Result<()> {
 }
 
 /// A struct so_timestamping, or its flags alone.
-fn set_timestamping(handle: &Handle, bytes: &[u8]) -> Result<()> {
+fn set_timestamping(handle: &OpenSocket, bytes: &[u8]) -> Result<()> {
     let flags = int_of(libc::SOL_SOCKET, bytes)? as u32;
     let known = STAMP_TX | STAMP_RX | STAMP_SOFTWARE | STAMP_ID | STAMP_NEEDLESS;
     if flags & !known != 0 || flags & (STAMP_TX | STAMP_ID) != 0 && handle.is_tcp() {
@@ -439,7 +439,7 @@ fn timeval(us: u32) -> Vec<u8> {
     [i64::from(us / 1_000_000).to_ne_bytes(), i64::from(us % 1_000_000).to_ne_bytes()].concat()
 }
 
-fn set_ip(handle: &Handle, level: i32, name: i32, bytes: &[u8]) -> Result<()> {
+fn set_ip(handle: &OpenSocket, level: i32, name: i32, bytes: &[u8]) -> Result<()> {
     let slot = handle.slot;
     let tell =
         |setting, value: u32| handle.client.setting(handle.socket, setting, u64::from(value));
@@ -499,7 +499,7 @@ fn set_ip(handle: &Handle, level: i32, name: i32, bytes: &[u8]) -> Result<()> {
 }
 
 /// How datagrams to groups are sent.
-fn set_multicast(handle: &Handle, level: i32, name: i32, bytes: &[u8]) -> Result<()> {
+fn set_multicast(handle: &OpenSocket, level: i32, name: i32, bytes: &[u8]) -> Result<()> {
     let is_v4 = level == libc::IPPROTO_IP;
     let (value, what) = match (level, name) {
         (libc::IPPROTO_IP, libc::IP_MULTICAST_TTL)
@@ -520,7 +520,7 @@ fn set_multicast(handle: &Handle, level: i32, name: i32, bytes: &[u8]) -> Result
     Ok(())
 }
 
-fn pending_error(handle: &Handle) -> i32 {
+fn pending_error(handle: &OpenSocket) -> i32 {
     match handle.socket.take_error(handle.client) {
         Err(towpath_client::Error::Refused(errno)) => errno,
         _ => 0,

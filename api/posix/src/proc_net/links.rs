@@ -33,15 +33,15 @@ pub(super) fn dev(posix: &'static Posix, to: &mut Text) -> Result<()> {
         // Entries of one interface follow each other.
         if link.index != last {
             last = link.index;
-            to.line(format_args!("{}", Link(&link, counted.of(link.index))), 0)?;
+            to.line(format_args!("{}", LinkRow(&link, counted.of(link.index))), 0)?;
         }
     }
     Ok(())
 }
 
-struct Link<'a>(&'a Interface, Traffic);
+struct LinkRow<'a>(&'a Interface, Traffic);
 
-impl fmt::Display for Link<'_> {
+impl fmt::Display for LinkRow<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(link, traffic) = self;
         let Traffic { rx_packets, rx_bytes, rx_dropped, tx_packets, tx_bytes, tx_dropped } =
@@ -211,7 +211,7 @@ mod tests {
             ..Traffic::default()
         };
         assert_eq!(
-            Link(&eth0(), traffic).to_string(),
+            LinkRow(&eth0(), traffic).to_string(),
             "  eth0: 164457053968 45468108    0    0    0     0          0         0      \
              900       7    0    0    0     0       0          0"
         );

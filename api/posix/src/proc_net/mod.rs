@@ -43,11 +43,11 @@ type Writer = fn(&'static Posix, &mut Text) -> Result<()>;
 
 /// A file that shows the stack.
 #[derive(Clone, Copy)]
-pub struct File(&'static CStr, Writer);
+pub struct ProcFile(&'static CStr, Writer);
 
 /// The file that a call opens with `flags`, if it shows the stack; `dir` is the folder of a path
 /// that is not absolute.
-pub fn wanted(posix: &'static Posix, dir: i32, path: &CStr, flags: i32) -> Option<File> {
+pub fn wanted(posix: &'static Posix, dir: i32, path: &CStr, flags: i32) -> Option<ProcFile> {
     let path = path.to_bytes();
     let reads = flags & libc::O_ACCMODE == libc::O_RDONLY;
     let others = libc::O_PATH | libc::O_DIRECTORY | libc::O_CREAT;
@@ -58,7 +58,7 @@ pub fn wanted(posix: &'static Posix, dir: i32, path: &CStr, flags: i32) -> Optio
     if !posix.is_active() || !reads || flags & others != 0 {
         return None;
     }
-    is_own_net(dir, folder).then_some(File(name, *writer))
+    is_own_net(dir, folder).then_some(ProcFile(name, *writer))
 }
 
 /// Whether a folder is /proc/net, or net of this process in /proc.
@@ -124,7 +124,7 @@ fn read_link(link: &[u8], to: &mut [u8]) -> Option<usize> {
 ///
 /// # Errors
 /// Errors of memfd_create(2) and of the engine; `fd` is closed then.
-pub fn put_in_place(posix: &'static Posix, fd: i32, file: File) -> Result<()> {
+pub fn put_in_place(posix: &'static Posix, fd: i32, file: ProcFile) -> Result<()> {
     if netlink::is_elsewhere(posix) {
         return Ok(());
     }

@@ -2,7 +2,7 @@
 
 use towpath_shm::layout::DatagramHeader;
 
-use crate::report::Report;
+use crate::report::ErrorQueueEntry;
 
 /// Result of a receive call, besides the bytes.
 #[derive(Debug, Clone, Copy, Default)]
@@ -14,5 +14,5 @@ pub struct Arrival {
     /// MSG_TRUNC and the like.
     pub flags: i32,
     /// From the error queue.
-    pub report: Option<Report>,
+    pub report: Option<ErrorQueueEntry>,
 }

@@ -10,9 +10,9 @@ use towpath_shm::layout::{DatagramHeader, Kind, Plain, RawAddr, flags, option_bi
 use super::arrival::Arrival;
 use super::peek::{move_peek_offset, peek_offset};
 use super::streams::COUNT_MAX;
-use crate::control::Control;
+use crate::control::SendControl;
 use crate::errno::fail;
-use crate::handle::Handle;
+use crate::handle::OpenSocket;
 use crate::socket::{bind_any, peer};
 use crate::{Result, address, interface};
 
@@ -32,7 +32,7 @@ const FRAGMENT_SIZE_MIN: u32 = 1280;
 /// # Safety
 /// As for [`recv`](super::recv).
 pub(super) unsafe fn recv_datagram(
-    handle: &Handle,
+    handle: &OpenSocket,
     buffers: &[Buffer],
     flags: i32,
     limit: WaitLimit,
@@ -63,10 +63,10 @@ pub(super) unsafe fn recv_datagram(
 /// # Safety
 /// As for [`send`](super::send).
 pub(super) unsafe fn send_datagram(
-    handle: &Handle,
+    handle: &OpenSocket,
     buffers: &[Buffer],
     to: Option<RawAddr>,
-    control: &Control,
+    control: &SendControl,
     limit: WaitLimit,
 ) -> Result<usize> {
     let len = Buffer::total(buffers);
@@ -84,11 +84,11 @@ pub(super) unsafe fn send_datagram(
 /// # Safety
 /// As for [`send`](super::send).
 pub(super) unsafe fn send_part(
-    handle: &Handle,
+    handle: &OpenSocket,
     buffers: &[Buffer],
     more: bool,
     to: Option<RawAddr>,
-    control: &Control,
+    control: &SendControl,
     limit: WaitLimit,
 ) -> Result<usize> {
     let begin = || datagram_header(handle, to, control);
@@ -110,7 +110,7 @@ pub(super) unsafe fn send_part(
 /// # Safety
 /// As for [`send`](super::send).
 unsafe fn send_whole(
-    handle: &Handle,
+    handle: &OpenSocket,
     header: &DatagramHeader,
     buffers: &[Buffer],
     limit: WaitLimit,
@@ -129,7 +129,7 @@ unsafe fn send_whole(
 
 /// Whether a datagram is too long is told by the call that sends it. Most are too short for the
 /// question, and the engine alone knows what each way carries.
-fn check_length(handle: &Handle, header: &DatagramHeader) -> Result<()> {
+fn check_length(handle: &OpenSocket, header: &DatagramHeader) -> Result<()> {
     let longest = match header.segment_size {
         0 => header.len,
         size => header.len.min(size.into()),
@@ -157,7 +157,7 @@ fn check_length(handle: &Handle, header: &DatagramHeader) -> Result<()> {
 
 /// Bytes of the headers before a datagram: IP without options (RFC 791 §3.1, RFC 8200 §3), and UDP.
 /// A ping contains its ICMP header.
-fn headers_len(handle: &Handle, header: &DatagramHeader) -> u32 {
+fn headers_len(handle: &OpenSocket, header: &DatagramHeader) -> u32 {
     let ip = match towards(handle, &header.remote) {
         Some(IpAddr::V4(_)) => 20,
         // Without an address it is not sent.
@@ -167,25 +167,25 @@ fn headers_len(handle: &Handle, header: &DatagramHeader) -> u32 {
 }
 
 /// UDP_CORK.
-pub(super) fn is_corked(handle: &Handle) -> bool {
+pub(super) fn is_corked(handle: &OpenSocket) -> bool {
     let bits = handle.slot.option_bits.load(Relaxed);
     bits & option_bit::UDP_CORK != 0
 }
 
 /// UDP_CORK is taken off: the corked datagram goes out. As on Linux, no error is reported.
-pub(crate) fn uncork(handle: &Handle) {
+pub(crate) fn uncork(handle: &OpenSocket) {
     if handle.posix.cork.is_begun(handle.socket) {
         let limit = handle.send_limit(false);
         // SAFETY: no buffers.
-        let _ = unsafe { send_part(handle, &[], false, None, &Control::default(), limit) };
+        let _ = unsafe { send_part(handle, &[], false, None, &SendControl::default(), limit) };
     }
 }
 
 /// All but the length.
 fn datagram_header(
-    handle: &Handle,
+    handle: &OpenSocket,
     to: Option<RawAddr>,
-    control: &Control,
+    control: &SendControl,
 ) -> Result<DatagramHeader> {
     let family = handle.slot.family.load(Relaxed);
     let bits = handle.slot.option_bits.load(Relaxed);
@@ -247,7 +247,7 @@ fn datagram_header(
 
 /// IP_TTL or IPV6_UNICAST_HOPS, as the address's family has it. Not to groups: the engine alone
 /// knows what counts for them.
-fn ttl_towards(handle: &Handle, remote: &RawAddr) -> u16 {
+fn ttl_towards(handle: &OpenSocket, remote: &RawAddr) -> u16 {
     let set = match towards(handle, remote) {
         Some(ip) if ip.is_multicast() => None,
         Some(IpAddr::V4(_)) => Some(handle.slot.ttl.load(Relaxed).into()).filter(|ttl| *ttl != 0),
@@ -258,7 +258,7 @@ fn ttl_towards(handle: &Handle, remote: &RawAddr) -> u16 {
 }
 
 /// IP_TOS or IPV6_TCLASS, as the address's family has it.
-fn class_towards(handle: &Handle, remote: &RawAddr) -> u16 {
+fn class_towards(handle: &OpenSocket, remote: &RawAddr) -> u16 {
     match towards(handle, remote) {
         Some(IpAddr::V6(_)) => handle.slot.tclass.load(Relaxed) as u16,
         _ => handle.slot.tos.load(Relaxed).into(),
@@ -266,7 +266,7 @@ fn class_towards(handle: &Handle, remote: &RawAddr) -> u16 {
 }
 
 /// Where a datagram goes: to the address that it names, or to the peer.
-pub(super) fn towards(handle: &Handle, remote: &RawAddr) -> Option<IpAddr> {
+pub(super) fn towards(handle: &OpenSocket, remote: &RawAddr) -> Option<IpAddr> {
     let remote = if remote.family == 0 { handle.slot.remote.load() } else { *remote };
     remote.to_socket_addr().map(|addr| addr.ip().to_canonical())
 }

@@ -6,7 +6,7 @@ use towpath_client::{Error, WaitLimit};
 use towpath_shm::layout::{RawAddr, flags, setting};
 
 use crate::errno::fail;
-use crate::handle::Handle;
+use crate::handle::OpenSocket;
 use crate::socket::{conclude_connect, peer};
 use crate::{Errno, Result, address};
 
@@ -15,7 +15,7 @@ use crate::{Errno, Result, address};
 /// # Safety
 /// As for [`destination`](super::destination).
 pub(super) unsafe fn peer_to_open(
-    handle: &Handle,
+    handle: &OpenSocket,
     at: *const libc::sockaddr,
     len: libc::socklen_t,
 ) -> Result<Option<RawAddr>> {
@@ -32,7 +32,7 @@ pub(super) unsafe fn peer_to_open(
 
 /// The first write of a connection sends its SYN, with bytes or without. As tcp_sendmsg_fastopen:
 /// a call that may wait returns when the handshake is over, and tells how it ended.
-pub(super) fn open(handle: &Handle, sent: usize, limit: WaitLimit) -> Result<()> {
+pub(super) fn open(handle: &OpenSocket, sent: usize, limit: WaitLimit) -> Result<()> {
     if sent == 0 {
         handle.client.setting(handle.socket, setting::OPEN, 1);
     }

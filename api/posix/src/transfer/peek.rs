@@ -4,10 +4,10 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use towpath_shm::layout::option_bit;
 
-use crate::handle::Handle;
+use crate::handle::OpenSocket;
 
 /// SO_PEEK_OFF: where a look at what is unread begins.
-pub(super) fn peek_offset(handle: &Handle) -> u32 {
+pub(super) fn peek_offset(handle: &OpenSocket) -> u32 {
     match handle.slot.option_bits.load(Relaxed) & option_bit::PEEK_OFF {
         0 => 0,
         _ => handle.slot.peek_off.load(Relaxed).saturating_sub(1),
@@ -15,7 +15,7 @@ pub(super) fn peek_offset(handle: &Handle) -> u32 {
 }
 
 /// As sk_peek_offset_fwd and sk_peek_offset_bwd: looks move it on, and reads back.
-pub(super) fn move_peek_offset(handle: &Handle, keep: bool, len: usize) {
+pub(super) fn move_peek_offset(handle: &OpenSocket, keep: bool, len: usize) {
     let slot = handle.slot;
     if slot.option_bits.load(Relaxed) & option_bit::PEEK_OFF == 0 {
         return;

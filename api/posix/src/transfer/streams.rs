@@ -9,7 +9,7 @@ use towpath_shm::layout::{RawAddr, connect_asked, flags};
 use super::arrival::Arrival;
 use super::opening::open;
 use super::peek::{move_peek_offset, peek_offset};
-use crate::handle::Handle;
+use crate::handle::OpenSocket;
 use crate::socket::{connect_to_send, note_connect};
 use crate::{Errno, Result};
 
@@ -19,7 +19,7 @@ pub(super) const COUNT_MAX: usize = 0x7fff_f000;
 /// # Safety
 /// As for [`recv`](super::recv).
 pub(super) unsafe fn recv_stream(
-    handle: &Handle,
+    handle: &OpenSocket,
     buffers: &[Buffer],
     flags: i32,
     limit: WaitLimit,
@@ -81,7 +81,7 @@ pub(super) unsafe fn recv_stream(
     Ok(Arrival { len, ..Arrival::default() })
 }
 
-fn ended(handle: &Handle) -> bool {
+fn ended(handle: &OpenSocket) -> bool {
     handle.socket.readiness(handle.client) & towpath_client::ready::RDHUP != 0
 }
 
@@ -90,7 +90,7 @@ fn ended(handle: &Handle) -> bool {
 /// # Safety
 /// As for [`send`](super::send).
 pub(super) unsafe fn open_and_send(
-    handle: &Handle,
+    handle: &OpenSocket,
     buffers: &[Buffer],
     flags: i32,
     to: Option<RawAddr>,
@@ -104,7 +104,7 @@ pub(super) unsafe fn open_and_send(
 /// # Safety
 /// As for [`send`](super::send).
 pub(super) unsafe fn send_stream(
-    handle: &Handle,
+    handle: &OpenSocket,
     buffers: &[Buffer],
     how: i32,
     limit: WaitLimit,

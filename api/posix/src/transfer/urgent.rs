@@ -8,7 +8,7 @@ use towpath_shm::layout::{Kind, RawAddr};
 
 use super::arrival::Arrival;
 use super::datagrams::towards;
-use crate::handle::Handle;
+use crate::handle::OpenSocket;
 use crate::{Result, address};
 
 /// The urgent byte of a stream, as `tcp_recv_urg`. Never waits, whether the socket does or not.
@@ -16,7 +16,7 @@ use crate::{Result, address};
 /// # Safety
 /// As for [`recv`](super::recv).
 pub(super) unsafe fn recv_urgent(
-    handle: &Handle,
+    handle: &OpenSocket,
     buffers: &[Buffer],
     flags: i32,
 ) -> Result<Arrival> {
@@ -36,7 +36,7 @@ pub(super) unsafe fn recv_urgent(
 
 /// MSG_OOB is refused by udp_sendmsg, which udpv6_sendmsg calls for IPv4 peers, and by ping
 /// sockets; over IPv6 udpv6_sendmsg does not look at it.
-pub(super) fn takes_urgent(handle: &Handle, to: Option<RawAddr>) -> bool {
+pub(super) fn takes_urgent(handle: &OpenSocket, to: Option<RawAddr>) -> bool {
     let over_v4 = || matches!(towards(handle, &to.unwrap_or_default()), Some(IpAddr::V4(_)));
     let family = handle.slot.family.load(Relaxed);
     handle.is_tcp() || handle.kind() == Kind::Datagram && family == address::INET6 && !over_v4()

@@ -12,11 +12,11 @@ use towpath_posix::{Posix, attach};
 pub struct Inside(pub Engine);
 
 impl driver::TurnedEngine for Inside {
-    fn turn(&mut self) -> driver::Next {
+    fn turn(&mut self) -> driver::EngineStep {
         match self.0.turn() {
-            towpath_engine::Next::Turn => driver::Next::Turn,
-            towpath_engine::Next::Sleep(timeout) => driver::Next::Sleep(timeout),
-            towpath_engine::Next::End => driver::Next::End,
+            towpath_engine::Next::Turn => driver::EngineStep::Turn,
+            towpath_engine::Next::Sleep(timeout) => driver::EngineStep::Sleep(timeout),
+            towpath_engine::Next::End => driver::EngineStep::End,
         }
     }
     fn busy_poll(&mut self, timeout: Option<Duration>) -> bool {

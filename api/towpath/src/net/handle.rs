@@ -1,7 +1,7 @@
 //! A socket of a stack: the calls that reach it, and how long each may wait.
 //!
-//! [`Handle`] is shared by all clones of a `TcpStream`, `TcpListener` or `UdpSocket`. Dropping the
-//! last one closes the socket, as close(2) of the last descriptor does.
+//! [`OwnedSocket`] is shared by all clones of a `TcpStream`, `TcpListener` or `UdpSocket`. Dropping
+//! the last one closes the socket, as close(2) of the last descriptor does.
 
 use std::io;
 use std::panic::{RefUnwindSafe, UnwindSafe};
@@ -15,7 +15,7 @@ use towpath_shm::control::{ControlReply, Request, call};
 use towpath_shm::layout::Slot;
 
 use crate::error::io_error;
-use crate::shared::Shared;
+use crate::shared::SharedStack;
 
 /// AF_INET or AF_INET6, as slots have it.
 pub(super) const INET: u32 = 2;
@@ -27,8 +27,8 @@ pub(super) const TCP: u32 = 6;
 pub(super) const UDP: u32 = 17;
 
 /// A socket of a stack, closed when the value is dropped.
-pub(super) struct Handle {
-    shared: Arc<Shared>,
+pub(super) struct OwnedSocket {
+    shared: Arc<SharedStack>,
     pub(super) socket: Socket,
     /// Address family: [`INET`] or [`INET6`].
     pub(super) family: u32,
@@ -47,9 +47,9 @@ pub(super) struct Multicast {
     pub(super) loop_v6: AtomicBool,
 }
 
-impl Handle {
+impl OwnedSocket {
     /// Makes a socket: socket(2).
-    pub(super) fn open(shared: &Arc<Shared>, family: u32, protocol: u32) -> io::Result<Self> {
+    pub(super) fn open(shared: &Arc<SharedStack>, family: u32, protocol: u32) -> io::Result<Self> {
         let request = Request { call: call::SOCKET, a: family, b: protocol, ..Request::default() };
         let reply = shared.client().call(&request).map_err(io_error)?;
         let socket = Socket { slot: reply.slot, generation: reply.generation };
@@ -57,7 +57,7 @@ impl Handle {
     }
 
     /// Owns a socket that is there already: an accepted connection.
-    pub(super) fn of(shared: &Arc<Shared>, socket: Socket, family: u32) -> Self {
+    pub(super) fn of(shared: &Arc<SharedStack>, socket: Socket, family: u32) -> Self {
         Self {
             shared: Arc::clone(shared),
             socket,
@@ -73,7 +73,7 @@ impl Handle {
         }
     }
 
-    pub(super) fn shared(&self) -> &Arc<Shared> {
+    pub(super) fn shared(&self) -> &Arc<SharedStack> {
         &self.shared
     }
 
@@ -142,7 +142,7 @@ impl Handle {
         WaitLimit::new(self.is_nonblocking(), self.send_timeout_us.load(Relaxed))
     }
 
-    /// As [`towpath_client::Handle::blocking`].
+    /// As [`towpath_client::OwnedSocket::blocking`].
     pub(super) fn blocking<T>(
         &self,
         limit: WaitLimit,
@@ -151,7 +151,7 @@ impl Handle {
         self.waiting().blocking(limit, attempt)
     }
 
-    /// As [`towpath_client::Handle::sending`].
+    /// As [`towpath_client::OwnedSocket::sending`].
     pub(super) fn sending<T>(
         &self,
         limit: WaitLimit,
@@ -162,10 +162,10 @@ impl Handle {
 }
 
 // A panic of the caller leaves nothing half done in here: no call runs code of the caller's.
-impl UnwindSafe for Handle {}
-impl RefUnwindSafe for Handle {}
+impl UnwindSafe for OwnedSocket {}
+impl RefUnwindSafe for OwnedSocket {}
 
-impl Drop for Handle {
+impl Drop for OwnedSocket {
     fn drop(&mut self) {
         self.attempting().close(!self.is_nonblocking());
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use towpath_shm::control::call;
 
-use super::handle::{Handle, TCP};
+use super::handle::{OwnedSocket, TCP};
 
 /// TCP_INFO, as Linux numbers it.
 const TCP_INFO: u32 = 11;
@@ -139,7 +139,7 @@ pub struct TcpInfo {
 }
 
 impl TcpInfo {
-    pub(super) fn of(handle: &Handle) -> io::Result<Self> {
+    pub(super) fn of(handle: &OwnedSocket) -> io::Result<Self> {
         let reply = handle.call(call::GET_OPTION, |request| {
             (request.a, request.b) = (TCP, TCP_INFO);
         })?;

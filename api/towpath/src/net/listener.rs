@@ -13,10 +13,10 @@ use towpath_shm::layout::{option_bit, setting};
 
 use super::TcpStream;
 use super::address::{family_of, shown};
-use super::handle::{Handle, INET6, TCP, fail};
+use super::handle::{INET6, OwnedSocket, TCP, fail};
 use super::resolve::each_here;
 use crate::error::io_error;
-use crate::shared::Shared;
+use crate::shared::SharedStack;
 
 /// Connections that wait to be accepted, as std asks for.
 const BACKLOG: u32 = 128;
@@ -45,7 +45,7 @@ const BACKLOG: u32 = 128;
 /// # }
 /// ```
 pub struct TcpListener {
-    handle: Arc<Handle>,
+    handle: Arc<OwnedSocket>,
 }
 
 impl TcpListener {
@@ -68,8 +68,8 @@ impl TcpListener {
         each_here(addr, Self::bind_on)
     }
 
-    pub(super) fn bind_on(shared: &Arc<Shared>, addr: SocketAddr) -> io::Result<Self> {
-        let handle = Handle::open(shared, family_of(&addr), TCP)?;
+    pub(super) fn bind_on(shared: &Arc<SharedStack>, addr: SocketAddr) -> io::Result<Self> {
+        let handle = OwnedSocket::open(shared, family_of(&addr), TCP)?;
         handle.set_flag(option_bit::REUSEADDR, setting::REUSEADDR, true)?;
         handle.bind(addr)?;
         let listener = Self { handle: Arc::new(handle) };
@@ -163,7 +163,7 @@ impl TcpListener {
                 result => break result.map_err(io_error)?,
             }
         };
-        let stream = TcpStream::of(Handle::of(handle.shared(), socket, handle.family));
+        let stream = TcpStream::of(OwnedSocket::of(handle.shared(), socket, handle.family));
         Ok((stream, shown(record.remote, handle.family)))
     }
 

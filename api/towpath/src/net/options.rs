@@ -12,7 +12,7 @@ use towpath_shm::control::call;
 use towpath_shm::layout::{Kind, RawAddr, flags, option_bit, setting};
 
 use super::address::{is_v6_host, shown};
-use super::handle::{Handle, INET6, fail};
+use super::handle::{INET6, OwnedSocket, fail};
 use crate::error::io_error;
 
 /// Hops of packets on which IP_TTL was not set.
@@ -34,7 +34,7 @@ const DATAGRAM_BUFFER: u32 = 212_992;
 const SOL_SOCKET: u32 = 1;
 const SO_RCVBUF: u32 = 8;
 
-impl Handle {
+impl OwnedSocket {
     /// bind(2).
     pub(super) fn bind(&self, addr: SocketAddr) -> io::Result<()> {
         self.call(call::BIND, |request| request.addr = RawAddr::new(addr))?;

@@ -4,7 +4,7 @@ use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 
-use crate::shared::Shared;
+use crate::shared::SharedStack;
 
 /// Tries the addresses that a name stands for until one works.
 pub(super) fn each<T>(
@@ -26,7 +26,7 @@ pub(super) fn each<T>(
 /// [`each`], on the stack that this thread has entered, or the default one.
 pub(super) fn each_here<T>(
     addr: impl ToSocketAddrs,
-    mut open: impl FnMut(&Arc<Shared>, SocketAddr) -> io::Result<T>,
+    mut open: impl FnMut(&Arc<SharedStack>, SocketAddr) -> io::Result<T>,
 ) -> io::Result<T> {
     let shared = crate::current::current()?;
     each(addr, |addr| open(&shared, addr))

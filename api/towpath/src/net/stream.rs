@@ -16,11 +16,11 @@ use towpath_shm::control::call;
 use towpath_shm::layout::{RawAddr, op, shut};
 
 use super::address::{family_of, shown};
-use super::handle::{Handle, TCP, fail};
+use super::handle::{OwnedSocket, TCP, fail};
 use super::options::zero_timeout;
 use super::resolve::each_here;
 use crate::error::io_error;
-use crate::shared::Shared;
+use crate::shared::SharedStack;
 
 /// A TCP connection: [`std::net::TcpStream`] on a stack of this process.
 ///
@@ -46,11 +46,11 @@ use crate::shared::Shared;
 /// # }
 /// ```
 pub struct TcpStream {
-    pub(super) handle: Arc<Handle>,
+    pub(super) handle: Arc<OwnedSocket>,
 }
 
 impl TcpStream {
-    pub(super) fn of(handle: Handle) -> Self {
+    pub(super) fn of(handle: OwnedSocket) -> Self {
         Self { handle: Arc::new(handle) }
     }
 
@@ -96,14 +96,14 @@ impl TcpStream {
     }
 
     pub(super) fn connect_on(
-        shared: &Arc<Shared>,
+        shared: &Arc<SharedStack>,
         addr: SocketAddr,
         timeout: Option<Duration>,
     ) -> io::Result<Self> {
         if timeout == Some(Duration::ZERO) {
             return Err(zero_timeout());
         }
-        let handle = Handle::open(shared, family_of(&addr), TCP)?;
+        let handle = OwnedSocket::open(shared, family_of(&addr), TCP)?;
         // An IPv4-mapped address reaches an IPv4 peer over an IPv6 socket, as on Linux.
         let remote = RawAddr::new(shown(RawAddr::new(addr), handle.family));
         handle.call(call::CONNECT, |request| request.addr = remote)?;
@@ -358,7 +358,7 @@ impl fmt::Debug for TcpStream {
 }
 
 /// Waits for the end of a connect that is under way.
-fn wait_until_connected(handle: &Handle, timeout: Option<Duration>) -> io::Result<()> {
+fn wait_until_connected(handle: &OwnedSocket, timeout: Option<Duration>) -> io::Result<()> {
     let deadline = timeout.map(Deadline::after);
     loop {
         // As std: a signal handler does not end the wait, and the limit stays where it is.

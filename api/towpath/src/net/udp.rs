@@ -14,9 +14,9 @@ use towpath_shm::control::call;
 use towpath_shm::layout::{option_bit, setting};
 
 use super::address::{family_of, reached};
-use super::handle::{Handle, INET6, UDP, fail};
+use super::handle::{INET6, OwnedSocket, UDP, fail};
 use super::resolve::{each, each_here};
-use crate::shared::Shared;
+use crate::shared::SharedStack;
 use transfer::Broadcasts;
 
 /// A UDP socket: [`std::net::UdpSocket`] on a stack of this process.
@@ -40,7 +40,7 @@ pub struct UdpSocket {
 }
 
 struct Inner {
-    handle: Handle,
+    handle: OwnedSocket,
     broadcasts: Broadcasts,
 }
 
@@ -64,13 +64,13 @@ impl UdpSocket {
         each_here(addr, Self::bind_on)
     }
 
-    pub(super) fn bind_on(shared: &Arc<Shared>, addr: SocketAddr) -> io::Result<Self> {
-        let handle = Handle::open(shared, family_of(&addr), UDP)?;
+    pub(super) fn bind_on(shared: &Arc<SharedStack>, addr: SocketAddr) -> io::Result<Self> {
+        let handle = OwnedSocket::open(shared, family_of(&addr), UDP)?;
         handle.bind(addr)?;
         Ok(Self { inner: Arc::new(Inner { handle, broadcasts: Broadcasts::default() }) })
     }
 
-    pub(super) fn handle(&self) -> &Handle {
+    pub(super) fn handle(&self) -> &OwnedSocket {
         &self.inner.handle
     }
 

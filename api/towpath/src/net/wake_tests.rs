@@ -14,18 +14,18 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use towpath_client::reactor::{Dispatcher, Registration};
 use towpath_client::ready;
 
-use super::handle::Handle;
+use super::handle::OwnedSocket;
 use super::{TcpStream, UdpSocket};
 use crate::Stack;
 
 /// Waits until a socket is ready. Dropping it cancels the wait.
 struct UntilReady<'a> {
-    handle: &'a Handle,
+    handle: &'a OwnedSocket,
     interest: u32,
     registration: Option<Registration>,
 }
 
-fn until_ready(handle: &Handle, interest: u32) -> UntilReady<'_> {
+fn until_ready(handle: &OwnedSocket, interest: u32) -> UntilReady<'_> {
     UntilReady { handle, interest, registration: None }
 }
 
@@ -324,7 +324,7 @@ impl Executor {
 }
 
 /// Waits for a socket after a wait that is cancelled.
-async fn ready_after_cancel(handle: &Handle, interest: u32) {
+async fn ready_after_cancel(handle: &OwnedSocket, interest: u32) {
     let mut cancelled = until_ready(handle, interest);
     poll_fn(|cx| Poll::Ready(Pin::new(&mut cancelled).poll(cx))).await.is_ready();
     drop(cancelled);

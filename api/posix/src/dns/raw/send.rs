@@ -7,7 +7,7 @@ use towpath_client::Deadline;
 
 use super::question::{self, HEADER};
 use super::{StubSettings, code, flag};
-use crate::dns::exchange::{DATAGRAM_MAX, Line, STRANGERS_MAX, random};
+use crate::dns::exchange::{DATAGRAM_MAX, STRANGERS_MAX, ServerSocket, random};
 use crate::{Errno, Posix, Result};
 
 /// Longer messages go by TCP (PACKETSZ of arpa/nameser.h).
@@ -25,7 +25,7 @@ pub struct SendOutcome {
 }
 
 /// Judgement on a datagram.
-enum Verdict {
+enum ReplyVerdict {
     Answer,
     CutOff,
     Failure,
@@ -55,9 +55,9 @@ pub fn send(
             let (server, timeout) = (settings.servers[at], settings.patience(at));
             if !by_tcp {
                 match sending.by_udp(server, timeout) {
-                    Ok(Verdict::Answer) => return sending.ended_by_udp(),
-                    Ok(Verdict::CutOff) => by_tcp = true,
-                    Ok(Verdict::Failure) => was_heard = true,
+                    Ok(ReplyVerdict::Answer) => return sending.ended_by_udp(),
+                    Ok(ReplyVerdict::CutOff) => by_tcp = true,
+                    Ok(ReplyVerdict::Failure) => was_heard = true,
                     Err(errno) => was_heard |= errno == Errno(libc::ETIMEDOUT),
                 }
             }
@@ -88,9 +88,9 @@ struct Sending<'a> {
 }
 
 impl Sending<'_> {
-    fn by_udp(&mut self, server: SocketAddr, timeout: Duration) -> Result<Verdict> {
+    fn by_udp(&mut self, server: SocketAddr, timeout: Duration) -> Result<ReplyVerdict> {
         let deadline = Deadline::after(timeout);
-        let line = Line::connect(self.posix, server, libc::SOCK_DGRAM, deadline)?;
+        let line = ServerSocket::connect(self.posix, server, libc::SOCK_DGRAM, deadline)?;
         line.send(self.message, deadline)?;
         let mut bytes = vec![0; DATAGRAM_MAX];
         for _ in 0..STRANGERS_MAX {
@@ -99,13 +99,13 @@ impl Sending<'_> {
             if unread || question::is_answered(self.message, &bytes[..len]) {
                 bytes.truncate(len);
                 self.last = bytes;
-                return Ok(if unread { Verdict::Failure } else { self.verdict() });
+                return Ok(if unread { ReplyVerdict::Failure } else { self.verdict() });
             }
         }
         Err(Errno(libc::ETIMEDOUT))
     }
 
-    fn verdict(&self) -> Verdict {
+    fn verdict(&self) -> ReplyVerdict {
         let header = &self.last[..HEADER];
         let (code, is_empty) = (header[3] & 15, |at: usize| header[at..at + 2] == [0, 0]);
         let may_be_known_elsewhere =
@@ -119,10 +119,10 @@ impl Sending<'_> {
         let knows_no_edns = code == code::FORMAT_ERROR && self.settings.has(flag::USE_EDNS0);
         if knows_no_edns || (may_be_known_elsewhere || is_referral) && !self.settings.takes_failures
         {
-            return Verdict::Failure;
+            return ReplyVerdict::Failure;
         }
         let cut_off = header[2] & 2 != 0 && !self.settings.has(flag::IGNORE_TRUNCATION);
-        if cut_off { Verdict::CutOff } else { Verdict::Answer }
+        if cut_off { ReplyVerdict::CutOff } else { ReplyVerdict::Answer }
     }
 
     fn by_tcp(&mut self, server: SocketAddr, timeout: Duration) -> Result<()> {
@@ -139,7 +139,7 @@ impl Sending<'_> {
     fn by_one_connection(&mut self, server: SocketAddr, timeout: Duration) -> Result<()> {
         let len = u16::try_from(self.message.len()).map_err(|_| Errno(libc::EMSGSIZE))?;
         let deadline = Deadline::after(timeout);
-        let line = Line::connect(self.posix, server, libc::SOCK_STREAM, deadline)?;
+        let line = ServerSocket::connect(self.posix, server, libc::SOCK_STREAM, deadline)?;
         // Length and message in one segment: some servers read no more.
         line.send(&[&len.to_be_bytes(), self.message].concat(), deadline)?;
         for _ in 0..STRANGERS_MAX {

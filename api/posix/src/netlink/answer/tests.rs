@@ -2,7 +2,7 @@ use towpath_shm::control::{Interface, NeighborRecord, Route, Traffic, route_orig
 use towpath_shm::layout::RawAddr;
 
 use super::super::codec::{NetlinkMessages, attribute, requests, u16_at, u32_at};
-use super::{IFINFO_LEN, NDMSG_LEN, RTMSG_LEN, Stack, answer};
+use super::{IFINFO_LEN, NDMSG_LEN, RTMSG_LEN, StackTables, answer};
 use crate::listing::ListedCounters;
 
 const DUMP: u16 = (libc::NLM_F_REQUEST | libc::NLM_F_DUMP) as u16;
@@ -97,7 +97,7 @@ fn ask_checked(
         NeighborRecord { addr: addr("fd00:77::1"), flags: 0x80, state: 4, ..known },
         NeighborRecord { addr: addr("10.77.0.3"), state: 1, known: 0, ..known },
     ];
-    let stack = Stack {
+    let stack = StackTables {
         interfaces: &interfaces,
         routes: &routes,
         neighbors: &neighbors,

@@ -14,7 +14,7 @@ use super::UdpSocket;
 use crate::error::io_error;
 use crate::net::address::{reached, shown};
 use crate::net::buffers::{bytes, room};
-use crate::net::handle::{Handle, INET, fail};
+use crate::net::handle::{INET, OwnedSocket, fail};
 
 /// Longest payload over IPv4: the length of the packet (RFC 791 §3.1) without both headers. The
 /// engine is asked about longer ones, which IPv6 carries.
@@ -192,7 +192,7 @@ impl UdpSocket {
 }
 
 impl Broadcasts {
-    fn contains(&self, handle: &Handle, ip: Ipv4Addr) -> io::Result<bool> {
+    fn contains(&self, handle: &OwnedSocket, ip: Ipv4Addr) -> io::Result<bool> {
         // Up to /30 the last two bits of a broadcast address are ones: most addresses are not
         // asked for.
         if ip.octets()[3] & 3 != 3 {
@@ -212,7 +212,7 @@ impl Broadcasts {
     }
 }
 
-fn ask(handle: &Handle) -> io::Result<Box<[Ipv4Addr]>> {
+fn ask(handle: &OwnedSocket) -> io::Result<Box<[Ipv4Addr]>> {
     let reply = handle.call(call::INTERFACES, |_| {})?;
     let interfaces = reply.payload().chunks_exact(size_of::<Interface>());
     let broadcast = |bytes| {
@@ -231,7 +231,7 @@ fn ask(handle: &Handle) -> io::Result<Box<[Ipv4Addr]>> {
 
 /// The header of a datagram. Options that are set now go with it: the engine may hear of a later
 /// setting before it sends this datagram.
-fn header(handle: &Handle, remote: RawAddr, len: u32) -> io::Result<DatagramHeader> {
+fn header(handle: &OwnedSocket, remote: RawAddr, len: u32) -> io::Result<DatagramHeader> {
     let slot = handle.slot()?;
     let to = if remote.family == 0 { slot.remote.load() } else { remote };
     let ip = to.to_socket_addr().map(|addr| addr.ip().to_canonical());
@@ -250,7 +250,7 @@ fn header(handle: &Handle, remote: RawAddr, len: u32) -> io::Result<DatagramHead
 }
 
 /// Asks the engine whether a datagram may be as long as it is.
-fn check_length(handle: &Handle, header: &DatagramHeader) -> io::Result<()> {
+fn check_length(handle: &OwnedSocket, header: &DatagramHeader) -> io::Result<()> {
     let asked = handle.call(call::CHECK_LENGTH, |request| {
         let bytes = header.as_bytes();
         request.len = bytes.len() as u32;

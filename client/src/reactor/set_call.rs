@@ -1,41 +1,41 @@
-//! A call that waits in a set: whose turn it is, and its sleep.
+//! A call that waits in an epoll set: the descriptors that it looks at, and its sleep.
 
 use rustix::io::Errno;
 
-use super::locked::{EPOLLET, Locked, Result};
-use crate::hub::{Hub, Nested, SleepPlace};
+use super::locked::{EPOLLET, LockedReactor, Result};
+use crate::hub::{Hub, NestedSet, SleepPlace};
 use crate::{Client, Error, Process, UnderWay, ready};
 
-/// Calls without a look at the kernel's descriptors while our sockets keep a thread busy. The look
-/// is a system call, and most kernel descriptors of event loops are seldom ready.
+/// Number of calls without a look at the kernel's descriptors while our sockets keep a thread busy.
+/// The look is a system call, and most kernel descriptors of event loops are seldom ready.
 const KERNEL_EVERY: u32 = 8;
-/// Calls that do look, after a kernel descriptor was ready or was added.
+/// Number of calls that look after a kernel descriptor was ready or was added.
 const EAGER: u32 = 16;
 
-/// Sockets of a set up to which [`Stay::await_senders`] asks each whether something is under way.
+/// Maximum number of sockets in a set of which [`SetCall::await_senders`] looks at each.
 const AWAITED_MAX: usize = 32;
 
-/// Turns of the engine that [`Stay::await_senders`] waits for the event of a ready socket. Usually
+/// Number of turns that [`SetCall::await_senders`] waits for the event of a ready socket. Usually
 /// the event is in the ring at the end of the turn in which the slot changed. A change after the
 /// turn's events were pushed has its event at the end of the next turn.
 const EVENT_TURNS: u32 = 3;
 
 /// Descriptors to look at, and their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Turn {
-    /// Only our sockets: the set has no descriptors of the kernel's, or they were looked at before.
+pub enum LookOrder {
+    /// Only our sockets, because the set has no kernel descriptors, or the call has looked at them.
     Ours,
-    /// The kernel's are reported when a thread finds time for them, or sleeps; at once when
-    /// `eager`.
+    /// Our sockets first. Kernel descriptors are reported when a thread is idle or sleeps, or at
+    /// once if `eager`.
     OursFirst {
-        /// A kernel descriptor was ready lately, or has just been added.
+        /// A kernel descriptor was ready recently, or has just been added.
         eager: bool,
     },
-    /// Our sockets have kept the kernel's waiting long enough.
+    /// Kernel descriptors first, because our sockets have delayed them for several calls.
     KernelFirst,
 }
 
-/// Something that is ready.
+/// A socket or set that is ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReadySocket {
     /// Bits of [`crate::ready`].
@@ -57,10 +57,10 @@ pub enum KernelChange {
     Removed,
 }
 
-impl Locked<'_> {
-    /// The kernel's part of a set has changed; `nested` is the descriptor that it is about when
-    /// that is itself a set of ours.
-    pub fn note_kernel(&mut self, number: u32, change: KernelChange, nested: Option<Nested>) {
+impl LockedReactor<'_> {
+    /// Notes a change of the kernel's part of a set. `nested` is the changed descriptor, if it is
+    /// an epoll set with sockets of ours.
+    pub fn note_kernel(&mut self, number: u32, change: KernelChange, nested: Option<NestedSet>) {
         let Some(set) = self.set(number) else { return };
         match change {
             KernelChange::Added => {
@@ -79,10 +79,11 @@ impl Locked<'_> {
     }
 }
 
-impl Locked<'_> {
+impl LockedReactor<'_> {
     /// Queues level-triggered sockets of a set that are ready, though their event has not arrived.
-    /// True: edge-triggered ones are ready, too. Their events have to be awaited, because an event
-    /// after the report would be a second edge. `is_last`: report them no later than that event.
+    /// Returns whether edge-triggered ones are ready, too. The caller awaits their events, because
+    /// an event after the report would be a second edge. With `is_last` an event that comes still
+    /// later is no second edge.
     fn queue_unreported(&mut self, client: &Client, number: u32, is_last: bool) -> bool {
         let mut awaits = false;
         let mut indices = [0; AWAITED_MAX];
@@ -110,33 +111,33 @@ impl Locked<'_> {
     }
 }
 
-/// A call in a set.
+/// A call of epoll_wait(2) in a set.
 #[derive(Debug)]
-pub struct Stay<'a> {
+pub struct SetCall<'a> {
     process: &'a Process,
     number: u32,
-    /// The set that had the number when the call began.
+    /// Id of the set that had the number when the call began.
     id: Option<u64>,
-    /// Forks of the process before the call first slept; since then it counts among the guests.
+    /// Forks of the process before the call first slept. From then on `calls_inside` counts it.
     slept: Option<u32>,
     /// The call counts among the sleepers.
     asleep: bool,
-    /// And among the willing.
+    /// The call counts among the sleepers that take the driver lock.
     willing: bool,
 }
 
-impl<'a> Stay<'a> {
-    /// A call in the set of that number begins.
+impl<'a> SetCall<'a> {
+    /// Creates a call in the set of that number.
     pub fn new(process: &'a Process, number: u32) -> Self {
         Self { process, number, id: None, slept: None, asleep: false, willing: false }
     }
 
-    /// Descriptors to look at now. `kernel_done`: the kernel's were looked at in this call.
+    /// Returns the descriptors to look at now. `kernel_done`: the call has looked at the kernel's.
     ///
     /// # Errors
-    /// `Refused` with EBADF when there is no such set, or its number is another one's by now;
-    /// otherwise as [`Process::lock_reactor`].
-    pub fn turn(&mut self, kernel_done: bool) -> Result<Turn> {
+    /// `Refused` with EBADF if the set does not exist, or its number was reused; otherwise as
+    /// [`Process::lock_reactor`].
+    pub fn turn(&mut self, kernel_done: bool) -> Result<LookOrder> {
         let mut hub = self.process.lock_reactor()?;
         let set = match self.id {
             Some(id) => hub.known(self.number, id)?,
@@ -144,17 +145,17 @@ impl<'a> Stay<'a> {
         };
         self.id = Some(set.id);
         if set.kernel == 0 || kernel_done {
-            return Ok(Turn::Ours);
+            return Ok(LookOrder::Ours);
         }
         set.calls += 1;
         if set.calls < KERNEL_EVERY {
-            return Ok(Turn::OursFirst { eager: set.eager > 0 });
+            return Ok(LookOrder::OursFirst { eager: set.eager > 0 });
         }
         set.calls = 0;
-        Ok(Turn::KernelFirst)
+        Ok(LookOrder::KernelFirst)
     }
 
-    /// Takes the events and reports ready sockets, at most `most`.
+    /// Takes the events and reports at most `most` ready sockets.
     ///
     /// # Errors
     /// As for [`Self::turn`].
@@ -178,8 +179,8 @@ impl<'a> Stay<'a> {
         Ok(())
     }
 
-    /// Waits for what programs of the run have sent to the set's sockets, if these are not many.
-    /// For a call that would report nothing without a wait. True: look again.
+    /// Waits for bytes that programs of the run have sent to the sockets of the set, if there are
+    /// few. Called before a call returns without a report. Returns whether to look again.
     ///
     /// # Errors
     /// As for [`Self::turn`].
@@ -215,7 +216,7 @@ impl<'a> Stay<'a> {
         Ok(true)
     }
 
-    /// The kernel's descriptors were looked at: so many were ready.
+    /// Notes that the call has looked at the kernel's descriptors, and how many were ready.
     pub fn saw_kernel(&self, ready: usize) {
         if let Ok(mut hub) = self.process.lock_reactor()
             && let Some(set) = hub.set(self.number)
@@ -245,16 +246,17 @@ impl<'a> Stay<'a> {
         hub.begin_sleep(client);
         if client.is_dead() || hub.is_ready(client, number) {
             hub.end_sleep(client);
-            // The dead have nothing more to report: their sets sleep on the kernel's descriptors.
+            // Sockets of an engine that has ended report no further event, so the thread sleeps on
+            // the kernel's descriptors.
             let idle = client.is_dead() && !hub.is_ready(client, number);
             return if idle { Ok(Some(epfd)) } else { Ok(None) };
         }
         let forks = self.process.forks();
         let set = hub.known(number, self.id.unwrap_or_default())?;
-        if set.bed.as_ref().is_none_or(|bed| bed.forks != forks) {
-            set.bed = None;
+        if set.place.as_ref().is_none_or(|place| place.forks != forks) {
+            set.place = None;
             match SleepPlace::new(client, epfd) {
-                Ok(bed) => set.bed = Some(bed),
+                Ok(place) => set.place = Some(place),
                 Err(error) => {
                     hub.end_sleep(client);
                     return Err(error);
@@ -266,18 +268,18 @@ impl<'a> Stay<'a> {
         (self.asleep, self.willing) = (true, is_willing);
         if self.slept.is_none() {
             self.slept = Some(forks);
-            set.guests += 1;
+            set.calls_inside += 1;
         }
-        Ok(set.bed.as_ref().map(|bed| bed.epoll.get()))
+        Ok(set.place.as_ref().map(|place| place.epoll.get()))
     }
 
-    /// Awake again.
+    /// Ends a sleep.
     pub fn get_up(&mut self, client: &Client) {
-        // Otherwise it has slept in the program's set, or this is a forked child, in which no
-        // sleepers are counted.
+        // Otherwise the call has slept in the program's set, or this is a forked child, which
+        // counts no sleepers.
         if std::mem::take(&mut self.asleep)
             && self.slept == Some(self.process.forks())
-            // Infallible: a call that slept is in no signal handler on top of one with the hub.
+            // Infallible, because a call that slept did not interrupt one that has the lock.
             && let Ok(mut hub) = self.process.lock_reactor()
         {
             if let Some(set) = hub.set(self.number) {
@@ -289,7 +291,7 @@ impl<'a> Stay<'a> {
     }
 }
 
-impl Drop for Stay<'_> {
+impl Drop for SetCall<'_> {
     fn drop(&mut self) {
         if self.slept == Some(self.process.forks())
             && let Ok(mut hub) = self.process.lock_reactor()
