@@ -1,4 +1,4 @@
-//! A socket's slot, and its locks, by the attachment.
+//! Access to the slot of a socket, and to its locks.
 
 use std::sync::atomic::Ordering::Acquire;
 
@@ -10,8 +10,8 @@ use crate::state::{datagram_readiness, stream_readiness, take_error};
 use crate::{Client, Error};
 
 impl Socket {
-    /// Readiness of the socket: bits of [`ready`], as Linux's tcp_poll and datagram_poll compute
-    /// them. A snapshot, taken without a lock or a system call.
+    /// Returns the readiness of the socket: bits of [`ready`], as Linux's tcp_poll and
+    /// datagram_poll compute them. A snapshot, taken without a lock or a system call.
     pub fn readiness(self, client: &Client) -> u32 {
         use ready::{ERR, HUP, IN, OUT, RDHUP};
         if client.is_dead() {
@@ -31,15 +31,15 @@ impl Socket {
         }
     }
 
-    /// State of the socket's input: a value that differs when more has arrived, or the input or the
-    /// connection has ended.
+    /// Returns the state of the socket's input: a value that differs after bytes have arrived, or
+    /// the input or the connection has ended.
     pub(crate) fn input(self, client: &Client) -> u64 {
         use ready::{ERR, HUP, PRI, RDHUP};
         let tail = client.slot(self).map_or(0, |slot| slot.rx_tail.load(Acquire));
         u64::from(tail) << 32 | u64::from(self.readiness(client) & (ERR | HUP | PRI | RDHUP))
     }
 
-    /// Asks for an event when there is room to send. Look at [`Self::readiness`] once more
+    /// Requests an event when there is room to send. Look at [`Self::readiness`] once more
     /// afterwards.
     pub fn want_room(self, client: &Client) {
         if let Some(slot) = client.slot(self) {
@@ -47,11 +47,11 @@ impl Socket {
         }
     }
 
-    /// Takes the pending error (SO_ERROR), which is 0 from then on: of several threads one gets it.
+    /// Takes the pending error (SO_ERROR). Only one of several threads gets it.
     ///
     /// # Errors
-    /// `Refused` with the error, if there was one; `Dead` when the slot is another socket's, or the
-    /// engine is gone.
+    /// `Refused` with the error, if there was one; `Dead` when the slot is a new socket's, or the
+    /// engine has ended.
     pub fn take_error(self, client: &Client) -> Result<(), Error> {
         let slot = client.slot(self).ok_or(Error::Dead)?;
         if slot.error.load(Acquire) == 0 {
@@ -60,12 +60,12 @@ impl Socket {
         self.change(client, take_error)?
     }
 
-    /// Keeps the slot this socket's until the result is dropped. Needed for changes: between the
-    /// look at its generation and the change the slot might become another socket's. Not to be kept
-    /// while sleeping.
+    /// Keeps the slot this socket's until the result is dropped. Changes need it, because the slot
+    /// might become a new socket's between the look at its generation and the change. Drop the
+    /// result before a sleep.
     ///
     /// # Errors
-    /// `Dead`: it has, or the engine is gone.
+    /// `Dead` when the slot is a new socket's, or the engine has ended.
     pub fn enter(self, client: &Client) -> Result<impl Drop + '_, Error> {
         let slot = client.slot(self).ok_or(Error::Dead)?;
         lock_input(client, self, slot).ok_or(Error::Dead)
@@ -82,7 +82,7 @@ impl Socket {
     }
 }
 
-/// A program's side of a socket's locks, by which they call the engine: see [`Door`].
+/// Program's side of the locks of a socket, by which they notify the engine: see [`Door`].
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Entrance<'a> {
     pub client: &'a Client,
@@ -104,7 +104,7 @@ impl Door for Entrance<'_> {
     }
 }
 
-/// Locks the read end. None: as for [`lock_rx`].
+/// Locks the read end. Returns `None` as [`lock_rx`] does.
 #[inline]
 pub(crate) fn lock_input<'a>(
     client: &'a Client,

@@ -1,11 +1,10 @@
-//! Sockets that the engine makes before the program asks for them. A request wakes two threads,
-//! which takes longer than all the rest of socket(2), so a program that opens many must not wait
-//! for each.
+//! Sockets that the engine opens in advance. A request wakes two threads, which takes longer than
+//! the remaining work of socket(2). So a program that opens many sockets must not wait for each.
 //!
-//! The more sockets a process has opened, the more it gets at once: at most [`AT_ONCE`] less one of
-//! a kind in each shard. Unused ones end with the process. A spawned program that does not report
-//! its sockets holds its parent's for some seconds longer, so unused ones are given back at a
-//! spawn. Taking one needs no lock, because a signal handler may open a socket, too.
+//! The more sockets a process has opened, the more it gets at once. At most [`AT_ONCE`] less one
+//! are unused for each kind and shard. Unused sockets end with the process. A spawned program that
+//! does not report its sockets holds its parent's for some seconds longer, so unused sockets are
+//! closed at a spawn. Taking a socket needs no lock, because a signal handler may open sockets.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64};
@@ -14,9 +13,9 @@ use towpath_shm::control::SOCKETS_MAX;
 
 use crate::Socket;
 
-/// Sockets of one kind from one request, at most.
+/// Maximum number of sockets of one kind from one request.
 const AT_ONCE: u32 = 16;
-/// A process that opens fewer asks for one at a time.
+/// Minimum number of opened sockets from which a process requests several at a time.
 const FREQUENT: u32 = 8;
 const _: () = assert!(AT_ONCE as usize <= SOCKETS_MAX);
 
@@ -27,15 +26,15 @@ pub(crate) struct Ahead([Shelf; 4]);
 /// Unused sockets of one kind.
 #[derive(Debug, Default)]
 struct Shelf {
-    /// The kind: 0, or address family and protocol. Never changes once set.
+    /// Address family and protocol of the kind, or 0. Never changes once set.
     kind: AtomicU64,
     opened: AtomicU32,
-    /// 0, or generation and slot of one.
+    /// Generation and slot of each socket, or 0.
     sockets: [AtomicU64; AT_ONCE as usize - 1],
 }
 
 impl Ahead {
-    /// Takes one of a kind, if there is one.
+    /// Takes a socket of a kind, if there is one.
     pub fn take(&self, family: u32, protocol: u32) -> Option<Socket> {
         let shelf = self.shelf(family, protocol)?;
         let mut filled = shelf.sockets.iter().filter(|cell| cell.load(Relaxed) != 0);
@@ -47,7 +46,7 @@ impl Ahead {
         Some(taken)
     }
 
-    /// Takes all of every kind.
+    /// Takes all sockets.
     pub fn take_all(&self) -> impl Iterator<Item = Socket> {
         let cells = self.0.iter().flat_map(|shelf| &shelf.sockets);
         cells.filter_map(|cell| match cell.swap(0, Acquire) {
@@ -56,7 +55,7 @@ impl Ahead {
         })
     }
 
-    /// How many to ask for when there was none.
+    /// Returns the number of sockets to request when there was none.
     pub fn wanted(&self, family: u32, protocol: u32) -> u32 {
         self.shelf(family, protocol).map_or(1, |shelf| {
             let opened = shelf.opened.fetch_add(1, Relaxed);
@@ -64,8 +63,8 @@ impl Ahead {
         })
     }
 
-    /// Puts a socket there. Returns it if there is no room: several threads have asked for some at
-    /// the same time.
+    /// Adds a socket. Returns it if there is no room, because several threads have requested
+    /// sockets at the same time.
     pub fn put(&self, family: u32, protocol: u32, socket: Socket) -> Result<(), Socket> {
         let shelf = self.shelf(family, protocol).ok_or(socket)?;
         let is_in =
@@ -73,7 +72,7 @@ impl Ahead {
         if shelf.sockets.iter().any(is_in) { Ok(()) } else { Err(socket) }
     }
 
-    /// None: there are four kinds already.
+    /// Returns the shelf of a kind, or `None` if four kinds are in use already.
     fn shelf(&self, family: u32, protocol: u32) -> Option<&Shelf> {
         let kind = u64::from(family) << 32 | u64::from(protocol);
         self.0.iter().find(|shelf| match shelf.kind.load(Relaxed) {
@@ -86,7 +85,7 @@ impl Ahead {
     }
 }
 
-/// The generation of a socket that is open is odd, so that this is not 0.
+/// Packs a socket into a word that is not 0, because the generation of an open socket is odd.
 fn packed(socket: Socket) -> u64 {
     u64::from(socket.generation) << 32 | u64::from(socket.slot)
 }
@@ -102,7 +101,7 @@ mod tests {
     const STREAM: (u32, u32) = (2, 6);
 
     #[test]
-    fn who_opens_few_sockets_gets_them_one_by_one() {
+    fn requests_few_sockets_one_by_one() {
         let ahead = Ahead::default();
         let wanted: Vec<u32> = (0..80).map(|_| ahead.wanted(STREAM.0, STREAM.1)).collect();
         assert!(wanted[..FREQUENT as usize].iter().all(|wanted| *wanted == 1));
@@ -111,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn each_is_taken_once_and_as_what_it_is() {
+    fn returns_each_socket_once_and_by_its_kind() {
         let ahead = Ahead::default();
         let socket = |slot| Socket { slot, generation: 1 };
         for slot in 0..AT_ONCE - 1 {
@@ -130,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn of_further_kinds_none_are_kept() {
+    fn keeps_no_sockets_of_a_fifth_kind() {
         let ahead = Ahead::default();
         let all = [(2, 6), (10, 6), (2, 17), (10, 17)];
         assert!(all.iter().all(|(family, protocol)| ahead.wanted(*family, *protocol) == 1));

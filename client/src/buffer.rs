@@ -5,27 +5,27 @@ use towpath_shm::layout::Slot;
 
 use crate::Client;
 
-/// A stretch of the program's memory, laid out as `struct iovec`.
+/// Memory of the program, laid out as `struct iovec`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct Buffer {
-    /// Where.
+    /// Address of the first byte.
     pub at: *mut u8,
-    /// Bytes.
+    /// Number of bytes.
     pub len: usize,
 }
 
 impl Buffer {
-    /// Total bytes of several.
+    /// Returns the total number of bytes of several buffers.
     pub fn total(buffers: &[Self]) -> usize {
         buffers.iter().fold(0, |sum, buffer| sum.saturating_add(buffer.len))
     }
 
-    /// Its bytes, to be filled.
+    /// Returns the bytes, to be filled.
     ///
     /// # Safety
-    /// The stretch must be valid for writes, and not be used otherwise, while the result lives: it
-    /// is what a program passed to read(2).
+    /// The memory must be valid for writes, and not be used otherwise while the result lives, as
+    /// that of a call of read(2).
     #[inline]
     unsafe fn room<'a>(self) -> &'a mut [u8] {
         if self.len == 0 {
@@ -35,11 +35,11 @@ impl Buffer {
         unsafe { std::slice::from_raw_parts_mut(self.at, self.len) }
     }
 
-    /// Its bytes behind the first `skip`, to be read.
+    /// Returns the bytes after the first `skip`, to be read.
     ///
     /// # Safety
-    /// The stretch must be valid for reads, and not be written to, while the result lives: it is
-    /// what a program passed to write(2).
+    /// The memory must be valid for reads, and not be written to while the result lives, as that of
+    /// a call of write(2).
     #[inline]
     pub unsafe fn bytes<'a>(self, skip: usize) -> &'a [u8] {
         if self.len <= skip {

@@ -1,8 +1,8 @@
-//! The attachment of this process to its engine: what it consists of, and how it comes about.
+//! The attachment of this process to its engine.
 //!
-//! `control` has the requests by the control socket, `calls` those in shared memory, `commands`
-//! what the engine does not answer. `opening` makes sockets of them. `life` says when the engine
-//! has ended, and when the attachment was the parent's.
+//! `control` has the requests by the control socket, `calls` those in shared memory, and `commands`
+//! messages without an answer. `opening` opens sockets by requests. `life` reports when the engine
+//! has ended, and when the attachment belonged to the parent.
 
 mod calls;
 mod commands;
@@ -30,29 +30,28 @@ use crate::{Error, HighFd, Process, Socket, parent_death};
 #[derive(Debug)]
 pub struct Client {
     process: &'static Process,
-    /// None: the engine is another process's, or has threads of its own.
+    /// `None` if the engine runs in another process, or on threads of its own.
     driver: Option<&'static Driver>,
-    /// How many processors the process may use.
+    /// Number of processors that the process may use.
     processors: u32,
     region: Region,
     run: Run,
     /// Connections to the engine's shards, in order.
     links: Box<[ShardLink]>,
-    /// The shard that is asked for the next socket.
+    /// Shard that opens the next socket.
     next: AtomicU32,
-    /// Counts [`Self::spawned`].
+    /// Number of calls of [`Self::spawned`].
     spawned: AtomicU32,
-    /// The channels'.
+    /// Number of the channels.
     number: u32,
     control: HighFd,
     notifier: HighFd,
     blank: HighFd,
     spare: HighFd,
-    /// See [`parent_death`]. None where the run has no guardian, or where there was no descriptor
-    /// for it.
+    /// See [`parent_death`]. `None` if the run has no guardian, or no descriptor was free.
     death_pipe: Option<HighFd>,
     dead: AtomicBool,
-    /// The attachment is the parent's: see [`Self::abandon`].
+    /// The attachment belongs to the parent: see [`Self::abandon`].
     abandoned: AtomicBool,
 }
 
@@ -68,20 +67,20 @@ struct ShardLink {
     ahead: Ahead,
 }
 
-/// The channel of a process that is about to be forked, executed or spawned.
+/// Channel of a process that is about to be forked, executed or spawned.
 #[derive(Debug)]
 pub struct Cloned {
-    /// The control socket, close-on-exec.
+    /// Control socket, close-on-exec.
     pub control: HighFd,
     number: u32,
-    /// The memory of its channels.
+    /// Memory of the channels.
     channels: Fd,
     engine_notifiers: Vec<Fd>,
     notifier: Fd,
 }
 
 impl Cloned {
-    /// For a new image: only the control socket is needed; it says hello on it.
+    /// Returns the control socket, on which a new image says hello. The image needs nothing else.
     pub fn into_control(self) -> HighFd {
         self.control
     }
@@ -92,8 +91,8 @@ impl Client {
     /// with; None when there can be none.
     ///
     /// # Errors
-    /// `Dead` when there is no answer. `Refused` when the engine refuses, or is of another build;
-    /// with ENOMEM when this process may not have the address space.
+    /// `Dead` if no answer arrives. `Refused` if the engine refuses, or is of another build; with
+    /// ENOMEM if this process may not have the address space.
     pub fn attach(
         process: &'static Process,
         control: Fd,
@@ -156,7 +155,7 @@ impl Client {
         self.driver.filter(|_| !self.is_abandoned())
     }
 
-    /// Whether there are events to take.
+    /// Returns whether there are events to take.
     pub fn has_events(&self) -> bool {
         self.channels().any(towpath_ring::events_waiting)
     }
@@ -198,39 +197,38 @@ impl Client {
         })
     }
 
-    /// The connection to the shard that has a slot.
+    /// Returns the connection to the shard that has a slot.
     #[inline]
     fn end(&self, slot: u32) -> &ShardLink {
         let shards = self.links.len() as u32;
-        // Any number may have come in place of a slot's: the first shard knows none like that,
-        // either.
+        // The number may be that of no slot, which the first shard refuses.
         self.links.get(shard_of(slot, shards) as usize).unwrap_or(&self.links[0])
     }
 
-    /// The descriptor of which those of unnamed sockets are duplicates.
+    /// Returns the descriptor of which those of unnamed sockets are duplicates.
     pub fn blank(&self) -> &HighFd {
         &self.blank
     }
 
-    /// Longest IP packet in bytes that no datagram socket is refused for its length; 0 until the
-    /// engine knows.
+    /// Returns the length in bytes up to which no IP packet is refused for its length, or 0 until
+    /// the engine knows.
     pub fn datagram_mtu(&self) -> u32 {
         self.links.iter().map(|end| end.status.datagram_mtu()).min().unwrap_or(0)
     }
 
-    /// How many shards the engine has.
+    /// Returns the number of shards of the engine.
     #[inline]
     pub(crate) fn shards(&self) -> u32 {
         self.links.len() as u32
     }
 
-    /// The status page of one of them.
+    /// Returns the status page of a shard.
     #[inline]
     pub(crate) fn status(&self, shard: u32) -> &Status {
         &self.links[shard as usize].status
     }
 
-    /// Wakes one of them if it sleeps.
+    /// Wakes a shard if it sleeps.
     pub(crate) fn ring_shard(&self, shard: u32) {
         self.ring(&self.links[shard as usize]);
     }
@@ -247,59 +245,59 @@ impl Client {
         }
     }
 
-    /// The slot of a socket, or None when the engine gave it to another one meanwhile.
+    /// Returns the slot of a socket, or `None` if the slot is a new socket's.
     #[inline]
     pub fn slot(&self, socket: Socket) -> Option<&Slot> {
         let slot = self.region.slot(socket.slot)?;
         (slot.generation.load(Ordering::Acquire) == socket.generation).then_some(slot)
     }
 
-    /// The process whose attachment it is.
+    /// Returns the process of the attachment.
     #[inline]
     pub fn process(&self) -> &'static Process {
         self.process
     }
 
-    /// How many processors the process may use.
+    /// Number of processors that the process may use.
     pub(crate) fn processors(&self) -> u32 {
         self.processors
     }
 
-    /// The memory of the run: slots and FIFOs of all its processes' sockets.
+    /// Returns the memory of the run: slots and FIFOs of the sockets of all its processes.
     #[inline]
     pub fn region(&self) -> &Region {
         &self.region
     }
 
-    /// How the tokens of this run are known.
+    /// Returns the name of the run in its tokens.
     pub fn run(&self) -> Run {
         self.run
     }
 
-    /// The rings of this process: those of one shard each.
+    /// Returns the channels of this process, one for each shard.
     #[inline]
     pub fn channels(&self) -> impl Iterator<Item = &Channel> {
         self.links.iter().map(|end| &end.channel)
     }
 
-    /// The control socket: it becomes readable between calls only when the engine is gone.
+    /// Returns the control socket. Between calls it becomes readable only when the engine has
+    /// ended.
     pub fn control(&self) -> &HighFd {
         &self.control
     }
 
-    /// The socket to which the engine writes when this process sleeps and there is an event. The
-    /// [reactor](crate::reactor) empties it now and then, because a full one cannot take a further
-    /// ring. A thread that waits for it to be readable, not for a further ring, has to empty it.
+    /// Returns the socket to which the engine writes if there is an event while this process
+    /// sleeps. The [reactor](crate::reactor) empties the socket before it is full. A thread that
+    /// waits for readability, not for a further ring, has to empty it.
     pub fn notifier(&self) -> &HighFd {
         &self.notifier
     }
 }
 
-/// The other end speaks another protocol: its answer lacks an expected part, or it is of another
-/// build.
+/// Error for an engine of another build, or an answer that lacks an expected part.
 const PROTOCOL: Error = Error::Refused(Errno::PROTO.raw_os_error());
 
-/// Connections to all shards. `channels` is the memory of their channels.
+/// Creates the connections to all shards. `channels` is the memory of their channels.
 fn links(
     process: &'static Process,
     statuses: Vec<Status>,

@@ -16,11 +16,11 @@ const HEADER: u32 = size_of::<DatagramHeader>() as u32;
 /// A received datagram.
 #[derive(Debug, Clone, Copy)]
 pub struct DatagramRead {
-    /// Its header; `len` is the whole length.
+    /// Header, with the whole length in `len`.
     pub header: DatagramHeader,
-    /// Bytes that found room in the buffers.
+    /// Number of bytes copied to the buffers.
     pub copied: usize,
-    /// Bytes of it before the first that was copied: looks can begin further on.
+    /// Number of bytes before the first that was copied, for reads with an offset.
     pub skipped: usize,
 }
 
@@ -30,7 +30,7 @@ pub struct DatagramRead {
 /// (`__skb_try_recv_from_queue`). None: shut down for reading.
 ///
 /// # Errors
-/// - `WouldBlock`: there is none;
+/// - `WouldBlock`: no datagram has arrived;
 /// - `Refused`: the socket's error, such as ECONNREFUSED after an ICMP message, which this takes;
 /// - `Dead`: the engine is gone, or another thread has closed the socket.
 ///
@@ -77,7 +77,7 @@ pub unsafe fn recv(
     Ok(Some(received))
 }
 
-/// Length of the next datagram, 0 without any (FIONREAD).
+/// Returns the length of the next datagram, or 0 (FIONREAD).
 pub fn next_len(client: &Client, socket: Socket) -> usize {
     let Some(slot) = client.slot(socket) else {
         return 0;
@@ -146,7 +146,7 @@ fn next_header(client: &Client, slot: &Slot) -> Option<DatagramHeader> {
     header_at(client, slot, 0)
 }
 
-/// The header that begins `at` bytes behind the start.
+/// Returns the header that begins `at` bytes after the start.
 fn header_at(client: &Client, slot: &Slot, at: u32) -> Option<DatagramHeader> {
     let unread = program_fifo::unread(slot).checked_sub(at)?;
     if unread < HEADER {
@@ -159,8 +159,8 @@ fn header_at(client: &Client, slot: &Slot, at: u32) -> Option<DatagramHeader> {
     Some(header)
 }
 
-/// Where the datagram begins in which byte `skip` of all payloads is, that byte in its payload, and
-/// its header.
+/// Finds the datagram that contains byte `skip` of all payloads. Returns where it begins, the
+/// byte's offset in its payload, and its header.
 fn seek(client: &Client, slot: &Slot, mut skip: u32) -> Option<(u32, u32, DatagramHeader)> {
     let mut at = 0;
     loop {

@@ -9,30 +9,30 @@ use rustix::time::{ClockId, clock_gettime};
 pub struct Deadline(u64);
 
 impl Deadline {
-    /// `timeout` from now; where that is beyond 2^64 ns, the end of time.
+    /// Returns the time `timeout` from now, at most 2^64 ns.
     pub fn after(timeout: Duration) -> Self {
         let ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
         Self(now_ns().saturating_add(ns))
     }
 
-    /// How long it is until then; zero when it is past.
+    /// Returns the time until the deadline, or zero when it has passed.
     pub fn left(self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(now_ns()))
     }
 
-    /// [`Self::left`] as struct timespec has it: seconds, and ns of the second.
+    /// Returns [`Self::left`] as a struct timespec: seconds, and ns of the second.
     pub(crate) fn timespec(self) -> [i64; 2] {
         let left = self.left();
         [left.as_secs().min(i64::MAX as u64) as i64, i64::from(left.subsec_nanos())]
     }
 
-    /// As struct timespec has it: seconds, and ns of the second.
+    /// Returns the deadline as a struct timespec: seconds, and ns of the second.
     pub(crate) fn parts(self) -> (i64, i64) {
         ((self.0 / 1_000_000_000) as i64, (self.0 % 1_000_000_000) as i64)
     }
 }
 
-/// CLOCK_MONOTONIC in nanoseconds.
+/// Returns CLOCK_MONOTONIC in nanoseconds.
 pub(crate) fn now_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64

@@ -1,10 +1,9 @@
-//! Table of the process's descriptor numbers that are ours, and of their sockets.
+//! Table of the descriptor numbers that belong to sockets, epoll sets and this library.
 //!
-//! Behind each socket's number is a real descriptor of the kernel ([`towpath_shm::token`]), so
-//! numbers cannot collide and close-on-exec is the kernel's business. The table is an array in a
-//! static. Its pages cost nothing until touched, and a lookup is one load. Each change must go
-//! together with that of the kernel's descriptors: the API layer has the lock and the order for
-//! that.
+//! Each socket's number is also a descriptor of the kernel ([`towpath_shm::token`]), so numbers
+//! cannot collide, and the kernel handles close-on-exec. The table is an array in a static. Its
+//! pages cost nothing until used, and a lookup is one load. Each change must accompany a change of
+//! the kernel's descriptors. The API layer has the lock and the order for that.
 
 use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
@@ -14,29 +13,28 @@ use crate::high_fd;
 use crate::socket::Socket;
 use crate::syscall::{self, nr, syscall};
 
-/// Numbers above this are never ours.
+/// Limit of the table. Numbers from here on belong to the kernel.
 pub const DESCRIPTORS_MAX: usize = 1 << 20;
 
-/// Descriptor numbers that are ours, and the descriptors of each slot.
+/// Descriptor numbers that are not the kernel's, and the number of descriptors of each slot.
 #[derive(Debug)]
 pub struct Descriptors {
     table: [AtomicU64; DESCRIPTORS_MAX],
-    /// Number of the process's descriptors that stand for a slot; [`MANY`]: so many that they are
-    /// searched. A byte each: up to a hundred processes touch the pages of the slots that they have
-    /// sockets in.
+    /// Number of descriptors of each slot, or [`MANY`] if the table has to be searched. A byte
+    /// each, because up to a hundred processes use the pages of the slots that they have sockets
+    /// in.
     holds: [AtomicU8; SLOTS_MAX as usize],
-    /// Descriptors that are about to be entered for slots with that many.
+    /// Number of descriptors that are about to be entered for slots with [`MANY`].
     entering: AtomicU32,
-    /// How often one was.
+    /// Number of descriptors that were entered for such slots.
     entered: AtomicU32,
-    /// The highest number ever entered, plus one: scans end there.
+    /// Highest number ever entered, plus one. Scans end there.
     end: AtomicU32,
-    /// From this number on all are an engine's that is in this process; 0: there is none.
+    /// Lowest number that belongs to an engine in this process, or 0 without one.
     engines_from: AtomicU32,
 }
 
-/// A slot with as many descriptors, or more, in one process is counted no further until the last of
-/// them has gone.
+/// Number of descriptors from which those of a slot are not counted until the last one is closed.
 const MANY: u8 = u8::MAX;
 
 const KIND_SHIFT: u32 = 60;
@@ -47,11 +45,11 @@ const INTERNAL: u64 = 3;
 /// Meaning of a descriptor number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DescriptorKind {
-    /// The kernel's.
+    /// A descriptor of the kernel.
     Kernel,
-    /// A socket of ours.
+    /// A socket of the stack.
     Socket(Socket),
-    /// An epoll set; its index is the API layer's business.
+    /// An epoll set, by its number.
     Epoll(u32),
     /// A descriptor of this library that the program does not know of.
     Internal,
@@ -66,13 +64,13 @@ pub struct ClosedDescriptor {
     pub last: bool,
 }
 
-/// Whether `fd` can be entered.
+/// Returns whether `fd` can be entered.
 pub fn fits(fd: i32) -> bool {
     (fd as usize) < DESCRIPTORS_MAX
 }
 
 impl Descriptors {
-    /// None is ours. Zeroed memory of several megabytes, for a static.
+    /// Creates an empty table: several megabytes of zeroed memory, for a static.
     pub(crate) const fn new() -> Self {
         Self {
             table: [const { AtomicU64::new(0) }; DESCRIPTORS_MAX],
@@ -84,7 +82,7 @@ impl Descriptors {
         }
     }
 
-    /// Meaning of `fd`.
+    /// Returns the meaning of `fd`.
     #[inline]
     pub fn lookup(&self, fd: i32) -> DescriptorKind {
         let entry = match self.table.get(fd as usize) {
@@ -98,14 +96,14 @@ impl Descriptors {
         }
     }
 
-    /// An engine in this process has all numbers from `lowest` on, where the program's limit ends.
-    /// 0: it has none any more, as in a child after fork.
+    /// Gives all numbers from `lowest` on to an engine in this process, since the program's limit
+    /// ends there. 0: there is no engine any more, as in a child after fork.
     pub fn give_to_engine(&self, lowest: u32) {
         self.engines_from.store(lowest, Ordering::Relaxed);
     }
 
-    /// In a child after fork: closes the descriptors of the parent's engine. Otherwise peers of the
-    /// parent, or of a connection in the engine, would not see its end.
+    /// Closes the descriptors of the parent's engine in a child after fork. Otherwise peers of the
+    /// engine's connections would not see their end.
     pub(crate) fn leave_engine(&self) {
         let lowest = self.engines_from.swap(0, Ordering::Relaxed);
         if lowest == 0 {
@@ -120,37 +118,37 @@ impl Descriptors {
         }
     }
 
-    /// The lowest number of an engine in this process; 0: there is none.
+    /// Returns the lowest number of an engine in this process, or 0 without one.
     pub fn engines_from(&self) -> u32 {
         self.engines_from.load(Ordering::Relaxed)
     }
 
-    /// Whether a number is of an engine in this process. An engine's descriptor does not give way
-    /// to a dup2 of the program.
+    /// Returns whether a number belongs to an engine in this process. A dup2 of the program does
+    /// not move such a descriptor.
     #[inline]
     pub fn is_engines(&self, fd: i32) -> bool {
         let lowest = self.engines_from();
         lowest != 0 && fd >= lowest.cast_signed()
     }
 
-    /// The socket behind `fd`, if it is one of ours.
+    /// Returns the socket of `fd`, if it has one.
     #[inline]
     pub fn socket(&self, fd: i32) -> Option<Socket> {
         Self::socket_of(self.table.get(fd as usize)?.load(Ordering::Acquire))
     }
 
-    /// Address of the table, a word of eight bytes for each number, for other processes that read
-    /// the memory of this one.
+    /// Returns the address of the table, a word of eight bytes for each number. The engine's
+    /// process reads it.
     pub(crate) fn address(&self) -> usize {
         self.table.as_ptr() as usize
     }
 
-    /// The socket that a word of a table stands for.
+    /// Returns the socket of a word of a table.
     pub fn socket_of(word: u64) -> Option<Socket> {
         (word >> KIND_SHIFT == SOCKET).then(|| unpack_socket(word))
     }
 
-    /// Enters an open descriptor that stands for `socket`.
+    /// Enters an open descriptor for `socket`.
     pub fn set_socket(&self, fd: i32, socket: Socket) {
         self.replace(fd, DescriptorKind::Socket(socket));
     }
@@ -160,8 +158,8 @@ impl Descriptors {
         self.replace(fd, DescriptorKind::Epoll(index));
     }
 
-    /// Takes out a socket or epoll descriptor that is about to be closed. If several threads close
-    /// the same number, one gets it.
+    /// Removes a socket or epoll descriptor that is about to be closed. If several threads close
+    /// the same number, only one gets the entry.
     pub fn take(&self, fd: i32) -> ClosedDescriptor {
         let kernel = ClosedDescriptor { entry: DescriptorKind::Kernel, last: false };
         let Some(word) = self.table.get(fd as usize) else {
@@ -177,8 +175,8 @@ impl Descriptors {
         self.taken(word.swap(0, Ordering::AcqRel))
     }
 
-    /// Replaces the entry of a number in one step: a look-up finds the old one or the new one. (An
-    /// internal number stays so: see [`Self::evacuate`].)
+    /// Replaces the entry of a number atomically. An internal number keeps its entry: see
+    /// [`Self::evacuate`].
     pub fn replace(&self, fd: i32, entry: DescriptorKind) -> ClosedDescriptor {
         let before = match entry {
             DescriptorKind::Kernel | DescriptorKind::Internal => return self.take(fd),
@@ -196,9 +194,9 @@ impl Descriptors {
         if are_many {
             self.entering.fetch_add(1, Ordering::AcqRel);
         }
-        // The one that is to be entered counts before it can be taken out.
+        // Count the descriptor before it can be removed.
         let more = |holds: u8| Some(holds.saturating_add(1));
-        // `more` always gives a value, so the update does not fail.
+        // `more` always returns a value, so the update does not fail.
         let _ = holds.fetch_update(Ordering::AcqRel, Ordering::Acquire, more);
         let before = self.set(fd, word);
         if are_many {
@@ -217,7 +215,7 @@ impl Descriptors {
         ClosedDescriptor { entry, last }
     }
 
-    /// A descriptor for a slot has been taken out. True: it was the last one.
+    /// Uncounts a removed descriptor of a slot. Returns whether it was the last one.
     fn end_hold(&self, slot: u32) -> bool {
         let less = |holds: u8| if holds == MANY { None } else { holds.checked_sub(1) };
         match self.holds[slot as usize].fetch_update(Ordering::AcqRel, Ordering::Acquire, less) {
@@ -226,11 +224,11 @@ impl Descriptors {
         }
     }
 
-    /// Looks whether a slot that had more descriptors than are counted has any left.
+    /// Returns whether a slot with [`MANY`] descriptors has none left.
     ///
     /// A signal handler may call this on top of a thread that is about to enter a descriptor, which
-    /// counts as there already. The handler may also enter one and take out another behind the
-    /// place that the interrupted search has reached.
+    /// counts as entered. The handler may also enter a descriptor and remove one that the
+    /// interrupted search has not reached.
     fn is_end_of_many(&self, slot: u32) -> bool {
         loop {
             let entered = self.entered.load(Ordering::Acquire);
@@ -249,13 +247,13 @@ impl Descriptors {
         }
     }
 
-    /// Whether this process has a descriptor for `socket`.
+    /// Returns whether this process has a descriptor for `socket`.
     pub fn is_held(&self, socket: Socket) -> bool {
         self.holds[socket.slot as usize].load(Ordering::Acquire) > 0
             && self.ours(0).any(|(_, entry)| entry == DescriptorKind::Socket(socket))
     }
 
-    /// The descriptor numbers from `from` on that are ours, ascending.
+    /// Returns the numbers from `from` on that are not the kernel's, ascending.
     pub fn ours(&self, from: u32) -> impl Iterator<Item = (i32, DescriptorKind)> {
         let end = self.end.load(Ordering::Acquire);
         (from..end).filter_map(|fd| match self.lookup(fd as i32) {
@@ -264,7 +262,7 @@ impl Descriptors {
         })
     }
 
-    /// Makes way on `fd` if it is a descriptor of this library.
+    /// Moves a descriptor of this library away from `fd`.
     pub fn evacuate(&self, fd: i32) {
         let Some(word) = self.table.get(fd as usize).map(|word| word.load(Ordering::Acquire))
         else {
@@ -291,7 +289,7 @@ impl Descriptors {
         }
     }
 
-    /// Sets the entry, and returns the former one.
+    /// Sets an entry. Returns the former one.
     fn set(&self, fd: i32, word: u64) -> u64 {
         let Some(entry) = self.table.get(fd as usize) else { return 0 };
         self.end.fetch_max(fd as u32 + 1, Ordering::AcqRel);
@@ -322,7 +320,7 @@ mod tests {
     static OF_TESTS: Descriptors = Descriptors::new();
 
     #[test]
-    fn holds_are_counted() {
+    fn counts_descriptors_of_a_slot() {
         let socket = Socket { slot: SLOTS_MAX - 1, generation: 0xffff_fffd };
         OF_TESTS.set_socket(900_001, socket);
         OF_TESTS.set_socket(900_002, socket);
@@ -359,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn sockets_with_very_many_descriptors_have_a_last_one() {
+    fn finds_the_last_of_more_descriptors_than_are_counted() {
         static DESCRIPTORS: Descriptors = Descriptors::new();
         let socket = Socket { slot: 7, generation: 3 };
         let last = |fd| {

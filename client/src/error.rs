@@ -1,31 +1,31 @@
 //! Errors on the program's side.
 
-/// Why an operation did not happen.
+/// Error of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
-    /// The engine is gone, or the socket is of an engine that is gone.
+    /// The engine has ended, or the socket was closed.
     Dead,
-    /// The call would have to wait, and was asked not to.
+    /// The call would have to wait.
     WouldBlock,
-    /// The call was made in a signal handler, and needs a lock or bytes of the interrupted call.
+    /// A signal handler made the call, which needs a lock or bytes of the interrupted call.
     Interrupting,
-    /// A signal handler ran while it waited.
+    /// A signal handler ran while the call waited.
     Interrupted,
-    /// A signal handler forked while the call waited, and this is the child: the call is to be
-    /// begun again, on the child's own attachment.
+    /// A signal handler forked while the call waited, and this is the child. Repeat the call on the
+    /// child's own attachment.
     Forked,
-    /// The time to wait was up.
+    /// The time limit has passed.
     TimedOut,
     /// The socket is not connected.
     NotConnected,
     /// The socket does not listen (any more).
     NotListening,
-    /// Nothing can be sent any more.
+    /// The socket is closed for sending.
     Closed,
-    /// A datagram that cannot fit.
+    /// The datagram is longer than the socket may queue.
     TooLong,
-    /// The engine or the network said no, with an errno as Linux numbers them.
+    /// The engine or the network refused, with an errno of Linux.
     Refused(i32),
 }
 

@@ -1,4 +1,4 @@
-//! Descriptors of our own, at numbers where programs do not look.
+//! Descriptors of our own, at high numbers that programs do not expect.
 
 use std::os::fd::{BorrowedFd, IntoRawFd};
 use std::sync::atomic::{AtomicI32, Ordering};

@@ -1,26 +1,26 @@
 //! Sockets on their way to another process, in a message of an AF_UNIX socket.
 //!
-//! The kernel keeps descriptors that lie in a message, but our engine does not see messages.
-//! Without help, the sender's close after the send would be the last. So the slot counts the
-//! messages that it is in; the engine then keeps an unheld socket for a while.
+//! The kernel keeps the descriptors in a message, but the engine does not see messages. Without a
+//! count, the engine would end the socket when the sender closes it after the send. So the slot
+//! counts the messages that it is in, and the engine keeps an unheld socket for a while.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
 
 use crate::{Client, Socket};
 
-/// Counts a socket that this process is about to send away. Call before the send: the receiver may
-/// be quick.
+/// Counts a socket that this process is about to send. Call it before the send, because the
+/// receiver may be faster than this thread.
 pub fn sent(client: &Client, socket: Socket) {
-    // A socket that is gone has nothing to be counted.
+    // A closed socket counts no messages.
     let _ = socket.change(client, |slot| slot.in_flight.fetch_add(1, AcqRel));
 }
 
-/// Uncounts a socket that this process received and adopted, or did not send after all.
+/// Uncounts a socket that this process has received and adopted, or failed to send.
 pub fn landed(client: &Client, socket: Socket) {
-    // A message may be looked at twice (MSG_PEEK): not below zero.
+    // Not below zero, because a message may be read twice (MSG_PEEK).
     let down = |slot: &towpath_shm::layout::Slot| {
         slot.in_flight.fetch_update(AcqRel, Acquire, |count| count.checked_sub(1))
     };
-    // A socket that is gone counts no messages.
+    // A closed socket counts no messages.
     let _ = socket.change(client, down);
 }

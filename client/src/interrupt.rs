@@ -1,24 +1,24 @@
 //! Signal handlers during calls that wait, and the cancellation of threads.
 //!
-//! A kernel call that a handler interrupted does not sleep again: the kernel sees the pending
-//! signal, and runs the handler on return. Our calls look at shared memory in user space, where
-//! handlers run at any time, also between the last look and the sleep. Looks are frequent, because
-//! many wake-ups are spurious. So the API layer lets each handler of the program report that it
-//! runs ([`handler_runs`]), on the thread that it interrupts:
+//! A kernel call that a handler interrupted does not sleep again, because the kernel sees the
+//! pending signal, and runs the handler on return. Our calls look at shared memory in user space,
+//! where handlers run at any time, also between the last look and the sleep. So the API layer has
+//! each handler of the program report that it runs ([`handler_runs`]), on the thread that it
+//! interrupts:
 //!
 //! ```text
 //!   thread:   set the time limit | has a handler run? | system call: read the limit, sleep
-//!   handler:  ------ counted, and so seen there ------|-- limit 0: back at once --|-- EINTR
+//!   handler:  ------- counted, so the look sees it ---|-- limit 0: no sleep ------|-- EINTR
 //! ```
 //!
-//! The time limit, which the kernel reads when the system call begins, is in the thread's own
-//! storage. Handlers find it there, and it stays if one leaves the call by siglongjmp. Between
-//! sleeps it is 0. A sleeping call in a handler thereby leaves no limit that would let the
-//! interrupted call sleep.
+//! The time limit, which the kernel reads when the system call begins, is in thread-local storage,
+//! so that handlers can set it to 0. The limit stays valid if a handler leaves the call by
+//! siglongjmp. Between sleeps it is 0, so that a sleeping call in a handler leaves no limit with
+//! which the interrupted call would sleep.
 //!
-//! A cancelled thread (pthread_cancel) gets a signal as well, whose handler calls
-//! [`cancellation_comes`]. In a call that is a cancellation point it ends the wait, and the API
-//! layer acts on it where no lock is held.
+//! A cancelled thread (pthread_cancel) gets a signal, whose handler calls [`cancellation_comes`].
+//! In a call that is a cancellation point the handler ends the wait. The API layer acts on the
+//! cancellation when no lock is held.
 
 use std::ptr;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -29,23 +29,22 @@ use crate::driver::Driver;
 use crate::syscall::{nr, syscall};
 
 struct InterruptedThread {
-    // Handlers that ran, and those of them that were installed without SA_RESTART.
+    // Number of handlers that ran, and of those without SA_RESTART.
     any: AtomicU32,
     firm: AtomicU32,
-    // The outermost cancellation point that the thread is in; null: none. May be stale after a
-    // siglongjmp.
+    // Outermost cancellation point of the thread, or null. May be stale after a siglongjmp.
     point: AtomicPtr<CancellationPoint>,
     cancelled: AtomicBool,
-    // The thread's number; 0 before its first cancellation point.
+    // Number of the thread, or 0 before its first cancellation point.
     number: AtomicU32,
     // struct timespec.
     limit: [AtomicI64; 2],
-    // The engine whose driver sleeps; null: it does not.
+    // Engine whose driver this thread is and sleeps, or null.
     driver: AtomicPtr<Driver>,
 }
 
 std::thread_local! {
-    // Atomics for the handlers, which strike between any two instructions.
+    // Atomics, because handlers run between any two instructions.
     static THREAD: InterruptedThread = const {
         InterruptedThread {
             any: AtomicU32::new(0),
@@ -59,10 +58,10 @@ std::thread_local! {
     };
 }
 
-/// A handler of the program's begins on this thread. `restarts`: it was installed with SA_RESTART.
+/// Notes that a handler of the program begins on this thread. `restarts`: it has SA_RESTART.
 pub fn handler_runs(restarts: bool) {
     THREAD.with(|thread| {
-        // Handlers of one thread run one on top of the other: none is lost by a load and a store.
+        // Handlers of one thread are nested, so that a load and a store lose none.
         thread.any.store(thread.any.load(Relaxed).wrapping_add(1), Relaxed);
         if !restarts {
             thread.firm.store(thread.firm.load(Relaxed).wrapping_add(1), Relaxed);
@@ -72,8 +71,8 @@ pub fn handler_runs(restarts: bool) {
     });
 }
 
-/// Handles the cancellation of this thread. False: the thread is in no cancellation point of ours,
-/// so the cancellation is libc's.
+/// Handles the cancellation of this thread. Returns false if the thread is in no cancellation point
+/// of ours, so that libc handles it.
 pub fn cancellation_comes() -> bool {
     THREAD.with(|thread| {
         // libc may end the thread at once (PTHREAD_CANCEL_ASYNCHRONOUS).
@@ -87,8 +86,8 @@ pub fn cancellation_comes() -> bool {
     })
 }
 
-/// A cancellation point: a call of the program in which a cancellation of the thread ends waits.
-/// The point lies in that call's stack frame.
+/// Call of the program in which a cancellation of the thread ends waits. The value lies in the
+/// stack frame of the call.
 ///
 /// ```text
 ///   enter ── waits, cancelled ──► EINTR ── leave: the API layer lets libc end the thread
@@ -96,7 +95,7 @@ pub fn cancellation_comes() -> bool {
 ///     └── a handler leaves the call by siglongjmp, unnoticed. Other calls may overwrite the frame;
 ///         the next point entered, or the next cancellation, checks whether the mark is intact.
 ///
-/// (No guard: a thread that ends in it is not to run our code once more.)
+/// The type is no guard, because a thread that ends inside must not run our code again.
 #[derive(Debug)]
 pub struct CancellationPoint {
     /// [`CancellationPoint::MARK`] while it is the outermost point of its thread.
@@ -104,16 +103,16 @@ pub struct CancellationPoint {
 }
 
 impl CancellationPoint {
-    /// No address, and no number that programs have on their stacks.
+    /// Value that is neither an address nor common on stacks.
     const MARK: u32 = 0x9e4b_71d3;
 
-    /// Not entered yet.
+    /// Creates a point that is not entered yet.
     pub const fn new() -> Self {
         Self { mark: AtomicU32::new(0) }
     }
 
-    /// From here on a cancellation of this thread ends its waits. Within another point, as a call
-    /// of a handler's is, that one goes on to be the one that counts.
+    /// Enters the point: from here on a cancellation of this thread ends its waits. Within an outer
+    /// point, as in a call of a handler, the outer one stays in effect.
     #[inline]
     pub fn enter(&self) {
         THREAD.with(|thread| {
@@ -121,11 +120,11 @@ impl CancellationPoint {
                 thread.number.store(towpath_ring::thread_id(), Relaxed);
             }
             let outermost = thread.point.load(Relaxed).cast_const();
-            // Without an outermost point, or with one that was left, perhaps at this very place,
-            // this one takes over.
+            // `self` takes over if there is no outermost point, or if a jump left it, perhaps at
+            // this address.
             if outermost.is_null() || ptr::eq(outermost, self) || !thread.is_in_point() {
                 self.mark.store(Self::MARK, Relaxed);
-                // A cancellation finds the mark where it finds the place.
+                // Store the mark before publishing the pointer, since the handler reads both.
                 compiler_fence(SeqCst);
                 thread.point.store(ptr::from_ref(self).cast_mut(), Relaxed);
             }
@@ -151,13 +150,13 @@ impl Default for CancellationPoint {
     }
 }
 
-/// Place of this thread's number, for threads that send it a signal. 0 if the thread has never been
-/// in a cancellation point.
+/// Returns the address of this thread's number, for threads that send it a signal. The number is 0
+/// if the thread has never been in a cancellation point.
 pub fn number_place() -> *const AtomicU32 {
     THREAD.with(|thread| &raw const thread.number)
 }
 
-/// Whether a cancellation came in a cancellation point since the last time this was asked.
+/// Returns whether a cancellation came in a cancellation point since the last call.
 pub fn take_cancellation() -> bool {
     THREAD.with(|thread| {
         thread.cancelled.load(Relaxed) && {
@@ -168,8 +167,8 @@ pub fn take_cancellation() -> bool {
 }
 
 impl InterruptedThread {
-    /// Whether the outermost point was neither ended nor left. The frame of one that was left is
-    /// usually overwritten soon; before that, a cancellation is taken for one of a waiting call.
+    /// Returns whether the thread is in its outermost point. If a jump left the point, its frame is
+    /// usually overwritten soon. Until then a cancellation counts as one of a waiting call.
     fn is_in_point(&self) -> bool {
         let point = self.point.load(Relaxed);
         if point.is_null() {
@@ -182,12 +181,12 @@ impl InterruptedThread {
         is_there
     }
 
-    /// Leaves the driver lock, if the thread sleeps there: the handler may call siglongjmp, or a
-    /// function that becomes the driver.
+    /// Releases the driver lock if the thread sleeps as the driver, because the handler may call
+    /// siglongjmp, or a function that becomes the driver.
     fn leave_driver(&self) {
         let driver = self.driver.swap(ptr::null_mut(), Relaxed);
-        // SAFETY: the thread sleeps in `while_at_wheel`, which borrows it, and whose frame this one
-        // is on top of.
+        // SAFETY: the thread sleeps in `while_driving`, which borrows the driver, and whose frame
+        // is below this one.
         if let Some(driver) = unsafe { driver.as_ref() } {
             driver.abandon();
         }
@@ -199,7 +198,7 @@ impl InterruptedThread {
     }
 }
 
-/// A sleep of the driver, in a system call. With signals blocked but within the call.
+/// Runs a system call in which the driver sleeps. Signals are blocked except in the call.
 pub(crate) fn while_driving<T>(driver: &Driver, sleep: impl FnOnce() -> T) -> T {
     THREAD.with(|thread| {
         thread.driver.store(ptr::from_ref(driver).cast_mut(), Relaxed);
@@ -209,8 +208,8 @@ pub(crate) fn while_driving<T>(driver: &Driver, sleep: impl FnOnce() -> T) -> T 
     })
 }
 
-/// Whether the mark of a point is there still. The stack that it was on may not be: so the kernel
-/// looks.
+/// Returns whether the mark of a point is intact. The kernel looks, because the stack may be
+/// unmapped.
 #[cold]
 fn is_marked(point: *const CancellationPoint) -> bool {
     const FUTEX_WAIT_PRIVATE: usize = 128;
@@ -220,12 +219,12 @@ fn is_marked(point: *const CancellationPoint) -> bool {
     let limit = at_once.as_ptr().addr();
     let args = [point.addr(), FUTEX_WAIT_PRIVATE, CancellationPoint::MARK as usize, limit, 0, 0];
     // SAFETY: the kernel compares the word at the address with the mark (EAGAIN), and refuses an
-    // address without memory (EFAULT). Where they are equal it sleeps, for no time.
+    // address without memory (EFAULT). If they are equal, the time limit of 0 ends the sleep.
     let compared = unsafe { syscall(nr::FUTEX, args) };
     !matches!(compared, Err(EAGAIN | EFAULT))
 }
 
-/// The handlers that had run on this thread when a call began.
+/// Number of handlers that had run on this thread when a call began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Handled {
     any: u32,
@@ -233,13 +232,13 @@ pub struct Handled {
 }
 
 impl Handled {
-    /// Until now.
+    /// Returns the number until now.
     pub fn so_far() -> Self {
         THREAD
             .with(|thread| Self { any: thread.any.load(Relaxed), firm: thread.firm.load(Relaxed) })
     }
 
-    /// Whether a handler has run since that interrupts a call. By signal(7) a handler with
+    /// Returns whether a handler that interrupts a call has run since. By signal(7) a handler with
     /// SA_RESTART interrupts calls with a time limit (`limited`), and always poll, select and
     /// epoll_wait.
     pub fn is_interrupted(self, limited: bool) -> bool {
@@ -248,14 +247,14 @@ impl Handled {
         cancelled || now.firm != self.firm || limited && now.any != self.any
     }
 
-    /// Whether handlers have run since, and none that interrupts a call: it is to go on.
+    /// Returns whether handlers have run since, but none that interrupts a call.
     pub(crate) fn is_restarted(self, limited: bool) -> bool {
         Self::so_far().any != self.any && !self.is_interrupted(limited)
     }
 
-    /// Begins a system call that sleeps, unless the call was interrupted already: then None.
-    /// `sleep` gets the place of the time limit, a struct timespec that is 0 if a handler runs
-    /// before the kernel reads it.
+    /// Makes a system call that sleeps. Returns `None` if the call was interrupted already. `sleep`
+    /// gets the address of the time limit, a struct timespec that is 0 if a handler runs before the
+    /// kernel reads it.
     pub fn sleep<T>(
         self,
         limited: bool,
@@ -274,7 +273,7 @@ impl Handled {
     }
 }
 
-/// How long a system call may sleep, or until when: as it wants it.
+/// Time limit of a system call: a duration or a point in time, as the call takes it.
 #[derive(Debug, Clone, Copy)]
 pub struct SleepLimit {
     seconds: i64,
@@ -282,10 +281,10 @@ pub struct SleepLimit {
 }
 
 impl SleepLimit {
-    /// Longer than the machine will run, as a point in time or as a time.
+    /// No limit: longer than the machine will run.
     pub const NEVER: Self = Self { seconds: i64::MAX, ns: 0 };
 
-    /// From when the kernel reads it; None: for ever, or longer than the machine will run.
+    /// Returns the time until `deadline` as a duration, or [`Self::NEVER`].
     pub fn within(deadline: Option<Deadline>) -> Self {
         match deadline.map(Deadline::left) {
             Some(left) => Self {
@@ -296,7 +295,7 @@ impl SleepLimit {
         }
     }
 
-    /// A point in time.
+    /// Returns `deadline` as a point in time.
     pub fn until(deadline: Deadline) -> Self {
         let (seconds, ns) = deadline.parts();
         Self { seconds, ns }
@@ -314,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_was_interrupted_does_not_sleep() {
+    fn does_not_sleep_after_an_interrupt() {
         let since = Handled::so_far();
         assert!(sleep(since, true, |limit| assert_eq!(limit, &[5, 7])));
         handler_runs(true);
@@ -325,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handler_takes_the_time_limit_away() {
+    fn a_handler_clears_the_time_limit() {
         let since = Handled::so_far();
         let limit = SleepLimit { seconds: 5, ns: 7 };
         let left = since.sleep(false, limit, |place| {
@@ -366,7 +365,7 @@ mod tests {
         assert!(!cancellation_comes());
     }
 
-    /// A call that ends as siglongjmp ends it: its frame is gone, and it has not said so.
+    /// Leaves a call as siglongjmp does, without the end of its point.
     #[inline(never)]
     fn leave_by_a_jump() {
         let point = CancellationPoint::new();
@@ -381,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn a_point_that_was_left_is_none() {
+    fn ignores_a_point_that_a_jump_left() {
         leave_by_a_jump();
         use_the_stack();
         assert!(!cancellation_comes());
@@ -395,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn a_point_on_a_stack_that_is_gone_is_none() {
+    fn ignores_a_point_on_an_unmapped_stack() {
         let stack = towpath_shm::Mapping::private(4096).unwrap();
         // SAFETY: zeroes are a point, and an atomic is all that it has.
         unsafe { stack.view::<CancellationPoint>(0) }.enter();

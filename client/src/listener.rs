@@ -9,13 +9,13 @@ use crate::access::lock_input;
 use crate::state::take_error;
 use crate::{Client, Error, Socket};
 
-/// Takes the next connection, in one attempt. `open` makes the descriptor for it; when it cannot,
-/// the connection stays in the queue. `undo` closes it again: a signal handler has taken the
-/// connection meanwhile.
+/// Takes the next connection, in one attempt. `open` creates the descriptor for it; if that fails,
+/// the connection stays in the queue. `undo` closes the descriptor if a signal handler has taken
+/// the connection meanwhile.
 ///
 /// # Errors
 /// - `WouldBlock`: no connection waits;
-/// - `NotListening`: it is no listener;
+/// - `NotListening`: the socket does not listen;
 /// - `Refused`: the listener's error, which this takes;
 /// - `Dead`: the engine is gone, or another thread has closed the listener;
 /// - errors of `open`.

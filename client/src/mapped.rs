@@ -7,13 +7,13 @@ use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
 use crate::{Error, Process};
 
-/// A [`Process`] whose tables are mapped, and unmapped when this is dropped.
+/// A [`Process`] in a mapping of its own, which is unmapped when this is dropped.
 ///
 /// The tables are megabytes of zeros, of which most are never touched. An allocator that recycles
 /// freed memory would write the zeros, and keep the pages.
 ///
-/// [`Client`](crate::Client) wants `&'static Process`. Before an owner drops this, it drops every
-/// value of this crate that was made with the reference, and then calls [`Process::close`].
+/// [`Client`](crate::Client) takes `&'static Process`. Before an owner drops this, it drops every
+/// value of this crate that was created with the reference, and then calls [`Process::close`].
 ///
 /// ```
 /// let process = towpath_client::MappedProcess::new()?;
@@ -35,18 +35,18 @@ unsafe impl Send for MappedProcess {}
 unsafe impl Sync for MappedProcess {}
 
 impl MappedProcess {
-    /// A `Process` without an attachment.
+    /// Creates a `Process` without an attachment.
     ///
     /// # Errors
-    /// `Refused` with ENOMEM where the process may not have the address space (RLIMIT_AS).
+    /// `Refused` with ENOMEM if the process may not have the address space (RLIMIT_AS).
     pub fn new() -> Result<Self, Error> {
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-        // SAFETY: fresh memory, at a place of the kernel's choice.
+        // SAFETY: fresh memory, at an address that the kernel chooses.
         let base =
             unsafe { mmap_anonymous(null_mut(), LEN, ProtFlags::READ | ProtFlags::WRITE, flags) };
         let base = base.map_err(|errno| Error::Refused(errno.raw_os_error()))?;
-        // The mapping is zeros, and so is what `Process::new` makes: atomics of 0 and false, and a
-        // free lock. In the lock is None in place of a Box, a null pointer.
+        // The mapping is zeros, and so is the result of `Process::new`: atomics of 0 and false, and
+        // a free lock. The lock contains None in place of a Box, which is a null pointer.
         let process = NonNull::new(base.cast::<Process>());
         process.map(Self).ok_or(Error::Refused(rustix::io::Errno::NOMEM.raw_os_error()))
     }

@@ -1,9 +1,9 @@
-//! The end of a process when towpath and its guardian, who end a run, are both gone.
+//! The end of a process after towpath and its guardian, which end a run, have both ended.
 //!
-//! The two keep the write end of a pipe that is never written to. Each process of the run has a
-//! read end. By O_ASYNC with F_SETSIG and F_SETOWN (fcntl(2)) the kernel sends the process SIGKILL
-//! when something happens to that. When the last keeper has gone, however it was ended, the kernel
-//! closes the pipe and so kills all processes of the run. No code runs here for that.
+//! Both keep the write end of a pipe, and never write to it. Each process of the run has a read
+//! end. By O_ASYNC with F_SETSIG and F_SETOWN (fcntl(2)) the kernel sends the process SIGKILL when
+//! the pipe changes. When the last writer has ended, the kernel closes the pipe, which kills all
+//! processes of the run.
 //!
 //! The signal's receiver is a property of the open file, which fork shares. So each process opens
 //! the pipe anew.

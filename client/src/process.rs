@@ -1,4 +1,4 @@
-//! State that a process has once, whatever attachment it has.
+//! State that a process has once, for all its attachments.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
@@ -10,8 +10,8 @@ use crate::deadline::now_ns;
 use crate::descriptors::Descriptors;
 use crate::hub::Reactor;
 
-/// The tables and the reactor of a process, which outlive its attachment: a forked child has
-/// another one.
+/// The tables and the reactor of a process, which outlive its attachment, since a forked child gets
+/// an attachment of its own.
 ///
 /// No static of this crate exists. The library that is loaded into a program has one `Process`; a
 /// program that hosts several engines has one for each, [mapped](crate::MappedProcess).
@@ -22,21 +22,21 @@ use crate::hub::Reactor;
 /// ```
 #[derive(Debug)]
 pub struct Process {
-    /// Descriptor numbers of the process that are ours.
+    /// Descriptor numbers of the process that belong to sockets or to this library.
     pub descriptors: Descriptors,
-    /// Sets and sleepers of its threads that wait.
+    /// Epoll sets, sleeping threads and waiting tasks of the process.
     pub reactor: Reactor,
-    /// The number of the channel of its attachment, 0 before it has one.
+    /// Number of the channel of the attachment, or 0 before there is one.
     channel: AtomicU32,
     forks: AtomicU32,
-    /// The kernel has no futex_waitv(2), or a filter may forbid it.
+    /// The kernel lacks futex_waitv(2), or a filter may forbid it.
     without_waitv: AtomicBool,
 }
 
 impl Process {
-    /// A `Process` without an attachment, for a static: its tables are megabytes of zeros, which
-    /// cost nothing there until they are touched. For all other places there is
-    /// [`MappedProcess`](crate::MappedProcess).
+    /// Creates a `Process` without an attachment, for a static. Its tables are megabytes of zeros,
+    /// which cost nothing in a static until they are used. Use
+    /// [`MappedProcess`](crate::MappedProcess) elsewhere.
     #[expect(clippy::new_without_default, reason = "it would be built on the stack")]
     pub const fn new() -> Self {
         Self {
@@ -48,16 +48,15 @@ impl Process {
         }
     }
 
-    /// Closes the descriptors of the reactor: of its sets, and of the threads that waited.
-    /// Without it they would be closed while the table of descriptors, in which each of them is
-    /// entered, is being dropped.
+    /// Closes the descriptors of the reactor. Otherwise they would be closed while the table of
+    /// descriptors, which has an entry for each, is being dropped.
     pub fn close(&self) {
         self.reactor.close();
     }
 
-    /// Makes the system calls that waiting needs once, for the clock (vDSO), and finds out whether
+    /// Makes the system calls that waiting needs once, for the clock (vDSO), and checks whether
     /// calls are filtered. A program that forbids itself system calls later (seccomp) does not
-    /// expect these.
+    /// expect them.
     ///
     /// # Errors
     /// `Refused` with EDEADLK in a signal handler on top of a call that has the reactor's lock.
@@ -69,8 +68,8 @@ impl Process {
         self.reactor.prepare()
     }
 
-    /// To be called in the child after fork, where the parent's engine is out of reach. Asks for
-    /// the thread's new id at once: a child about to forbid itself system calls (seccomp) does not
+    /// Resets the state in a child after fork, which cannot reach the parent's engine. Reads the id
+    /// of the thread at once, since a child that forbids itself system calls (seccomp) does not
     /// expect that call later.
     pub fn forked(&self) {
         self.forks.fetch_add(1, Relaxed);
@@ -79,26 +78,27 @@ impl Process {
         towpath_ring::thread_id();
     }
 
-    /// Number of forks that led to this process. If a handler forked during a call's wait, its
-    /// counts in shared memory are the parent's; a changed number tells so.
+    /// Returns the number of forks that led to this process. A changed number reveals that a
+    /// handler forked while a call waited, so that the call's counts in shared memory are the
+    /// parent's.
     pub fn forks(&self) -> u32 {
         self.forks.load(Relaxed)
     }
 
-    /// The program begins to filter its system calls (seccomp(2)), or was executed with a filter. A
-    /// filter may end the process for a call that it does not know, as futex_waitv(2). All filters
-    /// allow futex(2).
+    /// Notes that the program filters its system calls (seccomp(2)), or was executed with a filter.
+    /// A filter may end the process for a call that it does not know, as futex_waitv(2). All
+    /// filters allow futex(2).
     pub fn calls_are_filtered(&self) {
         self.without_waitv.store(true, Relaxed);
     }
 
-    /// Whether futex_waitv(2) is not to be called.
+    /// Returns whether futex_waitv(2) must not be called.
     pub(crate) fn is_without_waitv(&self) -> bool {
         self.without_waitv.load(Relaxed)
     }
 
-    /// The number of its channel, from 1 to [`towpath_shm::layout::CHANNELS_MAX`]: locks of its
-    /// threads are marked with it. 0 before it has one.
+    /// Returns the number of the channel, from 1 to [`towpath_shm::layout::CHANNELS_MAX`], or 0
+    /// before there is one. Locks of its threads contain the number.
     pub(crate) fn channel(&self) -> u32 {
         self.channel.load(Relaxed)
     }
@@ -108,8 +108,7 @@ impl Process {
     }
 }
 
-/// Whether /proc/self/status names a filter; true where it cannot be read, as where a filter
-/// forbids that.
+/// Returns whether /proc/self/status names a filter, or cannot be read, as a filter may forbid.
 fn is_filtered() -> bool {
     let mut status = [0; 4096];
     let read = open("/proc/self/status", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())

@@ -1,6 +1,6 @@
 //! Name of a socket, and the bits of its readiness.
 
-/// Name of a socket: a place in the run's table, and the number of the place's uses.
+/// Name of a socket: a slot of the run, and the number of the slot's uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Socket {
     /// Index of the slot.

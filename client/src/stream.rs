@@ -13,7 +13,7 @@ use crate::under_way::ByteFlow;
 use crate::urgent::{ReadTarget, recv_marked};
 use crate::{Buffer, Client, Error, Socket};
 
-/// Treatment of the connection's error when nothing is unread.
+/// Treatment of the connection's error when no bytes are unread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnError {
     /// The call returns the error, and takes it.
@@ -47,7 +47,7 @@ pub unsafe fn recv(
     }
     let slot = client.slot(socket).ok_or(Error::Dead)?;
     let guard = lock_input(client, socket, slot).ok_or(Error::Dead)?;
-    // Before the bytes are counted: after the end of file there are no more.
+    // Read before the bytes are counted, since no bytes follow the end of file.
     let end = StreamEnd::of(slot);
     loop {
         let start = program_fifo::start(slot);
@@ -56,7 +56,7 @@ pub unsafe fn recv(
         if done == 0 {
             break;
         }
-        // Behind the count: a mark is published before the bytes that follow it.
+        // Read after the count, since a mark is published before the bytes that follow it.
         if is_marked(slot) {
             // SAFETY: as above.
             let (done, tell) =
@@ -74,7 +74,7 @@ pub unsafe fn recv(
         } else {
             program_fifo::consume_from(slot, start, done as u32)
         };
-        // None: a signal handler took them from under our hands.
+        // None: a signal handler has taken the bytes meanwhile.
         let Some(tell) = taken else { continue };
         drop(guard);
         if tell {
@@ -82,7 +82,7 @@ pub unsafe fn recv(
         }
         return Ok(done);
     }
-    // Still locked: the slot is this socket's.
+    // Under the lock the slot is still this socket's.
     match why_nothing(slot, end, on_error) {
         Err(Error::WouldBlock) if Buffer::total(buffers) == 0 => Ok(0),
         why => why,
@@ -112,9 +112,9 @@ impl StreamEnd {
     }
 }
 
-/// There are no unread bytes: is that the end, an error, or only so far?
+/// Returns what a read without unread bytes does: end of file, an error, or a wait.
 fn why_nothing(slot: &Slot, end: StreamEnd, on_error: OnError) -> Result<usize, Error> {
-    // As Linux: an error that comes after the peer's FIN is for the writer.
+    // As on Linux, an error after the peer's FIN is for the writer.
     if end != StreamEnd::Finished {
         match on_error {
             OnError::Tell => take_error(slot)?,
@@ -131,8 +131,8 @@ fn why_nothing(slot: &Slot, end: StreamEnd, on_error: OnError) -> Result<usize, 
     Err(Error::WouldBlock)
 }
 
-/// Takes up to `n` unread bytes off without looking at them (MSG_TRUNC on a stream, tcp(7)), in one
-/// attempt. Returns their number. 0: end of file.
+/// Drops up to `n` unread bytes (MSG_TRUNC on a stream, tcp(7)), in one attempt. Returns their
+/// number. 0: end of file.
 ///
 /// # Errors
 /// As for [`recv`].
@@ -170,8 +170,8 @@ pub fn discard(
     nothing.unwrap_or(Ok(n))
 }
 
-/// How many of `n` bytes behind the first `skip` could be read now, which stay (MSG_PEEK with
-/// MSG_TRUNC on a stream), in one attempt. 0: end of file.
+/// Returns how many of `n` bytes after the first `skip` could be read now, in one attempt. The
+/// bytes stay unread (MSG_PEEK with MSG_TRUNC on a stream). 0: end of file.
 ///
 /// # Errors
 /// As for [`recv`].
@@ -195,7 +195,7 @@ pub fn measure(client: &Client, socket: Socket, skip: u32, n: usize) -> Result<u
     }
 }
 
-/// Unread bytes (FIONREAD); 0 also when the socket is gone.
+/// Returns the number of unread bytes (FIONREAD), or 0 if the socket is gone.
 pub fn unread(client: &Client, socket: Socket) -> usize {
     client.slot(socket).map_or(0, |slot| match program_fifo::unread(slot) {
         1.. if is_marked(slot) => towpath_ring::urgent::readable(slot) as usize,
@@ -276,13 +276,13 @@ pub(crate) unsafe fn queue(
     }
 }
 
-/// Whether the engine still owes the socket its memory for sending. The engine gives it within a
-/// turn, or says that there is none.
+/// Returns whether the socket waits for transmit memory. The engine attaches memory within a turn,
+/// or reports that there is none.
 pub fn lacks_memory(client: &Client, socket: Socket) -> bool {
     client.slot(socket).is_some_and(crate::state::lacks_memory)
 }
 
-/// Bytes queued (SIOCOUTQ: sent and not acknowledged, or not sent yet), and those of them not sent
+/// Returns the number of queued bytes, which are not acknowledged (SIOCOUTQ), and of those not sent
 /// yet (SIOCOUTQNSD).
 pub fn queued(client: &Client, socket: Socket) -> (u32, u32) {
     client.slot(socket).map_or((0, 0), |slot| {
@@ -291,12 +291,12 @@ pub fn queued(client: &Client, socket: Socket) -> (u32, u32) {
     })
 }
 
-/// There was no room: asks for memory where that can help.
+/// Requests transmit memory after an attempt without room, if that can help.
 fn no_room(client: &Client, socket: Socket, slot: &Slot) -> Error {
     if slot.tx_cap.load(Acquire) == 0 || may_have_more(slot) {
         client.socket_command(socket, op::TX_WINDOW, 0, 0);
     }
-    // The socket may have been closed since the first look, and then no event comes any more.
+    // The socket may have been closed since the first look, after which no event arrives.
     check_sendable(client, socket, slot).err().unwrap_or(Error::WouldBlock)
 }
 
@@ -310,8 +310,8 @@ fn check_sendable(client: &Client, socket: Socket, slot: &Slot) -> Result<(), Er
     } else if seen & flags::CONNECTED != 0 {
         return Ok(());
     }
-    // Without a lock the state seen may be the slot's next socket's: a closed one is no broken
-    // pipe.
+    // Without a lock the state may be that of the next socket in the slot. A closed socket is no
+    // broken pipe.
     client.slot(socket).ok_or(Error::Dead)?;
     Err(Error::Closed)
 }

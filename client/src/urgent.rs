@@ -1,5 +1,4 @@
-//! Urgent data (MSG_OOB): its reads and writes, and reads of a stream that has a mark. Streams
-//! without any never come here.
+//! Urgent data (MSG_OOB): its reads and writes, and reads of a stream that has an urgent mark.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -12,16 +11,16 @@ use crate::access::lock_input;
 use crate::buffer::peek;
 use crate::{Buffer, Client, Error, Socket, stream};
 
-/// Use of the bytes of a read.
+/// Destination of the bytes of a read.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum ReadTarget<'a> {
     Buffers(&'a [Buffer]),
     Nowhere(usize),
 }
 
-/// A read from a stream that has or had a mark, in one attempt and under the lock. The read ends at
-/// the mark, or begins there. With `keep` the bytes stay, and so many are passed over first. True:
-/// the engine needs a command.
+/// Reads from a stream that has or had a mark, in one attempt and under the lock. The read ends at
+/// the mark, or begins there. With `keep` the bytes stay unread, and that many are skipped first.
+/// Returns the number of bytes, and whether the engine needs a command.
 ///
 /// # Safety
 /// The buffers must be valid for writes.
@@ -57,24 +56,24 @@ pub(crate) unsafe fn recv_marked(
             Some(_) => program_fifo::peeked_from(slot, start),
             None => program_fifo::consume_from(slot, start, passed.saturating_add(n as u32)),
         };
-        // None: a signal handler took them from under our hands.
+        // None: a signal handler has taken the bytes meanwhile.
         let Some(wants) = taken else { continue };
         tell |= wants;
         if keep.is_none() {
             urgent::settle(slot);
         }
-        // The urgent byte may have been the only one, and is passed all the same, as on Linux.
+        // The read passes the urgent byte even if it was the only one, as on Linux.
         return (n, tell);
     }
 }
 
-/// Reads the urgent byte (MSG_OOB), in one attempt: with `keep` it can be read again. None: end of
-/// file.
+/// Reads the urgent byte (MSG_OOB), in one attempt. With `keep` it can be read again. Returns
+/// `None` at the end of file.
 ///
 /// # Errors
-/// - `Refused` with EINVAL: there is none, it was read, or urgent data is in line;
+/// - `Refused` with EINVAL: the byte does not exist, was read, or is in line (SO_OOBINLINE);
 /// - `NotConnected`: the connection was cut before the peer's FIN;
-/// - `WouldBlock`: it is announced and has not arrived. No call waits for it;
+/// - `WouldBlock`: the byte is announced and has not arrived. No call waits for it;
 /// - `Dead`: the engine is gone, or another thread has closed the socket.
 pub fn recv(client: &Client, socket: Socket, keep: bool) -> Result<Option<u8>, Error> {
     if client.is_dead() {
@@ -83,7 +82,7 @@ pub fn recv(client: &Client, socket: Socket, keep: bool) -> Result<Option<u8>, E
     let slot = client.slot(socket).ok_or(Error::Dead)?;
     let _guard = lock_input(client, socket, slot).ok_or(Error::Dead)?;
     let seen = slot.flags.load(Acquire);
-    // As `tcp_recv_urg`: bytes of a reset connection are gone, but for a byte that was announced
+    // As `tcp_recv_urg`: the bytes of a reset connection are lost, except one that was announced
     // before the peer's FIN.
     let is_cut = seen & flags::DEAD != 0 && seen & flags::RX_EOF == 0;
     match urgent::take(slot, keep || is_cut) {
@@ -103,7 +102,7 @@ pub fn recv(client: &Client, socket: Socket, keep: bool) -> Result<Option<u8>, E
     }
 }
 
-/// Whether the next byte is the urgent one (SIOCATMARK, sockatmark(3)).
+/// Returns whether the next byte is the urgent one (SIOCATMARK, sockatmark(3)).
 ///
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.5
 //# The TCP implementation MUST (MUST-33) provide a way for the application to learn how much
@@ -113,13 +112,13 @@ pub fn is_at_mark(client: &Client, socket: Socket) -> bool {
     stops_at(client, socket, 0)
 }
 
-/// Whether a read stops behind `skip` unread bytes, because the mark is there.
+/// Returns whether a read stops after `skip` unread bytes, because the mark is there.
 pub fn stops_at(client: &Client, socket: Socket, skip: u32) -> bool {
     client.slot(socket).is_some_and(|slot| urgent::is_marked(slot) && urgent::is_mark(slot, skip))
 }
 
-/// Queues bytes as [`crate::stream::send`] does, of which the last is urgent (MSG_OOB). The engine
-/// knows so before it sees them, for which this call waits.
+/// Queues bytes as [`crate::stream::send`] does, of which the last is urgent (MSG_OOB). Waits until
+/// the engine has noted the mark, because the engine must know it before it sees the bytes.
 ///
 /// # Errors
 /// As for [`crate::stream::send`].

@@ -1,12 +1,12 @@
 //! Sleeping until a socket, or one of a few, can go on.
 //!
 //! A waiting thread sleeps on several words at once (futex_waitv(2), Linux 5.16): those of its
-//! sockets' slots, and one for the engine's end ([`towpath_ring::Life`]). An idle wait costs
-//! nothing.
+//! sockets' slots, and one for the engine's end ([`towpath_ring::Life`]). An idle wait takes no
+//! processor time.
 //!
-//! Where the kernel lacks that call, or the program filters its system calls, a thread that waits
-//! for one socket sleeps on that slot's word. Every [`LIVENESS_SLICE`] it then checks that the
-//! engine is still there, so that no wait hangs.
+//! Some kernels lack that call, and some programs filter their system calls. There a thread that
+//! waits for one socket sleeps on the word of its slot. Every [`LIVENESS_SLICE`] the thread then
+//! checks that the engine is alive, so that no wait hangs.
 
 use std::cell::Cell;
 use std::sync::atomic::AtomicU32;
@@ -21,27 +21,26 @@ use crate::interrupt::{Handled, SleepLimit};
 use crate::syscall::{nr, syscall};
 use crate::{Client, Deadline, Error, Socket};
 
-/// Interval of looks whether the engine lives, where no wake-up would report its end.
+/// Interval of checks that the engine is alive, if no wake-up would report its end.
 pub const LIVENESS_SLICE: Duration = Duration::from_millis(500);
-/// Looks before the first sleep where that has been worth it: about 10 µs.
+/// Number of looks before the first sleep, if looks have saved sleeps before: about 10 µs.
 const SPINS: u32 = 200;
-/// Looks for the answer to a request, likewise. An awake engine answers in less time.
+/// Number of looks for the answer to a request. An awake engine answers in less time.
 const SPINS_FOR_ANSWER: u32 = 400;
 
-/// Most sockets of one wait. Each costs a write to its slot and a place in a kernel table at every
-/// sleep. Threads that wait for more get all their events in one place ([`crate::reactor`]).
+/// Maximum number of sockets of one wait. Each costs a write to its slot and an entry of a kernel
+/// table at every sleep. Threads that wait for more sockets use the [`crate::reactor`].
 pub const SOCKETS_MAX: usize = 16;
 
-/// Calls `attempt` until it gives something other than [`Error::WouldBlock`], each time that
-/// something happened to `socket`.
+/// Repeats `attempt` while it returns [`Error::WouldBlock`], after each event of `socket`.
 ///
 /// # Errors
 /// - errors of `attempt`;
 /// - `TimedOut` when the deadline passed;
-/// - `Interrupted` when a signal handler ran after `since`. As on Linux, one that was installed
-///   with SA_RESTART does not interrupt a wait without deadline;
-/// - `Forked` when a handler has forked and this is the child, whose attachment is another one;
-/// - `Dead` when the engine died or the socket was closed.
+/// - `Interrupted` when a signal handler ran after `since`. As on Linux, a handler with SA_RESTART
+///   does not interrupt a wait without deadline;
+/// - `Forked` when a handler has forked and this is the child, which has an attachment of its own;
+/// - `Dead` when the engine has ended or the socket was closed.
 pub fn until<T>(
     client: &Client,
     socket: Socket,
@@ -52,11 +51,10 @@ pub fn until<T>(
     until_any(client, &[socket], deadline, since, attempt)
 }
 
-/// As [`until`], each time that something happened to one of `sockets`, at most [`SOCKETS_MAX`].
+/// As [`until`], after each event of one of `sockets`, at most [`SOCKETS_MAX`].
 ///
 /// # Errors
-/// As for [`until`]; `Dead` when one of them was closed, and where the kernel cannot wait for more
-/// than one.
+/// As for [`until`]; `Dead` when one of them was closed, and if the kernel cannot wait for several.
 pub fn until_any<T>(
     client: &Client,
     sockets: &[Socket],
@@ -65,9 +63,9 @@ pub fn until_any<T>(
     mut attempt: impl FnMut() -> Result<T, Error>,
 ) -> Result<T, Error> {
     debug_assert!((1..=SOCKETS_MAX).contains(&sockets.len()), "{}", sockets.len());
-    // Waiting threads turn an engine of their own process, so spinning would be in vain.
+    // Waiting threads turn an engine of their own process, so spinning would only delay it.
     if client.driver().is_none()
-        // The engine needs a processor, and a sender another one.
+        // The engine needs a processor, and so does a sender.
         && client.processors() > 2
         && let Some(done) = look_for_a_moment(&SPIN, SPINS / sockets.len() as u32, || {
             let done = attempt();
@@ -76,11 +74,11 @@ pub fn until_any<T>(
     {
         return done;
     }
-    // In a child that a handler forks, the rest would be on its parent's attachment.
+    // In a child that a handler forks, the attachment is its parent's.
     let began = client.process().forks();
     let (mut has_slept, mut patience) = (false, Patience::default());
     loop {
-        // The engine is not to wake the thread that turns it.
+        // The engine must not wake the thread that turns it.
         let turns = !patience.has_ended()
             && client.driver().is_some_and(|driver| driver.is_free_for(Who::Waits));
         let mut waiters = [const { None }; SOCKETS_MAX];
@@ -90,7 +88,8 @@ pub fn until_any<T>(
         match attempt() {
             Err(Error::WouldBlock) => {}
             done => {
-                // The engine's end may have woken this thread alone: note it, so that others wake.
+                // The engine's end may have woken only this thread. Note the end, which wakes all
+                // waiting threads.
                 let _ = has_slept && client.is_dead();
                 return done;
             }
@@ -119,9 +118,12 @@ pub fn until_any<T>(
     }
 }
 
-/// Sleeps once, or turns the engine; only that if no thread is asked to wake this one. `TimedOut`:
-/// at the deadline, or when it is time to check the engine; `Dead`: several sockets, and no way to
-/// sleep on them.
+/// Sleeps once, or turns the engine. Without `is_asked` no thread wakes this one, so it only turns
+/// the engine.
+///
+/// # Errors
+/// `TimedOut` at the deadline, or when it is time to check the engine; `Dead` if the kernel cannot
+/// wait for several sockets.
 fn sleep(
     client: &Client,
     waiters: &[Option<Waiter<'_>>],
@@ -161,7 +163,7 @@ fn sleep(
         if let Some(following) = &handoff {
             following.has_slept(patience);
         }
-        // ENOSYS of a kernel that is older, EPERM of a filter that does not know the call.
+        // ENOSYS of an older kernel, EPERM of a filter that does not know the call.
         if !matches!(slept, Some(Err(ENOSYS | EPERM))) {
             return outcome(slept);
         }
@@ -174,16 +176,16 @@ fn sleep(
     let slice = Deadline::after(LIVENESS_SLICE);
     let limit = SleepLimit::until(deadline.map_or(slice, |deadline| deadline.min(slice)));
     match since.sleep(limited, limit, |limit| wait_for_one(word, expected, limit)) {
-        // Handlers with SA_RESTART ran, and nothing else.
+        // Only handlers with SA_RESTART ran.
         Some(Err(EINTR)) if since.is_restarted(limited) => Ok(()),
         slept => outcome(slept),
     }
 }
 
-/// Sleeps until a word of the engine's is another than expected, or the engine ends. The thread has
-/// its signals blocked. Wake-ups may be spurious. With `is_asked` false no thread wakes this one,
-/// so it sleeps only by turning the engine. True: the engine's end does not end this sleep; check
-/// with [`Client::check_alive`].
+/// Sleeps until a word of the engine differs from `expected`, or the engine ends. The thread has
+/// its signals blocked. Wake-ups may be spurious. Without `is_asked` no thread wakes this one, so
+/// it sleeps only by turning the engine. Returns whether the caller must check that the engine is
+/// alive ([`Client::check_alive`]).
 pub(crate) fn sleep_on(client: &Client, word: &AtomicU32, expected: u32, is_asked: bool) -> bool {
     const NO_LIMIT: usize = 0;
     let mut handoff = None;
@@ -216,7 +218,7 @@ pub(crate) fn sleep_on(client: &Client, word: &AtomicU32, expected: u32, is_aske
         }
     }
     let (seconds, ns) = Deadline::after(LIVENESS_SLICE).parts();
-    // However the sleep ends, the caller looks at the word.
+    // The caller looks at the word, whatever the result.
     let _ = wait_for_one(word, expected, [seconds, ns].as_ptr().addr());
     true
 }
@@ -266,9 +268,9 @@ fn wait_for_any(words: &[Wait], until: usize) -> Result<usize, i32> {
     unsafe { syscall(nr::FUTEX_WAITV, args) }
 }
 
-/// Always EINTR after a handler, with SA_RESTART or not: the call has a time limit.
+/// Fails with EINTR after each handler, even with SA_RESTART, because the call has a time limit.
 fn wait_for_one(word: &AtomicU32, expected: u32, until: usize) -> Result<usize, i32> {
-    // Unlike FUTEX_WAIT it takes a point in time, of CLOCK_MONOTONIC.
+    // Unlike FUTEX_WAIT, FUTEX_WAIT_BITSET takes a point in time of CLOCK_MONOTONIC.
     const FUTEX_WAIT_BITSET: usize = 9;
     const ANY: usize = u32::MAX as usize;
     let args = [word.as_ptr().addr(), FUTEX_WAIT_BITSET, expected as usize, until, 0, ANY];
@@ -277,21 +279,22 @@ fn wait_for_one(word: &AtomicU32, expected: u32, until: usize) -> Result<usize, 
 }
 
 std::thread_local! {
-    // A signal handler that waits while its thread is about to learn has learnt in vain.
+    // If a signal handler waits while its thread updates the value, the handler's update is lost.
     static SPIN: Cell<Spin> = const { Cell::new(Spin::new()) };
     static SPIN_FOR_ANSWER: Cell<Spin> = const { Cell::new(Spin::new()) };
 }
 
-/// Spins for an answer before the sleep; returns the result of `answer` if it comes soon.
+/// Spins for an answer before the sleep. Returns the answer if it arrives soon.
 pub(crate) fn look_for_answer<T>(client: &Client, answer: impl FnMut() -> Option<T>) -> Option<T> {
-    // Alone with the engine.
+    // With one processor, spinning would delay the engine.
     if client.processors() < 2 {
         return None;
     }
     look_for_a_moment(&SPIN_FOR_ANSWER, SPINS_FOR_ANSWER, answer)
 }
 
-/// Tries for about as long as a sleep and its wake-up cost, if that has paid. None: still nothing.
+/// Repeats `attempt` for about as long as a sleep and its wake-up take, if that has saved sleeps
+/// before. Returns its result, or `None` if it had none.
 fn look_for_a_moment<T>(
     spin: &'static LocalKey<Cell<Spin>>,
     looks: u32,

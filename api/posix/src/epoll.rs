@@ -1,5 +1,5 @@
-//! epoll. The descriptor that a program holds is a kernel epoll set, with the kernel's descriptors
-//! in it; our sockets are in the [`reactor`].
+//! epoll. The program's descriptor is a kernel epoll set with the kernel descriptors. Sockets of
+//! the stack are in the [`reactor`].
 
 use towpath_client::Deadline;
 use towpath_client::descriptors::{self, DescriptorKind};
@@ -15,8 +15,8 @@ use crate::errno::fail;
 use crate::turning::{ThreadTurning, WaitStep};
 use crate::{Errno, Posix, Result, table};
 
-/// epoll_create1(2). The set is one of the kernel's, with the kernel's descriptors in it.
-/// Descriptors of the stack are kept beside it, and [`wait`] reports both.
+/// epoll_create1(2). Creates a kernel epoll set for the kernel descriptors, and a set of the
+/// reactor for sockets of the stack. [`wait`] reports both.
 ///
 /// # Errors
 /// As epoll_create1(2): EINVAL for unknown flags, EMFILE and ENFILE. EDEADLK in a signal handler
@@ -58,7 +58,7 @@ fn number_of(posix: &'static Posix, epfd: i32) -> Result<u32> {
     }
 }
 
-/// epoll_ctl(2) on a set of ours.
+/// epoll_ctl(2) on a set that [`create`] made.
 ///
 /// # Safety
 /// `event` must point to an epoll_event (or be null for EPOLL_CTL_DEL).
@@ -124,7 +124,7 @@ fn ctl_socket(
     Ok(())
 }
 
-/// The kernel took it: keep track of how many there are, and of sets of ours among them.
+/// Notes a change that the kernel accepted: the number of kernel descriptors, and nested sets.
 fn note_kernel(
     hub: &mut LockedReactor<'_>,
     number: u32,
@@ -146,13 +146,13 @@ fn note_kernel(
     hub.note_kernel(number, change, nested);
 }
 
-/// Where epoll_wait puts what it finds.
+/// Buffer of the program for the events that epoll_wait finds.
 struct FoundEvents {
     at: *mut libc::epoll_event,
     most: usize,
     len: usize,
-    /// Sets inside this one that were reported for our sockets in them: not twice when the kernel
-    /// reports them for its descriptors.
+    /// Data of nested sets that were reported for their sockets, so that the kernel's report for
+    /// their kernel descriptors is no second one.
     nested: Vec<u64>,
 }
 
@@ -171,8 +171,8 @@ impl FoundEvents {
         self.len += 1;
     }
 
-    /// Adds what the kernel's set has, without waiting. Once a call: it would report the same
-    /// again.
+    /// Adds the events of the kernel's set, without a wait. Once a call, because the kernel would
+    /// report level-triggered events again.
     fn add_kernel(&mut self, epfd: i32, stay: &SetCall<'_>, most: usize) {
         let most = most.min(self.most - self.len);
         if most > 0 {
@@ -186,8 +186,8 @@ impl FoundEvents {
         }
     }
 
-    /// Adds a set inside this one that has something of ours, unless the kernel has reported it for
-    /// its descriptors.
+    /// Adds a nested set with ready sockets, unless the kernel has reported it for its kernel
+    /// descriptors.
     fn push_nested(&mut self, events: u32, data: u64) {
         for n in 0..self.len {
             // SAFETY: written before.
@@ -203,7 +203,7 @@ impl FoundEvents {
         self.nested.push(data);
     }
 
-    /// Counts `count` events that the kernel put behind the others, without those that are there.
+    /// Keeps those of `count` events, which the kernel has appended, that were not reported before.
     fn keep(&mut self, count: usize) {
         let first = self.len;
         for n in first..first + count {
@@ -216,7 +216,7 @@ impl FoundEvents {
     }
 }
 
-/// Reports what is ready now in a set, in the order of a turn.
+/// Reports the ready descriptors of a set, in the order that `turn` says.
 fn look(
     turn: LookOrder,
     epfd: i32,
@@ -233,7 +233,7 @@ fn look(
         }
         LookOrder::OursFirst { eager } => {
             collect(stay, client, out)?;
-            // With nothing of ours the thread sleeps, and the kernel looks then.
+            // Without a ready socket the thread sleeps, and then the kernel looks.
             if expired || eager && out.len > 0 {
                 out.add_kernel(epfd, stay, out.most);
             }
@@ -242,8 +242,9 @@ fn look(
     Ok(())
 }
 
-/// epoll_wait(2) and its kin on a set of ours. `deadline` None: no limit. `sigmask` may be null.
-/// Gives how many events were written, 0 when the deadline passed.
+/// epoll_wait(2) and its variants on a set that [`create`] made. Without `deadline` the call waits
+/// for ever. `sigmask` may be null. Returns the number of events, or 0 when the deadline has
+/// passed.
 ///
 /// # Errors
 /// EINVAL when `most` is not positive, EFAULT when `events` is null, EINTR when a signal handler
@@ -302,7 +303,7 @@ pub unsafe fn wait(
         stay.get_up(client);
         let woken = woken?;
         if woken & 1 << cookie::WAKEUP != 0 {
-            // Where several threads wait in a set, the wake-up may be for another one.
+            // If several threads wait in a set, the wake-up may be for a different one.
             turning.on_wakeup();
         }
         if woken & 1 << cookie::PROGRAM != 0 {
@@ -315,7 +316,7 @@ fn collect(stay: &SetCall<'_>, client: &Client, out: &mut FoundEvents) -> Result
     Ok(stay.collect(client, out.most - out.len, |found| out.add(found))?)
 }
 
-/// Sleeps; gives the cookies that woke it as bits.
+/// Sleeps. Returns the cookies that woke the thread, as bits.
 ///
 /// # Safety
 /// `sigmask` must point to a kernel signal mask or be null.
@@ -334,7 +335,7 @@ unsafe fn sleep(
     let engine = driver_lock.map_or(-1, DriverLock::descriptor);
     let deadline = driver_lock.map_or(deadline, |driver_lock| driver_lock.until(deadline));
     let mask = driver_lock.filter(|_| sigmask.is_null()).map_or(sigmask.addr(), DriverLock::mask);
-    // poll has a time limit in memory, and an epoll set can be polled.
+    // ppoll reads its time limit from memory, and can wait for an epoll set.
     let poll = |limit| {
         let wanted = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
         let mut list = [wanted(place), wanted(engine)];
@@ -356,7 +357,7 @@ unsafe fn sleep(
         let args = [place as usize, at, MOST, limit, mask, 8];
         // SAFETY: four events fit; the limit is a timespec; the caller's promise about the mask.
         match unsafe { syscall(libc::SYS_epoll_pwait2 as usize, args) } {
-            // Before Linux 5.11 epoll has no time limit in memory.
+            // Before Linux 5.11 no call of epoll reads its time limit from memory.
             Err(libc::ENOSYS) => poll(limit),
             result => result,
         }
@@ -372,20 +373,20 @@ unsafe fn sleep(
                 }
             }
             cookie @ (cookie::PROGRAM | cookie::NOTIFIER | cookie::WAKEUP) => woken |= 1 << cookie,
-            // After the engine's death this is the program's own set.
+            // After the engine's end the thread sleeps in the program's own set.
             _ => woken |= 1 << cookie::PROGRAM,
         }
     }
     Ok(woken)
 }
 
-/// For poll: whether a set has something of ours to report.
+/// Returns whether a set has ready sockets, for poll.
 pub(crate) fn is_ready(posix: &'static Posix, client: &Client, number: u32) -> bool {
-    // In a signal handler on top of a call that has the hub: it looks again and again.
+    // A signal handler that interrupted a call with the lock looks again and again.
     let Ok(mut hub) = posix.process.lock_reactor() else { return false };
     hub.drain(client);
     hub.is_ready(client, number)
 }
 
-/// The mask that poll gives for a set that has something.
+/// Readiness that poll reports for a set with events.
 pub(crate) const READY: u32 = ready::IN;

@@ -1,4 +1,4 @@
-//! The object of a call: the socket behind a descriptor.
+//! The socket of a call, by its descriptor.
 
 use std::ops::Deref;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -10,7 +10,7 @@ use towpath_shm::layout::{Kind, Slot, flags};
 use crate::errno::fail;
 use crate::{Errno, Posix, Result};
 
-/// The socket behind a descriptor, and the process whose descriptor it is.
+/// A socket that is open by a descriptor of the process.
 #[derive(Debug, Clone, Copy)]
 pub struct OpenSocket {
     /// The process.
@@ -20,7 +20,7 @@ pub struct OpenSocket {
     pub slot: &'static Slot,
 }
 
-/// The attachment and the name of the socket.
+/// Gives access to the attachment and the name of the socket.
 impl Deref for OpenSocket {
     type Target = towpath_client::Handle<'static>;
 
@@ -31,11 +31,11 @@ impl Deref for OpenSocket {
 }
 
 impl OpenSocket {
-    /// The socket that `fd` stands for.
+    /// Returns the socket of `fd`.
     ///
     /// # Errors
-    /// ENOTSOCK for an epoll set, EBADF for a number that is not ours, ENETDOWN when the engine is
-    /// gone or has given the socket up.
+    /// ENOTSOCK for an epoll set, EBADF for a number that belongs to the kernel, ENETDOWN when the
+    /// engine has ended or has closed the socket.
     pub fn new(posix: &'static Posix, fd: i32) -> Result<Self> {
         let Some(socket) = posix.process.descriptors.socket(fd) else {
             return match posix.process.descriptors.lookup(fd) {
@@ -48,33 +48,33 @@ impl OpenSocket {
         Ok(Self { posix, inner: towpath_client::Handle { client, socket }, slot })
     }
 
-    /// Changes what belongs to the program in the slot, unless that has become another socket's.
+    /// Changes what belongs to the program in the slot, unless the slot is a new socket's.
     pub fn change<T>(&self, change: impl FnOnce(&Slot) -> T) -> Result<T> {
         Ok(self.inner.change(change)?)
     }
 
-    /// Kind of the socket, which may change.
+    /// Returns the kind of the socket, which may change.
     pub fn kind(&self) -> Kind {
         handle::kind(self.slot)
     }
 
-    /// Whether it is a TCP socket (listening or not).
+    /// Returns whether the socket is one of TCP, listening or not.
     pub fn is_tcp(&self) -> bool {
         handle::is_tcp(self.slot)
     }
 
-    /// Whether it is a TCP connection that is open.
+    /// Returns whether the socket is an open TCP connection.
     pub fn is_connected(&self) -> bool {
         let seen = self.slot.flags.load(Acquire);
         self.kind() == Kind::Stream && seen & flags::CONNECTED != 0 && self.is_open_stream()
     }
 
-    /// Whether a stream is connected, or about to be.
+    /// Returns whether a stream is connected, or about to be.
     pub(crate) fn is_open_stream(&self) -> bool {
         handle::is_open_stream(self.slot)
     }
 
-    /// O_NONBLOCK of the open file.
+    /// Returns whether the open file has O_NONBLOCK.
     pub fn nonblocking(&self) -> bool {
         self.slot.file_flags.load(Relaxed) & libc::O_NONBLOCK as u32 != 0
     }
@@ -93,7 +93,7 @@ impl OpenSocket {
         WaitLimit::new(dontwait || self.nonblocking(), timeout_us.into())
     }
 
-    /// As [`towpath_client::OpenSocket::blocking`].
+    /// As [`towpath_client::Handle::blocking`].
     #[inline]
     pub fn blocking<T>(
         &self,
@@ -103,7 +103,7 @@ impl OpenSocket {
         Ok(self.inner.blocking(limit, attempt)?)
     }
 
-    /// As [`towpath_client::OpenSocket::sending`].
+    /// As [`towpath_client::Handle::sending`].
     #[inline]
     pub fn sending<T>(
         &self,
@@ -113,12 +113,12 @@ impl OpenSocket {
         Ok(self.inner.sending(limit, attempt)?)
     }
 
-    /// Value that this process set an option to last; None: it never did.
+    /// Returns the value that this process last set an option to, if it did.
     pub(crate) fn remembered(&self, level: i32, name: i32) -> Option<i32> {
         self.posix.remembered.value(self.socket, level, name)
     }
 
-    /// An option was set.
+    /// Notes the value of an option that was set.
     pub(crate) fn remember(&self, level: i32, name: i32, value: i32) {
         self.posix.remembered.set(self.socket, level, name, value);
     }

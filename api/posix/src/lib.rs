@@ -6,8 +6,8 @@
 //! functions answer EBADF (or ENOTSOCK) otherwise.
 //!
 //! A [`Posix`] has the state that the calls of a process keep. Each function is given it as its
-//! first argument, or in its [`handle::Handle`]. The crate has no variable of the process of its
-//! own.
+//! first argument, or in its [`handle::OpenSocket`]. The crate has no variable of the process of
+//! its own.
 //!
 //! # Errors
 //! The errnos are those of each call's manual page, in the same cases as on Linux. The docs here

@@ -14,14 +14,14 @@ use crate::errno::fail;
 use crate::turning::{ThreadTurning, WaitStep};
 use crate::{Errno, Posix, Result, epoll};
 
-/// Lists up to here need no allocation.
+/// Maximum length of a list that needs no allocation.
 const SMALL: usize = 64;
 /// Number of descriptors of our own: notification, control socket, wake-up, and an engine in this
 /// process.
 const OWN: usize = 4;
 const EMPTY: libc::pollfd = libc::pollfd { fd: -1, events: 0, revents: 0 };
 
-/// A time limit as a program gives it.
+/// Returns a time limit that a program gives.
 ///
 /// # Errors
 /// EINVAL for a negative time, and for nanoseconds that make a second or more, as ppoll(2) has it.
@@ -32,16 +32,16 @@ pub fn duration(limit: &libc::timespec) -> Result<Duration> {
     Ok(Duration::new(limit.tv_sec as u64, limit.tv_nsec as u32))
 }
 
-/// Whether any of them is a socket or epoll set of ours.
+/// Returns whether a list contains a socket or epoll set of the stack.
 pub fn any_ours(posix: &'static Posix, fds: &[libc::pollfd]) -> bool {
     fds.iter().any(|entry| {
         entry.fd >= 0 && posix.process.descriptors.lookup(entry.fd) != DescriptorKind::Kernel
     })
 }
 
-/// poll(2) and ppoll(2), for lists in which some are ours; the others are the kernel's to answer.
-/// `deadline` None: no limit. `sigmask` may be null. Gives how many entries have events; 0: the
-/// deadline passed.
+/// poll(2) and ppoll(2), for lists with descriptors of the stack. The kernel reports the others.
+/// Without `deadline` the call waits for ever. `sigmask` may be null. Returns the number of entries
+/// with events, or 0 when the deadline has passed.
 ///
 /// # Safety
 /// `sigmask` must point to a kernel signal mask or be null.
@@ -103,7 +103,7 @@ pub unsafe fn poll(
     }
 }
 
-/// The kernel's part of the list; whether there is any.
+/// Copies the kernel's part of the list. Returns whether it has entries.
 fn split(posix: &'static Posix, fds: &mut [libc::pollfd], kernel: &mut [libc::pollfd]) -> bool {
     let mut any = false;
     for (entry, copy) in fds.iter_mut().zip(kernel.iter_mut()) {
@@ -119,9 +119,9 @@ fn split(posix: &'static Posix, fds: &mut [libc::pollfd], kernel: &mut [libc::po
     any
 }
 
-/// Gives the kernel's list entries whose descriptor was the stack's when the call began, and is not
-/// any more. As a rule it was closed, which Linux reports with the next event of the list. Whether
-/// there is any.
+/// Adds entries to the kernel's list whose descriptor has left the stack during the call. Usually
+/// it was closed, which Linux reports with the next event of the list. Returns whether there are
+/// any.
 fn take_back(posix: &'static Posix, fds: &[libc::pollfd], kernel: &mut [libc::pollfd]) -> bool {
     let mut any = false;
     for (entry, copy) in fds.iter().zip(kernel).filter(|(entry, _)| entry.fd >= 0) {
@@ -133,15 +133,15 @@ fn take_back(posix: &'static Posix, fds: &[libc::pollfd], kernel: &mut [libc::po
     any
 }
 
-/// Fills in what our descriptors are ready for; how many are ready. With `arm`, an event is asked
-/// for where there is no room to send.
+/// Fills in the readiness of the stack's descriptors. Returns how many are ready. With `arm` it
+/// requests an event where there is no room to send.
 fn look(posix: &'static Posix, client: &Client, fds: &mut [libc::pollfd], arm: bool) -> usize {
     let mut count = 0;
     for entry in fds.iter_mut().filter(|entry| entry.fd >= 0) {
         let wanted = u32::from(entry.events as u16) | reactor::ALWAYS;
         let mask = match posix.process.descriptors.lookup(entry.fd) {
             DescriptorKind::Kernel => {
-                // An earlier look may have found a descriptor of the stack here.
+                // An earlier look may have filled in a descriptor of the stack.
                 entry.revents = 0;
                 continue;
             }
@@ -165,8 +165,8 @@ fn look(posix: &'static Posix, client: &Client, fds: &mut [libc::pollfd], arm: b
     count
 }
 
-/// Before the call returns: waits for what programs of the run have sent to sockets that have
-/// nothing to be read. True: look again.
+/// Waits for bytes that programs of the run have sent to sockets without unread bytes. Called
+/// before the call returns 0. Returns whether to look again.
 fn await_senders(posix: &'static Posix, client: &Client, fds: &[libc::pollfd]) -> bool {
     let mut under_way = UnderWay::new(client);
     for entry in fds.iter().filter(|entry| entry.fd >= 0 && entry.revents & libc::POLLIN == 0) {
@@ -177,10 +177,10 @@ fn await_senders(posix: &'static Posix, client: &Client, fds: &[libc::pollfd]) -
     under_way.wait()
 }
 
-/// The sockets of ours in a list that names nothing else, and not many. A thread that waits for a
-/// few sockets, as a runtime with time limits does before each recv and a server with select(2),
-/// sleeps on the sockets' own words: in the hub, every event of the process would wake it, and to
-/// wake it there costs the engine more.
+/// The sockets of a list that contains a few sockets of the stack, and nothing else. A thread that
+/// waits for these sleeps on the words of their slots, as a runtime with time limits does before
+/// each recv. In the reactor, other events of the process could wake the thread, and each wake-up
+/// would cost the engine more.
 struct Few {
     sockets: [Socket; wait::SOCKETS_MAX],
     count: usize,
@@ -208,8 +208,8 @@ impl Few {
     }
 }
 
-/// Sleeps until one of a few sockets is ready or the time is up. False: one of them was closed
-/// meanwhile, which does not end a poll, or nobody can sleep on several.
+/// Sleeps until one of a few sockets is ready or the time is up. Returns false if a socket was
+/// closed meanwhile, which does not end a poll, or if the kernel cannot wait for several words.
 fn sleep_on_few(
     posix: &'static Posix,
     client: &Client,
@@ -218,7 +218,7 @@ fn sleep_on_few(
     deadline: Option<Deadline>,
     since: Handled,
 ) -> Result<bool> {
-    // A handler with SA_RESTART interrupts only what has a deadline, but it interrupts every poll.
+    // A handler with SA_RESTART interrupts only waits with a deadline, but every poll.
     let deadline = deadline.unwrap_or_else(|| Deadline::after(Duration::MAX));
     let attempt = || match look(posix, client, fds, true) {
         0 => Err(Error::WouldBlock),
@@ -231,7 +231,7 @@ fn sleep_on_few(
     }
 }
 
-/// Adds what the kernel found; how many descriptors have something.
+/// Adds the events that the kernel reported. Returns the number of entries with events.
 fn merge(fds: &mut [libc::pollfd], kernel: &[libc::pollfd]) -> i32 {
     let mut count = 0;
     for (entry, copy) in fds.iter_mut().zip(kernel) {
@@ -243,13 +243,13 @@ fn merge(fds: &mut [libc::pollfd], kernel: &[libc::pollfd]) -> i32 {
     count
 }
 
-/// Ends of a sleep other than the events waited for.
+/// Ends of a sleep other than events.
 #[derive(Debug, Clone, Copy)]
 struct Terms {
-    /// None: no limit.
+    /// `None`: no limit.
     deadline: Option<Deadline>,
     since: Handled,
-    /// The signals that do not; null: those that are blocked.
+    /// Signal mask of the sleep, or null for that of the thread.
     sigmask: *const libc::c_void,
 }
 
@@ -311,7 +311,7 @@ fn watch(posix: &'static Posix, hub: &mut LockedReactor<'_>, at: usize, fds: &[l
     }
 }
 
-/// Sleeps once. True: a kernel descriptor has something, or the time is up.
+/// Sleeps once. Returns whether a kernel descriptor has an event.
 ///
 /// # Safety
 /// The mask of `terms` must be a kernel signal mask or null.
@@ -333,7 +333,7 @@ unsafe fn sleep<'a>(
         if client.is_abandoned() {
             return fail(libc::ERESTART);
         }
-        // In this order the thread does not wake itself.
+        // Join the list after the rings were emptied, so that the thread does not wake itself.
         hub.begin_sleep(client);
         let at =
             hub.join_list(client, turning.is_willing()).inspect_err(|_| hub.end_sleep(client))?;
@@ -348,10 +348,10 @@ unsafe fn sleep<'a>(
         result = unsafe { sleep_on(client, kernel, count, wakeup, turning, terms) };
     }
     if posix.process.forks() != began {
-        // A handler has forked, and this is the child: what was counted is its parent's.
+        // A handler has forked, and this is the child. Its parent's counts do not matter here.
         return fail(libc::EINTR);
     }
-    // Not on top of a call that has it: see above.
+    // The lock is free for this thread, as above.
     let mut hub = posix.process.lock_reactor()?;
     hub.leave_list(at);
     hub.end_sleep(client);
@@ -360,11 +360,11 @@ unsafe fn sleep<'a>(
     Ok(kernel[..count].iter().any(|entry| entry.fd >= 0 && entry.revents != 0))
 }
 
-/// Between two looks of a signal handler at sockets of ours.
+/// Time between two looks of a signal handler at sockets of the stack.
 const NAP: Duration = Duration::from_millis(1);
 
-/// In a signal handler on top of a call that has the hub, which tells of events: only looking
-/// helps.
+/// Sleeps briefly in a signal handler that interrupted a call with the lock of the reactor. Since
+/// no event can wake it, the handler looks again and again.
 ///
 /// # Safety
 /// As for [`sleep`].
@@ -406,7 +406,7 @@ unsafe fn kernel_poll(
     unsafe { syscall(libc::SYS_ppoll as usize, args) }.map_err(Errno)
 }
 
-/// Whether all descriptors of a list are open; the library's own are not, to the program.
+/// Returns whether all descriptors of a list are open. The library's own count as closed.
 fn are_open(posix: &'static Posix, list: &[libc::pollfd]) -> Result<bool> {
     let (mut small, mut large) = ([EMPTY; SMALL], Vec::new());
     let kernel = if list.len() <= SMALL {
@@ -431,7 +431,7 @@ fn are_open(posix: &'static Posix, list: &[libc::pollfd]) -> Result<bool> {
     Ok(found == 0 || kernel.iter().all(|entry| entry.revents & libc::POLLNVAL == 0))
 }
 
-/// The three sets of select(2), as words; null where the program passed null.
+/// The three sets of select(2), as words, or null.
 #[derive(Debug, Clone, Copy)]
 pub struct Sets {
     /// Read, write, exceptional.
@@ -457,7 +457,7 @@ impl Sets {
         !self.at[which].is_null() && unsafe { *self.at[which].add(fd / 64) } >> (fd % 64) & 1 == 1
     }
 
-    /// Whether any of them is ours.
+    /// Returns whether any of them is of the stack.
     ///
     /// # Safety
     /// The sets must hold `count` bits.
@@ -480,7 +480,7 @@ impl Sets {
         deadline: Option<Deadline>,
         sigmask: *const libc::c_void,
     ) -> Result<i32> {
-        // Short lists need no allocation: signal handlers may call this.
+        // Short lists need no allocation, because signal handlers may call this.
         let mut small = [EMPTY; SMALL];
         let mut large = Vec::new();
         let wanted = |fd| {
@@ -504,8 +504,7 @@ impl Sets {
         // SAFETY: as above.
         unsafe { poll(posix, list, deadline, sigmask) }?;
         for entry in list.iter_mut().filter(|entry| entry.revents & libc::POLLNVAL != 0) {
-            // Closed under the call: as Linux (since 5.17), whatever is tried with it does not
-            // block.
+            // Closed during the call: as on Linux (since 5.17), no operation on it would block.
             entry.revents = GIVEN[0] | GIVEN[1] | GIVEN[2];
         }
         let mut count = 0;

@@ -14,7 +14,7 @@ const TYPE_MASK: i32 = 0xf;
 /// ::ffff:127.0.0.1
 const V4_MAPPED_LOOPBACK: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 1];
 
-/// Whether a socket of this domain is ours to make.
+/// Returns whether the stack opens sockets of this domain.
 pub fn is_ours(posix: &'static Posix, domain: i32) -> bool {
     matches!(domain, libc::AF_INET | libc::AF_INET6) && posix.is_active()
 }
@@ -78,19 +78,19 @@ pub unsafe fn bind(
     if u32::from(addr.family) != family {
         return fail(libc::EAFNOSUPPORT);
     }
-    // The engine says EINVAL if it is bound. The slot may be out of date: a refused connect lets a
-    // port go.
+    // The engine returns EINVAL for a bound socket. The slot may be out of date, because a refused
+    // connect frees the port.
     handle.call(call::BIND, |request| request.addr = addr)?;
     if address::is_v6_host(&addr) {
-        // As Linux: from then on it is a socket of IPv6 alone.
+        // As on Linux, the socket speaks only IPv6 from then on.
         handle.change(|slot| slot.option_bits.fetch_or(option_bit::V6ONLY, Relaxed))?;
     }
     Ok(())
 }
 
 /// Binds a datagram socket that has no port to a free one. Linux does so at the beginning of every
-/// connect and send (inet_autobind), even where these fail. The address is that of an earlier bind,
-/// if its port has been let go of.
+/// connect and send (inet_autobind), even if these fail. The address is that of an earlier bind, if
+/// its port was freed.
 ///
 /// # Errors
 /// EAGAIN when no port is free.
@@ -100,18 +100,18 @@ pub(crate) fn bind_any(handle: &OpenSocket) -> Result<()> {
     }
     let addr = RawAddr { port: 0, ..address::local(handle.slot) };
     match handle.call(call::BIND, |request| request.addr = addr) {
-        // Another thread was faster.
+        // A concurrent call has bound the socket.
         Err(Errno(libc::EINVAL)) => Ok(()),
         Err(Errno(libc::EADDRINUSE)) => fail(libc::EAGAIN),
         result => result.map(drop),
     }
 }
 
-/// listen(2). The backlog counts finished connections, 4096 at most (Linux's somaxconn); a negative
-/// one is as many.
+/// listen(2). The backlog counts finished connections, at most 4096 (Linux's somaxconn). A negative
+/// backlog stands for the maximum.
 ///
 /// # Errors
-/// EOPNOTSUPP for what is no TCP socket, EINVAL for one that is connected or about to be.
+/// EOPNOTSUPP unless the socket is one of TCP, EINVAL if it is connected or about to be.
 pub fn listen(posix: &'static Posix, fd: i32, backlog: i32) -> Result<()> {
     let handle = OpenSocket::new(posix, fd)?;
     if !handle.is_tcp() {
@@ -120,7 +120,7 @@ pub fn listen(posix: &'static Posix, fd: i32, backlog: i32) -> Result<()> {
     if handle.slot.flags.load(Acquire) & (flags::CONNECTED | flags::CONNECTING) != 0 {
         return fail(libc::EINVAL);
     }
-    // somaxconn caps it; a negative one is the greatest (it is unsigned in the kernel).
+    // A negative backlog is the maximum, because the kernel takes it as unsigned.
     let backlog = if backlog < 0 { u32::MAX } else { backlog as u32 };
     handle.call(call::LISTEN, |request| request.a = backlog.min(4096)).map(drop)
 }
@@ -155,7 +155,7 @@ pub unsafe fn accept4(
         inherit_shut(&handle, socket);
         descriptor::open(posix, client, socket, file_flags).map_err(|errno| Error::Refused(errno.0))
     };
-    // The descriptor is gone even where close(2) reports an error.
+    // The descriptor is closed even if close(2) reports an error.
     let undo = |fd| {
         let _ = descriptor::close(posix, fd);
     };
@@ -167,8 +167,8 @@ pub unsafe fn accept4(
     Ok(new)
 }
 
-/// Shuts the sides of an accepted connection that were shut of the listener before it listened. On
-/// Linux a connection begins as the listener's copy.
+/// Shuts the directions of an accepted connection that were shut at the listener before it
+/// listened. On Linux a connection begins as a copy of the listener.
 fn inherit_shut(listener: &OpenSocket, accepted: Socket) {
     let shut = listener.slot.shut.load(Relaxed);
     if shut != 0
@@ -178,13 +178,13 @@ fn inherit_shut(listener: &OpenSocket, accepted: Socket) {
     }
 }
 
-/// connect(2). AF_UNSPEC takes a datagram socket's peer away, and makes a stream unconnected.
+/// connect(2). AF_UNSPEC removes the peer of a datagram socket, and makes a stream unconnected.
 ///
 /// # Errors
-/// EINPROGRESS of a non-blocking stream, and when SO_SNDTIMEO has passed; EALREADY while it is
-/// under way; EISCONN of one that is connected or listens. EAFNOSUPPORT and ENETUNREACH where the
-/// socket cannot reach the address's family. How it ended is told once: ECONNREFUSED, ETIMEDOUT and
-/// others.
+/// EINPROGRESS of a non-blocking stream, and when SO_SNDTIMEO has passed; EALREADY while it is in
+/// progress; EISCONN if it is connected or listens. EAFNOSUPPORT and ENETUNREACH if the socket
+/// cannot reach the address's family. One call returns how the connect ended: ECONNREFUSED,
+/// ETIMEDOUT and the like.
 ///
 /// # Safety
 /// `addr` must point to `len` readable bytes.
@@ -224,11 +224,11 @@ pub unsafe fn connect(
     }
 }
 
-/// A peer as a socket reaches it.
+/// Returns the address by which a socket reaches a peer.
 ///
 /// # Errors
-/// ENETUNREACH where the socket knows IPv6 alone and the peer is one of IPv4. EAFNOSUPPORT where
-/// the socket is bound to an IPv4 address and the peer is one of IPv6.
+/// ENETUNREACH if the socket speaks only IPv6 and the peer has an IPv4 address. EAFNOSUPPORT if the
+/// socket is bound to an IPv4 address and the peer has an IPv6 address.
 pub(crate) fn peer(slot: &Slot, addr: RawAddr, datagrams: bool) -> Result<RawAddr> {
     let family = slot.family.load(Relaxed);
     if family != address::INET6 {
@@ -241,7 +241,7 @@ pub(crate) fn peer(slot: &Slot, addr: RawAddr, datagrams: bool) -> Result<RawAdd
     } else if from_v4 && address::is_v6_host(&addr) {
         fail(libc::EAFNOSUPPORT)
     } else if from_v4 && !is_v4 {
-        // The any-address is this host, in the version that the socket is bound in.
+        // The any-address stands for this host, in the IP version that the socket is bound in.
         Ok(RawAddr { ip: V4_MAPPED_LOOPBACK, ..addr })
     } else if datagrams {
         Ok(address::sent_to(addr, family))
@@ -250,7 +250,7 @@ pub(crate) fn peer(slot: &Slot, addr: RawAddr, datagrams: bool) -> Result<RawAdd
     }
 }
 
-/// The connect of a send with MSG_FASTOPEN.
+/// Connects for a send with MSG_FASTOPEN.
 ///
 /// # Errors
 /// As for [`connect`]; EINVAL without an address.
@@ -260,7 +260,7 @@ pub(crate) fn connect_to_send(
     limit: WaitLimit,
 ) -> Result<()> {
     match handle.slot.connect_asked.load(Acquire) {
-        // The SYN goes now, to the peer that connect(2) named.
+        // The send sends the SYN, to the peer that connect(2) named.
         connect_asked::DEFERRED => Ok(()),
         _ => connect_stream(handle, to.unwrap_or_default(), true, limit),
     }
@@ -296,7 +296,7 @@ fn connect_stream(
             return fail(libc::EINPROGRESS);
         }
     } else if asked == connect_asked::DEFERRED {
-        // Linux says so without blocking; otherwise it waits for a SYN that nobody sends.
+        // As Linux returns without blocking. With blocking it waits for a SYN that no call sends.
         return fail(libc::EISCONN);
     } else if limit.nonblocking && handle.slot.flags.load(Acquire) & under_way != 0 {
         return fail(libc::EALREADY);
@@ -308,23 +308,23 @@ fn connect_stream(
     }
 }
 
-/// Passes on how a connect ended, of which the present call tells; the next one begins another. As
-/// __inet_stream_connect, which calls tcp_disconnect after a failure: the socket is as new.
+/// Returns how a connect ended, so that the next call begins a new one. As __inet_stream_connect,
+/// which calls tcp_disconnect after a failure, so that the socket is as new.
 pub(crate) fn conclude_connect(handle: &OpenSocket, ended: Result<()>) -> Result<()> {
     match ended {
         Ok(()) => note_connect(handle, connect_asked::TOLD),
-        // `disconnect` fails only where the socket was closed meanwhile, or the engine has ended.
+        // `disconnect` fails only if the socket was closed meanwhile, or the engine has ended.
         Err(_) => _ = disconnect(handle, IF_FAILED),
     }
     ended
 }
 
-/// A socket that another thread has closed has nothing to note.
+/// Notes the state of a connect, unless a concurrent call has closed the socket.
 pub(crate) fn note_connect(handle: &OpenSocket, asked: u8) {
     let _ = handle.change(|slot| slot.connect_asked.store(asked, Release));
 }
 
-/// A stream socket becomes unconnected, and can connect or listen again. `when`: 0, or
+/// Makes a stream socket unconnected, so that it can connect or listen again. `when`: 0, or
 /// [`IF_FAILED`].
 fn disconnect(handle: &OpenSocket, when: u32) -> Result<()> {
     handle.call(call::CONNECT, |request| {
@@ -336,11 +336,12 @@ fn disconnect(handle: &OpenSocket, when: u32) -> Result<()> {
     })
 }
 
-/// shutdown(2). A listener that is shut down for reading listens no more. A connect that is under
-/// way is given up, and leaves the socket unconnected.
+/// shutdown(2). A listener that is shut down for reading stops listening. A connect in progress is
+/// aborted, and leaves the socket unconnected.
 ///
 /// # Errors
-/// ENOTCONN without a peer: it is shut down all the same, as on Linux. EINVAL for an unknown `how`.
+/// ENOTCONN without a peer, although the socket is shut down, as on Linux. EINVAL for an unknown
+/// `how`.
 pub fn shutdown(posix: &'static Posix, fd: i32, how: i32) -> Result<()> {
     let handle = OpenSocket::new(posix, fd)?;
     let bits = match how {
@@ -351,7 +352,7 @@ pub fn shutdown(posix: &'static Posix, fd: i32, how: i32) -> Result<()> {
     };
     let seen = handle.slot.flags.load(Acquire);
     let connected = match handle.kind() {
-        // Nothing to send, but a listener that hears nothing listens no more.
+        // A listener sends nothing, but stops listening when it is shut for reading.
         Kind::Listener if bits & shut::READ == 0 => return Ok(()),
         Kind::Listener => return disconnect(&handle, 0),
         Kind::Stream if seen & (flags::CONNECTING | flags::OPENING) != 0 => {
@@ -361,10 +362,10 @@ pub fn shutdown(posix: &'static Posix, fd: i32, how: i32) -> Result<()> {
         _ => seen & flags::CONNECTED != 0,
     };
     // As inet_shutdown: a socket without a peer is shut down as well, although the call fails.
-    // Threads that wait at it wake up, and the direction stays shut when it is connected later.
+    // Waiting threads wake up, and the direction stays shut when the socket is connected later.
     handle.change(|slot| slot.shut.fetch_or(bits, Relaxed))?;
-    // Of a stream without a peer the engine has nothing to end, and nobody waits at one: poll(2)
-    // says POLLHUP.
+    // The engine has nothing to end for a stream without a peer, and no thread waits for one, since
+    // poll(2) returns POLLHUP.
     if connected || !handle.is_tcp() {
         handle.client.tell_end(handle.socket, op::SHUTDOWN, bits);
     }
@@ -406,7 +407,7 @@ pub unsafe fn getpeername(
     }
     let remote = address::remote(handle.slot);
     if remote.port == 0 {
-        // As Linux, to which this is no peer, although datagrams go there.
+        // As on Linux, which regards this as no peer, although datagrams are sent there.
         return fail(libc::ENOTCONN);
     }
     if addr.is_null() || len.is_null() {
@@ -416,7 +417,7 @@ pub unsafe fn getpeername(
     unsafe { address::write(&remote, addr, len) }
 }
 
-/// The last descriptor of this process for a socket is being closed.
+/// Closes a socket whose last descriptor of this process is being closed.
 pub(crate) fn close_last(posix: &'static Posix, socket: Socket) {
     let Ok(client) = posix.client() else {
         return;

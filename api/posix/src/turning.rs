@@ -1,10 +1,10 @@
-//! Calls that wait in lists of descriptors, where the engine is in this very process
+//! Calls that wait for lists of descriptors while the engine is in this process
 //! ([`towpath_client::driver`]).
 
 use towpath_client::driver::{DriverLock, ListSleeper, Patience, Turned, Who};
 use towpath_client::{Client, Deadline};
 
-/// A waiting thread's part in turning the engine of its process.
+/// Share of a waiting thread in turning the engine of its process.
 #[derive(Debug, Default)]
 pub(crate) struct ThreadTurning<'a> {
     /// Held while the thread turns the engine.
@@ -14,16 +14,15 @@ pub(crate) struct ThreadTurning<'a> {
 
 /// Next step of a waiting thread.
 pub(crate) enum WaitStep<'a> {
-    /// Something has come, perhaps for it.
+    /// Look for events.
     Look,
-    /// The sleep. A thread that does not turn the engine of this process is counted among the
-    /// threads that would.
+    /// Sleep. The value counts a thread that would take the driver lock among the sleepers.
     Sleep(Option<ListSleeper<'a>>),
 }
 
 impl<'a> ThreadTurning<'a> {
-    /// Before a sleep is prepared, until `deadline` at most: turns the engine if nobody else does.
-    /// False: there are events.
+    /// Turns the engine until `deadline`, if no other thread does. Called before a sleep is
+    /// prepared. Returns false if there are events.
     pub fn turn(&mut self, client: &'a Client, deadline: Option<Deadline>) -> bool {
         let Some(driver) = client.driver() else { return true };
         if self.driver_lock.is_none() && self.is_willing() {
@@ -41,17 +40,17 @@ impl<'a> ThreadTurning<'a> {
         true
     }
 
-    /// Whether the thread turns the engine if nobody else does.
+    /// Returns whether the thread takes the driver lock.
     pub fn is_willing(&self) -> bool {
         !self.patience.has_ended()
     }
 
-    /// Notes that another thread has woken this one.
+    /// Notes that a thread has woken this one for an event.
     pub fn on_wakeup(&mut self) {
         self.patience.renew();
     }
 
-    /// Returns what to do before the sleep itself, when wake-ups reach this thread.
+    /// Returns the step after the sleep was prepared, so that wake-ups reach this thread.
     pub fn next(&self, client: &'a Client) -> WaitStep<'a> {
         match client.driver().filter(|_| self.driver_lock.is_none() && self.is_willing()) {
             Some(driver) => driver
@@ -61,7 +60,7 @@ impl<'a> ThreadTurning<'a> {
         }
     }
 
-    /// Makes a system call that sleeps, as the driver or not.
+    /// Makes a system call that sleeps. A driver lends its lock meanwhile.
     pub fn sleep<T>(&mut self, sleep: impl FnOnce() -> T) -> T {
         let Some(driver_lock) = self.driver_lock.as_mut() else { return sleep() };
         let (slept, is_ours) = driver_lock.lend(sleep);

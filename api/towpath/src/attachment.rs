@@ -10,8 +10,8 @@ use towpath_shm::token::Run;
 ///
 /// `Client` has `&'static Process`, and so has every [`HighFd`](towpath_client::HighFd) and
 /// [`Cloned`](towpath_client::Cloned) that is made with it. No value of these types leaves this
-/// crate, nor is kept anywhere but in a value that holds the [`Shared`](crate::shared::Shared)
-/// around this attachment.
+/// crate, nor is kept anywhere but in a value that holds the
+/// [`SharedStack`](crate::shared::SharedStack) around this attachment.
 #[derive(Debug)]
 pub(crate) struct Attachment {
     client: ManuallyDrop<Client>,

@@ -8,13 +8,13 @@ use crate::syscall::SignalsBlocked;
 use crate::{Error, wait};
 
 impl Client {
-    /// Makes a request that no descriptors are needed for, and waits for the answer.
+    /// Makes a request without descriptors, and waits for the answer.
     ///
     /// # Errors
     /// `Refused` with the engine's errno, `Dead` when it is gone.
     pub fn call(&self, request: &Request) -> Result<ControlReply, Error> {
         let end = self.end(match request.call {
-            // Sockets are shared out among the shards.
+            // Sockets are distributed among the shards.
             call::SOCKET => return self.open(request),
             call::SOCKETS | call::SOCKET_ROWS | call::SOCKET_FIGURES | call::TALLY => request.a,
             _ => request.slot,
@@ -29,7 +29,7 @@ impl Client {
     ) -> Result<ControlReply, Error> {
         self.exclusively(end, || {
             let number = towpath_ring::ask(&end.channel, request);
-            // An engine in this process is turned by the thread that waits.
+            // A waiting thread turns an engine in this process.
             if self.driver().is_none() {
                 self.ring(end);
                 let answered = || towpath_ring::answer_to(&end.channel, number);
@@ -41,7 +41,7 @@ impl Client {
         })
     }
 
-    /// Nothing interrupts a request, and there is one at a time.
+    /// Makes one request at a time, with signals blocked.
     pub(super) fn exclusively(
         &self,
         end: &ShardLink,
@@ -76,7 +76,8 @@ impl Client {
                 towpath_ring::await_answer(&end.channel)
             };
             if let Some(reply) = towpath_ring::answer_to(&end.channel, number) {
-                // The engine's end may have woken this thread alone: note it, so that others wake.
+                // The engine's end may have woken only this thread. Note the end, which wakes all
+                // waiting threads.
                 self.is_dead();
                 return Ok(reply);
             }

@@ -9,26 +9,26 @@ use super::{Client, ShardLink};
 use crate::Socket;
 use crate::driver::Who;
 
-/// Between two tries to put a command into a full ring.
+/// Pause between two tries to put a command into a full ring.
 const RING_FULL_PAUSE: Duration = Duration::from_micros(50);
-/// Tries between two looks whether the engine still lives.
+/// Number of tries between two checks that the engine is alive.
 const RING_FULL_TRIES: u32 = 1000;
 
 impl Client {
-    /// Puts a command about a socket into the ring and rings the engine if it sleeps. No answer
-    /// comes, and there is no error: when the engine is gone, the next call finds that out. When
-    /// the ring is full it waits for the engine. In a signal handler that interrupts a command it
-    /// is a request.
+    /// Puts a command about a socket into the ring, and wakes the engine if it sleeps. Has no
+    /// answer and no error, since the next call notices that the engine has ended. Waits for the
+    /// engine while the ring is full. A signal handler that interrupts a command makes a request
+    /// instead.
     pub fn command(&self, command: &Command) {
         self.command_at(self.end(command.slot), command);
     }
 
-    /// The same for a command that is about the process: every shard gets it.
+    /// Sends a command about the process to every shard.
     pub fn command_to_all(&self, command: &Command) {
         self.links.iter().for_each(|end| self.command_at(end, command));
     }
 
-    /// [`Self::command`], which the engine has carried out when this returns.
+    /// As [`Self::command`], but returns after the engine has carried out the command.
     pub(crate) fn command_answered(&self, command: &Command) {
         self.command_by_call(self.end(command.slot), command);
     }
@@ -51,8 +51,8 @@ impl Client {
                 let Some(_commands) = end.commands.lock_unless_mine() else {
                     return self.command_by_call(end, command);
                 };
-                // The ring is the parent's, who sends the command, too. No handler on top of the
-                // lock forks.
+                // The ring is the parent's, and the parent sends the command, too. No handler on
+                // top of the lock forks.
                 if self.is_abandoned() {
                     return;
                 }
@@ -73,20 +73,20 @@ impl Client {
             }
             let pause =
                 rustix::time::Timespec { tv_sec: 0, tv_nsec: RING_FULL_PAUSE.as_nanos() as i64 };
-            // Interrupted or not, the ring is tried again.
+            // An interrupted pause only tries the ring earlier.
             let _ = rustix::thread::nanosleep(&pause);
         }
     }
 
-    /// From a signal handler, on top of a call that is at the ring.
+    /// Sends a command by a request, for a signal handler that interrupted a call at the ring.
     #[cold]
     fn command_by_call(&self, end: &ShardLink, command: &Command) {
         let bytes = command.as_bytes();
         let mut request =
             Request { call: call::COMMAND, len: bytes.len() as u32, ..Request::default() };
         request.data[..bytes.len()].copy_from_slice(bytes);
-        // Commands have no answer: if the engine is gone, the caller's next wait or request finds
-        // that.
+        // Commands have no answer. The caller's next wait or request notices that the engine has
+        // ended.
         let _ = self.call_at(end, &request);
     }
 }

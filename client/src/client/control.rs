@@ -19,10 +19,10 @@ use crate::{Error, HighFd, Socket};
 /// Result of [`Client::tokens`].
 #[derive(Debug)]
 pub struct Tokens {
-    /// Tokens that exist, each with the place of its socket among those asked for.
+    /// Tokens that exist, each with the index of its socket among the requested ones.
     pub tokens: Vec<(usize, Fd)>,
-    /// The number of sockets, from the first asked for, about which another request would give no
-    /// more.
+    /// Number of sockets, from the first requested one, of which a further request would return no
+    /// further token.
     pub dealt_with: usize,
 }
 
@@ -30,8 +30,8 @@ impl Client {
     /// Notes with the engine that this process holds a socket, whose descriptor came by SCM_RIGHTS.
     ///
     /// # Errors
-    /// `Dead` when the engine is gone. A socket that ended on its way is no error: the calls on it
-    /// will fail.
+    /// `Dead` when the engine has ended. A socket that ended in flight is no error, since the calls
+    /// on it will fail.
     pub fn adopt(&self, socket: Socket) -> Result<(), Error> {
         let (slot, generation) = (socket.slot, socket.generation);
         let request = Request { call: call::ADOPT, slot, generation, ..Request::default() };
@@ -41,8 +41,8 @@ impl Client {
         }
     }
 
-    /// Makes a second channel, for a [`towpath_shm::control::purpose`]. The engine first notes the
-    /// sockets that the new channel holds, which takes longer the more this process has.
+    /// Creates a second channel, for a [`towpath_shm::control::purpose`]. The engine first notes
+    /// the sockets that the new channel holds, which takes time in proportion to their number.
     ///
     /// # Errors
     /// As for [`Self::call`]; `Refused` with EAGAIN, as fork(2) has it, when there are too many
@@ -59,10 +59,10 @@ impl Client {
         Ok(Cloned { control, number, channels, engine_notifiers, notifier })
     }
 
-    /// [Tokens](towpath_shm::token) with the names of sockets, of as many as one request takes.
+    /// Returns [tokens](towpath_shm::token) of as many sockets as one request takes.
     ///
     /// # Errors
-    /// As for [`Self::call`]; `Refused` with EMFILE when there is no number for any.
+    /// As for [`Self::call`]; `Refused` with EMFILE if the process has no free descriptor.
     pub fn tokens(&self, sockets: impl Iterator<Item = Socket>) -> Result<Tokens, Error> {
         let mut request = Request { call: call::TOKENS, ..Request::default() };
         list(&mut request, sockets.take(TOKENS_MAX));
@@ -71,7 +71,7 @@ impl Client {
         let named = (0..TOKENS_MAX).filter(|n| reply.b >> n & 1 == 1);
         let are_all = fds.len() == count;
         let tokens: Vec<(usize, Fd)> = named.zip(fds).collect();
-        // The kernel gives the first ones where there are numbers for some only.
+        // If the process has too few free descriptors, the kernel passes only the first tokens.
         let dealt_with =
             if are_all { dealt_with } else { tokens.last().map_or(0, |last| last.0 + 1) };
         if dealt_with == 0 {
@@ -80,12 +80,13 @@ impl Client {
         Ok(Tokens { tokens, dealt_with })
     }
 
-    /// Frees the number that is kept for [`Self::tokens`] in a process that has no other left.
+    /// Frees the number that is reserved for [`Self::tokens`], if the process has no other free
+    /// one.
     pub fn use_spare(&self) {
         self.spare.close();
     }
 
-    /// Keeps a spare descriptor again, once the token is closed. Called by one thread at a time.
+    /// Reserves a descriptor again after the token was closed. Called by one thread at a time.
     pub fn spare_again(&self) {
         self.spare.renew(&self.blank);
     }
@@ -103,7 +104,7 @@ impl Client {
         Ok((reply, fds))
     }
 
-    /// Where no other thread turns the engine this one has to, or it would wait for the stand-by
+    /// Turns the engine if no other thread does. Otherwise this one would wait for the stand-by
     /// thread.
     fn turn_until_answered(&self) {
         if let Some(driver_lock) = self.driver().and_then(|driver| driver.take(Who::Asks)) {
@@ -131,7 +132,7 @@ pub(super) fn hello(control: &HighFd, held: &[Socket]) -> Result<(ControlReply, 
     }
 }
 
-/// Puts the (slot, generation) pairs of sockets into a request's data.
+/// Writes the (slot, generation) pairs of sockets into the data of a request.
 fn list(request: &mut Request, sockets: impl Iterator<Item = Socket>) {
     for (to, socket) in request.data.chunks_exact_mut(8).zip(sockets) {
         to[..4].copy_from_slice(&socket.slot.to_ne_bytes());
@@ -167,7 +168,7 @@ fn send_request(control: &HighFd, request: &Request) -> Result<(), Error> {
 
 fn recv_reply(control: &HighFd, fds: &mut Vec<Fd>) -> Result<ControlReply, Error> {
     let mut bytes = [0; size_of::<ControlReply>()];
-    // The answer with the most descriptors is that to TOKENS; the kernel closes those without room.
+    // TOKENS returns the most descriptors. The kernel closes those that do not fit.
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let received = loop {
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -191,14 +192,14 @@ fn recv_reply(control: &HighFd, fds: &mut Vec<Fd>) -> Result<ControlReply, Error
     Ok(ControlReply::from_bytes(&bytes[..received.min(size_of::<ControlReply>())]))
 }
 
-/// Whether there is something to be received, or the other end is closed.
+/// Returns whether bytes can be received, or the engine has closed its end.
 fn is_readable(control: BorrowedFd<'_>) -> bool {
     let mut byte = [MaybeUninit::uninit(); 1];
     let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
     !matches!(recv(control, &mut byte, flags), Err(Errno::AGAIN | Errno::INTR))
 }
 
-/// The control socket whose number stands in the environment.
+/// Returns the control socket whose number is in the environment.
 ///
 /// # Safety
 /// No other owner of that number may exist.

@@ -1,4 +1,4 @@
-//! How a process sees the end of its engine, and leaves its parent's attachment after fork.
+//! Detection of the engine's end, and the leave from the parent's attachment after fork.
 
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -9,8 +9,8 @@ use rustix::net::{RecvFlags, recv};
 use super::Client;
 
 impl Client {
-    /// Whether the engine is gone, or has given this process up. Without a system call, since a
-    /// program may make only calls that do not wait.
+    /// Returns whether the engine has ended, or has given this process up. Makes no system call,
+    /// since a program may make only calls that do not wait.
     #[inline]
     pub fn is_dead(&self) -> bool {
         self.dead.load(Ordering::Relaxed) || self.has_ended() && self.set_dead()
@@ -18,13 +18,13 @@ impl Client {
 
     #[inline]
     fn has_ended(&self) -> bool {
-        // A process that one shard gave up is given up by all, and shards end together.
+        // Look at one shard only, because all shards give up a process together, and end together.
         let end = &self.links[0];
         end.status.has_ended(self.number) || towpath_ring::has_ended(&end.channel)
     }
 
-    /// The same by a system call, for where [`Self::is_dead`] says nothing of an engine that was
-    /// killed: on kernels without robust lists.
+    /// Returns whether the engine is alive, by a system call. Kernels without robust lists need it,
+    /// because [`Self::is_dead`] does not notice that an engine was killed there.
     pub fn check_alive(&self) -> bool {
         if self.is_dead() || self.is_abandoned() {
             return false;
@@ -42,14 +42,14 @@ impl Client {
         !gone
     }
 
-    /// A futex word that changes, or is woken, when [`Self::is_dead`] becomes true, and its value
-    /// until then. None: a thread that sleeps on it would not be woken.
+    /// Returns a futex word that changes, or is woken, when [`Self::is_dead`] becomes true, and its
+    /// value until then. `None` if a thread that sleeps on it would not be woken.
     pub(crate) fn life(&self) -> Option<(&AtomicU32, u32)> {
         self.links[0].status.life(self.number)
     }
 
-    /// Notes that the engine is gone. The kernel has woken at most one of the sleeping threads, so
-    /// the first one that sees the end wakes the others. Always returns true.
+    /// Notes that the engine has ended. The kernel has woken at most one of the sleeping threads,
+    /// so the first thread that sees the end wakes all of them. Always returns true.
     #[cold]
     pub(super) fn set_dead(&self) -> bool {
         if !self.dead.swap(true, Ordering::Relaxed) {
@@ -58,17 +58,18 @@ impl Client {
         true
     }
 
-    /// Whether this thread is in a command or a call. The caller is then a signal handler; in a
-    /// child that it forks, the interrupted call would go on with the parent's channel.
+    /// Returns whether this thread is in a command or a call, so that the caller is a signal
+    /// handler. In a child that the handler forks, the interrupted call would go on with the
+    /// parent's channel.
     pub fn is_in_midst(&self) -> bool {
         self.links.iter().any(|end| end.commands.is_mine() || end.calls.is_mine())
     }
 
-    /// In the child after fork: gives up the parent's control socket and notification descriptors.
-    /// Otherwise the engine would not notice the parent's end. The memory stays mapped: references
-    /// to it may live on the stack of the thread that forked.
+    /// Closes the parent's control socket and notification descriptors in a child after fork.
+    /// Otherwise the engine would not notice the parent's end. The memory stays mapped, because
+    /// references to it may live on the stack of the thread that forked.
     ///
-    /// A handler may have forked on top of a call. When that goes on, it must not write into the
+    /// A handler may have forked on top of a call. The interrupted call must neither write into the
     /// parent's rings nor take its events; requests fail with `Error::Forked`.
     pub fn abandon(&self) {
         self.abandoned.store(true, Ordering::Relaxed);
@@ -82,17 +83,16 @@ impl Client {
         }
     }
 
-    /// In a child that forks without the care of [`Self::clone_channel`]:
-    /// [abandons](Self::abandon) the parent's attachment, and has every further call fail with
-    /// [`Error::Dead`](crate::Error::Dead).
+    /// [Abandons](Self::abandon) the parent's attachment in a child that was forked without
+    /// [`Self::clone_channel`]. Each further call fails with [`Error::Dead`](crate::Error::Dead).
     pub fn disown(&self) {
         self.abandon();
         self.process.reactor.disown();
-        // The parent's threads sleep on the same words: they are not woken.
+        // Do not wake sleeping threads, since those of the parent sleep on the same words.
         self.dead.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it was the parent's, and this is the child. See [`Self::abandon`].
+    /// Returns whether the attachment belongs to the parent. See [`Self::abandon`].
     pub fn is_abandoned(&self) -> bool {
         self.abandoned.load(Ordering::Relaxed)
     }

@@ -1,4 +1,4 @@
-//! Opening of sockets: requested from the engine one by one, or made ahead.
+//! Opening of sockets, requested one by one or in advance.
 
 use std::sync::atomic::Ordering;
 
@@ -10,8 +10,8 @@ use super::{Client, ShardLink};
 use crate::{Error, Socket};
 
 impl Client {
-    /// A new socket, in one shard or the other: in turn, but in an order without a period, since
-    /// programs have some. If one is full the next is asked.
+    /// Opens a socket. Shards are used in an order without a period, since programs open sockets in
+    /// periods. If a shard is full, the next one opens the socket.
     pub(super) fn open(&self, request: &Request) -> Result<ControlReply, Error> {
         let turn = self.next.fetch_add(1, Ordering::Relaxed);
         // Multiples of the golden section (Knuth, "The Art of Computer Programming" 6.4).
@@ -32,7 +32,8 @@ impl Client {
     fn open_at(&self, end: &ShardLink, request: &Request) -> Result<ControlReply, Error> {
         let (family, protocol) = (request.a, request.b);
         if let Some(Socket { slot, generation }) = end.ahead.take(family, protocol) {
-            // A dead engine cannot serve the socket, and in a forked child it is the parent's.
+            // An engine that has ended cannot serve the socket, and in a forked child the socket is
+            // the parent's.
             return match self.is_abandoned() {
                 true => Err(Error::Forked),
                 false if self.is_dead() => Err(Error::Dead),
@@ -56,12 +57,12 @@ impl Client {
         Ok(reply)
     }
 
-    /// Notes with the engine that the programs that this process has spawned run, or never will.
-    /// From now on they get none of the sockets that it opens.
+    /// Notifies the engine that all spawned programs run, or have failed. From now on they inherit
+    /// none of the sockets that this process opens.
     pub fn spawned(&self) {
         self.command_to_all(&Command { op: op::SPAWNED, ..Command::default() });
-        // The spawned programs may hold sockets made ahead, also those that a concurrent call has
-        // asked for and not got yet.
+        // The spawned programs may hold sockets that were opened in advance, even those that a
+        // concurrent call has requested and not received.
         self.spawned.fetch_add(1, Ordering::AcqRel);
         self.give_back_ahead();
     }

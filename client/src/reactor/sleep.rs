@@ -9,8 +9,8 @@ use crate::hub::SleepPlace;
 use crate::syscall::{nr, syscall};
 use crate::{Client, Error, HighFd};
 
-/// Data of epoll_wait(2) on the descriptor of [`Stay::go_to_sleep`](super::Stay::go_to_sleep): the
-/// member that is ready.
+/// Data of epoll_wait(2) on the descriptor of
+/// [`SetCall::go_to_sleep`](super::SetCall::go_to_sleep): the member that is ready.
 pub mod cookie {
     /// The kernel's epoll set of the program.
     pub const PROGRAM: u64 = 1;

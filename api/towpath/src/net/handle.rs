@@ -142,7 +142,7 @@ impl OwnedSocket {
         WaitLimit::new(self.is_nonblocking(), self.send_timeout_us.load(Relaxed))
     }
 
-    /// As [`towpath_client::OwnedSocket::blocking`].
+    /// As [`towpath_client::Handle::blocking`].
     pub(super) fn blocking<T>(
         &self,
         limit: WaitLimit,
@@ -151,7 +151,7 @@ impl OwnedSocket {
         self.waiting().blocking(limit, attempt)
     }
 
-    /// As [`towpath_client::OwnedSocket::sending`].
+    /// As [`towpath_client::Handle::sending`].
     pub(super) fn sending<T>(
         &self,
         limit: WaitLimit,
