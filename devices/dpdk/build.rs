@@ -1,5 +1,5 @@
-//! Compiles `shim/`, which holds the inline functions of DPDK, and links libdpdk, where the feature
-//! `dpdk` asks for that.
+//! With the feature `dpdk`, compiles `shim/`, which wraps DPDK's inline functions, and links
+//! libdpdk.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
@@ -19,7 +19,7 @@ fn compile() {
     });
     let mut build = cc::Build::new();
     build.file("shim/shim.c").includes(&library.include_paths).opt_level(3).std("gnu11");
-    // The inline functions and the library agree on these: they change structures.
+    // Inline functions and library must use the same settings, which affect structures.
     build.flag("-include").flag("rte_config.h").flag("-march=corei7");
     build.warnings_into_errors(true).flag("-Wno-unused-parameter").compile("towpath_dpdk_shim");
 }

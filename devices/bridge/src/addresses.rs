@@ -1,18 +1,18 @@
-//! Behind which port an address is.
+//! Table of learned addresses by port.
 
 use std::collections::HashMap;
 
-/// An Ethernet address.
+/// Ethernet address.
 pub(crate) type Mac = [u8; 6];
 
-/// Outcome of learning an address.
+/// Result of learning an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Learned {
-    /// The address is known behind this port, now or since before.
+    /// The address is known on this port.
     Here,
-    /// The address was known behind another port.
+    /// The address was known on another port.
     Moved,
-    /// The port has as many addresses as it may.
+    /// The port has reached its limit of addresses.
     Full,
 }
 
@@ -22,16 +22,16 @@ struct SeenAddress {
     at_ns: u64,
 }
 
-/// Addresses and when they were last seen. A stranger chooses them: std's map hashes them with a
-/// secret.
+/// Addresses with their port and last time. Remote hosts choose the addresses, so they are hashed
+/// with std's secret key.
 #[derive(Debug)]
 pub(crate) struct LearnedAddresses {
     seen: HashMap<Mac, SeenAddress>,
-    /// How many are behind each port.
+    /// Number of addresses by port.
     counts: Vec<usize>,
     max: usize,
     ageing_ns: u64,
-    /// The oldest were looked for last.
+    /// Time of the last sweep.
     swept_ns: u64,
 }
 
@@ -44,13 +44,13 @@ impl LearnedAddresses {
         self.seen.len()
     }
 
-    /// The port behind which `mac` was seen, and not too long ago.
+    /// Returns the port of `mac` unless the entry has expired.
     pub fn port_of(&self, now_ns: u64, mac: &Mac) -> Option<usize> {
         let seen = self.seen.get(mac)?;
         (now_ns.saturating_sub(seen.at_ns) < self.ageing_ns).then_some(seen.port)
     }
 
-    /// A frame of `mac` came from `port`.
+    /// Learns that a frame from `mac` arrived on `port`.
     pub fn learn(&mut self, now_ns: u64, mac: Mac, port: usize) -> Learned {
         if let Some(seen) = self.seen.get_mut(&mac)
             && seen.port == port
@@ -71,8 +71,8 @@ impl LearnedAddresses {
         }
     }
 
-    /// Forgets all that is too old, at most once in a tenth of the ageing time. Otherwise each
-    /// address of a flood would cost a look at all of them. Returns whether `port` has room then.
+    /// Removes expired addresses, at most once in a tenth of the ageing time. Otherwise each
+    /// address of a flood would cost a scan of the table. Returns whether `port` then has room.
     fn sweep(&mut self, now_ns: u64, port: usize) -> bool {
         if now_ns.saturating_sub(self.swept_ns) < self.ageing_ns / 10 {
             return false;
@@ -87,7 +87,7 @@ impl LearnedAddresses {
         self.counts[port] < self.max
     }
 
-    /// Forgets what was behind a port that has gone.
+    /// Removes the addresses of a removed port.
     pub fn forget(&mut self, port: usize) {
         self.seen.retain(|_, seen| seen.port != port);
         self.counts[port] = 0;
@@ -126,7 +126,7 @@ mod tests {
         }
         assert_eq!(addresses.learn(3, mac(101), 1), Learned::Here);
         assert_eq!((addresses.len(), &addresses.counts[..]), (6, &[4, 2][..]));
-        // The flood grows old, and makes room.
+        // The flood's addresses expire and make room.
         assert_eq!(addresses.learn(2 + AGEING, mac(60), 0), Learned::Here);
         assert_eq!((addresses.len(), &addresses.counts[..]), (2, &[1, 1][..]));
     }

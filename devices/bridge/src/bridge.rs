@@ -1,4 +1,4 @@
-//! Frames from port to port.
+//! Forwards frames between ports.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -13,77 +13,78 @@ use crate::addresses::{Learned, LearnedAddresses, Mac};
 use crate::stats::{BridgeStats, count};
 use crate::wakes::Wakes;
 
-/// Frames that wait for a port: Linux's default for a device's queue (`txqueuelen`).
+/// Maximum number of frames queued per port: Linux's default for a device (`txqueuelen`).
 const QUEUE_MAX: usize = 1000;
-/// Both addresses and the EtherType.
+/// Length of both addresses and the EtherType in bytes.
 const HEADER_LEN: usize = 14;
-/// EtherTypes of VLAN tags: 802.1Q, 802.1ad, and those that switches used before the latter.
+/// EtherTypes of VLAN tags: 802.1Q, 802.1ad, and two older values for the latter.
 const TAGS: [[u8; 2]; 4] = [[0x81, 0x00], [0x88, 0xa8], [0x91, 0x00], [0x92, 0x00]];
-/// Groups of which no frame leaves its link (IEEE 802.1Q-2018 table 8-1), but for the last byte.
+/// Prefix of link-local group addresses, which are not forwarded (IEEE 802.1Q-2018 table 8-1).
 const LINK_LOCAL: [u8; 5] = [0x01, 0x80, 0xc2, 0, 0];
 const LINK_LOCAL_LAST: u8 = 0x0f;
 
-/// Properties of a bridge.
+/// Configuration of a bridge.
 #[derive(Debug, Clone, Copy)]
 pub struct BridgeConfig {
-    /// The stack's own address, which frames from its side have.
+    /// Ethernet address of the stack.
     pub mac: [u8; 6],
-    /// Nanoseconds after which an address is forgotten of which no frame came.
+    /// Time in nanoseconds without a frame after which an address is removed.
     pub ageing_ns: u64,
-    /// Addresses that are remembered behind each port.
+    /// Maximum number of learned addresses per port.
     pub addresses_max: usize,
 }
 
 impl BridgeConfig {
-    /// The defaults: 300 s (IEEE 802.1Q-2018 table 8-6), and 4096 addresses a port, some 200 KiB.
+    /// Uses the defaults: 300 s (IEEE 802.1Q-2018 table 8-6), and 4096 addresses per port, about
+    /// 200 KiB.
     pub fn new(mac: [u8; 6]) -> Self {
         Self { mac, ageing_ns: 300_000_000_000, addresses_max: 4096 }
     }
 }
 
-/// Why there is no bridge.
+/// Error of creating a bridge.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BridgeError {
-    /// A bridge of IP packets is a router.
+    /// A port is not an Ethernet port.
     #[error("port {0} of the bridge carries no Ethernet frames")]
     NoEthernet(usize),
-    /// The process has no descriptors left.
+    /// No descriptor is available.
     #[error("no descriptor for a bridge: {0}")]
     Io(#[from] io::Error),
 }
 
-/// Several Ethernet ports that are one.
+/// Bridge of several Ethernet ports.
 pub struct Bridge {
     ports: Vec<Box<dyn Port + Send>>,
-    /// Offloads of each port.
+    /// Offloads by port.
     offloads: Vec<Offloads>,
-    /// Frames that each port has not taken.
+    /// Frames that each port has not accepted yet.
     queues: Vec<Batch>,
     addresses: LearnedAddresses,
     wakes: Wakes,
     config: BridgeConfig,
     stats: BridgeStats,
-    /// The port that is asked first next time.
+    /// Port polled first in the current turn.
     first: usize,
-    /// Ports that have gone.
+    /// Whether each port was removed.
     gone: Vec<bool>,
-    /// Frames on their way from a port; empty between calls.
+    /// Buffer for received frames; empty between calls.
     arrived: Batch,
 }
 
-/// Where a frame came from.
+/// Origin of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum From {
     Stack,
     Port(usize),
 }
 
-/// Where a frame goes.
+/// Destination of a frame.
 enum Way {
     Stack,
     Port(usize),
-    /// To all ports but the one that it came from, and to the stack if it is a group's.
+    /// All ports except the origin, and the stack if set.
     All {
         stack: bool,
     },
@@ -91,10 +92,10 @@ enum Way {
 }
 
 impl Bridge {
-    /// A bridge of these ports.
+    /// Creates a bridge of these ports.
     ///
     /// # Errors
-    /// [`BridgeError::NoEthernet`]; [`BridgeError::Io`] when the process has no descriptors left.
+    /// [`BridgeError::NoEthernet`]; [`BridgeError::Io`] if no descriptor is available.
     pub fn new(
         ports: Vec<Box<dyn Port + Send>>,
         config: BridgeConfig,
@@ -117,12 +118,12 @@ impl Bridge {
         })
     }
 
-    /// A handle on its counters.
+    /// Returns a handle to the counters.
     pub fn stats(&self) -> BridgeStats {
         self.stats.clone()
     }
 
-    /// Learns from a received frame, and says where it goes.
+    /// Learns the source of a received frame, and returns its destination.
     fn receive(&mut self, now_ns: u64, port: usize, frame: &Packet) -> Way {
         let cells = &self.stats.0;
         let Some((dst, src)) = addresses_of(frame).filter(|(_, src)| !is_group(src)) else {
@@ -161,7 +162,7 @@ impl Bridge {
         }
     }
 
-    /// Puts a frame where it goes. True: it is the stack's, in `out`.
+    /// Delivers a frame. Returns true if it was added to `out` for the stack.
     fn go(
         &mut self,
         way: Way,
@@ -200,7 +201,8 @@ impl Bridge {
         false
     }
 
-    /// Puts a frame into the queue of a port, cut and summed if the port does not do that.
+    /// Queues a frame for a port, segmented and with a complete checksum if the port does not
+    /// support the offloads.
     fn enqueue(&mut self, port: usize, mut frame: Packet, pool: &mut Pool) {
         if self.gone[port] || self.queues[port].len() >= QUEUE_MAX {
             count(&self.stats.0.overflow);
@@ -208,7 +210,7 @@ impl Bridge {
         }
         let (queue, can) = (&mut self.queues[port], self.offloads[port]);
         if frame.meta.checksum == Checksum::Verified {
-            // A device vouches for complete checksums.
+            // The device has verified the complete checksum.
             frame.meta.checksum = Checksum::Unknown;
         }
         let is_cut_by_port = frame.meta.segmentation.is_none_or(|how| match how.protocol {
@@ -232,7 +234,7 @@ impl Bridge {
         });
     }
 
-    /// Offers each port what waits for it.
+    /// Submits each port's queue.
     fn flush(&mut self, now_ns: u64, pool: &mut Pool) {
         for (place, port) in self.ports.iter_mut().enumerate() {
             let queue = &mut self.queues[place];
@@ -267,12 +269,12 @@ impl Port for Bridge {
         found
     }
 
-    /// Takes all of a batch: each port has a queue, which drops what it has no room for.
+    /// Accepts the whole batch: full port queues drop frames.
     fn submit(&mut self, now_ns: u64, pool: &mut Pool, batch: &mut Batch) -> usize {
         let taken = batch.len();
         let mut none = Batch::new();
         for mut frame in batch.drain(..) {
-            // A queue may hold it for long, and its bytes are the program's.
+            // Copy the program's bytes, because a queue may hold the frame for long.
             frame.linearize(pool);
             let way = match addresses_of(&frame) {
                 None => Way::Nowhere,
@@ -287,7 +289,7 @@ impl Port for Bridge {
         taken
     }
 
-    /// Offloads that all ports have: a frame of the stack may leave by any of them.
+    /// Offloads supported by all ports, because a frame may leave by any of them.
     fn offloads(&self) -> Offloads {
         let all = Offloads { checksum: true, tcp_segmentation: true, udp_segmentation: true };
         self.offloads.iter().fold(all, |all, port| Offloads {
@@ -309,7 +311,7 @@ impl Port for Bridge {
         self.wakes.look(&mut self.ports, ready);
     }
 
-    /// When all ports have gone.
+    /// Returns true after all ports were removed.
     fn is_gone(&self) -> bool {
         self.gone.iter().all(|gone| *gone)
     }
@@ -331,21 +333,21 @@ impl Port for Bridge {
     }
 }
 
-/// Whether a frame has a VLAN tag, in its bytes or beside them.
+/// Returns whether a frame has a VLAN tag, in its bytes or metadata.
 fn has_tag(frame: &Packet) -> bool {
     let ethertype = frame.linear().get(HEADER_LEN - 2..HEADER_LEN);
     let is_tag = ethertype.is_some_and(|ethertype| TAGS.iter().any(|tag| tag == ethertype));
     is_tag || frame.meta.vlan.is_some()
 }
 
-/// Destination and source of a frame; None: it has no Ethernet header.
+/// Returns destination and source of a frame; `None` without a complete Ethernet header.
 fn addresses_of(frame: &Packet) -> Option<(Mac, Mac)> {
     let header = frame.linear().get(..HEADER_LEN)?;
     let mac = |at: usize| <Mac>::try_from(&header[at..at + 6]).ok();
     Some((mac(0)?, mac(6)?))
 }
 
-/// Whether an address is a group's, or all stations'.
+/// Returns whether an address is a multicast or broadcast address.
 fn is_group(mac: &Mac) -> bool {
     mac[0] & 1 == 1
 }

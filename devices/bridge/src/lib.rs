@@ -1,4 +1,4 @@
-//! A learning bridge: several Ethernet ports that are one link (IEEE 802.1Q-2018 clause 8).
+//! Learning bridge that combines Ethernet ports into one link (IEEE 802.1Q-2018 clause 8).
 //!
 //! ```text
 //!            stack           one interface, with the bridge's address
@@ -8,19 +8,19 @@
 //!       port  port  port     TAP devices, Ethernet interfaces, VLANs
 //! ```
 //!
-//! A frame goes to the port behind which its destination was seen. Frames to groups, and to
-//! addresses that were not seen yet, go to all other ports. The stack gets frames to its own
-//! address and to groups.
+//! A frame is forwarded to the port on which its destination was seen. Frames to groups and unknown
+//! addresses are flooded to all other ports. The stack receives frames to its own address and to
+//! groups.
 //!
-//! - An address is forgotten [`BridgeConfig::ageing_ns`] after its last frame, and each port has
-//!   room for [`BridgeConfig::addresses_max`] of them. A stranger behind one port can fill that
-//!   one's room alone; what is not learned is flooded, and counted.
-//! - Frames to 01-80-C2-00-00-00 to -0F stay on their link (802.1Q table 8-1): spanning tree, LLDP,
+//! - An address is removed [`BridgeConfig::ageing_ns`] after its last frame, and each port can
+//!   learn at most [`BridgeConfig::addresses_max`] addresses. So a flood on one port exhausts only
+//!   that port's limit. Frames to addresses that were not learned are flooded and counted.
+//! - Frames to 01-80-C2-00-00-00 to -0F are not forwarded (802.1Q table 8-1): spanning tree, LLDP,
 //!   pause.
-//! - There is no spanning tree: ports of one bridge must not be joined elsewhere. A frame from the
-//!   stack's own address that comes back is dropped and counted as `own_address`, which shows such
-//!   a loop.
-//! - A port that takes no more has a queue of 1000 frames, and drops what comes beyond it.
+//! - Spanning tree is not supported, so ports of a bridge must not be connected elsewhere. Frames
+//!   from the stack's own address are dropped and counted as `own_address`, which indicates such a
+//!   loop.
+//! - Each port has a transmit queue of 1000 frames; further frames are dropped.
 //!
 //! ```
 //! use towpath_bridge::{Bridge, BridgeConfig};
@@ -55,7 +55,7 @@
 //! let mut bridge = Bridge::new(ports, BridgeConfig::new([2, 0, 0, 0, 0, 1]))?;
 //! let stats = bridge.stats();
 //!
-//! // A broadcast of the stack goes out of both ports.
+//! // A broadcast of the stack is sent on both ports.
 //! let (mut pool, mut batch) = (Pool::default(), Batch::new());
 //! let mut frame = pool.take(60);
 //! frame.push_back(60).expect("room").fill(0xff);

@@ -1,18 +1,18 @@
-//! Counters of a bridge, for other threads.
+//! Counters of a bridge, readable by other threads.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Declares counters once: as they are shown, and as they are counted.
+/// Declares the counters both as a snapshot and as atomic cells.
 macro_rules! counters {
     ($( $(#[$doc:meta])* $name:ident, )*) => {
-        /// Frames of a bridge since it was made, and its addresses.
+        /// Frame counters of a bridge since its creation, and its number of addresses.
         #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
         #[non_exhaustive]
         pub struct Counters { $( $(#[$doc])* pub $name: u64, )* }
 
         impl Counters {
-            /// Names and values, in a fixed order.
+            /// Iterates over names and values, in a fixed order.
             pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
                 [ $( (stringify!($name), self.$name), )* ].into_iter()
             }
@@ -30,46 +30,46 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Frames to one port behind which their destination is.
+    /// Frames forwarded to the port of a known destination.
     forwarded,
-    /// Frames to all other ports, each counted once.
+    /// Frames flooded to all other ports; each counts once.
     flooded,
-    /// Frames to the stack.
+    /// Frames passed to the stack.
     to_stack,
-    /// Addresses that are known.
+    /// Number of learned addresses.
     addresses,
-    /// Addresses that were seen behind another port than before.
+    /// Addresses that moved to another port.
     moved,
-    /// Frames of addresses for which their port had no room.
+    /// Frames whose source address could not be learned because the port's limit was reached.
     addresses_full,
-    /// Frames dropped that have no Ethernet header, a group as their source, or offload metadata
-    /// that contradict their headers.
+    /// Frames dropped because of a truncated Ethernet header, a group source address, or invalid
+    /// offload metadata.
     malformed,
-    /// Frames dropped that are meant for the one link that they came from.
+    /// Frames dropped because their destination is link-local.
     link_local,
-    /// Frames dropped with a VLAN tag: the ports of a bridge are one VLAN.
+    /// Frames dropped because of a VLAN tag: all ports of a bridge are in one VLAN.
     tagged,
-    /// Frames dropped that come from the stack's own address.
+    /// Frames dropped because their source is the stack's own address.
     own_address,
-    /// Frames dropped whose destination is behind the port that they came from.
+    /// Frames dropped because their destination is on the port of arrival.
     same_port,
-    /// Frames dropped because their port had 1000 in its queue, or has gone.
+    /// Frames dropped because the port's queue of 1000 was full, or the port was removed.
     overflow,
 }
 
-/// A handle on the counters of a bridge.
+/// Handle to the counters of a bridge.
 #[derive(Debug, Clone, Default)]
 pub struct BridgeStats(pub(crate) Arc<Cells>);
 
 impl BridgeStats {
-    /// Counters since the bridge was made.
+    /// Returns the counters since creation.
     pub fn counters(&self) -> Counters {
         self.0.read()
     }
 }
 
-/// Counts one.
+/// Increments a counter.
 pub(crate) fn count(counter: &AtomicU64) {
-    // Its bridge alone counts.
+    // Only the bridge's thread writes.
     counter.store(counter.load(Relaxed) + 1, Relaxed);
 }

@@ -1,4 +1,4 @@
-//! A bridge of devices in memory.
+//! Tests a bridge of in-memory devices.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -14,7 +14,7 @@ const STACK: [u8; 6] = [2, 0, 0, 0, 0, 0xee];
 const ALL: [u8; 6] = [0xff; 6];
 const S: u64 = 1_000_000_000;
 
-/// Frames of a device, seen from both sides.
+/// Frames of a device, shared with the test.
 struct State {
     arrived: Batch,
     sent: Batch,
@@ -22,7 +22,7 @@ struct State {
     gone: bool,
 }
 
-/// A device with room for some frames.
+/// Device with limited transmit room.
 struct Device {
     state: Arc<Mutex<State>>,
     bell: OwnedFd,
@@ -111,7 +111,7 @@ impl World {
         self.devices[port].lock().expect("no panic")
     }
 
-    /// A frame comes from a port; how many the stack gets.
+    /// Receives a frame from a port and returns the number of frames passed to the stack.
     fn comes(&mut self, now_ns: u64, port: usize, dst: [u8; 6], src: [u8; 6]) -> usize {
         let frame = self.frame(dst, src);
         self.state(port).arrived.push_back(frame);
@@ -124,7 +124,7 @@ impl World {
         assert_eq!(self.bridge.submit(now_ns, &mut self.pool, &mut batch), 1);
     }
 
-    /// How many frames each port has sent since the last call.
+    /// Returns the number of frames that each port has sent since the last call.
     fn sent(&self) -> Vec<usize> {
         (0..self.devices.len()).map(|port| self.state(port).sent.drain(..).count()).collect()
     }
@@ -147,7 +147,7 @@ fn a_frame_goes_where_its_destination_was_seen_and_to_all_before() {
     assert_eq!(w.sent(), [1, 0, 0]);
     w.comes(0, 0, host(2), host(1));
     assert_eq!(w.sent(), [0, 1, 0]);
-    // A group's frame is the stack's, too; the stack's own goes to nobody else.
+    // A group's frame also goes to the stack; a frame to the stack goes nowhere else.
     assert_eq!(w.comes(0, 2, ALL, host(3)), 1);
     assert_eq!(w.sent(), [1, 1, 0]);
     assert_eq!(w.comes(0, 2, STACK, host(3)), 1);
@@ -203,7 +203,7 @@ fn what_must_not_pass_is_dropped_and_counted() {
     assert_eq!((counters.malformed, counters.own_address), (2, 1));
     assert_eq!(counters.tagged, 4);
     assert_eq!((counters.link_local, counters.same_port), (3, 1));
-    // The group behind the reserved ones is an ordinary one.
+    // The address after the reserved ones is an ordinary group.
     assert_eq!(w.comes(0, 0, [0x01, 0x80, 0xc2, 0, 0, 0x10], host(1)), 1);
     assert_eq!(w.sent(), [0, 1, 1]);
 }
@@ -220,7 +220,7 @@ fn a_port_that_takes_no_more_holds_up_nobody_else() {
         w.state(2).sent.clear();
     }
     assert_eq!((w.state(1).sent.len(), w.counters().overflow), (64, 5));
-    // Room is noticed by the bridge's own descriptor, since an eventfd can always be written.
+    // The bridge's descriptor signals room, since an eventfd is always writable.
     let ready = |w: &World| {
         let fd = w.bridge.wake_fd().expect("an epoll instance");
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -260,7 +260,7 @@ fn a_port_without_offloads_gets_finished_segments() {
     let mut w = World::new(&[all, Offloads::default(), all], BridgeConfig::new(STACK));
     assert_eq!(w.bridge.offloads(), Offloads::default());
     let mut frame = w.frame(ALL, host(1));
-    // An IPv4 header, a TCP header without options, 3000 bytes.
+    // IPv4 header, TCP header without options, 3000 bytes.
     let mut headers = [0; 40];
     (headers[0], headers[9], headers[32]) = (0x45, 6, 0x50);
     headers[2..4].copy_from_slice(&3040_u16.to_be_bytes());
@@ -279,7 +279,7 @@ fn a_port_without_offloads_gets_finished_segments() {
     assert_eq!(cut.iter().map(Packet::len).collect::<Vec<_>>(), [1454, 1454, 254]);
     for segment in &cut {
         assert_eq!((segment.meta.checksum, segment.meta.segmentation), (Checksum::Unknown, None));
-        // Over pseudo-header and segment a right checksum sums up to all ones.
+        // A correct checksum sums up to all ones with pseudo-header and segment.
         let tcp = &segment.linear()[34..];
         let words = segment.linear()[26..34].chunks(2).chain(tcp.chunks(2));
         let mut sum: u32 = 6 + tcp.len() as u32;
@@ -295,7 +295,7 @@ fn a_port_without_offloads_gets_finished_segments() {
     assert_eq!((whole.len(), whole.meta.segmentation), (3054, Some(how)));
 }
 
-/// A port that cuts nothing would send it as one frame, beyond its MTU.
+/// Without segmentation it would be sent as one frame that exceeds the MTU.
 #[test]
 fn segments_that_the_headers_do_not_describe_are_dropped() {
     let sums = Offloads { checksum: true, ..Offloads::default() };

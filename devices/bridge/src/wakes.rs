@@ -1,4 +1,4 @@
-//! A descriptor that is readable when some port wants to be polled.
+//! Descriptor that is readable if a port should be polled.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -9,24 +9,25 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use towpath_pool::Port;
 use towpath_shm::Fd;
 
-/// Events of a port that are waited for.
+/// Events for which a port is watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wanted {
     Frames,
-    /// Frames, and room for those that it refused.
+    /// Frames, and room for frames that the port refused.
     Room,
-    /// Nothing: it has no descriptor, or has gone.
+    /// None: the port has no descriptor, or was removed.
     Nothing,
 }
 
-/// An epoll instance with the descriptors of all ports.
+/// Epoll instance with the descriptors of all ports.
 #[derive(Debug)]
 pub(crate) struct Wakes {
     epoll: Fd,
     wanted: Vec<Wanted>,
 }
 
-/// Ports that one look finds ready. The next look finds others, as the set stays readable.
+/// Maximum number of ready ports per query. Further ones are found next, because the epoll
+/// descriptor stays readable.
 const READY_MAX: usize = 32;
 
 impl Wakes {
@@ -42,16 +43,16 @@ impl Wakes {
         Ok(Self { epoll, wanted })
     }
 
-    /// Readable when a port is.
+    /// Returns the epoll descriptor, which is readable if a port is.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
     }
 
-    /// Tells each port whether its descriptor is ready.
+    /// Informs each port whether its descriptor is ready.
     pub fn look(&self, ports: &mut [Box<dyn Port + Send>], ready: bool) {
         let mut space = [const { MaybeUninit::uninit() }; READY_MAX];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        // A look that fails finds nothing ready, and is repeated at once.
+        // A failed query finds no ready port and is repeated at once.
         let found = match ready {
             true => epoll::wait(&self.epoll, &mut space, Some(&now)).map(|(events, _)| &*events),
             false => Ok(&[][..]),
@@ -62,7 +63,7 @@ impl Wakes {
         }
     }
 
-    /// Waits for what a port wants by now.
+    /// Updates the watched events of a port.
     pub fn follow(&mut self, place: usize, port: &(dyn Port + Send)) {
         let wanted = match () {
             () if self.wanted[place] == Wanted::Nothing || port.is_gone() => Wanted::Nothing,
@@ -72,7 +73,7 @@ impl Wakes {
         let before = std::mem::replace(&mut self.wanted[place], wanted);
         let Some(fd) = port.wake_fd().filter(|_| before != wanted) else { return };
         let data = EventData::new_u64(place as u64);
-        // A change fails for want of kernel memory; the set then waits as before.
+        // A change fails if kernel memory is exhausted; the old events then remain.
         let changed = match wanted {
             Wanted::Frames => epoll::modify(&self.epoll, fd, data, EventFlags::IN),
             Wanted::Room => epoll::modify(&self.epoll, fd, data, EventFlags::IN | EventFlags::OUT),

@@ -1,4 +1,4 @@
-//! An end of a link in memory.
+//! End of an in-memory link.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -8,47 +8,47 @@ use towpath_pool::{Batch, LinkType, Meta, Offloads, Pool, Port};
 
 use crate::way::{Refusal, Way};
 
-/// An end of a link: frames that it sends come out at the other end.
+/// End of a link; frames sent here are received at the peer end.
 #[derive(Debug)]
 pub struct ChannelPort {
     tx: Arc<Way>,
     rx: Arc<Way>,
     link: LinkType,
-    /// Longest frame that is not to be cut, in bytes.
+    /// Maximum length in bytes of a frame without segmentation.
     frame_max: usize,
     counters: Counters,
 }
 
 towpath_pool::counters! {
-    /// Frames of an end since it was made, and those that were dropped.
+    /// Frame counters of an end since its creation.
     #[non_exhaustive]
     pub struct Counters {
-        /// Frames received, those with several segments as one.
+        /// Frames received; a frame with several segments counts as one.
         rx_frames,
-        /// Bytes of the received frames.
+        /// Bytes received.
         rx_bytes,
-        /// Frames sent, those to be cut as one.
+        /// Frames sent; a frame to be segmented counts as one.
         tx_frames,
-        /// Bytes of the sent frames.
+        /// Bytes sent.
         tx_bytes,
-        /// Frames dropped because they are longer than the link carries.
+        /// Frames dropped because they exceed the link's maximum length.
         tx_too_long,
-        /// Frames dropped because the other end was dropped, before or after they were sent.
+        /// Frames dropped because the peer end was dropped, before or after they were sent.
         tx_gone,
-        /// Times at which the link took no more for now. The frames stay with their stack.
+        /// Times the link was full. The frames stay with their stack.
         tx_blocked,
     }
 }
 
-/// An Ethernet header with a VLAN tag, in front of an IP packet.
+/// Length of an Ethernet header with a VLAN tag in bytes.
 const ETHERNET_MAX: usize = 18;
-/// An IP packet is no longer (RFC 791), also when it is to be cut.
+/// Maximum IP packet length in bytes (RFC 791), also with segmentation.
 const PACKET_MAX: usize = 65_535;
 
-/// A link whose frames begin as `link` says, and which carries IP packets of up to `mtu` bytes.
+/// Creates a link with this link type and MTU in bytes, and returns its ends.
 ///
 /// # Errors
-/// The errors of eventfd(2), when the process has no descriptors left; the link takes two.
+/// Errors of eventfd(2) if no descriptors are available; the link needs two.
 pub fn pair(link: LinkType, mtu: u32) -> io::Result<(ChannelPort, ChannelPort)> {
     let (there, back) = (Arc::new(Way::new()?), Arc::new(Way::new()?));
     let header = if link == LinkType::Ethernet { ETHERNET_MAX } else { 0 };
@@ -63,13 +63,13 @@ pub fn pair(link: LinkType, mtu: u32) -> io::Result<(ChannelPort, ChannelPort)> 
 }
 
 impl ChannelPort {
-    /// Counters since the end was made.
+    /// Returns the counters since creation.
     pub fn counters(&self) -> Counters {
         let tx_gone = self.counters.tx_gone + self.tx.left();
         Counters { tx_gone, ..self.counters }
     }
 
-    /// The longest frame with such a `meta`.
+    /// Returns the maximum length of a frame with this `meta`.
     fn len_max(&self, meta: &Meta) -> usize {
         match meta.segmentation {
             Some(_) => PACKET_MAX + ETHERNET_MAX,
@@ -92,7 +92,7 @@ impl Port for ChannelPort {
             out.push_back(packet);
         });
         if is_waited_for {
-            // The bell of the other end, whose stack then offers its frames again.
+            // Wake the peer, whose stack then submits its frames again.
             self.tx.ring();
         }
         out.len() - before
@@ -131,7 +131,7 @@ impl Port for ChannelPort {
     }
 
     fn offloads(&self) -> Offloads {
-        // A receiver takes partial checksums and segments as they are.
+        // The peer accepts partial checksums and segments as they are.
         Offloads { checksum: true, tcp_segmentation: true, udp_segmentation: true }
     }
 
@@ -148,12 +148,12 @@ impl Port for ChannelPort {
     }
 
     fn next_timeout_ns(&self) -> Option<u64> {
-        // More than one `poll` asked for.
+        // Fewer frames were polled than are queued.
         self.rx.has_frames().then_some(0)
     }
 
-    /// Nothing, ever: the link acknowledges no bytes, and frames that were sent reach the other
-    /// end also when this one is dropped.
+    /// Always 0, because the link acknowledges no bytes, and sent frames reach the peer even after
+    /// this end is dropped.
     fn undelivered(&self) -> u64 {
         0
     }
@@ -174,7 +174,7 @@ mod tests {
 
     use crate::way::{BYTES_MAX, FRAMES_MAX};
 
-    /// A stack with one port.
+    /// Stack with one port.
     struct End {
         port: ChannelPort,
         pool: Pool,
@@ -276,7 +276,7 @@ mod tests {
         assert!(!one.is_woken());
         other.recv(1);
         assert!(one.is_woken());
-        // The wake-up is taken by a look for frames, of which there are none.
+        // A poll clears the wake-up even without frames.
         assert_eq!(one.recv(64).len(), 0);
         assert!(!one.is_woken());
         assert_eq!(one.send([]), 3);
@@ -340,7 +340,7 @@ mod tests {
         assert!(one.port.counters().iter().any(|counter| counter == ("tx_gone", 3)));
     }
 
-    /// Each end on a thread of its own: every frame arrives, and no wake-up is lost.
+    /// With each end on its own thread, every frame arrives and no wake-up is lost.
     #[test]
     fn frames_cross_threads_without_loss() {
         const COUNT: u32 = 20_000;
@@ -374,7 +374,7 @@ mod tests {
         assert_eq!((counters.tx_frames, counters.tx_gone), (COUNT.into(), 0));
     }
 
-    /// Sleeps as an engine does.
+    /// Sleeps like the engine.
     fn wait(end: &End) {
         let fd = end.port.wake_fd().expect("an eventfd");
         let mut fds = [PollFd::new(&fd, PollFlags::IN)];

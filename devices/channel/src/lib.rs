@@ -1,19 +1,18 @@
-//! A link in memory between two stacks of one process.
+//! In-memory link between two stacks of one process.
 //!
-//! [`pair`] gives the two ends, each a [`Port`](towpath_pool::Port) for one thread. A frame is
-//! copied out of the buffers of the stack that sends it. When the other stack looks for frames,
-//! it is copied into buffers of that stack. Checksums and segments are left as they are: frames
-//! of up to 64 KiB cross the link whole.
+//! [`pair`] returns the two ends, each a [`Port`](towpath_pool::Port) for one thread. A frame is
+//! copied from the sending stack's buffers, and copied to the receiving stack's buffers when that
+//! stack polls. Checksums and segmentation are left as they are, so frames of up to 64 KiB cross
+//! the link as one.
 //!
 //! # Backpressure
 //! Each direction holds at most [`FRAMES_MAX`] frames and [`BYTES_MAX`] bytes. A full direction
-//! refuses frames, which stay with their stack, and wakes the sender when half of it is free. So
-//! the link loses nothing while both ends are there; [`Counters`] tell of every frame that it
-//! drops.
+//! refuses frames, which stay with their stack, and wakes the sender once it is half empty. So the
+//! link loses no frames while both ends exist; [`Counters`] count every dropped frame.
 //!
-//! # Ends
-//! An end that is dropped leaves the frames that it sent: the other end gets all of them before
-//! [`is_gone`](towpath_pool::Port::is_gone) tells that nothing more comes.
+//! # Dropping an end
+//! Frames sent by a dropped end are still delivered. Afterwards,
+//! [`is_gone`](towpath_pool::Port::is_gone) of the peer end returns true.
 //!
 //! # Example
 //! ```
@@ -27,7 +26,7 @@
 //! batch.push_back(packet);
 //! assert_eq!(one.submit(0, &mut pool, &mut batch), 1);
 //!
-//! // Another stack has another pool.
+//! // The other stack has its own pool.
 //! let mut pool = Pool::default();
 //! assert_eq!(other.poll(7, &mut pool, &mut batch, 64), 1);
 //! assert_eq!(batch[0].linear(), b"frame");

@@ -1,4 +1,4 @@
-//! A direction of a link: frames on their way, and the bell of their receiver.
+//! Direction of a link: queued frames, and the receiver's eventfd.
 
 use std::collections::VecDeque;
 use std::io;
@@ -8,28 +8,27 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use rustix::event::{EventfdFlags, eventfd};
 use towpath_pool::Meta;
 
-/// Frames that a direction holds: a power of two near the queue of a TAP device, which Linux
-/// makes 1000 frames long (txqueuelen).
+/// Maximum number of queued frames per direction: a power of two close to a TAP device's queue,
+/// 1000 frames on Linux (txqueuelen).
 pub const FRAMES_MAX: usize = 1024;
-/// Bytes that a direction holds: two of the largest windows that a stack gives a connection
-/// unasked. A frame that is longer on its own finds room in an empty direction.
+/// Maximum number of queued bytes per direction: two of the largest windows that a stack gives a
+/// connection by default. A longer frame is accepted if the direction is empty.
 pub const BYTES_MAX: usize = 8 << 20;
-/// Empty buffers that a direction keeps for further frames: more are allocated and freed, as
-/// under a burst.
+/// Maximum number of empty buffers kept per direction; further ones are freed.
 const SPARE_MAX: usize = 64;
 
-/// A frame outside any pool.
+/// Frame outside any pool.
 #[derive(Debug)]
 pub(crate) struct Frame {
     pub bytes: Vec<u8>,
     pub meta: Meta,
 }
 
-/// A direction, which both ends have.
+/// Direction of a link, shared by both ends.
 #[derive(Debug)]
 pub(crate) struct Way {
     queue: Mutex<Queue>,
-    /// Readable when the receiver is to look: see [`Queue::is_rung`].
+    /// Eventfd, readable if the receiver should poll: see [`Queue::is_rung`].
     bell: OwnedFd,
 }
 
@@ -38,41 +37,41 @@ struct Queue {
     frames: VecDeque<Frame>,
     bytes: usize,
     spare: Vec<Vec<u8>>,
-    /// The bell has been rung, and the receiver has not cleared it. Changed with the bell, under
-    /// the lock: a bell that is rung twice is cleared once.
+    /// Whether the eventfd is signalled. Changed together with it under the lock, so that it is
+    /// written and read once.
     is_rung: bool,
-    /// The sender was refused, and waits until the direction is half empty.
+    /// The sender was refused, and must be woken once the direction is half empty.
     sender_waits: bool,
     sender_gone: bool,
     receiver_gone: bool,
-    /// Frames that the receiver left when it was dropped.
+    /// Number of frames that the receiver had not taken when it was dropped.
     left: u64,
 }
 
-/// A direction that takes a frame of so many bytes.
+/// Locked direction with room for a frame.
 pub(crate) struct Room<'a>(MutexGuard<'a, Queue>);
 
-/// Why a direction takes no frame.
+/// Reason for which a direction accepts no frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// Not now: the sender's bell rings when there is room.
+    /// The direction is full; the sender is woken when there is room.
     Full,
     /// The receiver was dropped.
     Gone,
 }
 
 impl Way {
-    /// An empty direction.
+    /// Creates an empty direction.
     ///
     /// # Errors
-    /// The errors of eventfd(2): no descriptors are left.
+    /// Errors of eventfd(2) if no descriptors are available.
     pub fn new() -> io::Result<Self> {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(Self { queue: Mutex::default(), bell })
     }
 
     fn lock(&self) -> MutexGuard<'_, Queue> {
-        // No method leaves the queue half changed.
+        // No panic can leave the queue inconsistent.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -80,7 +79,7 @@ impl Way {
         self.bell.as_fd()
     }
 
-    /// Room for a frame of `len` bytes.
+    /// Locks the direction if a frame of `len` bytes fits.
     pub fn room(&self, len: usize) -> Result<Room<'_>, Refusal> {
         let mut queue = self.lock();
         if queue.receiver_gone {
@@ -101,13 +100,13 @@ impl Way {
 
     fn ring_locked(&self, queue: &mut Queue) {
         if !std::mem::replace(&mut queue.is_rung, true) {
-            // The counter takes 2^64 rings.
+            // The counter cannot overflow.
             let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
         }
     }
 
-    /// Gives the frames at the front to `take`, at most `max`. True: the sender waits for the
-    /// room that came of it, and is to be woken.
+    /// Passes up to `max` frames to `take`. Returns true if the sender must be woken, because it
+    /// waits for room and there is enough now.
     pub fn drain(&self, max: usize, mut take: impl FnMut(&Frame)) -> bool {
         let mut queue = self.lock();
         for _ in 0..max {
@@ -121,21 +120,21 @@ impl Way {
         }
         if queue.frames.is_empty() && queue.is_rung {
             queue.is_rung = false;
-            // The bell does not block, and cannot fail: it was rung.
+            // The read cannot block or fail, because the eventfd is signalled.
             let _ = rustix::io::read(&self.bell, &mut [0u8; 8]);
         }
         let has_room = queue.frames.len() <= FRAMES_MAX / 2 && queue.bytes <= BYTES_MAX / 2;
         has_room && std::mem::take(&mut queue.sender_waits)
     }
 
-    /// The sender sends no more.
+    /// Marks the sender as dropped.
     pub fn end(&self) {
         let mut queue = self.lock();
         queue.sender_gone = true;
         self.ring_locked(&mut queue);
     }
 
-    /// The receiver takes no more.
+    /// Marks the receiver as dropped and discards the queued frames.
     pub fn abandon(&self) {
         let mut queue = self.lock();
         queue.receiver_gone = true;
@@ -143,25 +142,25 @@ impl Way {
         (queue.frames, queue.spare, queue.bytes) = (VecDeque::new(), Vec::new(), 0);
     }
 
-    /// Whether nothing comes any more.
+    /// Returns whether the sender was dropped and all frames were taken.
     pub fn has_ended(&self) -> bool {
         let queue = self.lock();
         queue.sender_gone && queue.frames.is_empty()
     }
 
-    /// Whether there are frames.
+    /// Returns whether frames are queued.
     pub fn has_frames(&self) -> bool {
         !self.lock().frames.is_empty()
     }
 
-    /// Frames that the receiver left when it was dropped.
+    /// Returns the number of frames that the receiver had not taken when it was dropped.
     pub fn left(&self) -> u64 {
         self.lock().left
     }
 }
 
 impl Room<'_> {
-    /// Puts a frame into the direction, whose bytes `fill` writes.
+    /// Queues a frame, whose bytes `fill` writes.
     pub fn put(mut self, len: usize, meta: Meta, fill: impl FnOnce(&mut [u8])) {
         let queue = &mut *self.0;
         let mut bytes = queue.spare.pop().unwrap_or_default();

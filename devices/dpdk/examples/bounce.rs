@@ -1,21 +1,21 @@
-//! Sends every frame of a port back with its Ethernet addresses exchanged, as testpmd does with
+//! Returns every frame of a port with exchanged Ethernet addresses, as testpmd does with
 //! `--forward-mode=macswap`, and prints frames per second.
 //!
 //! ```text
 //! bounce 'EAL ARGS' SECONDS [SEEDS]
 //! ```
 //!
-//! SEEDS frames of 64 bytes are sent first, for a port that gives back what it is sent.
-#![allow(clippy::print_stdout)] // The figure is for whoever runs the example.
+//! First sends SEEDS frames of 64 bytes, for a port that loops frames back.
+#![allow(clippy::print_stdout)] // Prints results for the user of the example.
 
 use std::time::{Duration, Instant};
 
 use towpath_dpdk::{Options, open};
 use towpath_pool::{Batch, Pool, Port};
 
-/// Frames per poll, as testpmd's `--burst` has it.
+/// Frames per poll, as testpmd's `--burst`.
 const BURST: usize = 32;
-/// Polls between looks at the clock.
+/// Number of polls between clock readings.
 const POLLS: usize = 256;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

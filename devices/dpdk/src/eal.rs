@@ -1,21 +1,21 @@
-//! The command line of EAL, from the user's words.
+//! Builds the EAL command line from the user's arguments.
 
 use std::ffi::CString;
 
 use crate::error::OpenError;
 
-/// Arguments of EAL.
+/// EAL command line.
 #[derive(Debug)]
 pub(crate) struct Arguments {
-    /// Words, the program's name first.
+    /// Words, starting with the program's name.
     pub words: Vec<CString>,
-    /// The user asked for a log, which goes to standard error.
+    /// The user enabled the log, which goes to standard error.
     pub logs: bool,
-    /// The user asked for telemetry, whose socket lies in a folder.
+    /// The user enabled telemetry, which creates a socket in a directory.
     pub keeps_files: bool,
 }
 
-/// Arguments that no stack can have, with the reason.
+/// Arguments that cannot be used with a stack, with the reason.
 const REFUSED: [(&str, &str); 5] = [
     ("-h", "EAL would print its usage and end"),
     ("--help", "EAL would print its usage and end"),
@@ -24,11 +24,11 @@ const REFUSED: [(&str, &str); 5] = [
     ("--log-level=help", "EAL would print to standard output and end"),
 ];
 
-/// Options by which the user chooses processors.
+/// Options with which the user selects CPUs.
 const CORES: [&str; 4] = ["-l", "-c", "--lcores", "--main-lcore"];
 
-/// Arguments of EAL from the user's, with those that keep it within one process: no files, no
-/// sockets, and no thread pinned to a processor. `cpus` are those of this process.
+/// Returns the EAL arguments, adding options that confine EAL to this process: no files, no
+/// sockets, and no pinned threads. `cpus` are the CPUs available to this process.
 pub(crate) fn arguments(given: &str, cpus: &[usize]) -> Result<Arguments, OpenError> {
     let mut words =
         shlex::split(given).ok_or_else(|| OpenError::Quotes { text: given.to_owned() })?;
@@ -39,7 +39,8 @@ pub(crate) fn arguments(given: &str, cpus: &[usize]) -> Result<Arguments, OpenEr
         }
     }
     let has = |words: &[String], option: &str| words.iter().any(|word| is_option(word, option));
-    // EAL 22.11 refuses --in-memory beside --no-huge, which has no files but the configuration.
+    // EAL 22.11 rejects --in-memory together with --no-huge, which creates only a configuration
+    // file.
     if has(&words, "--no-huge") {
         words.retain(|word| word != "--in-memory");
         if !has(&words, "--no-shconf") {
@@ -52,7 +53,7 @@ pub(crate) fn arguments(given: &str, cpus: &[usize]) -> Result<Arguments, OpenEr
     if !keeps_files && !has(&words, "--no-telemetry") {
         words.push("--no-telemetry".into());
     }
-    // An lcore of all processors: EAL starts no threads for others, and pins none.
+    // Use one lcore for all CPUs, so that EAL starts no further threads and pins none.
     if !CORES.iter().any(|option| has_joined(&words, option)) {
         let list: Vec<_> = cpus.iter().map(usize::to_string).collect();
         words.push(format!("--lcores=0@({})", list.join(",")));
@@ -66,12 +67,12 @@ pub(crate) fn arguments(given: &str, cpus: &[usize]) -> Result<Arguments, OpenEr
     Ok(Arguments { words: words.collect::<Result<_, _>>()?, logs, keeps_files })
 }
 
-/// Whether a word is this option, alone or with its value.
+/// Returns whether a word is this option, with or without a value.
 fn is_option(word: &str, option: &str) -> bool {
     word.strip_prefix(option).is_some_and(|rest| rest.is_empty() || rest.starts_with('='))
 }
 
-/// The same of words among which a short option may have its value joined to it.
+/// Same as [`is_option`] for all words, allowing a value joined to a short option.
 fn has_joined(words: &[String], option: &str) -> bool {
     let is_short = option.len() == 2;
     words.iter().any(|word| is_option(word, option) || is_short && word.starts_with(option))

@@ -2,43 +2,43 @@
 
 use std::io;
 
-/// Why a port of DPDK could not be opened, and what helps.
+/// Error of opening a DPDK port, with a remedy.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// The arguments of EAL are not words of a shell.
+    /// The EAL arguments have an unterminated quote.
     #[error("{text:?} has a quote without its end")]
     Quotes {
-        /// The arguments.
+        /// Given arguments.
         text: String,
     },
-    /// An argument that would end this process, or share its memory with another.
+    /// The argument would end this process, or share its memory with another one.
     #[error("{word} is not an argument for a stack: {why}")]
     Refused {
-        /// The argument.
+        /// Rejected argument.
         word: String,
-        /// The reason.
+        /// Reason.
         why: &'static str,
     },
-    /// EAL starts once in a process.
+    /// EAL can be initialized only once per process.
     #[error("DPDK has been started in this process before: it starts once")]
     Twice,
-    /// EAL does not start.
+    /// EAL could not be initialized.
     #[error("DPDK does not start ({source}){advice}{log}")]
     Eal {
-        /// Advice, with a colon in front.
+        /// Remedy, with a leading colon.
         advice: &'static str,
-        /// The newest lines of EAL's log.
+        /// Last lines of EAL's log.
         log: String,
-        /// The error.
+        /// Cause.
         source: io::Error,
     },
     /// EAL found no port.
     #[error("DPDK found no port{advice}{log}")]
     NoPort {
-        /// Advice, with a colon in front.
+        /// Remedy, with a leading colon.
         advice: &'static str,
-        /// The newest lines of EAL's log.
+        /// Last lines of EAL's log.
         log: String,
     },
     /// EAL found several ports.
@@ -47,63 +47,63 @@ pub enum OpenError {
          out cards by --no-pci"
     )]
     SeveralPorts {
-        /// Their number.
+        /// Number of ports.
         count: usize,
     },
     /// The port has too few queues.
     #[error("{name} has {has} queues, and {wanted} shards need one each{advice}")]
     Queues {
-        /// The port.
+        /// Name of the port.
         name: String,
-        /// Queues that it can have.
+        /// Maximum number of queues.
         has: usize,
-        /// Queues that are needed.
+        /// Required number of queues.
         wanted: usize,
-        /// Advice.
+        /// Remedy.
         advice: &'static str,
     },
-    /// Frames would come to queues that no shard has.
+    /// The device would deliver frames to queues without a shard.
     #[error(
         "{name} divides frames among {has} queues, and there are {wanted} shards: give as many \
          --shards, or qpairs={wanted}"
     )]
     Spare {
-        /// The port.
+        /// Name of the port.
         name: String,
-        /// Queues that it has.
+        /// Number of its queues.
         has: usize,
-        /// Queues that are needed.
+        /// Required number of queues.
         wanted: usize,
     },
-    /// The interface below carries shorter packets.
+    /// The MTU exceeds that of the kernel interface.
     #[error(
         "{interface} takes packets of at most {most} bytes: `ip link set {interface} mtu {mtu}`"
     )]
     Mtu {
-        /// The interface of the kernel.
+        /// Name of the kernel interface.
         interface: String,
-        /// The length that was asked for.
+        /// Requested MTU.
         mtu: u32,
-        /// The longest.
+        /// Maximum MTU.
         most: u32,
     },
     /// A step failed.
     #[error("cannot {step} of {name} ({source}){advice}{log}")]
     Step {
-        /// The port.
+        /// Name of the port.
         name: String,
-        /// The step.
+        /// Failed step.
         step: String,
-        /// The error.
+        /// Cause.
         source: io::Error,
-        /// Advice, with a colon in front.
+        /// Remedy, with a leading colon.
         advice: &'static str,
-        /// The newest lines of EAL's log.
+        /// Last lines of EAL's log.
         log: String,
     },
 }
 
-/// The error where there is no port.
+/// Creates the error for a missing port.
 pub(crate) fn no_port(log: &str) -> OpenError {
     let advice = match advice(log, &io::ErrorKind::NotFound.into()) {
         "" => {
@@ -115,10 +115,10 @@ pub(crate) fn no_port(log: &str) -> OpenError {
     OpenError::NoPort { advice, log: tail(log) }
 }
 
-/// Lines of a log in an error.
+/// Maximum number of log lines in an error.
 const LOG_LINES: usize = 6;
 
-/// Advice, as far as the log and the errno tell.
+/// Returns a remedy according to the log and the errno, or an empty string.
 pub(crate) fn advice(log: &str, source: &io::Error) -> &'static str {
     let says = |text: &str| log.contains(text);
     let is_denied = says("Permission denied")
@@ -146,11 +146,11 @@ pub(crate) fn advice(log: &str, source: &io::Error) -> &'static str {
     }
 }
 
-/// The newest lines of a log, for the end of a message.
+/// Returns the last relevant lines of a log, for appending to a message.
 pub(crate) fn tail(log: &str) -> String {
     let is_telling = |line: &&str| {
         let line = line.trim();
-        // EAL says these each time.
+        // Skip lines that EAL always logs.
         !line.is_empty()
             && !line.contains("Detected ")
             && !line.contains("Selected IOVA")

@@ -1,22 +1,22 @@
-//! Ports of DPDK: network cards and virtual devices that poll-mode drivers move frames of.
+//! DPDK ports: network cards and virtual devices with poll-mode drivers.
 //!
 //! ```text
 //!   card ── poll-mode driver ── mbufs ══ frames of packets ── Queue: Port ── shard
 //! ```
 //!
-//! - [`open`] starts EAL with the user's arguments, and takes its only port into service, with a
-//!   queue for each shard. [`OpenError`] says what to do when that is refused.
-//! - [`Queue`] is a [`Port`](towpath_pool::Port). A received mbuf is the frame of its packet: no
-//!   byte is copied. A frame that comes back by `submit` is sent as it is, and other packets are
-//!   copied into mbufs once.
-//! - `shim/` is C of this crate, which wraps the inline functions of DPDK.
+//! - [`open`] initializes EAL with the user's arguments and starts its only port, with one queue
+//!   per shard. [`OpenError`] describes remedies.
+//! - [`Queue`] is a [`Port`](towpath_pool::Port). A received mbuf is used as the packet's frame
+//!   without copying. A frame that returns by `submit` is sent in place; other packets are copied
+//!   to mbufs once.
+//! - `shim/` contains C wrappers of DPDK's inline functions.
 //!
-//! EAL starts once in a process and is never ended, because frames stay mapped: see
-//! [`towpath_pool::Packet::in_frame`]. The port is closed with the last of its queues.
+//! EAL is initialized once per process and never cleaned up, because frames stay mapped: see
+//! [`towpath_pool::Packet::in_frame`]. The port is closed with its last queue.
 //!
 //! Budget:
-//! - a call of the driver per [`BURST`] frames, each way; no system call of ours;
-//! - between frames a poll that finds nothing, and sleeps of up to [`SLEEP_MAX_NS`].
+//! - a driver call per [`BURST`] frames and direction, and no system call of ours;
+//! - while idle, polls without result, and sleeps of up to [`SLEEP_MAX_NS`].
 //!
 //! Without the feature `dpdk` the crate is empty.
 #![cfg_attr(

@@ -1,4 +1,4 @@
-//! Opening a port.
+//! Opens a DPDK port.
 
 use std::cell::Cell;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -12,82 +12,83 @@ use crate::error::{OpenError, advice, no_port, tail};
 use crate::pace::PollPace;
 use crate::sys::{self, PortStart, QueueSender, RawInfo, Receiver, RunningPort};
 
-/// How a port is opened.
+/// Options for opening a port.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Arguments of EAL, as a shell would divide them.
+    /// EAL arguments, split like shell words.
     pub eal: String,
-    /// Queues of the port, each for a shard.
+    /// Number of queues, one per shard.
     pub queues: usize,
-    /// Longest IP packet in bytes; None: the port's own.
+    /// MTU in bytes; `None` uses the port's own.
     pub mtu: Option<u32>,
 }
 
-/// A port in service.
+/// Started port.
 #[derive(Debug)]
 pub struct Opened {
     /// Queues, in the driver's order.
     pub queues: Vec<Queue>,
-    /// The port.
+    /// Properties of the port.
     pub info: PortInfo,
 }
 
-/// A port, as its driver describes it.
+/// Properties of a port as reported by its driver.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortInfo {
-    /// Name, as `net_tap0` or `0000:01:00.0`.
+    /// Name, e.g. `net_tap0` or `0000:01:00.0`.
     pub name: String,
     /// Name of the driver.
     pub driver: String,
-    /// Interface of the kernel that the port shares with it.
+    /// Kernel interface that the port shares.
     pub interface: Option<String>,
-    /// Interface of the kernel at the other end of a port of `net_tap`.
+    /// Kernel interface at the peer end of a `net_tap` port.
     pub tap: Option<String>,
-    /// Ethernet address for a stack; None: the kernel has the port's, and the stack needs another.
+    /// Ethernet address for a stack; `None` if the kernel uses the port's address, so that the
+    /// stack needs its own.
     pub mac: Option<[u8; 6]>,
-    /// Longest IP packet in bytes.
+    /// MTU in bytes.
     pub mtu: u32,
 }
 
 towpath_pool::counters! {
-    /// Frames of a queue, and the losses among them.
+    /// Frame counters of a queue.
     pub struct Counters {
         /// Frames received.
         rx_frames,
-        /// Bytes of received frames.
+        /// Bytes received.
         rx_bytes,
-        /// Received frames whose mbuf could not be the packet's: they were copied.
+        /// Received frames that had to be copied because their mbuf could not be used as a packet.
         rx_copied,
-        /// Drops of frames that are longer than any buffer.
+        /// Received frames dropped because they exceed the maximum length.
         rx_too_long,
-        /// Frames handed to the driver, those to be segmented as one.
+        /// Frames passed to the driver; a frame to be segmented counts as one.
         tx_frames,
-        /// Bytes of frames handed to the driver.
+        /// Bytes passed to the driver.
         tx_bytes,
-        /// Frames among them that were sent from where they had been received.
+        /// Frames sent from the mbuf in which they were received, without a copy.
         tx_in_place,
-        /// Times at which there was no mbuf for a packet, which waited.
+        /// Times a packet had to wait because no mbuf was available.
         tx_no_mbuf,
-        /// Times at which the driver took no more for now.
+        /// Times the driver's transmit queue was full.
         tx_blocked,
-        /// Drops of packets whose metadata contradict themselves.
+        /// Packets dropped because of invalid offload metadata.
         tx_malformed,
-        /// Drops of packets after the interface below was removed.
+        /// Packets dropped after the interface was removed.
         tx_refused,
     }
 }
 
-/// A port that all of its queues have a share of.
+/// Port shared by its queues.
 #[derive(Debug)]
 struct Device {
     running: RunningPort,
     offloads: Offloads,
     interface: Option<String>,
-    /// Ends promiscuous mode of the interface when it is closed.
+    /// Ends the interface's promiscuous mode when closed.
     _promiscuous: Option<OwnedFd>,
 }
 
-/// A queue of a port, for one shard.
+/// Queue of a port, for one shard.
 pub struct Queue {
     pub(crate) receiver: Receiver,
     pub(crate) sender: QueueSender,
@@ -95,31 +96,31 @@ pub struct Queue {
     pub(crate) counters: Counters,
     pub(crate) blocked: bool,
     pub(crate) gone: bool,
-    /// Number of the queue.
+    /// Index of the queue.
     number: u16,
     owner: Option<Owner>,
-    /// Time of the next look whether the interface is there, in ns.
+    /// Time in nanoseconds of the next check whether the interface exists.
     look_ns: u64,
     on_gone: Option<Box<dyn FnOnce() + Send>>,
     wake_fd: Option<BorrowedFd<'static>>,
-    /// Behind the halves of the queue, which are dropped first.
+    /// Declared last, so that the queue's halves are dropped before the device.
     device: Arc<Device>,
 }
 
-/// Drivers that share an interface with the kernel, whose Ethernet address is then the kernel's.
+/// Drivers that share an interface and its Ethernet address with the kernel.
 const BESIDE_KERNEL: [&str; 3] = ["net_af_packet", "net_af_xdp", "net_pcap"];
-/// Driver of a device whose other end is the kernel's.
+/// Driver of devices whose peer end is a kernel interface.
 const TAP: &str = "net_tap";
-/// Driver whose sockets divide frames among all of its queues, used or not.
+/// Driver that distributes frames among all of its queues, even unused ones.
 const AF_PACKET: &str = "net_af_packet";
-/// Bytes of an Ethernet header.
+/// Length of an Ethernet header in bytes.
 const ETHERNET_LEN: u32 = 14;
-/// Time between looks whether an interface is there, in ns.
+/// Interval in nanoseconds between checks whether the interface exists.
 const LOOK_EVERY_NS: u64 = 1_000_000_000;
-/// Time after which a driver is asked again that took no more, in ns.
+/// Time in nanoseconds after which a full driver queue is retried.
 const BLOCKED_NS: u64 = 20_000;
 
-/// Starts DPDK, and takes its only port into service.
+/// Initializes DPDK and starts its only port.
 ///
 /// # Errors
 /// See [`OpenError`].
@@ -168,7 +169,7 @@ fn start(port: u16, options: &Options) -> Result<Opened, OpenError> {
         }
         _ => None,
     };
-    // net_tap 22.11 counts the Ethernet header as part of its MTU, and refuses full segments.
+    // net_tap 22.11 counts the Ethernet header towards its MTU, and rejects full-size segments.
     let is_refused = is_tap && mtu + ETHERNET_LEN > raw.mtu;
     let segments = raw.can_segment != 0 && !is_refused;
     let offloads = Offloads {
@@ -181,7 +182,7 @@ fn start(port: u16, options: &Options) -> Result<Opened, OpenError> {
     let device = Arc::new(device);
     let queues = (0..).zip(mbufs).map(|(number, mbufs)| Queue::new(&device, number, mbufs));
     let queues = queues.collect();
-    // A group's address, or none at all, is no station's.
+    // A multicast or zero address is not a station address.
     let is_station = raw.mac[0] & 1 == 0 && raw.mac != [0; 6];
     let mac = Some(raw.mac).filter(|_| is_station && !is_shared && !is_tap);
     sys::keep_from_programs();
@@ -208,7 +209,7 @@ fn check_queues(name: &str, driver: &str, has: usize, wanted: usize) -> Result<(
     Ok(())
 }
 
-/// Processors that this thread may run on.
+/// Returns the CPUs on which this thread may run.
 fn processors() -> Vec<usize> {
     let set = rustix::thread::sched_getaffinity(None);
     let is_ours = |cpu: &usize| set.as_ref().is_ok_and(|set| set.is_set(*cpu));
@@ -235,24 +236,23 @@ impl Queue {
         }
     }
 
-    /// Calls `tell` once when the interface below is found removed, on the thread that drives the
-    /// queue.
+    /// Calls `tell` once after the interface was removed, on the thread that drives the queue.
     pub fn on_gone(&mut self, tell: impl FnOnce() + Send + 'static) {
         self.on_gone = Some(Box::new(tell));
     }
 
-    /// Counters up to now.
+    /// Returns the current counters.
     pub fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// Counters of the port and its queues, by the names that the driver gives them. The first
-    /// queue alone has them, so that a sum over queues counts them once.
+    /// Returns the driver's counters of the port and its queues, by their names. Empty except for
+    /// the first queue, so that sums over queues count them once.
     pub fn driver_counters(&self) -> Vec<(String, u64)> {
         if self.number > 0 { Vec::new() } else { self.device.running.counters() }
     }
 
-    /// The number of this queue's frames in the pool of its shard.
+    /// Returns the owner number of this queue's frames in its shard's pool.
     pub(crate) fn owner(&mut self, pool: &mut Pool) -> Owner {
         *self.owner.get_or_insert_with(|| pool.add_owner())
     }
@@ -272,7 +272,7 @@ impl Queue {
     }
 }
 
-/// Prepares a thread that drives a queue for the first time: shards move between threads.
+/// Prepares the current thread on its first call, because shards move between threads.
 #[inline]
 fn enter() {
     thread_local! {
@@ -332,7 +332,7 @@ impl Port for Queue {
 
     fn counters(&self) -> PortCounters {
         let mut all = vec![("dpdk", self.counters().iter().collect())];
-        // Names come from the driver, once in a run.
+        // Names come from the driver and are leaked once per run.
         let name = |name: String| -> &'static str { name.leak() };
         let port: Vec<_> =
             self.driver_counters().into_iter().map(|(key, value)| (name(key), value)).collect();

@@ -1,40 +1,40 @@
-//! How often a queue is polled that has no descriptor to sleep on.
+//! Poll interval of a queue without a descriptor to sleep on.
 
-/// Time after a frame for which the queue is polled without a sleep: longer than an answer of a
-/// program beside it takes to come.
+/// Time after a frame during which the queue is polled without sleeping: longer than the response
+/// time of a local program.
 const SPIN_NS: u64 = 50_000;
-/// The shortest sleep; a shorter one would cost more than it saves.
+/// Minimum sleep; a shorter one would cost more than it saves.
 const SLEEP_MIN_NS: u64 = 10_000;
-/// The longest sleep in ns, and so the most that it adds to the wait of a first frame.
+/// Maximum sleep in nanoseconds, which bounds the delay of the first frame after silence.
 pub const SLEEP_MAX_NS: u64 = 1_000_000;
-/// Part of the silence so far that the next sleep lasts: it adds at most so much to a wait.
+/// Divisor: each sleep lasts at most 1/PART of the silence so far.
 const PART: u64 = 8;
 
-/// When frames have come lately.
+/// Recent activity of a queue.
 #[derive(Debug, Default)]
 pub(crate) struct PollPace {
-    /// When the last frame came or went, in ns.
+    /// Time of the last frame received or sent, in nanoseconds.
     busy_ns: u64,
     polled_ns: u64,
 }
 
 impl PollPace {
-    /// A poll found frames, or some were sent.
+    /// Records a poll with frames, or sent frames.
     pub fn busy(&mut self, now_ns: u64) {
         (self.busy_ns, self.polled_ns) = (now_ns, now_ns);
     }
 
-    /// A poll found none.
+    /// Records a poll without frames.
     pub fn idle(&mut self, now_ns: u64) {
         self.polled_ns = now_ns;
     }
 
-    /// When the last poll was.
+    /// Returns the time of the last poll.
     pub fn polled_ns(&self) -> u64 {
         self.polled_ns
     }
 
-    /// When to poll again.
+    /// Returns the time of the next poll.
     pub fn next_ns(&self) -> u64 {
         let silence = self.polled_ns.saturating_sub(self.busy_ns);
         if silence < SPIN_NS {

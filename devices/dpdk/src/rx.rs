@@ -1,4 +1,4 @@
-//! Receiving frames.
+//! Receives frames.
 
 use towpath_pool::{Batch, Pool};
 
@@ -6,7 +6,7 @@ use crate::open::Queue;
 use crate::sys;
 
 impl Queue {
-    /// Moves up to `max` frames to the back of `out`. Returns how many packets came of them.
+    /// Receives up to `max` frames and returns the number of packets added to `out`.
     pub(crate) fn receive(
         &mut self,
         now_ns: u64,
@@ -30,7 +30,7 @@ impl Queue {
                     self.counters.rx_copied += 1;
                     frame.into_copy(pool)
                 } else {
-                    // A length that no buffer holds is a driver's error.
+                    // Only a faulty driver reports a length that no buffer holds.
                     self.counters.rx_too_long += 1;
                     frame.give_back();
                     continue;
@@ -43,7 +43,7 @@ impl Queue {
                 break;
             }
         }
-        // Frames that are dropped are work, too.
+        // Dropped frames count as activity, too.
         if read > 0 {
             self.pace.busy(now_ns)
         } else {

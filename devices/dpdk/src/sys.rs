@@ -1,6 +1,6 @@
-//! `shim/shim.h`, and frames that are mbufs.
+//! Bindings of `shim/shim.h`, and packet frames in mbufs.
 //!
-//! Memory of an mbuf of our pools:
+//! Memory layout of our mbufs:
 //!
 //! ```text
 //!   struct rte_mbuf 128 │ private bytes 64 │ headroom 128 │ room for a frame
@@ -8,9 +8,9 @@
 //! ```
 //!
 //! SAFETY of all calls to the shim:
-//! - DPDK's functions for a queue are called by one thread at a time: its halves take `&mut`.
-//! - [`crate::open()`] calls those for a port once, before there are queues.
-//! - `Drop` of the port calls the last ones, after its queues have gone.
+//! - The functions of a queue are called by one thread at a time, because its halves take `&mut`.
+//! - [`crate::open()`] calls the set-up functions of a port once, before queues exist.
+//! - `Drop` of the port calls the closing functions after all queues were dropped.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::io;
@@ -19,16 +19,16 @@ use std::ptr::NonNull;
 
 use towpath_pool::{Checksum, Meta, Owner, Packet, Pool};
 
-/// Most frames per call of a driver.
+/// Maximum number of frames per driver call.
 pub const BURST: usize = 32;
-/// Bytes in front of the headroom, `TWP_PRIVATE`.
+/// Length of the private area before the headroom in bytes, `TWP_PRIVATE`.
 const PRIVATE: usize = 64;
-/// Bytes of `struct rte_mbuf`, which the shim asserts.
+/// Size of `struct rte_mbuf` in bytes, asserted by the shim.
 const MBUF_LEN: usize = 128;
-/// RTE_PKTMBUF_HEADROOM, which the shim asserts.
+/// RTE_PKTMBUF_HEADROOM, asserted by the shim.
 const HEADROOM: usize = 128;
 const _: () = assert!(PRIVATE + HEADROOM == Pool::HEADROOM, "a received frame begins there");
-/// Most counters of a port.
+/// Maximum number of counters of a port.
 const COUNTERS_MAX: usize = 512;
 
 /// `struct twp_info`.
@@ -127,42 +127,42 @@ fn text(bytes: &[c_char]) -> String {
 
 /// Starts EAL.
 pub(crate) fn init(words: &[CString], logs: bool, keeps_files: bool) -> io::Result<()> {
-    // EAL moves pointers in the list and keeps some, so that the words stay for ever.
+    // EAL modifies the list and keeps pointers to words, so leak them.
     let mut list: Vec<_> = words.iter().map(|word| word.clone().into_raw()).collect();
     list.push(std::ptr::null_mut());
     let list = list.leak();
-    // SAFETY: a list of words with a null pointer at its end, as main gets it.
+    // SAFETY: like the arguments of main, a list of words terminated by a null pointer.
     checked(unsafe {
         twp_init(words.len() as c_int, list.as_mut_ptr(), logs.into(), keeps_files.into())
     })
 }
 
-/// Has descriptors that EAL and drivers opened since [`init`] end with an exec: programs that this
-/// process starts would keep the device.
+/// Sets close-on-exec on descriptors that EAL and drivers have opened since [`init`]. Otherwise
+/// programs started by this process would keep the device open.
 pub(crate) fn keep_from_programs() {
-    // SAFETY: it reads the table of descriptors, and changes flags of those alone.
+    // SAFETY: only reads the descriptor table and changes flags of these descriptors.
     unsafe { twp_keep_from_programs() };
 }
 
-/// The newest lines that EAL and its drivers have logged.
+/// Returns the last lines logged by EAL and its drivers.
 pub(crate) fn log() -> String {
     let mut bytes = vec![0; 16384];
-    // SAFETY: room for so many bytes.
+    // SAFETY: the buffer has the given length.
     let len = unsafe { twp_log(bytes.as_mut_ptr(), bytes.len() as u32) };
     bytes.truncate(len as usize);
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Ports that EAL found, the first of them, and how many there are.
+/// Returns the first port that EAL found, and the number of ports.
 pub(crate) fn ports() -> (Option<u16>, usize) {
     let mut ids = [0; 1];
-    // SAFETY: room for one.
+    // SAFETY: the array has room for one port.
     let count = unsafe { twp_ports(ids.as_mut_ptr(), 1) } as usize;
     ((count > 0).then_some(ids[0]), count)
 }
 
 impl RawInfo {
-    /// A port, as its driver describes it.
+    /// Returns the properties of a port as reported by its driver.
     pub fn of(port: u16) -> io::Result<Self> {
         let mut info = Self {
             driver: [0; 32],
@@ -176,7 +176,7 @@ impl RawInfo {
             can_checksum: 0,
             can_segment: 0,
         };
-        // SAFETY: room for one.
+        // SAFETY: `info` has the layout of `struct twp_info`.
         checked(unsafe { twp_info(port, &raw mut info) })?;
         Ok(info)
     }
@@ -189,47 +189,48 @@ impl RawInfo {
         text(&self.name)
     }
 
-    /// The interface of the kernel below; None: the port has none.
+    /// Returns the kernel interface of the port, if any.
     pub fn interface(&self) -> Option<String> {
         Some(text(&self.interface)).filter(|name| !name.is_empty())
     }
 }
 
-/// How a port is taken into service.
+/// Options for starting a port.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PortStart {
     pub queues: u16,
-    /// Longest IP packet in bytes.
+    /// MTU in bytes.
     pub mtu: u32,
-    /// The driver is told the MTU.
+    /// Whether to set the MTU in the driver.
     pub sets_mtu: bool,
-    /// The driver is asked for frames to all groups.
+    /// Whether to enable reception of all multicast frames.
     pub wants_groups: bool,
 }
 
-/// A port in service, which is closed when the last of its queues is dropped.
+/// Started port, which is closed when its last queue is dropped.
 #[derive(Debug)]
 pub(crate) struct RunningPort {
     port: u16,
 }
 
-/// Pool of mbufs; it stays, because frames of it do.
+/// Mbuf pool; never freed, because frames in it may outlive the port.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Mbufs {
     pool: NonNull<c_void>,
-    /// Bytes of a frame, headroom included.
+    /// Frame length in bytes, including headroom.
     frame_len: usize,
 }
 
-// SAFETY: rte_mempool may be used by all threads at once.
+// SAFETY: all threads may use an rte_mempool concurrently.
 unsafe impl Send for Mbufs {}
 
 impl RunningPort {
-    /// Configures a port and starts it, with a pool of mbufs for each queue. Err: with the step.
+    /// Configures and starts a port, with one mbuf pool per queue. On error, returns the failed
+    /// step.
     pub fn start(port: u16, start: PortStart) -> Result<(Self, Vec<Mbufs>), (String, io::Error)> {
         let mut pools = vec![std::ptr::null_mut(); start.queues.into()];
         let (mut step, mut frame_len) = (c"".as_ptr(), 0);
-        // SAFETY: room for a pool of each queue; the step is a string of the shim's that stays.
+        // SAFETY: `pools` has an entry per queue; the step is a static string of the shim.
         let result = unsafe {
             twp_start(
                 port,
@@ -243,7 +244,7 @@ impl RunningPort {
             )
         };
         if let Err(error) = checked(result) {
-            // SAFETY: as said.
+            // SAFETY: the step is a static string, see above.
             let step = unsafe { CStr::from_ptr(step) }.to_string_lossy().into_owned();
             return Err((step, error));
         }
@@ -252,11 +253,11 @@ impl RunningPort {
         Ok((Self { port }, pools.into_iter().map(of).collect()))
     }
 
-    /// Counters of the port and of its queues, by the names that the driver gives them.
+    /// Returns the driver's counters of the port and its queues, by their names.
     pub fn counters(&self) -> Vec<(String, u64)> {
         let mut names = vec![[0; 64]; COUNTERS_MAX];
         let mut values = vec![0; COUNTERS_MAX];
-        // SAFETY: room for so many.
+        // SAFETY: both arrays have `COUNTERS_MAX` entries.
         let count = unsafe {
             twp_counters(self.port, names.as_mut_ptr(), values.as_mut_ptr(), COUNTERS_MAX as u32)
         };
@@ -264,69 +265,69 @@ impl RunningPort {
         named.take(count as usize).collect()
     }
 
-    /// A descriptor that is readable while the queue has frames; None: the driver has none.
+    /// Returns a descriptor that is readable while the queue has frames, if the driver supports it.
     pub fn wake_fd(&self, queue: u16) -> Option<BorrowedFd<'static>> {
-        // SAFETY: a number of a queue that was set up.
+        // SAFETY: `queue` is the number of a queue that was set up.
         let fd = unsafe { twp_wake_fd(self.port, queue) };
-        // SAFETY: the driver closes it with the port, and what has it has a share of that.
+        // SAFETY: the driver closes it with the port, and each holder keeps the port open.
         (fd >= 0).then(|| unsafe { BorrowedFd::borrow_raw(fd) })
     }
 }
 
 impl Drop for RunningPort {
     fn drop(&mut self) {
-        // SAFETY: each queue has a share of this, and none is left.
+        // SAFETY: each queue holds a reference to this port, and none is left.
         unsafe { twp_close(self.port) };
     }
 }
 
-/// Whether the network namespace has an interface of this name.
+/// Returns whether the network namespace has an interface with this name.
 pub(crate) fn is_there(interface: &str) -> bool {
-    // SAFETY: a string.
+    // SAFETY: the name is a null-terminated string.
     CString::new(interface).is_ok_and(|name| unsafe { twp_is_there(name.as_ptr()) } != 0)
 }
 
-/// Puts an interface into promiscuous mode, until the result is closed.
+/// Enables promiscuous mode of an interface until the returned descriptor is closed.
 pub(crate) fn hold_promiscuous(interface: &str) -> io::Result<OwnedFd> {
     let name = CString::new(interface)?;
-    // SAFETY: a string.
+    // SAFETY: the name is a null-terminated string.
     let fd = unsafe { twp_hold_promiscuous(name.as_ptr()) };
     if fd < 0 {
         return Err(io::Error::from_raw_os_error(-fd));
     }
-    // SAFETY: it was opened for the caller.
+    // SAFETY: the descriptor is new and owned by the caller.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Prepares a thread that polls; a second call changes nothing.
+/// Prepares a thread for polling; idempotent.
 pub(crate) fn enter_thread() {
-    // SAFETY: EAL was started.
+    // SAFETY: EAL is initialized.
     unsafe { twp_enter_thread() };
 }
 
-/// An mbuf of ours with one piece, and nobody else's.
+/// Exclusively owned mbuf of ours with a single segment.
 struct Mbuf(NonNull<c_void>);
 
 impl Mbuf {
-    /// The mbuf around a frame of a packet of `Frames`.
+    /// Returns the mbuf of a frame made by [`Self::into_frame`].
     #[inline]
     fn around(frame: &'static mut [u8]) -> Self {
         let at = frame.as_mut_ptr();
-        // SAFETY: a frame of ours lies behind its mbuf; see `Mbuf::into_frame`.
+        // SAFETY: our frames directly follow their mbuf; see `Mbuf::into_frame`.
         Self(unsafe { NonNull::new_unchecked(at.sub(MBUF_LEN).cast()) })
     }
 
-    /// Its buffer, of which DPDK reads and writes nothing until the mbuf is given back.
+    /// Returns its buffer, which DPDK does not access until the mbuf is returned.
     #[inline]
     fn into_frame(self, len: usize) -> &'static mut [u8] {
-        // SAFETY: the pool's elements are laid out as the head of this file says, `len` is theirs,
-        // and its memory stays. `self` was the only owner, and is gone.
+        // SAFETY: the pool's elements have the layout described at the top of this file, `len` is
+        // their length, and the memory is never freed. `self` was the only owner, and is consumed.
         unsafe { std::slice::from_raw_parts_mut(self.0.as_ptr().cast::<u8>().add(MBUF_LEN), len) }
     }
 }
 
 impl In {
-    /// Writes down what the driver knows.
+    /// Copies the driver's metadata to `meta`.
     #[inline]
     fn describe(&self, meta: &mut Meta) {
         meta.hash = self.hash;
@@ -339,7 +340,7 @@ impl In {
     }
 }
 
-/// A received frame, which one of its last three methods takes.
+/// Received frame; consumed by one of its last three methods.
 pub(crate) struct ReceivedFrame<'a> {
     raw: &'a In,
     frame_len: usize,
@@ -351,13 +352,13 @@ impl ReceivedFrame<'_> {
         self.raw.len as usize
     }
 
-    /// Whether the mbuf can be the frame of a packet.
+    /// Returns whether the mbuf can be used as a packet's frame.
     #[inline]
     pub fn is_plain(&self) -> bool {
         self.raw.state & PLAIN != 0 && self.len() <= self.frame_len - Pool::HEADROOM
     }
 
-    /// Makes the frame, which is plain, a packet without a copy.
+    /// Converts a plain frame to a packet without copying.
     #[inline]
     pub fn into_packet(self, owner: Owner) -> Packet {
         assert!(self.is_plain());
@@ -368,12 +369,12 @@ impl ReceivedFrame<'_> {
         packet
     }
 
-    /// Copies the frame into a packet of the pool's, and gives the mbuf back.
+    /// Copies the frame to a packet of the pool, and returns the mbuf to DPDK.
     pub fn into_copy(self, pool: &mut Pool) -> Packet {
         let mut packet = pool.take(self.len());
         let room = packet.spare_mut();
         assert!(room.len() >= self.len());
-        // SAFETY: so many bytes are in the mbuf, and there is room for them.
+        // SAFETY: the mbuf contains `len` bytes, and `room` is at least as long.
         unsafe { twp_read(self.raw.mbuf, self.raw.len, room.as_mut_ptr()) };
         packet.received(self.len());
         self.raw.describe(&mut packet.meta);
@@ -381,15 +382,15 @@ impl ReceivedFrame<'_> {
         packet
     }
 
-    /// Gives the mbuf back.
+    /// Returns the mbuf to DPDK.
     pub fn give_back(self) {
         let mut mbuf = self.raw.mbuf;
-        // SAFETY: its only owner was `self`.
+        // SAFETY: `self` was its only owner.
         unsafe { twp_free(&raw mut mbuf, 1) };
     }
 }
 
-/// The receiving half of a queue.
+/// Receiving half of a queue.
 pub(crate) struct Receiver {
     port: u16,
     queue: u16,
@@ -397,7 +398,7 @@ pub(crate) struct Receiver {
     arrived: Box<[In; BURST]>,
 }
 
-// SAFETY: mbufs belong to nobody's thread.
+// SAFETY: mbufs are not bound to a thread.
 unsafe impl Send for Receiver {}
 
 impl Receiver {
@@ -407,19 +408,19 @@ impl Receiver {
         Self { port, queue, frame_len, arrived: Box::new([none; BURST]) }
     }
 
-    /// Asks the driver for up to `max` frames.
+    /// Receives up to `max` frames from the driver.
     #[inline]
     pub fn receive(&mut self, max: usize) -> impl ExactSizeIterator<Item = ReceivedFrame<'_>> {
         let max = max.min(BURST) as u16;
-        // SAFETY: see the head of the file; there is room for `BURST`.
+        // SAFETY: see the top of this file; `arrived` has room for `BURST` frames.
         let count = unsafe { twp_rx(self.port, self.queue, self.arrived.as_mut_ptr(), max) };
         let frame_len = self.frame_len;
-        // Each is given out once: the next call writes all of them anew.
+        // Each is returned once, because the next call overwrites all of them.
         self.arrived[..count.into()].iter().map(move |raw| ReceivedFrame { raw, frame_len })
     }
 }
 
-/// Gives mbufs back whose packets came back to the pool.
+/// Returns mbufs to DPDK whose packets were returned to the pool.
 pub(crate) fn reclaim(pool: &mut Pool, owner: Owner) {
     loop {
         let mut mbufs = [std::ptr::null_mut(); BURST];
@@ -432,8 +433,8 @@ pub(crate) fn reclaim(pool: &mut Pool, owner: Owner) {
         if count == 0 {
             return;
         }
-        // SAFETY: frames of the owner's number are mbufs of `into_packet`, of this queue or of
-        // another one of the port; an mbuf knows its pool.
+        // SAFETY: frames with this owner number are mbufs of `into_packet`, of this or another
+        // queue of the port. Each mbuf refers to its pool.
         unsafe { twp_free(mbufs.as_mut_ptr(), count as u32) };
         if count < BURST {
             return;
@@ -441,32 +442,32 @@ pub(crate) fn reclaim(pool: &mut Pool, owner: Owner) {
     }
 }
 
-/// Work that is left to the driver.
+/// Offload work for the driver.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct DriverWork {
     /// Bits of [`work`].
     pub bits: u8,
     pub l3_len: u16,
     pub l4_len: u16,
-    /// Bytes of a segment.
+    /// Segment size in bytes.
     pub segment: u16,
 }
 
-/// The sending half of a queue.
+/// Sending half of a queue.
 pub(crate) struct QueueSender {
     port: u16,
     queue: u16,
     mbufs: Mbufs,
-    /// Pieces of the packets of the next call.
+    /// Segments of the packets for the next call.
     pieces: Vec<Out>,
-    /// Packets that the driver has not taken.
+    /// Packets that the driver has not accepted.
     packets: [*mut c_void; BURST],
     offered: std::ops::Range<usize>,
-    /// Packets whose pieces are in `pieces`.
+    /// Number of packets in `pieces`.
     staged: usize,
 }
 
-// SAFETY: mbufs belong to nobody's thread.
+// SAFETY: mbufs are not bound to a thread.
 unsafe impl Send for QueueSender {}
 
 impl QueueSender {
@@ -482,24 +483,25 @@ impl QueueSender {
         }
     }
 
-    /// Most bytes of a piece.
+    /// Returns the maximum length of a segment in bytes.
     pub fn piece_len(&self) -> usize {
         self.mbufs.frame_len - Pool::HEADROOM
     }
 
-    /// Packets that the driver has not taken yet.
+    /// Returns the number of packets that the driver has not accepted yet.
     #[inline]
     pub fn waiting(&self) -> usize {
         self.offered.len()
     }
 
-    /// Room for packets of the next call.
+    /// Returns whether another packet can be added for the next call.
     #[inline]
     pub fn has_room(&self) -> bool {
         self.staged < BURST && self.offered.is_empty()
     }
 
-    /// Adds a packet whose bytes are in a frame of the port's, as it is. Err: other packets.
+    /// Adds a packet in place if its bytes are in a frame of the port. Otherwise returns it as the
+    /// error.
     #[inline]
     pub fn push_frame(
         &mut self,
@@ -516,8 +518,8 @@ impl QueueSender {
         Ok(())
     }
 
-    /// Adds a copy of a packet, of which `fill` writes the bytes from a place on into a piece.
-    /// False: there are no mbufs.
+    /// Adds a copy of a packet. `fill` copies bytes from an offset to a segment. Returns false if
+    /// no mbufs are available.
     pub fn push_copy(
         &mut self,
         len: usize,
@@ -528,7 +530,7 @@ impl QueueSender {
         let count = len.div_ceil(piece_len).max(1);
         let mut mbufs = [std::ptr::null_mut(); PIECES_MAX];
         assert!(count <= PIECES_MAX, "a packet of {len} bytes");
-        // SAFETY: room for `count`.
+        // SAFETY: the array has room for `count` mbufs.
         let none = unsafe { twp_alloc(self.mbufs.pool.as_ptr(), mbufs.as_mut_ptr(), count as u32) };
         if none != 0 {
             return false;
@@ -548,14 +550,14 @@ impl QueueSender {
         true
     }
 
-    /// Offers the driver what was added, and what it did not take before. Returns how many packets
-    /// it took.
+    /// Passes the added and the previously refused packets to the driver. Returns the number of
+    /// accepted packets.
     pub fn send(&mut self) -> usize {
         if self.staged > 0 {
             assert!(self.staged <= BURST && self.offered.is_empty(), "what waits is sent first");
             let count = self.pieces.len() as u16;
-            // SAFETY: pieces are mbufs without another owner, of `staged` packets in all, and there
-            // is room for those.
+            // SAFETY: the segments are exclusively owned mbufs of `staged` packets in total, for
+            // which `packets` has room.
             let packets =
                 unsafe { twp_chain(self.pieces.as_ptr(), count, self.packets.as_mut_ptr()) };
             self.offered = 0..packets.into();
@@ -566,7 +568,7 @@ impl QueueSender {
         if waiting.is_empty() {
             return 0;
         }
-        // SAFETY: see the head of the file; packets that it takes are the driver's.
+        // SAFETY: see the top of this file; accepted packets are owned by the driver.
         let sent =
             unsafe { twp_tx(self.port, self.queue, waiting.as_mut_ptr(), waiting.len() as u16) };
         self.offered.start += usize::from(sent);
@@ -574,7 +576,7 @@ impl QueueSender {
     }
 }
 
-/// Pieces of 2048 bytes in a packet of 64 KiB, and some to spare.
+/// Maximum number of segments: 2048-byte segments of a 64 KiB packet, with some margin.
 const PIECES_MAX: usize = 40;
 
 #[inline]
@@ -587,7 +589,7 @@ impl Drop for QueueSender {
     fn drop(&mut self) {
         let waiting = &mut self.packets[self.offered.clone()];
         if !waiting.is_empty() {
-            // SAFETY: the driver has not taken them.
+            // SAFETY: the driver has not accepted them.
             unsafe { twp_free(waiting.as_mut_ptr(), waiting.len() as u32) };
         }
     }

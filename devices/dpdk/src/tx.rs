@@ -1,24 +1,24 @@
-//! Sending frames.
+//! Sends frames.
 
 use towpath_pool::{Batch, Checksum, Packet, Pool, Protocol};
 
 use crate::open::Queue;
 use crate::sys::{DriverWork, work};
 
-/// Bytes of an Ethernet header.
+/// Length of an Ethernet header in bytes.
 const ETHERNET_LEN: u16 = 14;
-/// Longest IP and transport headers that an mbuf can state: 9 bits and 8 bits (`rte_mbuf_core.h`).
+/// Maximum IP and transport header lengths in an mbuf: 9 and 8 bits (`rte_mbuf_core.h`).
 const L3_LEN_MAX: u16 = 511;
 const L4_LEN_MAX: u16 = 255;
 /// EtherType of IPv6.
 const IPV6: [u8; 2] = [0x86, 0xdd];
-/// Places of the checksums of TCP (RFC 9293) and of UDP (RFC 768) in their headers.
+/// Checksum offsets in TCP (RFC 9293) and UDP (RFC 768) headers.
 const TCP_CHECKSUM: u16 = 16;
 const UDP_CHECKSUM: u16 = 6;
 
 impl Queue {
-    /// Hands packets from the front of `batch` to the driver until it takes no more. Returns how
-    /// many have left the batch.
+    /// Passes packets from the front of `batch` to the driver until its queue is full. Returns the
+    /// number of packets removed from the batch.
     pub(crate) fn transmit(&mut self, now_ns: u64, pool: &mut Pool, batch: &mut Batch) -> usize {
         let owner = self.owner(pool);
         let before = batch.len();
@@ -49,7 +49,7 @@ impl Queue {
         before - batch.len()
     }
 
-    /// Makes mbufs of packets at the front of the batch, as many as a call takes.
+    /// Prepares mbufs for packets from the front of the batch, up to one driver call.
     fn stage(&mut self, owner: towpath_pool::Owner, pool: &mut Pool, batch: &mut Batch) {
         while self.sender.has_room() {
             let Some(packet) = batch.front_mut() else { return };
@@ -89,8 +89,7 @@ impl Queue {
     }
 }
 
-/// Completes a checksum that drivers do not: they do those of TCP and UDP, and the stack leaves
-/// ICMP's as well.
+/// Completes a checksum other than TCP's or UDP's, such as ICMP's, which drivers do not support.
 fn sum_others(packet: &mut Packet, pool: &mut Pool) {
     let Checksum::Partial { start, offset } = packet.meta.checksum else { return };
     if matches!(offset, TCP_CHECKSUM | UDP_CHECKSUM) {
@@ -103,7 +102,7 @@ fn sum_others(packet: &mut Packet, pool: &mut Pool) {
         return;
     }
     let word = |pair: &[u8]| u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0));
-    // A packet has 64 KiB at most: 32 bits hold the sum.
+    // A packet has at most 64 KiB, so 32 bits hold the sum.
     let mut sum: u32 = rest.chunks(2).map(word).sum();
     while sum > 0xffff {
         sum = (sum & 0xffff) + (sum >> 16);
@@ -112,7 +111,7 @@ fn sum_others(packet: &mut Packet, pool: &mut Pool) {
     packet.meta.checksum = Checksum::Unknown;
 }
 
-/// Work that a packet leaves to the driver; None: its metadata contradict themselves.
+/// Returns the offload work for the driver; `None` if the packet's metadata are invalid.
 fn left_to_do(packet: &Packet) -> Option<DriverWork> {
     let Checksum::Partial { start, offset } = packet.meta.checksum else {
         return packet.meta.segmentation.is_none().then(DriverWork::default);
@@ -132,7 +131,7 @@ fn left_to_do(packet: &Packet) -> Option<DriverWork> {
     let Some(cut) = packet.meta.segmentation else {
         return Some(DriverWork { bits, l3_len, l4_len: 0, segment: 0 });
     };
-    // The pieces' headers lie in one piece of an mbuf, which the shim reads.
+    // The shim reads the headers, so they must be in one mbuf segment.
     let is_tcp = matches!(cut.protocol, Protocol::Tcp4 | Protocol::Tcp6) && bits & work::TCP != 0;
     let l4_len = cut.header_len.checked_sub(start).filter(|len| *len <= L4_LEN_MAX)?;
     let fits = usize::from(cut.header_len) <= packet.linear().len() && cut.size > 0;
@@ -182,7 +181,7 @@ mod tests {
         assert_eq!(left_to_do(&long), None, "beyond what an mbuf can state");
     }
 
-    /// An echo request of RFC 792 with the identifier 1, and what its sum is.
+    /// Echo request of RFC 792 with identifier 1.
     #[test]
     fn sums_of_other_protocols_are_completed() {
         let pool = &mut Pool::default();

@@ -1,12 +1,12 @@
-//! Ethernet interfaces of this machine, which the kernel uses as well: questions about them, and
-//! promiscuous mode for as long as a socket is open.
+//! Queries Ethernet interfaces of this machine, which the kernel also uses, and sets promiscuous
+//! mode while a socket is open.
 //!
-//! - [`Interface::find`] finds one, and checks that a stack can use it; [`InterfaceError`] says
-//!   what to do when it cannot.
-//! - [`Rights`] says how a process gets the capabilities that it lacks.
-//! - [`Presence`] notes its removal.
-//! - [`LinkWatch`] reports changes of interfaces, with their MTU.
-//! - [`receive_all`] lets frames to any Ethernet address in.
+//! - [`Interface::find`] finds an interface and checks that a stack can use it; [`InterfaceError`]
+//!   describes remedies.
+//! - [`Rights`] describes how a process obtains missing capabilities.
+//! - [`Presence`] detects the removal of an interface.
+//! - [`LinkWatch`] reports MTU changes of interfaces.
+//! - [`receive_all`] enables reception of frames to all Ethernet addresses.
 #![warn(missing_docs)]
 
 mod presence;
@@ -24,57 +24,57 @@ pub use rights::Rights;
 pub use sys::receive_all;
 pub use watch::{LinkReport, LinkWatch};
 
-/// An Ethernet interface of this machine.
+/// Ethernet interface of this machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Interface {
-    /// Name, as it was when the interface was opened.
+    /// Name at the time of opening.
     pub name: String,
-    /// Index of the kernel, which stays when the name changes.
+    /// Interface index, which does not change with the name.
     pub index: u32,
-    /// Longest IP packet in bytes.
+    /// MTU in bytes.
     pub mtu: u32,
     /// Ethernet address.
     pub mac: [u8; 6],
-    /// Name of the driver, as "veth"; empty if it does not say.
+    /// Name of the driver, e.g. "veth"; empty if unknown.
     pub driver: String,
-    /// Queues of received frames.
+    /// Number of receive queues.
     pub queues: u32,
 }
 
-/// Why a stack cannot use an interface, and what helps.
+/// Error of finding an interface, with a remedy.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InterfaceError {
     /// The network namespace has no such interface.
     #[error("there is no interface {name:?}: `ip link` lists those of this machine")]
     NoInterface {
-        /// The interface that was asked for.
+        /// Name of the interface.
         name: String,
     },
-    /// The interface has another link header than Ethernet's.
+    /// The interface is not an Ethernet interface.
     #[error("{name} is not an Ethernet interface: choose a network card, a veth or a bridge")]
     NotEthernet {
-        /// The interface that was asked for.
+        /// Name of the interface.
         name: String,
     },
     /// The interface is down.
     #[error("{name} is down: set it up with `sudo ip link set {name} up`")]
     Down {
-        /// The interface that was asked for.
+        /// Name of the interface.
         name: String,
     },
-    /// The system refused a question.
+    /// A query failed.
     #[error("cannot ask about the interface {name}: {source}")]
     Io {
-        /// The interface that was asked for.
+        /// Name of the interface.
         name: String,
-        /// The error of the system.
+        /// Error of the system.
         source: io::Error,
     },
 }
 
 impl Interface {
-    /// Finds an interface by any socket, and checks that a stack can use it.
+    /// Finds an interface using any socket, and checks that a stack can use it.
     ///
     /// # Errors
     /// See [`InterfaceError`].
@@ -96,7 +96,7 @@ impl Interface {
             return Err(InterfaceError::Down { name: name.into() });
         }
         let mtu = sys::mtu(socket, name).map_err(failed)?;
-        // Few drivers answer neither question; theirs is then an interface with one queue.
+        // Without ethtool support, assume an unknown driver and a single queue.
         let driver = sys::driver(socket, name).unwrap_or_default();
         let queues = sys::queues(socket, name).unwrap_or(1).max(1);
         Ok(Self { name: name.into(), index, mtu, mac, driver, queues })

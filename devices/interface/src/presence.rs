@@ -1,21 +1,21 @@
-//! Whether an interface is still there.
+//! Detects the removal of an interface.
 
 use std::os::fd::BorrowedFd;
 
 use crate::sys;
 
-/// Looks after an error that finds the interface still there. The kernel tells sockets that the
-/// interface goes down before it removes the name: a first look may come in between.
+/// Number of further checks after an error if the interface still exists. The kernel reports the
+/// interface as down before it removes its name, so the first check may be too early.
 const LOOKS: u32 = 5;
-/// Time from an error to the second look; each later one takes twice as long as the one before.
+/// Time from an error to the second check in nanoseconds; doubles with each further check.
 const FIRST_NS: u64 = 10_000_000;
 
-/// Notes the removal of an interface, by looks after errors.
+/// Detects the removal of an interface by checks after errors.
 pub struct Presence {
     index: u32,
     gone: bool,
     on_gone: Option<Box<dyn FnOnce() + Send>>,
-    /// Looks that are left, and when the next one is due.
+    /// Number of remaining checks, and the time of the next one.
     left: u32,
     due_ns: u64,
 }
@@ -28,33 +28,33 @@ impl std::fmt::Debug for Presence {
 }
 
 impl Presence {
-    /// An interface that is there.
+    /// Creates the state for an existing interface.
     pub fn new(index: u32) -> Self {
         Self { index, gone: false, on_gone: None, left: 0, due_ns: 0 }
     }
 
-    /// Calls `tell` once when the interface is found removed, on the thread that looks.
+    /// Calls `tell` once after the interface was removed, on the thread that checks.
     pub fn on_gone(&mut self, tell: impl FnOnce() + Send + 'static) {
         self.on_gone = Some(Box::new(tell));
     }
 
-    /// Whether the interface was removed, for good.
+    /// Returns whether the interface was removed.
     pub fn is_gone(&self) -> bool {
         self.gone
     }
 
-    /// Looks by any socket after an error of the kernel, and has [`again`](Self::again) look a few
-    /// times more.
+    /// Checks after an error of the kernel, using any socket, and schedules further checks for
+    /// [`again`](Self::again).
     pub fn look(&mut self, now_ns: u64, socket: BorrowedFd<'_>) {
         self.look_with(now_ns, |index| sys::exists(socket, index));
     }
 
-    /// Looks once more if that is due.
+    /// Repeats the check if it is due.
     pub fn again(&mut self, now_ns: u64, socket: BorrowedFd<'_>) {
         self.again_with(now_ns, |index| sys::exists(socket, index));
     }
 
-    /// When [`again`](Self::again) is to be called.
+    /// Returns the time of the next [`again`](Self::again).
     pub fn due_ns(&self) -> Option<u64> {
         (self.left > 0).then_some(self.due_ns)
     }

@@ -1,18 +1,19 @@
-//! Capabilities that a device needs, and the ways to get them.
+//! Capabilities required by a device, and how to obtain them.
 
 use std::fmt;
 
-/// Capabilities of capabilities(7), by their names without `CAP_`.
+/// Capabilities of capabilities(7), named without `CAP_`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rights(pub &'static [&'static str]);
 
 impl Rights {
-    /// The remedy for a process that lacks the rights, as the rest of a sentence.
+    /// Returns how a process can obtain the capabilities, as the end of a sentence.
     pub fn advice(self) -> String {
         self.advice_as(rustix::process::geteuid().is_root())
     }
 
-    /// The remedy for root, who lacks rights in a container; for other users it is `usual`.
+    /// Returns the remedy for root, who lacks capabilities in a container; for other users returns
+    /// `usual`.
     pub fn advice_or(self, usual: &str) -> String {
         match rustix::process::geteuid().is_root() {
             true => self.advice_as(true),

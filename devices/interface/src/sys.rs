@@ -1,4 +1,4 @@
-//! Questions of netdevice(7), and memberships of packet(7), which need `unsafe`.
+//! Queries of netdevice(7) and memberships of packet(7), which need `unsafe`.
 
 use std::io;
 use std::mem::{size_of, zeroed};
@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use libc::{c_int, c_short, c_void};
 use towpath_shm::syscall::syscall;
 
-/// Longest interface name, without the NUL.
+/// Maximum length of an interface name, without the NUL.
 pub(crate) const NAME_MAX: usize = libc::IFNAMSIZ - 1;
 
 // From linux/if_packet.h, linux/sockios.h and linux/ethtool.h.
@@ -35,8 +35,8 @@ struct DriverInfo {
     rest: [u8; 160],
 }
 
-/// `struct ethtool_channels`: the maxima of receive, transmit, other and combined queues, and
-/// then their numbers.
+/// `struct ethtool_channels`: maximum numbers of receive, transmit, other and combined queues,
+/// followed by the current numbers.
 #[repr(C)]
 struct EthtoolChannels {
     command: u32,
@@ -53,10 +53,10 @@ const _: () = {
     assert!(size_of::<EthtoolChannels>() == 36);
 };
 
-/// Sets promiscuous mode and the reception of all groups, as long as the packet socket is open.
+/// Enables promiscuous mode and reception of all multicast frames while the packet socket is open.
 ///
 /// # Errors
-/// ENODEV once the interface is removed.
+/// ENODEV if the interface was removed.
 pub fn receive_all(socket: BorrowedFd<'_>, index: u32) -> io::Result<()> {
     for kind in [PACKET_MR_PROMISC, PACKET_MR_ALLMULTI] {
         let index = index as c_int;
@@ -64,23 +64,23 @@ pub fn receive_all(socket: BorrowedFd<'_>, index: u32) -> io::Result<()> {
         let value: *const c_void = std::ptr::from_ref(&membership).cast();
         let len = size_of::<Membership>() as libc::socklen_t;
         let (level, option) = (libc::SOL_PACKET, PACKET_ADD_MEMBERSHIP);
-        // SAFETY: setsockopt(2) reads `len` bytes of the membership, which lives here.
+        // SAFETY: setsockopt(2) reads `len` bytes of the membership, which is a local.
         check(unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, value, len) })?;
     }
     Ok(())
 }
 
-/// Index of the interface.
+/// Returns the index of the interface.
 pub(crate) fn index(socket: BorrowedFd<'_>, name: &str) -> io::Result<u32> {
     let request = ask(socket, libc::SIOCGIFINDEX as _, name)?;
-    // SAFETY: SIOCGIFINDEX sets the index of the union.
+    // SAFETY: SIOCGIFINDEX sets the union's index.
     Ok(unsafe { request.ifr_ifru.ifru_ifindex } as u32)
 }
 
-/// Kind of the interface's link, as ARPHRD_ETHER, and its address there.
+/// Returns the link type, e.g. ARPHRD_ETHER, and the hardware address.
 pub(crate) fn hardware(socket: BorrowedFd<'_>, name: &str) -> io::Result<(u16, [u8; 6])> {
     let request = ask(socket, libc::SIOCGIFHWADDR as _, name)?;
-    // SAFETY: SIOCGIFHWADDR sets the hardware address of the union, whose family is the kind.
+    // SAFETY: SIOCGIFHWADDR sets the union's hardware address, whose family is the link type.
     let address = unsafe { request.ifr_ifru.ifru_hwaddr };
     let mut mac = [0; 6];
     for (to, from) in mac.iter_mut().zip(address.sa_data) {
@@ -89,33 +89,33 @@ pub(crate) fn hardware(socket: BorrowedFd<'_>, name: &str) -> io::Result<(u16, [
     Ok((address.sa_family, mac))
 }
 
-/// Whether the interface is set up.
+/// Returns whether the interface is up.
 pub(crate) fn is_up(socket: BorrowedFd<'_>, name: &str) -> io::Result<bool> {
     let request = ask(socket, libc::SIOCGIFFLAGS as _, name)?;
-    // SAFETY: SIOCGIFFLAGS sets the flags of the union.
+    // SAFETY: SIOCGIFFLAGS sets the union's flags.
     Ok(unsafe { request.ifr_ifru.ifru_flags } & libc::IFF_UP as c_short != 0)
 }
 
-/// Longest IP packet of the interface in bytes.
+/// Returns the MTU of the interface in bytes.
 pub(crate) fn mtu(socket: BorrowedFd<'_>, name: &str) -> io::Result<u32> {
     let request = ask(socket, libc::SIOCGIFMTU as _, name)?;
-    // SAFETY: SIOCGIFMTU sets the MTU of the union.
+    // SAFETY: SIOCGIFMTU sets the union's MTU.
     Ok(unsafe { request.ifr_ifru.ifru_mtu } as u32)
 }
 
-/// Whether an interface has this index. The question goes to the kernel directly, because the
-/// thread that drives the socket asks it.
+/// Returns whether an interface has this index. Uses a direct system call, because the thread that
+/// drives the socket calls it.
 pub(crate) fn exists(socket: BorrowedFd<'_>, index: u32) -> bool {
     // SAFETY: ifreq is plain integers and unions of them: all zero is a valid value.
     let mut request: libc::ifreq = unsafe { zeroed() };
     request.ifr_ifru.ifru_ifindex = index as c_int;
     let at = (&raw mut request).expose_provenance();
     let args = [socket.as_raw_fd() as usize, libc::SIOCGIFNAME as usize, at, 0, 0, 0];
-    // SAFETY: SIOCGIFNAME reads and writes one ifreq, which lives here.
+    // SAFETY: SIOCGIFNAME reads and writes one ifreq, which is a local.
     unsafe { syscall(libc::SYS_ioctl as usize, args) }.is_ok()
 }
 
-/// Name of the driver.
+/// Returns the name of the driver.
 pub(crate) fn driver(socket: BorrowedFd<'_>, name: &str) -> io::Result<String> {
     let mut info = DriverInfo { command: ETHTOOL_GDRVINFO, driver: [0; 32], rest: [0; 160] };
     // SAFETY: ETHTOOL_GDRVINFO writes a `struct ethtool_drvinfo`.
@@ -124,7 +124,7 @@ pub(crate) fn driver(socket: BorrowedFd<'_>, name: &str) -> io::Result<String> {
     Ok(String::from_utf8(name).unwrap_or_default())
 }
 
-/// Number of queues of received frames.
+/// Returns the number of receive queues.
 pub(crate) fn queues(socket: BorrowedFd<'_>, name: &str) -> io::Result<u32> {
     // SAFETY: `Channels` is plain integers: all zero is a valid value.
     let mut channels: EthtoolChannels = unsafe { zeroed() };
@@ -135,15 +135,15 @@ pub(crate) fn queues(socket: BorrowedFd<'_>, name: &str) -> io::Result<u32> {
 }
 
 /// # Safety
-/// `command` is the structure of an ethtool command, whose number it begins with.
+/// `command` must point to the structure of an ethtool command that starts with its number.
 unsafe fn ethtool(socket: BorrowedFd<'_>, name: &str, command: *mut c_void) -> io::Result<()> {
     let mut request = named(name);
     request.ifr_ifru.ifru_data = command.cast();
-    // SAFETY: SIOCETHTOOL reads one ifreq, which lives here; the rest is the caller's promise.
+    // SAFETY: SIOCETHTOOL reads one ifreq, which is a local; the caller guarantees a valid command.
     check(unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL as _, &raw mut request) })
 }
 
-/// A request about the interface `name`.
+/// Creates a request about the interface `name`.
 fn named(name: &str) -> libc::ifreq {
     assert!(name.len() <= NAME_MAX);
     // SAFETY: ifreq is plain integers and unions of them: all zero is a valid value.
@@ -156,7 +156,7 @@ fn named(name: &str) -> libc::ifreq {
 
 fn ask(socket: BorrowedFd<'_>, question: libc::Ioctl, name: &str) -> io::Result<libc::ifreq> {
     let mut request = named(name);
-    // SAFETY: questions about interfaces read and write one ifreq, which lives here.
+    // SAFETY: interface queries read and write one ifreq, which is a local.
     check(unsafe { libc::ioctl(socket.as_raw_fd(), question, &raw mut request) })?;
     Ok(request)
 }

@@ -1,4 +1,4 @@
-//! Changes of interfaces, as rtnetlink(7) reports them.
+//! Reports interface changes, using rtnetlink(7).
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -10,41 +10,41 @@ use rustix::net::{
 };
 use towpath_shm::Fd;
 
-/// A netlink socket that receives a report whenever an interface of the network namespace changes.
+/// Netlink socket that receives a report whenever an interface of the network namespace changes.
 #[derive(Debug)]
 pub struct LinkWatch {
     socket: Fd,
 }
 
-/// MTU of an interface.
+/// Report with the MTU of an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LinkReport {
-    /// Index of the interface.
+    /// Interface index.
     pub index: u32,
-    /// Longest IP packet in bytes.
+    /// MTU in bytes.
     pub mtu: u32,
 }
 
-/// Multicast group of <linux/rtnetlink.h>, as a bit.
+/// Multicast group bit of <linux/rtnetlink.h>.
 const RTMGRP_LINK: u32 = 1;
 const RTM_NEWLINK: u16 = 16;
 const RTM_GETLINK: u16 = 18;
 const NLM_F_REQUEST: u16 = 1;
-/// Bytes of `struct nlmsghdr`, `struct ifinfomsg` and `struct rtattr`.
+/// Lengths of `struct nlmsghdr`, `struct ifinfomsg` and `struct rtattr` in bytes.
 const NLMSG_LEN: usize = 16;
 const IFINFOMSG_LEN: usize = 16;
 const RTATTR_LEN: usize = 4;
-/// Place of `ifi_index` in `struct ifinfomsg`.
+/// Offset of `ifi_index` in `struct ifinfomsg`.
 const INDEX_AT: usize = 4;
 const IFLA_MTU: u16 = 4;
-/// Bytes of the longest report: an interface with many virtual functions has some 10 KiB.
+/// Maximum report length in bytes: an interface with many virtual functions needs about 10 KiB.
 const REPORT_LEN: usize = 32 << 10;
 
 impl LinkWatch {
-    /// Opens the socket, which does not wait.
+    /// Opens the nonblocking socket.
     ///
     /// # Errors
-    /// As of socket(2) and bind(2).
+    /// Errors of socket(2) and bind(2).
     pub fn open() -> io::Result<Self> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         // Protocol 0 is NETLINK_ROUTE.
@@ -53,10 +53,10 @@ impl LinkWatch {
         Ok(Self { socket: socket.into() })
     }
 
-    /// Requests a report of the current MTU of an interface.
+    /// Requests a report of an interface's current MTU.
     ///
     /// # Errors
-    /// As of send(2).
+    /// Errors of send(2).
     pub fn request(&self, index: u32) -> io::Result<()> {
         let len = NLMSG_LEN + IFINFOMSG_LEN;
         let mut packet = [0; NLMSG_LEN + IFINFOMSG_LEN];
@@ -68,10 +68,10 @@ impl LinkWatch {
         Ok(())
     }
 
-    /// Calls `to` with each report since the last call.
+    /// Calls `to` for each report since the last call.
     ///
     /// # Errors
-    /// ENOBUFS if reports were lost: [`Self::request`] them once more.
+    /// ENOBUFS if reports were lost; [`Self::request`] them again.
     pub fn read(&self, mut to: impl FnMut(LinkReport)) -> io::Result<()> {
         let mut packet = vec![0; REPORT_LEN];
         loop {
@@ -91,11 +91,11 @@ impl AsFd for LinkWatch {
     }
 }
 
-/// Calls `to` with the reports in a packet of the kernel.
+/// Calls `to` for each report in a netlink packet.
 fn reports(mut packet: &[u8], to: &mut impl FnMut(LinkReport)) {
     while let Some((len, kind)) = u32_at(packet, 0).zip(u16_at(packet, 4)) {
         let len = len as usize;
-        // A report that was cut off has its MTU in front.
+        // In a truncated report, the MTU is among the first attributes.
         let Some(body) = packet.get(NLMSG_LEN..len.min(packet.len())) else { return };
         if kind == RTM_NEWLINK
             && let Some(report) = report_in(body)
@@ -106,7 +106,7 @@ fn reports(mut packet: &[u8], to: &mut impl FnMut(LinkReport)) {
     }
 }
 
-/// The MTU in a `struct ifinfomsg` with its attributes.
+/// Parses the MTU of a `struct ifinfomsg` with its attributes.
 fn report_in(body: &[u8]) -> Option<LinkReport> {
     let index = u32_at(body, INDEX_AT)?;
     let mut rest = body.get(IFINFOMSG_LEN..)?;

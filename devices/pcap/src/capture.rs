@@ -1,4 +1,4 @@
-//! Recording what passes through a [`Port`].
+//! Records the packets of a [`Port`].
 
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,30 +9,30 @@ use towpath_pool::{Batch, Packet, Pool, Port};
 use crate::spool::{Spool, SpoolProgress};
 use crate::{CaptureLinkType, Direction, Interface, SNAPLEN_DEFAULT, Writer};
 
-/// Longest time that a recorded packet waits in memory, so that a reader can follow a running
+/// Maximum time that a recorded packet stays in memory, so that readers can follow a running
 /// capture.
 const FLUSH_INTERVAL_NS: u64 = 1_000_000_000;
 
-/// A pcapng file that several ports are recorded into; clones are the same file.
+/// Pcapng file to which several ports are recorded; clones refer to the same file.
 ///
-/// Interface 0 is the stack's own loopback, of which only dropped packets are recorded. The ports
-/// follow in the order of [`CaptureFile::capture`], as the stack numbers its interfaces.
+/// Interface 0 is the stack's loopback, for which only dropped packets are recorded. The ports
+/// follow in the order of [`CaptureFile::capture`], matching the stack's interface numbers.
 ///
-/// All interfaces are Ethernet: libpcap, which tcpdump reads with, takes no file whose interfaces
-/// differ in type, and no second one of LINKTYPE_RAW. A packet without a link header gets an
-/// Ethernet header with all-zero addresses, as on Linux's own loopback.
+/// All interfaces are Ethernet, because libpcap, which tcpdump uses, rejects files with different
+/// interface types and more than one interface of LINKTYPE_RAW. Packets without a link header get
+/// an Ethernet header with zero addresses, as on Linux's loopback.
 #[derive(Debug, Clone)]
 pub struct CaptureFile {
     shared: Arc<Mutex<Shared>>,
     progress: SpoolProgress,
 }
 
-/// How much is recorded.
+/// Limits of a capture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Most bytes of a packet.
+    /// Maximum number of recorded bytes per packet.
     pub snaplen: u32,
-    /// Most bytes of the file; None: as many as there are.
+    /// Maximum file length in bytes; `None` means unlimited.
     pub size: Option<u64>,
 }
 
@@ -42,35 +42,35 @@ impl Default for Limits {
     }
 }
 
-/// Warnings that a user of a capture should hear at once. Each is told once.
+/// Warning for the user of a capture; each is given once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Warning {
-    /// The file is not written as fast as packets come: some are not recorded.
+    /// The file is written more slowly than packets arrive, so some are not recorded.
     Slow,
-    /// [`Limits::size`] is reached: nothing more is recorded.
+    /// [`Limits::size`] is reached, so recording has ended.
     Full,
-    /// Nothing more can be written.
+    /// Writing failed, so recording has ended.
     Failed(String),
 }
 
 type Teller = Arc<dyn Fn(Warning) + Send + Sync>;
 
 struct Shared {
-    /// None after a write error (a reader finds nothing after a torn block) and once the size limit
-    /// is reached.
+    /// `None` after a write error, because readers find nothing after an incomplete block, and
+    /// after the size limit is reached.
     writer: Option<Writer<Spool>>,
     tell: Teller,
     size_max: u64,
-    /// Packets that were not recorded for want of time.
+    /// Packets not recorded because writing was too slow.
     lost: u64,
-    /// Whether the packets of each port begin with a link header.
+    /// Whether the packets of each port start with a link header.
     framed: Vec<bool>,
-    /// Unix time minus the engine's clock.
+    /// Difference between Unix time and the engine's clock in nanoseconds.
     unix_offset_ns: u64,
     last_flush_ns: Option<u64>,
     dirty: bool,
-    /// Where the tail of a packet is copied to, because a program may change it meanwhile.
+    /// Copy of a packet's tail, because a program may change the original concurrently.
     tail: Vec<u8>,
 }
 
@@ -81,8 +81,8 @@ impl std::fmt::Debug for Shared {
 }
 
 impl CaptureFile {
-    /// Starts a capture, and the thread that writes it. `tell` hears of troubles on that thread and
-    /// on those that record, and must not wait.
+    /// Starts a capture and its writer thread. `tell` receives warnings on that thread and on
+    /// recording threads, and must not block.
     pub fn new(
         out: Box<dyn Write + Send>,
         limits: Limits,
@@ -108,19 +108,19 @@ impl CaptureFile {
         Ok(Self { shared: Arc::new(Mutex::new(shared)), progress })
     }
 
-    /// Records `port` under `name` from now on.
+    /// Records `port` under `name`.
     ///
     /// # Errors
-    /// Nothing more can be written.
+    /// Returns an error if the capture has ended.
     pub fn capture<P: Port>(&self, name: &str, port: P) -> io::Result<Capture<P>> {
         let iface = self.add_interface(name, &port)?;
         Ok(Capture { file: self.clone(), iface, port, before: 0 })
     }
 
-    /// Records the queues of one device, which are on threads of their own, as one interface.
+    /// Records the queues of one device, which may run on different threads, as one interface.
     ///
     /// # Errors
-    /// As for [`CaptureFile::capture`].
+    /// Same as [`CaptureFile::capture`].
     pub fn capture_queues<P: Port>(
         &self,
         name: &str,
@@ -143,11 +143,11 @@ impl CaptureFile {
         Ok(iface)
     }
 
-    /// Records a packet that the stack dropped, received on or meant for interface `iface`, with
-    /// the reason as its comment. A received packet has been recorded before, as it arrived.
+    /// Records a packet that the stack dropped on interface `iface`, with the reason as a comment.
+    /// A received packet was already recorded when it arrived.
     ///
-    /// `bytes` start with the link header, or with the IP header of a packet that has none yet or
-    /// any more. A packet to be sent may even be dropped before it gets an IP header.
+    /// `bytes` start with the link header, or with the IP header if the link header is missing. An
+    /// outgoing packet may be dropped even before it has an IP header.
     pub fn dropped(
         &self,
         now_ns: u64,
@@ -168,23 +168,22 @@ impl CaptureFile {
         });
     }
 
-    /// Waits until all that was recorded is written, as long as `go_on` says so; tells the first
-    /// error of the whole capture.
+    /// Waits until everything is written while `go_on` returns true.
     ///
     /// # Errors
-    /// `TimedOut` when `go_on` ended it, otherwise what the output says.
+    /// Returns the first error of the capture; `TimedOut` if `go_on` returned false.
     pub fn finish(&self, go_on: impl FnMut() -> bool) -> io::Result<()> {
         self.lock().flush();
         self.progress.finish(go_on)
     }
 
-    /// Packets that were not recorded because the file was written too slowly.
+    /// Returns the number of packets not recorded because writing was too slow.
     pub fn lost(&self) -> u64 {
         self.lock().lost
     }
 
     fn lock(&self) -> MutexGuard<'_, Shared> {
-        // Shared is whole between any two calls of the writer.
+        // No panic can leave the state inconsistent between calls of the writer.
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -202,8 +201,7 @@ impl Shared {
         });
     }
 
-    /// Records a packet of `len` bytes, whose pieces `give` hands over, unless there is no room for
-    /// it.
+    /// Records a packet of `len` bytes, whose pieces `give` provides, unless a limit is reached.
     fn record(
         &mut self,
         iface: u32,
@@ -216,7 +214,7 @@ impl Shared {
         let Some(writer) = &mut self.writer else { return };
         let time_ns = time_ns.wrapping_add(self.unix_offset_ns);
         if writer.len() + writer.packet_len_max(len, comment) > self.size_max {
-            // Bytes that are still in memory are part of the file.
+            // Bytes that are still buffered count towards the size.
             let result = writer.flush();
             (self.tell)(Warning::Full);
             self.check(result);
@@ -238,7 +236,7 @@ impl Shared {
         self.check(result);
     }
 
-    /// Once a second: flushes, and follows a clock that was set.
+    /// Flushes once a second and adjusts to changes of the system clock.
     fn tick(&mut self, now_ns: u64) {
         if self.last_flush_ns.is_some_and(|last| now_ns.saturating_sub(last) < FLUSH_INTERVAL_NS) {
             return;
@@ -256,7 +254,7 @@ impl Shared {
         }
     }
 
-    /// The thread that writes has told the error.
+    /// Ends the capture on an error, which the writer thread has already reported.
     fn check(&mut self, result: io::Result<()>) {
         if result.is_err() {
             self.writer = None;
@@ -270,8 +268,7 @@ impl Drop for Shared {
     }
 }
 
-/// The Ethernet header, of no stations, that a reader needs in front of a packet of a link without
-/// one.
+/// Returns an Ethernet header with zero addresses for a packet without a link header.
 fn frame(bytes: &[u8]) -> [u8; 14] {
     header(match bytes.first().map(|byte| byte >> 4) {
         Some(4) => ETHERTYPE_IPV4,
@@ -280,12 +277,12 @@ fn frame(bytes: &[u8]) -> [u8; 14] {
     })
 }
 
-/// The same for a packet of an Ethernet, if it was dropped before it had its own.
+/// Returns an Ethernet header if an Ethernet packet was dropped before it got its own.
 fn missing_header(direction: Direction, bytes: &[u8]) -> Option<[u8; 14]> {
     match (ip_version(bytes), direction) {
         (Some(4), _) => Some(header(ETHERTYPE_IPV4)),
         (Some(_), _) => Some(header(ETHERTYPE_IPV6)),
-        // A received packet came with its own header.
+        // A received packet has its own header.
         (None, Direction::Inbound) => None,
         (None, Direction::Outbound) => Some(header(ETHERTYPE_LOCAL)),
     }
@@ -299,11 +296,11 @@ fn header(ethertype: u16) -> [u8; 14] {
 
 const ETHERTYPE_IPV4: u16 = 0x0800;
 const ETHERTYPE_IPV6: u16 = 0x86dd;
-/// Local experimental (IEEE 802): readers show bytes.
+/// Local experimental EtherType (IEEE 802), which readers show as bytes.
 const ETHERTYPE_LOCAL: u16 = 0x88b5;
 
-/// Whether these bytes are a whole IP packet: a link header in this place would have to state their
-/// length.
+/// Returns the IP version if the bytes are a complete IP packet. A link header would have to
+/// contain their exact length at that position.
 fn ip_version(bytes: &[u8]) -> Option<u8> {
     let stated =
         |at: usize| Some(usize::from(u16::from_be_bytes([*bytes.get(at)?, *bytes.get(at + 1)?])));
@@ -314,17 +311,17 @@ fn ip_version(bytes: &[u8]) -> Option<u8> {
     }
 }
 
-/// A port whose packets are recorded in both directions; otherwise it is the port inside.
+/// Port that records the packets of an inner port in both directions.
 ///
-/// Packets are recorded as they pass: merged ones whole, and with the checksum that a device is
-/// still to complete.
+/// Packets are recorded as passed: coalesced ones as one packet, and with incomplete checksums if
+/// the device completes them.
 #[derive(Debug)]
 pub struct Capture<P> {
     file: CaptureFile,
     iface: u32,
     port: P,
-    /// Packets at the front of the outbound batch that were recorded before the device refused
-    /// them.
+    /// Number of packets at the front of the outgoing batch that were recorded already, because the
+    /// device refused them.
     before: usize,
 }
 
@@ -343,7 +340,8 @@ impl<P: Port> Port for Capture<P> {
     }
 
     fn submit(&mut self, now_ns: u64, pool: &mut Pool, batch: &mut Batch) -> usize {
-        // The port gives the buffers back, so record first; what it refuses comes again.
+        // Record before submitting, because the port frees the buffers. Refused packets are passed
+        // again.
         let mut shared = self.file.lock();
         shared.tick(now_ns);
         for packet in batch.iter().skip(self.before) {
@@ -378,7 +376,7 @@ mod tests {
     use towpath_pool::Offloads;
     use towpath_shm::{Fragments, Mapping, Stretch};
 
-    /// A link that returns what is sent, and takes `room` packets per call.
+    /// Link that returns sent packets and accepts `room` packets per call.
     struct Echo {
         queue: Batch,
         room: usize,
@@ -406,7 +404,7 @@ mod tests {
         }
     }
 
-    /// A file in memory; fails once it is longer than `limit`.
+    /// In-memory file that fails beyond `limit` bytes.
     #[derive(Clone)]
     struct Disk {
         bytes: Arc<Mutex<Vec<u8>>>,
@@ -436,7 +434,7 @@ mod tests {
         }
     }
 
-    /// The enhanced packet blocks of a file: interface, time in ns, data, and the options behind.
+    /// Enhanced packet blocks of a file: interface, time in nanoseconds, data, and options.
     fn packets(file: &[u8]) -> Vec<(u32, u64, Vec<u8>, Vec<u8>)> {
         let word = |at: usize| u32::from_le_bytes(file[at..at + 4].try_into().unwrap());
         let (mut at, mut out) = (0, Vec::new());
@@ -463,7 +461,7 @@ mod tests {
         (CaptureFile::new(Box::new(out), limits, tell).unwrap(), told)
     }
 
-    /// The thread that writes takes its time.
+    /// Waits for the writer thread.
     fn eventually(condition: impl Fn() -> bool) {
         let until = std::time::Instant::now() + std::time::Duration::from_secs(50);
         while !condition() {
@@ -489,7 +487,7 @@ mod tests {
         let mut first = packet(&mut pool, b"head ");
         first.tail = Fragments::new(Stretch::new(&memory, 0, 4), None);
         let mut batch = Batch::from([first, packet(&mut pool, b"second")]);
-        // The second is refused once, and recorded once.
+        // The second packet is refused once and recorded once.
         assert_eq!(port.submit(10, &mut pool, &mut batch), 1);
         assert_eq!(port.submit(20, &mut pool, &mut batch), 1);
         let mut out = Batch::new();
@@ -498,7 +496,7 @@ mod tests {
         file.finish(|| true).unwrap();
 
         let seen = packets(&disk.bytes());
-        // Behind the link header that none of them had.
+        // After the added link header.
         assert!(seen.iter().all(|p| p.2[..12] == [0; 12]));
         let data: Vec<_> = seen.iter().map(|p| (p.0, &p.2[14..])).collect();
         assert_eq!(data, [(1, &b"head tail"[..]), (1, b"second"), (1, b"head tail"), (1, b"lost")]);
@@ -507,7 +505,7 @@ mod tests {
         assert!(seen[0].1 > 1_700_000_000_000_000_000);
     }
 
-    /// Each on a thread of its own, as shards turn them.
+    /// Uses one thread per queue, as shards do.
     #[test]
     fn queues_are_recorded_as_one_interface() {
         let disk = Disk::new(usize::MAX);
@@ -552,7 +550,7 @@ mod tests {
         assert_eq!(missing(outbound, &v4[1..]), Some([0x88, 0xb5]));
         assert_eq!(missing(inbound, &frame_of_v4), None);
         assert_eq!(missing(inbound, &[]), None);
-        // On a link without headers there is none to miss: all get one.
+        // On links without headers, every packet gets one.
         assert_eq!(
             [&v4, &v6, &vec![1]].map(|p| ethertype(frame(p))),
             [[8, 0], [0x86, 0xdd], [0x88, 0xb5]]
@@ -593,7 +591,7 @@ mod tests {
         assert_eq!(file.finish(|| true).unwrap_err().kind(), io::ErrorKind::StorageFull);
     }
 
-    /// A FIFO that nobody reads, until it is opened.
+    /// FIFO without a reader until it is opened.
     #[derive(Clone, Default)]
     struct Stuck(Arc<(Mutex<bool>, std::sync::Condvar)>, Arc<Mutex<Vec<u8>>>);
 
@@ -629,7 +627,7 @@ mod tests {
         *stuck.0.0.lock().unwrap() = true;
         stuck.0.1.notify_all();
         file.finish(|| true).unwrap();
-        // The first one that is recorded again says how many are missing (epb_dropcount).
+        // The first packet recorded again contains the number of missing ones (epb_dropcount).
         let mut batch = Batch::from([packet(&mut pool, b"again")]);
         port.submit(sent, &mut pool, &mut batch);
         file.finish(|| true).unwrap();

@@ -1,26 +1,26 @@
-//! Files that end behind a whole block, also when the disk is full.
+//! Files that contain only complete blocks, even if the disk is full.
 
 use std::fs::File;
 use std::io::{self, Write};
 
-/// A new file for a capture. When a write fails, the file is cut to its last whole block: readers
-/// refuse the rest of a file whose last packet is torn.
+/// Capture file. If a write fails, the file is truncated to its last complete block, because
+/// readers reject a file with a truncated packet.
 #[derive(Debug)]
 pub struct RecordFile {
     file: File,
-    /// Bytes of whole blocks so far.
+    /// Length of the complete blocks in bytes.
     len: u64,
 }
 
 impl RecordFile {
-    /// A file that is empty, and open to write.
+    /// Wraps an empty file that is open for writing.
     pub fn new(file: File) -> Self {
         Self { file, len: 0 }
     }
 }
 
 impl Write for RecordFile {
-    /// Takes whole blocks.
+    /// Writes complete blocks.
     fn write(&mut self, blocks: &[u8]) -> io::Result<usize> {
         let mut written = 0;
         while written < blocks.len() {
@@ -34,7 +34,7 @@ impl Write for RecordFile {
                 Err(error) => error,
             };
             self.len += whole(&blocks[..written]) as u64;
-            // A FIFO has no length: its reader has what was written.
+            // Ignore errors: a FIFO cannot be truncated, and its reader has the bytes already.
             let _ = self.file.set_len(self.len);
             return Err(error);
         }
@@ -47,7 +47,8 @@ impl Write for RecordFile {
     }
 }
 
-/// Bytes of the whole blocks at the start of `bytes`. A block has its length behind its type.
+/// Returns the length of the complete blocks at the start of `bytes`. A block's length follows its
+/// type.
 fn whole(bytes: &[u8]) -> usize {
     let mut end = 0;
     while let Some(&[a, b, c, d]) = bytes.get(end + 4..end + 8) {
@@ -75,7 +76,7 @@ mod tests {
             ends.push(writer.len() as usize);
         }
         let bytes = writer.into_inner().unwrap();
-        // The first block is the header of the section.
+        // The first block is the section header.
         ends[1] = u32::from_le_bytes(bytes[4..8].try_into().unwrap()) as usize;
         for len in 0..=bytes.len() {
             let wanted = ends.iter().copied().filter(|end| *end <= len).max();
@@ -84,7 +85,7 @@ mod tests {
         assert_eq!(whole(&[0; 64]), 0);
     }
 
-    /// As on a full disk, a write takes some pages of the bytes before it fails.
+    /// As on a full disk, a write succeeds partially before it fails.
     #[test]
     fn a_file_that_cannot_grow_ends_behind_a_whole_block() {
         use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};

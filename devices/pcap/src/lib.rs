@@ -1,7 +1,7 @@
-//! Packet captures: a writer of pcapng files, which Wireshark, tshark and tcpdump read.
+//! Packet captures: writes pcapng files for Wireshark, tshark and tcpdump.
 //!
-//! A capture has one section with any number of interfaces. Every packet carries its time in
-//! nanoseconds, its direction and, if it was dropped, the reason as a comment.
+//! A capture is one section with any number of interfaces. Each packet has its time in nanoseconds,
+//! its direction and, if it was dropped, the reason as a comment.
 //!
 //! ```
 //! use towpath_pcap::{Direction, Interface, CaptureLinkType, Writer};

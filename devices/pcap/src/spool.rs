@@ -1,27 +1,28 @@
-//! Bytes on their way to a file, written by a thread of their own.
+//! Writes bytes to a file on a separate thread.
 //!
-//! A write may take long (a network file system, a FIFO that nobody reads). Packets are recorded on
-//! the engine's thread, on which all connections live. So recording only appends to memory, at most
-//! [`BACKLOG_MAX`] of it. A packet that finds no room is not recorded, and counted.
+//! Writing may block (network file system, a FIFO without a reader). Packets are recorded on the
+//! engine's thread, which must not block all connections. Therefore recording only appends to
+//! memory, at most [`BACKLOG_MAX`] bytes. Packets beyond that are counted and not recorded.
 
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Most bytes that wait to be written: a tenth of a second of what a fast disk takes. Any other
-/// pause of a disk is shorter.
+/// Maximum number of unwritten bytes: a tenth of a second of a fast disk's throughput, longer than
+/// usual pauses of a disk.
 pub(crate) const BACKLOG_MAX: usize = 32 << 20;
-/// How often a thread that waits for the end asks whether to go on.
+/// Interval at which a thread that waits for completion calls `go_on`.
 const ASK_EVERY: Duration = Duration::from_millis(50);
 
-/// Where to write; the bytes arrive later. Dropping it lets the thread end when all is written.
+/// Output whose bytes are written asynchronously. After it is dropped, the thread ends once
+/// everything is written.
 #[derive(Debug)]
 pub(crate) struct Spool {
     shared: Arc<Shared>,
 }
 
-/// How far the writing is.
+/// Handle for waiting until everything is written.
 #[derive(Debug, Clone)]
 pub(crate) struct SpoolProgress {
     shared: Arc<Shared>,
@@ -31,21 +32,21 @@ pub(crate) struct SpoolProgress {
 struct Shared {
     queue: Mutex<Queue>,
     changed: Condvar,
-    /// Bytes that wait, those that are being written among them.
+    /// Unwritten bytes, including those being written.
     backlog: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
 struct Queue {
     waiting: Vec<u8>,
-    /// Nothing more will come.
+    /// The spool was dropped, so no more bytes follow.
     closed: bool,
     error: Option<io::Error>,
     failed: bool,
 }
 
 impl Spool {
-    /// Starts the thread. `failed` hears of the first error at once, on that thread.
+    /// Starts the thread. `failed` is called on it with the first error.
     pub fn start(
         out: Box<dyn Write + Send>,
         failed: impl FnOnce(&io::Error) + Send + 'static,
@@ -58,7 +59,8 @@ impl Spool {
         Ok(Self { shared })
     }
 
-    /// Whether what comes next may be appended. Asked once for each record, so that none is torn.
+    /// Returns whether the next record may be appended. Checked once per record, so that records
+    /// are complete.
     pub fn has_room(&self) -> bool {
         self.shared.backlog.load(Ordering::Relaxed) < BACKLOG_MAX
     }
@@ -69,7 +71,7 @@ impl Spool {
 }
 
 impl Write for Spool {
-    /// Takes all of it; the error is that of an earlier write.
+    /// Appends all bytes. Returns an error if an earlier write failed.
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
         let mut queue = self.shared.lock();
         if queue.failed {
@@ -81,7 +83,7 @@ impl Write for Spool {
         Ok(data.len())
     }
 
-    /// The thread writes appended bytes as soon as it can, in any case.
+    /// Does nothing, because the thread writes appended bytes as soon as possible.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
@@ -95,10 +97,10 @@ impl Drop for Spool {
 }
 
 impl SpoolProgress {
-    /// Waits until everything is written, as long as `go_on` says so, and tells the first error.
+    /// Waits until everything is written while `go_on` returns true.
     ///
     /// # Errors
-    /// The error of a write; `TimedOut` when it was not waited for.
+    /// Returns the first write error; `TimedOut` if `go_on` returned false.
     pub fn finish(&self, mut go_on: impl FnMut() -> bool) -> io::Result<()> {
         let mut queue = self.shared.lock();
         while !queue.failed && self.shared.backlog.load(Ordering::Relaxed) > 0 {
@@ -114,13 +116,13 @@ impl SpoolProgress {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Queue> {
-        // The queue is whole between any two statements that change it.
+        // No panic can leave the queue inconsistent.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The thread: ends after the last byte, or with the first error.
+    /// Thread main: ends after the last byte or the first error.
     fn write_all(&self, mut out: Box<dyn Write + Send>, failed: impl FnOnce(&io::Error)) {
-        // The two vectors change places, so that none is allocated again.
+        // Swap two vectors, so that their memory is reused.
         let mut writing = Vec::new();
         loop {
             let mut queue = self.lock();

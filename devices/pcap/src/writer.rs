@@ -1,67 +1,67 @@
-//! The pcapng file format (draft-ietf-opsawg-pcapng), as much of it as a capture needs.
+//! Writes the subset of the pcapng format (draft-ietf-opsawg-pcapng) that a capture needs.
 //!
 //! ```text
 //! block:   type u32 | total length u32 | body, padded to 4 | total length u32 again
 //! option:  code u16 | length u16       | value, padded to 4
 //! ```
 //!
-//! Everything is little-endian; the section header says so.
+//! All numbers are little-endian, as indicated by the section header.
 
 use std::io::{self, BufWriter, Write};
 
-/// Most bytes kept of a packet unless [`Writer::with_snaplen`] says otherwise: what tcpdump uses,
-/// more than any packet with its headers, segmentation offload included.
+/// Default maximum of recorded bytes per packet, see [`Writer::with_snaplen`]. Same as tcpdump's,
+/// and longer than any packet including segmentation offload.
 pub const SNAPLEN_DEFAULT: u32 = 262_144;
 
-/// Writes a capture, packet by packet, through a buffer.
+/// Buffered writer of a capture.
 ///
-/// Nothing is sure to have arrived before [`flush`](Self::flush) or
-/// [`into_inner`](Self::into_inner) returns. After an error the last block may be torn, and the
-/// capture should be given up: readers show the packets before it.
+/// Data may be buffered until [`flush`](Self::flush) or [`into_inner`](Self::into_inner) returns.
+/// After an error the last block may be incomplete, so the capture should be ended; readers show
+/// the packets before it.
 #[derive(Debug)]
 pub struct Writer<W: Write> {
     out: BufWriter<W>,
     snaplen: u32,
-    /// Bytes of all blocks so far.
+    /// Total length of all blocks.
     len: u64,
-    /// For each interface, the packets lost since the last one written.
+    /// Lost packets of each interface since the last packet written.
     lost: Vec<u64>,
 }
 
-/// An interface that packets are captured on.
+/// Captured interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interface<'a> {
-    /// Its name, shown by readers.
+    /// Name shown by readers.
     pub name: &'a str,
-    /// Header at the start of its packets.
+    /// Link type of its packets.
     pub link_type: CaptureLinkType,
 }
 
 /// Header at the start of an interface's packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CaptureLinkType {
-    /// An Ethernet header (`LINKTYPE_ETHERNET`).
+    /// Ethernet header (`LINKTYPE_ETHERNET`).
     Ethernet,
-    /// An IPv4 or IPv6 header (`LINKTYPE_RAW`).
+    /// IPv4 or IPv6 header (`LINKTYPE_RAW`).
     Raw,
 }
 
-/// Direction of a packet, as seen from the stack.
+/// Direction of a packet as seen from the stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {
-    /// The stack received it.
+    /// Received by the stack.
     Inbound,
-    /// The stack sent it.
+    /// Sent by the stack.
     Outbound,
 }
 
 impl<W: Write> Writer<W> {
-    /// Starts a capture of `interfaces`, which packets name by their index.
+    /// Starts a capture of `interfaces`, to which packets refer by index.
     pub fn new(out: W, interfaces: &[Interface<'_>]) -> io::Result<Self> {
         Self::with_snaplen(out, interfaces, SNAPLEN_DEFAULT)
     }
 
-    /// Starts a capture that keeps at most `snaplen` bytes of a packet.
+    /// Starts a capture that records at most `snaplen` bytes per packet.
     pub fn with_snaplen(out: W, interfaces: &[Interface<'_>], snaplen: u32) -> io::Result<Self> {
         let out = BufWriter::with_capacity(BUFFER_LEN, out);
         let mut writer = Self { out, snaplen, len: 0, lost: Vec::with_capacity(interfaces.len()) };
@@ -92,14 +92,14 @@ impl<W: Write> Writer<W> {
         Ok(index)
     }
 
-    /// Writes a packet that was seen on interface `iface` at `time_ns` nanoseconds of Unix time.
+    /// Writes a packet of interface `iface` at `time_ns` nanoseconds of Unix time.
     ///
-    /// The packet's bytes are gathered from the pieces of `data`. Bytes beyond the snap length are
-    /// left out; `original_len` is the length on the wire, for a packet that comes here already
-    /// cut. A `comment` says what happened to it, by convention `drop: ` and the reason.
+    /// The packet is the concatenation of `data`, truncated to the snap length. `original_len` is
+    /// the length on the wire, in case `data` is truncated already. `comment` is free text, by
+    /// convention `drop: ` and the reason for dropped packets.
     ///
     /// # Errors
-    /// `InvalidInput` for an interface that was not declared, otherwise what the output says.
+    /// `InvalidInput` if the interface does not exist; otherwise errors of the output.
     pub fn packet(
         &mut self,
         iface: u32,
@@ -147,24 +147,24 @@ impl<W: Write> Writer<W> {
         self.u32(total)
     }
 
-    /// Notes that `count` packets of interface `iface` were not captured, for want of time or
-    /// space; the next packet of that interface says so.
+    /// Records that `count` packets of interface `iface` were lost; the next packet of that
+    /// interface contains the number.
     ///
     /// # Errors
-    /// `InvalidInput` for an interface that was not declared.
+    /// `InvalidInput` if the interface does not exist.
     pub fn note_lost(&mut self, iface: u32, count: u64) -> io::Result<()> {
         let lost = self.lost.get_mut(iface as usize).ok_or_else(unknown_interface)?;
         *lost = lost.saturating_add(count);
         Ok(())
     }
 
-    /// Bytes written so far, those in the buffer included.
-    #[allow(clippy::len_without_is_empty)] // A file without its section header is none.
+    /// Returns the number of bytes written so far, including buffered ones.
+    #[allow(clippy::len_without_is_empty)] // A file always has a section header.
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// Most bytes that a packet of `len` bytes with this comment takes in the file.
+    /// Returns the maximum file space of a packet of `len` bytes with this comment.
     pub fn packet_len_max(&self, len: u32, comment: Option<&str>) -> u64 {
         let options = comment.map_or(0, |text| option_len(clip(text).len()))
             + option_len(4)
@@ -174,17 +174,17 @@ impl<W: Write> Writer<W> {
         captured + u64::from(BLOCK_OVERHEAD + 20 + options)
     }
 
-    /// Where it is written to.
+    /// Returns the output.
     pub fn output(&self) -> &W {
         self.out.get_ref()
     }
 
-    /// Hands everything written so far to the output.
+    /// Passes all buffered bytes to the output.
     pub fn flush(&mut self) -> io::Result<()> {
         self.out.flush()
     }
 
-    /// Flushes, and returns the output.
+    /// Flushes and returns the output.
     pub fn into_inner(self) -> io::Result<W> {
         self.out.into_inner().map_err(io::IntoInnerError::into_error)
     }
@@ -241,12 +241,12 @@ impl<W: Write> Writer<W> {
     }
 }
 
-/// Length of an option with its header and padding; `len` is at most [`VALUE_LEN_MAX`].
+/// Returns the length of an option with header and padding; `len` is at most [`VALUE_LEN_MAX`].
 const fn option_len(len: usize) -> u32 {
     4 + (len as u32).next_multiple_of(4)
 }
 
-/// Cuts a text to what an option can hold, between two characters.
+/// Truncates a text to the maximum option length at a character boundary.
 fn clip(text: &str) -> &str {
     let mut end = text.len().min(VALUE_LEN_MAX);
     while !text.is_char_boundary(end) {
@@ -263,15 +263,16 @@ fn too_long() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, "the packet does not fit a block")
 }
 
-/// Bytes after which whole blocks are handed to the output: a write covers many packets.
+/// Buffered bytes after which complete blocks are passed to the output, so that a write covers many
+/// packets.
 const HANDED_LEN: usize = 64 << 10;
-/// Capacity of the buffer: the longest block, of [`SNAPLEN_DEFAULT`] and a comment, fits behind
-/// [`HANDED_LEN`]. So the output gets whole blocks, and may end behind any of its writes.
+/// Buffer capacity: [`HANDED_LEN`] plus the longest block, of [`SNAPLEN_DEFAULT`] and a comment. So
+/// each write to the output contains complete blocks only.
 const BUFFER_LEN: usize = 512 << 10;
-/// Type, both lengths.
+/// Length of a block's type and two length fields.
 const BLOCK_OVERHEAD: u32 = 12;
 const OPTION_END_LEN: u32 = 4;
-/// Most bytes of an option: its length is 16 bits, and 65532 needs no padding beyond them.
+/// Maximum option length in bytes: 16 bits, and a multiple of 4 so that padding fits.
 const VALUE_LEN_MAX: usize = 65532;
 
 const USER_APPLICATION: &str = "towpath";
@@ -293,7 +294,7 @@ const OPTION_COMMENT: u16 = 1;
 const SHB_USERAPPL: u16 = 4;
 const IF_NAME: u16 = 2;
 const IF_TSRESOL: u16 = 9;
-/// A power of ten: 10^-9 seconds.
+/// Negative power of ten: 10^-9 seconds.
 const TSRESOL_NANOSECONDS: u8 = 9;
 const EPB_FLAGS: u16 = 2;
 const EPB_DROPCOUNT: u16 = 4;

@@ -1,4 +1,4 @@
-//! Written captures read back: by a strict reader here, and by tshark where it is installed.
+//! Reads written captures back, using a strict reader and tshark if it is installed.
 
 use std::io::{self, Write};
 use std::process::Command;
@@ -10,7 +10,7 @@ const INTERFACES: [Interface<'static>; 2] = [
 ];
 const TIME_NS: u64 = 1_700_000_000_123_456_789;
 
-/// A block's type and body; both its lengths have been compared.
+/// Block type and body; both length fields were compared.
 struct Block {
     kind: u32,
     body: Vec<u8>,
@@ -45,7 +45,7 @@ fn blocks(mut file: &[u8]) -> Vec<Block> {
     blocks
 }
 
-/// Reads options, which must end with the end marker and exactly there.
+/// Reads options, which must end exactly with the end marker.
 fn options(mut area: &[u8]) -> Vec<(u16, Vec<u8>)> {
     let mut options = Vec::new();
     loop {
@@ -180,7 +180,7 @@ fn interfaces_are_declared_first() {
     assert_eq!(kinds, [0x0a0d_0d0a, 1, 1, 1, 6]);
 }
 
-/// Fails once it has taken `room` bytes.
+/// Fails after `room` bytes.
 struct FullDisk {
     room: usize,
 }
@@ -205,7 +205,7 @@ fn a_full_disk_is_told() {
     assert!(writer.into_inner().is_err());
 }
 
-/// An Ethernet frame with a UDP datagram from 10.0.0.1:1000 to 10.0.0.2:2000.
+/// Ethernet frame with a UDP datagram from 10.0.0.1:1000 to 10.0.0.2:2000.
 const FRAME: [u8; 46] = [
     2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0, 0x45, 0, 0, 32, 0, 1, 0, 0, 64, 17, 0x66, 0xca, 10,
     0, 0, 1, 10, 0, 0, 2, 0x03, 0xe8, 0x07, 0xd0, 0, 12, 0, 0, b'p', b'i', b'n', b'g',
@@ -244,7 +244,7 @@ fn tshark_agrees() {
     }
     let output = tshark.output().unwrap();
     std::fs::remove_file(&path).unwrap();
-    // Some versions show the direction in decimal, some in hexadecimal.
+    // Depending on the version, the direction is decimal or hexadecimal.
     let text = String::from_utf8(output.stdout).unwrap().replace("0x0000000", "");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let expected = "eth0|1700000000.123456789|44|46|1|drop: no-listener|10.0.0.1|2000\n\

@@ -1,11 +1,11 @@
-//! A port whose packets come out of a capture: pcap or pcapng, at the times that it has.
+//! Port that replays the packets of a pcap or pcapng capture at their recorded times.
 //!
-//! [`Replay`] is an IP link: the Ethernet headers of a capture name stations that are not there.
-//! The packets come as far apart as they were recorded, from the first call of
-//! [`poll`](towpath_pool::Port::poll) on. Packets that the stack sends are dropped and counted.
+//! [`Replay`] is an IP link, because the Ethernet headers of a capture refer to absent stations.
+//! The packets arrive with their recorded intervals, starting with the first call of
+//! [`poll`](towpath_pool::Port::poll). Packets sent by the stack are dropped and counted.
 //!
-//! Checksums are verified as of any received packet. Packets that were captured on the machine that
-//! sent them often lack theirs, since its network card puts them in. The stack drops such packets.
+//! Checksums are verified as usual. Packets captured on their sending machine often have incomplete
+//! checksums, because the network card would complete them. The stack drops these packets.
 //!
 //! ```
 //! use towpath_pool::{Batch, Pool, Port};

@@ -1,4 +1,4 @@
-//! The records of a capture, one after the other.
+//! Reads the records of a capture in order.
 
 use std::io::{self, BufRead, BufReader, Read};
 
@@ -6,36 +6,35 @@ use pcap_parser::pcapng::{Block, OptionCode};
 use pcap_parser::traits::{PcapNGPacketBlock, PcapReaderIterator};
 use pcap_parser::{Linktype, PcapBlockOwned, PcapError, create_reader};
 
-/// Bytes of the file that are held at a time: the longest record, which tcpdump limits to 256 KiB,
-/// with room to read ahead.
+/// Buffer length: the longest record, which tcpdump limits to 256 KiB, with room for read-ahead.
 const BUFFER_LEN: usize = 1 << 20;
-/// Interfaces of a section. A file may describe any number, and each is remembered.
+/// Maximum number of interfaces per section, because each is stored.
 const INTERFACES_MAX: usize = 65_536;
-/// Bytes that are looked at before the reader: it expects the first header in one piece.
+/// Length of the initial read: the parser expects the first header in one piece.
 const START_LEN: usize = 64 << 10;
 const NS: i128 = 1_000_000_000;
 
-/// Why a capture cannot be replayed.
+/// Error of opening a capture.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReplayError {
-    /// The file begins like none of them.
+    /// The file is neither pcap nor pcapng.
     #[error("neither a pcap nor a pcapng file")]
     Format,
     /// The file is compressed.
     #[error("the file is compressed by {0}: unpack it first, as with `{0} -dk FILE`")]
     Compressed(&'static str),
-    /// A file that ends in its first header, or has no byte.
+    /// The file is empty or ends within its first header.
     #[error("the file is empty")]
     Empty,
-    /// The packets are of another kind: those of a pcap file, or of all interfaces of pcapng.
+    /// Unsupported link type of a pcap file, or of all interfaces of a pcapng file.
     #[error(
         "the packets are of link type {kind}{}; Ethernet (1) and IP (101, 228, 229) can be \
          replayed",
         advice(*.kind)
     )]
     Link {
-        /// Its number.
+        /// Link type number.
         kind: i32,
     },
     /// The file cannot be read.
@@ -46,7 +45,7 @@ pub enum ReplayError {
 /// Link types of `tcpdump -i any`.
 const COOKED: [Linktype; 2] = [Linktype::LINUX_SLL, Linktype::LINUX_SLL2];
 
-/// The way to a capture of another link type.
+/// Returns a hint how to capture with a supported link type.
 fn advice(link: i32) -> &'static str {
     match COOKED.contains(&Linktype(link)) {
         true => " (Linux cooked, as `tcpdump -i any` writes it: record on one interface instead)",
@@ -54,14 +53,14 @@ fn advice(link: i32) -> &'static str {
     }
 }
 
-/// First bytes of compressed files, and the programs that unpack them.
+/// Magic numbers of compressed files, and the programs that decompress them.
 const COMPRESSED: [(&[u8], &str); 3] =
     [(b"\x1f\x8b", "gzip"), (b"\x28\xb5\x2f\xfd", "zstd"), (b"\xfd7zX", "xz")];
 
-/// Comment of a record that repeats a packet because it was dropped, as `--pcap` writes them.
+/// Comment prefix of records that repeat a dropped packet, as written by `--pcap`.
 const DROP_COMMENT: &[u8] = b"drop: ";
 
-/// First header of a packet.
+/// Type of a packet's first header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Link {
     Ethernet,
@@ -79,46 +78,46 @@ impl Link {
     }
 }
 
-/// A recorded packet.
+/// Recorded packet.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Record<'a> {
-    /// Nanoseconds since 1970; None: it was recorded without a time.
+    /// Nanoseconds since 1970; `None` if recorded without a time.
     pub at_ns: Option<i128>,
     pub link: Link,
-    /// Bytes that were recorded.
+    /// Recorded bytes.
     pub bytes: &'a [u8],
-    /// Bytes that the packet had.
+    /// Original packet length in bytes.
     pub len: usize,
-    /// The record repeats a packet that was dropped, with the reason as its comment.
+    /// Whether the record repeats a dropped packet, with the reason as a comment.
     pub is_drop: bool,
 }
 
-/// An interface that a section of pcapng describes.
+/// Interface of a pcapng section.
 #[derive(Debug, Clone, Copy)]
 struct Interface {
     link: Link,
     kind: Linktype,
-    /// Units of its times a second.
+    /// Time units per second.
     resolution: u64,
-    /// Seconds to be added to its times.
+    /// Time offset in seconds.
     offset: i64,
 }
 
-/// A capture that is read.
+/// Reader of a capture.
 pub(crate) struct Records {
     reader: Box<dyn PcapReaderIterator + Send>,
-    /// Link of all packets of a pcap file, and units of its times a second.
+    /// Link type of a pcap file's packets, and time units per second.
     whole: (Link, u32),
     interfaces: Vec<Interface>,
 }
 
-/// How the next step into a file ended.
+/// Result of reading the next record.
 pub(crate) enum Step {
-    /// A record was given.
+    /// A record was read.
     Record,
-    /// No record is left.
+    /// End of the file.
     End,
-    /// The rest of the file is none of its format.
+    /// The remaining file is malformed.
     Malformed,
 }
 
@@ -140,8 +139,8 @@ impl Records {
         Ok(records)
     }
 
-    /// Reads up to the first packet of a pcapng file, which is to have an interface whose packets
-    /// can be replayed.
+    /// Reads up to the first packet of a pcapng file, and fails if it has interfaces but none of a
+    /// supported link type.
     fn read_interfaces(&mut self) -> Result<(), ReplayError> {
         loop {
             let (len, news) = match self.reader.next() {
@@ -155,7 +154,7 @@ impl Records {
                     }
                     continue;
                 }
-                // The file has no packets, or the rest is malformed, which `next` reports.
+                // End of file or malformed data, which `next` reports.
                 Err(_) => return Ok(()),
             };
             if !self.learn(news) {
@@ -172,7 +171,7 @@ impl Records {
         }
     }
 
-    /// Notes a block that is no packet. Returns whether it can be one of the file.
+    /// Handles a block other than a packet. Returns false if the block is malformed.
     fn learn(&mut self, news: RecordEvent) -> bool {
         match news {
             RecordEvent::Section => self.interfaces.clear(),
@@ -184,7 +183,7 @@ impl Records {
         true
     }
 
-    /// Reads the header of a pcap file, which says what all packets are.
+    /// Reads the header of a pcap file, which applies to all packets.
     fn read_header(&mut self) -> Result<(), ReplayError> {
         let Ok((len, PcapBlockOwned::LegacyHeader(header))) = self.reader.next() else {
             return Ok(());
@@ -198,7 +197,7 @@ impl Records {
         Ok(())
     }
 
-    /// Gives `to` the next record.
+    /// Passes the next record to `to`.
     pub fn next(&mut self, mut to: impl FnMut(Record<'_>)) -> Step {
         loop {
             let (len, found) = match self.reader.next() {
@@ -229,7 +228,7 @@ impl Records {
     }
 }
 
-/// A block that is no packet.
+/// Block other than a packet.
 enum RecordEvent {
     Section,
     Interface(Interface),

@@ -1,4 +1,4 @@
-//! The port.
+//! Port that replays a capture.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -15,27 +15,27 @@ use towpath_wire::ethernet::{self, EtherType};
 use crate::records::{Link, Record, Records, ReplayError, Step};
 
 towpath_pool::counters! {
-    /// Packets of a replay so far.
+    /// Packet counters of a replay.
     #[non_exhaustive]
     pub struct Counters {
-        /// Packets that the stack received.
+        /// Packets received by the stack.
         rx_packets,
-        /// Bytes of the received packets.
+        /// Bytes received by the stack.
         rx_bytes,
-        /// Records passed over whose packet is not IP, or of another link type.
+        /// Records skipped because the packet is not IP, or has an unsupported link type.
         rx_not_ip,
-        /// Records passed over that hold a part of their packet (`tcpdump -s`).
+        /// Records skipped because the packet is truncated (`tcpdump -s`).
         rx_truncated,
-        /// Records passed over that repeat a packet, with the reason why it was dropped (`--pcap`).
+        /// Records skipped because they repeat a dropped packet with the reason (`--pcap`).
         rx_drop_records,
-        /// 1 when the rest of the file could not be read.
+        /// 1 if the remaining file could not be read.
         rx_malformed,
-        /// Packets that the stack sent, and nobody took.
+        /// Packets sent by the stack and dropped.
         tx_dropped,
     }
 }
 
-/// A handle on the counters of a replay, for other threads.
+/// Handle to the counters of a replay, for other threads.
 #[derive(Debug, Clone, Default)]
 pub struct ReplayStats(Arc<Cells>);
 
@@ -52,7 +52,7 @@ struct Cells {
 }
 
 impl ReplayStats {
-    /// Counters since the replay was opened.
+    /// Returns the counters since the replay was opened.
     pub fn counters(&self) -> Counters {
         let cells = &self.0;
         Counters {
@@ -66,19 +66,19 @@ impl ReplayStats {
         }
     }
 
-    /// Whether no packet will come any more.
+    /// Returns whether all packets of the file were read.
     pub fn has_ended(&self) -> bool {
         self.0.has_ended.load(Relaxed)
     }
 }
 
-/// Counts for other threads, which read alone.
+/// Increments a counter that only this thread writes.
 fn add(counter: &AtomicU64, n: u64) {
     counter.store(counter.load(Relaxed) + n, Relaxed);
 }
 
-/// A file that is read and closed without the C library. Its functions may be the ones that Towpath
-/// gives to programs, when the engine is in a program's process.
+/// File that is accessed without libc, because with an embedded engine libc's functions may be
+/// Towpath's own.
 struct Source(Fd);
 
 impl Read for Source {
@@ -87,29 +87,29 @@ impl Read for Source {
     }
 }
 
-/// Records that are passed over before the stack has its turn again.
+/// Maximum number of records skipped per poll.
 const RECORDS_A_LOOK: usize = 256;
 
-/// A link on which the packets of a capture arrive.
+/// Link on which the packets of a capture arrive.
 pub struct Replay {
     records: Records,
     stats: ReplayStats,
-    /// The next packet, and when it comes on the clock of the capture.
+    /// Next packet and its time in the capture's clock.
     ahead: Option<(i128, Packet)>,
-    /// Lead of the port's clock over that of the capture; None: nothing came yet.
+    /// Offset from the capture's clock to the port's; `None` before the first packet.
     ahead_ns: Option<i128>,
-    /// The time of the last record: one without a time, or from before, comes at once.
+    /// Time of the last record; records without a time or with an earlier one follow immediately.
     last_ns: i128,
     start: Start,
     on_end: Option<Box<dyn FnOnce() + Send>>,
 }
 
-/// A handle by which another thread starts a replay that waits.
+/// Handle with which another thread starts a waiting replay.
 #[derive(Debug, Clone, Default)]
 pub struct Start(Arc<AtomicBool>);
 
 impl Start {
-    /// Lets the packets come, from the port's next turn on.
+    /// Starts the replay with the port's next turn.
     pub fn start(&self) {
         self.0.store(true, Relaxed);
     }
@@ -120,10 +120,10 @@ impl Start {
 }
 
 impl Replay {
-    /// Opens a capture. A pipe is refused: a port must not wait for it.
+    /// Opens a capture. Rejects pipes, because a port must not block.
     ///
     /// # Errors
-    /// The file cannot be opened, or is none of the two formats; a pcap file of another link type.
+    /// The file cannot be opened, has an unknown format, or has an unsupported link type.
     pub fn open(path: &Path) -> Result<Self, ReplayError> {
         let file = File::open(path)?;
         if !file.metadata()?.is_file() {
@@ -132,19 +132,19 @@ impl Replay {
         Self::from_fd(OwnedFd::from(file).into())
     }
 
-    /// A replay of an open file, from its beginning on.
+    /// Replays an open file from its start.
     ///
     /// # Errors
-    /// As of [`Self::open`].
+    /// Same as [`Self::open`].
     pub fn from_fd(file: Fd) -> Result<Self, ReplayError> {
         rustix::fs::seek(&file, SeekFrom::Start(0)).map_err(io::Error::from)?;
         Self::new(Source(file))
     }
 
-    /// A replay of a capture that can be read without waiting.
+    /// Replays a capture from a reader that does not block.
     ///
     /// # Errors
-    /// As of [`Self::open`].
+    /// Same as [`Self::open`].
     pub fn new(file: impl Read + Send + 'static) -> Result<Self, ReplayError> {
         let records = Records::new(file)?;
         let stats = ReplayStats::default();
@@ -154,24 +154,24 @@ impl Replay {
         Ok(Self { records, stats, ahead, ahead_ns, last_ns: 0, start, on_end })
     }
 
-    /// Has the replay wait for its start. The owner starts it in a turn of its stack, or wakes the
-    /// stack after the start.
+    /// Makes the replay wait until it is started. The owner must start it during a turn of its
+    /// stack, or wake the stack afterwards.
     pub fn wait_for_start(&mut self) -> Start {
         self.start = Start::default();
         self.start.clone()
     }
 
-    /// Calls `listener` when the last packet has come.
+    /// Calls `listener` after the last packet was received.
     pub fn on_end(&mut self, listener: impl FnOnce() + Send + 'static) {
         self.on_end = Some(Box::new(listener));
     }
 
-    /// A handle on its counters.
+    /// Returns a handle to the counters.
     pub fn stats(&self) -> ReplayStats {
         self.stats.clone()
     }
 
-    /// Reads up to the next packet that can be replayed.
+    /// Reads up to the next packet to replay.
     fn read_ahead(&mut self, pool: &mut Pool) {
         let (cells, first) = (&self.stats.0, self.ahead_ns.is_none());
         for _ in 0..RECORDS_A_LOOK {
@@ -202,14 +202,14 @@ impl Replay {
         }
     }
 
-    /// When the next packet comes, on the clock of the port.
+    /// Returns the time of the next packet in the port's clock.
     fn due_ns(&self) -> Option<u64> {
         let ((at_ns, _), ahead_ns) = (self.ahead.as_ref()?, self.ahead_ns?);
         Some(u64::try_from(at_ns + ahead_ns).unwrap_or(u64::MAX))
     }
 }
 
-/// The IP packet of a record. None: it has none, or it is tagged.
+/// Returns the IP packet of a record; `None` for other protocols and tagged frames.
 fn ip_of<'a>(record: &Record<'a>) -> Option<&'a [u8]> {
     let bytes = match record.link {
         Link::Ip => record.bytes,
@@ -257,7 +257,7 @@ impl Port for Replay {
         count
     }
 
-    /// All: nobody looks at a packet that is sent.
+    /// All offloads are supported, because sent packets are dropped.
     fn offloads(&self) -> Offloads {
         Offloads { checksum: true, tcp_segmentation: true, udp_segmentation: true }
     }

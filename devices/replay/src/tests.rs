@@ -1,4 +1,4 @@
-//! Captures in memory.
+//! Tests with in-memory captures.
 
 use std::io::Cursor;
 
@@ -9,7 +9,8 @@ use super::{Counters, Replay, ReplayError};
 
 const S: u64 = 1_000_000_000;
 
-/// A pcap file: magic number, link type, and records of (seconds, fraction, bytes, length).
+/// Builds a pcap file from a magic number, a link type, and records of (seconds, fraction, bytes,
+/// length).
 fn pcap(magic: u32, link: u32, records: &[(u32, u32, &[u8], usize)]) -> Vec<u8> {
     let mut file = Vec::new();
     let mut put = |word: u32| file.extend_from_slice(&word.to_le_bytes());
@@ -26,7 +27,7 @@ fn pcap(magic: u32, link: u32, records: &[(u32, u32, &[u8], usize)]) -> Vec<u8> 
 const MICROS: u32 = 0xa1b2_c3d4;
 const NANOS: u32 = 0xa1b2_3c4d;
 
-/// A block of pcapng.
+/// Builds a pcapng block.
 fn block(kind: u32, body: &[u8]) -> Vec<u8> {
     let padded = body.len().next_multiple_of(4);
     let len = (12 + padded) as u32;
@@ -43,7 +44,7 @@ fn section() -> Vec<u8> {
     block(0x0a0d_0d0a, &body)
 }
 
-/// An interface of a link type whose times are in 10⁻ⁿ s.
+/// Builds an interface block with a link type and times in units of 10⁻ⁿ s.
 fn interface(link: u16, n: u8) -> Vec<u8> {
     let mut body = [link.to_le_bytes(), [0, 0]].concat();
     body.extend_from_slice(&0_u32.to_le_bytes());
@@ -59,7 +60,7 @@ fn enhanced(interface: u32, time: u64, bytes: &[u8]) -> Vec<u8> {
     block(6, &body)
 }
 
-/// The same with a comment.
+/// Builds an enhanced packet block with a comment.
 fn commented(interface: u32, time: u64, bytes: &[u8], comment: &[u8]) -> Vec<u8> {
     let len = bytes.len() as u32;
     let words = [interface, (time >> 32) as u32, time as u32, len, len];
@@ -84,7 +85,7 @@ impl World {
         Self { replay, pool: Pool::default() }
     }
 
-    /// The packets that come by `now_ns`.
+    /// Returns the packets received up to `now_ns`.
     fn at(&mut self, now_ns: u64) -> Vec<Vec<u8>> {
         let mut batch = Batch::new();
         self.replay.poll(now_ns, &mut self.pool, &mut batch, usize::MAX);
@@ -108,7 +109,7 @@ fn packets_come_as_far_apart_as_they_were_recorded() {
         (1000, 500_000, b"\x45a", 2),
         (1000, 500_000, b"\x45b", 2),
         (1002, 0, b"\x45c", 2),
-        // A clock that was set back: the packet comes with the one before.
+        // The clock was set back, so the packet follows its predecessor immediately.
         (900, 0, b"\x45d", 2),
     ];
     let mut w = World::new(pcap(MICROS, 101, &records));
@@ -143,7 +144,7 @@ fn nanoseconds_and_both_sections_of_pcapng_are_told_apart() {
         enhanced(1, 5_000_002, &tagged),
         enhanced(1, 5_000_002, &arp),
         block(3, &simple),
-        // A further section has interfaces of its own, here of USB.
+        // A further section has its own interfaces, here of USB.
         section(),
         interface(220, 6),
         enhanced(0, 6_000_000, b"usb"),
@@ -250,7 +251,7 @@ fn a_file_that_is_cut_off_gives_what_is_there() {
     }
 }
 
-/// A capture of more than the buffer holds.
+/// Capture that exceeds the buffer.
 #[test]
 fn a_long_file_is_read_to_its_end() {
     let bytes = vec![0x45; 60_000];
@@ -261,7 +262,7 @@ fn a_long_file_is_read_to_its_end() {
 }
 
 proptest! {
-    /// Any file comes to an end, without a panic.
+    /// Arbitrary files end without a panic.
     #[test]
     fn any_bytes_behind_a_header_come_to_an_end(
         tail in prop::collection::vec(any::<u8>(), 0..300),

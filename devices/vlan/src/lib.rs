@@ -1,7 +1,7 @@
-//! A port for each VLAN of an Ethernet port (IEEE 802.1Q).
+//! Splits an Ethernet port into a port per VLAN (IEEE 802.1Q).
 //!
-//! [`split`] takes a port whose frames carry tags, a trunk, and gives one port for each VLAN that
-//! is wanted. A stack has each as an interface of its own, whose frames have no tag.
+//! [`split`] takes a trunk, a port with tagged frames, and returns one port for each given VLAN. A
+//! stack uses each as a separate interface with untagged frames.
 //!
 //! ```text
 //!   stack   eth0      eth0.10     eth0.20
@@ -12,12 +12,12 @@
 //!                   any Ethernet port
 //! ```
 //!
-//! A device leaves the tag of a received frame in the frame or in
-//! [`Meta::vlan`](towpath_pool::Meta::vlan): it is taken off in both cases. A sent frame has it in
-//! the frame. Frames of other VLANs are dropped and counted.
+//! Tags of received frames are removed, whether the device leaves them in the frame or in
+//! [`Meta::vlan`](towpath_pool::Meta::vlan). Tags of sent frames are in the frame. Frames of other
+//! VLANs are dropped and counted.
 //!
-//! All ports of a trunk belong to one thread: the lock that they share is free whenever one wants
-//! it, and taken once a batch.
+//! All ports of a trunk run on one thread, so their common lock is uncontended. The lock is taken
+//! once per batch.
 //!
 //! ```
 //! use towpath_pool::{Batch, Pool, Port};
@@ -54,7 +54,7 @@
 //! frame.push_back(60).expect("room").fill(7);
 //! batch.push_back(frame);
 //! ports[1].submit(0, &mut pool, &mut batch);
-//! // What was sent into VLAN 10 comes back there alone.
+//! // Frames sent to VLAN 10 are received only there.
 //! assert_eq!(ports[0].poll(0, &mut pool, &mut batch, 64), 0);
 //! assert_eq!(ports[1].poll(0, &mut pool, &mut batch, 64), 1);
 //! assert_eq!(batch[0].linear(), [7; 60]);

@@ -1,47 +1,47 @@
-//! Tags of frames: read, taken off, put in.
+//! Parses, removes and inserts VLAN tags.
 
 use towpath_pool::{Checksum, Packet};
 
 use crate::VlanError;
 
-/// Frames of a trunk that are a port's.
+/// Frames of a trunk that belong to a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Vlan {
-    /// Frames without a tag, and those whose tag says a priority alone.
+    /// Untagged and priority-tagged frames.
     Untagged,
     /// Frames with this VLAN identifier.
     Tagged(u16),
 }
 
-/// The least VLAN identifier, and the greatest: 0 means no VLAN, and 4095 is reserved
-/// (IEEE 802.1Q-2018 table 9-2).
+/// Minimum and maximum VLAN identifier: 0 means no VLAN, and 4095 is reserved (IEEE 802.1Q-2018
+/// table 9-2).
 const ID_MIN: u16 = 1;
 const ID_MAX: u16 = 4094;
-/// Bits of a tag that are the identifier.
+/// Mask of the identifier in a tag.
 const ID_MASK: u16 = 0x0fff;
-/// Both addresses of a frame: the tag follows them.
+/// Length of both addresses, which precede the tag, in bytes.
 const ADDRESSES_LEN: usize = 12;
-/// The EtherType of a tag, and the identifier behind it.
+/// Length of a tag with its EtherType in bytes.
 const TAG_LEN: usize = 4;
-/// The EtherType of an 802.1Q tag.
+/// EtherType of an 802.1Q tag.
 const TPID: [u8; 2] = [0x81, 0x00];
-/// EtherTypes of tags: 802.1Q, 802.1ad, and those that switches used before the latter.
+/// EtherTypes of tags: 802.1Q, 802.1ad, and two older values for the latter.
 const TAGS: [[u8; 2]; 4] = [TPID, [0x88, 0xa8], [0x91, 0x00], [0x92, 0x00]];
 
-/// Reason why a frame is no port's.
+/// Reason for dropping a received frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum UnfitFrame {
-    /// The frame ends in its tag.
+    /// The frame is truncated within its tag.
     Malformed,
-    /// The frame has a tag that is no 802.1Q one, or one more behind its tag.
+    /// The frame has a tag other than 802.1Q, or a second tag.
     Foreign,
 }
 
 impl Vlan {
-    /// The VLAN of an identifier.
+    /// Returns the VLAN with an identifier.
     ///
     /// # Errors
-    /// [`VlanError::Id`] unless it lies between 1 and 4094.
+    /// [`VlanError::Id`] unless it is between 1 and 4094.
     pub fn tagged(id: u16) -> Result<Self, VlanError> {
         match id {
             ID_MIN..=ID_MAX => Ok(Self::Tagged(id)),
@@ -49,7 +49,7 @@ impl Vlan {
         }
     }
 
-    /// The VLAN that a tag names.
+    /// Returns the VLAN of a tag.
     fn of_tag(tci: u16) -> Self {
         match tci & ID_MASK {
             0 => Self::Untagged,
@@ -58,8 +58,8 @@ impl Vlan {
     }
 }
 
-/// Takes the tag off a frame, and returns the VLAN that it is of. A frame that has a tag left is
-/// refused: otherwise a bridge would carry it into that VLAN.
+/// Removes the tag of a frame and returns its VLAN. Rejects frames with a further tag: otherwise a
+/// bridge would forward them to that VLAN.
 pub(crate) fn strip(packet: &mut Packet) -> Result<Vlan, UnfitFrame> {
     let vlan = strip_first(packet).ok_or(UnfitFrame::Malformed)?;
     match packet.linear().get(ADDRESSES_LEN..ADDRESSES_LEN + 2) {
@@ -68,7 +68,7 @@ pub(crate) fn strip(packet: &mut Packet) -> Result<Vlan, UnfitFrame> {
     }
 }
 
-/// Takes an 802.1Q tag off a frame. None: the frame ends in its tag.
+/// Removes an 802.1Q tag; `None` if the frame is truncated within it.
 fn strip_first(packet: &mut Packet) -> Option<Vlan> {
     if let Some(tci) = packet.meta.vlan.take() {
         return Some(Vlan::of_tag(tci));
@@ -85,7 +85,7 @@ fn strip_first(packet: &mut Packet) -> Option<Vlan> {
     Some(vlan)
 }
 
-/// Puts a tag into a frame. None: the frame is shorter than its addresses, or has no room in front.
+/// Inserts a tag; `None` if the frame is shorter than its addresses or has no headroom.
 pub(crate) fn insert(packet: &mut Packet, vlan: Vlan) -> Option<()> {
     let Vlan::Tagged(id) = vlan else { return Some(()) };
     if packet.linear().len() < ADDRESSES_LEN || packet.headroom() < TAG_LEN {
@@ -99,7 +99,7 @@ pub(crate) fn insert(packet: &mut Packet, vlan: Vlan) -> Option<()> {
     shift(packet, |place| place.checked_add(TAG_LEN as u16))
 }
 
-/// Moves the places of headers that a frame's offload metadata names.
+/// Adjusts the header offsets in a frame's offload metadata.
 fn shift(packet: &mut Packet, moved: impl Fn(u16) -> Option<u16>) -> Option<()> {
     if let Checksum::Partial { start, .. } = &mut packet.meta.checksum {
         *start = moved(*start)?;

@@ -1,4 +1,4 @@
-//! A trunk over a device in memory.
+//! Tests a trunk over an in-memory device.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -9,7 +9,7 @@ use towpath_pool::{
 
 use super::{Vlan, VlanError, VlanPort, split};
 
-/// A device with room for some frames, and frames that have arrived.
+/// Device with limited transmit room, and with queued received frames.
 struct Device {
     link: LinkType,
     room: usize,
@@ -57,7 +57,7 @@ impl Port for Device {
 
 const IPV4: [u8; 2] = [0x08, 0x00];
 
-/// A frame with these EtherTypes and tags behind its addresses, and a payload.
+/// Builds a frame with the given EtherTypes and tags after its addresses, and a payload.
 fn frame(pool: &mut Pool, behind: &[u8], payload: &[u8]) -> Packet {
     let mut packet = pool.take(1500);
     let addresses: Vec<u8> = (1..=12).collect();
@@ -67,7 +67,7 @@ fn frame(pool: &mut Pool, behind: &[u8], payload: &[u8]) -> Packet {
     packet
 }
 
-/// Ports of no VLAN, VLAN 10 and VLAN 20.
+/// Ports for untagged frames, VLAN 10 and VLAN 20.
 fn trunk(
     arrived: impl FnOnce(&mut Pool) -> Vec<Packet>,
     room: usize,
@@ -106,7 +106,7 @@ fn each_frame_goes_to_the_port_of_its_vlan_without_its_tag() {
     assert!(ports.iter().all(|port| port.next_timeout_ns().is_none()));
 }
 
-/// Each of them would otherwise come into VLAN 10 or 20, or cross a bridge.
+/// Otherwise each would enter VLAN 10 or 20, or cross a bridge.
 #[test]
 fn frames_with_two_tags_or_with_a_foreign_one_are_no_ports() {
     let tags: [&[u8]; 8] = [
@@ -151,7 +151,7 @@ fn what_belongs_to_nobody_is_dropped_and_counted() {
     assert!(receive(&mut ports[1], &mut pool).is_empty());
     let counters = ports[2].counters();
     assert_eq!((counters.rx_foreign, counters.rx_malformed), (1, 1));
-    // A stack finds out that the empty frame is none.
+    // The empty frame is passed on, and the stack rejects it.
     assert_eq!(ports[0].poll(0, &mut pool, &mut Batch::new(), 64), 1);
 }
 
@@ -178,7 +178,7 @@ fn a_sent_frame_has_the_tag_and_its_headers_places() {
         assert_eq!(packet.meta.checksum, Checksum::Partial { start: 38, offset: 16 });
         assert_eq!(packet.meta.segmentation, Some(Segmentation { header_len: 58, ..segmentation }));
     }
-    // Received again they are what they were.
+    // Received again, the frames are the original ones.
     trunk.port.arrived.extend(sent);
     drop(trunk);
     for port in &mut ports {

@@ -1,4 +1,4 @@
-//! The port that carries several VLANs, and the ports that share it.
+//! Trunk port that carries several VLANs, and its per-VLAN ports.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -10,40 +10,39 @@ use towpath_shm::Fd;
 
 use crate::tag::{self, UnfitFrame, Vlan};
 
-/// Frames of a VLAN that wait for its port to ask. Ports of one stack ask in each turn, so that
-/// more wait for a port alone that nobody polls any more.
+/// Maximum number of frames queued per VLAN. Ports of one stack are polled in each turn, so only an
+/// abandoned port reaches it.
 const WAITING_MAX: usize = 1024;
 
-/// Why a port cannot be split.
+/// Error of splitting a port into VLANs.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum VlanError {
-    /// A tag has twelve bits for the identifier, of which two values mean something else.
+    /// Invalid VLAN identifier: 0 and 4095 are reserved.
     #[error("{0} is no VLAN: identifiers are 1 to 4094")]
     Id(u16),
-    /// Tags are a part of Ethernet's header.
+    /// The port is not an Ethernet port.
     #[error("only Ethernet frames have VLAN tags")]
     NoEthernet,
-    /// A frame cannot go to two ports.
+    /// The same VLAN is given twice.
     #[error("{0:?} is wanted twice")]
     Twice(Vlan),
-    /// The process has no descriptors left.
+    /// No descriptor is available.
     #[error("no descriptor for a VLAN: {0}")]
     Io(#[from] io::Error),
 }
 
 towpath_pool::counters! {
-    /// Frames that a trunk dropped.
+    /// Frames dropped by a trunk.
     #[non_exhaustive]
     pub struct Counters {
-        /// Received frames of a VLAN that no port has, with two tags, or with a tag that is no
-        /// 802.1Q one.
+        /// Received frames of another VLAN, with two tags, or with a tag other than 802.1Q.
         rx_foreign,
-        /// Received frames that end in their tag.
+        /// Received frames truncated within their tag.
         rx_malformed,
-        /// Received frames beyond the 1024 that may wait for a port.
+        /// Received frames beyond the maximum of 1024 queued per port.
         rx_overflow,
-        /// Frames to be sent that are no Ethernet frames.
+        /// Frames to send that are too short for Ethernet.
         tx_malformed,
     }
 }
@@ -51,29 +50,30 @@ towpath_pool::counters! {
 pub(crate) struct Trunk<P> {
     pub port: P,
     vlans: Vec<Vlan>,
-    /// Received frames of each VLAN.
+    /// Received frames by VLAN.
     waiting: Vec<Batch>,
-    /// Tagged frames that the port has not taken.
+    /// Tagged frames that the port has not accepted yet.
     refused: Batch,
-    /// Frames on their way between the port and `waiting`; empty between calls.
+    /// Buffer for received frames; empty between calls.
     arrived: Batch,
     counters: Counters,
 }
 
-/// The part of a trunk that is one VLAN.
+/// Port for one VLAN of a trunk.
 pub struct VlanPort<P> {
     trunk: Arc<Mutex<Trunk<P>>>,
     place: usize,
     offloads: Offloads,
-    /// A duplicate of the port's descriptor: an epoll instance takes each number once.
+    /// Duplicate of the port's descriptor, because an epoll instance accepts each descriptor only
+    /// once.
     wake: Option<Fd>,
 }
 
-/// Splits a port by the tags of its frames: one port for each of `vlans`, in their order.
+/// Splits a port by VLAN tags and returns a port for each of `vlans`, in order.
 ///
 /// # Errors
-/// [`VlanError::NoEthernet`] and [`VlanError::Twice`]; [`VlanError::Io`] when the process has no
-/// descriptors left, of which each port takes one.
+/// [`VlanError::NoEthernet`] and [`VlanError::Twice`]; [`VlanError::Io`] if no descriptor is
+/// available, of which each port needs one.
 pub fn split<P: Port>(port: P, vlans: &[Vlan]) -> Result<Vec<VlanPort<P>>, VlanError> {
     if port.link_type() != LinkType::Ethernet {
         return Err(VlanError::NoEthernet);
@@ -109,14 +109,14 @@ impl<P> VlanPort<P> {
         self.trunk.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counters of the whole trunk, which all of its ports show.
+    /// Returns the counters of the whole trunk.
     pub fn counters(&self) -> Counters {
         self.trunk().counters
     }
 }
 
 impl<P: Port> Trunk<P> {
-    /// Takes frames from the port, and puts each to those of its VLAN.
+    /// Receives frames and queues each for the port of its VLAN.
     fn receive(&mut self, now_ns: u64, pool: &mut Pool, max: usize) {
         self.port.poll(now_ns, pool, &mut self.arrived, max);
         while let Some(mut frame) = self.arrived.pop_front() {
@@ -137,7 +137,7 @@ impl<P: Port> Trunk<P> {
         }
     }
 
-    /// Offers the port what it has refused. True: nothing is left.
+    /// Submits the frames that the port has refused. Returns true if none are left.
     fn flush(&mut self, now_ns: u64, pool: &mut Pool) -> bool {
         if !self.refused.is_empty() {
             self.port.submit(now_ns, pool, &mut self.refused);
@@ -159,7 +159,7 @@ impl<P: Port> Port for VlanPort<P> {
         count
     }
 
-    /// Takes all of a batch, or nothing while the port has not taken what came before.
+    /// Accepts the whole batch, or nothing while the port has not accepted earlier frames.
     fn submit(&mut self, now_ns: u64, pool: &mut Pool, batch: &mut Batch) -> usize {
         let mut trunk = self.trunk();
         if !trunk.flush(now_ns, pool) {
@@ -208,13 +208,14 @@ impl<P: Port> Port for VlanPort<P> {
     fn next_timeout_ns(&self) -> Option<u64> {
         let trunk = self.trunk();
         match trunk.waiting[self.place].is_empty() {
-            // Another port of the trunk took them from the device, whose descriptor wakes no more.
+            // Another port of the trunk received these frames, so the device's descriptor does not
+            // signal them.
             false => Some(0),
             true => trunk.port.next_timeout_ns(),
         }
     }
 
-    /// Bytes of the whole trunk, told by its first port alone: an owner adds up its ports' answers.
+    /// Reported only by the first port of the trunk, because owners sum their ports.
     fn undelivered(&self) -> u64 {
         if self.place == 0 { self.trunk().port.undelivered() } else { 0 }
     }

@@ -1,11 +1,11 @@
-//! The packet socket beside an XDP socket.
+//! Packet socket that complements an XDP socket.
 //!
-//! - With an Ethernet address of the stack's own, promiscuous mode lasts as long as the socket. The
-//!   socket has copies of frames to groups.
-//! - With addresses of the kernel, it has copies of frames that both need. An XDP program gives a
-//!   frame to one of the two.
-//! - An XDP socket neither answers questions about its interface nor tells that it is removed: this
-//!   one does both.
+//! - For a stack with its own Ethernet address, it enables promiscuous mode while it is open, and
+//!   receives copies of multicast and broadcast frames.
+//! - For a stack with the kernel's addresses, it receives copies of frames that both need, because
+//!   an XDP program delivers each frame only once.
+//! - The packet socket answers queries about the interface and reports its removal, which an XDP
+//!   socket cannot.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -18,33 +18,33 @@ use towpath_shm::Fd;
 
 use crate::left_out;
 
-/// Frames that are taken in one call: those to groups, and errors of ICMP, are few.
+/// Maximum number of frames received per call; multicast frames and ICMP errors are rare.
 const BATCH: usize = 16;
 
-/// The packet socket, and a descriptor that is ready when either socket is.
+/// Packet socket, and an epoll descriptor for both sockets.
 #[derive(Debug)]
 pub(crate) struct Beside {
     socket: Fd,
     ready: Fd,
-    /// Senders on this machine leave checksums out.
+    /// Whether senders on this machine leave checksums incomplete.
     from_here: bool,
-    /// The XDP socket is watched for room, too.
+    /// Whether the XDP socket is polled for writability, too.
     awaits_room: bool,
 }
 
-/// Result of a call that takes frames.
+/// Result of receiving from the packet socket.
 #[derive(Debug, Default)]
 pub(crate) struct Received {
-    /// Packets that were put out.
+    /// Number of packets added to `out`.
     pub count: usize,
-    /// Frames that no buffer holds.
+    /// Number of frames that exceed the buffer size.
     pub too_long: u64,
-    /// The kernel told that the interface goes down.
+    /// The kernel reported an error, for example because the interface went down.
     pub failed: bool,
 }
 
 impl Beside {
-    /// A packet socket, to be watched together with an XDP socket.
+    /// Creates the packet socket, polled together with an XDP socket.
     pub fn new(socket: Fd, xdp: BorrowedFd<'_>, from_here: bool) -> io::Result<Self> {
         let ready: Fd = epoll::create(epoll::CreateFlags::CLOEXEC)?.into();
         for (n, fd) in [socket.as_fd(), xdp].into_iter().enumerate() {
@@ -54,28 +54,29 @@ impl Beside {
         Ok(Self { socket, ready, from_here, awaits_room: false })
     }
 
-    /// A descriptor that is readable when either socket is, or has the room that is awaited.
+    /// Returns the epoll descriptor, which is readable if a socket is readable or writability was
+    /// awaited.
     pub fn ready(&self) -> BorrowedFd<'_> {
         self.ready.as_fd()
     }
 
-    /// The packet socket, for questions.
+    /// Returns the packet socket, for queries about the interface.
     pub fn socket(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 
-    /// Watches the XDP socket for room, or no longer.
+    /// Starts or stops polling the XDP socket for writability.
     pub fn await_room(&mut self, xdp: BorrowedFd<'_>, awaits: bool) {
         if std::mem::replace(&mut self.awaits_room, awaits) == awaits {
             return;
         }
         let mut flags = epoll::EventFlags::IN;
         flags.set(epoll::EventFlags::OUT, awaits);
-        // Without it a timer of the port tries again.
+        // Ignore errors: the port also retries by a timer.
         let _ = epoll::modify(&*self.ready, xdp, epoll::EventData::new_u64(1), flags);
     }
 
-    /// Takes copies that wait, as far as `max` allows.
+    /// Receives pending copies, at most `max`.
     pub fn receive(&self, now_ns: u64, pool: &mut Pool, out: &mut Batch, max: usize) -> Received {
         let mut received = Received::default();
         for _ in 0..max.min(BATCH) {

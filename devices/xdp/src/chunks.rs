@@ -1,55 +1,56 @@
-//! The pieces of the memory that frames lie in (UMEM), and which of them the kernel has.
+//! Chunks of the frame memory (UMEM), and their current owner.
 
-/// Bytes of a chunk: a page, the most that the kernel takes where chunks are aligned.
+/// Chunk size in bytes: a page, the kernel's maximum for aligned chunks.
 pub const CHUNK: usize = 4096;
 
-/// A descriptor that names no chunk which the kernel has, or bytes beyond its chunk.
+/// Error: the descriptor names no chunk owned by the kernel, or exceeds its chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BadDescriptor;
 
-/// Chunks for received frames, and behind them chunks for frames to be sent.
+/// Chunks for receiving, followed by chunks for sending.
 ///
-/// A descriptor is believed only where it names a chunk that was handed out and did not come
-/// back.
+/// Descriptors from the kernel are validated: they must name a chunk that was given to the kernel
+/// and not returned yet.
 #[derive(Debug)]
 pub struct Chunks {
     receive: Part,
     send: Part,
 }
 
-/// Consecutive chunks of one use.
+/// Consecutive chunks of one direction.
 #[derive(Debug)]
 struct Part {
     first: usize,
-    /// Bytes to be sent of the chunk, while the kernel has it.
+    /// Length of the frame in each chunk that the kernel owns; 0 for receive chunks.
     away: Vec<Option<u32>>,
-    /// Chunks that it does not have.
+    /// Indices of chunks that the kernel does not own.
     idle: Vec<usize>,
-    /// Chunks that came back so far.
+    /// Number of chunks returned so far.
     taken_back: u64,
 }
 
 impl Chunks {
-    /// Chunks of so many frames each way.
+    /// Creates chunks for the given numbers of frames.
     pub fn new(receive: usize, send: usize) -> Self {
         Self { receive: Part::new(0, receive), send: Part::new(receive, send) }
     }
 
-    /// Bytes of all chunks.
+    /// Returns the total size of the chunks in bytes.
     pub fn len(receive: usize, send: usize) -> usize {
         (receive + send) * CHUNK
     }
 
-    /// Address of a chunk that the kernel receives into.
+    /// Gives a receive chunk to the kernel and returns its address.
     pub fn fill(&mut self) -> Option<u64> {
         self.receive.hand_out(0)
     }
 
     /// Takes back the chunk of a received frame; gives the place of its bytes, which stay there
-    /// until the chunk is handed out again.
+    /// Takes back the chunk of a received frame. Returns the offset of its bytes, which remain
+    /// valid until the chunk is given to the kernel again.
     ///
     /// # Errors
-    /// The descriptor is malformed.
+    /// Returns an error if the descriptor is invalid.
     pub fn received(&mut self, address: u64, len: u32) -> Result<usize, BadDescriptor> {
         let within = address % CHUNK as u64 + u64::from(len);
         if within > CHUNK as u64 {
@@ -59,31 +60,31 @@ impl Chunks {
         Ok(address as usize)
     }
 
-    /// Address of a chunk for `len` bytes that are to be sent.
+    /// Gives a chunk with `len` bytes to send to the kernel and returns its address.
     pub fn take(&mut self, len: u32) -> Option<u64> {
         self.send.hand_out(len)
     }
 
-    /// Takes back the chunk of a frame that was sent, and returns its bytes. Byte queue limits
-    /// (`towpath_qdisc::QueueLimits`) rest on them.
+    /// Takes back the chunk of a sent frame and returns its length, which byte queue limits
+    /// (`towpath_qdisc::QueueLimits`) need.
     ///
     /// # Errors
-    /// The address is malformed.
+    /// Returns an error if the address is invalid.
     pub fn sent(&mut self, address: u64) -> Result<u32, BadDescriptor> {
         self.send.take_back(address)
     }
 
-    /// Chunks of both uses that the kernel has.
+    /// Returns the number of chunks owned by the kernel.
     pub fn away(&self) -> usize {
         [&self.receive, &self.send].map(|part| part.away.len() - part.idle.len()).iter().sum()
     }
 
-    /// Chunks that the kernel gave back so far.
+    /// Returns the number of chunks that the kernel has returned so far.
     pub fn taken_back(&self) -> u64 {
         self.receive.taken_back + self.send.taken_back
     }
 
-    /// Chunks for frames to be sent that the kernel does not have.
+    /// Returns the number of free send chunks.
     pub fn free(&self) -> usize {
         self.send.idle.len()
     }

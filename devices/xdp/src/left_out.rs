@@ -1,8 +1,8 @@
-//! Checksums that a sender on this machine left out.
+//! Detects checksums that a sender on this machine left incomplete.
 //!
-//! An end of a veth pair receives the frames of its peer as the peer's kernel made them. The
-//! field of the checksum has the sum of the pseudo-header alone, since a network card would add
-//! the rest. An XDP socket is not told so.
+//! A veth end receives frames as the peer's kernel built them. Their checksum field contains only
+//! the pseudo-header sum, because a network card would complete it. XDP sockets do not provide this
+//! information.
 
 use towpath_pool::Checksum;
 
@@ -12,12 +12,12 @@ const IPV6: [u8; 2] = [0x86, 0xdd];
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 const V6_HEADER_LEN: usize = 40;
-/// More fragments, and the offset (RFC 791, section 3.1).
+/// More-fragments bit and fragment offset (RFC 791, section 3.1).
 const FRAGMENT: u16 = 0x3fff;
 
-/// State of the checksum of a frame from a veth. The sum of the pseudo-header alone is a checksum
-/// left out; any other is to be verified. A frame that was damaged on its way looks left out
-/// with a probability of 2^-16, as it looks whole.
+/// Returns the checksum state of a frame from a veth. A checksum equal to the pseudo-header sum is
+/// incomplete; otherwise it must be verified. A damaged frame is mistaken for an incomplete one
+/// with probability 2^-16, as for a valid one.
 pub(crate) fn checksum(frame: &[u8]) -> Checksum {
     left_out(frame).unwrap_or_default()
 }
@@ -59,7 +59,7 @@ fn left_out(frame: &[u8]) -> Option<Checksum> {
 mod tests {
     use super::*;
 
-    /// UDP with 4 bytes from 10.1.0.1 to 10.1.0.2, with this checksum.
+    /// UDP datagram with 4 bytes from 10.1.0.1 to 10.1.0.2.
     fn udp(checksum: [u8; 2]) -> Vec<u8> {
         let ip = [0x45, 0, 0, 32, 0, 0, 0, 0, 64, 17, 0, 0, 10, 1, 0, 1, 10, 1, 0, 2];
         let header = [0, 9, 0, 9, 0, 12, checksum[0], checksum[1], b'b', b'y', b't', b'e'];

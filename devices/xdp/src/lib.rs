@@ -1,20 +1,20 @@
-//! Ethernet interfaces of this machine by XDP sockets (AF_XDP): a stack beside the kernel whose
-//! frames the kernel's own stack never sees.
+//! Ethernet interfaces of this machine through XDP sockets (AF_XDP). The kernel's own stack never
+//! receives the frames of our stack.
 //!
 //! ```text
 //!   network ── interface ── XDP program ──┬── XdpSocket: frames of the stack
 //!                                         └── kernel: all others
 //! ```
 //!
-//! - [`XdpSocket::open`] loads and attaches the program, and binds the socket; see
-//!   [`OpenError`] for what to do when that is refused.
-//! - [`XdpSocket`] is a [`Port`](towpath_pool::Port). Frames have one segment each: an XDP socket
-//!   has no offloads.
-//! - [`Queue`] is the socket without its descriptors: four rings, and the frames that they name.
+//! - [`XdpSocket::open`] loads and attaches the program, and binds the socket; [`OpenError`]
+//!   describes remedies.
+//! - [`XdpSocket`] is a [`Port`](towpath_pool::Port). XDP sockets have no offloads, so each frame
+//!   has one segment.
+//! - [`Queue`] is the socket without its descriptors: four rings and their frames.
 //!
-//! The program goes with the socket, also when the process is killed.
+//! The program is detached when the socket is closed, even if the process is killed.
 //!
-//! Budget: a copy of each frame each way, and no system call for received ones.
+//! Budget: one copy per frame and direction, and no system call for received frames.
 #![warn(missing_docs)]
 
 mod beside;

@@ -1,4 +1,4 @@
-//! Opening an interface.
+//! Opens an interface as an XDP socket.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -16,19 +16,20 @@ use crate::queue::Queue;
 use crate::ring::Ring;
 use crate::sys;
 
-/// An Ethernet interface beside the kernel, whose program gives the frames of a stack to it.
+/// XDP socket of an Ethernet interface that the kernel also uses. An XDP program redirects the
+/// stack's frames to it.
 #[derive(Debug)]
 pub struct XdpSocket {
     fd: Fd,
     queue: Queue,
-    /// The program's link to the interface, and descriptors that end with it.
+    /// BPF link to the interface, and descriptors that must be closed with the socket.
     _guards: Vec<Fd>,
     beside: Beside,
     facts: XdpProperties,
     blocked: bool,
-    /// The kernel did not take all frames of the ring.
+    /// Set if the kernel has not sent all frames of the transmit ring.
     is_behind: bool,
-    /// Polls up to one that looks for copies, too: 0 or 1 for the next one.
+    /// Number of polls until the packet socket is polled as well; 0 or 1 for the next poll.
     polls_to_copies: u32,
     presence: Presence,
     now_ns: u64,
@@ -37,165 +38,165 @@ pub struct XdpSocket {
 /// Properties of an open socket.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct XdpProperties {
-    /// The interface below.
+    /// Interface of the socket.
     pub interface: Interface,
-    /// How frames come to the socket.
+    /// Delivery mode.
     pub mode: Mode,
-    /// Longest IP packet that the socket carries, in bytes.
+    /// MTU in bytes: the smaller of the interface's and `frame_mtu`.
     pub mtu_max: u32,
-    /// The same with an interface that takes longer ones.
+    /// Maximum IP packet length in bytes that the socket supports, regardless of the interface.
     pub frame_mtu: u32,
 }
 
-/// How frames come to the socket.
+/// Delivery mode of frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mode {
-    /// The program runs in the interface's driver, and not behind it.
+    /// Whether the program runs in the driver (native mode) instead of after it (generic mode).
     pub in_driver: bool,
-    /// The driver reads and writes the frames in place: the kernel copies none.
+    /// Whether the driver reads and writes frames in place, without copies by the kernel.
     pub zero_copy: bool,
 }
 
-/// A socket that is set up, to be driven by this process or another.
+/// Socket that is set up, to be driven by this process or another one.
 #[derive(Debug)]
 pub struct Parts {
-    /// Descriptors: of the socket, of the file of its memory, and of the program's link and
-    /// promiscuous mode, which end when they are closed. Later ones are kept open as long as the
-    /// socket is.
+    /// Descriptors of the socket, its memory file, the BPF link, and the packet socket. Closing the
+    /// latter two detaches the program and ends promiscuous mode. Any further descriptors are kept
+    /// open as long as the socket.
     pub descriptors: Vec<Fd>,
     /// Properties of the socket.
     pub facts: XdpProperties,
 }
 
 towpath_pool::counters! {
-    /// Frames, and the losses among them.
+    /// Frame counters of an XDP socket.
     pub struct Counters {
         /// Frames received.
         rx_frames,
-        /// Bytes of received frames.
+        /// Bytes received.
         rx_bytes,
-        /// Frames that the kernel has as well: those to groups, or answers of ARP and NDP, and
-        /// errors of ICMP.
+        /// Frames that the kernel receives, too: multicast and broadcast frames, or ARP and NDP
+        /// answers and ICMP errors.
         rx_copies,
-        /// Drops by the kernel, because the stack did not keep up.
+        /// Frames dropped by the kernel because the stack did not keep up.
         rx_missed,
-        /// Drops of frames whose descriptor is none that the kernel may use.
+        /// Frames dropped because their descriptor names no chunk owned by the kernel.
         rx_malformed,
-        /// Drops of frames that are longer than any buffer.
+        /// Frames dropped because they exceed the maximum length.
         rx_too_long,
-        /// Frames handed to the kernel.
+        /// Frames passed to the kernel.
         tx_frames,
-        /// Bytes of sent frames.
+        /// Bytes sent.
         tx_bytes,
-        /// Bytes of sent frames that the kernel has done with: it holds the rest of `tx_bytes`.
+        /// Bytes of completed frames; the kernel still holds `tx_bytes` minus this number.
         tx_completed_bytes,
-        /// Drops of frames that are longer than the kernel takes.
+        /// Frames dropped because they exceed the kernel's maximum length.
         tx_too_long,
-        /// Reports of sent frames that name none which was being sent.
+        /// Completions that name no frame in transmission.
         tx_malformed,
-        /// Calls after which the socket took no more for now.
+        /// Calls after which the transmit ring was full.
         tx_blocked,
-        /// 1: the driver reads and writes frames in place (zero copy). 0: the kernel copies them.
+        /// 1 in zero-copy mode, 0 if the kernel copies frames.
         zero_copy,
-        /// 1: the program runs in the interface's driver. 0: it runs behind the driver.
+        /// 1 in native mode, 0 in generic mode.
         in_driver,
     }
 }
 
-/// Why an interface could not be opened, and what helps.
+/// Error of opening an interface, with a remedy.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
     /// The process lacks a capability.
     #[error("an XDP socket on {name} needs {RIGHTS}: {}", RIGHTS.advice())]
     NotPermitted {
-        /// The interface that was asked for.
+        /// Name of the interface.
         name: String,
     },
     /// The interface cannot be used.
     #[error(transparent)]
     Interface(#[from] InterfaceError),
-    /// The kernel has no XDP sockets.
+    /// The kernel does not support XDP sockets.
     #[error("this kernel has no XDP sockets (CONFIG_XDP_SOCKETS): use --packet {name}")]
     NoSockets {
-        /// The interface that was asked for.
+        /// Name of the interface.
         name: String,
     },
-    /// Frames come by several queues, of which a socket has one.
+    /// The interface has several receive queues, but a socket serves only one.
     #[error(
         "{name} receives by {queues} queues, and an XDP socket has one: \
          `sudo ethtool -L {name} combined 1`"
     )]
     SeveralQueues {
-        /// The interface that was asked for.
+        /// Name of the interface.
         name: String,
-        /// Its queues.
+        /// Number of receive queues.
         queues: u32,
     },
-    /// An XDP program is attached already, as that of another run.
+    /// Another XDP program is attached, for example by another run.
     #[error(
         "{name} has an XDP program already (`ip link show dev {name}`): end the run that has it, \
          or remove it with `sudo ip link set dev {name} xdp off`"
     )]
     Taken {
-        /// The interface that was asked for.
+        /// Name of the interface.
         name: String,
     },
-    /// The memory of frames may not be pinned.
+    /// The memory cannot be locked.
     #[error(
         "the limit of locked memory is too low for {bytes} bytes of frames: raise it with `ulimit \
          -l unlimited`, or have CAP_IPC_LOCK as well: {}",
         RIGHTS.advice()
     )]
     LockedMemory {
-        /// Bytes that are needed.
+        /// Required bytes.
         bytes: usize,
     },
-    /// The system refused a step.
+    /// A system call failed.
     #[error("cannot {step} on {name}: {source}")]
     Io {
-        /// The interface that was asked for.
+        /// Name of the interface.
         name: String,
-        /// The step.
+        /// Failed step.
         step: &'static str,
-        /// The error of the system.
+        /// Error of the system.
         source: io::Error,
     },
 }
 
-/// Capabilities for the program, the packet socket beside it, and the memory of frames. IPC_LOCK
-/// lifts RLIMIT_MEMLOCK, which is 8 MiB for most users.
+/// Capabilities for the program, the packet socket, and the locked memory. IPC_LOCK lifts
+/// RLIMIT_MEMLOCK, which is 8 MiB for most users.
 const RIGHTS: Rights = Rights(&["NET_ADMIN", "NET_RAW", "BPF", "IPC_LOCK"]);
-/// Entries of the rings: received frames, frames to be sent, chunks to receive into, sent
-/// chunks. A batch of TCP from a peer with a window of 4 MiB is 2800 frames.
+/// Number of ring entries: receive, transmit, fill, completion. A TCP peer with a window of 4 MiB
+/// sends batches of 2800 frames.
 const SIZES: [u32; 4] = [4096, 2048, 4096, 2048];
-/// Chunks for received frames, and for frames to be sent.
+/// Number of chunks for receiving and for sending.
 const RECEIVE: usize = SIZES[2] as usize;
 const SEND: usize = SIZES[1] as usize;
-/// Bytes that the device's queue may hold of this socket.
+/// Maximum number of this socket's bytes in the device's queue.
 const QUEUE_BYTES: u32 = 8 << 20;
-/// Bytes in front of a received frame in its chunk (XDP_PACKET_HEADROOM).
+/// Headroom of a received frame in its chunk in bytes (XDP_PACKET_HEADROOM).
 const HEADROOM: usize = 256;
-/// Longest IP packet of a frame with several buffers.
+/// Maximum IP packet length of a frame with several buffers.
 const FRAME_MTU: u32 = 65_535;
-/// An Ethernet header and a tag.
+/// Length of an Ethernet header with a VLAN tag in bytes.
 const LINK_LEN: usize = 18;
-/// Most calls that have the kernel send what one `submit` put in: it sends 32 frames in each.
+/// Maximum number of wake-up calls per `submit`: the kernel sends 32 frames per call.
 const WAKEUPS_MAX: u32 = SIZES[1] / 32;
-/// Polls of the ring for each of the packet socket, whose frames are few: a poll of it is a system
-/// call. A socket that is ready while the ring is empty is polled at once.
+/// Number of ring polls per poll of the packet socket, which takes a system call and receives few
+/// frames. The packet socket is polled at once if the descriptor is ready while the ring is empty.
 const POLLS_TO_COPIES: u32 = 16;
-/// Place of the packet socket among the descriptors of [`Parts`].
+/// Index of the packet socket in [`Parts::descriptors`].
 const PACKET_SOCKET: usize = 3;
-/// Time after which frames are offered to the kernel once more that it did not take.
+/// Time after which frames that the kernel did not accept are retried.
 const RETRY_NS: u64 = 1_000_000;
 
-/// Binds the socket to the first queue. Whether a frame may have several buffers.
+/// Binds the socket to the first queue. Returns whether a frame may have several buffers.
 fn bind(socket: BorrowedFd<'_>, interface: &Interface) -> Result<bool, OpenError> {
     if sys::bind(socket, interface.index, 0, true).is_ok() {
         return Ok(true);
     }
-    // Before Linux 6.6, and where the driver has one buffer for a frame.
+    // Before Linux 6.6, and if the driver supports only one buffer per frame.
     let bound = sys::bind(socket, interface.index, 0, false);
     bound.map(|()| false).map_err(|source| match source.raw_os_error() {
         Some(libc::EBUSY) => OpenError::Taken { name: interface.name.clone() },
@@ -203,7 +204,7 @@ fn bind(socket: BorrowedFd<'_>, interface: &Interface) -> Result<bool, OpenError
     })
 }
 
-/// Attaches the program to the interface. The link, and whether the program is in the driver.
+/// Attaches the program to the interface. Returns the link and whether native mode is used.
 fn attach(program: BorrowedFd<'_>, interface: &Interface) -> Result<(Fd, bool), OpenError> {
     let attach = |mode| towpath_bpf::attach_xdp(program, interface.index, mode);
     match attach(XdpMode::Driver) {
@@ -211,7 +212,7 @@ fn attach(program: BorrowedFd<'_>, interface: &Interface) -> Result<(Fd, bool), 
         Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
             Err(OpenError::Taken { name: interface.name.clone() })
         }
-        // The driver has no place for a program, or none with this MTU.
+        // The driver does not support XDP, or not with this MTU.
         Err(_) => match attach(XdpMode::Generic) {
             Ok(link) => Ok((link, false)),
             Err(source) => Err(named(&interface.name, "attach an XDP program", source)),
@@ -220,18 +221,18 @@ fn attach(program: BorrowedFd<'_>, interface: &Interface) -> Result<(Fd, bool), 
 }
 
 impl Parts {
-    /// The packet socket on the same interface.
+    /// Returns the packet socket of the same interface.
     pub fn packet_socket(&self) -> BorrowedFd<'_> {
         self.descriptors[PACKET_SOCKET].as_fd()
     }
 }
 
 impl XdpSocket {
-    /// Opens the interface `name` for a stack. `claim` says which frames are the stack's, once
-    /// the interface is known. Promiscuous mode lets those of a station in.
+    /// Opens the interface `name` for a stack. `claim` selects the stack's frames, given the
+    /// interface. For a station, promiscuous mode is enabled.
     ///
     /// # Errors
-    /// See [`OpenError`]. The interface is then as it was.
+    /// See [`OpenError`]. The interface is then unchanged.
     pub fn open(name: &str, claim: impl FnOnce(&Interface) -> Claim) -> Result<Parts, OpenError> {
         let failed = |step| move |source: io::Error| named(name, step, source);
         let packets = rustix::net::socket_with(
@@ -282,18 +283,18 @@ impl XdpSocket {
         let mtu_max = interface.mtu.min(frame_mtu);
         let mode = Mode { in_driver, zero_copy };
         let facts = XdpProperties { interface, mode, mtu_max, frame_mtu };
-        // The memory stays as long as its file is open; the process that drives the socket maps
-        // it.
+        // The memory is kept by its open file, which the process that drives the socket maps.
         let file = memory.file().expect("a shared mapping has a file");
         let file = rustix::io::fcntl_dupfd_cloexec(file, 0);
         let file = file.map_err(|errno| failed("keep the frames")(errno.into()))?;
         Ok(Parts { descriptors: vec![fd, file.into(), link, packets.into()], facts })
     }
 
-    /// Drives a socket that was set up, perhaps by another process, and that nobody has driven.
+    /// Creates the port from a socket that was set up, possibly by another process, and not used
+    /// yet.
     ///
     /// # Errors
-    /// Descriptors are missing, or memory is.
+    /// Returns an error if descriptors are missing or memory cannot be mapped.
     pub fn from_parts(parts: Parts) -> io::Result<Self> {
         let Parts { descriptors, facts } = parts;
         let mut descriptors = descriptors.into_iter();
@@ -325,17 +326,17 @@ impl XdpSocket {
         })
     }
 
-    /// The interface below.
+    /// Returns the interface of the socket.
     pub fn interface(&self) -> &Interface {
         &self.facts.interface
     }
 
-    /// Calls `tell` once when the interface is found removed, on the thread that drives it.
+    /// Calls `tell` once after the interface was removed, on the thread that drives the socket.
     pub fn on_gone(&mut self, tell: impl FnOnce() + Send + 'static) {
         self.presence.on_gone(tell);
     }
 
-    /// Counters up to now.
+    /// Returns the current counters.
     pub fn counters(&self) -> Counters {
         let lost = sys::statistics(self.fd.as_fd());
         let Mode { in_driver, zero_copy } = self.facts.mode;
@@ -347,13 +348,12 @@ impl XdpSocket {
         }
     }
 
-    /// The kernel refused a call, or told of an error: notes whether the interface was removed, for
-    /// good.
+    /// Checks whether the interface was removed, after an error of the kernel.
     fn look_whether_gone(&mut self) {
         self.presence.look(self.now_ns, self.beside.socket());
     }
 
-    /// Takes frames of the packet socket. Returns how many were put out.
+    /// Receives frames from the packet socket. Returns the number of packets added to `out`.
     fn receive_copies(&mut self, pool: &mut Pool, out: &mut Batch, max: usize) -> usize {
         let Received { count, too_long, failed } = self.beside.receive(self.now_ns, pool, out, max);
         if failed {
@@ -364,7 +364,7 @@ impl XdpSocket {
         count
     }
 
-    /// Has the kernel send what is in the ring.
+    /// Makes the kernel send the frames of the transmit ring.
     fn wake_sender(&mut self) {
         self.is_behind = false;
         for _ in 0..WAKEUPS_MAX {
@@ -374,7 +374,7 @@ impl XdpSocket {
             }
             match sys::wake_sender(self.fd.as_fd()) {
                 Ok(()) | Err(libc::EINTR | libc::EAGAIN) => {}
-                // EBUSY, ENOBUFS: the device has no room. ENETDOWN: the interface is down.
+                // EBUSY, ENOBUFS: the device queue is full. ENETDOWN: the interface is down.
                 Err(error) => {
                     if matches!(error, libc::ENETDOWN | libc::ENXIO) {
                         self.look_whether_gone();
@@ -391,7 +391,7 @@ impl XdpSocket {
     }
 }
 
-/// An error of a step.
+/// Creates the error of a failed step.
 fn named(name: &str, step: &'static str, source: io::Error) -> OpenError {
     match source.raw_os_error() {
         Some(libc::EPERM | libc::EACCES) => OpenError::NotPermitted { name: name.into() },

@@ -1,4 +1,4 @@
-//! Four rings and the frames that they name: a queue of an interface, without its descriptors.
+//! Queue of an XDP socket, without its descriptors: four rings and their frames.
 
 use towpath_pool::{Batch, Packet, Pool};
 use towpath_shm::Mapping;
@@ -8,34 +8,34 @@ use crate::left_out;
 use crate::open::Counters;
 use crate::ring::{Descriptor, Ring};
 
-/// Longest frame: an IP packet, an Ethernet header and a tag.
+/// Maximum frame length in bytes: IP packet, Ethernet header and VLAN tag.
 const FRAME_MAX: usize = 65_535 + 18;
-/// Most chunks of a frame (MAX_SKB_FRAGS and the first one).
+/// Maximum number of chunks per frame (MAX_SKB_FRAGS and the first one).
 const CHUNKS_MAX: usize = 18;
 
-/// Rings of an XDP socket, its memory, and the counters of both.
+/// Rings and memory of an XDP socket, with counters.
 #[derive(Debug)]
 pub struct Queue {
     memory: Mapping,
     chunks: Chunks,
-    /// Received frames, and frames to be sent.
+    /// Receive and transmit ring.
     received: Ring,
     to_send: Ring,
-    /// Chunks to receive into, and chunks of frames that were sent.
+    /// Fill and completion ring.
     fill: Ring,
     sent: Ring,
-    /// Beginning of a received frame of several chunks.
+    /// Incomplete received frame of several chunks.
     begun: Option<Packet>,
-    /// The frame whose next chunks are dropped, because an earlier one was.
+    /// Whether the remaining chunks of the current frame are dropped because of an error.
     is_skipping: bool,
-    /// Frames come from a kernel on this machine, which leaves checksums out.
+    /// Whether frames come from a kernel on this machine, which may leave checksums incomplete.
     from_here: bool,
     pub(crate) counters: Counters,
 }
 
 impl Queue {
-    /// A queue over rings `[received, to send, fill, sent]` and the memory of `chunks`, of
-    /// which all for receiving are handed out.
+    /// Creates a queue over the rings `[receive, transmit, fill, completion]` and the memory of
+    /// `chunks`, and gives all receive chunks to the kernel.
     pub fn new(memory: Mapping, chunks: Chunks, rings: [Ring; 4], from_here: bool) -> Self {
         let [received, to_send, fill, sent] = rings;
         let counters = Counters::default();
@@ -56,42 +56,42 @@ impl Queue {
         queue
     }
 
-    /// Chunks that the kernel has.
+    /// Returns the number of chunks owned by the kernel.
     pub fn held_by_kernel(&self) -> usize {
         self.chunks.away()
     }
 
-    /// Chunks that the kernel gave back so far.
+    /// Returns the number of chunks that the kernel has returned so far.
     pub fn taken_back(&self) -> u64 {
         self.chunks.taken_back()
     }
 
-    /// Counters up to now.
+    /// Returns the current counters.
     pub fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// Whether the kernel waits for a call before it receives more.
+    /// Returns whether the kernel needs a wake-up call to receive more.
     pub(crate) fn receiver_sleeps(&self) -> bool {
         self.fill.needs_wakeup()
     }
 
-    /// Whether the kernel waits for a call before it sends more.
+    /// Returns whether the kernel needs a wake-up call to send more.
     pub(crate) fn sender_sleeps(&self) -> bool {
         self.to_send.needs_wakeup()
     }
 
-    /// Frames that the kernel has not looked at.
+    /// Returns the number of frames that the kernel has not processed yet.
     pub(crate) fn unsent(&self) -> u32 {
         self.to_send.waiting()
     }
 
-    /// Whether no received frame waits.
+    /// Returns whether the receive ring is empty.
     pub(crate) fn is_idle(&self) -> bool {
         self.received.available() == 0
     }
 
-    /// Takes at most `max` entries. Returns how many packets were put out.
+    /// Takes at most `max` entries and returns the number of packets added to `out`.
     pub fn receive(&mut self, now_ns: u64, pool: &mut Pool, out: &mut Batch, max: usize) -> usize {
         let before = out.len();
         let count = self.received.available().min(max.try_into().unwrap_or(u32::MAX));
@@ -115,7 +115,7 @@ impl Queue {
         out.len() - before
     }
 
-    /// A whole frame, if the entry ends one.
+    /// Adds an entry to the current frame. Returns the packet if the entry completes it.
     fn take(&mut self, descriptor: &Descriptor, pool: &mut Pool) -> Option<Packet> {
         let Descriptor { address, len, goes_on } = *descriptor;
         let is_skipped = std::mem::replace(&mut self.is_skipping, false);
@@ -149,7 +149,7 @@ impl Queue {
         Some(packet)
     }
 
-    /// Drops a frame of which an entry is bad, up to its last entry.
+    /// Drops the current frame including its remaining entries.
     fn skip(&mut self, goes_on: bool, pool: &mut Pool) {
         if let Some(packet) = self.begun.take() {
             pool.give(packet);
@@ -157,7 +157,7 @@ impl Queue {
         self.is_skipping = goes_on;
     }
 
-    /// Hands the kernel chunks to receive into.
+    /// Gives free receive chunks to the kernel.
     fn refill(&mut self) {
         let mut is_changed = false;
         for _ in 0..self.fill.room() {
@@ -170,8 +170,8 @@ impl Queue {
         }
     }
 
-    /// Puts frames from the front of `batch` into the ring, until it is full. Returns how many
-    /// packets have left the batch.
+    /// Adds frames from the front of `batch` to the transmit ring until it is full. Returns the
+    /// number of packets removed from the batch.
     pub fn send(&mut self, pool: &mut Pool, batch: &mut Batch) -> usize {
         self.reclaim();
         let mut taken = 0;
@@ -193,7 +193,7 @@ impl Queue {
         taken
     }
 
-    /// Copies a packet into `count` chunks.
+    /// Copies a packet to `count` chunks.
     fn put(&mut self, packet: &Packet, count: usize) {
         self.counters.tx_frames += 1;
         self.counters.tx_bytes += packet.len() as u64;
@@ -222,7 +222,7 @@ impl Queue {
         }
     }
 
-    /// Takes back the chunks of frames that were sent.
+    /// Takes back the chunks of sent frames.
     pub(crate) fn reclaim(&mut self) {
         let count = self.sent.available();
         for _ in 0..count {

@@ -1,8 +1,7 @@
-//! The system calls that need `unsafe`: options of XDP sockets, and the calls that wake the
-//! kernel up.
+//! System calls that need `unsafe`: XDP socket options and wake-up calls.
 //!
-//! The latter go to the kernel directly: in a program with an engine in itself, libc's names
-//! lead to that program's own sockets.
+//! Wake-up calls bypass libc, because in a program with an embedded engine the libc functions refer
+//! to that program's sockets.
 
 use std::io;
 use std::mem::size_of;
@@ -30,8 +29,7 @@ const PACKET_IGNORE_OUTGOING: c_int = 23;
 const XDP_OPTIONS_ZEROCOPY: u32 = 1;
 const XDP_USE_NEED_WAKEUP: u16 = 1 << 3;
 const XDP_USE_SG: u16 = 1 << 4;
-/// Places of rings in the memory of a socket: received frames, frames to be sent, chunks to
-/// receive into, chunks of sent frames.
+/// Offsets for mmap(2) of a socket's rings: receive, transmit, fill, completion.
 pub(crate) const RING_PLACES: [u64; 4] = [0, 0x8000_0000, 0x1_0000_0000, 0x1_8000_0000];
 const RING_OPTIONS: [c_int; 4] =
     [XDP_RX_RING, XDP_TX_RING, XDP_UMEM_FILL_RING, XDP_UMEM_COMPLETION_RING];
@@ -76,17 +74,17 @@ const _: () = {
     assert!(size_of::<Statistics>() == 48);
 };
 
-/// A socket that is not bound.
+/// Opens an unbound XDP socket.
 pub(crate) fn open() -> io::Result<Fd> {
     let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     // SAFETY: socket(2) takes numbers.
     let fd = unsafe { libc::socket(libc::AF_XDP, kind, 0) };
     check(fd)?;
-    // SAFETY: the descriptor is new, and nobody else's.
+    // SAFETY: the descriptor is new and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) }.into())
 }
 
-/// Gives the socket its memory, and rings of so many entries.
+/// Registers the socket's memory and creates its rings with the given sizes.
 pub(crate) fn set_up(socket: BorrowedFd<'_>, memory: &Mapping, sizes: [u32; 4]) -> io::Result<()> {
     let registration = MemoryRegistration {
         address: memory.u8(0).as_ptr() as u64,
@@ -96,7 +94,7 @@ pub(crate) fn set_up(socket: BorrowedFd<'_>, memory: &Mapping, sizes: [u32; 4]) 
         flags: 0,
         metadata_len: 0,
     };
-    // The kernel pins the pages, which are the mapping's file's, as long as the socket is open.
+    // The kernel pins the pages of the mapping's file while the socket is open.
     set(socket, XDP_UMEM_REG, &registration)?;
     for (option, size) in RING_OPTIONS.into_iter().zip(sizes) {
         set(socket, option, &size)?;
@@ -104,15 +102,15 @@ pub(crate) fn set_up(socket: BorrowedFd<'_>, memory: &Mapping, sizes: [u32; 4]) 
     Ok(())
 }
 
-/// Layouts of the four rings.
+/// Returns the layouts of the four rings.
 pub(crate) fn layouts(socket: BorrowedFd<'_>) -> io::Result<[RingLayout; 4]> {
     let mut layouts = [RingLayout::default(); 4];
     get(socket, XDP_MMAP_OFFSETS, &mut layouts)?;
     Ok(layouts)
 }
 
-/// Binds to a queue, without copies where the driver can do that. With `several`, frames may
-/// lie in several chunks (since Linux 6.6).
+/// Binds to a queue, in zero-copy mode if the driver supports it. With `several`, frames may have
+/// several chunks (since Linux 6.6).
 pub(crate) fn bind(
     socket: BorrowedFd<'_>,
     interface: u32,
@@ -123,12 +121,12 @@ pub(crate) fn bind(
     let family = libc::AF_XDP as u16;
     let address = Address { family, flags, interface, queue, shared: 0 };
     let len = size_of::<Address>() as libc::socklen_t;
-    // SAFETY: bind(2) reads `len` bytes of the address, which lives here.
+    // SAFETY: bind(2) reads `len` bytes of the address, which is a local.
     check(unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), len) })
 }
 
-/// Has a packet socket receive copies of the frames that a program chooses, of those that an
-/// interface receives.
+/// Binds a packet socket to an interface, to receive copies of the received frames that a program
+/// selects.
 pub(crate) fn copy_to(
     packets: BorrowedFd<'_>,
     interface: u32,
@@ -143,7 +141,7 @@ pub(crate) fn copy_to(
     for (level, option, value) in options {
         let value: *const c_int = value;
         let len = size_of::<c_int>() as libc::socklen_t;
-        // SAFETY: setsockopt(2) reads an int, which lives here.
+        // SAFETY: setsockopt(2) reads an int, which is a local.
         check(unsafe { libc::setsockopt(fd, level, option, value.cast(), len) })?;
     }
     // SAFETY: sockaddr_ll is plain integers: all zero is a valid value.
@@ -152,17 +150,17 @@ pub(crate) fn copy_to(
     address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
     address.sll_ifindex = interface as c_int;
     let len = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
-    // SAFETY: bind(2) reads `len` bytes of the address, which lives here.
+    // SAFETY: bind(2) reads `len` bytes of the address, which is a local.
     check(unsafe { libc::bind(fd, (&raw const address).cast(), len) })
 }
 
-/// Lets so many bytes of frames wait in the device's queue, if the process may.
+/// Sets the maximum number of bytes in the device's queue, as far as permitted.
 pub(crate) fn set_send_queue(socket: BorrowedFd<'_>, bytes: u32) {
     let value = bytes as c_int;
     let len = size_of::<c_int>() as libc::socklen_t;
     for option in [libc::SO_SNDBUFFORCE, libc::SO_SNDBUF] {
         let fd = socket.as_raw_fd();
-        // SAFETY: setsockopt(2) reads an int, which lives here.
+        // SAFETY: setsockopt(2) reads an int, which is a local.
         let status = unsafe {
             libc::setsockopt(fd, libc::SOL_SOCKET, option, (&raw const value).cast(), len)
         };
@@ -172,34 +170,34 @@ pub(crate) fn set_send_queue(socket: BorrowedFd<'_>, bytes: u32) {
     }
 }
 
-/// Whether the driver reads and writes the chunks itself.
+/// Returns whether the socket is in zero-copy mode.
 pub(crate) fn is_zero_copy(socket: BorrowedFd<'_>) -> bool {
     let mut options = 0u32;
     get(socket, XDP_OPTIONS, &mut options).is_ok() && options & XDP_OPTIONS_ZEROCOPY != 0
 }
 
-/// Losses that the kernel counted.
+/// Returns the kernel's drop counters.
 pub(crate) fn statistics(socket: BorrowedFd<'_>) -> Statistics {
     let mut statistics = Statistics::default();
-    // A socket whose interface is gone answers as well.
+    // Succeeds even after the interface was removed.
     let _ = get(socket, XDP_STATISTICS, &mut statistics);
     statistics
 }
 
-/// Has the kernel look at the ring of frames to be sent.
+/// Makes the kernel process the transmit ring.
 ///
 /// # Errors
-/// The errno. EAGAIN: there is more to send, or the device has no room.
+/// Returns the errno. EAGAIN: more frames are pending, or the device queue is full.
 pub(crate) fn wake_sender(socket: BorrowedFd<'_>) -> Result<(), i32> {
     let args = [socket.as_raw_fd() as usize, 0, 0, libc::MSG_DONTWAIT as usize, 0, 0];
-    // SAFETY: sendto(2) of no bytes, without an address.
+    // SAFETY: sendto(2) with no bytes and no address.
     unsafe { syscall(libc::SYS_sendto as usize, args) }.map(drop)
 }
 
-/// Has the kernel look at the ring of chunks to receive into.
+/// Makes the kernel process the fill ring.
 pub(crate) fn wake_receiver(socket: BorrowedFd<'_>) {
     let args = [socket.as_raw_fd() as usize, 0, 0, libc::MSG_DONTWAIT as usize, 0, 0];
-    // SAFETY: recvfrom(2) of no bytes, without an address.
+    // SAFETY: recvfrom(2) with no bytes and no address.
     let _ = unsafe { syscall(libc::SYS_recvfrom as usize, args) };
 }
 
@@ -210,7 +208,7 @@ fn set<T>(socket: BorrowedFd<'_>, option: c_int, value: &T) -> io::Result<()> {
     check(unsafe { libc::setsockopt(socket.as_raw_fd(), SOL_XDP, option, value, len) })
 }
 
-/// Reads an option, by a direct call: the thread that drives the socket asks as well.
+/// Reads an option by a direct system call, because the thread that drives the socket uses it.
 fn get<T>(socket: BorrowedFd<'_>, option: c_int, value: &mut T) -> io::Result<()> {
     let mut len = size_of::<T>() as libc::socklen_t;
     let to = std::ptr::from_mut(value).expose_provenance();
