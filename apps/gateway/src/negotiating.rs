@@ -1,7 +1,8 @@
-//! Negotiation with an upstream server about a connection, before the program's SYN is answered.
+//! Negotiates a connection with an upstream server before the program's SYN is answered.
 //!
-//! Bytes are looked at in the host's socket, and taken as far as the protocol has read them. Bytes
-//! of the destination that follow the last answer therefore stay there, for the program.
+//! Received bytes are peeked in the host's socket, and consumed only after the protocol has parsed
+//! them. Therefore the destination's bytes after the last answer stay in the socket for the
+//! program.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -13,55 +14,56 @@ use towpath_stack::Refusal;
 
 use crate::limits::NEGOTIATION_BYTES_MAX;
 
-/// A server that makes TCP connections for the gateway, such as a SOCKS server.
+/// Server that establishes TCP connections for the gateway, e.g. a SOCKS server.
 pub trait UpstreamServer: fmt::Debug + Send + Sync {
     /// Returns the address of the server.
     fn address(&self) -> SocketAddr;
 
-    /// Begins a negotiation about a connection to `to`.
+    /// Starts to negotiate a connection to `to`.
     fn negotiate(&self, to: SocketAddr) -> Box<dyn Negotiation>;
 }
 
-/// The client's side of a protocol in which a connection is asked for. Does no I/O.
+/// Client side of a protocol that requests a connection. Performs no I/O.
 pub trait Negotiation: fmt::Debug + Send {
-    /// Reads bytes that the server sent, and adds bytes for the server to `out`. Called once
-    /// without bytes at the beginning. Bytes that a step does not take are there again at the next
-    /// call, together with later ones.
+    /// Parses bytes that the server sent, and appends bytes for the server to `out`. The first call
+    /// has no received bytes. Bytes that a step does not consume are passed again in the next call,
+    /// with further bytes appended.
     fn advance(&mut self, received: &[u8], out: &mut Vec<u8>) -> NegotiationStep;
 }
 
 /// Result of a step of a [`Negotiation`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NegotiationStep {
-    /// Bytes that were read; the server has to send more.
+    /// Number of consumed bytes; the server must send more.
     Wait(usize),
-    /// Bytes that were read; later ones are of the destination.
+    /// Number of consumed bytes; the negotiation has succeeded, and later bytes are the
+    /// destination's.
     Done(usize),
-    /// The server refuses: the program is told so.
+    /// The server has refused the connection; the program's SYN is refused accordingly.
     Refused(Refusal),
 }
 
-/// Reason why a negotiation failed.
+/// Reason for which a negotiation failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NegotiationFailure {
     Refused(Refusal),
-    /// The connection to the server failed, or it ended.
+    /// The connection to the server failed or was closed.
     Host(Errno),
 }
 
-/// A negotiation that is not over.
+/// Negotiation in progress.
 #[derive(Debug)]
 pub(crate) struct Negotiating {
     protocol: Box<dyn Negotiation>,
-    /// Bytes that the host's socket did not take yet.
+    /// Bytes that the host's socket has not accepted yet.
     unsent: Vec<u8>,
-    /// Bytes that the protocol has read.
+    /// Number of bytes consumed by the protocol.
     read: usize,
     is_begun: bool,
     is_done: bool,
 }
 
-/// Bytes that a look at the socket gets.
+/// Maximum number of bytes peeked at once.
 const LOOK_LEN: usize = 1024;
 
 impl Negotiating {
@@ -69,8 +71,8 @@ impl Negotiating {
         Self { protocol, unsent: Vec::new(), read: 0, is_begun: false, is_done: false }
     }
 
-    /// Goes on as far as the server's bytes and the socket's buffer allow. Returns whether the
-    /// server has made the connection.
+    /// Advances as far as received bytes and the socket's buffer allow. Returns whether the server
+    /// has established the connection.
     pub(crate) fn advance(&mut self, host: &Fd) -> Result<bool, NegotiationFailure> {
         if !self.is_begun {
             self.is_begun = true;
@@ -94,13 +96,14 @@ impl Negotiating {
             };
             let taken = self.step(host, &seen[..len])?;
             if taken == 0 && !self.is_done {
-                // A message that is longer than a look would never be seen whole.
+                // A message longer than `LOOK_LEN` could never be peeked completely.
                 return if len < LOOK_LEN { Ok(false) } else { Err(TOO_LONG) };
             }
         }
     }
 
-    /// Gives the protocol bytes. Returns how many it took, which are taken from the socket.
+    /// Passes received bytes to the protocol, and removes the consumed ones from the socket.
+    /// Returns their number.
     fn step(&mut self, host: &Fd, seen: &[u8]) -> Result<usize, NegotiationFailure> {
         let taken = match self.protocol.advance(seen, &mut self.unsent) {
             NegotiationStep::Wait(taken) => taken,
@@ -128,7 +131,7 @@ impl Negotiating {
         Ok(taken)
     }
 
-    /// Sends what is left. Returns whether the socket took all.
+    /// Sends pending bytes. Returns whether the socket accepted all of them.
     fn flush(&mut self, host: &Fd) -> Result<bool, NegotiationFailure> {
         while !self.unsent.is_empty() {
             match send(host, &self.unsent, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
@@ -142,5 +145,5 @@ impl Negotiating {
     }
 }
 
-/// The server says more than a negotiation needs.
+/// The server sent more bytes than a negotiation needs.
 const TOO_LONG: NegotiationFailure = NegotiationFailure::Host(Errno::PROTO);

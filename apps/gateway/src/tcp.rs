@@ -591,8 +591,7 @@ impl TcpFlows {
         self.answer_syn(cx, key, pending);
     }
 
-    /// Goes on with the negotiation about the connection of a SYN, and answers the SYN if it is
-    /// over.
+    /// Advances the negotiation for a SYN, and answers the SYN if it has ended.
     fn negotiate(&mut self, cx: &mut Context<'_, impl FifoHost>, key: SlabKey, pending: PendingId) {
         let Some(flow) = self.flows.get_mut(key) else { return };
         let Some(negotiating) = &mut flow.negotiating else { return };
@@ -600,7 +599,8 @@ impl TcpFlows {
             Ok(false) => return,
             Ok(true) => {
                 flow.negotiating = None;
-                // Bytes of the destination may be there, which epoll does not report again.
+                // The destination's bytes may be in the socket already, for which epoll reports no
+                // further event.
                 (flow.readable, flow.drain) = (true, true);
                 self.deadlines.set(key, flow, None);
                 return self.answer_syn(cx, key, pending);
@@ -612,7 +612,7 @@ impl TcpFlows {
         refuse(cx, pending, refusal);
     }
 
-    /// Answers a SYN for which the host is connected.
+    /// Answers a SYN whose host connection is established.
     fn answer_syn(
         &mut self,
         cx: &mut Context<'_, impl FifoHost>,

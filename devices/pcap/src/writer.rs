@@ -266,8 +266,8 @@ fn too_long() -> io::Error {
 /// Buffered bytes after which complete blocks are passed to the output, so that a write covers many
 /// packets.
 const HANDED_LEN: usize = 64 << 10;
-/// Buffer capacity: [`HANDED_LEN`] plus the longest block, of [`SNAPLEN_DEFAULT`] and a comment. So
-/// each write to the output contains complete blocks only.
+/// Buffer capacity, large enough for [`HANDED_LEN`] plus the longest block, of [`SNAPLEN_DEFAULT`]
+/// and a comment. So each write to the output contains complete blocks only.
 const BUFFER_LEN: usize = 512 << 10;
 /// Length of a block's type and two length fields.
 const BLOCK_OVERHEAD: u32 = 12;

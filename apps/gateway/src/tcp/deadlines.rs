@@ -1,4 +1,4 @@
-//! Times at which flows have waited for long enough.
+//! Deadlines of TCP flows.
 
 use std::collections::BTreeSet;
 
@@ -6,15 +6,15 @@ use crate::flow::{Flow, FlowPhase};
 use crate::limits::FAILED_WAIT_NS;
 use crate::slab::SlabKey;
 
-/// Flows that wait for something, by the time at which they have waited for long enough:
+/// Deadlines of waiting flows:
 ///
-/// - open flows whose host failed, for the program to take the earlier bytes;
-/// - clients, for an answer to their SYN;
+/// - open flows with a failed host: time for the program to read the remaining bytes;
+/// - clients: time for the program to answer the SYN;
 /// - negotiations with an upstream server;
-/// - connections to a nameserver, unless it is the last to be tried;
-/// - connections that the host makes while its addresses change.
+/// - nameservers, except the last candidate: time to answer before the next one is tried;
+/// - connecting flows, while host addresses change: time until the source address is checked.
 ///
-/// A flow that is removed is taken out, so that there are never more entries than flows.
+/// Removing a flow removes its deadline, so the set is never larger than the flow table.
 #[derive(Debug, Default)]
 pub(super) struct FlowDeadlines(BTreeSet<(u64, SlabKey)>);
 
@@ -26,8 +26,8 @@ impl FlowDeadlines {
         self.0.extend(due.map(|due| (due, key)));
     }
 
-    /// Starts the program's time to take what is left of an open flow whose host failed. In other
-    /// phases the flow ends at once.
+    /// Starts the deadline for the program to read the remaining bytes of a failed host. Applies
+    /// only to open flows, because flows in other phases end at once.
     pub(super) fn note_failure(&mut self, now_ns: u64, key: SlabKey, flow: &mut Flow) {
         let is_open = matches!(flow.phase, FlowPhase::Open(_));
         if flow.has_failed() && flow.expires_ns.is_none() && is_open {
@@ -35,20 +35,20 @@ impl FlowDeadlines {
         }
     }
 
-    /// Removes a flow that goes.
+    /// Removes the deadline of a flow.
     pub(super) fn remove(&mut self, key: SlabKey, flow: &Flow) {
         if let Some(due) = flow.expires_ns {
             self.0.remove(&(due, key));
         }
     }
 
-    /// Takes a flow that is due.
+    /// Takes a flow whose deadline has passed.
     pub(super) fn pop_due(&mut self, now_ns: u64) -> Option<SlabKey> {
         self.0.first().filter(|(due, _)| *due <= now_ns)?;
         self.0.pop_first().map(|(_, key)| key)
     }
 
-    /// Time at which the next flow is due.
+    /// Returns the earliest deadline.
     pub(super) fn next_ns(&self) -> Option<u64> {
         self.0.first().map(|(due, _)| *due)
     }

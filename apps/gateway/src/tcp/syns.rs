@@ -1,4 +1,4 @@
-//! SYNs of the program that are not decided about.
+//! Undecided SYNs of the program.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -9,17 +9,16 @@ use crate::client::Client;
 use crate::idle::{Class, Evicted, IdleTable};
 use crate::slab::SlabKey;
 
-/// SYNs of the program that are not decided about, each with the flow whose host is connecting for
-/// it.
+/// Undecided SYNs of the program, each with the flow whose host socket is connecting.
 #[derive(Debug)]
 pub(super) struct PendingSyns {
-    /// In the order of their last repetition.
+    /// SYNs in the order of their last retransmission.
     connecting: IdleTable<PendingId, Option<SlabKey>>,
-    /// SYNs that have no flow yet.
+    /// SYNs without a flow.
     waiting: VecDeque<Syn>,
 }
 
-/// A connection that the program asks for.
+/// Connection request of the program.
 #[derive(Debug)]
 pub(super) struct Syn {
     pub(super) pending: PendingId,
@@ -27,13 +26,13 @@ pub(super) struct Syn {
     pub(super) remote: SocketAddr,
 }
 
-/// All SYNs are of one class.
+/// Class of all SYNs in the idle table.
 const CONNECTING: usize = 0;
 
 impl PendingSyns {
-    /// At most `max` of them, as the inner stack has.
+    /// Creates a table for at most `max` SYNs, the limit of the inner stack.
     pub(super) fn new(max: usize) -> Self {
-        // The inner stack says when a SYN was not repeated for too long.
+        // The inner stack reports SYNs that time out, so entries never expire here.
         let class = Class { idle_ns: u64::MAX, owner: 0, max, worth: 0 };
         Self { connecting: IdleTable::new(&[class]), waiting: VecDeque::new() }
     }
@@ -43,7 +42,7 @@ impl PendingSyns {
         self.waiting.push_back(syn);
     }
 
-    /// Number of SYNs that wait for a flow.
+    /// Returns the number of SYNs without a flow.
     pub(super) fn waiting(&self) -> usize {
         self.waiting.len()
     }
@@ -52,7 +51,7 @@ impl PendingSyns {
         self.waiting.pop_front()
     }
 
-    /// Notes the flow of a SYN.
+    /// Stores the flow of a SYN.
     pub(super) fn attach(&mut self, pending: PendingId, key: SlabKey) {
         if let Some(id) = self.connecting.find(&pending)
             && let Some((_, connecting)) = self.connecting.get_mut(id)
@@ -61,25 +60,25 @@ impl PendingSyns {
         }
     }
 
-    /// Flows of the SYNs.
+    /// Returns the flows of all SYNs.
     pub(super) fn flows(&self) -> Vec<SlabKey> {
         self.connecting.iter().filter_map(|(_, key)| *key).collect()
     }
 
-    /// The program repeats a SYN.
+    /// Notes that the program retransmitted a SYN.
     pub(super) fn touch(&mut self, now_ns: u64, pending: PendingId) {
         if let Some(id) = self.connecting.find(&pending) {
             self.connecting.touch(now_ns, id);
         }
     }
 
-    /// Removes a SYN that is decided about, and returns its flow.
+    /// Removes a decided SYN and returns its flow.
     pub(super) fn remove(&mut self, pending: PendingId) -> Option<Option<SlabKey>> {
         let id = self.connecting.find(&pending)?;
         self.connecting.remove(id).map(|(_, key)| key)
     }
 
-    /// Removes a SYN in favour of one of `client`.
+    /// Evicts a SYN to make room for one of `client`.
     pub(super) fn evict(&mut self, client: Client) -> Option<(PendingId, Option<SlabKey>)> {
         let Evicted { key, value, .. } = self.connecting.evict(CONNECTING, client)?;
         Some((key, value))
