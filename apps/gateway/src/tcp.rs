@@ -5,8 +5,8 @@
 //!          ◄─ SYN-ACK ─ accept_pending ◄── connected
 //!          ◄─ RST, ICMP ─ refuse_pending ◄── refused
 //!
-//!  program ══► receive FIFO ══ sendmsg ══► host socket       a FIN, a reset and a full buffer pass
-//!  program ◄══ send FIFO ◄═══ recvmsg ════ host socket       on, each way by itself
+//!  program ══► receive FIFO ══ sendmsg ══► host socket       each direction forwards a FIN, a
+//!  program ◄══ send FIFO ◄═══ recvmsg ════ host socket       reset and backpressure by itself
 //! ```
 //!
 //! Bytes sent before a reset are delivered before it. After a host reset, the program has limited

@@ -61,7 +61,7 @@
 //! const CLIENT: u32 = 2;
 //! const SERVER: u32 = 3;
 //!
-//! /// The owner: it notes what it is told.
+//! /// Owner that records its events.
 //! #[derive(Default)]
 //! struct Owner {
 //!     child: Option<SocketId>,
