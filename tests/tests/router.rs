@@ -238,15 +238,17 @@ fn the_kernel_as_router_does_the_same() {
     oracle.start_kernel();
     let wanted = oracle.probes();
     drop(oracle);
-    let Some(lab) = Lab::new(1300) else { return };
-    let router = lab.start(&DEAD_ENDS);
-    let found = lab.probes();
     assert!(wanted.len() > 20, "{wanted:#?}");
-    for (wanted, found) in wanted.iter().zip(&found) {
-        assert_eq!(found, wanted, "the kernel's is the second one");
+    for shards in ["1", "2"] {
+        let Some(lab) = Lab::new(1300) else { return };
+        let router = lab.start(&[&["--shards", shards], &DEAD_ENDS[..]].concat());
+        let found = lab.probes();
+        for (wanted, found) in wanted.iter().zip(&found) {
+            assert_eq!(found, wanted, "{shards} shards; the kernel's is the second one");
+        }
+        assert_eq!(found.len(), wanted.len());
+        end(router);
     }
-    assert_eq!(found.len(), wanted.len());
-    end(router);
 }
 
 #[test]

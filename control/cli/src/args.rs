@@ -27,11 +27,11 @@ pub use capture::CaptureArgs;
 pub use device::DeviceArgs;
 pub use names::NameArgs;
 pub use netem::NetemOption;
+use values::parse_port_range;
 pub use values::{
-    Shards, StatsFormat, parse_dns, parse_mtu, parse_name, parse_nameserver, parse_number,
-    parse_pid, parse_seconds, parse_user,
+    Shards, StatsFormat, parse_dns, parse_microseconds, parse_mtu, parse_name, parse_nameserver,
+    parse_number, parse_pid, parse_seconds, parse_shards, parse_user,
 };
-use values::{parse_microseconds, parse_port_range, parse_shards};
 
 /// Run programs on a TCP/IP stack of their own.
 #[derive(Debug, Parser)]

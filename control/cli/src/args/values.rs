@@ -111,7 +111,8 @@ impl Shards {
     }
 }
 
-pub(super) fn parse_shards(text: &str) -> Result<Shards, String> {
+/// `--shards`.
+pub fn parse_shards(text: &str) -> Result<Shards, String> {
     if text == "auto" {
         return Ok(Shards::Auto);
     }

@@ -14,7 +14,9 @@ use towpath_stack::net::{RouteKind, SourceCheck};
 use towpath_uplink::{DEVICES, DeviceDriver, DeviceSpec, ParameterKind, device_names, parse_cidr};
 use towpath_wire::Prefix;
 
-use crate::args::{CaptureArgs, StatsFormat, parse_name, parse_number};
+use crate::args::{
+    CaptureArgs, Shards, StatsFormat, parse_microseconds, parse_name, parse_number, parse_shards,
+};
 
 /// Options of `towpath router`.
 #[derive(Debug, Clone, Args)]
@@ -66,6 +68,22 @@ pub struct RouterArgs {
     #[arg(long, value_name = "NUMBER", default_value_t = NEIGHBORS_MAX as u32)]
     #[arg(value_parser = |text: &str| parse_number(text, NEIGHBORS_RANGE, "neighbours"))]
     pub neighbors: u32,
+
+    /// Divide the router among threads: 1, 2, 4, 8, 16 or `auto`
+    ///
+    /// Each flow is on one thread, and not faster for it. Several flows are faster where one thread
+    /// keeps a processor busy and others are free. `auto`: as --shards of `towpath run`. More than
+    /// one needs devices with queues, as packet and tap, and no bridge. packet needs CAP_BPF then.
+    #[arg(long, value_name = "NUMBER", default_value = "1", value_parser = parse_shards)]
+    pub shards: Shards,
+
+    /// Microseconds for which the router looks for packets before it sleeps
+    ///
+    /// A wake-up takes some 10 to 50 µs, by which a packet is later. The router looks only as long
+    /// as it finds packets as a rule, and yields its processor to other threads. At most 1000.
+    #[arg(long, value_name = "MICROSECONDS", default_value_t = 0)]
+    #[arg(value_parser = parse_microseconds)]
+    pub busy_poll: u32,
 
     /// Check options and rules, and do nothing
     #[arg(long)]

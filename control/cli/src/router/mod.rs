@@ -26,9 +26,10 @@ use towpath_router::{Plan, PlanPart, PlannedPort, RouterError, Settings};
 use towpath_uplink::random;
 
 pub use args::{ABOUT, AFTER, RouterArgs};
-use open::Opened;
+use open::{Opened, PortQueues};
 use running::{Ended, RunningRouter};
 
+use crate::args::Shards;
 use crate::error::{ExitCode, Failure};
 use crate::messages::Messages;
 use crate::signals::Signals;
@@ -114,13 +115,24 @@ fn forward(
 ) -> Result<()> {
     open::refuse_own_addresses(&args.port)?;
     let listening = served::open(args.name.clone(), messages)?;
-    let Opened { ports, counters, followed } = open::ports(&args.port, capture)?;
+    let (seed, shards) = (random()?, args.shards.count());
+    let open = |count| {
+        open::refuse_queues(&args.port, count)?;
+        open::ports(&args.port, PortQueues { count, seed: &seed }, capture)
+    };
+    let is_auto = args.shards == Shards::Auto && shards > 1;
+    let opened = open(shards).or_else(|error| if is_auto { open(1) } else { Err(error) });
+    let Opened { ports, counters, followed } = opened?;
     let settings = Settings {
         source_check: args.source_check.into(),
         neighbors_max: args.neighbors as usize,
-        engine: EngineConfig { busy_poll: Duration::ZERO, ..EngineConfig::default() },
+        engine: EngineConfig {
+            busy_poll: Duration::from_micros(args.busy_poll.into()),
+            threads_by_need: args.shards == Shards::Auto,
+            ..EngineConfig::default()
+        },
     };
-    let engine = towpath_router::router(plan, settings, ports, random()?);
+    let engine = towpath_router::router(plan, settings, ports, seed);
     let engine = engine.map_err(|error| {
         let code = match error {
             RouterError::Plan(_) => ExitCode::Usage,

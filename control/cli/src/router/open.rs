@@ -67,11 +67,43 @@ pub fn missing_interfaces(ports: &[PortArg]) -> String {
     }
 }
 
+/// PortQueues of the devices.
+#[derive(Debug, Clone, Copy)]
+pub struct PortQueues<'a> {
+    /// Number of queues of each device, one for each shard.
+    pub count: usize,
+    /// Secret of the stack, which decides to which queue a flow belongs.
+    pub seed: &'a [u8; 32],
+}
+
 /// A port on which no other port stands yet.
 struct PortPart {
-    port: Box<dyn Port + Send>,
+    queues: Vec<Box<dyn Port + Send>>,
     mac: [u8; 6],
     mtu: u32,
+}
+
+/// Refuses several shards if a port cannot be divided among them.
+///
+/// # Errors
+/// With the sentence for the user.
+pub fn refuse_queues(ports: &[PortArg], count: usize) -> Result<()> {
+    let is_whole = |port: &&PortArg| match &port.device {
+        PortDevice::Bridge { .. } => true,
+        device => device.device().is_some_and(|spec| !spec.driver().traits.has_queues),
+    };
+    match ports.iter().find(is_whole).filter(|_| count > 1) {
+        Some(port) => {
+            let (kind, _) = port.device.words();
+            let why = format!(
+                "--shards {count}: the port {} is of the kind {kind}, which one thread serves: \
+                 use --shards 1",
+                port.name
+            );
+            Err(Failure::error(ExitCode::Usage, why))
+        }
+        None => Ok(()),
+    }
 }
 
 /// Opens all devices, and puts VLANs and bridges on them. Ports without an address of the router
@@ -79,13 +111,17 @@ struct PortPart {
 ///
 /// # Errors
 /// The first that cannot be; those before it are closed.
-pub fn ports(words: &[PortArg], capture: Option<&CaptureFile>) -> Result<Opened> {
+pub fn ports(
+    words: &[PortArg],
+    queues: PortQueues<'_>,
+    capture: Option<&CaptureFile>,
+) -> Result<Opened> {
     let mut opened = Opened { ports: Vec::new(), counters: Vec::new(), followed: Vec::new() };
     let mut parts = BTreeMap::new();
     for port in words {
         let left = Left::default();
         if let Some(spec) = port.device.device() {
-            let part = device(words, port, spec, &left, &mut opened.followed)?;
+            let part = device(words, port, spec, queues, &left, &mut opened.followed)?;
             split(words, port, part, &left, &mut parts)?;
         }
         opened.counters.push(left);
@@ -102,18 +138,18 @@ pub fn ports(words: &[PortArg], capture: Option<&CaptureFile>) -> Result<Opened>
         if let Some(count) = addresses {
             config.addresses_max = *count as usize;
         }
-        let members = members.into_iter().map(|part| part.port).collect();
+        let members = members.into_iter().flat_map(|part| part.queues).collect();
         let bridge = Bridge::new(members, config).map_err(|error| of_port(port, error))?;
-        let part = PortPart { port: Box::new(Counting::new(bridge, left)), mac, mtu };
+        let part = PortPart { queues: vec![Box::new(Counting::new(bridge, left))], mac, mtu };
         parts.insert(port.name.clone(), part);
     }
     for port in words.iter().filter(|port| !port.addresses.is_empty()) {
-        let Some(PortPart { port: device, mac, mtu }) = parts.remove(&port.name) else { continue };
-        let device = match capture {
-            Some(file) => Box::new(file.capture(&port.name, device).context("--pcap")?),
-            None => device,
-        };
-        opened.ports.push(OpenPort { queues: vec![device], mac, mtu });
+        let Some(PortPart { mut queues, mac, mtu }) = parts.remove(&port.name) else { continue };
+        if let Some(file) = capture {
+            let recorded = file.capture_queues(&port.name, queues).context("--pcap")?;
+            queues = recorded.into_iter().map(|queue| Box::new(queue) as _).collect();
+        }
+        opened.ports.push(OpenPort { queues, mac, mtu });
     }
     Ok(opened)
 }
@@ -123,6 +159,7 @@ fn device(
     words: &[PortArg],
     port: &PortArg,
     spec: &DeviceSpec,
+    queues: PortQueues<'_>,
     left: &Left,
     followed: &mut Vec<Followed>,
 ) -> Result<PortPart> {
@@ -134,11 +171,12 @@ fn device(
     let usage = if is_bridged { DeviceUse::Bridge } else { DeviceUse::Router };
     // The router's own loop reports devices that are removed.
     let tell = Tell::ignore();
-    let opened = spec.open(&DeviceRequest::new(usage, &addresses, left, &tell));
-    let OpenDevice { mut ports, site, .. } = opened.map_err(|error| of_port(port, error))?;
+    let PortQueues { count, seed } = queues;
+    let request = DeviceRequest::new(usage, &addresses, left, &tell);
+    let opened = spec.open(&DeviceRequest { queues: count, seed, ..request });
+    let OpenDevice { ports, site, .. } = opened.map_err(|error| of_port(port, error))?;
     followed.extend(site.followed);
-    let port = ports.pop().expect("a device has a port for each queue");
-    Ok(PortPart { port, mac: site.mac, mtu: site.mtu })
+    Ok(PortPart { queues: ports, mac: site.mac, mtu: site.mtu })
 }
 
 /// Divides a device among its VLANs. A part of a bridge is divided as well: frames with a tag must
@@ -158,19 +196,22 @@ fn split(
         parts.insert(port.name.clone(), part);
         return Ok(());
     }
-    let PortPart { port: device, mac, mtu } = part;
+    let PortPart { queues, mac, mtu } = part;
     if is_member || !port.addresses.is_empty() {
         wanted.push((port.name.clone(), Vlan::Untagged));
     }
     let vlans: Vec<_> = wanted.iter().map(|(_, vlan)| *vlan).collect();
-    let ports = towpath_vlan::split(device, &vlans).map_err(|error| of_port(port, error))?;
-    for (place, ((name, _), vlan)) in wanted.into_iter().zip(ports).enumerate() {
-        // Each of them would tell the counters of all.
-        let port: Box<dyn Port + Send> = match place {
-            0 => Box::new(Counting::new(vlan, left)),
-            _ => Box::new(vlan),
-        };
-        parts.insert(name, PortPart { port, mac, mtu });
+    for queue in queues {
+        let ports = towpath_vlan::split(queue, &vlans).map_err(|error| of_port(port, error))?;
+        for (place, ((name, _), vlan)) in wanted.iter().zip(ports).enumerate() {
+            // Each VLAN would count for the whole queue.
+            let port: Box<dyn Port + Send> = match place {
+                0 => Box::new(Counting::new(vlan, left)),
+                _ => Box::new(vlan),
+            };
+            let part = PortPart { queues: Vec::new(), mac, mtu };
+            parts.entry(name.clone()).or_insert(part).queues.push(port);
+        }
     }
     Ok(())
 }
