@@ -1,20 +1,17 @@
 //! UDP and ICMP echo sockets.
 
-use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 
 use towpath_pool::{Fragments, Port};
 use towpath_ring::Payload;
 use towpath_stack::net::EchoOut;
-use towpath_stack::{BindOptions, DatagramFrom, DatagramOut, SendError, SocketKind};
+use towpath_stack::{DatagramFrom, SendError};
 
+use crate::calls::PrivateSockets;
 use crate::error::SetUpError;
 use crate::handle::SocketHandle;
 use crate::node::Node;
-use crate::table::{Kind, ReceivedDatagram};
-
-/// Length of an ICMP echo header in bytes (RFC 792, RFC 4443 §4.1).
-const ECHO_HEADER_LEN: usize = 8;
+use crate::table::ReceivedDatagram;
 
 impl<P: Port + ?Sized> Node<P> {
     /// Opens a UDP socket at `local`; port 0 chooses a free port.
@@ -23,7 +20,7 @@ impl<P: Port + ?Sized> Node<P> {
     /// [`SetUpError::Bind`] if the address is in use or does not belong to the node;
     /// [`SetUpError::TooMany`].
     pub fn udp(&mut self, local: SocketAddr) -> Result<SocketHandle, SetUpError> {
-        self.datagram_socket(SocketKind::Datagram, local)
+        self.calls().udp(local)
     }
 
     /// Opens an echo socket ("ping socket") at the address of `local`, whose port is the
@@ -32,19 +29,7 @@ impl<P: Port + ?Sized> Node<P> {
     /// # Errors
     /// Same as [`Node::udp`].
     pub fn echo(&mut self, local: SocketAddr) -> Result<SocketHandle, SetUpError> {
-        self.datagram_socket(SocketKind::Echo, local)
-    }
-
-    fn datagram_socket(
-        &mut self,
-        of: SocketKind,
-        local: SocketAddr,
-    ) -> Result<SocketHandle, SetUpError> {
-        let kind = Kind::Datagram { received: VecDeque::new(), bytes: 0 };
-        let handle = self.open(of, local, kind)?;
-        let id = self.direct.open(handle).ok_or(SetUpError::SynForgotten)?.id;
-        let made = self.stack.bind(id, local, BindOptions::default()).map_err(SetUpError::from);
-        self.keep_if(handle, made.map(|_| ()))
+        self.calls().echo(local)
     }
 
     /// Sends one datagram.
@@ -57,9 +42,7 @@ impl<P: Port + ?Sized> Node<P> {
         remote: SocketAddr,
         bytes: &[u8],
     ) -> Result<(), SendError> {
-        let out = DatagramOut { remote: Some(remote), ..DatagramOut::default() };
-        let payload = Payload::new(bytes, Fragments::empty());
-        self.send_datagram(handle, &out, &payload)
+        self.calls().send_to(handle, remote, bytes)
     }
 
     /// Sends one echo request with sequence number `seq`. [`Node::recv_from`] returns the reply,
@@ -74,35 +57,12 @@ impl<P: Port + ?Sized> Node<P> {
         seq: u16,
         data: &[u8],
     ) -> Result<(), SendError> {
-        let kind = if remote.is_ipv4() { 8 } else { 128 };
-        let mut message = vec![0; ECHO_HEADER_LEN + data.len()];
-        message[0] = kind;
-        message[6..8].copy_from_slice(&seq.to_be_bytes());
-        message[ECHO_HEADER_LEN..].copy_from_slice(data);
-        let remote = Some(SocketAddr::new(remote, 0));
-        let out = DatagramOut { remote, ..DatagramOut::default() };
-        self.send_datagram(handle, &out, &Payload::new(&message, Fragments::empty()))
-    }
-
-    fn send_datagram(
-        &mut self,
-        handle: SocketHandle,
-        out: &DatagramOut,
-        payload: &Payload<'_>,
-    ) -> Result<(), SendError> {
-        let id = self.direct.open(handle).ok_or(SendError::Invalid)?.id;
-        let now = self.now();
-        self.stack.send_datagram(now, id, out, payload, &mut self.pool).map(|_| ())
+        self.calls().ping(handle, remote, seq, data)
     }
 
     /// Returns the oldest received datagram of a socket.
     pub fn recv_from(&mut self, handle: SocketHandle) -> Option<ReceivedDatagram> {
-        let Kind::Datagram { received, bytes } = &mut self.direct.open_mut(handle)?.kind else {
-            return None;
-        };
-        let datagram = received.pop_front()?;
-        *bytes -= ReceivedDatagram::size(datagram.bytes.len());
-        Some(datagram)
+        self.calls().recv_from(handle)
     }
 
     /// Returns the sequence number of an echo reply; `None` for other messages.

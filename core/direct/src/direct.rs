@@ -8,7 +8,7 @@ use towpath_stack::{DatagramMeta, EchoMeta, Host, PendingId, SocketError, Socket
 
 use crate::event::{NodeEvent, PendingEvents, PendingSyn};
 use crate::handle::SocketHandle;
-use crate::table::{BufferSizes, Entry, Kind, ReceivedDatagram, SocketLife, Table};
+use crate::table::{BufferSizes, DirectEntry, DirectKind, ReceivedDatagram, SocketLife, Table};
 
 /// Limits and defaults of a [`Direct`].
 #[derive(Debug, Clone, Copy)]
@@ -59,6 +59,8 @@ pub enum Stray {
 /// Sockets of a [`crate::Node`] and their pending events.
 #[derive(Debug)]
 pub struct Direct {
+    /// User number of the first place; those of the others follow.
+    pub(crate) first_user: u32,
     pub(crate) config: DirectConfig,
     pub(crate) table: Table,
     pub(crate) counters: DirectCounters,
@@ -75,7 +77,14 @@ pub struct Direct {
 impl Direct {
     /// Creates a host without sockets.
     pub fn new(config: DirectConfig) -> Self {
+        Self::numbered(config, 0)
+    }
+
+    /// A host without sockets, whose user numbers in the stack begin with `first_user`. The owner
+    /// of the stack takes that off before it passes calls of [`Host`] on.
+    pub fn numbered(config: DirectConfig, first_user: u32) -> Self {
         Self {
+            first_user,
             config,
             table: Table::default(),
             counters: DirectCounters::default(),
@@ -97,7 +106,7 @@ impl Direct {
     }
 
     /// Returns the next event; sockets are served round-robin.
-    pub(crate) fn poll_event(&mut self) -> Option<NodeEvent> {
+    pub fn poll_event(&mut self) -> Option<NodeEvent> {
         if let Some(id) = self.forgotten.pop_front() {
             return Some(NodeEvent::SynForgotten(id));
         }
@@ -140,8 +149,8 @@ impl Direct {
     }
 
     /// Adds a socket before it is opened in the stack, which knows it as user number `index`.
-    pub(crate) fn add(&mut self, kind: Kind, life: SocketLife) -> SocketHandle {
-        self.table.insert(|handle| Entry {
+    pub(crate) fn add(&mut self, kind: DirectKind, life: SocketLife) -> SocketHandle {
+        self.table.insert(|handle| DirectEntry {
             handle,
             id: SocketId(u64::MAX),
             kind,
@@ -158,12 +167,17 @@ impl Direct {
         self.table.len() >= self.config.sockets_max
     }
 
+    /// Whether there may be an event to poll.
+    pub fn has_events(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
     /// Returns a socket that its owner may use.
-    pub(crate) fn open(&self, handle: SocketHandle) -> Option<&Entry> {
+    pub(crate) fn open(&self, handle: SocketHandle) -> Option<&DirectEntry> {
         self.table.get(handle).filter(|entry| entry.life == SocketLife::Open)
     }
 
-    pub(crate) fn open_mut(&mut self, handle: SocketHandle) -> Option<&mut Entry> {
+    pub(crate) fn open_mut(&mut self, handle: SocketHandle) -> Option<&mut DirectEntry> {
         self.table.get_mut(handle).filter(|entry| entry.life == SocketLife::Open)
     }
 
@@ -186,7 +200,7 @@ impl Direct {
     /// Returns the buffer sizes of a listener's children.
     fn child_buffers(&self, listener: u32) -> BufferSizes {
         match self.table.at(listener).map(|entry| &entry.kind) {
-            Some(Kind::Listener { buffers, .. }) => *buffers,
+            Some(DirectKind::Listener { buffers, .. }) => *buffers,
             _ => self.config.buffers,
         }
     }
@@ -233,11 +247,11 @@ impl Host for Direct {
             return None;
         }
         let sizes = self.child_buffers(listener);
-        let handle = self.add(Kind::Stream, SocketLife::Unaccepted);
+        let handle = self.add(DirectKind::Stream, SocketLife::Unaccepted);
         if let Some(entry) = self.table.get_mut(handle) {
             entry.id = child;
         }
-        if let Some(Kind::Listener { children, .. }) =
+        if let Some(DirectKind::Listener { children, .. }) =
             self.table.at_mut(listener).map(|entry| &mut entry.kind)
         {
             children.push_back(handle);
@@ -262,7 +276,8 @@ impl Host for Direct {
     fn datagram(&mut self, user: u32, meta: &DatagramMeta, payload: &Payload<'_>) -> bool {
         let max = self.config.datagram_bytes_max;
         let entry = self.table.at_mut(user).filter(|entry| entry.life == SocketLife::Open);
-        let Some(Kind::Datagram { received, bytes }) = entry.map(|entry| &mut entry.kind) else {
+        let Some(DirectKind::Datagram { received, bytes }) = entry.map(|entry| &mut entry.kind)
+        else {
             return false;
         };
         let size = ReceivedDatagram::size(payload.len() as usize);
@@ -286,7 +301,7 @@ impl Host for Direct {
 
     fn event(&mut self, user: u32, event: SocketEvent) {
         let Some(entry) = self.table.at_mut(user) else { return };
-        let (life, is_stream) = (entry.life, matches!(entry.kind, Kind::Stream));
+        let (life, is_stream) = (entry.life, matches!(entry.kind, DirectKind::Stream));
         if event == SocketEvent::Closed {
             if life == SocketLife::Silent {
                 return self.table.remove(user);

@@ -12,9 +12,10 @@
 //!   of each socket.
 //!
 //! # Reading order
-//! [`Node`] in `node`, then `stream` and `datagram` for the calls of each socket kind. `direct`
-//! implements [`towpath_stack::Host`], `table` stores the sockets, and `event` defines the events.
-//! Each table has a limit in [`DirectConfig`] and a counter in [`DirectCounters`].
+//! [`Node`] in `node`, then [`PrivateSockets`] in `calls`. A stack of another owner can have such
+//! sockets as well ([`DirectCalls`]). `stream` and `datagram` have the calls of a node alone.
+//! `direct` implements [`towpath_stack::Host`], `table` stores the sockets, and `event` defines the
+//! events. Each table has a limit in [`DirectConfig`] and a counter in [`DirectCounters`].
 //!
 //! # Example
 //! Connects two nodes by a cable and sends a message:
@@ -58,6 +59,7 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod calls;
 mod datagram;
 mod direct;
 mod error;
@@ -67,6 +69,7 @@ mod node;
 mod stream;
 mod table;
 
+pub use calls::{DirectCalls, PrivateHost, PrivateSockets};
 pub use direct::{Direct, DirectConfig, DirectCounters, Stray};
 pub use error::{ReadError, SetUpError, WriteError};
 pub use event::{NodeEvent, PendingSyn};

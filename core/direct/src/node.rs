@@ -3,15 +3,15 @@
 use towpath_pool::{Pool, Port};
 use towpath_stack::net::InterfaceConfig;
 use towpath_stack::{
-    Budget, IfaceId, Instant, Linger, OptionError, SocketInfo, SocketOption, Stack, StackConfig,
-    Turn,
+    Budget, IfaceId, Instant, OptionError, SocketInfo, SocketOption, Stack, StackConfig, Turn,
 };
 use towpath_wire::{MacAddr, Prefix};
 
+use crate::calls::{DirectCalls, PrivateSockets};
 use crate::direct::{Direct, DirectConfig, DirectCounters, Stray};
 use crate::event::NodeEvent;
 use crate::handle::SocketHandle;
-use crate::table::{Entry, Kind, SocketLife};
+use crate::table::{DirectEntry, DirectKind, SocketLife};
 
 /// Settings of a node.
 #[derive(Debug, Clone, Default)]
@@ -95,6 +95,12 @@ impl<P: Port + ?Sized> Node<P> {
         ports.chain(self.stack.next_timeout()).min()
     }
 
+    /// The sockets, to be called at the time of the last turn.
+    pub(crate) fn calls(&mut self) -> DirectCalls<'_, Direct> {
+        let Self { stack, direct, pool, now, .. } = self;
+        DirectCalls { stack, direct, pool, now: *now }
+    }
+
     /// Returns the next event; `None` if there is none.
     pub fn poll_event(&mut self) -> Option<NodeEvent> {
         self.direct.poll_event()
@@ -125,10 +131,10 @@ impl<P: Port + ?Sized> Node<P> {
     /// excluded.
     pub fn buffer_bytes(&mut self) -> u64 {
         let Self { stack, direct, .. } = self;
-        let of = |entry: &Entry| match &entry.kind {
-            Kind::Listener { .. } => 0,
-            Kind::Datagram { bytes, .. } => *bytes as u64,
-            Kind::Stream => {
+        let of = |entry: &DirectEntry| match &entry.kind {
+            DirectKind::Listener { .. } => 0,
+            DirectKind::Datagram { bytes, .. } => *bytes as u64,
+            DirectKind::Stream => {
                 let recv = stack.recv_buffer(entry.id).map_or(0, |buffer| buffer.memory_bytes());
                 let send = stack.send_buffer(entry.id).map_or(0, |buffer| buffer.memory_bytes());
                 u64::from(recv) + u64::from(send)
@@ -162,33 +168,11 @@ impl<P: Port + ?Sized> Node<P> {
     /// Closes a socket. Written bytes are still sent. [`NodeEvent::Closed`] follows once it is
     /// removed, for connections after the peer has closed. Does nothing if the handle is dead.
     pub fn close(&mut self, handle: SocketHandle) {
-        self.end(handle, Linger::Default);
+        self.calls().close(handle)
     }
 
     /// Resets a connection; other sockets are closed as by [`Node::close`].
     pub fn abort(&mut self, handle: SocketHandle) {
-        self.end(handle, Linger::Abort);
-    }
-
-    fn end(&mut self, handle: SocketHandle, linger: Linger) {
-        let Some(entry) = self.direct.open_mut(handle) else { return };
-        entry.life = SocketLife::Closing;
-        // Discard events that precede the close; only `Closed` follows.
-        entry.pending = Default::default();
-        let id = entry.id;
-        if let Kind::Listener { children, .. } = &mut entry.kind {
-            for child in std::mem::take(children) {
-                self.abandon(child);
-            }
-        }
-        self.stack.close(self.now, id, linger);
-    }
-
-    /// Resets a child that was never accepted.
-    fn abandon(&mut self, child: SocketHandle) {
-        let Some(entry) = self.direct.table.get_mut(child) else { return };
-        entry.life = SocketLife::Silent;
-        let id = entry.id;
-        self.stack.close(self.now, id, Linger::Abort);
+        self.calls().abort(handle)
     }
 }

@@ -45,11 +45,11 @@ impl ReceivedDatagram {
 
 /// Socket of a node.
 #[derive(Debug)]
-pub(crate) struct Entry {
+pub(crate) struct DirectEntry {
     pub handle: SocketHandle,
     /// Id in the stack.
     pub id: SocketId,
-    pub kind: Kind,
+    pub kind: DirectKind,
     /// Events not polled yet.
     pub pending: PendingEvents,
     /// Whether the socket is in the queue of sockets with events.
@@ -77,7 +77,7 @@ pub(crate) enum SocketLife {
 }
 
 #[derive(Debug)]
-pub(crate) enum Kind {
+pub(crate) enum DirectKind {
     Stream,
     Listener {
         /// Children to be accepted, oldest first.
@@ -94,15 +94,15 @@ pub(crate) enum Kind {
 /// All sockets of a node.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
-    places: Vec<Place>,
+    places: Vec<TablePlace>,
     free: Vec<u32>,
 }
 
 #[derive(Debug)]
-struct Place {
+struct TablePlace {
     /// Generation of the current socket, or of the next one.
     generation: u32,
-    entry: Option<Entry>,
+    entry: Option<DirectEntry>,
 }
 
 impl Table {
@@ -111,9 +111,9 @@ impl Table {
     }
 
     /// Adds a socket; `make` receives its handle.
-    pub fn insert(&mut self, make: impl FnOnce(SocketHandle) -> Entry) -> SocketHandle {
+    pub fn insert(&mut self, make: impl FnOnce(SocketHandle) -> DirectEntry) -> SocketHandle {
         let index = self.free.pop().unwrap_or_else(|| {
-            self.places.push(Place { generation: 0, entry: None });
+            self.places.push(TablePlace { generation: 0, entry: None });
             // The stack's SOCKETS_MAX fits 22 bits.
             self.places.len() as u32 - 1
         });
@@ -123,25 +123,25 @@ impl Table {
         handle
     }
 
-    pub fn get(&self, handle: SocketHandle) -> Option<&Entry> {
+    pub fn get(&self, handle: SocketHandle) -> Option<&DirectEntry> {
         self.at(handle.index).filter(|entry| entry.handle == handle)
     }
 
-    pub fn get_mut(&mut self, handle: SocketHandle) -> Option<&mut Entry> {
+    pub fn get_mut(&mut self, handle: SocketHandle) -> Option<&mut DirectEntry> {
         self.at_mut(handle.index).filter(|entry| entry.handle == handle)
     }
 
     /// Returns the socket at an index, which is the stack's `user` number, regardless of the
     /// generation.
-    pub fn at(&self, index: u32) -> Option<&Entry> {
+    pub fn at(&self, index: u32) -> Option<&DirectEntry> {
         self.places.get(index as usize)?.entry.as_ref()
     }
 
-    pub fn at_mut(&mut self, index: u32) -> Option<&mut Entry> {
+    pub fn at_mut(&mut self, index: u32) -> Option<&mut DirectEntry> {
         self.places.get_mut(index as usize)?.entry.as_mut()
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = &Entry> {
+    pub fn iter(&self) -> impl Iterator<Item = &DirectEntry> {
         self.places.iter().filter_map(|place| place.entry.as_ref())
     }
 

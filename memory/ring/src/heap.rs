@@ -178,6 +178,7 @@ const FIRST: u32 = 16 << 10;
 /// let mut bytes = [0; 12];
 /// recv.peek().copy_to(0, &mut bytes);
 /// assert_eq!(&bytes, b"down towpath");
+/// assert_eq!(recv.slices().concat(), b"down towpath");
 /// recv.consume(12);
 /// assert!(recv.peek().is_empty());
 /// ```
@@ -203,6 +204,28 @@ impl HeapRecv {
     /// Returns all unread bytes.
     pub fn peek(&self) -> Fragments {
         self.memory.fragments(self.head, self.unread())
+    }
+
+    /// Lends all unread bytes: those up to the end of the memory, and those that continue at its
+    /// start. Empty if fragments reference the memory and there is no other.
+    pub fn slices(&mut self) -> [&[u8]; 2] {
+        let unread = self.unread();
+        if self.memory.is_lent() && !self.memory.leave(self.head, unread + self.ahead) {
+            return [&[]; 2];
+        }
+        let Some(mapping) = self.memory.mapping.as_ref().filter(|_| unread > 0) else {
+            return [&[]; 2];
+        };
+        self.memory.geometry().stretches(self.head, unread).map(|(at, len)| match len {
+            0 => &[][..],
+            // SAFETY: the bytes are in a private mapping, which no other process can write to.
+            // `is_lent` says that no fragments reference it, and none are made while `self` is
+            // borrowed exclusively. The mapping lives as long as `self`, and begins with zeros.
+            _ => unsafe {
+                let start = Stretch::new(mapping, at, len).as_ptr();
+                std::slice::from_raw_parts(start, len as usize)
+            },
+        })
     }
 
     /// Removes up to `n` unread bytes from the front.

@@ -8,7 +8,8 @@
 //! 4. [`Life`]: how programs detect that the engine has exited.
 //! 5. [`program_fifo`]: the program's ends of a socket; [`urgent`]: the mark at which reads stop.
 //! 6. [`EngineRecv`] and [`EngineSend`]: the engine's ends, which validate every word of the
-//!    program. [`HeapRecv`] and [`HeapSend`]: the same in private memory.
+//!    program. [`HeapRecv`] and [`HeapSend`]: the same in private memory. [`SocketRecv`] and
+//!    [`SocketSend`]: either of them.
 //! 7. `pins`: references of packets to bytes in a FIFO.
 //! 8. [`Windows`]: the allocator of the memory.
 //!
@@ -85,6 +86,7 @@ mod protocol;
 mod region;
 mod relay;
 mod ring;
+mod slot_or_heap;
 mod spin;
 mod status;
 mod wait;
@@ -116,6 +118,7 @@ pub use ring::{
     ChannelError, EngineChannel, Full, LastEvent, cancel_sleep, events_waiting, has_ended,
     pop_event, prepare_sleep, push_command, take_events_lost,
 };
+pub use slot_or_heap::{SocketRecv, SocketSend};
 pub use spin::{Spin, processors};
 pub use status::{EngineStatus, Rung, Status, ring_engine};
 pub use wait::{Waiter, wake};

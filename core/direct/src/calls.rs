@@ -1,0 +1,484 @@
+//! The calls of the owner of private sockets.
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, SocketAddr};
+
+use towpath_pool::{Fragments, Pool};
+use towpath_ring::{HeapRecv, HeapSend, Payload, RecvBuffer};
+use towpath_stack::{
+    BindOptions, DatagramOut, Host, Instant, Linger, SendError, SocketKind, SocketOption, Stack,
+};
+
+use crate::direct::{Direct, family_of, make_buffers};
+use crate::error::{ReadError, SetUpError, WriteError};
+use crate::handle::SocketHandle;
+use crate::stream::StreamOptions;
+use crate::table::{DirectKind, ReceivedDatagram, SocketLife};
+
+/// Length of an ICMP echo header (RFC 792, RFC 4443 §4.1).
+const ECHO_HEADER_LEN: usize = 8;
+
+/// A host of a stack, some or all of whose sockets have buffers in private memory.
+pub trait PrivateHost: Host {
+    /// Returns these buffers as those of a socket.
+    fn buffers(recv: HeapRecv, send: HeapSend) -> (Self::Recv, Self::Send);
+
+    /// Returns the receive buffer of a private socket.
+    fn heap_recv(recv: &mut Self::Recv) -> Option<&mut HeapRecv>;
+
+    /// Returns the send buffer of a private socket.
+    fn heap_send(send: &mut Self::Send) -> Option<&mut HeapSend>;
+}
+
+impl PrivateHost for Direct {
+    fn buffers(recv: HeapRecv, send: HeapSend) -> (HeapRecv, HeapSend) {
+        (recv, send)
+    }
+
+    fn heap_recv(recv: &mut HeapRecv) -> Option<&mut HeapRecv> {
+        Some(recv)
+    }
+
+    fn heap_send(send: &mut HeapSend) -> Option<&mut HeapSend> {
+        Some(send)
+    }
+}
+
+/// Sockets with buffers in private memory. Their owner is on the stack's thread.
+pub trait PrivateSockets {
+    /// Listens on `local`; the accept queue holds `backlog + 1` connections.
+    ///
+    /// # Errors
+    /// [`SetUpError::Bind`] and [`SetUpError::Listen`] if the address is in use or does not belong
+    /// to the owner; [`SetUpError::TooMany`].
+    fn listen(&mut self, local: SocketAddr, backlog: u32) -> Result<SocketHandle, SetUpError>;
+
+    /// Listens with the given options for the children.
+    ///
+    /// # Errors
+    /// Same as [`Self::listen`].
+    fn listen_with(
+        &mut self,
+        local: SocketAddr,
+        backlog: u32,
+        options: &StreamOptions,
+    ) -> Result<SocketHandle, SetUpError>;
+
+    /// Connects to `remote`; [`crate::NodeEvent::Connected`] or `Failed` follows.
+    ///
+    /// # Errors
+    /// [`SetUpError::Connect`] without a route or a free port; [`SetUpError::TooMany`].
+    fn connect(&mut self, remote: SocketAddr) -> Result<SocketHandle, SetUpError>;
+
+    /// Connects with the given local address, buffers and congestion control.
+    ///
+    /// # Errors
+    /// Same as [`Self::connect`], and [`SetUpError::Bind`].
+    fn connect_with(
+        &mut self,
+        remote: SocketAddr,
+        options: &StreamOptions,
+    ) -> Result<SocketHandle, SetUpError>;
+
+    /// Takes the oldest connection from a listener's accept queue.
+    fn accept(&mut self, listener: SocketHandle) -> Option<SocketHandle>;
+
+    /// Copies as many of `bytes` as fit into the send buffer and returns their number, at least
+    /// one.
+    ///
+    /// # Errors
+    /// [`WriteError::Full`] if the buffer is full; other errors are final.
+    fn send(&mut self, handle: SocketHandle, bytes: &[u8]) -> Result<usize, WriteError>;
+
+    /// Returns the free space of the send buffer in bytes.
+    fn send_room(&mut self, handle: SocketHandle) -> usize;
+
+    /// Moves received bytes to `to`; returns 0 at the end of the stream.
+    ///
+    /// # Errors
+    /// [`ReadError::Empty`] if no data is available; [`ReadError::Failed`] after the last byte of a
+    /// failed connection.
+    fn recv(&mut self, handle: SocketHandle, to: &mut [u8]) -> Result<usize, ReadError>;
+
+    /// Returns the received bytes without removing them; empty at the end of the stream.
+    ///
+    /// # Errors
+    /// Same as [`Self::recv`].
+    fn peek(&mut self, handle: SocketHandle) -> Result<Fragments, ReadError>;
+
+    /// Lends the received bytes, in two pieces at most. [`Self::discard`] takes them.
+    ///
+    /// # Errors
+    /// As for [`Self::recv`].
+    fn slices(&mut self, handle: SocketHandle) -> Result<[&[u8]; 2], ReadError>;
+
+    /// Discards up to `max` received bytes without copying and returns their number, for programs
+    /// that only count.
+    ///
+    /// # Errors
+    /// Same as [`Self::recv`].
+    fn discard(&mut self, handle: SocketHandle, max: usize) -> Result<usize, ReadError>;
+
+    /// Closes the sending direction after the bytes written so far; reading remains possible.
+    fn shutdown(&mut self, handle: SocketHandle);
+
+    /// Opens a UDP socket at `local`; port 0 chooses a free port.
+    ///
+    /// # Errors
+    /// [`SetUpError::Bind`] if the address is in use or does not belong to the owner;
+    /// [`SetUpError::TooMany`].
+    fn udp(&mut self, local: SocketAddr) -> Result<SocketHandle, SetUpError>;
+
+    /// Opens an echo socket ("ping socket") at the address of `local`, whose port is the
+    /// identifier; 0 chooses a free identifier.
+    ///
+    /// # Errors
+    /// Same as [`Self::udp`].
+    fn echo(&mut self, local: SocketAddr) -> Result<SocketHandle, SetUpError>;
+
+    /// Sends one datagram.
+    ///
+    /// # Errors
+    /// See [`towpath_stack::Stack::send_datagram`]; [`SendError::Invalid`] if the handle is dead.
+    fn send_to(
+        &mut self,
+        handle: SocketHandle,
+        remote: SocketAddr,
+        bytes: &[u8],
+    ) -> Result<(), SendError>;
+
+    /// Sends one echo request with sequence number `seq`. [`Self::recv_from`] returns the reply,
+    /// and [`echo_seq`](Self::echo_seq) extracts its sequence number.
+    ///
+    /// # Errors
+    /// Same as [`Self::send_to`].
+    fn ping(
+        &mut self,
+        handle: SocketHandle,
+        remote: IpAddr,
+        seq: u16,
+        data: &[u8],
+    ) -> Result<(), SendError>;
+
+    /// Returns the oldest received datagram of a socket.
+    fn recv_from(&mut self, handle: SocketHandle) -> Option<ReceivedDatagram>;
+
+    /// Closes a socket. Written bytes are still sent. [`NodeEvent::Closed`] follows once it is
+    /// removed, for connections after the peer has closed. Does nothing if the handle is dead.
+    fn close(&mut self, handle: SocketHandle);
+
+    /// Resets a connection; other sockets are closed as by [`Self::close`].
+    fn abort(&mut self, handle: SocketHandle);
+}
+
+/// The private sockets of a stack at one time.
+pub struct DirectCalls<'a, H: PrivateHost> {
+    /// The stack.
+    pub stack: &'a mut Stack<H>,
+    /// Its private sockets.
+    pub direct: &'a mut Direct,
+    /// Memory of packets.
+    pub pool: &'a mut Pool,
+    /// Time of the calls.
+    pub now: Instant,
+}
+
+impl<H: PrivateHost> PrivateSockets for DirectCalls<'_, H> {
+    fn listen(&mut self, local: SocketAddr, backlog: u32) -> Result<SocketHandle, SetUpError> {
+        self.listen_with(local, backlog, &StreamOptions::default())
+    }
+
+    fn listen_with(
+        &mut self,
+        local: SocketAddr,
+        backlog: u32,
+        options: &StreamOptions,
+    ) -> Result<SocketHandle, SetUpError> {
+        let buffers = options.buffers.unwrap_or(self.direct.config.buffers);
+        let kind = DirectKind::Listener { children: VecDeque::new(), buffers };
+        let handle = self.open(SocketKind::Stream, local, kind)?;
+        let made = self.set_up_stream(handle, Some(local), options).and_then(|id| {
+            self.stack.listen(id, backlog)?;
+            Ok(())
+        });
+        self.keep_if(handle, made)
+    }
+
+    fn connect(&mut self, remote: SocketAddr) -> Result<SocketHandle, SetUpError> {
+        self.connect_with(remote, &StreamOptions::default())
+    }
+
+    fn connect_with(
+        &mut self,
+        remote: SocketAddr,
+        options: &StreamOptions,
+    ) -> Result<SocketHandle, SetUpError> {
+        let handle = self.open(SocketKind::Stream, remote, DirectKind::Stream)?;
+        let (recv, send) = make_buffers(options.buffers.unwrap_or(self.direct.config.buffers));
+        let (recv, send) = H::buffers(recv, send);
+        let made = self.set_up_stream(handle, options.local, options).and_then(|id| {
+            self.stack.connect(self.now, id, remote, recv, send)?;
+            Ok(())
+        });
+        self.keep_if(handle, made)
+    }
+
+    fn accept(&mut self, listener: SocketHandle) -> Option<SocketHandle> {
+        let entry = self.direct.open_mut(listener)?;
+        let listener = entry.id;
+        let DirectKind::Listener { children, .. } = &mut entry.kind else { return None };
+        let child = children.pop_front()?;
+        self.stack.accepted(listener);
+        self.direct.table.get_mut(child)?.life = SocketLife::Open;
+        self.direct.queue(child.index);
+        Some(child)
+    }
+
+    fn send(&mut self, handle: SocketHandle, bytes: &[u8]) -> Result<usize, WriteError> {
+        if bytes.is_empty() {
+            return Ok(0);
+        }
+        let (id, buffer) = self.sending(handle)?;
+        let n = buffer.write(&Payload::new(bytes, Fragments::empty()));
+        if n == 0 {
+            return Err(WriteError::Full);
+        }
+        self.stack.send_ready(id);
+        Ok(n as usize)
+    }
+
+    fn send_room(&mut self, handle: SocketHandle) -> usize {
+        self.sending(handle).map_or(0, |(_, buffer)| buffer.room() as usize)
+    }
+
+    fn recv(&mut self, handle: SocketHandle, to: &mut [u8]) -> Result<usize, ReadError> {
+        let unread = self.peek(handle)?;
+        let n = (unread.len() as usize).min(to.len());
+        unread.slice(0, n as u32).copy_to(0, &mut to[..n]);
+        drop(unread);
+        self.consume(handle, n as u32);
+        Ok(n)
+    }
+
+    fn peek(&mut self, handle: SocketHandle) -> Result<Fragments, ReadError> {
+        let entry = self.direct.open(handle).ok_or(ReadError::NoConnection)?;
+        let (id, ended, failure) = (entry.id, entry.ended, entry.failure);
+        let unread = self.stack.recv_buffer(id).and_then(H::heap_recv);
+        let unread = unread.ok_or(ReadError::NoConnection)?.peek();
+        match failure {
+            _ if !unread.is_empty() || ended => Ok(unread),
+            Some(error) => Err(ReadError::Failed(error)),
+            None => Err(ReadError::Empty),
+        }
+    }
+
+    fn slices(&mut self, handle: SocketHandle) -> Result<[&[u8]; 2], ReadError> {
+        self.peek(handle)?;
+        let id = self.direct.open(handle).ok_or(ReadError::NoConnection)?.id;
+        let recv = self.stack.recv_buffer(id).and_then(H::heap_recv);
+        Ok(recv.ok_or(ReadError::NoConnection)?.slices())
+    }
+
+    fn discard(&mut self, handle: SocketHandle, max: usize) -> Result<usize, ReadError> {
+        let n = self.peek(handle)?.len().min(u32::try_from(max).unwrap_or(u32::MAX));
+        self.consume(handle, n);
+        Ok(n as usize)
+    }
+
+    fn shutdown(&mut self, handle: SocketHandle) {
+        let Some(entry) = self.direct.open_mut(handle) else { return };
+        entry.shut = true;
+        let id = entry.id;
+        self.stack.shutdown_send(id);
+    }
+
+    fn udp(&mut self, local: SocketAddr) -> Result<SocketHandle, SetUpError> {
+        self.datagram_socket(SocketKind::Datagram, local)
+    }
+
+    fn echo(&mut self, local: SocketAddr) -> Result<SocketHandle, SetUpError> {
+        self.datagram_socket(SocketKind::Echo, local)
+    }
+
+    fn send_to(
+        &mut self,
+        handle: SocketHandle,
+        remote: SocketAddr,
+        bytes: &[u8],
+    ) -> Result<(), SendError> {
+        let out = DatagramOut { remote: Some(remote), ..DatagramOut::default() };
+        let payload = Payload::new(bytes, Fragments::empty());
+        self.send_datagram(handle, &out, &payload)
+    }
+
+    fn ping(
+        &mut self,
+        handle: SocketHandle,
+        remote: IpAddr,
+        seq: u16,
+        data: &[u8],
+    ) -> Result<(), SendError> {
+        let kind = if remote.is_ipv4() { 8 } else { 128 };
+        let mut message = vec![0; ECHO_HEADER_LEN + data.len()];
+        message[0] = kind;
+        message[6..8].copy_from_slice(&seq.to_be_bytes());
+        message[ECHO_HEADER_LEN..].copy_from_slice(data);
+        let remote = Some(SocketAddr::new(remote, 0));
+        let out = DatagramOut { remote, ..DatagramOut::default() };
+        self.send_datagram(handle, &out, &Payload::new(&message, Fragments::empty()))
+    }
+
+    fn recv_from(&mut self, handle: SocketHandle) -> Option<ReceivedDatagram> {
+        let DirectKind::Datagram { received, bytes } = &mut self.direct.open_mut(handle)?.kind
+        else {
+            return None;
+        };
+        let datagram = received.pop_front()?;
+        *bytes -= ReceivedDatagram::size(datagram.bytes.len());
+        Some(datagram)
+    }
+
+    fn close(&mut self, handle: SocketHandle) {
+        self.end(handle, Linger::Default);
+    }
+
+    fn abort(&mut self, handle: SocketHandle) {
+        self.end(handle, Linger::Abort);
+    }
+}
+
+impl<H: PrivateHost> DirectCalls<'_, H> {
+    fn sending(
+        &mut self,
+        handle: SocketHandle,
+    ) -> Result<(towpath_stack::SocketId, &mut HeapSend), WriteError> {
+        let entry = self.direct.open(handle).ok_or(WriteError::NoConnection)?;
+        if let Some(error) = entry.failure {
+            return Err(WriteError::Failed(error));
+        }
+        if entry.shut {
+            return Err(WriteError::ShutDown);
+        }
+        let id = entry.id;
+        let buffer = self.stack.send_buffer(id).and_then(H::heap_send);
+        let buffer = buffer.ok_or(WriteError::NoConnection)?;
+        Ok((id, buffer))
+    }
+
+    fn consume(&mut self, handle: SocketHandle, n: u32) {
+        let Some(id) = self.direct.open(handle).map(|entry| entry.id).filter(|_| n > 0) else {
+            return;
+        };
+        if let Some(buffer) = self.stack.recv_buffer(id).and_then(H::heap_recv) {
+            buffer.consume(n);
+            debug_assert!(buffer.unread() <= buffer.capacity());
+        }
+        self.stack.recv_taken(self.now, id);
+    }
+
+    /// Opens a socket of the address family of `like`.
+    fn open(
+        &mut self,
+        of: SocketKind,
+        like: SocketAddr,
+        kind: DirectKind,
+    ) -> Result<SocketHandle, SetUpError> {
+        self.room()?;
+        let handle = self.direct.add(kind, SocketLife::Open);
+        match self.stack.open(of, family_of(like.ip()), self.direct.first_user + handle.index) {
+            Ok(id) => {
+                if let Some(entry) = self.direct.table.get_mut(handle) {
+                    entry.id = id;
+                }
+                Ok(handle)
+            }
+            Err(error) => {
+                self.direct.table.remove(handle.index);
+                Err(error.into())
+            }
+        }
+    }
+
+    fn set_up_stream(
+        &mut self,
+        handle: SocketHandle,
+        local: Option<SocketAddr>,
+        options: &StreamOptions,
+    ) -> Result<towpath_stack::SocketId, SetUpError> {
+        let id = self.direct.open(handle).ok_or(SetUpError::SynForgotten)?.id;
+        if let Some(congestion) = options.congestion {
+            self.stack.set_option(id, SocketOption::Congestion(congestion))?;
+        }
+        if let Some(local) = local {
+            let reuse = BindOptions { reuse_addr: true, ..BindOptions::default() };
+            self.stack.bind(id, local, reuse)?;
+        }
+        Ok(id)
+    }
+
+    /// Returns the handle, or closes the socket without an event and returns the error.
+    fn keep_if(
+        &mut self,
+        handle: SocketHandle,
+        made: Result<(), SetUpError>,
+    ) -> Result<SocketHandle, SetUpError> {
+        if let (Err(_), Some(entry)) = (&made, self.direct.table.get_mut(handle)) {
+            entry.life = SocketLife::Silent;
+            let id = entry.id;
+            self.stack.close(self.now, id, Linger::Abort);
+        }
+        made.map(|()| handle)
+    }
+
+    fn room(&self) -> Result<(), SetUpError> {
+        if self.direct.is_full() {
+            return Err(SetUpError::TooMany(self.direct.config.sockets_max));
+        }
+        Ok(())
+    }
+
+    fn datagram_socket(
+        &mut self,
+        of: SocketKind,
+        local: SocketAddr,
+    ) -> Result<SocketHandle, SetUpError> {
+        let kind = DirectKind::Datagram { received: VecDeque::new(), bytes: 0 };
+        let handle = self.open(of, local, kind)?;
+        let id = self.direct.open(handle).ok_or(SetUpError::SynForgotten)?.id;
+        let made = self.stack.bind(id, local, BindOptions::default()).map_err(SetUpError::from);
+        self.keep_if(handle, made.map(|_| ()))
+    }
+
+    fn send_datagram(
+        &mut self,
+        handle: SocketHandle,
+        out: &DatagramOut,
+        payload: &Payload<'_>,
+    ) -> Result<(), SendError> {
+        let id = self.direct.open(handle).ok_or(SendError::Invalid)?.id;
+        let now = self.now;
+        self.stack.send_datagram(now, id, out, payload, self.pool).map(|_| ())
+    }
+
+    fn end(&mut self, handle: SocketHandle, linger: Linger) {
+        let Some(entry) = self.direct.open_mut(handle) else { return };
+        entry.life = SocketLife::Closing;
+        // Discard events that precede the close; only `Closed` follows.
+        entry.pending = Default::default();
+        let id = entry.id;
+        if let DirectKind::Listener { children, .. } = &mut entry.kind {
+            for child in std::mem::take(children) {
+                self.abandon(child);
+            }
+        }
+        self.stack.close(self.now, id, linger);
+    }
+
+    /// Resets a child that was never accepted.
+    fn abandon(&mut self, child: SocketHandle) {
+        let Some(entry) = self.direct.table.get_mut(child) else { return };
+        entry.life = SocketLife::Silent;
+        let id = entry.id;
+        self.stack.close(self.now, id, Linger::Abort);
+    }
+}
