@@ -23,6 +23,7 @@ use crate::lookout::Lookout;
 use crate::registry::{Registry, RegistryConfig, UninterceptedProgram};
 use crate::remote::Remote;
 use crate::report::Counters;
+use crate::service::{Service, ServiceError};
 use crate::shard::net::Net;
 use crate::shard::net::observers::{DropTrace, DroppedPacket, OnDeviceGone, OnLogged};
 use crate::shard::peers::place::ShardPlace;
@@ -199,6 +200,20 @@ impl Engine {
         let (busy, helpers, threads_by_need) =
             (Busy::default(), Vec::new(), config.threads_by_need.then_some(team::BUSY));
         Ok(Self { shard: first, others, busy, helpers, threads_by_need, control, remote })
+    }
+
+    /// Starts a service on the engine's thread.
+    ///
+    /// # Errors
+    /// Errors of the service's first sockets. Several shards have no services, since connections to
+    /// one come in at any shard.
+    pub fn add_service(&mut self, service: Box<dyn Service>) -> Result<(), ServiceError> {
+        if !self.others.is_empty() || !self.helpers.is_empty() {
+            return Err(ServiceError::SeveralShards);
+        }
+        let Shard { net, sockets, .. } = &mut self.shard;
+        let now = sockets.read_clocks(&net.clock);
+        Ok(sockets.private.add(net, now, service)?)
     }
 
     /// A control socket for one process, which inherits it or is sent it. The process says

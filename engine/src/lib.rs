@@ -25,6 +25,9 @@
 //!    processes come from processes, and end.
 //! 8. `shard/requests`: `commands`, `socket_requests`, and `ordering`: when a request is answered.
 //!
+//! A [`Service`] is a server in the engine itself. `shard/sockets/private` keeps its sockets, whose
+//! buffers are private memory.
+//!
 //! [`caller`] stands apart: how a program is started.
 //!
 //! Queues of work for later are named by the step that their entries wait for. The table of
@@ -60,6 +63,7 @@ mod registry;
 mod remote;
 mod report;
 mod run;
+mod service;
 #[cfg(test)]
 mod several;
 mod shard;
@@ -74,5 +78,6 @@ pub use registry::UninterceptedProgram;
 pub use remote::{Gone, Remote};
 pub use report::{Counters, HOLDERS_SHOWN, Left, Report, SocketEntry, TcpFigures};
 pub use run::Next;
+pub use service::{Service, ServiceError};
 pub use shard::DroppedPacket;
 pub use towpath_stack::net::{Change, Fault, How, Refused, RouteKind, RouteSpec};

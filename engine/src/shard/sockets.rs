@@ -20,6 +20,7 @@ pub(crate) mod option_bits;
 pub(crate) mod options;
 mod packets;
 pub(crate) mod payers;
+pub(crate) mod private;
 pub(crate) mod queues;
 mod reuse;
 pub(crate) mod slot_set;
@@ -41,6 +42,7 @@ use crate::shard::sockets::awaiting_memory::AwaitingMemory;
 use crate::shard::sockets::ends::Ends;
 use crate::shard::sockets::options::filter_room::Filters;
 use crate::shard::sockets::payers::Payers;
+use crate::shard::sockets::private::PrivateTables;
 use crate::shard::sockets::queues::{Deferred, Released, SendQueues, Sweep, Tellings};
 use crate::shard::sockets::slots::Slots;
 
@@ -71,6 +73,7 @@ pub(crate) struct Sockets {
     /// Slots with new urgent data, whose owners get SIGURG.
     pub to_signal: Vec<u32>,
     pub payers: Payers,
+    pub private: PrivateTables,
 }
 
 impl Sockets {
@@ -102,6 +105,7 @@ impl Sockets {
             inbox: Vec::new(),
             to_signal: Vec::new(),
             payers: Payers::default(),
+            private: PrivateTables::default(),
         }
     }
 
@@ -117,7 +121,8 @@ impl Sockets {
     pub fn has_more(&self) -> bool {
         let waits = self.deferred.has_more() || self.telling.has_more() || self.ends.has_more();
         let released = !self.released.to_free.is_empty() || !self.to_signal.is_empty();
-        waits || released || !self.inbox.is_empty() || self.slots.has_events()
+        let events = self.slots.has_events() || self.private.has_events();
+        waits || released || events || !self.inbox.is_empty()
     }
 
     /// Time of the earliest deadline.

@@ -83,9 +83,10 @@ impl Shard {
         self.begin_ends();
         let (requests, mut cx) = self.requests();
         requests.continue_query(&mut cx);
+        let served = self.sockets.private.serve(&mut self.net, self.sockets.now);
         let more = self.sockets.has_more() || self.processes.has_more() || self.requests.has_more();
         self.net.status.end_epoch();
-        turn.more || commands || more
+        turn.more || commands || served || more
     }
 
     /// Turns the stack, and does jobs of other threads. A turn of a router is short, so that steps

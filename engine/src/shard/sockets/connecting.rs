@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
-use towpath_ring::{EngineRecv, EngineSend};
+use towpath_ring::{EngineRecv, EngineSend, SocketRecv, SocketSend};
 use towpath_shm::control::{ControlReply, FAST_OPEN, IF_FAILED, Request, call};
 use towpath_shm::layout::{AcceptRecord, Kind, RawAddr, event, flags, option_bit};
 use towpath_stack::{ConnectError, Family, SocketId, SocketKind, scope_of};
@@ -280,6 +280,7 @@ impl Sockets {
         let id = self.renew(net, slot)?;
         let near = net.stack.is_near(remote.ip());
         let (recv, send) = self.stream_buffers(slot, near);
+        let (recv, send) = (SocketRecv::Slot(recv), SocketSend::Slot(send));
         self.slots.set_flags(slot, if near { flags::NEAR } else { 0 }, flags::NEAR);
         let waits = match fast_open {
             true => net.stack.connect_fast_open(now, id, remote, recv, send)?,

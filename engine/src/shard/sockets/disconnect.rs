@@ -4,6 +4,7 @@
 
 use std::sync::atomic::Ordering::Release;
 
+use towpath_ring::{SocketRecv, SocketSend};
 use towpath_shm::control::ControlReply;
 use towpath_shm::layout::{Kind, RawAddr, event, flags};
 use towpath_stack::{Family, Linger, SocketId, SocketKind, SocketState};
@@ -106,10 +107,10 @@ impl Sockets {
 /// Detaches the FIFOs of a socket whose slot is about to get new ones. The stack may keep the
 /// socket until its reset is out.
 fn retire_buffers(net: &mut Net, old: SocketId) {
-    if let Some(recv) = net.stack.recv_buffer(old) {
+    if let Some(recv) = net.stack.recv_buffer(old).and_then(SocketRecv::slot) {
         recv.retire();
     }
-    if let Some(send) = net.stack.send_buffer(old) {
+    if let Some(send) = net.stack.send_buffer(old).and_then(SocketSend::slot) {
         send.retire();
     }
 }
@@ -223,15 +224,42 @@ mod tests {
         shared.tx_tail.store(5, Relaxed);
         let fresh =
             engine.shard.sockets.slots.get(slot).and_then(|entry| entry.id).expect("it is open");
-        assert!(engine.shard.net.stack.send_buffer(fresh).expect("it is connecting").pull());
+        assert!(
+            engine
+                .shard
+                .net
+                .stack
+                .send_buffer(fresh)
+                .and_then(SocketSend::slot)
+                .expect("it is connecting")
+                .pull()
+        );
         engine.shard.sockets.slots.shared(slot).tx_lock.store(0, Relaxed);
         let byte = towpath_ring::Payload::new(b"n", towpath_shm::Fragments::empty());
-        let recv = engine.shard.net.stack.recv_buffer(fresh).expect("it is connecting");
+        let recv = engine
+            .shard
+            .net
+            .stack
+            .recv_buffer(fresh)
+            .and_then(SocketRecv::slot)
+            .expect("it is connecting");
         assert!(!recv.write_at(0, &byte), "its reader may be at the old positions");
         engine.shard.sockets.slots.shared(slot).rx_lock.store(0, Relaxed);
-        let recv = engine.shard.net.stack.recv_buffer(fresh).expect("it is connecting");
+        let recv = engine
+            .shard
+            .net
+            .stack
+            .recv_buffer(fresh)
+            .and_then(SocketRecv::slot)
+            .expect("it is connecting");
         assert!(recv.write_at(0, &byte));
-        let send = engine.shard.net.stack.send_buffer(fresh).expect("it is connecting");
+        let send = engine
+            .shard
+            .net
+            .stack
+            .send_buffer(fresh)
+            .and_then(SocketSend::slot)
+            .expect("it is connecting");
         assert_eq!(send.attach(), towpath_ring::Attach::Done);
         assert!(send.pull());
         assert_eq!(towpath_ring::SendBuffer::len(send), 0);

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use towpath_ring::Attach;
+use towpath_ring::{Attach, SocketSend};
 use towpath_shm::layout::{event, flags};
 
 use crate::shard::net::Net;
@@ -115,7 +115,7 @@ impl Sockets {
             let make = || towpath_ring::EngineSend::new(&windows, slot, limit, limit).for_records();
             Some(entry.owned().tx.get_or_insert_with(make))
         } else {
-            entry.id.and_then(|id| net.stack.send_buffer(id))
+            entry.id.and_then(|id| net.stack.send_buffer(id).and_then(SocketSend::slot))
         };
         // Not connected (any more): nothing will be sent.
         let Some(send) = send else { return Attach::Done };

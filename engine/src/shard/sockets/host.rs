@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering::Release;
 
-use towpath_ring::{EngineRecv, EngineSend, Payload, take_tx_wanted};
+use towpath_ring::{Payload, SocketRecv, SocketSend, take_tx_wanted};
 use towpath_shm::layout::{AcceptRecord, DatagramHeader, Plain, event, flags, option_bit};
 use towpath_stack::{
     ChildElsewhere, DatagramError, DatagramMeta, EchoMeta, Elsewhere, PendingId, ShardId,
@@ -16,6 +16,7 @@ use crate::shard::sockets::Sockets;
 use crate::shard::sockets::children::Parent;
 use crate::shard::sockets::deferred::DEFERRAL_RETRY;
 use crate::shard::sockets::option_bits::has_bit;
+use crate::shard::sockets::private::private_index;
 use crate::shard::sockets::slots::{present, present_on};
 
 /// Reports in one socket's error queue: each has up to 1232 bytes of a datagram.
@@ -68,10 +69,13 @@ impl Sockets {
 }
 
 impl towpath_stack::Host for Sockets {
-    type Recv = EngineRecv;
-    type Send = EngineSend;
+    type Recv = SocketRecv;
+    type Send = SocketSend;
 
     fn recv_room(&self, listener: u32) -> u32 {
+        if let Some(index) = private_index(listener) {
+            return self.private.recv_room(index);
+        }
         self.recv_room_of(self.slots.get(listener).map_or(0, |entry| entry.rare().rcvbuf))
     }
 
@@ -85,9 +89,13 @@ impl towpath_stack::Host for Sockets {
         child: SocketId,
         local: SocketAddr,
         remote: SocketAddr,
-    ) -> Option<(u32, EngineRecv, EngineSend)> {
+    ) -> Option<(u32, SocketRecv, SocketSend)> {
+        if let Some(index) = private_index(listener) {
+            return self.private.accept(index, child, local, remote);
+        }
         let parent = Parent::of_entry(listener, self.slots.get(listener)?);
         let (slot, recv, send) = self.make_child(&parent, child, local, remote)?;
+        let (recv, send) = (SocketRecv::Slot(recv), SocketSend::Slot(send));
         if self.defer(&parent, slot, None) {
             return Some((slot, recv, send));
         }
@@ -107,7 +115,7 @@ impl towpath_stack::Host for Sockets {
         child: SocketId,
         local: SocketAddr,
         remote: SocketAddr,
-    ) -> Option<ChildElsewhere<EngineRecv, EngineSend>> {
+    ) -> Option<ChildElsewhere<SocketRecv, SocketSend>> {
         let parent = Parent::of(listener);
         let deferred = self.deferred.by_listener.get(&parent.slot).copied().unwrap_or(0);
         if deferred > parent.backlog {
@@ -116,6 +124,7 @@ impl towpath_stack::Host for Sockets {
         let (user, recv, send) = self.make_child(&parent, child, local, remote)?;
         let tag = self.slots.get(user).map_or(0, |entry| entry.generation);
         let waits = self.defer(&parent, user, Some(listener.name));
+        let (recv, send) = (SocketRecv::Slot(recv), SocketSend::Slot(send));
         Some(ChildElsewhere { user, tag, recv, send, waits })
     }
 
@@ -172,6 +181,9 @@ impl towpath_stack::Host for Sockets {
     }
 
     fn datagram(&mut self, user: u32, meta: &DatagramMeta, payload: &Payload<'_>) -> bool {
+        if let Some(index) = private_index(user) {
+            return self.private.datagram(index, meta, payload);
+        }
         let arrived_ago = self.now.since(meta.arrival).as_nanos() as u64;
         let known = meta.arrival != Instant::ZERO;
         let unix_ns = self.unix_ns.saturating_sub(if known { arrived_ago } else { 0 });
@@ -206,7 +218,7 @@ impl towpath_stack::Host for Sockets {
     }
 
     fn takes_merged(&self, user: u32) -> bool {
-        has_bit(self.slots.shared(user), option_bit::UDP_GRO)
+        private_index(user).is_none() && has_bit(self.slots.shared(user), option_bit::UDP_GRO)
     }
 
     /// The family of a process that holds the socket, or the process itself if it was not cloned.
@@ -251,6 +263,9 @@ impl towpath_stack::Host for Sockets {
     }
 
     fn event(&mut self, user: u32, event: SocketEvent) {
+        if let Some(index) = private_index(user) {
+            return self.private.event(index, event);
+        }
         match event {
             SocketEvent::Readable => {
                 self.watch_memory(user);

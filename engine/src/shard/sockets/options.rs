@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use number::*;
-use towpath_ring::take_tx_wanted;
+use towpath_ring::{SocketRecv, SocketSend, take_tx_wanted};
 use towpath_shm::control::{ControlReply, Request};
 use towpath_shm::layout::{Slot, event, option_bit, setting};
 use towpath_stack::{MtuDiscovery, SocketOption};
@@ -247,7 +247,9 @@ impl SocketOptions<'_> {
             // An accept queue is as long as the backlog says.
             Some(_) if is_queue => None,
             Some(owned) => owned.rx.as_mut(),
-            None => entry.id.and_then(|id| self.net.stack.recv_buffer(id)),
+            None => {
+                entry.id.and_then(|id| self.net.stack.recv_buffer(id).and_then(SocketRecv::slot))
+            }
         };
         if let Some(recv) = recv {
             recv.set_capacity(fixed);
@@ -262,7 +264,9 @@ impl SocketOptions<'_> {
         let Some(entry) = self.sockets.slots.get_mut(self.slot) else { return };
         let send = match entry.owned.as_deref_mut() {
             Some(owned) => owned.tx.as_mut(),
-            None => entry.id.and_then(|id| self.net.stack.send_buffer(id)),
+            None => {
+                entry.id.and_then(|id| self.net.stack.send_buffer(id).and_then(SocketSend::slot))
+            }
         };
         if let Some(send) = send {
             send.set_capacity(doubled);
@@ -274,7 +278,9 @@ impl SocketOptions<'_> {
     /// TCP_NOTSENT_LOWAT, which the slot has: who waits for room may have some by a higher mark.
     fn set_notsent_lowat(&mut self, is_set: bool) {
         let id = self.sockets.slots.get(self.slot).and_then(|entry| entry.id);
-        if let Some(send) = id.and_then(|id| self.net.stack.send_buffer(id)) {
+        if let Some(send) =
+            id.and_then(|id| self.net.stack.send_buffer(id).and_then(SocketSend::slot))
+        {
             send.set_scarce(is_set);
         }
         if take_tx_wanted(self.sockets.slots.shared(self.slot)) {
@@ -362,7 +368,7 @@ impl SocketOptions<'_> {
     /// None: there can be no byte in front of it.
     fn urgent_end(&mut self, position: u32) -> Option<u32> {
         let id = self.sockets.slots.get(self.slot)?.id?;
-        let front = self.net.stack.send_buffer(id)?.position();
+        let front = self.net.stack.send_buffer(id).and_then(SocketSend::slot)?.position();
         Some(position.wrapping_sub(front)).filter(|end| *end <= towpath_ring::WINDOW_MAX)
     }
 }

@@ -1,6 +1,6 @@
 //! A turn of the stack, and its consequences for sockets.
 
-use towpath_ring::take_tx_wanted;
+use towpath_ring::{SocketSend, take_tx_wanted};
 use towpath_shm::layout::event;
 use towpath_stack::Turn;
 
@@ -69,7 +69,8 @@ impl Sockets {
             if let Some(tx) = entry.owned.as_deref_mut().and_then(|owned| owned.tx.as_mut()) {
                 tx.unpin();
             }
-            if let Some(tx) = id.and_then(|id| net.stack.send_buffer(id)) {
+            if let Some(tx) = id.and_then(|id| net.stack.send_buffer(id).and_then(SocketSend::slot))
+            {
                 tx.unpin();
             }
             self.counters.unpinned += 1;

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use towpath_ring::{EngineRecv, EngineSend, SendBuffer};
+use towpath_ring::{EngineRecv, EngineSend, SendBuffer, SocketRecv, SocketSend};
 use towpath_tcp::Instant;
 
 use crate::shard::net::Net;
@@ -64,8 +64,16 @@ impl Sockets {
                 && owned.tx.as_mut().is_none_or(|tx| collect_send(now, tx, seen, idle));
         }
         if let Some(id) = entry.id {
-            rx_free &= net.stack.recv_buffer(id).is_none_or(EngineRecv::release_if_empty);
-            tx_free &= net.stack.send_buffer(id).is_none_or(|tx| collect_send(now, tx, seen, idle));
+            rx_free &= net
+                .stack
+                .recv_buffer(id)
+                .and_then(SocketRecv::slot)
+                .is_none_or(EngineRecv::release_if_empty);
+            tx_free &= net
+                .stack
+                .send_buffer(id)
+                .and_then(SocketSend::slot)
+                .is_none_or(|tx| collect_send(now, tx, seen, idle));
             if tx_free {
                 net.stack.release_idle_memory(id);
             }

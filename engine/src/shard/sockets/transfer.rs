@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
+use towpath_ring::SocketSend;
 use towpath_shm::layout::{Kind, event, flags, shut};
 
 use crate::shard::net::Net;
@@ -14,7 +15,7 @@ impl Sockets {
         if entry.is_datagram() {
             self.send_datagrams(net, slot);
         } else if let Some(id) = entry.id
-            && let Some(send) = net.stack.send_buffer(id)
+            && let Some(send) = net.stack.send_buffer(id).and_then(SocketSend::slot)
             && send.pull()
         {
             net.stack.send_ready(id);

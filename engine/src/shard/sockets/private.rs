@@ -1,0 +1,157 @@
+//! Sockets of services in the engine itself: their buffers are private memory, and no program sees
+//! them.
+//!
+//! The stack names them by user numbers beyond those of slots. Each service has a range of numbers.
+
+use std::fmt;
+use std::net::SocketAddr;
+
+use towpath_direct::{Direct, DirectCalls, DirectConfig, PrivateHost, PrivateSockets, SetUpError};
+use towpath_ring::{HeapRecv, HeapSend, Payload, SocketRecv, SocketSend};
+use towpath_stack::{DatagramMeta, Host, SocketEvent, SocketId};
+use towpath_tcp::Instant;
+
+use crate::service::Service;
+use crate::shard::net::Net;
+use crate::shard::sockets::Sockets;
+
+/// The first user number of a private socket. Slots have smaller ones.
+const FIRST_USER: u32 = 1 << 31;
+/// Bits of a number that name a socket of a service. A stack has fewer sockets.
+const INDEX_BITS: u32 = 24;
+/// Services of an engine: one number is left for each place.
+const SERVICES_MAX: usize = 1 << (31 - INDEX_BITS);
+/// Events that a service handles in a turn. Later ones wait for the next, so that packets of
+/// others go on.
+const EVENTS_A_TURN: usize = 256;
+
+/// Place of a private socket: its service, and its place among the sockets of that.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct PrivateIndex {
+    service: usize,
+    index: u32,
+}
+
+/// Returns the place of a user number, if a private socket has it.
+#[inline]
+pub(super) fn private_index(user: u32) -> Option<PrivateIndex> {
+    let number = user.checked_sub(FIRST_USER)?;
+    let index = number & ((1 << INDEX_BITS) - 1);
+    Some(PrivateIndex { service: (number >> INDEX_BITS) as usize, index })
+}
+
+/// Services of a shard, with their sockets.
+#[derive(Default)]
+pub(crate) struct PrivateTables {
+    services: Vec<RunningService>,
+}
+
+struct RunningService {
+    direct: Direct,
+    service: Box<dyn Service>,
+}
+
+impl fmt::Debug for PrivateTables {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.services.iter().map(|running| &running.direct)).finish()
+    }
+}
+
+impl PrivateTables {
+    /// Starts a service.
+    pub(crate) fn add(
+        &mut self,
+        net: &mut Net,
+        now: Instant,
+        mut service: Box<dyn Service>,
+    ) -> Result<(), SetUpError> {
+        let number = self.services.len();
+        if number >= SERVICES_MAX {
+            return Err(SetUpError::TooMany(SERVICES_MAX));
+        }
+        let first_user = FIRST_USER + ((number as u32) << INDEX_BITS);
+        let mut direct = Direct::numbered(DirectConfig::default(), first_user);
+        let started = service.start(&mut calls(net, &mut direct, now));
+        // Without its first sockets, the ones that it made stay until the end of the engine. The
+        // numbers are not used again.
+        self.services.push(RunningService { direct, service });
+        started
+    }
+
+    /// Lets services handle their events. Returns whether there were some.
+    pub(crate) fn serve(&mut self, net: &mut Net, now: Instant) -> bool {
+        let mut served = false;
+        for RunningService { direct, service } in &mut self.services {
+            for _ in 0..EVENTS_A_TURN {
+                let Some(event) = direct.poll_event() else { break };
+                service.on_event(event, &mut calls(net, direct, now));
+                served = true;
+            }
+        }
+        served
+    }
+
+    pub(super) fn has_events(&self) -> bool {
+        self.services.iter().any(|running| running.direct.has_events())
+    }
+
+    fn at(&mut self, at: PrivateIndex) -> Option<&mut Direct> {
+        self.services.get_mut(at.service).map(|running| &mut running.direct)
+    }
+
+    pub(super) fn recv_room(&self, listener: PrivateIndex) -> u32 {
+        let running = self.services.get(listener.service);
+        running.map_or(0, |running| running.direct.recv_room(listener.index))
+    }
+
+    pub(super) fn accept(
+        &mut self,
+        listener: PrivateIndex,
+        child: SocketId,
+        local: SocketAddr,
+        remote: SocketAddr,
+    ) -> Option<(u32, SocketRecv, SocketSend)> {
+        let direct = self.at(listener)?;
+        let (index, recv, send) = direct.accept(listener.index, child, local, remote)?;
+        let (recv, send) = Sockets::buffers(recv, send);
+        Some((FIRST_USER + ((listener.service as u32) << INDEX_BITS) + index, recv, send))
+    }
+
+    pub(super) fn datagram(
+        &mut self,
+        user: PrivateIndex,
+        meta: &DatagramMeta,
+        payload: &Payload<'_>,
+    ) -> bool {
+        self.at(user).is_some_and(|direct| direct.datagram(user.index, meta, payload))
+    }
+
+    pub(super) fn event(&mut self, user: PrivateIndex, event: SocketEvent) {
+        if let Some(direct) = self.at(user) {
+            direct.event(user.index, event);
+        }
+    }
+}
+
+/// The calls of a service at one time.
+fn calls<'a>(
+    net: &'a mut Net,
+    direct: &'a mut Direct,
+    now: Instant,
+) -> impl PrivateSockets + use<'a> {
+    DirectCalls { stack: &mut net.stack, direct, pool: &mut net.pool, now }
+}
+
+impl PrivateHost for Sockets {
+    fn buffers(recv: HeapRecv, send: HeapSend) -> (SocketRecv, SocketSend) {
+        (SocketRecv::Heap(Box::new(recv)), SocketSend::Heap(Box::new(send)))
+    }
+
+    fn heap_recv(recv: &mut SocketRecv) -> Option<&mut HeapRecv> {
+        recv.heap()
+    }
+
+    fn heap_send(send: &mut SocketSend) -> Option<&mut HeapSend> {
+        send.heap()
+    }
+}
