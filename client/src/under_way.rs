@@ -33,13 +33,12 @@ use rustix::thread::sched_yield;
 use towpath_shm::layout::{
     Kind, MARKS, Mark, RawAddr, SLOTS_MAX, Slot, flags, op, option_bit, shard_of,
 };
+use towpath_shm::spin::LOOKS;
 
 use crate::driver::{Turned, Who};
 use crate::socket::ready;
 use crate::{Client, Deadline, Socket};
 
-/// Number of looks at the epoch of a turn before the thread yields: about 10 µs.
-const SPINS: u32 = 200;
 /// Maximum time that a reader waits for a turn: far longer than the engine takes.
 const PATIENCE: Duration = Duration::from_millis(100);
 /// Minimum number of yields before a wait ends. Otherwise a machine that stops for longer than
@@ -336,7 +335,7 @@ impl Client {
                 return;
             }
         } else if self.processors() > 1 {
-            for _ in 0..SPINS {
+            for _ in 0..LOOKS {
                 if is_over() {
                     return;
                 }

@@ -15,6 +15,7 @@ use std::thread::LocalKey;
 use std::time::Duration;
 
 use towpath_ring::{Spin, Waiter};
+use towpath_shm::spin::{LOOKS, LOOKS_FOR_ANSWER};
 
 use crate::driver::{Following, Patience, Who};
 use crate::interrupt::{Handled, SleepLimit};
@@ -23,10 +24,6 @@ use crate::{Client, Deadline, Error, Socket};
 
 /// Interval of checks that the engine is alive, if no wake-up would report its end.
 pub const LIVENESS_SLICE: Duration = Duration::from_millis(500);
-/// Number of looks before the first sleep, if looks have saved sleeps before: about 10 µs.
-const SPINS: u32 = 200;
-/// Number of looks for the answer to a request. An awake engine answers in less time.
-const SPINS_FOR_ANSWER: u32 = 400;
 
 /// Maximum number of sockets of one wait. Each costs a write to its slot and an entry of a kernel
 /// table at every sleep. Threads that wait for more sockets use the [`crate::reactor`].
@@ -67,7 +64,7 @@ pub fn until_any<T>(
     if client.driver().is_none()
         // The engine needs a processor, and so does a sender.
         && client.processors() > 2
-        && let Some(done) = look_for_a_moment(&SPIN, SPINS / sockets.len() as u32, || {
+        && let Some(done) = look_for_a_moment(&SPIN, LOOKS / sockets.len() as u32, || {
             let done = attempt();
             (!matches!(done, Err(Error::WouldBlock))).then_some(done)
         })
@@ -290,7 +287,7 @@ pub(crate) fn look_for_answer<T>(client: &Client, answer: impl FnMut() -> Option
     if client.processors() < 2 {
         return None;
     }
-    look_for_a_moment(&SPIN_FOR_ANSWER, SPINS_FOR_ANSWER, answer)
+    look_for_a_moment(&SPIN_FOR_ANSWER, LOOKS_FOR_ANSWER, answer)
 }
 
 /// Repeats `attempt` for about as long as a sleep and its wake-up take, if that has saved sleeps

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use towpath_shm::spin::BUSY_POLL;
 use towpath_stack::net::InterfaceConfig;
 use towpath_stack::{Budget, StackConfig};
 use towpath_wire::Prefix;
@@ -56,9 +57,6 @@ pub struct EngineConfig {
     /// where it may use a single processor.
     pub busy_poll: Duration,
 }
-
-/// [`EngineConfig::busy_poll`] unless it is told otherwise.
-pub const BUSY_POLL: Duration = Duration::from_micros(50);
 
 /// The nameserver that programs find in /etc/resolv.conf.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

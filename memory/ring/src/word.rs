@@ -5,10 +5,7 @@
 
 use towpath_shm::atomic::{AtomicU32, Ordering};
 use towpath_shm::layout::LOCK_CONTENDED;
-
-/// Attempts before the first sleep: an uncontended owner needs less than a microsecond. A model
-/// explores every interleaving anyway.
-const SPINS: u32 = if cfg!(loom) { 0 } else { 64 };
+use towpath_shm::spin::LOCK_ATTEMPTS;
 
 /// Decision after a sleep on the word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,7 +28,7 @@ pub(crate) fn try_acquire(word: &AtomicU32, me: u32) -> Result<(), u32> {
 /// Returns false if it gave up.
 #[cold]
 pub(crate) fn acquire(word: &AtomicU32, me: u32, mut sleep: impl FnMut(u32) -> Next) -> bool {
-    for _ in 0..SPINS {
+    for _ in 0..LOCK_ATTEMPTS {
         if word.load(Ordering::Relaxed) == 0 && try_acquire(word, me).is_ok() {
             return true;
         }

@@ -26,6 +26,7 @@ pub mod futex;
 pub mod image;
 pub mod layout;
 mod mapping;
+pub mod spin;
 pub mod syscall;
 pub mod token;
 
