@@ -1,4 +1,4 @@
-//! sendfile and splice with a socket of ours at one end, through a bounded buffer.
+//! sendfile and splice with a socket of the stack at one end, through a bounded buffer.
 
 use towpath_client::stream::OnError;
 use towpath_client::syscall::syscall;
@@ -10,20 +10,20 @@ use crate::errno::fail;
 use crate::handle::OpenSocket;
 use crate::{Errno, Posix, Result, descriptor, netlink, transfer};
 
-/// Bytes under way at a time: below malloc's threshold for a mapping of its own.
+/// Bytes copied at a time: below malloc's threshold for a mapping of its own.
 const CHUNK: usize = 64 << 10;
 const SPLICE_F_NONBLOCK: u32 = 2;
 const SPLICE_F_MORE: u32 = 4;
 /// With SPLICE_F_MOVE and SPLICE_F_GIFT.
 const SPLICE_F_ALL: u32 = 15;
 
-/// sendfile(2) to a socket of ours. `offset` None: the file's own position, which moves. Gives how
-/// many bytes were sent, fewer than `count` at the end of the file, and when the socket takes no
-/// more.
+/// sendfile(2) to a socket of the stack. Without `offset` it uses and moves the file's own
+/// position. Returns the number of bytes sent: fewer than `count` at the end of the file, or if the
+/// socket takes no more.
 ///
 /// # Errors
-/// EINVAL when `from` is a socket of ours or a folder; others of lseek(2), pread(2) and send(2), if
-/// nothing was sent before.
+/// EINVAL if `from` is a socket of the stack or a folder; errors of lseek(2), pread(2) and send(2),
+/// if no byte was sent before.
 pub fn sendfile(
     posix: &'static Posix,
     to: i32,
@@ -82,7 +82,7 @@ pub fn sendfile(
     if done == 0 { result.map(|()| 0) } else { Ok(done) }
 }
 
-/// The requests that a file has at a place.
+/// Sends the netlink requests of a file, from a position on.
 fn sendfile_to_netlink(
     posix: &'static Posix,
     to: i32,
@@ -102,8 +102,9 @@ fn sendfile_to_netlink(
     Ok(sent)
 }
 
-/// splice(2) between a pipe and a socket of ours. `offsets`: whether the two ends came with one.
-/// Gives how many bytes were moved. SPLICE_F_NONBLOCK is about the pipe alone.
+/// splice(2) between a pipe and a socket of the stack. `offsets`: whether the program passed
+/// offsets of both ends. Returns the number of bytes moved. SPLICE_F_NONBLOCK affects only the
+/// pipe.
 ///
 /// # Errors
 /// EINVAL when the other end is no pipe, for unknown flags, and for an offset of the socket; ESPIPE
@@ -143,7 +144,7 @@ fn is_pipe(posix: &'static Posix, fd: i32) -> bool {
         && towpath_client::syscall::fcntl(fd, libc::F_GETPIPE_SZ, 0).is_ok()
 }
 
-/// A datagram, of which the pipe gets as much as was asked for.
+/// Moves a datagram to a pipe, as much of it as fits `chunk`.
 fn from_datagrams(
     posix: &'static Posix,
     from: i32,
@@ -151,7 +152,7 @@ fn from_datagrams(
     chunk: &mut [u8],
     flags: u32,
 ) -> Result<usize> {
-    // Bytes taken from the socket cannot be put back, so the pipe must have room first.
+    // Wait for room in the pipe first, because bytes cannot be returned to the socket.
     wait_for_pipe(to, libc::POLLOUT, flags)?;
     let buffer = Buffer { at: chunk.as_mut_ptr(), len: chunk.len() };
     // SAFETY: the chunk is ours.
@@ -174,9 +175,9 @@ fn from_socket(
         _ => return from_datagrams(posix, from, to, &mut chunk, flags),
     }
     let buffer = Buffer { at: chunk.as_mut_ptr(), len: chunk.len() };
-    // SPLICE_F_NONBLOCK is about the pipe: whether a socket blocks is the socket's own matter.
+    // SPLICE_F_NONBLOCK affects only the pipe. The socket has O_NONBLOCK of its own.
     let limit = handle.recv_limit(false);
-    // Looked at first, taken when the pipe has it: nothing is lost when the pipe is full.
+    // Take the bytes only after the pipe has them, so that a full pipe loses none.
     // SAFETY: the chunk is ours.
     let attempt =
         || unsafe { stream::recv(handle.client, handle.socket, &[buffer], Some(0), OnError::Tell) };
@@ -191,14 +192,14 @@ fn from_socket(
 fn to_socket(posix: &'static Posix, from: i32, to: i32, count: usize, flags: u32) -> Result<usize> {
     let handle = OpenSocket::new(posix, to)?;
     let limit = handle.send_limit(false);
-    // Bytes taken from a pipe cannot be put back: wait for room first, and take no more than that.
+    // Wait for room in the socket first, because bytes cannot be returned to the pipe.
     let has_room = || handle.socket.readiness(handle.client) & towpath_client::ready::OUT != 0;
     let writable = || {
         if has_room() {
             return Ok(());
         }
         handle.socket.want_room(handle.client);
-        // Room that came before the request wakes nobody up: look again.
+        // Look again, because room from before the request brings no event.
         if has_room() { Ok(()) } else { Err(towpath_client::Error::WouldBlock) }
     };
     handle.blocking(limit, writable)?;
@@ -220,11 +221,11 @@ fn to_socket(posix: &'static Posix, from: i32, to: i32, count: usize, flags: u32
     Ok(len)
 }
 
-/// Room to send, or a little if there is none now: the first write allocates the FIFO. A write
-/// waits where another thread took the room.
+/// Returns the room to send, or a little if there is none now, because the first write allocates
+/// the FIFO. A write waits if a concurrent call has used the room.
 ///
 /// # Errors
-/// Why nothing can be sent at all, which makes a socket writable too.
+/// The error that prevents sends, which also makes a socket writable.
 fn room_to_send(handle: &OpenSocket) -> Result<usize> {
     const FIRST: usize = 4096;
     match towpath_ring::program_fifo::room(handle.slot) as usize {
@@ -248,7 +249,7 @@ fn pipe_read(fd: i32, to: &mut [u8], flags: u32) -> Result<usize> {
 
 fn pipe_write(fd: i32, from: &[u8], flags: u32) -> Result<usize> {
     wait_for_pipe(fd, libc::POLLOUT, flags)?;
-    // A full page or less is written whole by a pipe that is writable; more might block half-way.
+    // A writable pipe takes a full page without blocking, but may block for more.
     const ATOMIC: usize = 4096;
     let most = if flags & SPLICE_F_NONBLOCK != 0 { from.len().min(ATOMIC) } else { from.len() };
     // SAFETY: the buffer is as long as it says.
@@ -258,7 +259,8 @@ fn pipe_write(fd: i32, from: &[u8], flags: u32) -> Result<usize> {
     .map_err(Errno)
 }
 
-/// With SPLICE_F_NONBLOCK a pipe must not block even when it was not opened so.
+/// Ensures that a pipe does not block with SPLICE_F_NONBLOCK, even if it was opened without
+/// O_NONBLOCK.
 fn wait_for_pipe(fd: i32, events: i16, flags: u32) -> Result<()> {
     if flags & SPLICE_F_NONBLOCK == 0 {
         return Ok(());

@@ -13,29 +13,29 @@ use crate::{Errno, Posix, Result, epoll, socket, table};
 const CLOSE_RANGE_CLOEXEC: u32 = 4;
 const CLOSE_RANGE_UNSHARE: u32 = 2;
 
-/// Whether `fd` is a socket or epoll set of ours, or a number that the program must not touch.
+/// Returns whether `fd` is a socket or epoll set of the stack, or a descriptor of this library.
 #[inline]
 pub fn is_ours(posix: &'static Posix, fd: i32) -> bool {
     posix.process.descriptors.lookup(fd) != DescriptorKind::Kernel
 }
 
-/// Whether `fd` is a socket of ours.
+/// Returns whether `fd` is a socket of the stack.
 #[inline]
 pub fn is_socket(posix: &'static Posix, fd: i32) -> bool {
     posix.process.descriptors.socket(fd).is_some()
 }
 
-/// Whether `fd` is a descriptor of this library: to the program it is not open.
+/// Returns whether `fd` is a descriptor of this library, which the program sees as closed.
 #[inline]
 pub fn is_hidden(posix: &'static Posix, fd: i32) -> bool {
     posix.process.descriptors.lookup(fd) == DescriptorKind::Internal
 }
 
-/// Closes a socket, but leaves its number taken: by a socket of the kernel's that is for nothing.
-/// For functions of libc that put a file into its place without us.
+/// Closes a socket, and keeps its number occupied by an unused socket of the kernel. For functions
+/// of libc that replace the number by a file without this library.
 ///
 /// # Errors
-/// EBADF when it was not open any more.
+/// EBADF if the descriptor is closed already.
 pub fn give_up(posix: &'static Posix, fd: i32) -> Result<()> {
     let kind = (libc::SOCK_STREAM | libc::SOCK_CLOEXEC) as usize;
     let args = [libc::AF_UNIX as usize, kind, 0, 0, 0, 0];
@@ -46,12 +46,12 @@ pub fn give_up(posix: &'static Posix, fd: i32) -> Result<()> {
             syscall::close(other as i32);
             done.map(drop)
         }
-        // There are no descriptors left for anybody: the function of libc will find none either.
+        // The process has no free descriptor, so that the function of libc will fail, too.
         Err(_) => close(posix, fd),
     }
 }
 
-/// A descriptor for a socket that this channel holds. `file_flags` are SOCK_NONBLOCK and
+/// Creates a descriptor for a socket that this channel holds. `file_flags` are SOCK_NONBLOCK and
 /// SOCK_CLOEXEC.
 pub(crate) fn open(
     posix: &'static Posix,
@@ -65,11 +65,11 @@ pub(crate) fn open(
     table::lock(posix).open(client, new, file_flags & libc::SOCK_CLOEXEC != 0)
 }
 
-/// close(2) of a socket or epoll set of ours. The last descriptor of the last process ends the
-/// socket; SO_LINGER makes it wait for that.
+/// close(2) of a socket or epoll set of the stack. The last descriptor of the last process ends the
+/// socket. With SO_LINGER the call waits for that.
 ///
 /// # Errors
-/// EBADF for a number that is not ours, also when another thread was faster.
+/// EBADF for a number of the kernel, also if a concurrent call has closed the descriptor.
 pub fn close(posix: &'static Posix, fd: i32) -> Result<()> {
     let taken = table::lock(posix).close(fd);
     match taken.entry {
@@ -87,8 +87,8 @@ fn release(posix: &'static Posix, taken: descriptors::ClosedDescriptor) {
     }
 }
 
-/// An entry that is about to get one more descriptor. An epoll set counts them itself, under the
-/// hub's lock, which comes before the table's.
+/// Entry that is about to get a further descriptor. An epoll set counts its descriptors under the
+/// lock of the reactor, which must be taken before the table's.
 struct Retained(DescriptorKind);
 
 impl Retained {
@@ -102,13 +102,13 @@ impl Retained {
         Ok(Self(entry))
     }
 
-    /// There is none after all.
+    /// Undoes the count, because no descriptor was added.
     fn release(self, posix: &'static Posix) {
         release(posix, descriptors::ClosedDescriptor { entry: self.0, last: false });
     }
 }
 
-/// dup(2), and fcntl F_DUPFD (with its lowest number) and F_DUPFD_CLOEXEC. Gives the new number.
+/// dup(2), and fcntl F_DUPFD (with its lowest number) and F_DUPFD_CLOEXEC. Returns the new number.
 ///
 /// # Errors
 /// EMFILE when no number is left, EINVAL when `lowest` is above the limit (RLIMIT_NOFILE).
@@ -116,7 +116,7 @@ pub fn dup(posix: &'static Posix, fd: i32, command: i32, lowest: usize) -> Resul
     loop {
         let retained = Retained::new(posix, fd)?;
         let table = table::lock(posix);
-        // Another thread may have put something else there.
+        // A concurrent call may have replaced the descriptor.
         let result = (posix.process.descriptors.lookup(fd) == retained.0).then(|| {
             let new = table.duplicate(fd, command, lowest)?;
             posix.process.descriptors.replace(new, retained.0);
@@ -134,13 +134,12 @@ pub fn dup(posix: &'static Posix, fd: i32, command: i32, lowest: usize) -> Resul
     }
 }
 
-/// dup2(2), and dup3(2) with its flags: for any two descriptors of which one is ours. The old
-/// descriptor `new` is closed in the same step; a descriptor of this library moves away. Gives
+/// dup2(2), and dup3(2) with its flags, if one of the descriptors is the stack's. The old
+/// descriptor `new` is closed in the same step. A descriptor of this library moves away. Returns
 /// `new`.
 ///
 /// # Errors
-/// EBADF when `old` is not open or `new` is beyond the limit; EINVAL of dup3 when they are one
-/// number.
+/// EBADF if `old` is not open or `new` is beyond the limit; EINVAL of dup3 if both are one number.
 pub fn dup2(posix: &'static Posix, old: i32, new: i32, flags: Option<i32>) -> Result<i32> {
     loop {
         let retained = Retained::new(posix, old)?;
@@ -177,7 +176,7 @@ pub fn dup2(posix: &'static Posix, old: i32, new: i32, flags: Option<i32>) -> Re
     }
 }
 
-/// close_range(2), for all descriptors: those of this library stay open.
+/// close_range(2), which leaves the descriptors of this library open.
 ///
 /// # Errors
 /// EINVAL for unknown flags and when `first` is above `last`; ENOSYS before Linux 5.9.
@@ -190,11 +189,11 @@ pub fn close_range(posix: &'static Posix, first: u32, last: u32, flags: u32) -> 
         return real_close_range(first, last, flags);
     }
     if flags & CLOSE_RANGE_UNSHARE != 0 {
-        // No descriptor has the number u32::MAX: the call only copies the table. The code below
-        // closes descriptors of the copy.
+        // The call only copies the table, because no descriptor has the number u32::MAX. The code
+        // below closes descriptors of the copy.
         real_close_range(u32::MAX, u32::MAX, flags)?;
     }
-    // The numbers of an engine in this process are the last.
+    // An engine in this process has the highest numbers.
     let last = match posix.process.descriptors.engines_from() {
         0 => last,
         lowest if lowest <= first => return Ok(()),
@@ -225,10 +224,10 @@ fn real_close_range(first: u32, last: u32, flags: u32) -> Result<()> {
     unsafe { syscall(libc::SYS_close_range as usize, args) }.map(drop).map_err(Errno)
 }
 
-/// fcntl(2) on a socket or epoll set of ours.
+/// fcntl(2) on a socket or epoll set of the stack.
 ///
 /// # Safety
-/// As for fcntl: with commands that take a pointer, `arg` must be one.
+/// As for fcntl, `arg` must be a pointer for commands that take one.
 pub unsafe fn fcntl(posix: &'static Posix, fd: i32, command: i32, arg: usize) -> Result<i32> {
     let kernel = || syscall::fcntl(fd, command, arg).map(|value| value as i32).map_err(Errno);
     match command {
@@ -238,8 +237,8 @@ pub unsafe fn fcntl(posix: &'static Posix, fd: i32, command: i32, arg: usize) ->
         }
         libc::F_GETFD => return kernel(),
         libc::F_SETFD => {
-            // An exchange of the token restores the flag that it found: without the lock it could
-            // undo this change.
+            // Take the lock, because an exchange of the token restores the flag that it found, and
+            // could undo this change.
             let _table = table::lock(posix);
             return kernel();
         }
@@ -250,13 +249,13 @@ pub unsafe fn fcntl(posix: &'static Posix, fd: i32, command: i32, arg: usize) ->
     const SETTABLE: i32 = libc::O_NONBLOCK;
     match command {
         libc::F_GETFL => Ok(libc::O_RDWR | handle.slot.file_flags.load(Relaxed) as i32),
-        // Signal-driven I/O does not exist here: better refused than never signalled.
+        // Refuse signal-driven I/O, because no signal would be sent.
         libc::F_SETFL if arg as i32 & libc::O_ASYNC != 0 => fail(libc::EINVAL),
         libc::F_SETFL => handle.change(|slot| {
             slot.file_flags.store((arg as i32 & SETTABLE) as u32, Relaxed);
             0
         }),
-        // Whom to signal (SIGURG).
+        // Receiver of SIGURG.
         libc::F_GETOWN => Ok(handle.slot.owner.load(Relaxed)),
         libc::F_SETOWN => set_owner(&handle, arg as i32).map(|()| 0),
         F_GETOWN_EX | F_SETOWN_EX if arg == 0 => fail(libc::EFAULT),
@@ -273,7 +272,7 @@ pub unsafe fn fcntl(posix: &'static Posix, fd: i32, command: i32, arg: usize) ->
             [F_OWNER_PGRP, owner] if owner >= 0 => set_owner(&handle, -owner).map(|()| 0),
             _ => fail(libc::EINVAL),
         },
-        // 0 is SIGIO.
+        // 0 stands for SIGIO.
         F_GETSIG => Ok(0),
         F_SETSIG if arg == 0 => Ok(0),
         libc::F_GETPIPE_SZ | libc::F_SETPIPE_SZ => fail(libc::EBADF),

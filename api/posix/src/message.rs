@@ -35,7 +35,7 @@ pub unsafe fn sendmsg(
         }?
     };
     let handle = OpenSocket::new(posix, fd)?;
-    // Before the control messages are looked at, which may be wrong.
+    // Before the control messages are parsed, which may be invalid.
     bind_any(&handle)?;
     let said = if message.msg_control.is_null() {
         SendControl::default()
@@ -132,10 +132,10 @@ pub unsafe fn tell_sender(
     }
 }
 
-/// sendmmsg(2). Gives how many messages were sent, 1024 (UIO_MAXIOV) at most.
+/// sendmmsg(2). Returns the number of messages sent, at most 1024 (UIO_MAXIOV).
 ///
 /// # Errors
-/// As [`sendmsg`], when no message had been sent before.
+/// As [`sendmsg`], if no message was sent before.
 ///
 /// # Safety
 /// `messages` must point to `count` valid entries.
@@ -161,11 +161,11 @@ pub unsafe fn sendmmsg(
     Ok(done)
 }
 
-/// recvmmsg(2). The time limit is looked at after each message, as Linux does. Gives how many
-/// messages came, 1024 (UIO_MAXIOV) at most.
+/// recvmmsg(2). Checks the time limit after each message, as Linux does. Returns the number of
+/// messages received, at most 1024 (UIO_MAXIOV).
 ///
 /// # Errors
-/// As [`recvmsg`], when no message had come before; EINVAL for an invalid time limit.
+/// As [`recvmsg`], if no message was received before; EINVAL for an invalid time limit.
 ///
 /// # Safety
 /// `messages` must point to `count` valid entries, `timeout` to a timespec or be null.

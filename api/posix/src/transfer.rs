@@ -26,10 +26,10 @@ use opening::peer_to_open;
 use streams::{open_and_send, recv_stream, send_stream};
 use urgent::{recv_urgent, takes_urgent};
 
-/// As many buffers as readv(2) takes (UIO_MAXIOV).
+/// Maximum number of buffers of readv(2) (UIO_MAXIOV).
 pub const BUFFERS_MAX: usize = 1024;
 
-/// Buffers from an iovec array as a program passes it.
+/// Returns the buffers of an iovec array.
 ///
 /// # Errors
 /// EMSGSIZE (as sendmsg) or EINVAL (as readv) is for the caller to choose: `too_many`.
@@ -57,7 +57,8 @@ pub unsafe fn buffers<'a>(
     Ok(buffers)
 }
 
-/// As much of EFAULT as costs nothing: no program has memory in the first page.
+/// Returns EFAULT for pointers into the first page, where no program has memory. Further checks
+/// would cost system calls.
 fn check_pointers(buffers: &[Buffer]) -> Result<()> {
     const PAGE: usize = 4096;
     if buffers.iter().any(|buffer| buffer.len > 0 && buffer.at.addr() < PAGE) {
@@ -66,7 +67,7 @@ fn check_pointers(buffers: &[Buffer]) -> Result<()> {
     Ok(())
 }
 
-/// recv(2) and all that is like it.
+/// recv(2) and its variants.
 ///
 /// # Safety
 /// The buffers must be valid for writes.
@@ -81,7 +82,7 @@ pub unsafe fn recv(
         // SAFETY: the caller's promise.
         return unsafe { crate::report::recv(&handle, buffers) };
     }
-    // A stream is cut off (MSG_TRUNC) without a look at the buffer.
+    // MSG_TRUNC of a stream does not use the buffer.
     if flags & libc::MSG_TRUNC == 0 || !handle.is_tcp() {
         check_pointers(buffers)?;
     }
@@ -101,7 +102,7 @@ pub unsafe fn recv(
     }
 }
 
-/// read(2) and readv(2). As sock_read_iter, which takes no datagram for an empty buffer.
+/// read(2) and readv(2). As sock_read_iter, an empty buffer takes no datagram.
 ///
 /// # Safety
 /// As for [`recv`].
@@ -118,7 +119,7 @@ pub unsafe fn read(
     unsafe { recv(posix, fd, buffers, flags) }.map(|arrival| arrival.len)
 }
 
-/// writev(2). As vfs_writev, which sends no empty datagram: write(2) does.
+/// writev(2). As vfs_writev, it sends no empty datagram, although write(2) does.
 ///
 /// # Safety
 /// As for [`send`].
@@ -135,11 +136,11 @@ pub unsafe fn write_vector(
     unsafe { send(posix, fd, buffers, flags, None, &SendControl::default()) }
 }
 
-/// Where a message is to go, as sendto(2) and sendmsg(2) are told. A stream knows.
+/// Parses the destination of sendto(2) and sendmsg(2). Streams ignore it.
 ///
 /// # Errors
-/// EINVAL for what is too short or too long for the socket, EAFNOSUPPORT for another family than
-/// its own.
+/// EINVAL if the address is too short or too long for the socket, EAFNOSUPPORT if its family
+/// differs from the socket's.
 ///
 /// # Safety
 /// `at` must point to `len` readable bytes (or be null: there is no address).
@@ -164,13 +165,13 @@ pub unsafe fn destination(
     }
     bind_any(&handle)?;
     let family = handle.slot.family.load(Relaxed);
-    // An IPv6 socket looks at the family first, which may be that of a shorter address.
+    // An IPv6 socket checks the family first, because an IPv4 address is shorter.
     if family == address::INET && !address::is_long_enough(len, family) {
         return fail(libc::EINVAL);
     }
     // SAFETY: the caller's promise.
     match unsafe { address::read(at, len) } {
-        // udpv6_sendmsg has one word for what it does not know.
+        // udpv6_sendmsg returns EINVAL for unknown families.
         Err(Errno(libc::EAFNOSUPPORT))
             if family == address::INET6 && handle.kind() == Kind::Datagram =>
         {
@@ -180,7 +181,7 @@ pub unsafe fn destination(
     }
 }
 
-/// send(2) and all that is like it. `to` is None without an address.
+/// send(2) and its variants. `to` is `None` without an address.
 ///
 /// # Safety
 /// The buffers must be valid for reads.

@@ -7,12 +7,12 @@ use crate::report::ErrorQueueEntry;
 /// Result of a receive call, besides the bytes.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Arrival {
-    /// The call's result.
+    /// Result of the call.
     pub len: usize,
-    /// Header with the sender's address; None on a stream.
+    /// Header with the sender's address, or `None` on a stream.
     pub header: Option<DatagramHeader>,
     /// MSG_TRUNC and the like.
     pub flags: i32,
-    /// From the error queue.
+    /// Entry of the error queue.
     pub report: Option<ErrorQueueEntry>,
 }

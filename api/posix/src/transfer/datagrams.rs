@@ -1,4 +1,4 @@
-//! Datagrams: whole ones, and those of which calls with MSG_MORE or UDP_CORK make parts.
+//! Reads and writes of datagrams, whole or in parts (MSG_MORE, UDP_CORK).
 
 use std::net::IpAddr;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -16,17 +16,16 @@ use crate::handle::OpenSocket;
 use crate::socket::{bind_any, peer};
 use crate::{Result, address, interface};
 
-/// UDP_MAX_SEGMENTS: how many datagrams one call makes with UDP_SEGMENT.
+/// UDP_MAX_SEGMENTS: maximum number of datagrams of one call with UDP_SEGMENT.
 const SEGMENTS_MAX: usize = 128;
-/// Longest payload of UDP over IPv4: what the packet's length can say (RFC 791 §3.1), without both
-/// headers.
+/// Maximum payload of UDP over IPv4: the maximum total length (RFC 791 §3.1) without both headers.
 const PAYLOAD_MAX_V4: usize = 65535 - 20 - 8;
-/// The same over IPv6, of which the length says what follows the header (RFC 8200 §3).
+/// Maximum payload of UDP over IPv6, whose length excludes the IPv6 header (RFC 8200 §3).
 const PAYLOAD_MAX_V6: usize = 65535 - 8;
-/// Largest value of UDP's length field: udp_sendmsg refuses more before it looks for a route.
-/// udpv6_sendmsg does not.
+/// Maximum value of UDP's length field. udp_sendmsg refuses longer datagrams before it looks for a
+/// route; udpv6_sendmsg does not.
 const LENGTH_MAX: usize = 65535;
-/// The least that IPV6_MTU can bound the packets of datagrams to (RFC 8200 §5).
+/// Minimum of IPV6_MTU, which limits the packets of datagrams (RFC 8200 §5).
 const FRAGMENT_SIZE_MIN: u32 = 1280;
 
 /// # Safety
@@ -39,19 +38,19 @@ pub(super) unsafe fn recv_datagram(
 ) -> Result<Arrival> {
     let keep = flags & libc::MSG_PEEK != 0;
     let attempt = || {
-        // ping_recvmsg knows no SO_PEEK_OFF.
+        // ping_recvmsg does not support SO_PEEK_OFF.
         let skip = if handle.kind() == Kind::Datagram { peek_offset(handle) } else { 0 };
         let skip = keep.then_some(skip);
         // SAFETY: the caller's promise.
         unsafe { datagram::recv(handle.client, handle.socket, buffers, skip) }
     };
     let Some(received) = handle.blocking(limit, attempt)? else {
-        // Shut down for reading: 0 for a call that would wait, as on Linux, and EAGAIN for one that
-        // would not.
+        // Shut down for reading: as on Linux, a call that may wait returns 0, and a nonblocking one
+        // fails with EAGAIN.
         return if limit.nonblocking { fail(libc::EAGAIN) } else { Ok(Arrival::default()) };
     };
     let whole = received.header.len as usize;
-    // As udp_recvmsg: behind an offset, too, the whole datagram is what would have to fit.
+    // As udp_recvmsg: even with an offset the whole datagram would have to fit.
     let room = Buffer::total(buffers);
     let truncated = room <= whole - received.skipped && room < whole;
     let len = if flags & libc::MSG_TRUNC != 0 { whole } else { received.copied };
@@ -79,7 +78,7 @@ pub(super) unsafe fn send_datagram(
     unsafe { send_whole(handle, &header, buffers, limit) }
 }
 
-/// A part of a datagram: the last one, without MSG_MORE, sends it.
+/// Appends a part to a datagram. The last part, without MSG_MORE, sends the datagram.
 ///
 /// # Safety
 /// As for [`send`](super::send).
@@ -127,8 +126,8 @@ unsafe fn send_whole(
     handle.sending(limit, attempt)
 }
 
-/// Whether a datagram is too long is told by the call that sends it. Most are too short for the
-/// question, and the engine alone knows what each way carries.
+/// Checks the length of a datagram, so that the call that sends it returns the error. The engine
+/// knows the MTU of each path. Most datagrams are too short to need the request.
 fn check_length(handle: &OpenSocket, header: &DatagramHeader) -> Result<()> {
     let longest = match header.segment_size {
         0 => header.len,
@@ -155,24 +154,24 @@ fn check_length(handle: &OpenSocket, header: &DatagramHeader) -> Result<()> {
         .map(drop)
 }
 
-/// Bytes of the headers before a datagram: IP without options (RFC 791 §3.1, RFC 8200 §3), and UDP.
-/// A ping contains its ICMP header.
+/// Returns the length of the headers before a datagram: IP without options (RFC 791 §3.1, RFC 8200
+/// §3), and UDP. A ping contains its ICMP header.
 fn headers_len(handle: &OpenSocket, header: &DatagramHeader) -> u32 {
     let ip = match towards(handle, &header.remote) {
         Some(IpAddr::V4(_)) => 20,
-        // Without an address it is not sent.
+        // Without an address no datagram is sent.
         Some(IpAddr::V6(_)) | None => 40,
     };
     ip + if handle.kind() == Kind::Echo { 0 } else { 8 }
 }
 
-/// UDP_CORK.
+/// Returns whether the socket has UDP_CORK.
 pub(super) fn is_corked(handle: &OpenSocket) -> bool {
     let bits = handle.slot.option_bits.load(Relaxed);
     bits & option_bit::UDP_CORK != 0
 }
 
-/// UDP_CORK is taken off: the corked datagram goes out. As on Linux, no error is reported.
+/// Sends the corked datagram when UDP_CORK is cleared. As on Linux, errors are not reported.
 pub(crate) fn uncork(handle: &OpenSocket) {
     if handle.posix.cork.is_begun(handle.socket) {
         let limit = handle.send_limit(false);
@@ -181,7 +180,7 @@ pub(crate) fn uncork(handle: &OpenSocket) {
     }
 }
 
-/// All but the length.
+/// Returns the header of a datagram without its length.
 fn datagram_header(
     handle: &OpenSocket,
     to: Option<RawAddr>,
@@ -218,11 +217,11 @@ fn datagram_header(
         control.segment_size.unwrap_or_else(|| handle.posix.remembered.segment_size(handle.socket));
     let over_v4 = || matches!(towards(handle, &remote), Some(IpAddr::V4(_)));
     if segment_size != 0 && bits & option_bit::NO_CHECK != 0 && over_v4() {
-        // As udp_send_skb: what cuts a datagram makes checksums. IPv6 always has them.
+        // As udp_send_skb: UDP_SEGMENT needs checksums, which IPv6 always has.
         return fail(libc::EINVAL);
     }
-    // TOS and TTL as set now go with the datagram: the engine may take a later setting before it
-    // sends this datagram.
+    // The header contains the current TOS and TTL, because the engine may apply a later setting
+    // before it sends this datagram.
     let tos = match control.tos {
         DatagramHeader::DEFAULT => class_towards(handle, &remote),
         tos => tos,
@@ -245,8 +244,8 @@ fn datagram_header(
     })
 }
 
-/// IP_TTL or IPV6_UNICAST_HOPS, as the address's family has it. Not to groups: the engine alone
-/// knows what counts for them.
+/// Returns IP_TTL or IPV6_UNICAST_HOPS, by the family of the address. For groups the engine chooses
+/// the TTL.
 fn ttl_towards(handle: &OpenSocket, remote: &RawAddr) -> u16 {
     let set = match towards(handle, remote) {
         Some(ip) if ip.is_multicast() => None,
@@ -257,7 +256,7 @@ fn ttl_towards(handle: &OpenSocket, remote: &RawAddr) -> u16 {
     set.unwrap_or(DatagramHeader::DEFAULT)
 }
 
-/// IP_TOS or IPV6_TCLASS, as the address's family has it.
+/// Returns IP_TOS or IPV6_TCLASS, by the family of the address.
 fn class_towards(handle: &OpenSocket, remote: &RawAddr) -> u16 {
     match towards(handle, remote) {
         Some(IpAddr::V6(_)) => handle.slot.tclass.load(Relaxed) as u16,
@@ -265,7 +264,7 @@ fn class_towards(handle: &OpenSocket, remote: &RawAddr) -> u16 {
     }
 }
 
-/// Where a datagram goes: to the address that it names, or to the peer.
+/// Returns the destination of a datagram: the address in its header, or the peer.
 pub(super) fn towards(handle: &OpenSocket, remote: &RawAddr) -> Option<IpAddr> {
     let remote = if remote.family == 0 { handle.slot.remote.load() } else { *remote };
     remote.to_socket_addr().map(|addr| addr.ip().to_canonical())

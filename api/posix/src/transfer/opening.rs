@@ -10,7 +10,7 @@ use crate::handle::OpenSocket;
 use crate::socket::{conclude_connect, peer};
 use crate::{Errno, Result, address};
 
-/// The address of a connection that MSG_FASTOPEN opens.
+/// Parses the address of a connection that MSG_FASTOPEN opens.
 ///
 /// # Safety
 /// As for [`destination`](super::destination).
@@ -30,8 +30,8 @@ pub(super) unsafe fn peer_to_open(
     }
 }
 
-/// The first write of a connection sends its SYN, with bytes or without. As tcp_sendmsg_fastopen:
-/// a call that may wait returns when the handshake is over, and tells how it ended.
+/// Sends the SYN of a connection by its first write, with bytes or without. As
+/// tcp_sendmsg_fastopen, a call that may wait returns the outcome of the handshake.
 pub(super) fn open(handle: &OpenSocket, sent: usize, limit: WaitLimit) -> Result<()> {
     if sent == 0 {
         handle.client.setting(handle.socket, setting::OPEN, 1);
@@ -46,7 +46,7 @@ pub(super) fn open(handle: &OpenSocket, sent: usize, limit: WaitLimit) -> Result
         false => handle.blocking(limit, attempt),
     };
     match ended {
-        // The bytes are taken, and leave all the same.
+        // The bytes are queued, and will be sent.
         Err(Errno(libc::EAGAIN | libc::EINTR | libc::ERESTART)) if sent > 0 => Ok(()),
         Err(Errno(libc::EAGAIN)) => fail(libc::EINPROGRESS),
         Err(errno @ Errno(libc::EINTR | libc::ERESTART)) => Err(errno),

@@ -1,4 +1,4 @@
-//! SO_PEEK_OFF: looks at unread bytes, each from where the last one ended.
+//! SO_PEEK_OFF: each look at unread bytes begins at the end of the previous one.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -6,7 +6,7 @@ use towpath_shm::layout::option_bit;
 
 use crate::handle::OpenSocket;
 
-/// SO_PEEK_OFF: where a look at what is unread begins.
+/// Returns the offset of a look at unread bytes (SO_PEEK_OFF).
 pub(super) fn peek_offset(handle: &OpenSocket) -> u32 {
     match handle.slot.option_bits.load(Relaxed) & option_bit::PEEK_OFF {
         0 => 0,
@@ -14,7 +14,8 @@ pub(super) fn peek_offset(handle: &OpenSocket) -> u32 {
     }
 }
 
-/// As sk_peek_offset_fwd and sk_peek_offset_bwd: looks move it on, and reads back.
+/// Moves the offset as sk_peek_offset_fwd and sk_peek_offset_bwd do: forward after a look, back
+/// after a read.
 pub(super) fn move_peek_offset(handle: &OpenSocket, keep: bool, len: usize) {
     let slot = handle.slot;
     if slot.option_bits.load(Relaxed) & option_bit::PEEK_OFF == 0 {
@@ -25,7 +26,7 @@ pub(super) fn move_peek_offset(handle: &OpenSocket, keep: bool, len: usize) {
         true => offset.saturating_add(by).min(i32::MAX as u32),
         false => offset.saturating_sub(by),
     };
-    // Switched off meanwhile: it stays so.
+    // A concurrent call may have disabled the offset.
     let _ = slot.peek_off.fetch_update(Relaxed, Relaxed, |word| {
         (1..=1 << 31).contains(&word).then(|| moved(word - 1) + 1)
     });

@@ -1,4 +1,4 @@
-//! Bytes of streams.
+//! Reads and writes of streams.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -13,7 +13,7 @@ use crate::handle::OpenSocket;
 use crate::socket::{connect_to_send, note_connect};
 use crate::{Errno, Result};
 
-/// MAX_RW_COUNT: what one call moves at most.
+/// MAX_RW_COUNT: maximum number of bytes of one call.
 pub(super) const COUNT_MAX: usize = 0x7fff_f000;
 
 /// # Safety
@@ -28,12 +28,12 @@ pub(super) unsafe fn recv_stream(
     let keep = flags & libc::MSG_PEEK != 0;
     let truncate = flags & libc::MSG_TRUNC != 0;
     let wanted = Buffer::total(buffers);
-    // As sock_rcvlowat: a call that may wait does so until it has these.
+    // As sock_rcvlowat: a call that may wait does so until it has as many bytes.
     let enough = match flags & libc::MSG_WAITALL {
         0 => wanted.min(handle.slot.rcvlowat.load(Relaxed) as usize),
         _ => wanted,
     };
-    // Nor does it go on behind the mark of urgent data.
+    // A read stops at the mark of urgent data.
     let stops = |n: usize| urgent::stops_at(client, socket, u32::try_from(n).unwrap_or(u32::MAX));
     if keep {
         let look = || {
@@ -51,12 +51,12 @@ pub(super) unsafe fn recv_stream(
             result => result,
         });
         let len = len.or_else(|why| match why {
-            // Time is up, or a signal came: what there is, be it an error that came meanwhile.
+            // After the time limit or a signal, return the bytes that have arrived, or an error.
             Errno(libc::EAGAIN | libc::EINTR) => match look() {
                 Err(Error::WouldBlock) => Err(why),
                 found => Ok(found?),
             },
-            // The connection's error: the look that found it has taken it.
+            // The look that found the connection's error has taken it.
             told => Err(told),
         })?;
         move_peek_offset(handle, keep, len);
@@ -139,7 +139,7 @@ pub(super) unsafe fn send_stream(
     }
 }
 
-/// Puts the part of `buffers` behind the first `skip` bytes into `rest`.
+/// Fills `rest` with the part of `buffers` after the first `skip` bytes.
 fn skip_into(buffers: &[Buffer], mut skip: usize, rest: &mut Vec<Buffer>) {
     for buffer in buffers {
         let from = skip.min(buffer.len);

@@ -1,4 +1,4 @@
-//! MSG_OOB: the urgent byte of a stream, and sockets that have none.
+//! MSG_OOB: the urgent byte of a stream, and sockets without urgent data.
 
 use std::net::IpAddr;
 use std::sync::atomic::Ordering::Relaxed;
@@ -11,7 +11,7 @@ use super::datagrams::towards;
 use crate::handle::OpenSocket;
 use crate::{Result, address};
 
-/// The urgent byte of a stream, as `tcp_recv_urg`. Never waits, whether the socket does or not.
+/// Reads the urgent byte of a stream, as `tcp_recv_urg`. Never waits, even if the socket blocks.
 ///
 /// # Safety
 /// As for [`recv`](super::recv).
@@ -34,8 +34,8 @@ pub(super) unsafe fn recv_urgent(
     Ok(Arrival { len: 1, flags: libc::MSG_OOB, ..Arrival::default() })
 }
 
-/// MSG_OOB is refused by udp_sendmsg, which udpv6_sendmsg calls for IPv4 peers, and by ping
-/// sockets; over IPv6 udpv6_sendmsg does not look at it.
+/// Returns whether a send takes MSG_OOB. udp_sendmsg refuses the flag, also for udpv6_sendmsg to
+/// IPv4 peers, and so do ping sockets. Over IPv6 udpv6_sendmsg ignores the flag.
 pub(super) fn takes_urgent(handle: &OpenSocket, to: Option<RawAddr>) -> bool {
     let over_v4 = || matches!(towards(handle, &to.unwrap_or_default()), Some(IpAddr::V4(_)));
     let family = handle.slot.family.load(Relaxed);
