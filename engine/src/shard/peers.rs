@@ -1,5 +1,4 @@
-//! The other shards of the engine: which there are, how they are woken, and what they tell each
-//! other.
+//! The other shards of the engine: how they are woken, and which messages they exchange.
 
 pub(crate) mod message;
 pub(crate) mod place;
@@ -13,14 +12,14 @@ use crate::shard::peers::place::PeerShard;
 /// The other shards of the engine.
 #[derive(Debug, Default)]
 pub(crate) struct ShardPeers {
-    /// Peers by number; `None` for this shard. Empty when it is alone.
+    /// Peers by number; `None` for this shard. Empty if the engine has one shard.
     pub list: Vec<Option<PeerShard>>,
-    /// Notification that the other shards send.
+    /// Notification that peers send to this shard.
     pub bell: Option<Arc<Fd>>,
 }
 
 impl ShardPeers {
-    /// Wakes those of the shards that sleep, a bit each.
+    /// Wakes sleeping peers whose bits are set.
     pub(crate) fn wake_shards(&self, shards: u16) {
         for (n, peer) in self.list.iter().enumerate() {
             if let Some(peer) = peer.as_ref().filter(|_| shards & 1 << n != 0) {

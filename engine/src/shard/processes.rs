@@ -1,4 +1,4 @@
-//! The processes of a run as a shard knows them: by their channels.
+//! Processes of a run, identified by their channels.
 
 pub(crate) mod batches;
 pub(crate) mod channels;
@@ -26,49 +26,49 @@ use crate::shard::processes::owners::Owners;
 /// Processes, and the sockets that each of them holds.
 #[derive(Debug, Default)]
 pub(crate) struct Processes {
-    /// The engine has no programs: there are no commands, descriptors or sockets to look at.
+    /// The engine has no programs, so commands, descriptors and sockets need no checks.
     pub are_excluded: bool,
     pub channels: Channels,
     /// Processes that may get SIGURG.
     pub owners: Owners,
-    /// Number of holds of all processes: each socket counts as often as it has holders.
+    /// Total number of holds: each socket counts once per holder.
     pub holds: usize,
     /// Upper bound on holds that the queued batches may add; counts against the limit.
     pub promised: usize,
-    /// Processes with a batch that is not complete. Ids are reused: one without a batch is skipped.
+    /// Processes with an incomplete batch. Ids are reused, so ids without a batch are skipped.
     pub to_continue: VecDeque<ChannelId>,
-    /// Clones by the time until which their processes have to begin: after that they are no longer
-    /// given the sockets that their parents open.
+    /// Clones, by the time until which their processes must begin. Afterwards they no longer
+    /// receive the sockets that their parents open.
     pub to_disinherit: VecDeque<(Instant, ChannelId)>,
-    /// Channels of programs that run and have not said HELLO, by the time until which they may:
-    /// after that they hold what they inherit.
+    /// Channels of running programs that have not sent HELLO, by their deadline. Afterwards they
+    /// keep only the sockets that they inherit.
     pub to_restrict: VecDeque<(Instant, ChannelId)>,
-    /// Notices for the registry, in order.
+    /// Reports to the registry, in order.
     pub notices: Vec<ShardReport>,
     pub departure: Departure,
 }
 
-/// The wait of a run for the data of processes that are gone.
+/// State of waiting until the data of ended processes is sent.
 #[derive(Debug, Default)]
 pub(crate) struct Departure {
-    /// Number under which the registry waits for the end of sending: there are no processes, or the
-    /// engine ends with one that is gone.
+    /// Number under which the registry waits for the data to be sent. A run waits when no process
+    /// is left, or when a process that ends the engine has ended.
     pub number: Option<u64>,
-    /// State of the sending; `None` before the first count.
+    /// Progress of sending; `None` before the first count.
     pub progress: Option<Leaving>,
-    /// The sockets that are waited for. `None`: all sockets.
+    /// Sockets whose data has to be sent. `None`: all sockets.
     pub left_behind: Option<Vec<SocketId>>,
-    /// Time after which a stream without progress is given up.
+    /// Time without progress after which a stream's data is given up.
     pub stalled: Duration,
 }
 
 impl Processes {
-    /// Whether the next turn has something to do.
+    /// Returns whether the next turn has work.
     pub fn has_more(&self) -> bool {
         !self.to_continue.is_empty() || !self.channels.to_cut_off.is_empty()
     }
 
-    /// Time of the earliest deadline.
+    /// Returns the time of the earliest deadline.
     pub fn next_timeout(&self) -> Option<Instant> {
         let own = [
             self.to_disinherit.front().map(|(until, _)| *until),
@@ -80,12 +80,12 @@ impl Processes {
 }
 
 impl Departure {
-    /// Time at which the unsent data is counted next.
+    /// Returns the time at which unsent data is counted next.
     fn next_timeout(&self) -> Option<Instant> {
         self.number.and(self.progress).map(|leaving| leaving.next(self.stalled))
     }
 
-    /// Ends the wait: there is a process again.
+    /// Cancels the wait, because a process has attached again.
     pub fn cancel(&mut self) {
         (self.number, self.progress) = (None, None);
     }

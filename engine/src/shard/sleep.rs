@@ -1,4 +1,4 @@
-//! When a shard looks at its descriptors, and when it sleeps.
+//! When a shard polls its descriptors, and when it sleeps.
 
 use std::time::Duration;
 
@@ -7,26 +7,26 @@ use towpath_tcp::Instant;
 use crate::lookout::Lookout;
 use crate::shard::net::sources::ShardSource;
 
-/// Interval at which a shard that never sleeps looks at its descriptors. A system call per turn
-/// would cost a busy one a tenth of its time.
+/// Interval at which a shard that never sleeps polls its descriptors. A system call in each turn
+/// would cost a busy shard a tenth of its time.
 const LOOK_EVERY: Duration = Duration::from_micros(200);
 
-/// Sleep of a shard, and the sources that end it.
+/// Sleep of a shard, and the events that end it.
 #[derive(Debug)]
 pub(crate) struct Sleep {
-    /// Sources that were found at the last look.
+    /// Sources that the last poll found ready.
     pub woken: Vec<ShardSource>,
-    /// Time of the last look at the descriptors.
+    /// Time of the last poll of the descriptors.
     pub looked: Instant,
-    /// The registry has something to say or to do.
+    /// The registry has orders or work.
     pub registry_calls: bool,
-    /// Shards of the same thread that have something to do, a bit each.
+    /// Bit set of shards on this thread that have work.
     pub shards_call: u16,
-    /// The shard sleeps; its thread may be awake for other shards.
+    /// Whether the shard sleeps. Its thread may run for other shards.
     pub is_asleep: bool,
-    /// Time at which it has something to do, as of its last turn; `None` without a deadline.
+    /// Time at which the shard has work next, as of its last turn; `None` without a deadline.
     pub due: Option<Instant>,
-    /// Turns in a row without anything to do.
+    /// Number of consecutive turns without work.
     pub idle_turns: u32,
     /// An order arrived while the shard slept.
     pub told: bool,
@@ -54,7 +54,7 @@ impl Sleep {
         }
     }
 
-    /// Notes the result of a turn that ended at `now`: the time until the next one is due.
+    /// Records the result of a turn that ended at `now`: the time until the next turn is due.
     pub fn note_turn(&mut self, now: Instant, timeout: Option<Duration>) {
         self.due = timeout.map(|timeout| now + timeout);
         self.idle_turns = match timeout {
@@ -63,12 +63,12 @@ impl Sleep {
         };
     }
 
-    /// Whether an order or a deadline ends the sleep at `now`.
+    /// Returns whether an order or a deadline ends the sleep at `now`.
     pub fn is_over(&self, now: Instant) -> bool {
         self.told || self.due.is_some_and(|due| due <= now)
     }
 
-    /// Whether the last look at the descriptors was too long ago.
+    /// Returns whether the next poll of the descriptors is due.
     pub fn is_look_due(&self, now: Instant) -> bool {
         now.since(self.looked) >= LOOK_EVERY
     }
@@ -92,14 +92,14 @@ mod tests {
     use crate::lookout::Lookout;
     use crate::{BUSY_POLL, Engine, EngineConfig, Next};
 
-    /// An engine on whose clock no other thread can seem to take the processor between two looks.
+    /// Creates an engine with a clock on which a thread never appears to be preempted between two
+    /// polls.
     fn engine(config: EngineConfig, ports: Vec<Box<dyn Port + Send>>) -> Engine {
         let clock = Clock::ByHand(towpath_tcp::Instant(1_000_000_000));
         Engine::with_clock(config, vec![ports], [7; 32], clock).expect("memory")
     }
 
-    /// Before a sleep, what comes on a descriptor is found, too; as long as there is something as a
-    /// rule.
+    /// A thread polls descriptors too before it sleeps, as long as that usually finds something.
     #[test]
     fn a_thread_looks_on_before_it_sleeps_as_long_as_that_pays() {
         let mut engine = engine(EngineConfig::default(), Vec::new());
@@ -119,7 +119,7 @@ mod tests {
             let is_found = engine.busy_poll(timeout);
             settle(&mut engine);
             assert!(recv(&control, &mut [0; 2048], RecvFlags::DONTWAIT).is_ok(), "in any case");
-            // Nothing else comes.
+            // Nothing more arrives.
             (0..20).for_each(|_| assert!(!engine.busy_poll(timeout)));
             is_found
         };
@@ -130,7 +130,7 @@ mod tests {
         assert!(!is_found(None, None), "it has not paid");
     }
 
-    /// A program that says something of no consequence after each look at its ring.
+    /// A port that writes a command without effect after each poll of the ring.
     struct Chatter(Arc<Mutex<Option<Channel>>>);
 
     impl Port for Chatter {
@@ -155,8 +155,7 @@ mod tests {
         }
     }
 
-    /// A program always says something before the moment is over for which a thread looks on before
-    /// it sleeps.
+    /// A program always writes a command before the thread ends its polling phase and sleeps.
     #[test]
     fn a_shard_that_always_finds_something_looks_at_its_descriptors() {
         let interface = InterfaceConfig {

@@ -1,4 +1,4 @@
-//! The sockets of programs: the slots that programs see, and their sockets in the stack.
+//! Sockets of programs: the slots that programs see, and the stack's sockets behind them.
 
 mod accept_queue;
 pub(crate) mod awaiting_memory;
@@ -46,18 +46,18 @@ use crate::shard::sockets::private::PrivateTables;
 use crate::shard::sockets::queues::{Deferred, Released, SendQueues, Sweep, Tellings};
 use crate::shard::sockets::slots::Slots;
 
-/// The sockets of a shard, and the host of its stack.
+/// The sockets of a shard. Implements the stack's `Host`.
 #[derive(Debug)]
 pub(crate) struct Sockets {
     pub place: ShardPlace,
-    /// The shard's part of the region's FIFO memory, and how much of it there may be.
+    /// The shard's part of the region's FIFO memory, with its limit.
     pub windows: Windows,
     pub slots: Slots,
     pub buffers: Buffers,
     pub counters: EngineCounters,
     /// Time at which this turn began.
     pub now: Instant,
-    /// The same as Unix time in ns.
+    /// Time at which this turn began, as Unix time in ns.
     pub unix_ns: u64,
     pub deferred: Deferred,
     pub sweep: Sweep,
@@ -68,7 +68,7 @@ pub(crate) struct Sockets {
     pub released: Released,
     pub filters: Filters,
     pub ends: Ends,
-    /// Messages of other shards that came in this turn.
+    /// Messages of peer shards that arrived in this turn.
     pub inbox: Vec<(ShardId, [u64; 3])>,
     /// Slots with new urgent data, whose owners get SIGURG.
     pub to_signal: Vec<u32>,
@@ -77,7 +77,7 @@ pub(crate) struct Sockets {
 }
 
 impl Sockets {
-    /// No sockets, at the clock's time.
+    /// Creates an empty table, with the clock's current time.
     pub fn new(
         place: ShardPlace,
         windows: Windows,
@@ -109,7 +109,7 @@ impl Sockets {
         }
     }
 
-    /// Begins a turn at the clock's time.
+    /// Reads the clock at the start of a turn.
     pub fn read_clocks(&mut self, clock: &Clock) -> Instant {
         self.now = clock.now();
         self.unix_ns = clock.unix_ns();
@@ -117,7 +117,7 @@ impl Sockets {
         self.now
     }
 
-    /// Whether the next turn has something to do.
+    /// Returns whether the next turn has work.
     pub fn has_more(&self) -> bool {
         let waits = self.deferred.has_more() || self.telling.has_more() || self.ends.has_more();
         let released = !self.released.to_free.is_empty() || !self.to_signal.is_empty();
@@ -125,7 +125,7 @@ impl Sockets {
         waits || released || events || !self.inbox.is_empty()
     }
 
-    /// Time of the earliest deadline.
+    /// Returns the time of the earliest deadline.
     pub fn next_timeout(&self) -> Option<Instant> {
         let own = [
             self.starved.next(),

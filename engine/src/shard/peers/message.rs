@@ -1,36 +1,35 @@
-//! Messages between the shards of an engine. The stacks of the shards are one host and exchange
-//! packets, ports and accept queues themselves ([`Stack::shards`](towpath_stack::Stack::shards)).
-//! So each message is about a connection in another shard than its listener, or about a round
-//! (`ordering.rs`).
+//! Messages between the shards of an engine. The shards' stacks exchange packets, ports and accept
+//! queues themselves ([`Stack::shards`](towpath_stack::Stack::shards)). The messages here are about
+//! connections whose listener is in another shard, or about rounds (`ordering.rs`).
 //!
 //! ```text
 //!  shard of the connection                shard of the listener
-//!  unclaimed: (listener, generation)      children: the connection, and the end of its record
-//!  a process claims it  ─── Claimed ────► its place in the backlog is free
-//!  it is gone           ─── Forgotten ──► nothing to be reset any more
-//!  it is reset          ◄── End ───────── the listener is closed, no process popped it
-//!  is it unclaimed?     ◄── EndUnclaimed  a process popped it and did not claim it in time
+//!  unclaimed: (listener, generation)      children: the connection, and its record's end
+//!  a process claims it  ─── Claimed ────► frees its place in the backlog
+//!  it has ended         ─── Forgotten ──► removes it from the children
+//!  resets it            ◄── End ───────── the listener closed before a process popped it
+//!  unless claimed       ◄── EndUnclaimed  popped, and not claimed in time
 //! ```
 
 /// Message from one shard to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PeerMessage {
-    /// A process has claimed the connection `child` of that listener, or none will.
+    /// A process has claimed the connection `child` of `listener`, or it will never be accepted.
     Claimed { listener: (u32, u32), child: (u32, u32) },
-    /// The slot `child` is free. The place in the backlog is not: it is counted elsewhere, or the
-    /// listener is closed.
+    /// The slot `child` is free. The place in the backlog is freed separately, or the listener is
+    /// closed.
     Forgotten { listener: (u32, u32), child: (u32, u32) },
-    /// No process will accept the connection of that slot and generation.
+    /// Ends the connection of this slot and generation, because no process will accept it.
     End(u32, u32),
-    /// Resets the connection unless a process has claimed it by now.
+    /// Resets the connection unless a process has claimed it.
     EndUnclaimed(u32, u32),
-    /// Confirms that a connection has ended which [`PeerMessage::End`] named before.
+    /// Reports that a connection has ended as [`PeerMessage::End`] requested.
     Ended,
-    /// Asks for `Done` with this number when all earlier commands are dealt with (`ordering.rs`).
+    /// Requests `Done` with this number after all earlier commands are handled (`ordering.rs`).
     AskRound(u64),
-    /// Asks for `Done` when the sender's earlier messages to this shard are dealt with.
+    /// Requests `Done` after the sender's earlier messages to this shard are handled.
     Echo(u64),
-    /// See `AskRound` and `Echo`.
+    /// Reply to `AskRound` and `Echo`.
     Done(u64),
 }
 

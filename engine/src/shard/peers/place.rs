@@ -1,4 +1,4 @@
-//! Place of a shard among its engine's, and how it wakes another.
+//! Position of a shard among those of its engine, and the notification of peers.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -16,50 +16,50 @@ pub(crate) struct ShardPlace {
 }
 
 impl ShardPlace {
-    /// The bit of this shard.
+    /// Returns the bit of this shard.
     pub fn own(self) -> u16 {
         1 << self.number
     }
 
-    /// The id of this shard in its stack.
+    /// Returns the id of this shard in its stack.
     pub fn id(self) -> ShardId {
         ShardId(self.number as u8)
     }
 
-    /// The shards whose bits are set.
+    /// Iterates over the shards whose bits are set.
     pub fn shards_of(self, bits: u16) -> impl Iterator<Item = ShardId> {
         let shards = (0..self.of).filter(move |shard| bits & 1 << shard != 0);
         shards.map(|shard| ShardId(shard as u8))
     }
 
-    /// All of them, a bit each.
+    /// Returns the bits of all shards.
     pub fn all(self) -> u16 {
         u16::MAX >> (SHARDS_MAX - self.of)
     }
 
-    /// The shard that a slot is in; None: this one.
+    /// Returns the shard of a slot, or `None` if it is this one.
     pub fn elsewhere(self, slot: u32) -> Option<ShardId> {
         let shard = shard_of(slot, self.of);
         (shard != self.number).then_some(ShardId(shard as u8))
     }
 }
 
-/// How another shard is woken.
+/// A peer shard and its notification.
 #[derive(Debug)]
 pub(crate) struct PeerShard {
-    /// Its page, which says whether it sleeps.
+    /// The peer's status page, which tells whether it sleeps.
     status: Status,
     rung: Rung,
     bell: Arc<Fd>,
 }
 
 impl PeerShard {
-    /// The peer that publishes `status`, and has `bell` in its poller.
+    /// Creates the peer that publishes `status` and polls `bell`.
     pub fn new(status: Status, bell: Arc<Fd>) -> Self {
         Self { status, rung: Rung::default(), bell }
     }
 
-    /// Wakes the peer if it sleeps. The reason was published before.
+    /// Wakes the peer if it sleeps. Data for it must be published before.
     pub fn wake(&self) {
         ring_engine(&self.status, &self.rung, self.bell.as_fd());
     }

@@ -1,16 +1,15 @@
 //! Requests whose work grows with the number of a process's sockets: CLONE, and the HELLO of a new
-//! process image. Both requests are dealt with in portions, with work for others between them, and
-//! are done after the last one.
+//! process image. We handle them in batches of steps, between which other work can run.
 //!
 //! ```text
 //!   CLONE   a channel without sockets ─► its hold on each socket ─► done
-//!   HELLO   fresh rings ─► the locks of each socket freed ─► what was not listed let go of, done
+//!   HELLO   new rings ─► locks of each socket released ─► unlisted sockets released, done
 //! ```
 //!
-//! To programs both look as if they were done at once, when the request was taken. A socket that a
-//! process opens or is sent during its CLONE is given to its clone too, as after it. A socket that
-//! it closes meanwhile is given to the clone first. The new image locks no socket before the answer
-//! to HELLO, so that a lock with the channel's number is one of the image before.
+//! Programs see both as if they took effect when the request was received. Sockets that a process
+//! opens or receives during its CLONE are given to the clone too. Sockets that it closes meanwhile
+//! are given to the clone first. The new image locks no socket before the reply to HELLO, so a lock
+//! with the channel's number belongs to the old image.
 
 use std::time::Duration;
 
@@ -20,17 +19,17 @@ use crate::shard::processes::Processes;
 use crate::shard::processes::channels::{Batch, BatchWork};
 use crate::shard::sockets::Sockets;
 
-/// Steps of work for one request before the others have their turn, some 50 µs. The first portion
-/// is done when the request is taken, so that nobody waits for few sockets; then one request a turn
-/// gets one. (In tests of this crate a few sockets take several.)
+/// Steps of work for one request before other work runs, some 50 µs. The first batch runs when the
+/// request is received, so that few sockets cause no delay. Each later turn runs one batch of one
+/// request. (Tests use a small value.)
 pub(crate) const PORTION: u64 = if cfg!(test) { 4 } else { 512 };
-/// How long a process has to begin, and to say what it has, after its channel was cloned. fork and
-/// posix_spawn take milliseconds, on a machine that swaps some seconds. After that it no longer
-/// receives sockets that its parent opens; it lists its own.
+/// Time in which a process has to begin, and to list its sockets, after its channel was cloned.
+/// fork and posix_spawn take milliseconds, or seconds on a machine that swaps. Later the process no
+/// longer receives sockets that its parent opens.
 const BORN_WITHIN: Duration = Duration::from_secs(30);
 
 impl Processes {
-    /// Begins with something that may bring about so many holds, and does the first portion.
+    /// Starts a batch that may add `holds` holds, and runs its first steps.
     pub(crate) fn begin_batch(
         &mut self,
         sockets: &mut Sockets,
@@ -45,7 +44,7 @@ impl Processes {
         }
     }
 
-    /// Goes on with one of them, each in its turn.
+    /// Continues the next incomplete batch, in round-robin order.
     pub(crate) fn continue_batches(&mut self, sockets: &mut Sockets) {
         if let Some(id) = self.to_continue.pop_front()
             && !self.run_portion(sockets, id)
@@ -54,7 +53,7 @@ impl Processes {
         }
     }
 
-    /// Returns true if the batch is done, or no process waits for it.
+    /// Runs some steps of a batch. Returns true if it is done or its process has ended.
     fn run_portion(&mut self, sockets: &mut Sockets, id: ChannelId) -> bool {
         sockets.counters.request_portions += 1;
         let before = sockets.counters.work;
@@ -67,7 +66,7 @@ impl Processes {
         false
     }
 
-    /// False: there was nothing to do.
+    /// Runs one step. Returns false if no step was left.
     fn run_step(&mut self, sockets: &mut Sockets, id: ChannelId) -> bool {
         let channels = &mut self.channels;
         let Some(attached) = channels.get_mut(id) else { return false };
@@ -113,7 +112,7 @@ impl Processes {
 }
 
 impl Processes {
-    /// A clone is about to be told of: its process begins soon, or never.
+    /// Starts the deadline of a clone, which is about to be passed to its process.
     pub(crate) fn expect_birth(&mut self, sockets: &mut Sockets, clone: ChannelId) {
         let until = sockets.now + BORN_WITHIN;
         if let Some(attached) = self.channels.get_mut(clone) {
@@ -135,10 +134,10 @@ mod tests {
     use towpath_shm::control::{Request, call, purpose};
     use towpath_shm::layout::{Command, Kind, LOCK_CHANNEL_SHIFT, op};
 
-    /// More than one portion has.
+    /// Number of sockets that needs more than one batch.
     const MANY: u32 = 3 * PORTION as u32 + 2;
 
-    /// An engine with a process, the process's end of its control socket, and sockets of it.
+    /// Creates an engine with a process that holds sockets, and the process's control socket.
     fn engine() -> (Engine, ChannelId, OwnedFd, Vec<u32>) {
         let mut engine = Engine::new(EngineConfig::default(), Vec::new(), [7; 32]).expect("memory");
         let (id, control) = engine.open_channel();
@@ -161,7 +160,7 @@ mod tests {
         engine.shard.command(engine.shard.sockets.now, id, &command);
     }
 
-    /// The clone, which is being made.
+    /// Starts a CLONE and returns the clone, which is not complete yet.
     fn begin_clone(engine: &mut Engine, id: ChannelId, wanted: u32) -> ChannelId {
         engine.grant(id, &Request { call: call::CLONE, a: wanted, ..Request::default() });
         let clone = engine
@@ -208,8 +207,8 @@ mod tests {
         assert!(!engine.shard.is_held(id, first) && !engine.shard.is_held(id, last));
     }
 
-    /// The program that the process becomes may never say HELLO: then it has what was listed, and
-    /// nothing that got a slot of that meanwhile.
+    /// The new program may never send HELLO. Then it keeps the listed sockets only, and not sockets
+    /// that reused a listed slot.
     #[test]
     fn what_is_listed_for_a_program_is_held_by_it() {
         for wanted in [purpose::EXEC, purpose::SPAWN] {
@@ -246,8 +245,8 @@ mod tests {
         assert_eq!((engine.shard.processes.holds, engine.shard.sockets.slots.len()), (0, 0));
     }
 
-    /// Threads of the image before stood still at sockets that it had, and at one that it had
-    /// closed.
+    /// Threads of the old image stopped while they held locks, of an open socket and of a closed
+    /// one.
     #[test]
     fn locks_of_the_image_before_are_free_when_hello_is_answered() {
         let (mut engine, id, _control, slots) = engine();
@@ -275,7 +274,8 @@ mod tests {
         assert!(slots.iter().all(|&slot| locks(&engine, slot) == (0, other)));
     }
 
-    /// A process waits for its answer: otherwise its waiting work would have no bound.
+    /// A process must wait for a reply before its next request; otherwise its queued work would be
+    /// unbounded.
     #[test]
     fn who_asks_again_before_such_an_answer_is_cut_off() {
         let (mut engine, id, control, _) = engine();
@@ -301,7 +301,8 @@ mod tests {
                 engine.shard.processes.channels.get(id).expect("it lives").batch.is_some()
             })
         };
-        // The first one needs two more and a step, which comes after the other's second portion.
+        // The first request needs two more batches and a step, which run after the second request's
+        // second batch.
         for _ in 0..4 {
             go_on(&mut engine);
             assert_eq!(goes_on(&engine), [true, true]);

@@ -1,4 +1,4 @@
-//! The channels of the processes that are attached: their rings, and what they hold.
+//! Channels of attached processes: their rings, and the sockets that they hold.
 
 use std::collections::HashMap;
 use std::os::fd::AsFd;
@@ -17,127 +17,128 @@ use crate::shard::requests::rounds::Answer;
 use crate::shard::sockets::slot_set::SlotSet;
 use crate::shard::sockets::slots::Holder;
 
-/// The channel of a process: what it holds here, and what it says and is told.
+/// The channel of a process: its rings and requests, and the sockets that it holds in this shard.
 #[derive(Debug)]
 pub(crate) struct Attached {
-    /// Number of the channel among all that there ever were.
+    /// Serial number of the channel. Never reused, unlike ids.
     pub serial: u64,
-    /// Hangs up when the process is gone.
+    /// Descriptor that hangs up when the process ends.
     pub life: Arc<Fd>,
-    /// The process's `life` is in the poller.
+    /// Whether `life` is registered with the poller.
     pub is_watched: bool,
-    /// Family of the process; None for one that was not cloned.
+    /// Family of the process; `None` if it was not cloned.
     pub family: Option<Family>,
-    /// The process id, as the process says when it begins; 0 before. A process that executes a
-    /// program keeps its id. The process may say any number, which is shown. SIGURG goes
-    /// there only if the kernel knows it as one of the run's ([`crate::shard::processes::owners`]).
+    /// Process id that the process sent when it began; 0 before. The id is kept across exec.
+    /// Processes may send any number, so SIGURG is sent only to processes that the kernel reports
+    /// as part of the run ([`crate::shard::processes::owners`]).
     pub pid: u32,
-    /// None before HELLO.
+    /// Rings and notifications of the current process image; `None` before HELLO.
     pub link: Option<ChannelLink>,
-    /// Slots of sockets that the process has a descriptor for.
+    /// Slots of sockets of which the process has a descriptor.
     pub holds: SlotSet,
-    /// The number of slots in `holds` and `former`: in so many sockets' `holders` it stands.
+    /// Number of slots in `holds` and `former`, which is how often `holders` lists contain the
+    /// process.
     pub held: usize,
-    /// Slots whose locks a thread of the process may have though the process holds them no more.
-    /// Either the process closed them while the thread was in a call, or they wait for a lock with
-    /// this channel's number in it. The locks are freed when the process ends.
+    /// Released slots whose lock a thread of the process may still hold. The thread was in a call
+    /// when they were closed, or the lock contains this channel's number. The locks are released
+    /// when the process ends.
     pub closed: SlotSet,
     /// Number of slots that wait for a thread of this process before they are reused
     /// ([`crate::shard::sockets::queues`]).
     pub inside: u32,
-    /// Slots in `holds` that were listed in a HELLO that is not complete, or for a CLONE.
+    /// Slots in `holds` that the process listed for an incomplete HELLO or for a CLONE.
     pub listed: SlotSet,
     pub lineage: Lineage,
     pub asks: Asks,
-    /// Work that is done in portions with all sockets of the process.
+    /// Incomplete work on all sockets of the process.
     pub batch: Option<Batch>,
-    /// Events were put into its ring since its bell was rung last.
+    /// Whether events were pushed to the ring since the last notification.
     pub touched: bool,
-    /// Slots of sockets that it holds no more but stands in the `holders` of:
-    /// [`crate::shard::sockets::ends`] takes it out of them in portions.
+    /// Slots that the process has released, but whose `holders` still contain it.
+    /// [`crate::shard::sockets::ends`] removes it in batches.
     pub former: SlotSet,
-    /// The process stands in the queue of [`crate::shard::sockets::ends::Ends`].
+    /// Whether the process is in the queue of [`crate::shard::sockets::ends::Ends`].
     pub is_ending: bool,
-    /// Its process is gone, or was cut off. The channel stays until all that it held is let go of.
+    /// Whether the process has ended or was cut off. The channel stays until all its sockets are
+    /// released.
     pub has_ended: bool,
 }
 
-/// How a process came from another one, and which ones come from it.
+/// Parent and clones of a process.
 #[derive(Debug, Default)]
 pub(crate) struct Lineage {
-    /// Knowledge of the program that the channel is for. None: it has said HELLO, or its time for
-    /// HELLO is over, or it is a child of fork, which never says it.
+    /// State of a program that has not sent HELLO. `None` after HELLO or its deadline, and for a
+    /// child of fork, which never sends it.
     pub expected: Option<Expected>,
-    /// Time after which the channel is taken out of its parent's clones, whether its process has
-    /// begun or not.
+    /// Deadline for the process to begin. Afterwards it is removed from its parent's clones.
     pub unborn_until: Option<Instant>,
-    /// The channel that this one was cloned from, while it stands among that one's clones.
+    /// Channel from which this one was cloned, while that one's `clones` contain it.
     pub parent: Option<ChannelId>,
-    /// Channels that were cloned from this one, and whose processes may not have begun: what this
-    /// one comes by meanwhile they may inherit.
+    /// Clones whose processes may not have begun, and which may inherit sockets that this process
+    /// acquires meanwhile.
     pub clones: Vec<ChannelId>,
 }
 
 /// Requests of a process that are not answered yet.
 #[derive(Debug, Default)]
 pub(crate) struct Asks {
-    /// The process stands among those whose requests are read next.
+    /// Whether the process is queued for its next request to be read.
     pub is_heard: bool,
-    /// A request that was read and has to wait for what others said; no other is read before it is
-    /// answered.
+    /// Request that waits for earlier messages of processes or shards. The next request is not read
+    /// before it is answered.
     pub request: Option<Box<Request>>,
-    /// Requests that were read so far: the number of the last one.
+    /// Number of requests read so far.
     pub asked: u64,
-    /// A want of the process that came by the registry, and waits for news of others.
+    /// Request from the control socket, forwarded by the registry, that waits for earlier messages.
     pub want: Option<Box<Want>>,
 }
 
-/// A program that has not said HELLO.
+/// A program that has not sent HELLO.
 #[derive(Debug)]
 pub(crate) struct Expected {
-    /// Sockets that the program has without file actions.
+    /// Sockets that the program inherits without file actions.
     pub inherits: SlotSet,
-    /// Time until which the program may say HELLO; then it keeps the sockets that it inherits, and
-    /// no more. None: it is not known to run yet, or that time is over.
+    /// Deadline for HELLO, after which the program keeps only the inherited sockets. `None` while
+    /// the program is not known to run, or after the deadline.
     pub until: Option<Instant>,
 }
 
-/// How far that is which is done with each socket of a process.
+/// Progress of work on each socket of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Batch {
-    /// The first slot that has not been looked at.
+    /// First slot that was not handled.
     pub next: u32,
     pub what: BatchWork,
-    /// SlotSet that it may bring about.
+    /// Number of holds that the batch may add.
     pub holds: usize,
 }
 
 /// Work to be done with all sockets of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BatchWork {
-    /// The clone holds it, too; with `only_listed` if the clone inherits it.
+    /// Give the sockets to the clone; with `only_listed` those that it inherits.
     Give { clone: ChannelId, only_listed: bool },
-    /// The locks are freed that threads of the image before had.
+    /// Release the locks that threads of the old process image held.
     Unlock,
 }
 
-/// All of them, by the ids of their processes, which are used again.
+/// All channels, by id. Ids are reused.
 #[derive(Debug, Default)]
 pub(crate) struct Channels {
     slab: Vec<Option<Box<Attached>>>,
     count: usize,
-    /// Channels that there ever were.
+    /// Number of channels ever opened.
     opened: u64,
-    /// Processes of each family that has any.
+    /// Number of processes in each family.
     families: HashMap<Family, usize>,
     touched: Vec<ChannelId>,
-    /// Processes that broke the rules of the channel. A process may be in it twice.
+    /// Processes that broke the rules of the channel. A process may be listed twice.
     pub to_cut_off: Vec<ChannelId>,
 }
 
 impl Attached {
-    /// Whether it asks something that may be taken now. (A process that has ended asks nothing, and
-    /// of one with a request here that is not answered the next is not taken.)
+    /// Returns whether the process has a request to be read now. Ended processes have none, and an
+    /// unanswered request blocks the next.
     pub fn has_request(&self) -> bool {
         let is_idle = !self.has_ended && self.asks.request.is_none();
         is_idle && self.link.as_ref().is_some_and(|link| link.ring.is_asked())
@@ -145,7 +146,7 @@ impl Attached {
 }
 
 impl Channels {
-    /// The channel of a new process.
+    /// Opens the channel of a new process.
     pub fn open(&mut self, Newcomer { id, family, life }: Newcomer) {
         self.opened += 1;
         let attached = Attached {
@@ -193,7 +194,7 @@ impl Channels {
         Some(attached)
     }
 
-    /// Processes of the family of one, itself included.
+    /// Returns the number of processes in a process's family, including itself.
     pub fn kin(&self, id: ChannelId) -> usize {
         let family = self.get(id).and_then(|attached| attached.family);
         family.and_then(|family| self.families.get(&family)).map_or(1, |kin| *kin)
@@ -207,13 +208,13 @@ impl Channels {
         self.slab.get_mut(id.0 as usize)?.as_deref_mut()
     }
 
-    /// All ids; a scan of one cache line each is what looking for commands costs. With thousands of
-    /// processes a bitmap of busy channels in the region would pay; one run has dozens at most.
+    /// Returns all ids. Checking each for commands reads one cache line. With thousands of
+    /// processes, a bitmap of active channels would pay off, but a run has dozens.
     pub fn ids(&self) -> impl Iterator<Item = ChannelId> + use<> {
         (0..self.slab.len() as u32).map(ChannelId)
     }
 
-    /// Ids of the processes, as these say.
+    /// Returns the process ids, as sent by the processes.
     pub fn pids(&self) -> impl Iterator<Item = Pid> {
         self.slab
             .iter()
@@ -225,7 +226,7 @@ impl Channels {
         self.count == 0
     }
 
-    /// Whether any has commands, or asks something.
+    /// Returns whether any process has commands or a request.
     pub fn have_something(&self) -> bool {
         self.slab.iter().flatten().any(|attached| {
             let has_commands = |link: &ChannelLink| link.ring.has_commands();
@@ -233,8 +234,8 @@ impl Channels {
         })
     }
 
-    /// Notes how far every process has written its ring. The rings of processes that are gone are
-    /// read by their end.
+    /// Records the current write position of each process's ring. Rings of ended processes are read
+    /// up to their end.
     pub fn mark(&mut self) {
         for attached in self.slab.iter_mut().flatten().filter(|attached| !attached.has_ended) {
             if let Some(link) = &mut attached.link {
@@ -243,13 +244,13 @@ impl Channels {
         }
     }
 
-    /// Whether something is left of what was said before [`Self::mark`].
+    /// Returns whether commands written before [`Self::mark`] are unread.
     pub fn are_behind_marks(&self) -> bool {
         let alive = self.slab.iter().flatten().filter(|attached| !attached.has_ended);
         alive.filter_map(|it| it.link.as_ref()).any(|link| link.ring.is_behind_mark())
     }
 
-    /// Puts an event into the ring of a process that holds the socket. False: it broke the rules.
+    /// Pushes an event to the ring of a holder. Returns false if the process broke the rules.
     pub fn push_event(&mut self, holder: &mut Holder, slot: u32, bits: u8) -> bool {
         let Holder { id, last } = holder;
         let Some(attached) = self.slab.get_mut(id.0 as usize).and_then(Option::as_deref_mut) else {
@@ -267,7 +268,7 @@ impl Channels {
         true
     }
 
-    /// Wakes every process that was given events since the last call and sleeps.
+    /// Notifies sleeping processes to which events were pushed since the last call.
     pub fn ring(&mut self) {
         for id in self.touched.drain(..) {
             let Some(attached) = self.slab.get_mut(id.0 as usize).and_then(Option::as_deref_mut)
@@ -281,7 +282,7 @@ impl Channels {
         }
     }
 
-    /// Events that found a ring full.
+    /// Returns the number of events that were lost because a ring was full.
     pub fn events_lost(&self) -> u64 {
         self.slab
             .iter()
@@ -293,7 +294,7 @@ impl Channels {
 }
 
 impl Channels {
-    /// Writes an answer into the request slot of a process.
+    /// Writes a reply to the request slot of a process.
     pub(crate) fn answer(&mut self, id: ChannelId, answer: Answer) {
         let reply = answer.unwrap_or_else(Errno::refusal);
         if let Some(link) = self.get_mut(id).and_then(|it| it.link.as_mut()) {

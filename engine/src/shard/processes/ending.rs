@@ -1,16 +1,14 @@
-//! Sockets that are let go of in numbers are ended in portions, with the turns of others between
-//! them. A process ends, or becomes a program that does not have them, or closes a listener with a
-//! full queue.
+//! Releases many sockets in batches, with other work between them. A process ends, executes a
+//! program that does not inherit them, or closes a listener with a full queue.
 //!
-//! The channel of an ended process stays until that is done:
+//! The channel of an ended process is kept meanwhile:
 //!
 //! ```text
-//!   its commands → its locks and holds, socket by socket → locks of closed sockets → gone
+//!   commands → locks and holds, socket by socket → locks of closed sockets → channel freed
 //! ```
 //!
-//! Ends before a request count for its answer, as on Linux, where they are done when the last
-//! process has been waited for. The queue of ends counts those that are done
-//! ([`crate::shard::sockets::ends`]).
+//! A reply waits for ends that happened before its request. On Linux, sockets are closed once a
+//! process has been waited for. The queue counts finished ends ([`crate::shard::sockets::ends`]).
 
 use std::os::fd::AsFd;
 
@@ -23,16 +21,16 @@ use crate::shard::processes::channels::{Batch, BatchWork};
 use crate::shard::sockets::Sockets;
 
 impl Processes {
-    /// Detaches a process that is gone, or has to go. Sockets that only it held are closed, as
-    /// the kernel does for a killed process.
+    /// Detaches a process that has ended or broke the rules. Sockets without another holder are
+    /// closed, as the kernel does for a killed process.
     pub(crate) fn detach(&mut self, sockets: &mut Sockets, net: &mut Net, id: ChannelId) {
         let Some(attached) = self.channels.get_mut(id) else { return };
         if std::mem::replace(&mut attached.has_ended, true) {
             return;
         }
         let (portion, want) = (attached.batch.take(), attached.asks.want.take());
-        // Commands from before the process's death count, except in a ring that makes no sense.
-        // Commands that others with the memory write later, as its children may, do not.
+        // Commands from before the process's death are valid, except in a corrupt ring. Commands
+        // that other processes write to its memory later, such as its children, are ignored.
         if let Some(link) = &mut attached.link {
             link.ring.mark();
             link.ring.end();
@@ -51,8 +49,8 @@ impl Processes {
         self.begin_end_of_holds(sockets, id);
     }
 
-    /// Detaches a process that broke the rules of the channel, and looks at nothing more that it
-    /// wrote. False: there is none.
+    /// Detaches a process that broke the rules of the channel, and ignores everything that it
+    /// wrote. Returns false if there is none.
     pub(crate) fn cut_off_next(&mut self, sockets: &mut Sockets, net: &mut Net) -> bool {
         let Some(id) = self.channels.to_cut_off.pop() else { return false };
         let Some(attached) = self.channels.get_mut(id) else { return true };
@@ -68,15 +66,15 @@ impl Processes {
         true
     }
 
-    /// Whether a process that has ended said something before that is not dealt with.
+    /// Returns whether an ended process has unread commands from before its end.
     pub(crate) fn has_last_commands(&self, id: ChannelId) -> bool {
         let attached = self.channels.get(id).filter(|attached| attached.has_ended);
         let link = attached.and_then(|attached| attached.link.as_ref());
         link.is_some_and(|link| link.ring.is_behind_mark())
     }
 
-    /// Makes one step of the end of a process whose commands are done, or of its hold on some
-    /// sockets. False: it was the last.
+    /// Releases one socket of a process that has ended, or that released sockets without being
+    /// closed. Returns false if none is left. The process's commands must be done.
     pub(crate) fn let_go_of_next(
         &mut self,
         sockets: &mut Sockets,
@@ -97,7 +95,7 @@ impl Processes {
         sockets.free_closed(&mut self.channels, id)
     }
 
-    /// Ends the release of holds, and forgets the process if it has ended.
+    /// Finishes the release of sockets, and removes the channel if its process has ended.
     pub(crate) fn end_of_holds(&mut self, sockets: &mut Sockets, net: &mut Net, id: ChannelId) {
         let Some(attached) = self.channels.get_mut(id) else { return };
         attached.is_ending = false;
@@ -114,7 +112,7 @@ impl Processes {
         self.channels.to_cut_off.retain(|hostile| *hostile != id);
     }
 
-    /// Ends a batch whose process is gone, and detaches the clone that it made.
+    /// Cancels the batch of an ended process, and detaches the clone that it was creating.
     pub(crate) fn abandon_batch(
         &mut self,
         sockets: &mut Sockets,

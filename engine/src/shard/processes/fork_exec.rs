@@ -1,20 +1,20 @@
-//! How processes come from processes: a fork's channel, and that of a program to be executed.
+//! Clones channels for fork, exec and posix_spawn.
 //!
-//! A program that is executed says HELLO, and lists the sockets that it was given. A program that
-//! cannot (a static binary, a set-user-id one) never does. Its channel must not keep alive sockets
-//! that its parent closes, so it is reduced to the inheritable ones, with whose list it was made.
+//! An executed program sends HELLO and lists the sockets that it inherited. Programs that cannot
+//! (static or set-user-id binaries) never send it. Then the channel must not keep sockets open that
+//! its parent closes, so we reduce it to the inheritable sockets listed at CLONE.
 //!
 //! ```text
-//! fork           CLONE FORK    all that the parent holds
-//!                SETTLED       what the child listed; it says which process it is, as HELLO does
-//! exec           CLONE EXEC    what was listed; the old image's channel ends with the old image
-//! posix_spawn    CLONE SPAWN   all that the parent holds: file actions may pass on any of it.
-//!                SPAWNED       the program runs; without HELLO in time: what was listed
+//! fork           CLONE FORK    all sockets of the parent
+//!                SETTLED       sockets that the child listed; includes its process id
+//! exec           CLONE EXEC    listed sockets; the channel of the old image ends with it
+//! posix_spawn    CLONE SPAWN   all sockets of the parent, because file actions may pass on any
+//!                SPAWNED       the program runs; without HELLO in time: listed sockets
 //! ```
 //!
-//! Between CLONE and the birth of the new process other threads of the parent go on opening and
-//! closing sockets. So a clone keeps what the parent closes and is given what the parent opens,
-//! until the new process has said what it really has.
+//! Other threads of the parent go on opening and closing sockets between CLONE and the start of the
+//! new process. So a clone keeps sockets that the parent closes, and receives those that it opens,
+//! until the new process lists its own.
 
 use std::time::Duration;
 
@@ -31,20 +31,19 @@ use crate::shard::processes::Processes;
 use crate::shard::processes::channels::{BatchWork, Expected};
 use crate::shard::sockets::Sockets;
 
-/// How long a program that was spawned has to say HELLO: the dynamic loader runs before that. Later
-/// it still gets what its parent has not closed meanwhile.
+/// Time in which a spawned program has to send HELLO, which happens after the dynamic loader. After
+/// a later HELLO, the program gets only sockets that its parent has not closed meanwhile.
 const HELLO_WITHIN: Duration = Duration::from_secs(5);
 
-/// Clones of one process that have not begun, at most: what it opens each of them holds too, until
-/// they say otherwise. A server that forks its 500 workers before the first of them runs has room.
+/// Maximum number of clones of a process that have not begun, because each receives every socket
+/// that the process opens. Large enough for a server that forks 500 workers at once.
 const CLONES_MAX: usize = 512;
-/// SlotSet of all processes together that a CLONE may bring about, at most: each costs four bytes
-/// with its socket. Four processes with as many sockets as a run can have.
+/// Maximum number of holds of all processes that a CLONE may lead to. Each takes four bytes. Enough
+/// for four processes that hold every slot.
 const HOLDS_MAX: usize = 4 * SLOTS_MAX as usize;
 
 impl Processes {
-    /// A process lists a socket, which it says that it has: for its next CLONE, for SETTLED or
-    /// HELLO.
+    /// Lists a socket that a process has, for its next CLONE, SETTLED or HELLO.
     pub(crate) fn list(
         &mut self,
         sockets: &mut Sockets,
@@ -60,11 +59,11 @@ impl Processes {
         let unclaimed = entry.unclaimed().is_some();
         let Some(attached) = self.channels.get(id) else { return };
         if let Some(parent) = attached.lineage.parent.filter(|_| unclaimed) {
-            // Its parent took the connection off an accept queue, and will say so any moment. The
-            // child must not be the only one to hold it meanwhile.
+            // The parent has popped the connection, and its claim arrives soon. Claim it now, so
+            // that the child is not its only holder.
             self.claim(sockets, net, parent, slot);
         }
-        // A held socket stays, so the list needs no generations.
+        // A held slot is not reused, so the list needs no generations.
         if !self.is_held(id, slot) {
             self.adopt(sockets, net, id, slot);
         }
@@ -73,14 +72,14 @@ impl Processes {
         }
     }
 
-    /// Refuses what one process could take from all others by cloning, and what makes no sense.
+    /// Refuses clones that would exceed the limits, and invalid requests.
     pub(crate) fn may_clone(&self, id: ChannelId, wanted: u32) -> Result<(), Errno> {
         let attached = self.channels.get(id).ok_or(Errno(EPROTO))?;
         if !matches!(wanted, purpose::FORK | purpose::SPAWN | purpose::EXEC) {
             return Err(Errno(EINVAL));
         }
         let held = self.holds + self.promised + attached.held;
-        // A process that has not begun cannot fork: it says HELLO or SETTLED first.
+        // A process that has not begun cannot fork, because it sends HELLO or SETTLED first.
         let unborn = attached.lineage.parent.is_some() || attached.lineage.expected.is_some();
         if unborn || attached.lineage.clones.len() >= CLONES_MAX || held > HOLDS_MAX {
             return Err(Errno(EAGAIN));
@@ -88,7 +87,8 @@ impl Processes {
         Ok(())
     }
 
-    /// Begins to give a channel its parent's sockets. A refusal gives link and newcomer back.
+    /// Starts to give a new channel its parent's sockets. If refused, returns the link and
+    /// newcomer.
     pub(crate) fn clone_channel(
         &mut self,
         sockets: &mut Sockets,
@@ -107,7 +107,7 @@ impl Processes {
         let Some(parent) = self.channels.get_mut(id) else { return Ok(()) };
         let listed = std::mem::take(&mut parent.listed);
         parent.lineage.clones.push(newcomer);
-        // After exec(2) the same process goes on. A process of fork(2) or posix_spawn(3) says its
+        // exec(2) keeps the process id. A process created by fork(2) or posix_spawn(3) sends its
         // own id.
         let pid = if wanted == purpose::EXEC { parent.pid } else { 0 };
         let held = parent.held;
@@ -124,7 +124,7 @@ impl Processes {
         Ok(())
     }
 
-    /// A child of fork has listed what it has, and says which process it is.
+    /// Handles SETTLED: a child of fork has listed its sockets, and sends its process id.
     pub(crate) fn settled(&mut self, sockets: &mut Sockets, id: ChannelId, pid: u32) {
         let Some(attached) = self.channels.get_mut(id) else { return };
         attached.pid = pid;
@@ -133,7 +133,7 @@ impl Processes {
         self.keep_only(sockets, id, &listed);
     }
 
-    /// The programs that a process has spawned, or has become, run, or never will.
+    /// Starts the HELLO deadline of programs that a process has spawned or become, or tried to.
     pub(crate) fn spawned(&mut self, sockets: &mut Sockets, id: ChannelId) {
         let now = sockets.now;
         let Some(attached) = self.channels.get_mut(id) else { return };
@@ -145,7 +145,7 @@ impl Processes {
                 attached.lineage.parent = None;
                 self.to_restrict.push_back((until, clone));
             } else if let Some(parent) = self.channels.get_mut(id) {
-                // A child of fork speaks for itself.
+                // A child of fork lists its own sockets.
                 parent.lineage.clones.push(clone);
             }
         }
@@ -161,7 +161,7 @@ impl Processes {
         }
     }
 
-    /// A channel is what it is from here on: it has said HELLO, or is gone.
+    /// Ends a channel's inheritance, because its process has sent HELLO or SETTLED, or has ended.
     pub(crate) fn end_cloning(&mut self, id: ChannelId) {
         let Some(attached) = self.channels.get_mut(id) else { return };
         attached.lineage.expected = None;
@@ -176,7 +176,7 @@ impl Processes {
         }
     }
 
-    /// Processes that did not begin in time are given nothing more of what their parents come by.
+    /// Stops giving sockets of parents to clones whose processes did not begin in time.
     pub(crate) fn disinherit_unborn(&mut self, now: Instant) {
         while let Some(&(until, id)) = self.to_disinherit.front() {
             if until > now {
@@ -184,7 +184,7 @@ impl Processes {
             }
             self.to_disinherit.pop_front();
             let Some(attached) = self.channels.get_mut(id) else { continue };
-            // Ids are used again.
+            // Ids are reused.
             if attached.lineage.unborn_until.take_if(|it| *it == until).is_none() {
                 continue;
             }
@@ -200,7 +200,7 @@ impl Processes {
         }
     }
 
-    /// Programs that did not say HELLO in time hold what they inherit, and no more.
+    /// Reduces programs that did not send HELLO in time to the sockets that they inherit.
     pub(crate) fn restrict_strangers(&mut self, sockets: &mut Sockets) {
         let now = sockets.now;
         while let Some(&(until, id)) = self.to_restrict.front() {
@@ -209,10 +209,10 @@ impl Processes {
             }
             self.to_restrict.pop_front();
             let Some(attached) = self.channels.get_mut(id) else { continue };
-            // Ids are used again.
+            // Ids are reused.
             let expected = attached.lineage.expected.take_if(|it| it.until == Some(until));
             let Some(expected) = expected else { continue };
-            // Each shard notices; the first one counts.
+            // Every shard notices this, but only the first one counts it.
             sockets.counters.strangers += u64::from(sockets.slots.first() == 0);
             self.keep_only(sockets, id, &expected.inherits);
         }

@@ -1,4 +1,4 @@
-//! Sockets that processes hold: taken, passed on, and let go of.
+//! Records which processes hold which sockets.
 
 use towpath_shm::layout::event;
 
@@ -10,12 +10,12 @@ use crate::shard::sockets::Sockets;
 use crate::shard::sockets::slot_set::SlotSet;
 
 impl Processes {
-    /// Whether the process on channel `id` holds the socket in `slot`.
+    /// Returns whether the process on channel `id` holds the socket in `slot`.
     pub(crate) fn is_held(&self, id: ChannelId, slot: u32) -> bool {
         self.channels.get(id).is_some_and(|attached| attached.holds.contains(slot))
     }
 
-    /// Notes that a process has a descriptor for the socket.
+    /// Notes that a process has a descriptor of the socket.
     pub(crate) fn hold(&mut self, sockets: &mut Sockets, id: ChannelId, slot: u32) {
         sockets.counters.work(1);
         let (Some(entry), Some(attached)) =
@@ -24,7 +24,7 @@ impl Processes {
             return;
         };
         let is_new = attached.holds.insert(slot);
-        // Otherwise it stands in `holders` still: it was about to be taken out, and stays.
+        // A slot in `former` is still in `holders`, so only remove the pending release.
         if is_new && !attached.former.remove(slot) {
             entry.holders.push(id);
             attached.held += 1;
@@ -33,7 +33,7 @@ impl Processes {
         }
         let clones = attached.lineage.clones.len();
         sockets.end_flight(slot);
-        // Children that were forked just now may have it too; they will say.
+        // Children that were just forked may have the socket too, until they list their own.
         for at in 0..clones {
             let Some(&clone) = self.channels.get(id).and_then(|it| it.lineage.clones.get(at))
             else {
@@ -43,8 +43,7 @@ impl Processes {
         }
     }
 
-    /// Notes that a process received a descriptor without opening it: by accept, by SCM_RIGHTS,
-    /// or from its parent.
+    /// Notes that a process received a descriptor by accept, by SCM_RIGHTS, or from its parent.
     pub(crate) fn adopt(&mut self, sockets: &mut Sockets, net: &mut Net, id: ChannelId, slot: u32) {
         if sockets.slots.get(slot).is_some_and(|entry| entry.unclaimed().is_some()) {
             self.claim(sockets, net, id, slot);
@@ -53,11 +52,10 @@ impl Processes {
         }
     }
 
-    /// Notes that a process took the connection off an accept queue.
+    /// Notes that a process popped the connection from an accept queue.
     pub(crate) fn claim(&mut self, sockets: &mut Sockets, net: &mut Net, id: ChannelId, slot: u32) {
-        // A connection that is being closed already, with its listener or because it was claimed
-        // too late, comes to its end. A holder would outlive it, and hold the next socket in the
-        // slot.
+        // A connection that is being closed, with its listener or because the claim is late, gets
+        // no holder. Otherwise the holder would still be registered when the slot is reused.
         let entry = sockets.slots.get(slot).filter(|entry| !entry.closing);
         let Some((listener, generation)) = entry.and_then(|entry| entry.unclaimed()) else {
             sockets.counters.commands_stale += 1;
@@ -67,13 +65,13 @@ impl Processes {
         let own = sockets.slots.get(slot).map_or(0, |entry| entry.generation);
         sockets.leave_listener(net, (listener, generation), (slot, own), true);
         self.hold(sockets, id, slot);
-        // Events from before the claim were told to no process: bytes may have come since the
-        // program looked. An event too many costs a look, one too few a connection.
+        // Earlier events reached no process, and bytes may have arrived since the program looked. A
+        // spurious event is harmless, whereas a lost one would stall the connection.
         sockets.slots.post(slot, event::RX);
     }
 
-    /// Notes that a process has no descriptor for the socket any more. The last holder's release
-    /// closes the socket.
+    /// Notes that a process no longer has a descriptor of the socket. The last release closes the
+    /// socket.
     pub(crate) fn let_go(
         &mut self,
         sockets: &mut Sockets,
@@ -89,7 +87,7 @@ impl Processes {
             attached.held -= 1;
             self.holds -= 1;
             attached.closed.insert(slot);
-            // Another socket may have the slot next.
+            // The slot may be reused for another socket.
             attached.listed.remove(slot);
             if let Some(expected) = &mut attached.lineage.expected {
                 expected.inherits.remove(slot);
@@ -100,7 +98,8 @@ impl Processes {
         if !entry.holders.is_empty() {
             sockets.catch_up(net, slot);
         } else if entry.unclaimed().is_none() {
-            // A process that broke the rules of the channel has no link and is not believed.
+            // A process that was cut off has no link, so its claim to have sent the socket is
+            // ignored.
             let is_honest = self.channels.get(id).is_some_and(|attached| attached.link.is_some());
             if !is_honest || !sockets.keep_in_flight(id, slot) {
                 sockets.close(net, slot);
@@ -108,8 +107,8 @@ impl Processes {
         }
     }
 
-    /// Before a process lets go of a socket: a clone that is being made has held it since it was
-    /// asked for.
+    /// Gives a socket to the clone that is being created before its parent releases the socket. A
+    /// clone holds all sockets since the request.
     pub(crate) fn give_to_clone(&mut self, sockets: &mut Sockets, id: ChannelId, slot: u32) {
         let Some(attached) = self.channels.get(id) else { return };
         let Some(Batch { what: BatchWork::Give { clone, only_listed }, .. }) = attached.batch
@@ -131,7 +130,7 @@ impl Processes {
         self.begin_end_of_holds(sockets, id);
     }
 
-    /// Lets go of the sockets that a process does not hold any more, in batches.
+    /// Queues a process so that its former sockets are released in batches.
     pub(crate) fn begin_end_of_holds(&mut self, sockets: &mut Sockets, id: ChannelId) {
         let Some(attached) = self.channels.get_mut(id) else { return };
         if !std::mem::replace(&mut attached.is_ending, true) {

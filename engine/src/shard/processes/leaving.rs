@@ -1,5 +1,5 @@
-//! Data that programs leave behind: how much of it no peer has taken yet, and how long a run waits
-//! for that.
+//! Counts data of ended programs that was not sent or acknowledged, and decides how long a run
+//! waits.
 
 use std::time::Duration;
 
@@ -12,34 +12,33 @@ use crate::shard::net::Net;
 use crate::shard::processes::Processes;
 use crate::shard::sockets::Sockets;
 
-/// Time between two counts of the last program's data, times the number of its sockets. A look at
-/// one takes some 100 ns, so that counting takes a twentieth of the time, however many they are.
+/// Interval between two counts, per socket. Counting one takes some 100 ns, so counting takes a
+/// twentieth of the time for any number of sockets.
 const COUNT_AGAIN: Duration = Duration::from_micros(2);
 
-/// How far the sending is of what the last program left behind.
+/// Progress of sending the data of ended programs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Leaving {
-    /// The least that [`Processes::unsent`] has been since the last program went.
+    /// Smallest value of [`Processes::unsent`] since the wait began.
     unsent: u64,
-    /// When it fell to that.
+    /// Time at which `unsent` reached that value.
     moved: Instant,
-    /// When it may be counted again.
+    /// Time at which the next count is allowed.
     count_at: Instant,
-    /// A turn came before `count_at`: the shard does not sleep beyond that time.
+    /// A turn came before `count_at`, so the shard must not sleep beyond that time.
     is_due: bool,
 }
 
 impl Leaving {
-    /// When it is over if no less is unsent by then; `stalled` is for streams. Behind them only
-    /// packets wait for devices and neighbours, among them a program's last datagram, which knows
-    /// by then whether its neighbour is there. The engine cannot tell which of these packets are
-    /// answers to strangers, and there are some as long as strangers ask. So it does not ask
-    /// whether these packets become fewer.
+    /// Returns the time at which the wait ends unless `unsent` falls; `stalled` applies to streams.
+    /// If only packets wait for devices and neighbors, [`RESOLUTION_TIME`] is enough for a last
+    /// datagram's address resolution. We cannot wait for those packets to become fewer, because
+    /// replies to strangers are among them.
     fn until(&self, stalled: Duration) -> Instant {
         self.moved + if self.unsent == 0 { RESOLUTION_TIME } else { stalled }
     }
 
-    /// When a turn is due for it.
+    /// Returns the time at which the next turn is due.
     pub fn next(&self, stalled: Duration) -> Instant {
         let until = self.until(stalled).max(self.count_at);
         if self.is_due { until.min(self.count_at) } else { until }
@@ -47,12 +46,13 @@ impl Leaving {
 }
 
 impl Processes {
-    /// From now on [`Self::leave`] looks what is left of these.
+    /// Starts to wait for the data of `whose` processes; [`Self::leave`] reports the end to the
+    /// registry.
     pub(crate) fn begin_to_leave(&mut self, sockets: &Sockets, number: u64, whose: Leavers) {
         (self.departure.number, self.departure.progress) = (Some(number), None);
         self.departure.left_behind = match whose {
             Leavers::All => None,
-            // Sockets that others close from now on are not waited for.
+            // Do not wait for sockets that other processes close from now on.
             Leavers::Gone => {
                 let closing = sockets.slots.iter().filter(|(_, entry)| entry.closing);
                 Some(closing.filter_map(|(_, entry)| entry.id).collect())
@@ -60,9 +60,9 @@ impl Processes {
         };
     }
 
-    /// Tells the registry when the last program has gone and nothing of it is left to be sent, or
-    /// when no peer takes it. While some of it moves it may take as long as it does: the kernel too
-    /// sends for processes that ended. Behind devices that have all gone there are no peers.
+    /// Reports to the registry when the data was sent, or makes no progress. As long as it does
+    /// make progress the wait continues, as the kernel also sends after a process ends. If all
+    /// devices are gone, no peer is reachable.
     pub(crate) fn leave(&mut self, sockets: &mut Sockets, net: &Net) {
         let now = sockets.now;
         let Some(number) = self.departure.number else { return };
@@ -90,15 +90,15 @@ impl Processes {
         }
     }
 
-    /// Units that would be lost now. Each of these counts: resets that have not left, bytes that
-    /// ports hold, and unacknowledged bytes and ends of streams. A shard that waits for some
-    /// sockets alone counts these, and bytes that ports hold of streams that have ended.
+    /// Returns the amount of data that would be lost now. Counts unsent resets, unacknowledged
+    /// bytes and FINs of streams, and bytes that ports hold. When only some sockets are waited for,
+    /// counts these and bytes that ports hold of ended streams.
     pub(crate) fn unsent(&self, sockets: &Sockets, net: &Net) -> u64 {
         let now = sockets.now;
         let of_socket = |info: SocketInfo| match info.state {
             SocketState::Tcp(State::FinWait2 | State::TimeWait) => 0,
             SocketState::Tcp(state) if state.is_synchronized() => u64::from(info.send_queue) + 1,
-            // Its reset, and bytes before that, wait for their turn.
+            // A reset and bytes before it are still to be sent.
             SocketState::Tcp(State::Closed) if info.closing && info.tcp.is_some() => 1,
             _ => 0,
         };
@@ -133,7 +133,7 @@ mod tests {
             shard.sockets.slots.allocate(Kind::Stream, AF_INET, 6).expect("room");
         }
         shard.obey(ShardCommand::Leave(1, Leavers::All));
-        // Something has not been sent yet.
+        // Data is left to be sent.
         shard.sockets.outgoing.to_send.push_back(0);
         let count = |shard: &mut Shard, passed: Duration| {
             shard.net.clock.pass(passed);
@@ -145,7 +145,7 @@ mod tests {
         assert_eq!(count(shard, Duration::ZERO), SOCKETS);
         assert_eq!(count(shard, Duration::from_micros(100)), 0);
         let again = COUNT_AGAIN * SOCKETS as u32;
-        // The sleep before the next count is not longer, and there is none without a reason.
+        // The sleep ends at the next count, and without data there is no count.
         shard.sockets.outgoing.to_send.clear();
         let due =
             shard.processes.departure.progress.map(|leaving| (leaving.is_due, leaving.count_at));

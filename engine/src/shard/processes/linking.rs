@@ -1,4 +1,4 @@
-//! Channels of processes: opened, linked to the rings of a process image, and forgotten.
+//! Opens channels of processes, links them to rings of process images, and removes them.
 
 use std::os::fd::AsFd;
 
@@ -11,8 +11,8 @@ use crate::shard::processes::Processes;
 use crate::shard::sockets::Sockets;
 
 impl Processes {
-    /// Lets in a process that holds nothing yet. Its commands are heard when it has a link; its end
-    /// is noticed from now on.
+    /// Opens the channel of a process without sockets. Commands are read once it has a link, and
+    /// its end is noticed from now on.
     pub(crate) fn open(&mut self, sockets: &mut Sockets, net: &mut Net, newcomer: Newcomer) {
         let id = newcomer.id;
         sockets.payers.set(id, newcomer.family);
@@ -20,7 +20,7 @@ impl Processes {
         let Some(attached) = self.channels.get_mut(id) else { return };
         attached.is_watched = net.poller.add(attached.life.as_fd(), ShardSource::Gone(id)).is_ok();
         if !attached.is_watched {
-            // Its end would never be noticed.
+            // Cut the process off, because its end would not be noticed.
             self.channels.to_cut_off.push(id);
         }
     }
@@ -31,7 +31,7 @@ impl Processes {
             return self.notices.push(ShardReport::Unlinked(id, link.into_notifiers()));
         };
         if net.poller.add(link.engine_bell.as_fd(), ShardSource::Doorbell).is_err() {
-            // Without the bell in the poller the process would not be heard while the shard sleeps.
+            // Without the notification in the poller, commands would not wake the sleeping shard.
             self.channels.to_cut_off.push(id);
             return self.notices.push(ShardReport::Unlinked(id, link.into_notifiers()));
         }
@@ -40,14 +40,13 @@ impl Processes {
         }
     }
 
-    /// A process image is gone, or was cut off: its rings are not looked at any more, and its bells
-    /// are closed.
+    /// Removes the rings and notifications of a process image that has ended or was cut off.
     pub(crate) fn unlink(&mut self, net: &mut Net, id: ChannelId, link: ChannelLink) {
         net.poller.remove(link.engine_bell.as_fd());
         self.notices.push(ShardReport::Unlinked(id, link.into_notifiers()));
     }
 
-    /// Nothing of a channel is left but its id, which is used again.
+    /// Removes a channel. The registry may reuse its id.
     pub(crate) fn forget(&mut self, net: &mut Net, id: ChannelId) {
         let Some(mut attached) = self.channels.remove(id) else { return };
         if let Some(link) = attached.link.take() {

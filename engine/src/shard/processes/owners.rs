@@ -1,9 +1,9 @@
-//! Processes that may get SIGURG: those of the run, as the kernel knows them.
+//! Sends SIGURG to processes of the run, as the kernel reports them.
 //!
-//! A process of the run writes its id, and the owner of a socket, into shared memory. Both may be
-//! lies, and the engine may have more rights than the liar. The kernel's word counts therefore: the
-//! process is this one or descends from it, as all that a guardian starts does. On the way down
-//! to it no process has become another user's than its parent is, unless that is root.
+//! Processes write their ids, and owners of sockets, into shared memory. Both may be forged, and
+//! the engine may have more rights than the writer. So we check with the kernel that the process is
+//! this one or a descendant, as all processes of a run are. No process on the path may have another
+//! user than its parent, unless the parent is root.
 
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::read;
@@ -12,17 +12,18 @@ use rustix::process::{
 };
 use towpath_shm::Fd;
 
-/// Processes between the engine's and one that it signals, at most.
+/// Maximum depth of a descendant that receives a signal.
 const DEPTH_MAX: usize = 256;
 
-/// The process that was signalled last, which is most often the next one, too.
+/// The process that was signaled last, which is usually the next one too.
 #[derive(Debug, Default)]
 pub(crate) struct Owners {
     last: Option<(Pid, Fd)>,
 }
 
 impl Owners {
-    /// Sends SIGURG to a process of the run. False: it is none, or has ended.
+    /// Sends SIGURG to a process of the run. Returns false if it is not part of the run or has
+    /// ended.
     pub fn signal(&mut self, pid: Pid) -> bool {
         if pid == getpid() {
             return kill_process(pid, Signal::URG).is_ok();
@@ -33,7 +34,7 @@ impl Owners {
             self.last = Some((pid, process));
             return true;
         }
-        // A descriptor first: should the number pass to another process, that one gets no signal.
+        // Open a descriptor before the check, so that a process that reuses the id gets no signal.
         let Ok(process) = pidfd_open(pid, PidfdFlags::empty()).map(Fd::from) else { return false };
         let is_sent = is_below(pid, getpid(), ProcessStatus::of)
             && pidfd_send_signal(&process, Signal::URG).is_ok();
@@ -44,9 +45,10 @@ impl Owners {
     }
 }
 
-/// Whether a process descends from `top` with no more rights than its ancestors have.
+/// Returns whether a process descends from `top`, and no process on the path has more rights than
+/// its ancestors.
 fn is_below(pid: Pid, top: Pid, of: impl Fn(Pid) -> Option<ProcessStatus>) -> bool {
-    // /proc of another PID namespace has other numbers.
+    // /proc of another PID namespace contains other numbers.
     let Some(mut child) = of(pid).filter(|_| of(top).is_some_and(|it| it.pid == top)) else {
         return false;
     };
@@ -63,11 +65,11 @@ fn is_below(pid: Pid, top: Pid, of: impl Fn(Pid) -> Option<ProcessStatus>) -> bo
     false
 }
 
-/// Lines of proc_pid_status(5).
+/// Values from proc_pid_status(5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct ProcessStatus {
     pid: Pid,
-    /// None: the first process.
+    /// Parent process; `None` for the first process.
     parent: Option<Pid>,
     /// Real user id.
     uid: u32,
@@ -78,13 +80,13 @@ impl ProcessStatus {
         let is_own = pid == getpid();
         let path = if is_own { "/proc/self/status" } else { &*format!("/proc/{pid}/status") };
         let file = Fd::from(open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?);
-        // The lines wanted are among the first ten.
+        // The required lines are among the first ten.
         let mut bytes = [0; 1024];
         let n = read(&file, &mut bytes).ok()?;
         Self::parse(&bytes[..n])
     }
 
-    /// Names have no line ends there: the kernel escapes them.
+    /// Parses the text. The kernel escapes line ends in names, so a name cannot fake a line.
     fn parse(text: &[u8]) -> Option<Self> {
         let word = |name: &[u8]| {
             let line =
@@ -139,7 +141,7 @@ mod tests {
         assert_eq!((own.pid, own.parent), (getpid(), rustix::process::getppid()));
     }
 
-    /// Ids that processes say are not believed: neither strangers nor ancestors get a signal.
+    /// Process ids sent by processes are not trusted: strangers and ancestors get no signal.
     #[test]
     fn only_descendants_are_signalled() {
         let mut owners = Owners::default();

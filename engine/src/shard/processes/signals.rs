@@ -1,4 +1,4 @@
-//! SIGURG for the owners of sockets with urgent data.
+//! Sends SIGURG to the owners of sockets with urgent data.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -8,19 +8,19 @@ use crate::shard::processes::Processes;
 use crate::shard::sockets::Sockets;
 
 impl Processes {
-    /// Signals the owners of sockets to which urgent data came.
+    /// Signals the owners of sockets that received urgent data.
     pub(crate) fn signal_owners(&mut self, sockets: &mut Sockets) {
         while let Some(slot) = sockets.to_signal.pop() {
             self.signal_owner(sockets, slot);
         }
     }
 
-    /// SIGURG to whom F_SETOWN named, as `sk_send_sigurg`: a process, or those of a group that are
-    /// in the run.
+    /// Sends SIGURG to the owner set by F_SETOWN, as `sk_send_sigurg`: a process, or the processes
+    /// of a group that are part of the run.
     ///
-    /// Any program of the run can write the word, and say any id of itself. Therefore
-    /// [`Owners`](crate::shard::processes::owners::Owners) asks the kernel whose the process is.
-    /// SIGURG ends no process: without a handler it is ignored.
+    /// Programs of the run can write any owner, and send any process id. Therefore
+    /// [`Owners`](crate::shard::processes::owners::Owners) checks the process with the kernel.
+    /// SIGURG never ends a process, because it is ignored by default.
     fn signal_owner(&mut self, sockets: &mut Sockets, slot: u32) {
         let owner = sockets.slots.shared(slot).owner.load(Relaxed);
         let Some(pid) = Pid::from_raw(owner.checked_abs().unwrap_or(0)) else { return };
@@ -28,7 +28,7 @@ impl Processes {
             1.. => *member == pid,
             _ => getpgid(Some(*member)) == Ok(pid),
         };
-        // A process may say that it is another one, too, which gets one signal all the same.
+        // Two processes may send the same id; the process still gets one signal.
         let mut meant: Vec<Pid> = self.channels.pids().filter(is_meant).collect();
         meant.sort_unstable_by_key(|member| member.as_raw_pid());
         meant.dedup();

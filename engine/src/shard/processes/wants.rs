@@ -1,4 +1,4 @@
-//! Wants of processes that came on their control sockets.
+//! Handles requests of processes that arrived on their control sockets.
 
 use crate::errno::{EPROTO, Errno};
 use crate::ids::ChannelId;
@@ -10,7 +10,7 @@ use crate::shard::processes::channels::{Attached, BatchWork};
 use crate::shard::sockets::Sockets;
 
 impl Processes {
-    /// Grants a want of a process, or refuses it.
+    /// Handles a request: grants or refuses it, and reports the result to the registry.
     pub(crate) fn grant(
         &mut self,
         sockets: &mut Sockets,
@@ -47,7 +47,7 @@ impl Processes {
             Want::NoClone(errno) => (errno, None),
             want => (Errno(EPROTO), Some(Box::new(want))),
         };
-        // Its list was for this clone.
+        // Clear the list, which was meant for the refused clone.
         if let Some(attached) = self.channels.get_mut(id) {
             attached.listed = Default::default();
         }
@@ -80,7 +80,7 @@ impl Processes {
         handles.iter().zip(0..).map(|(handle, n)| u64::from(is_its(handle)) << n).sum()
     }
 
-    /// Handles HELLO: a process image begins.
+    /// Handles HELLO, which a new process image sends first.
     fn hello(
         &mut self,
         sockets: &mut Sockets,
@@ -95,7 +95,7 @@ impl Processes {
         }
         self.list_all(sockets, net, id, listed);
         self.end_cloning(id);
-        // Fresh rings: whatever the old image left half done in its own is forgotten with them.
+        // New rings discard commands that the old image left incomplete.
         self.link(net, id, link);
         self.begin_batch(sockets, id, BatchWork::Unlock, 0);
     }

@@ -1,4 +1,4 @@
-//! Accept queues: connections of this shard and of others that wait for a listener's program.
+//! Accept queues of listeners, for connections of this shard and of peer shards.
 
 use towpath_shm::layout::Kind;
 use towpath_stack::Linger;
@@ -10,8 +10,8 @@ use crate::shard::sockets::children::Parent;
 use crate::shard::sockets::ends::PendingEnd;
 
 impl Sockets {
-    /// A connection of another shard is not a child of that listener any more. `place`: nor does it
-    /// count against the backlog.
+    /// Removes a peer shard's connection from its listener's children. `place`: also frees the
+    /// connection's place in the backlog.
     pub(crate) fn free_child(
         &mut self,
         net: &mut Net,
@@ -19,14 +19,14 @@ impl Sockets {
         child: (u32, u32),
         place: bool,
     ) {
-        // A connection that is in no queue, which a program may name as well, has no place.
+        // A connection that is in no queue has no place, but a program may name it here.
         if self.remove_child(listener, child) && place {
             self.free_place(net, listener);
         }
     }
 
-    /// Takes a connection out of the listener's children: it was popped and claimed, or is gone.
-    /// False: it was not there.
+    /// Removes a connection that a process has claimed, or that has ended, from its listener's
+    /// children. Returns false if it was not among them.
     fn remove_child(&mut self, listener: (u32, u32), child: (u32, u32)) -> bool {
         let Some(entry) = self.slots.find(listener.0, listener.1) else { return false };
         let children = &mut entry.owned().children;
@@ -35,15 +35,16 @@ impl Sockets {
         at.is_some_and(|at| children.remove(at).is_some())
     }
 
-    /// A connection will not be accepted, or has been: it counts no more against its listener's
-    /// backlog.
+    /// Stops counting a connection against its listener's backlog, because it was accepted or never
+    /// will be.
     pub(crate) fn free_place(&mut self, net: &mut Net, listener: (u32, u32)) {
         if let Some(id) = self.slots.find(listener.0, listener.1).and_then(|entry| entry.id) {
             net.stack.accepted(id);
         }
     }
 
-    /// The same, wherever the listener is.
+    /// Removes a connection from its listener's children, even if a peer shard has the listener.
+    /// `place`: also frees its place in the backlog.
     pub(crate) fn leave_listener(
         &mut self,
         net: &mut Net,
@@ -59,7 +60,8 @@ impl Sockets {
         match self.place.elsewhere(listener.0) {
             Some(shard) => net.tell_shard(shard, word),
             None => {
-                // A connection that waits for its first bytes has a place, and is not in the queue.
+                // A connection that waits for its first bytes has a place in the backlog, but is
+                // not in the queue.
                 self.remove_child(listener, child);
                 if place {
                     self.free_place(net, listener);
@@ -77,7 +79,7 @@ impl Sockets {
         self.leave_listener(net, listener, (slot, generation), true);
     }
 
-    /// Lets other shards know what has changed of a listener.
+    /// Sends a listener's changed properties to the peer shards.
     pub(crate) fn update_note(&mut self, net: &mut Net, slot: u32) {
         let Some(entry) = self.slots.get(slot) else { return };
         if self.place.of > 1 && entry.kind == Kind::Listener {
@@ -88,7 +90,7 @@ impl Sockets {
         }
     }
 
-    /// Ends a connection, perhaps in another shard, that no process will accept.
+    /// Ends a connection that no process will accept, even if a peer shard has it.
     pub(crate) fn end_child(&mut self, net: &mut Net, slot: u32, generation: u32) {
         let Some(shard) = self.place.elsewhere(slot) else {
             return self.ends.push(PendingEnd::Connection(slot, generation));
@@ -97,27 +99,28 @@ impl Sockets {
         net.tell_shard(shard, PeerMessage::End(slot, generation));
     }
 
-    /// The stack has had a turn since these shards' connections were closed.
+    /// Tells peer shards that the connections they asked to end are gone. The stack has had a turn
+    /// since they were closed.
     pub(crate) fn acknowledge_ends(&mut self, net: &mut Net) {
         for shard in self.ends.take_acknowledged() {
             net.tell_shard(shard, PeerMessage::Ended);
         }
     }
 
-    /// Offers connections whose first bytes have come to their listeners in other shards.
+    /// Offers connections that have received their first bytes to their listeners in peer shards.
     pub(crate) fn offer_deferred(&mut self, net: &mut Net) {
         let now = self.now;
         for (slot, generation, listener) in std::mem::take(&mut self.deferred.to_offer) {
             let Some(entry) = self.slots.find(slot, generation) else { continue };
             let id = entry.id;
             if !id.is_some_and(|id| net.stack.offer_to(now, listener, id, generation)) {
-                // The listener has ended meanwhile, so no process hears of the connection.
+                // The listener has ended meanwhile, so no process can accept the connection.
                 self.end(net, slot, Linger::Abort);
             }
         }
     }
 
-    /// Lets other shards offer connections again for which there was no memory.
+    /// Asks peer shards to offer connections again that were refused for lack of memory.
     pub(crate) fn offer_again(&mut self, net: &mut Net) {
         let now = self.now;
         if self.deferred.offer_again_at.is_none_or(|at| at > now) {

@@ -1,4 +1,4 @@
-//! Programs that wait for transmit memory (`feeding.rs` gives it to them).
+//! Queues of sockets whose programs wait for transmit memory (`feeding.rs` attaches it).
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -7,21 +7,20 @@ use towpath_tcp::Instant;
 
 use crate::shard::sockets::slot_set::SlotSet;
 
-/// Before the first try when a program has the FIFO's lock: it is held for a copy.
+/// Time until the first retry when a program holds the FIFO's lock, which it does during a copy.
 pub(crate) const LOCK_AGAIN: Duration = Duration::from_micros(50);
 
 /// Sockets whose programs wait for transmit memory, in the order in which they asked.
 #[derive(Debug)]
 pub(crate) struct AwaitingMemory {
-    /// Slots for which there is no memory.
+    /// Slots without memory to attach.
     pub memory: VecDeque<u32>,
     pub memory_at: Instant,
-    /// Slots whose lock a program has.
+    /// Slots whose lock a program thread holds.
     pub locked: VecDeque<u32>,
     pub locked_at: Instant,
     pub locked_pause: Duration,
-    /// Slots in either queue. A slot may be used again meanwhile; it stands there once all the
-    /// same.
+    /// Slots in either queue, so that each is queued once, even if the slot is reused meanwhile.
     pub queued: SlotSet,
 }
 
@@ -41,7 +40,7 @@ impl AwaitingMemory {
         self.memory.is_empty() && self.locked.is_empty()
     }
 
-    /// When the next is tried.
+    /// Returns the time of the next attempt.
     pub fn next(&self) -> Option<Instant> {
         let memory = (!self.memory.is_empty()).then_some(self.memory_at);
         let locked = (!self.locked.is_empty()).then_some(self.locked_at);

@@ -1,4 +1,4 @@
-//! Connections of listeners: their slots, options and buffers.
+//! Creates the connections of listeners: their slots, options and buffers.
 
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering::Relaxed;
@@ -13,7 +13,7 @@ use crate::shard::sockets::option_bits::has_bit;
 use crate::shard::sockets::queues::Swept;
 use crate::shard::sockets::slots::{AF_INET6, Holders, Rare, SlotEntry, UNPACED, inherit, present};
 
-/// Properties that a listener passes on to its connections, apart from those in its slot.
+/// Properties that connections inherit from their listener, except those in the listener's slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Parent {
     pub slot: u32,
@@ -95,23 +95,23 @@ impl Parent {
     }
 }
 
-/// Whether the client of a connection is a program of the run.
+/// Returns whether the client of a connection is a program on this host.
 pub(super) fn is_near(local: SocketAddr, remote: SocketAddr) -> bool {
     local.ip() == remote.ip() || remote.ip().is_loopback()
 }
 
-/// A size that a program set, or the range that autotuning works in.
+/// Returns the initial and the maximum size of a buffer: both `fixed` if the program set a size.
 pub(crate) fn fixed_or(fixed: u32, first: u32, max: u32) -> (u32, u32) {
     if fixed != 0 { (fixed, fixed) } else { (first, max) }
 }
 
-/// Whether an address may be used with a socket of this family.
+/// Returns whether an address can be used with a socket of this family.
 pub(crate) fn fits(family: u32, addr: &SocketAddr) -> bool {
     addr.is_ipv4() || family == AF_INET6
 }
 
 impl Sockets {
-    /// Sizes of the receive and send buffers of a socket, as programs are told.
+    /// Returns the sizes of a socket's receive and send buffers in bytes, as programs see them.
     pub(crate) fn buffers_of(&self, slot: u32, entry: &SlotEntry) -> (u32, u32) {
         let (rare, sizes) = (entry.rare(), &self.buffers);
         let (recv, send) = match entry.is_datagram() {
@@ -124,14 +124,14 @@ impl Sockets {
         (or(rare.recv_fixed(), in_use.0, recv), or(rare.sndbuf, in_use.1, send))
     }
 
-    /// The interface that a socket is bound to (SO_BINDTODEVICE).
+    /// Returns the interface that a socket is bound to (SO_BINDTODEVICE).
     pub(crate) fn device(&self, slot: u32) -> Option<IfaceId> {
         let index = self.slots.get(slot).map_or(0, |entry| entry.rare().device);
         u16::try_from(index).ok()?.checked_sub(1).map(IfaceId)
     }
 
-    /// Both ends of a stream's FIFOs. Transmit memory is given at once when there is plenty, which
-    /// spares the program a round trip with its first write. `near`: the peer is this host itself
+    /// Creates the engine's ends of a stream's FIFOs. If memory is ample, the transmit FIFO gets
+    /// its memory now, which saves the first write a round trip. `near`: the peer is on this host
     /// (loopback).
     pub fn stream_buffers(&mut self, slot: u32, near: bool) -> (EngineRecv, EngineSend) {
         let (rcvbuf, sndbuf) = self
@@ -144,20 +144,21 @@ impl Sockets {
         let recv = EngineRecv::new(&self.windows, slot, rx, rx_max);
         let mut send = EngineSend::new(&self.windows, slot, tx, tx_max);
         if near {
-            // Linux makes room for twenty segments, as large as loopback's, when a connection
-            // begins: programs write to themselves before they read.
+            // Linux makes room for twenty segments of loopback's size when a connection begins,
+            // because programs often write to themselves before they read.
             send.set_generous(true);
         }
         send.set_scarce(has_bit(self.slots.shared(slot), option_bit::NOTSENT_LOWAT));
         if self.windows.is_ample() {
-            // No thread holds the lock of a fresh slot. The program asks if there is no memory.
+            // No thread holds the lock of a new slot. If memory is short, the program requests it
+            // when it first writes.
             send.attach();
             self.watch_memory(slot);
         }
         (recv, send)
     }
 
-    /// Lets the sweep look at the slot.
+    /// Queues a slot for the sweep, which takes back the memory of idle sockets.
     pub fn watch_memory(&mut self, slot: u32) {
         if let Some(entry) = self.slots.get_mut(slot)
             && !std::mem::replace(&mut entry.swept, true)
@@ -196,7 +197,7 @@ impl Sockets {
         Some(slot)
     }
 
-    /// A connection with its buffers.
+    /// Creates a connection's slot and buffers, and publishes the slot.
     pub(super) fn make_child(
         &mut self,
         parent: &Parent,
@@ -206,7 +207,8 @@ impl Sockets {
     ) -> Option<(u32, EngineRecv, EngineSend)> {
         let slot = self.new_child(parent, child, local, remote)?;
         let (recv, send) = self.stream_buffers(slot, is_near(local, remote));
-        // Before the record: the program that pops it uses the slot at once.
+        // Publish before the accept record is queued, because the program that pops it uses the
+        // slot at once.
         self.slots.publish(slot);
         Some((slot, recv, send))
     }

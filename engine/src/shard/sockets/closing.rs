@@ -1,4 +1,4 @@
-//! The stack closes a socket.
+//! Closes sockets: the stack finishes the connection, then the slot is freed.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -7,8 +7,7 @@ use towpath_stack::Linger;
 use crate::shard::net::Net;
 use crate::shard::sockets::Sockets;
 
-/// The end of a socket in steps of work: the stack lets go of it, tells the peer, and its slot is
-/// used again.
+/// Steps of work that closing one socket takes, in the stack and for the slot.
 const END: usize = 4;
 
 impl Sockets {
@@ -27,8 +26,8 @@ impl Sockets {
         }
     }
 
-    /// The stack closes a socket that has nothing more to send of its own; without one in the stack
-    /// it is buried.
+    /// Closes the stack's socket, or queues the slot to be freed if the stack has none. All queued
+    /// data was passed to the stack.
     pub(crate) fn end_of_closing(&mut self, net: &mut Net, slot: u32, linger: Linger) {
         let now = self.now;
         let Some(entry) = self.slots.get_mut(slot) else { return };
@@ -45,9 +44,9 @@ impl Sockets {
         }
     }
 
-    /// Resets a socket in whose slot a program wrote nonsense; the slot's words are not read any
-    /// more. All processes that can write to it are of one trust domain, so the socket is reset,
-    /// and no process is cut off.
+    /// Resets a socket in whose slot a program wrote invalid values. The engine ignores the slot's
+    /// words from now on. All processes that can write to the slot share one trust domain, so no
+    /// process is cut off.
     pub(crate) fn reset_socket(&mut self, net: &mut Net, slot: u32) {
         let now = self.now;
         let Some(entry) = self.slots.get_mut(slot) else { return };
@@ -56,7 +55,7 @@ impl Sockets {
         }
         self.counters.hostile_sockets += 1;
         if let (false, Some(id)) = (entry.closing, entry.id) {
-            // The slot stays with its holders; `Closed` tells them.
+            // The holders keep the slot and learn of the reset by `Closed`.
             net.stack.close(now, id, Linger::Abort);
         }
     }

@@ -25,12 +25,12 @@ use crate::shard::sockets::slots::{AF_INET, AF_INET6, present_on};
 
 const RECORD: u32 = size_of::<AcceptRecord>() as u32;
 
-/// Linux's `somaxconn`.
+/// Maximum backlog of a listener: Linux's default `somaxconn`.
 pub(super) const BACKLOG_MAX: u32 = 4096;
 
 impl Sockets {
-    /// The shards, a bit each, to which others may have said something before that makes the answer
-    /// another one.
+    /// Returns a bit set of the shards whose earlier messages may change the reply to this request.
+    /// The request has to wait for them.
     pub(crate) fn depends_on_shards(&self, net: &Net, id: ChannelId, request: &Request) -> u16 {
         let (own, all) = (self.place.own(), self.place.all());
         match request.call {
@@ -56,14 +56,15 @@ impl Sockets {
         let others = match request.call {
             call::BIND => shares && addr.is_some_and(|addr| is_taken(addr.port())),
             call::LISTEN | call::SET_OPTION => shares,
-            // A listener that another process has closed takes no more connections.
+            // Another process may have closed the listener, and the shard that has it must know
+            // first.
             call::CONNECT => return shared | self.listening_shards(net, request),
             _ => false,
         };
         shared | if others { all } else { 0 }
     }
 
-    /// The shards that listen where a stream is to connect to on this host, a bit each.
+    /// Returns a bit set of the shards with a listener for a stream's destination on this host.
     pub(crate) fn listening_shards(&self, net: &Net, request: &Request) -> u16 {
         let entry = self.slots.get(request.slot);
         let is_stream = entry.is_some_and(|entry| !entry.is_datagram());
@@ -72,7 +73,7 @@ impl Sockets {
         addr.map_or(0, |addr| net.stack.listening_shards(addr))
     }
 
-    /// Opens a socket, which no process holds yet. Returns its slot and generation.
+    /// Opens a socket that no process holds yet. Returns its slot and generation.
     pub(crate) fn open(
         &mut self,
         net: &mut Net,
@@ -110,7 +111,8 @@ impl Sockets {
         }
         let generation = entry.generation;
         if kind == Kind::Echo {
-            // INET_PROTOSW_REUSE: Linux's ping sockets share idents unless they are told not to.
+            // Linux's ping sockets share identifiers (INET_PROTOSW_REUSE) unless the program
+            // disables that.
             let bits = &self.slots.shared(slot).option_bits;
             bits.fetch_or(option_bit::REUSEADDR, Relaxed);
         }
@@ -157,8 +159,8 @@ impl Sockets {
         let entry = self.slots.get_mut(slot).ok_or(Errno(EBADF))?;
         let note = Parent { backlog, ..Parent::of_entry(slot, entry) }.note();
         net.stack.listen_with(id, backlog, note)?;
-        // The FIFO has a record for each connection of the backlog and one more, as on Linux;
-        // another may be half read.
+        // The FIFO has a record for each connection of the backlog plus one, as on Linux. Another
+        // record may be partly read.
         let size = (backlog + 2) * RECORD;
         let windows = &self.windows;
         let entry = self.slots.get_mut(slot).ok_or(Errno(EBADF))?;
@@ -208,10 +210,11 @@ impl Sockets {
             false if entry.flags & flags::CONNECTED != 0 => return Err(Errno(EISCONN)),
             false => self.connect_stream(net, slot, remote, request.b == FAST_OPEN)?,
         };
-        // After a connect that failed it is another socket of the stack.
+        // The slot has a new stack socket if an earlier connect failed.
         let id = self.slots.get(slot).and_then(|entry| entry.id).ok_or(Errno(EINVAL))?;
         let info = net.stack.info(now, id);
-        // An echo socket's port says nothing of the peer, and getpeername(2) gives it back.
+        // getpeername(2) returns the port that the program passed, although echo sockets have no
+        // peer port.
         let port = remote.port();
         let on = scope_of(&remote).or_else(|| self.device(slot));
         let remote = info.and_then(|info| info.remote).unwrap_or(remote);
@@ -221,14 +224,14 @@ impl Sockets {
         if datagram {
             self.slots.post(slot, event::TX);
         } else if waits {
-            // The first write sends the SYN: for the program the socket is connected.
+            // The first write sends the SYN. Until then the program sees a connected socket.
             self.slots.set_flags(slot, flags::CONNECTED | flags::OPENING, 0);
             self.slots.post(slot, event::TX);
             return Ok(ControlReply { a: FAST_OPEN, ..ControlReply::default() });
         } else {
             self.slots.set_flags(slot, flags::CONNECTING, 0);
-            // Over loopback Linux has shaken hands before connect(2) returns. Programs that connect
-            // several times count on a full accept queue being full for the next one.
+            // On Linux, the handshake over loopback is complete when connect(2) returns. Programs
+            // rely on this when they fill an accept queue to make the next connect wait.
             if net.stack.is_near(remote.ip()) {
                 self.counters.work(STACK_TURN);
                 self.turn_packets(net, peers);
@@ -254,7 +257,7 @@ impl Sockets {
         }
         self.publish_local(net, slot, id);
         connected.map_err(|error| match error {
-            // EAGAIN as in Linux, where a socket is bound without bind(2).
+            // As on Linux when no port is left for a socket that was not bound by bind(2).
             ConnectError::NoPort => Errno(EAGAIN),
             error => error.into(),
         })?;
@@ -263,7 +266,8 @@ impl Sockets {
         Ok(())
     }
 
-    /// Begins to open a connection. True: with Fast Open, and its SYN waits for the first bytes.
+    /// Begins to open a connection. Returns true if Fast Open holds the SYN back until the first
+    /// write.
     pub(crate) fn connect_stream(
         &mut self,
         net: &mut Net,
@@ -273,7 +277,7 @@ impl Sockets {
         fast_open: bool,
     ) -> Result<bool, Errno> {
         let now = self.now;
-        // New FIFOs would take the slot from its accept queue.
+        // New FIFOs would replace the listener's accept queue.
         if self.slots.get(slot).is_some_and(|entry| entry.kind == Kind::Listener) {
             return Err(Errno(EISCONN));
         }
@@ -287,13 +291,13 @@ impl Sockets {
             false => net.stack.connect(now, id, remote, recv, send).map(|()| false)?,
         };
         let shared = self.slots.shared(slot);
-        // An earlier connection may have left its error and state behind.
+        // Clear the error and the state of an earlier connection.
         shared.error.store(0, Release);
         shared.state.store(state::SYN_SENT, Release);
         Ok(waits)
     }
 
-    /// Takes the peer of a datagram socket away.
+    /// Disconnects a datagram socket from its peer.
     fn dissolve(&mut self, net: &mut Net, slot: u32) -> Result<ControlReply, Errno> {
         let id = self.slots.get(slot).and_then(|entry| entry.id).ok_or(Errno(EINVAL))?;
         net.stack.disconnect(id);

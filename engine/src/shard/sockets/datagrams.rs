@@ -1,4 +1,4 @@
-//! Datagrams on their way out.
+//! Sends the datagrams that programs queue, and fills their error queues.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::Ordering::Release;
@@ -17,12 +17,12 @@ use crate::shard::sockets::host::ERRORS_MAX;
 use crate::shard::sockets::slots::{Owned, SentAt, present, present_on};
 
 const HEADER: u32 = size_of::<DatagramHeader>() as u32;
-/// Maximum number of datagrams of one socket in a turn.
+/// Maximum number of datagrams sent for one socket in a turn.
 const DATAGRAMS_A_TURN: u32 = 64;
-/// Sockets with more datagrams than [`DATAGRAMS_A_TURN`] that go on in one turn; together they send
-/// as many packets as connections may.
+/// Maximum number of sockets in `to_send` that continue in one turn. Together they send as many
+/// packets as connections may.
 const BACKLOG_A_TURN: usize = 4;
-/// Bytes of the address and its scope id at the front of a report.
+/// Bytes of the reporting host's address and its scope id at the front of an error report.
 const REPORTER: usize = 16 + 4;
 
 impl Sockets {
@@ -31,15 +31,15 @@ impl Sockets {
         let Some(entry) = self.slots.get_mut(slot) else { return };
         let Some(owned) = entry.owned.as_deref_mut() else { return };
         let Some(tx) = &mut owned.tx else { return };
-        // A socket in `to_send` sends when its turn comes, however often its program says that
-        // there is more.
+        // A socket in `to_send` already has its place there, and extra notifications must not let
+        // it send more.
         if tx.pull() && !owned.backlogged && self.send_some(net, slot, true) {
             self.put_off(slot);
         }
     }
 
-    /// Puts a socket off to the next turn. A socket stands in `to_send` once, so that a turn sends
-    /// as much however often its program says that there is more.
+    /// Queues a socket to continue sending in the next turn. A socket is in `to_send` at most once,
+    /// so that extra notifications do not let it send more.
     pub(crate) fn put_off(&mut self, slot: u32) {
         let Some(entry) = self.slots.get_mut(slot) else { return };
         if !std::mem::replace(&mut entry.owned().backlogged, true) {
@@ -52,11 +52,11 @@ impl Sockets {
         Some(&mut owned.backlogged).filter(|backlogged| **backlogged)
     }
 
-    /// Goes on with sockets that had more to send than a turn allowed, in their order.
+    /// Continues sending for queued sockets, in their order.
     pub(crate) fn send_put_off(&mut self, net: &mut Net) {
         for _ in 0..self.outgoing.to_send.len().min(BACKLOG_A_TURN) {
             let Some(slot) = self.outgoing.to_send.pop_front() else { return };
-            // Another socket may have the slot.
+            // Skip slots that were reused for another socket.
             let Some(backlogged) = self.is_put_off(slot) else { continue };
             *backlogged = false;
             let is_closing = self.slots.get(slot).is_some_and(|entry| entry.closing);
@@ -68,9 +68,9 @@ impl Sockets {
         }
     }
 
-    /// Sends what a socket has queued, before it is closed. False: the rest goes in later turns,
-    /// and the socket with the last of it. A flush waits for no device: datagrams that it has no
-    /// room for are lost.
+    /// Sends the queued datagrams of a socket that is about to be closed. Returns false if more are
+    /// left; the socket is then closed after a later turn sends the last one. Datagrams that do not
+    /// fit in the device queue are dropped, because a flush does not wait for devices.
     pub(crate) fn flush_datagrams(&mut self, net: &mut Net, slot: u32) -> bool {
         self.send_datagrams(net, slot);
         if self.is_put_off(slot).is_none() && self.send_some(net, slot, false) {
@@ -79,16 +79,16 @@ impl Sockets {
         self.is_put_off(slot).is_none()
     }
 
-    /// The devices have taken half of what these sockets have in their queues: they go on.
+    /// Queues sockets to send again, because devices have taken half of their queued packets.
     fn resume_senders(&mut self) {
         for slot in std::mem::take(&mut self.outgoing.to_resume) {
-            // Another socket may have the slot, which has nothing to send then.
+            // If the slot was reused, the new socket has nothing to send, so this is harmless.
             self.put_off(slot);
         }
     }
 
-    /// Whether a datagram would be refused for its length. send(2) asks, because the program waits
-    /// for no answer of ours to queued datagrams.
+    /// Checks whether a datagram is too long to be sent. send(2) requests this, because it does not
+    /// wait for the result of queued datagrams.
     pub(crate) fn check_length(
         &mut self,
         net: &mut Net,
@@ -105,15 +105,16 @@ impl Sockets {
         let header = DatagramHeader::from_bytes(request.payload());
         let out = out(family, &header).ok_or(Errno(EINVAL))?;
         let checked = net.stack.check_datagram(now, id, &out, header.len);
-        // Errors found on the way are to be in the queue when the program looks.
+        // Move pending errors to the error queue before the reply, because the program reads it
+        // next.
         net.stack.tell(self);
         checked?;
         Ok(ControlReply::default())
     }
 
-    /// The oldest report of the error queue. As on Linux the socket's pending error is the next
-    /// one's then, if that came from the network. An error that this host found itself was told by
-    /// the call that met it.
+    /// Returns the oldest report of the error queue. As on Linux, the pending error becomes that of
+    /// the next report if it came from the network. Errors found on this host were already returned
+    /// by the failing call.
     pub(crate) fn take_report(&mut self, net: &mut Net, slot: u32) -> Result<ControlReply, Errno> {
         let entry = self.slots.get_mut(slot).ok_or(Errno(EAGAIN))?;
         let family = entry.family;
@@ -135,7 +136,7 @@ impl Sockets {
             addr: present(family, report.remote),
             ..ControlReply::default()
         };
-        // An error that this host finds itself names no link, as on Linux.
+        // Errors found on this host have no scope id, as on Linux.
         let scope_on = |message: &Message, addr: SocketAddr| {
             let iface = net.stack.net.link_of(message.iface, addr.ip());
             present_on(family, addr, Some(iface)).scope
@@ -160,7 +161,8 @@ impl Sockets {
         Ok(reply)
     }
 
-    /// When a datagram was sent: what the error queue has when there are no errors.
+    /// Returns the oldest transmit timestamp, which the error queue contains when no errors are
+    /// left.
     fn take_sent(&mut self, slot: u32) -> Result<ControlReply, Errno> {
         let entry = self.slots.get_mut(slot).ok_or(Errno(EAGAIN))?;
         let sent = entry.owned.as_deref_mut().and_then(|owned| owned.sent.pop_front());
@@ -172,8 +174,8 @@ impl Sockets {
         Ok(reply)
     }
 
-    /// All sends with MSG_ZEROCOPY that were not reported, as one, as
-    /// `skb_zerocopy_notify_extend` makes them.
+    /// Reports all unreported MSG_ZEROCOPY sends in one notification, as
+    /// `skb_zerocopy_notify_extend` does.
     fn take_copied(&mut self, slot: u32) -> Result<ControlReply, Errno> {
         let entry = self.slots.get_mut(slot).ok_or(Errno(EAGAIN))?;
         let (first, next) = entry.rare().zero_copied;
@@ -186,7 +188,7 @@ impl Sockets {
         Ok(ControlReply { a: last, b: COPIED_REPORT, slot: first, ..ControlReply::default() })
     }
 
-    /// MSG_ZEROCOPY: the FIFO has a copy of what a call sent.
+    /// Counts a MSG_ZEROCOPY send for notification. The data was copied to the FIFO.
     pub(crate) fn note_copied(&mut self, slot: u32) {
         let Some(entry) = self.slots.get_mut(slot) else { return };
         entry.set_rare(|rare| rare.zero_copied.1 = rare.zero_copied.1.wrapping_add(1));
@@ -194,7 +196,7 @@ impl Sockets {
         self.slots.post(slot, event::ERROR);
     }
 
-    /// Takes the flag back that says so if there is nothing in the error queue.
+    /// Clears the `ERRORS` flag if the error queue is empty.
     fn look_for_reports(&mut self, slot: u32) {
         let Some(entry) = self.slots.get(slot) else { return };
         let queued = |owned: &Owned| !owned.errors.is_empty() || !owned.sent.is_empty();
@@ -204,7 +206,7 @@ impl Sockets {
         }
     }
 
-    /// SO_TIMESTAMPING: numbers begin anew when they are asked for.
+    /// Sets SO_TIMESTAMPING. Numbering starts at zero when SOF_TIMESTAMPING_OPT_ID is switched on.
     pub(crate) fn set_stamping(&mut self, slot: u32, flags: u32) {
         // SOF_TIMESTAMPING_TX_SOFTWARE and SOF_TIMESTAMPING_OPT_ID.
         const TX_SOFTWARE: u32 = 1 << 1;
@@ -248,8 +250,8 @@ impl Sockets {
         }
     }
 
-    /// After the turn: what packets lent from the FIFOs may be overwritten, and who waited for a
-    /// device sends in the next.
+    /// Releases FIFO bytes that packets borrowed during the turn, and queues sockets that waited
+    /// for a device.
     pub(crate) fn return_lent(&mut self) {
         self.resume_senders();
         for slot in std::mem::take(&mut self.outgoing.to_return) {
@@ -265,8 +267,8 @@ impl Sockets {
         }
     }
 
-    /// Sends up to a turn's worth. Returns true if there are more. `may_wait`: a datagram beyond
-    /// the socket's limit in a device's queue stays in the FIFO until the stack reports
+    /// Sends up to [`DATAGRAMS_A_TURN`] datagrams. Returns true if more are queued. With
+    /// `may_wait`, datagrams beyond the device queue's per-socket limit stay in the FIFO until
     /// `SocketEvent::Writable`.
     fn send_some(&mut self, net: &mut Net, slot: u32, may_wait: bool) -> bool {
         let now = self.now;
@@ -316,8 +318,8 @@ impl Sockets {
         }
     }
 
-    /// Publishes where the socket is bound now, if it is. A bound socket may have an address and no
-    /// port.
+    /// Publishes the local address. The `BOUND` flag is set if there is a port; a bound address
+    /// alone does not set it.
     pub(crate) fn publish_local(&mut self, net: &mut Net, slot: u32, id: SocketId) {
         let now = self.now;
         let Some(entry) = self.slots.get(slot) else { return };
@@ -335,7 +337,7 @@ enum NextDatagram {
     Nonsense,
 }
 
-/// The datagram that begins `skip` bytes from the front, and the bytes that it takes.
+/// Reads the datagram header `skip` bytes from the front, and the length of the whole record.
 fn next(tx: &EngineSend, skip: u32) -> NextDatagram {
     let queued = tx.len().saturating_sub(skip);
     if queued == 0 {
@@ -356,7 +358,7 @@ fn next(tx: &EngineSend, skip: u32) -> NextDatagram {
     }
 }
 
-/// Destination and options of a datagram, for the stack; None: an address that cannot be used.
+/// Returns a datagram's destination and options for the stack, or `None` if an address is invalid.
 fn out(family: u32, header: &DatagramHeader) -> Option<DatagramOut> {
     let remote = match header.remote.to_socket_addr() {
         None if header.remote.family != 0 => return None,
@@ -372,7 +374,7 @@ fn out(family: u32, header: &DatagramHeader) -> Option<DatagramOut> {
         0 => None,
         index => Some(IfaceId(u16::try_from(index - 1).ok()?)),
     };
-    // Values beyond a byte stand for none, DatagramHeader::DEFAULT among them.
+    // Values above 255 select the default (`DatagramHeader::DEFAULT`).
     let or_default = |value: u16| u8::try_from(value).ok();
     Some(DatagramOut {
         remote,
@@ -403,7 +405,7 @@ mod tests {
                 && engine.shard.sockets.is_put_off(slot).is_none()
         );
         assert!(engine.shard.flush_datagrams(now, slot));
-        // A socket that is closed while it is put off ends when its last datagram is sent.
+        // A socket that is closed while it is queued to send is freed after its last datagram.
         engine.shard.sockets.put_off(slot);
         assert!(!engine.shard.flush_datagrams(now, slot));
         engine.shard.sockets.slots.get_mut(slot).expect("it is there").closing = true;

@@ -1,4 +1,4 @@
-//! Connections that wait for their first bytes (TCP_DEFER_ACCEPT).
+//! Connections whose accept is deferred until their first bytes arrive (TCP_DEFER_ACCEPT).
 
 use std::collections::btree_map::Entry;
 use std::time::Duration;
@@ -11,12 +11,12 @@ use crate::shard::sockets::Sockets;
 use crate::shard::sockets::children::Parent;
 use crate::shard::sockets::slots::Child;
 
-/// When a connection that waited found no memory for its place in the accept queue.
+/// Time until the next attempt if there was no memory to queue a connection for accept.
 pub(super) const DEFERRAL_RETRY: Duration = Duration::from_millis(100);
 
 impl Sockets {
-    /// Lets a fresh connection wait for its first bytes if the listener wants that. False: it is to
-    /// be accepted at once.
+    /// Defers a new connection if the listener requests that. Returns false if it can be accepted
+    /// at once.
     pub(super) fn defer(
         &mut self,
         parent: &Parent,
@@ -35,7 +35,7 @@ impl Sockets {
         true
     }
 
-    /// The connection does not wait for its first bytes any more. False: it did not.
+    /// Ends a connection's deferral. Returns false if it was not deferred.
     pub fn end_deferral(&mut self, slot: u32) -> bool {
         let Some(entry) = self.slots.get_mut(slot) else { return false };
         let Some(until) = entry.rare().waits.deferred else { return false };
@@ -52,14 +52,14 @@ impl Sockets {
         self.deferred.to_accept.remove(&(until, slot)).is_some()
     }
 
-    /// Something came on a connection: if it waited for that it is to be accepted now.
+    /// Queues a deferred connection for accept, because bytes or a FIN arrived on it.
     pub(super) fn arrived(&mut self, slot: u32) {
         if self.slots.get(slot).is_some_and(|entry| entry.rare().waits.deferred.is_some()) {
             self.accept_deferred(slot);
         }
     }
 
-    /// Puts a connection that waited into the accept queue.
+    /// Moves a deferred connection to its listener's accept queue.
     fn accept_deferred(&mut self, slot: u32) {
         let to_offer = self.slots.get(slot).and_then(|entry| entry.rare().waits.to_offer);
         if !self.end_deferral(slot) {
@@ -79,14 +79,14 @@ impl Sockets {
         if !self.push_accepted(listener, &record)
             && let Some(entry) = self.slots.get_mut(slot)
         {
-            // There is a place for it in the backlog, but no memory at the moment.
+            // The backlog has a place for it, but there is no memory at the moment.
             let again = self.now + DEFERRAL_RETRY;
             entry.set_rare(|rare| rare.waits.deferred = Some(again));
             self.deferred.to_accept.insert((again, slot), generation);
         }
     }
 
-    /// Accepts connections without bytes that have waited long enough.
+    /// Queues connections for accept that received no bytes within the listener's timeout.
     pub fn accept_long_deferred(&mut self) {
         while let Some(entry) = self.deferred.to_accept.first_entry()
             && entry.key().0 <= self.now
@@ -96,14 +96,14 @@ impl Sockets {
         }
     }
 
-    /// The record of a connection of this shard for an accept queue.
+    /// Returns the accept record of a connection of this shard.
     pub(super) fn accept_record(&self, slot: u32, generation: u32) -> AcceptRecord {
         let shared = self.slots.shared(slot);
         let (local, remote) = (shared.local.load(), shared.remote.load());
         AcceptRecord { slot, generation, remote, local, reserved: 0 }
     }
 
-    /// Puts a connection into the accept queue. False: there is no room.
+    /// Pushes a connection to an accept queue. Returns false if there is no memory or no FIFO.
     pub(super) fn push_accepted(&mut self, listener: u32, record: &AcceptRecord) -> bool {
         let &AcceptRecord { slot, generation, .. } = record;
         let nothing = Payload::new(&[], towpath_shm::Fragments::empty());

@@ -1,6 +1,5 @@
-//! A stream socket becomes unconnected again under its slot. The causes are connect(2) to
-//! AF_UNSPEC, shutdown(2) of a listener or of a connect under way, and a new connect after one that
-//! failed.
+//! Makes a stream socket unconnected again under the same slot. Causes are connect(2) to AF_UNSPEC,
+//! shutdown(2) of a listener or of a pending connect, and a retry after a failed connect.
 
 use std::sync::atomic::Ordering::Release;
 
@@ -19,7 +18,8 @@ use crate::shard::sockets::linux::state;
 use crate::shard::sockets::slots::{AF_INET6, present};
 
 impl Sockets {
-    /// The peer gets a reset, connections that nobody took do too, and the socket is as after bind.
+    /// Disconnects a stream: resets its connection, or all connections in a listener's queue. The
+    /// local binding is kept.
     pub(crate) fn disconnect(
         &mut self,
         net: &mut Net,
@@ -42,10 +42,10 @@ impl Sockets {
             }
             self.slots.shared(slot).kind.store(Kind::Stream as u32, Release);
         }
-        // Bytes that were written and not announced yet.
+        // Transmit bytes that were written but not announced yet.
         self.transmit(net, slot);
         self.replace(net, slot, id)?;
-        // The turn gives the reset to its port, and ends the old connection.
+        // The turn below sends the reset and ends the old connection.
         self.counters.work(STACK_TURN);
         self.turn_stack(net, peers);
         self.slots.shared(slot).error.store(errno, Release);
@@ -54,8 +54,8 @@ impl Sockets {
         Ok(ControlReply::default())
     }
 
-    /// The socket to connect: after a connect that failed a fresh one, as Linux lets programs try
-    /// again.
+    /// Returns the stack socket for a new connect. After a failed connect it is replaced, because
+    /// Linux allows a retry.
     pub(crate) fn renew(&mut self, net: &mut Net, slot: u32) -> Result<SocketId, Errno> {
         let entry = self.slots.get(slot).ok_or(Errno(EBADF))?;
         let id = entry.id.ok_or(Errno(EINVAL))?;
@@ -65,8 +65,8 @@ impl Sockets {
         self.replace(net, slot, id)
     }
 
-    /// Puts a fresh socket of the stack into the slot, bound and set as the program wanted the old
-    /// one, which is closed.
+    /// Replaces the slot's stack socket by a new one with the same binding and options. The old one
+    /// is closed.
     pub(crate) fn replace(
         &mut self,
         net: &mut Net,
@@ -78,13 +78,13 @@ impl Sockets {
         let family = if entry.family == AF_INET6 { Family::V6 } else { Family::V4 };
         let fresh = net.stack.open(SocketKind::Stream, family, slot)?;
         entry.id = Some(fresh);
-        // The old one's `Closed` is not ours.
+        // Ignore the `Closed` event of the old socket.
         entry.former += 1;
         let (family, congestion) = (entry.family, entry.rare().congestion);
         net.stack.hand_over(old, fresh);
         net.stack.close(now, old, Linger::Abort);
-        // Written bytes leave before their buffer does, and before other connections' turns: the
-        // program may connect to the same peer from the same port next.
+        // Send written bytes before their buffer is retired, and before other connections' turns.
+        // The program may next connect to the same peer from the same port.
         net.stack.send_now(now, self, old, &mut net.pool);
         retire_buffers(net, old);
         let shared = self.slots.shared(slot);
@@ -93,7 +93,7 @@ impl Sockets {
         let mut local = held.map_or(RawAddr::default(), |local| present(family, local));
         let bound = if local.port == 0 { 0 } else { flags::BOUND };
         if bound == 0 {
-            // On Linux, too, getsockname(2) goes on to tell the number of a port that was let go.
+            // Linux, too, returns the number of a released port from getsockname(2).
             local = RawAddr { family: family as u16, port: shared.local.load().port, ..local };
         }
         shared.local.store(&local);
@@ -104,8 +104,8 @@ impl Sockets {
     }
 }
 
-/// Detaches the FIFOs of a socket whose slot is about to get new ones. The stack may keep the
-/// socket until its reset is out.
+/// Detaches a stack socket from the FIFOs, because its slot is about to get new ones. The stack may
+/// keep the socket until its reset is sent.
 fn retire_buffers(net: &mut Net, old: SocketId) {
     if let Some(recv) = net.stack.recv_buffer(old).and_then(SocketRecv::slot) {
         recv.retire();
@@ -115,8 +115,8 @@ fn retire_buffers(net: &mut Net, old: SocketId) {
     }
 }
 
-/// Whether a disconnect in this state is an error for the threads and processes that still use the
-/// connection.
+/// Returns whether a disconnect in this state is an error for threads and processes that still use
+/// the connection.
 fn is_cut_off(at: SocketState) -> bool {
     let SocketState::Tcp(at) = at else { return false };
     matches!(
@@ -139,7 +139,7 @@ mod tests {
     use towpath_ring::RecvBuffer;
     use towpath_shm::layout::LOCK_ENGINE;
 
-    /// An engine and a socket of it that has begun to connect.
+    /// Creates an engine with a socket that has begun to connect.
     fn connecting() -> (Engine, u32) {
         let mut engine = Engine::new(EngineConfig::default(), Vec::new(), [7; 32]).expect("memory");
         let slot = engine.shard.sockets.slots.allocate(Kind::Stream, AF_INET, 6).expect("room");
@@ -158,8 +158,7 @@ mod tests {
             .expect("a fresh socket");
     }
 
-    /// The stack goes through what it has to send under a budget, so that the old connection may
-    /// end when there is a new one.
+    /// The stack's turn has a budget, so the old connection may end after the new one exists.
     #[test]
     fn an_old_connection_leaves_the_new_one_its_memory() {
         let (mut engine, slot) = connecting();
@@ -176,7 +175,7 @@ mod tests {
         assert_eq!(engine.shard.sockets.windows.usage().assigned, 1);
     }
 
-    /// More of them have something to send than one turn of the stack lets send.
+    /// More connections have data to send than one turn of the stack can handle.
     #[test]
     fn a_disconnected_socket_connects_again_while_others_wait_for_their_turn() {
         let (mut engine, slot) = connecting();
@@ -202,7 +201,7 @@ mod tests {
         connect(&mut engine, slot);
     }
 
-    /// A thread is in send(2) and another one in recv(2), as far as in the midst of their copies.
+    /// A thread is in send(2) and another in recv(2), possibly in the middle of a copy.
     #[test]
     fn who_is_inside_while_it_is_disconnected_does_no_harm_to_the_next_connection() {
         let (mut engine, slot) = connecting();
@@ -220,7 +219,7 @@ mod tests {
         let shared = engine.shard.sockets.slots.shared(slot);
         assert_eq!(shared.tx_cap.load(Relaxed), 0, "memory comes when nobody is inside");
         assert_eq!(shared.tx_lock.load(Relaxed), owner | LOCK_ENGINE);
-        // The thread's last step publishes, for the old connection.
+        // The thread's last step publishes its bytes, for the old connection.
         shared.tx_tail.store(5, Relaxed);
         let fresh =
             engine.shard.sockets.slots.get(slot).and_then(|entry| entry.id).expect("it is open");

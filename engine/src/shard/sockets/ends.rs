@@ -1,4 +1,4 @@
-//! Queue of ends, which are dealt with in portions (`turn.rs`).
+//! Queue of processes and connections to be ended, a few in each turn (`turn.rs`).
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -6,64 +6,65 @@ use towpath_stack::ShardId;
 
 use crate::ids::ChannelId;
 
-/// Turns that a connection which is to be reset waits for its turn to send, at most, among many
-/// others.
+/// Maximum number of turns until a closed connection has sent its reset, when many connections have
+/// data to send.
 const SETTLING_TURNS: u8 = 8;
 
-/// An end to be dealt with.
+/// An entry of the queue [`Ends`].
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum PendingEnd {
-    /// A process that is gone, or the hold of one that lives on sockets that it has no more.
+    /// A process that has ended, or the sockets that a live process no longer holds.
     Holds(ChannelId),
     /// A connection that no process accepted: its slot and generation.
     Connection(u32, u32),
-    /// The one before, which this shard told to end.
+    /// A shard to notify that the connection queued before this entry has ended, as it requested.
     Told(ShardId),
 }
 
-/// In the order in which it came.
+/// Processes and connections to be ended, in order of arrival.
 #[derive(Debug, Default)]
 pub(crate) struct Ends {
     queue: VecDeque<PendingEnd>,
-    /// How many were ever put into the queue.
+    /// Total number of entries ever queued.
     begun: u64,
-    /// An end was begun that was not tried yet.
+    /// Whether an entry was queued and not tried yet.
     pub is_new: bool,
-    /// Number of connections that each shard was told to end, and that it has ended.
+    /// Number of connections that each peer shard was requested to end, and of those it reported as
+    /// ended.
     pub elsewhere: BTreeMap<ShardId, (u64, u64)>,
-    /// Shards whose connections have ended here, once for each: they are told when the stack has
-    /// had its turn.
+    /// Shards to notify after the stack's next turn, each once, because their requested connections
+    /// have ended here.
     acknowledged: Vec<ShardId>,
     /// Upper bound on the turns left before the ports of closed connections are free. Each close
     /// sets it to `SETTLING_TURNS`, and `settle` counts it down.
     unsettled: u8,
-    /// The same for connections that were closed before the ends of the round were done, so that
-    /// later ones do not prolong it. `None`: those ends are not done.
+    /// Turns left for connections that were closed before the round's entries were done. Later
+    /// closes do not prolong it. `None` while those entries are pending.
     settling: Option<u8>,
 }
 
 impl Ends {
-    /// How many ends there ever were.
+    /// Returns the total number of entries ever queued.
     pub fn begun(&self) -> u64 {
         self.begun
     }
 
-    /// How many of them are done: they are dealt with in their order.
+    /// Returns the number of finished entries. Entries are handled in order.
     pub fn done(&self) -> u64 {
         self.begun - self.queue.len() as u64
     }
 
-    /// The end to be dealt with first.
+    /// Returns the first entry, which is handled next.
     pub fn first(&self) -> Option<PendingEnd> {
         self.queue.front().copied()
     }
 
-    /// Removes the first end, which is done.
+    /// Removes the first entry, because it is done.
     pub fn end_first(&mut self) {
         self.queue.pop_front();
     }
 
-    /// Queues the end of a process's holds, which is tried at once.
+    /// Queues the end of a process's holds, to be tried in this turn.
     pub fn push_holds(&mut self, id: ChannelId) {
         self.is_new = true;
         self.push(PendingEnd::Holds(id));
@@ -74,44 +75,44 @@ impl Ends {
         self.begun += 1;
     }
 
-    /// Notes that a connection has ended which the shard told this one to end.
+    /// Notes that the connections which a shard requested to end are gone.
     pub fn acknowledge(&mut self, shard: ShardId) {
         self.acknowledged.push(shard);
     }
 
-    /// Shards to be told that connections have ended, once for each.
+    /// Takes the shards to be notified that their connections have ended, each once.
     pub fn take_acknowledged(&mut self) -> Vec<ShardId> {
         std::mem::take(&mut self.acknowledged)
     }
 
-    /// Whether the next turn has something to do.
+    /// Returns whether the next turn has work.
     pub fn has_more(&self) -> bool {
         !self.queue.is_empty() || !self.acknowledged.is_empty()
     }
 
-    /// Notes that a connection was closed: the stack has its port until it has had a turn.
+    /// Notes that a connection was closed. The stack keeps its port until its next turn.
     pub fn unsettle(&mut self) {
         self.unsettled = SETTLING_TURNS;
     }
 
-    /// Notes a turn of the stack. `more`: there are connections that it has not visited.
+    /// Notes a turn of the stack. `more`: the turn did not reach all connections.
     pub fn settle(&mut self, more: bool) {
         self.unsettled = after_turn(self.unsettled, more);
         self.settling = self.settling.map(|left| after_turn(left, more));
     }
 
-    /// Begins to wait for the ends of a round.
+    /// Begins a round: the caller waits for entries queued before it.
     pub fn begin_round(&mut self) {
         self.settling = None;
     }
 
-    /// Number of connections that each shard was told to end by now.
+    /// Returns the number of connections that each peer shard was requested to end so far.
     pub fn told_elsewhere(&self) -> BTreeMap<ShardId, u64> {
         self.elsewhere.iter().map(|(shard, it)| (*shard, it.0)).collect()
     }
 
-    /// Whether the connections that a round waits for are gone, also `awaited` in other shards. The
-    /// ends of this shard are done.
+    /// Returns whether a round's connections are gone, in this shard and, up to the counts
+    /// `awaited`, in peer shards. All entries of this shard must be done.
     pub fn is_settled(&mut self, awaited: &BTreeMap<ShardId, u64>) -> bool {
         let is_done = |(shard, told): (&ShardId, &u64)| {
             self.elsewhere.get(shard).is_none_or(|(_, done)| done >= told)

@@ -1,20 +1,21 @@
-//! Events for programs: one per socket and process; one ring per process; one futex per socket.
+//! Notifies programs: one event per socket and process, one eventfd write per process, one futex
+//! wake per socket.
 //!
-//! A listener may have thousands of holders. So the holders of one socket are told in portions,
-//! with those of other sockets between them, and the work of a turn is bounded.
+//! A listener may have thousands of holders. We notify them in batches, alternating with other
+//! sockets, so that the work of a turn is bounded.
 
 use crate::shard::net::Net;
 use crate::shard::processes::channels::Channels;
 use crate::shard::sockets::Sockets;
 use crate::shard::sockets::queues::Telling;
 
-/// Maximum number of events of one socket in a portion. Most sockets have one holder.
+/// Maximum number of events of one socket in a batch. Most sockets have one holder.
 const EVENTS_A_PORTION: usize = 16;
-/// Events of sockets with more holders than that, in one turn; each costs some 50 ns.
+/// Maximum number of events in a turn for sockets with several batches; each takes some 50 ns.
 const EVENTS_A_TURN: usize = 4096;
 
 impl Sockets {
-    /// Tells programs the events of this turn.
+    /// Notifies programs of the events of this turn.
     pub(crate) fn tell(&mut self, net: &mut Net, channels: &mut Channels) {
         self.tell_lingering(net);
         let mut changed = std::mem::take(&mut self.telling.to_publish);
@@ -37,10 +38,10 @@ impl Sockets {
 
     fn begin_telling(&mut self, channels: &mut Channels, slot: u32) {
         let Some(entry) = self.slots.get_mut(slot) else { return };
-        // Otherwise its socket is gone, and another one has the slot.
+        // With no bits set, the socket is gone and the slot was reused.
         if entry.news != 0 {
-            // Holders that still have to be told of an earlier change are told of this one
-            // afterwards.
+            // If some holders have not received the previous event, `continue_telling` sends this
+            // one afterwards.
             if !self.telling.queued.contains(slot) {
                 let bits = std::mem::take(&mut entry.news);
                 let (generation, left) = (entry.generation, entry.holders.len());
@@ -51,7 +52,7 @@ impl Sockets {
         }
     }
 
-    /// Goes on with sockets that have many holders, until the turn's share is used up.
+    /// Continues with sockets that have many holders, until the turn's budget is used up.
     fn continue_telling(&mut self, channels: &mut Channels) {
         let mut budget = EVENTS_A_TURN;
         while budget > 0
@@ -60,19 +61,19 @@ impl Sockets {
             self.telling.queued.remove(telling.slot);
             let told = self.tell_portion(channels, telling);
             if !self.telling.queued.contains(telling.slot) {
-                // The news may be of this socket or of the next one in its slot.
+                // New bits may belong to this socket or to the next one in its slot.
                 self.slots.post_again(telling.slot);
             }
             budget = budget.saturating_sub(told.max(1));
         }
     }
 
-    /// Tells some holders and puts the rest off; how many.
+    /// Notifies one batch of holders and queues the remaining ones. Returns the number notified.
     fn tell_portion(&mut self, channels: &mut Channels, telling: Telling) -> usize {
         let Telling { slot, generation, bits, left } = telling;
         let entry = self.slots.get_mut(slot);
         let Some(entry) = entry.filter(|entry| entry.generation == generation) else { return 0 };
-        // Some may have gone meanwhile.
+        // Holders may have left meanwhile.
         let end = left.min(entry.holders.len());
         let start = end.saturating_sub(EVENTS_A_PORTION);
         for holder in entry.holders[start..end].iter_mut().rev() {
@@ -121,8 +122,8 @@ mod tests {
         let first = engine.shard.sockets.counters.events;
         assert!(first <= most && first >= SOCKETS * portion, "{first}");
         assert!(!engine.shard.sockets.telling.to_tell.is_empty());
-        // A socket with one holder is told of at once; what happens to the others meanwhile is told
-        // afterwards.
+        // A socket with one holder is notified completely in this turn. New events of a queued
+        // socket reach its holders in later turns.
         let alone = engine.shard.sockets.slots.allocate(Kind::Datagram, AF_INET, 17).expect("room");
         engine.shard.hold(ids[0], alone);
         engine.shard.sockets.slots.post(alone, event::RX);

@@ -1,5 +1,5 @@
-//! Programs that wait for transmit memory get it in the order in which they asked. The attempts of
-//! one turn are bounded, however many programs wait.
+//! Attaches transmit memory to sockets whose programs wait for it, in order of their requests. A
+//! bounded number is tried in each turn.
 
 use std::time::Duration;
 
@@ -12,19 +12,20 @@ use crate::shard::sockets::awaiting_memory::LOCK_AGAIN;
 
 /// Maximum time until the next sweep when a program waits for memory.
 const SWEEP_WITHIN: Duration = Duration::from_millis(20);
-/// Interval of retries without memory, which is freed when a program reads, or by the sweep.
+/// Retry interval when there is no memory. Memory is freed when a program reads, or by the sweep.
 const MEMORY_AGAIN: Duration = Duration::from_millis(5);
-/// Between two tries in the end, when the thread has been stopped in the midst of it. Each pause is
-/// twice as long as the one before, so no program waits longer than twice the time of the lock.
+/// Maximum retry interval when a thread is stopped while it holds the lock. The interval doubles,
+/// so a program waits at most twice as long as the lock is held.
 const LOCK_AGAIN_MAX: Duration = Duration::from_millis(100);
-/// Sockets that are tried in one turn, of those that wait for memory and of those with a lock each.
+/// Maximum number of sockets tried in one turn, for each of the two queues.
 const TRIES_A_TURN: usize = 64;
-/// After this many refusals in one turn the rest are not tried: there is no memory. More than one,
-/// because a socket may want more than those behind it.
+/// Number of sockets without memory after which a turn stops trying. The limit is above one,
+/// because the next socket may need less memory.
 const REFUSALS_A_TURN: usize = 8;
 
 impl Sockets {
-    /// Attaches transmit memory to a slot; if there is none now, it is tried again later.
+    /// Attaches transmit memory to a slot, or queues the slot if there is none or a thread holds
+    /// the lock.
     pub(crate) fn attach_memory(&mut self, net: &mut Net, slot: u32) {
         if self.starved.queued.contains(slot) {
             return;
@@ -39,7 +40,7 @@ impl Sockets {
         }
     }
 
-    /// Tries to attach memory; a slot that cannot have it becomes the last in its queue.
+    /// Tries to attach memory. On failure, the slot is appended to the queue for its cause.
     fn try_memory(&mut self, net: &mut Net, slot: u32) -> Attach {
         self.counters.memory_tries += 1;
         self.counters.work(1);
@@ -59,7 +60,7 @@ impl Sockets {
         self.try_memory(net, slot)
     }
 
-    /// Gives memory to waiting programs.
+    /// Attaches memory to the sockets of waiting programs.
     pub(crate) fn give_memory(&mut self, net: &mut Net) {
         let now = self.now;
         if now >= self.starved.locked_at {
@@ -69,8 +70,8 @@ impl Sockets {
                 self.try_again(net, slot);
             }
             self.starved.locked_at = now + self.starved.locked_pause;
-            // With more slots than one turn tries, the next ones are tried soon: they do not wait
-            // for the locks of those in front.
+            // If more slots wait than one turn tries, try the next ones soon. Locks of the first
+            // slots must not delay them.
             let longer = (self.starved.locked_pause * 2).min(LOCK_AGAIN_MAX);
             self.starved.locked_pause = if all <= TRIES_A_TURN { longer } else { LOCK_AGAIN };
         }
@@ -80,7 +81,8 @@ impl Sockets {
         }
     }
 
-    /// Returns true if there is memory for more sockets.
+    /// Attaches memory to sockets in the `memory` queue. Returns true if untried ones are left and
+    /// memory is available.
     fn feed_hungry(&mut self, net: &mut Net) -> bool {
         let tries = self.starved.memory.len();
         let mut refusals = 0;
@@ -100,7 +102,7 @@ impl Sockets {
 }
 
 impl Sockets {
-    /// Attaches transmit memory, or more of it.
+    /// Attaches transmit memory, or enlarges the attached FIFO.
     pub(crate) fn attach_send(&mut self, net: &mut Net, slot: u32) -> Attach {
         let default = self.buffers.datagram;
         let windows = self.windows.clone();
@@ -117,12 +119,12 @@ impl Sockets {
         } else {
             entry.id.and_then(|id| net.stack.send_buffer(id).and_then(SocketSend::slot))
         };
-        // Not connected (any more): nothing will be sent.
+        // The socket is not connected, so nothing can be sent.
         let Some(send) = send else { return Attach::Done };
         let had = send.is_attached();
         let attached = match send.attach() {
             Attach::Done if had => match send.enlarge() {
-                // `NoMemory` is an answer, too: the socket gets no more than it has.
+                // `NoMemory` is no error here, because the socket keeps the memory that it has.
                 Attach::NoMemory => Attach::Done,
                 enlarged => enlarged,
             },
@@ -136,7 +138,7 @@ impl Sockets {
                 self.watch_memory(slot);
                 self.slots.post(slot, event::TX);
             }
-            // A non-blocking writer and poll have to see that a write would block.
+            // Set the flag so that non-blocking writes and poll see that a write would block.
             Attach::NoMemory if !was_starved => {
                 self.slots.set_flags(slot, flags::TX_AWAITS_MEMORY, 0);
                 self.slots.post(slot, event::TX);

@@ -1,4 +1,4 @@
-//! Events and questions of the stack: its sockets are the slots of programs.
+//! Implements the stack's `Host`: the stack's sockets are mapped to slots of programs.
 
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering::Release;
@@ -19,15 +19,15 @@ use crate::shard::sockets::option_bits::has_bit;
 use crate::shard::sockets::private::private_index;
 use crate::shard::sockets::slots::{present, present_on};
 
-/// Reports in one socket's error queue: each has up to 1232 bytes of a datagram.
+/// Maximum number of reports in a socket's error queue. Each has up to 1232 bytes of a datagram.
 pub(crate) const ERRORS_MAX: usize = 64;
 
-/// The stack's share of an idle connection's memory (`core/stack/src/socket.rs` has the table).
+/// Bounds the stack's memory per idle connection (table in `core/stack/src/socket.rs`).
 const _: () =
     assert!(Stack::<Sockets>::STREAM_BYTES <= 520 && Stack::<Sockets>::SOCKET_BYTES <= 40);
 
 impl Sockets {
-    /// A socket's error, which its next call gives.
+    /// Sets a socket's pending error, which its next call returns.
     pub fn set_error(&mut self, slot: u32, errno: Errno) {
         self.slots.shared(slot).error.store(errno.0, Release);
         self.slots.post(slot, event::ERROR);
@@ -40,8 +40,8 @@ impl Sockets {
         } else {
             let seen = self.slots.get(slot).map_or(0, |entry| entry.flags);
             let half_closed = seen & (flags::RX_EOF | flags::TX_CLOSED) == flags::RX_EOF;
-            // As Linux (tcp_reset): in CLOSE-WAIT nothing more can be read, so the error is the
-            // writer's, EPIPE.
+            // As Linux's tcp_reset: after the peer's FIN only a writer can see the error, so it is
+            // EPIPE.
             let errno = match error {
                 SocketError::Reset if half_closed => EPIPE,
                 error => Errno::from(error).0,
@@ -62,7 +62,7 @@ impl Sockets {
         if entry.closing || entry.holders.is_empty() {
             self.released.to_free.push(slot);
         } else {
-            // The socket broke the rules and was reset, but the program still has its descriptor.
+            // The stack reset the socket, but programs still hold it.
             self.slots.fail(slot, ECONNRESET);
         }
     }
@@ -221,8 +221,8 @@ impl towpath_stack::Host for Sockets {
         private_index(user).is_none() && has_bit(self.slots.shared(user), option_bit::UDP_GRO)
     }
 
-    /// The family of a process that holds the socket, or the process itself if it was not cloned.
-    /// A program does not get more of the engine by making more processes.
+    /// Returns the account of the process that holds the socket; forked processes share one. A
+    /// program must not get more of the engine's time by creating more processes.
     fn payer(&self, user: u32) -> u64 {
         let holders = self.slots.get(user).and_then(|entry| entry.holders.first());
         holders.map_or(0, |holder| self.payers.of(holder.id))
@@ -235,7 +235,8 @@ impl towpath_stack::Host for Sockets {
         }
     }
 
-    // Interfaces of an engine are never any-address: configuration refuses that.
+    // No interface of an engine accepts any address, because the configuration refuses that. So the
+    // stack never reports stray packets.
     fn stray_datagram(&mut self, _: &DatagramMeta, _: &Payload<'_>) {
         self.counters.unexpected += 1;
     }
@@ -255,7 +256,8 @@ impl towpath_stack::Host for Sockets {
             self.slots.set_flags(user, flags::ERRORS, 0);
         }
         if told {
-            // By the call that met it (EMSGSIZE): no later one fails for it, as on Linux.
+            // The failing call returned this error (EMSGSIZE), so it does not become pending, as on
+            // Linux.
             self.slots.post(user, event::ERROR);
         } else {
             self.set_error(user, errno);
@@ -284,8 +286,8 @@ impl towpath_stack::Host for Sockets {
             SocketEvent::Connected => {
                 let under_way = flags::CONNECTING | flags::OPENING;
                 self.slots.set_flags(user, flags::CONNECTED, under_way);
-                // Bytes that arrived in an earlier turn were reported while the socket was
-                // connecting, and so not readable.
+                // Report bytes again that arrived while the socket was connecting, because it was
+                // not readable then.
                 self.slots.post(user, event::TX | event::RX);
                 self.telling.to_publish.push(user);
             }
@@ -295,7 +297,7 @@ impl towpath_stack::Host for Sockets {
                 self.slots.post(user, event::RX | event::RDHUP);
                 self.telling.to_publish.push(user);
             }
-            // No program has seen the connection yet, and none is shown one that has failed.
+            // No program has seen the connection yet, so reset it without showing it to one.
             SocketEvent::Error(_) if self.end_deferral(user) => self.deferred.to_reset.push(user),
             SocketEvent::Error(error) => self.on_error(user, error),
             SocketEvent::Closed => self.on_closed(user),

@@ -1,4 +1,4 @@
-//! Sockets in flight: they lie in messages (SCM_RIGHTS), and no process holds them.
+//! Sockets in flight: passed in messages (SCM_RIGHTS), and held by no process meanwhile.
 
 use std::sync::atomic::Ordering::Acquire;
 use std::time::Duration;
@@ -6,15 +6,15 @@ use std::time::Duration;
 use crate::ids::ChannelId;
 use crate::shard::sockets::Sockets;
 
-/// How long a socket is kept that lies in a message and is held by no process.
+/// Time for which a socket in flight without a holder is kept.
 pub(super) const ADOPT_WITHIN: Duration = Duration::from_secs(30);
 
-/// Most sockets in messages; beyond, the last close is the last.
+/// Maximum number of sockets in flight. Beyond it, the last holder's close ends the socket.
 pub(super) const IN_FLIGHT_MAX: usize = 4096;
 
 impl Sockets {
-    /// Keeps a socket that lies in a message for its receiver to adopt. A program that claims to
-    /// have sent a socket, and has not, only delays the end of its own.
+    /// Keeps a socket in flight until its receiver adopts it. Returns false if it has to be closed
+    /// now. A program that falsely claims a send only delays the end of its own socket.
     pub(crate) fn keep_in_flight(&mut self, id: ChannelId, slot: u32) -> bool {
         let now = self.now;
         let in_flight = self.slots.shared(slot).in_flight.load(Acquire);
@@ -32,7 +32,7 @@ impl Sockets {
         true
     }
 
-    /// A process has adopted the socket, or it has ended: it does not count as parked any more.
+    /// Removes a socket from those in flight, because a process has adopted it or it has ended.
     pub(crate) fn end_flight(&mut self, slot: u32) {
         let Some(entry) = self.slots.get_mut(slot) else { return };
         if let Some(until) = entry.rare().waits.in_flight_until {

@@ -1,4 +1,4 @@
-//! How sockets are shared, let go of and end; how processes end.
+//! Closes sockets, and frees their slots after the stack has finished.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -14,20 +14,20 @@ use crate::shard::sockets::Sockets;
 use crate::shard::sockets::ends::PendingEnd;
 use crate::shard::sockets::slots::Child;
 
-/// Time after a process died, or a listener closed, in which a connection may be claimed that was
-/// taken off the accept queue. The command may be in another process's ring.
+/// Time in which a popped connection may be claimed after its listener was closed or a process
+/// died. The command may be in another process's ring.
 const CLAIM_WITHIN: Duration = Duration::from_secs(1);
 
-/// Maximum number of unclaimed connections reset in a turn: finding one in its listener's queue
+/// Maximum number of unclaimed connections reset in a turn. Finding one in its listener's queue
 /// takes some microseconds.
 const ORPHANS_A_TURN: usize = 16;
 
-/// Parked sockets closed in one turn when their time is up.
+/// Maximum number of overdue sockets in flight closed in a turn.
 const IN_FLIGHT_A_TURN: usize = 64;
 
 impl Sockets {
-    /// Closes sockets in flight that no process received in time. `is_alone`: there is no process
-    /// that could receive one.
+    /// Closes sockets in flight that no process received in time. `is_alone`: no process is left to
+    /// receive one.
     pub(crate) fn close_overdue_in_flight(&mut self, net: &mut Net, is_alone: bool) {
         let now = self.now;
         for _ in 0..IN_FLIGHT_A_TURN {
@@ -41,7 +41,7 @@ impl Sockets {
         }
     }
 
-    /// Closes what a process left in messages that broke the rules.
+    /// Closes sockets in flight of a process that broke the rules.
     pub(crate) fn close_in_flight_of(&mut self, net: &mut Net, id: ChannelId) {
         self.counters.work(self.released.to_close_in_flight.len() / 64);
         let its = self.released.to_close_in_flight.iter().filter(|(_, by)| **by == Some(id));
@@ -55,10 +55,9 @@ impl Sockets {
         self.close(net, slot);
     }
 
-    /// A killed process may have written a word in shared memory and not sent the command that
-    /// tells of it. So may a process that became another program. The other holders rely on that
-    /// command: a set flag says that it was sent, and the process that popped a connection claims
-    /// it. So the engine does now what the command would have asked for.
+    /// Handles notifications that a process may not have sent. A process may be killed, or call
+    /// exec, after it wrote to shared memory and before it sends the command. Other holders do not
+    /// repeat the command, so the engine handles it now.
     pub(crate) fn catch_up(&mut self, net: &mut Net, slot: u32) {
         if self.slots.get(slot).is_some_and(|entry| entry.kind == Kind::Listener) {
             self.expect_claims(slot);
@@ -68,8 +67,8 @@ impl Sockets {
         }
     }
 
-    /// close(2) by the last holder. A stream sends what was written and then FIN. If bytes are
-    /// unread, or with SO_LINGER 0, it sends what the windows have room for and then RST.
+    /// Closes a socket when its last holder does. A stream sends the written bytes and then FIN. If
+    /// bytes are unread, or with SO_LINGER 0, it sends what the windows allow and then RST.
     pub(crate) fn close(&mut self, net: &mut Net, slot: u32) {
         let now = self.now;
         let Some(kind) = self.slots.get(slot).map(|entry| entry.kind) else { return };
@@ -77,7 +76,8 @@ impl Sockets {
             Kind::Listener => self.close_queue(net, slot),
             Kind::Datagram | Kind::Echo => {
                 if !self.flush_datagrams(net, slot) {
-                    // Its handles are not valid any more, and its port is another one's to bind.
+                    // Invalidate the handles and free the port now; the remaining datagrams are
+                    // sent later.
                     let entry = self.slots.get_mut(slot);
                     if let Some(id) = entry.and_then(|entry| {
                         entry.closing = true;
@@ -90,14 +90,14 @@ impl Sockets {
             }
             _ => self.transmit(net, slot),
         }
-        // SO_LINGER with zero seconds (the slot has seconds + 1). A longer one makes the program
-        // wait in close(2), and is nothing to the stack.
+        // SO_LINGER with zero seconds (the slot contains seconds + 1). A longer time only makes the
+        // program wait in close(2).
         let abort = kind == Kind::Stream && self.slots.shared(slot).linger.load(Relaxed) == 1;
         self.end(net, slot, if abort { Linger::Abort } else { Linger::Default });
     }
 
-    /// Resets the connections that nobody took; those that somebody took, and has not claimed, get
-    /// a while.
+    /// Ends all connections in an accept queue. Popped connections can be claimed within
+    /// [`CLAIM_WITHIN`].
     pub(crate) fn close_queue(&mut self, net: &mut Net, listener: u32) {
         self.expect_claims(listener);
         let entry = self.slots.get_mut(listener);
@@ -118,8 +118,8 @@ impl Sockets {
         }
     }
 
-    /// Notes the connections that were popped and are not claimed, each once: a process may receive
-    /// a listener and close it any number of times.
+    /// Schedules the reset of popped connections that are not claimed. Each is noted once, because
+    /// a process may close a listener any number of times.
     fn expect_claims(&mut self, listener: u32) {
         let now = self.now;
         let Some(entry) = self.slots.get_mut(listener) else { return };
@@ -137,7 +137,7 @@ impl Sockets {
         }
     }
 
-    /// Connections that were popped and are not claimed in time are reset.
+    /// Resets popped connections that were not claimed in time.
     pub(crate) fn reset_unclaimed(&mut self, net: &mut Net) {
         let now = self.now;
         for _ in 0..ORPHANS_A_TURN {
@@ -156,7 +156,7 @@ impl Sockets {
         }
     }
 
-    /// Resets the sockets whose programs wrote impossible positions.
+    /// Resets the sockets in whose slots programs wrote invalid positions.
     pub(crate) fn reset_hostile_sockets(&mut self, net: &mut Net) {
         for slot in self.windows.take_hostile() {
             self.counters.work(1);
@@ -164,8 +164,7 @@ impl Sockets {
         }
     }
 
-    /// Connections that failed while they waited for their first bytes go, and with them their
-    /// places in the backlog.
+    /// Resets connections that failed while deferred, and frees their places in the backlog.
     pub(crate) fn reset_failed(&mut self, net: &mut Net) {
         while let Some(slot) = self.deferred.to_reset.pop() {
             self.free_place_of(net, slot);
@@ -173,8 +172,8 @@ impl Sockets {
         }
     }
 
-    /// The same for one that waited for its first bytes. Only with a listener of this shard it has
-    /// a place by then.
+    /// Frees a deferred connection's place in the backlog. Only connections of this shard's
+    /// listeners have one before they are queued.
     fn free_place_of(&mut self, net: &mut Net, slot: u32) {
         let unclaimed = self.slots.get(slot).and_then(|entry| entry.unclaimed());
         unclaimed.inspect(|listener| self.free_place(net, *listener));
@@ -184,7 +183,8 @@ impl Sockets {
     pub(crate) fn free_ended(&mut self, net: &mut Net) {
         while let Some(slot) = self.released.to_free.pop() {
             self.counters.work(1);
-            // A connection that ended in an accept queue stays there: its record names it.
+            // A connection that ends in an accept queue keeps its slot, because the accept record
+            // refers to it.
             let deferred = self.end_deferral(slot);
             if deferred {
                 self.free_place_of(net, slot);
@@ -195,8 +195,7 @@ impl Sockets {
                 continue;
             }
             if entry.kind == Kind::Listener && !entry.closing {
-                // The listener was reset while it lay in a message, so that no holder has closed
-                // it.
+                // The listener was reset while in flight, so no holder has closed its queue.
                 self.close_queue(net, slot);
             }
             self.forget_unclaimed(net, slot);
@@ -233,7 +232,7 @@ mod tests {
             engine.shard.sockets.slots.shared(slot).state.store(state::FIN_WAIT1, Relaxed);
             engine.shard.sockets.telling.lingering.push_back(slot);
         }
-        // Half of them come to an end; the others stay, and all are looked at in three turns.
+        // Half of them end; the remaining ones stay, and three turns visit all.
         for slot in (0..3 * LINGERING_A_TURN as u32).step_by(2) {
             engine.shard.sockets.slots.shared(slot).state.store(state::FIN_WAIT2, Relaxed);
         }
@@ -251,8 +250,8 @@ mod tests {
         assert_eq!(engine.shard.sockets.telling.lingering_at, None);
     }
 
-    /// A server that hands its connections to other processes closes each at once. As a rule the
-    /// receiver has not yet taken it out of the message.
+    /// A server may pass connections to other processes and close each at once, usually before the
+    /// receiver takes it from the message.
     #[test]
     fn sockets_in_messages_count_until_they_arrive_or_end() {
         let mut engine = Engine::new(EngineConfig::default(), Vec::new(), [7; 32]).expect("memory");
@@ -288,7 +287,7 @@ mod tests {
         );
     }
 
-    /// A process that shares a listener may close it and receive it again as often as it likes.
+    /// A process may close a shared listener and receive it again any number of times.
     #[test]
     fn a_connection_that_nobody_claims_is_noted_once() {
         let mut engine = Engine::new(EngineConfig::default(), Vec::new(), [7; 32]).expect("memory");
@@ -310,7 +309,7 @@ mod tests {
         assert_eq!(engine.shard.sockets.counters.unclaimed, 1);
     }
 
-    /// Its connections are in nobody's queue then.
+    /// No process holds the listener's queue in that case.
     #[test]
     fn a_listener_that_is_reset_in_a_message_takes_its_queue_along() {
         let mut engine = Engine::new(EngineConfig::default(), Vec::new(), [7; 32]).expect("memory");
@@ -322,14 +321,14 @@ mod tests {
         engine.shard.sockets.slots.shared(listener).in_flight.store(1, Relaxed);
         engine.shard.let_go(now, id, listener);
         assert_eq!(engine.shard.sockets.released.to_close_in_flight.len(), 1);
-        // As when the stack says that it is closed.
+        // The same state as after the stack's `Closed` event.
         engine.shard.sockets.released.to_free.push(listener);
         engine.shard.free_ended();
         engine.shard.reset_unclaimed(now + CLAIM_WITHIN);
         assert!(engine.shard.sockets.slots.get(slot).expect("not buried").closing);
     }
 
-    /// A listener and a connection in its queue.
+    /// Creates a listener with a connection in its queue.
     fn with_queue(engine: &mut Engine) -> [u32; 2] {
         let slots = &mut engine.shard.sockets.slots;
         let listener = slots.allocate(Kind::Listener, AF_INET, 6).expect("room");
@@ -343,7 +342,7 @@ mod tests {
         [listener, slot]
     }
 
-    /// A program that takes a connection off the queue after its listener was closed.
+    /// A program pops a connection after its listener was closed.
     #[test]
     fn what_is_ending_is_not_claimed_any_more() {
         let mut engine = Engine::new(EngineConfig::default(), Vec::new(), [7; 32]).expect("memory");

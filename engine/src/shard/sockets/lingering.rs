@@ -1,4 +1,5 @@
-//! TCP states that programs see, and closed sockets whose close(2) waits for the peer.
+//! Publishes TCP states to programs, also those of closed sockets whose close(2) waits for the
+//! peer.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -10,10 +11,11 @@ use crate::shard::net::Net;
 use crate::shard::sockets::Sockets;
 use crate::shard::sockets::linux::{state, state_number};
 
-/// Sockets that linger and are looked at in one turn; each costs some 100 ns.
+/// Maximum number of lingering sockets checked in one turn; each takes some 100 ns.
 pub(super) const LINGERING_A_TURN: usize = 256;
 
-/// When there are more the next are looked at so soon, also if nothing happens: a program waits.
+/// Interval between checks while more sockets linger than one turn can check, because programs wait
+/// for them.
 pub(super) const LINGERING_AGAIN: Duration = Duration::from_millis(1);
 
 impl Sockets {
@@ -45,7 +47,7 @@ impl Sockets {
         !matches!(after, state::FIN_WAIT2 | state::TIME_WAIT | state::CLOSE)
     }
 
-    /// Publishes the TCP state, and what could only be set once there is a connection.
+    /// Publishes the TCP state, and applies options that are valid only for a connection.
     pub(crate) fn publish_state(&mut self, net: &mut Net, slot: u32) {
         let now = self.now;
         let Some(id) = self.slots.get(slot).and_then(|entry| entry.id) else { return };
@@ -55,7 +57,7 @@ impl Sockets {
         shared.state.store(number, std::sync::atomic::Ordering::Release);
         if number == state::ESTABLISHED && shared.option_bits.load(Relaxed) & option_bit::CORK != 0
         {
-            // Refused only without a connection.
+            // Fails only without a connection, so errors are ignored.
             let _ = net.stack.set_option(id, SocketOption::Cork(true));
         }
     }

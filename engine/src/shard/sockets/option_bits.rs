@@ -6,12 +6,12 @@ use towpath_shm::layout::{Slot, option_bit};
 
 use crate::shard::sockets::slots::Rare;
 
-/// Whether a bit of [`option_bit`] is set.
+/// Returns whether a bit of [`option_bit`] is set.
 pub(crate) fn has_bit(slot: &Slot, bit: u32) -> bool {
     slot.option_bits.load(Relaxed) & bit != 0
 }
 
-/// How a program wants to bind.
+/// Returns the options that bind(2) has to consider.
 pub(crate) fn bind_options(slot: &Slot, rare: &Rare) -> towpath_stack::BindOptions {
     towpath_stack::BindOptions {
         reuse_addr: has_bit(slot, option_bit::REUSEADDR),
@@ -19,7 +19,7 @@ pub(crate) fn bind_options(slot: &Slot, rare: &Rare) -> towpath_stack::BindOptio
         v6_only: has_bit(slot, option_bit::V6ONLY),
         free_bind: rare.free_bind,
         ports: rare.local_ports,
-        // Negative numbers choose nothing.
+        // Negative numbers select no processor.
         processor: rare.processor.and_then(|(value, _)| u32::try_from(value).ok()),
     }
 }

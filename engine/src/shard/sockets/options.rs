@@ -46,15 +46,16 @@ mod number {
     pub(super) const IPV6_FREEBIND: u32 = 78;
 }
 
-/// Linux's bounds: `rmem_max` and `wmem_max` double 212992, the least double 1152 and 2304.
+/// Linux's minimum sizes: SO_RCVBUF is at least 2304 bytes and SO_SNDBUF at least 4608.
 const RCVBUF_MIN: u32 = 2304;
 const SNDBUF_MIN: u32 = 4608;
-/// Linux caps at 212992; our FIFOs may be as large as autotuning makes them.
+/// Maximum size of a buffer. Linux limits it to 212992; we allow as much as autotuning does.
 const BUF_MAX: u32 = towpath_ring::WINDOW_MAX;
-/// Linux counts it in repeated SYN-ACKs, 255 at most: more than eight hours.
+/// Maximum of TCP_DEFER_ACCEPT, in seconds. Linux counts repeated SYN-ACKs, at most 255: more than
+/// eight hours.
 const DEFER_ACCEPT_MAX_S: u32 = 8 * 3600;
 
-/// The options of one socket.
+/// Reads and sets the options of one socket.
 pub(crate) struct SocketOptions<'a> {
     pub sockets: &'a mut Sockets,
     pub net: &'a mut Net,
@@ -62,15 +63,15 @@ pub(crate) struct SocketOptions<'a> {
 }
 
 impl Sockets {
-    /// The options of the socket in a slot.
+    /// Returns access to the options of the socket in a slot.
     pub(crate) fn options<'a>(&'a mut self, net: &'a mut Net, slot: u32) -> SocketOptions<'a> {
         SocketOptions { sockets: self, net, slot }
     }
 }
 
 impl SocketOptions<'_> {
-    /// An option that cannot fail any more for the program; the stack may still find it meaningless
-    /// for this kind of socket.
+    /// Sets an option that cannot fail for the program. If it does not apply to this kind of
+    /// socket, the stack ignores it.
     pub(crate) fn set(&mut self, what: u32, value: u64) {
         let option = plain(what, value).or_else(|| self.option_of_slot(what, value));
         let Some(option) = option else { return self.set_here(what, value) };
@@ -82,8 +83,8 @@ impl SocketOptions<'_> {
         }
     }
 
-    /// The stack's form of an option that depends on the slot, or is kept there for connections to
-    /// come.
+    /// Converts an option that depends on the slot, or that is also kept there for later
+    /// connections.
     fn option_of_slot(&mut self, what: u32, value: u64) -> Option<SocketOption> {
         let shared = self.sockets.slots.shared(self.slot);
         let on = value != 0;
@@ -92,7 +93,7 @@ impl SocketOptions<'_> {
             setting::REUSEADDR | setting::REUSEPORT | setting::V6ONLY => SocketOption::Binding(
                 bind_options(shared, self.sockets.slots.get(self.slot)?.rare()),
             ),
-            // As on Linux, either one empties the queue for both.
+            // As on Linux, disabling either option clears the shared error queue.
             setting::RECVERR | setting::RECVERR_V6 => {
                 if !on {
                     self.sockets.forget_reports(self.slot);
@@ -130,7 +131,7 @@ impl SocketOptions<'_> {
         })
     }
 
-    /// Sets an option that the stack need not know.
+    /// Sets an option that is handled in the slot and not by the stack.
     fn set_here(&mut self, what: u32, value: u64) {
         match what {
             setting::ZERO_COPY => self.sockets.note_copied(self.slot),
@@ -143,10 +144,10 @@ impl SocketOptions<'_> {
             setting::WINDOW_CLAMP => self.set_window_clamp(clamp(value)),
             setting::RCVBUF => self.set_recv_capacity(clamp(value)),
             setting::SNDBUF => self.set_send_capacity(clamp(value)),
-            // Read from the slot by waiting threads.
+            // Waiting threads read the value from the slot.
             setting::RCVLOWAT => self.sockets.slots.post(self.slot, event::RX),
             setting::NOTSENT_LOWAT => self.set_notsent_lowat(value != 0),
-            // Read from the slot when it matters: at close.
+            // The slot's value is read at close.
             setting::LINGER => {}
             // Only a connection has urgent data.
             setting::URGENT => {}
@@ -165,7 +166,7 @@ impl SocketOptions<'_> {
         }
     }
 
-    /// Linux takes a negative value for no wait, and 0 for the default.
+    /// Converts TCP_LINGER2. As on Linux, a negative value means no wait, and 0 the default.
     fn fin_wait2_timeout(&self, seconds: i8) -> Duration {
         match u64::try_from(seconds) {
             Ok(0) => self.net.stack.config().tcp.fin_wait2_timeout,
@@ -174,15 +175,14 @@ impl SocketOptions<'_> {
         }
     }
 
-    /// Sets what the program had set on a fresh socket of the stack, which has taken the place of
-    /// another.
+    /// Applies the program's options to a new stack socket that replaces another one.
     pub(crate) fn set_again(&mut self, congestion: Option<CongestionKind>) {
         let shared = self.sockets.slots.shared(self.slot);
         let Some(entry) = self.sockets.slots.get(self.slot) else { return };
         let (id, rare) = (entry.id, entry.rare());
         let (rate, places, save_syn) = (rare.max_pacing_rate, rare.fast_open_queue, rare.save_syn);
         let values = [
-            // Tells of SO_REUSEPORT and IPV6_V6ONLY, too.
+            // Also applies SO_REUSEPORT and IPV6_V6ONLY.
             (setting::REUSEADDR, 1),
             (setting::NODELAY, has_bit(shared, option_bit::NODELAY).into()),
             (setting::KEEPALIVE, has_bit(shared, option_bit::KEEPALIVE).into()),
@@ -211,11 +211,11 @@ impl SocketOptions<'_> {
             let _ = self.net.stack.set_option(id, SocketOption::SaveSyn(save_syn));
         }
         if let (Some(id), Some(device)) = (id, self.sockets.device(self.slot)) {
-            // Every stream has it.
+            // Supported by every stream.
             let _ = self.net.stack.set_option(id, SocketOption::Device(Some(device)));
         }
         if let (Some(id), Some(kind)) = (id, congestion) {
-            // Every stream has it.
+            // Supported by every stream.
             let _ = self.net.stack.set_option(id, SocketOption::Congestion(kind));
         }
     }
@@ -228,7 +228,8 @@ impl SocketOptions<'_> {
         self.apply_recv_capacity();
     }
 
-    /// TCP_WINDOW_CLAMP: a buffer of that size offers no larger window. 0: none.
+    /// Sets TCP_WINDOW_CLAMP by limiting the buffer, which bounds the advertised window. 0: no
+    /// clamp.
     fn set_window_clamp(&mut self, bytes: u32) {
         let Some(entry) = self.sockets.slots.get_mut(self.slot) else { return };
         entry.set_rare(|rare| rare.window_clamp = bytes);
@@ -244,7 +245,7 @@ impl SocketOptions<'_> {
         }
         let is_queue = !entry.is_datagram();
         let recv = match entry.owned.as_deref_mut() {
-            // An accept queue is as long as the backlog says.
+            // The backlog determines the size of an accept queue.
             Some(_) if is_queue => None,
             Some(owned) => owned.rx.as_mut(),
             None => {
@@ -275,7 +276,8 @@ impl SocketOptions<'_> {
         }
     }
 
-    /// TCP_NOTSENT_LOWAT, which the slot has: who waits for room may have some by a higher mark.
+    /// Applies TCP_NOTSENT_LOWAT, and wakes writers because a higher limit may make the socket
+    /// writable.
     fn set_notsent_lowat(&mut self, is_set: bool) {
         let id = self.sockets.slots.get(self.slot).and_then(|entry| entry.id);
         if let Some(send) =
@@ -288,7 +290,7 @@ impl SocketOptions<'_> {
         }
     }
 
-    /// getsockopt(2) of options whose value the program's side does not have.
+    /// Returns options whose values the program's library does not have (getsockopt(2)).
     pub(crate) fn get_option(&mut self, request: &Request) -> Result<ControlReply, Errno> {
         let now = self.sockets.now;
         let id = self.sockets.slots.get(self.slot).and_then(|entry| entry.id);
@@ -325,7 +327,7 @@ impl SocketOptions<'_> {
         Ok(reply)
     }
 
-    /// setsockopt(2) of options that the stack may refuse.
+    /// Sets options that the stack may refuse (setsockopt(2)).
     pub(crate) fn set_fallible(&mut self, request: &Request) -> Result<(), Errno> {
         let entry = self.sockets.slots.get_mut(self.slot).ok_or(Errno(EINVAL))?;
         let data = request.payload();
@@ -364,8 +366,8 @@ impl SocketOptions<'_> {
         }
     }
 
-    /// A position of the transmit FIFO as a place in the send buffer, counted from the front.
-    /// None: there can be no byte in front of it.
+    /// Converts a position in the transmit FIFO to an offset in the send buffer. Returns `None` if
+    /// it is out of range.
     fn urgent_end(&mut self, position: u32) -> Option<u32> {
         let id = self.sockets.slots.get(self.slot)?.id?;
         let front = self.net.stack.send_buffer(id).and_then(SocketSend::slot)?.position();
@@ -373,7 +375,7 @@ impl SocketOptions<'_> {
     }
 }
 
-/// Options that are for the stack alone, and say all themselves.
+/// Converts options that depend only on the value.
 fn plain(what: u32, value: u64) -> Option<SocketOption> {
     let on = value != 0;
     Some(match what {
@@ -402,7 +404,7 @@ fn plain(what: u32, value: u64) -> Option<SocketOption> {
     })
 }
 
-/// The times that a program set in its slot, within what Linux takes.
+/// Returns the keepalive parameters in the slot, limited to Linux's ranges.
 fn keepalive(slot: &Slot) -> KeepAliveConfig {
     let seconds = |word: &std::sync::atomic::AtomicU32| {
         Duration::from_secs(u64::from(word.load(Relaxed).clamp(1, 32_767)))
@@ -414,8 +416,7 @@ fn keepalive(slot: &Slot) -> KeepAliveConfig {
     }
 }
 
-/// IP_PMTUDISC_DONT and its kin, which the program's side has checked; one that goes around it gets
-/// the default.
+/// Converts IP_MTU_DISCOVER. The library validates the value; an invalid one selects the default.
 fn mtu_discovery(value: u64) -> MtuDiscovery {
     match value {
         0 => MtuDiscovery::Dont,

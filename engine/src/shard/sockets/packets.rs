@@ -1,4 +1,4 @@
-//! A turn of the stack, and its consequences for sockets.
+//! Runs a turn of the stack, and applies its results to sockets.
 
 use towpath_ring::{SocketSend, take_tx_wanted};
 use towpath_shm::layout::event;
@@ -9,17 +9,19 @@ use crate::shard::peers::ShardPeers;
 use crate::shard::processes::channels::Channels;
 use crate::shard::sockets::Sockets;
 
-/// Instructions of filters that take as long as a step of work, some 100 ns.
+/// Filter instructions that take as long as one step of work, some 100 ns.
 const FILTER_STEPS_OF_WORK: usize = 32;
 
 impl Sockets {
-    /// A turn of the stack with its consequences for sockets. [`Self::follow_up`] is due then.
+    /// Runs a turn of the stack and applies its results to sockets. The caller has to call
+    /// [`Self::follow_up`] afterwards.
     pub(crate) fn turn_packets(&mut self, net: &mut Net, peers: &ShardPeers) {
         self.turn_stack(net, peers);
         self.after_turn(net);
     }
 
-    /// After a turn of the stack: frees memory that packets lent, and ends sockets that failed.
+    /// Releases memory that packets borrowed, and resets sockets that failed, after a turn of the
+    /// stack.
     pub(crate) fn after_turn(&mut self, net: &mut Net) {
         net.status.set_datagram_mtu(net.stack.net.path_mtu_least());
         self.return_lent();
@@ -32,8 +34,8 @@ impl Sockets {
         self.reset_failed(net);
     }
 
-    /// A turn of the stack. Its results are handled by the next [`Self::after_turn`], at the latest
-    /// before the shard sleeps.
+    /// Runs a turn of the stack. The next [`Self::after_turn`], at the latest before the shard
+    /// sleeps, handles its results.
     pub(crate) fn turn_stack(&mut self, net: &mut Net, peers: &ShardPeers) -> Turn {
         let now = self.now;
         if net.stack.minds_processor() {
@@ -41,15 +43,15 @@ impl Sockets {
         }
         let turn = net.stack.turn(now, self, &mut net.ports, &mut net.pool, net.budget);
         self.counters.work(turn.filter_steps / FILTER_STEPS_OF_WORK);
-        // `turn.mail` is reported once: wake these shards now, or they sleep on.
+        // `turn.mail` is reported once, so wake these shards now; otherwise they sleep on.
         peers.wake_shards(turn.mail);
         self.acknowledge_ends(net);
         self.ends.settle(turn.more);
         turn
     }
 
-    /// Frees slots of ended sockets, gives memory to waiting programs, and tells programs what
-    /// happened.
+    /// Frees slots of ended sockets, attaches memory for waiting programs, and notifies programs of
+    /// events.
     pub(crate) fn follow_up(&mut self, net: &mut Net, channels: &mut Channels) {
         self.free_ended(net);
         self.give_memory(net);
@@ -59,11 +61,11 @@ impl Sockets {
         self.tell(net, channels);
     }
 
-    /// The last packets that pointed to released bytes of some FIFOs have come back: programs that
-    /// wait for room are told. Packets that keep too much memory of FIFOs that are gone are copied.
+    /// Releases FIFO bytes that no packet refers to any more, and notifies waiting writers. Packets
+    /// that keep too much memory of released FIFOs are copied.
     pub(crate) fn return_pinned(&mut self, net: &mut Net) {
         while let Some(slot) = self.windows.pop_unpinned() {
-            // Another socket may have the slot, whose FIFO looks in vain.
+            // If the slot was reused, the calls below do nothing.
             let Some(entry) = self.slots.get_mut(slot) else { continue };
             let id = entry.id;
             if let Some(tx) = entry.owned.as_deref_mut().and_then(|owned| owned.tx.as_mut()) {

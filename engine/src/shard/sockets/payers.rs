@@ -1,9 +1,9 @@
-//! Accounts of programs, between which the stack shares out long work.
+//! Accounts of programs, by which the stack schedules long work fairly.
 
 use crate::ids::{ChannelId, Family};
 
-/// Accounts of programs. Processes of one family share an account, because a program must not get
-/// more of the engine by making more processes.
+/// Accounts of programs. Forked processes share an account, because a program must not get more of
+/// the engine's time by creating processes.
 #[derive(Debug, Default)]
 pub(crate) struct Payers(Vec<u64>);
 
@@ -20,7 +20,7 @@ impl Payers {
         };
     }
 
-    /// The account of a channel.
+    /// Returns the account of a channel.
     pub fn of(&self, id: ChannelId) -> u64 {
         self.0.get(id.0 as usize).copied().unwrap_or(0)
     }

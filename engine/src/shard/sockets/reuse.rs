@@ -1,26 +1,24 @@
-//! Slots and memory that a thread of a program is still in when its socket is gone.
+//! Delays the reuse of slots and FIFO memory while a program thread still accesses them.
 //!
-//! Both are not used again before the thread has given its lock back
-//! ([`towpath_ring::end_generation`]). The thread tells then, because the engine has marked the
-//! lock; or its process dies, and the engine gives the lock back. Nothing is tried again before
-//! either happens.
+//! Both are reused after the thread has released its lock ([`towpath_ring::end_generation`]). The
+//! engine marks the lock so that the thread sends a notification. If the process dies, the engine
+//! releases the lock. There is no polling.
 
 use crate::ids::ChannelId;
 use crate::shard::processes::channels::Channels;
 use crate::shard::sockets::Sockets;
 
-/// Slots that one process may keep from being used again. A thread keeps one, for the time of a
-/// copy, if another one closes its socket meanwhile. A stopped process keeps as many as it had
-/// threads at that point. Beyond this limit the engine seizes the locks and ignores lock words that
-/// name the process. The words were forged, or its threads left their calls by longjmp. The process
-/// itself is not punished, since every program of the run can write that number.
+/// Maximum number of slots that one process may keep from reuse. A thread keeps one during a copy
+/// if another thread closes its socket; a stopped process keeps one per thread. Beyond the limit
+/// the engine seizes locks that name the process, because they were forged or left by longjmp. The
+/// process is not cut off, because every program of the run can write that number.
 const INSIDE_MAX: u32 = 1024;
-/// Attempts at a slot in a row. A single one is enough unless locks go from one dead process to
-/// another.
+/// Maximum number of consecutive attempts at a slot. The first one is enough unless locks pass from
+/// one dead process to another.
 const ATTEMPTS: u32 = 4;
 
 impl Sockets {
-    /// Arranges that slots which could not be used again in this turn will be.
+    /// Registers slots that could not be reused in this turn, so that they are freed later.
     pub(crate) fn await_threads(&mut self, channels: &mut Channels) {
         let mut awaited = self.slots.take_awaited();
         awaited.extend(self.windows.take_awaited());
@@ -29,7 +27,7 @@ impl Sockets {
         }
     }
 
-    /// Uses a slot and its memory again if no thread is inside any more.
+    /// Frees a slot and its memory if no thread accesses them any more.
     pub(crate) fn reuse(&mut self, channels: &mut Channels, slot: u32) {
         for _ in 0..ATTEMPTS {
             self.counters.work(1);
@@ -37,7 +35,7 @@ impl Sockets {
             let Err(number) = windows.and(place) else { return self.awaits(channels, slot, None) };
             let owner = ChannelId::of_number(number);
             let attached = owner.and_then(|id| Some((id, channels.get(id)?)));
-            // Otherwise the thread's process is gone, or never was.
+            // Otherwise the thread's process has ended, or the number was never valid.
             if let Some((id, attached)) = attached.filter(|(_, attached)| !attached.has_ended) {
                 if attached.inside < INSIDE_MAX || self.released.to_reuse.get(&slot) == Some(&id) {
                     return self.awaits(channels, slot, Some(id));
@@ -50,14 +48,14 @@ impl Sockets {
         self.slots.await_again(slot);
     }
 
-    /// A thread has given back a lock that was marked.
+    /// Handles the notification that a thread has released a marked lock.
     pub(crate) fn unlocked(&mut self, channels: &mut Channels, slot: u32) {
         if self.released.to_reuse.contains_key(&slot) {
             self.reuse(channels, slot);
         }
     }
 
-    /// The threads that a process had are gone: the locks of a socket that they were at are free.
+    /// Releases a socket's locks that threads of an ended process held.
     pub(crate) fn release_locks_of(&mut self, channels: &mut Channels, id: ChannelId, slot: u32) {
         towpath_ring::release_dead(self.slots.shared(slot), id.number());
         if self.released.to_reuse.contains_key(&slot) {
@@ -65,8 +63,8 @@ impl Sockets {
         }
     }
 
-    /// The same for one of the sockets that the process had closed: a thread of it may have been at
-    /// one. False: there is none.
+    /// Releases the locks of one socket that an ended process had closed before. Returns false if
+    /// none is left.
     pub(crate) fn free_closed(&mut self, channels: &mut Channels, id: ChannelId) -> bool {
         let Some(attached) = channels.get_mut(id) else { return false };
         let Some(slot) = attached.closed.first() else { return false };
@@ -75,7 +73,7 @@ impl Sockets {
         true
     }
 
-    /// Notes for a thread of which process a slot waits; None: it waits for none any more.
+    /// Records the process whose thread delays the slot's reuse; `None` if there is none any more.
     fn awaits(&mut self, channels: &mut Channels, slot: u32, id: Option<ChannelId>) {
         let before = match id {
             Some(id) => self.released.to_reuse.insert(slot, id),
@@ -87,7 +85,7 @@ impl Sockets {
         let Some(id) = id else { return };
         let Some(attached) = channels.get_mut(id) else { return };
         attached.inside += 1;
-        // So that its locks are freed when the process dies.
+        // Record the slot, so that its locks are released when the process dies.
         attached.closed.insert(slot);
     }
 }
@@ -118,7 +116,7 @@ mod tests {
         engine: Engine,
         now: Instant,
         dice: Dice,
-        /// The programs' ends of control sockets, by their channels, which stay open.
+        /// Program ends of the control sockets, by channel; kept open.
         controls: BTreeMap<ChannelId, OwnedFd>,
     }
 
@@ -145,7 +143,7 @@ mod tests {
             self.controls.insert(id, control.into());
         }
 
-        /// Takes the answers to CLONEs, and with them the ends of the clones.
+        /// Receives the replies to CLONE, and the control sockets of the clones.
         fn take_answers(&mut self) {
             for id in self.channels() {
                 while let Some((clone, control)) = self.controls.get(&id).and_then(take_answer) {
@@ -203,10 +201,10 @@ mod tests {
         fn ask_for_clone(&mut self, id: ChannelId) {
             let wanted = [purpose::FORK, purpose::SPAWN, purpose::EXEC];
             let wanted = wanted[self.dice.index(3)];
-            // A process waits for its answer before it asks again.
+            // A process waits for a reply before its next request.
             let attached = self.engine.shard.processes.channels.get(id);
             if attached.is_some_and(|it| it.batch.is_none() && !it.has_ended) {
-                // Refused when it has not begun itself.
+                // Refused if the process has not begun itself.
                 let request = Request { call: call::CLONE, a: wanted, ..Request::default() };
                 self.engine.grant(id, &request);
             }
@@ -232,7 +230,7 @@ mod tests {
             }
         }
 
-        /// Checks that counts match the sets, and that every named process is there.
+        /// Checks that counts match the sets, and that every recorded process exists.
         fn check(&self) {
             let Shard { sockets, processes, .. } = &self.engine.shard;
             let Released { to_reuse: awaited, to_close_in_flight: parked, .. } = &sockets.released;
@@ -287,8 +285,8 @@ mod tests {
         Some((ChannelId::of_number(ControlReply::from_bytes(&bytes).b)?, first?))
     }
 
-    /// Processes come, fork, list, let go, stand still inside, break the rules and die, in any
-    /// order.
+    /// Processes start, fork, list, release, stop while holding locks, break the rules and die, in
+    /// random order.
     #[test]
     fn nothing_is_left_of_processes_whatever_they_did() {
         for seed in 1..=40 {

@@ -1,7 +1,7 @@
-//! Sets of sockets, as those that a process holds.
+//! Sets of sockets, such as those that a process holds.
 
-/// A set of slot numbers, a bit each. Slots are numbered from zero without gaps, and a process
-/// holds one or a hundred thousand of them. Pages exist where something is held.
+/// A bit set of slot numbers. Slots are numbered without gaps, and a process may hold one or a
+/// hundred thousand. Pages are allocated only where a bit is set.
 #[derive(Debug, Default)]
 pub(crate) struct SlotSet {
     pages: Vec<Option<Box<Page>>>,
@@ -14,11 +14,11 @@ struct Page {
 }
 
 const WORDS: usize = 64;
-/// Slots a page.
+/// Slots per page.
 const PAGE: usize = WORDS * 64;
 
 impl SlotSet {
-    /// False: it was there.
+    /// Inserts a slot. Returns false if it was already present.
     pub fn insert(&mut self, slot: u32) -> bool {
         let (page, word, bit) = place(slot);
         if self.pages.len() <= page {
@@ -32,7 +32,7 @@ impl SlotSet {
         is_new
     }
 
-    /// False: it was not there.
+    /// Removes a slot. Returns false if it was not present.
     pub fn remove(&mut self, slot: u32) -> bool {
         let (page, word, bit) = place(slot);
         let Some(at) = self.pages.get_mut(page) else { return false };
@@ -53,12 +53,12 @@ impl SlotSet {
         page.is_some_and(|page| page.words[word] & bit != 0)
     }
 
-    /// The first one.
+    /// Returns the lowest slot.
     pub fn first(&self) -> Option<u32> {
         self.iter().next()
     }
 
-    /// The first one of those whose number is at least `from`.
+    /// Returns the lowest slot that is at least `from`.
     pub fn first_from(&self, from: u32) -> Option<u32> {
         let (first, word, bit) = place(from);
         let in_page = |at: usize, word: usize, mask: u64| {
@@ -69,12 +69,12 @@ impl SlotSet {
             let (n, bits) = masked.into_iter().find(|(_, bits)| *bits != 0)?;
             Some((at * PAGE + n * 64) as u32 + bits.trailing_zeros())
         };
-        // From the bit on upwards.
+        // Mask the bits below `from`.
         let found = in_page(first, word, !(bit - 1));
         found.or_else(|| (first + 1..self.pages.len()).find_map(|at| in_page(at, 0, u64::MAX)))
     }
 
-    /// Moves all that are not in `kept` to another set.
+    /// Moves all slots that are not in `kept` to the set `to`.
     pub fn move_others(&mut self, kept: &Self, to: &mut Self) {
         to.pages.resize_with(to.pages.len().max(self.pages.len()), || None);
         for (at, (page, to)) in self.pages.iter_mut().zip(&mut to.pages).enumerate() {
@@ -94,7 +94,7 @@ impl SlotSet {
         }
     }
 
-    /// All of them in order.
+    /// Iterates in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = u32> {
         let pages = self.pages.iter().zip(0u32..);
         pages.filter_map(|(page, at)| Some((page.as_deref()?, at))).flat_map(|(page, at)| {
@@ -117,7 +117,7 @@ fn place(slot: u32) -> (usize, usize, u64) {
     (slot / PAGE, slot % PAGE / 64, 1 << (slot % 64))
 }
 
-/// The numbers of the bits that are set.
+/// Iterates over the numbers of the set bits.
 struct Bits(u64);
 
 impl Iterator for Bits {

@@ -1,6 +1,6 @@
-//! The engine's private half of every socket that programs can see.
+//! Table of sockets, with the engine's private half of each.
 //!
-//! The shared [`Slot`] is for programs to read; the engine decides by its own [`SlotEntry`].
+//! Programs can write to the shared [`Slot`], so the engine relies on its own [`SlotEntry`].
 
 mod entry;
 mod holders;
@@ -27,21 +27,21 @@ pub(crate) const AF_INET: u32 = 2;
 /// AF_INET6.
 pub(crate) const AF_INET6: u32 = 10;
 
-/// All sockets, in chunks: growing moves nothing and wastes less than a chunk.
+/// Table of all sockets. Chunks avoid moving entries on growth, and waste less than one chunk.
 #[derive(Debug)]
 pub(crate) struct Slots {
     region: Region,
-    /// The first of the shard's.
+    /// Number of the shard's first slot.
     first: u32,
     chunks: Vec<Vec<SlotState>>,
     free: Vec<u32>,
     max: u32,
     count: usize,
-    /// Slots with news.
+    /// Slots with pending event bits.
     posted: Vec<u32>,
-    /// Free slots that a thread is inside still, which came for the last socket there.
+    /// Freed slots whose lock a thread still holds from the last socket.
     in_use: SlotSet,
-    /// Slots that came into `in_use` since the last [`Self::take_awaited`].
+    /// Slots added to `in_use` since the last [`Self::take_awaited`].
     awaited: Vec<u32>,
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct Slots {
 #[derive(Debug)]
 enum SlotState {
     Taken(SlotEntry),
-    /// The generation of the last socket there, plus one: odd ones are in use.
+    /// Generation of the last socket plus one. Odd generations are in use.
     Free {
         generation: u32,
     },
@@ -58,7 +58,7 @@ enum SlotState {
 const CHUNK: usize = 256;
 
 impl Slots {
-    /// From the slot `first` on, `max` of them.
+    /// Creates a table for `max` slots, starting at slot `first`.
     pub fn new(region: &Region, first: u32, max: u32) -> Self {
         Self {
             region: region.clone(),
@@ -73,8 +73,8 @@ impl Slots {
         }
     }
 
-    /// Allocates a socket that no process holds. Programs do not know its slot before
-    /// [`Slots::publish`]. None: the table is full.
+    /// Allocates a slot that no process holds. Programs can use it only after [`Slots::publish`].
+    /// Returns `None` if the table is full.
     pub fn allocate(&mut self, kind: Kind, family: u32, protocol: u32) -> Option<u32> {
         let index = match self.free.pop() {
             Some(index) => index,
@@ -92,7 +92,7 @@ impl Slots {
         Some(index)
     }
 
-    /// Adds a slot. None: there are as many as there may be.
+    /// Adds a slot. Returns `None` if the maximum is reached.
     fn grow(&mut self) -> Option<u32> {
         if self.chunks.last().is_none_or(|chunk| chunk.len() == CHUNK) {
             self.chunks.push(Vec::with_capacity(CHUNK));
@@ -114,14 +114,15 @@ impl Slots {
         self.chunks.get_mut(nth / CHUNK)?.get_mut(nth % CHUNK)
     }
 
-    /// From here on handles of it are valid.
+    /// Publishes the generation, so that handles of the slot are valid.
     pub fn publish(&self, index: u32) {
         if let Some(entry) = self.get(index) {
             self.shared(index).generation.store(entry.generation, Release);
         }
     }
 
-    /// The socket is gone for good. Its slot is used again when no thread is inside any more.
+    /// Frees the slot of a socket that has ended. Reuse is delayed while a thread still holds its
+    /// lock.
     pub fn release(&mut self, index: u32) {
         let Some(place) = self.place_mut(index) else { return };
         let SlotState::Taken(entry) = place else { return };
@@ -131,7 +132,7 @@ impl Slots {
         let shared = self.shared(index);
         let are_out = end_generation(shared, generation);
         shared.kind.store(Kind::Free as u32, Relaxed);
-        // A thread that still sleeps on it finds the generation changed.
+        // Wake sleeping threads, which then see the changed generation.
         towpath_ring::wake(shared);
         if are_out.is_ok() {
             self.free.push(index);
@@ -141,19 +142,19 @@ impl Slots {
         }
     }
 
-    /// Slots that cannot be used again yet, since the last call. The caller
-    /// [collects](Self::collect) them.
+    /// Takes the slots that could not be reused since the last call. The caller has to
+    /// [collect](Self::collect) them.
     pub fn take_awaited(&mut self) -> Vec<u32> {
         std::mem::take(&mut self.awaited)
     }
 
-    /// A slot that could not be collected is to be looked at once more.
+    /// Queues a slot again that could not be collected.
     pub fn await_again(&mut self, index: u32) {
         self.awaited.push(index);
     }
 
-    /// Puts a slot among the free ones if no thread is inside any more. Err: one is, which tells
-    /// when it is out; the number of its process's channel.
+    /// Frees a slot if no thread holds its lock. Otherwise returns the channel number of the
+    /// thread's process, and the thread sends a notification when it unlocks.
     pub fn collect(&mut self, index: u32) -> Result<(), u32> {
         if self.in_use.contains(index) {
             are_out(self.shared(index))?;
@@ -179,20 +180,20 @@ impl Slots {
         }
     }
 
-    /// The socket of a handle that a program gave.
+    /// Returns the socket of a handle that a program passed, if it is valid and not closing.
     pub fn find(&mut self, index: u32, generation: u32) -> Option<&mut SlotEntry> {
         self.get_mut(index).filter(|entry| entry.generation == generation && !entry.closing)
     }
 
-    /// The part that programs see.
+    /// Returns the shared slot that programs see.
     ///
     /// # Panics
-    /// When there is no such slot; indexes come from `allocate`.
+    /// Panics if there is no such slot; indexes come from `allocate`.
     pub fn shared(&self, index: u32) -> &Slot {
         self.region.slot(index).expect("slots of the engine exist")
     }
 
-    /// Notes that something happened; programs are told at the end of the turn.
+    /// Sets event bits, of which programs are notified at the end of the turn.
     pub fn post(&mut self, index: u32, bits: u8) {
         let Some(entry) = self.get_mut(index) else { return };
         let is_first = entry.news == 0;
@@ -202,19 +203,19 @@ impl Slots {
         }
     }
 
-    /// Puts it among those that something happened to, if that has been noted and not told.
+    /// Queues a slot again if it has pending event bits.
     pub fn post_again(&mut self, index: u32) {
         if self.get(index).is_some_and(|entry| entry.news != 0) {
             self.posted.push(index);
         }
     }
 
-    /// The slots that something happened to since the last call.
+    /// Takes the slots with event bits set since the last call.
     pub fn take_posted(&mut self) -> Vec<u32> {
         std::mem::take(&mut self.posted)
     }
 
-    /// Gives the list back for the next turn.
+    /// Returns the empty list for the next turn, to reuse its memory.
     pub fn reuse_posted(&mut self, mut list: Vec<u32>) {
         list.clear();
         if self.posted.is_empty() {
@@ -222,20 +223,20 @@ impl Slots {
         }
     }
 
-    /// Whether a socket has news that its programs have not been told.
+    /// Returns whether a socket has events of which its programs have not been notified.
     pub fn has_events(&self) -> bool {
         !self.posted.is_empty()
     }
 
-    /// Sets flags that are published at the end of the turn, after the state that goes with them. A
-    /// program that sees the flags relies on that state.
+    /// Sets flags to be published at the end of the turn, after the state that programs expect to
+    /// see with them.
     pub fn note_flags(&mut self, index: u32, set: u32) {
         if let Some(entry) = self.get_mut(index) {
             entry.flags |= set;
         }
     }
 
-    /// Changes the published flags.
+    /// Changes the flags and publishes them.
     pub fn set_flags(&mut self, index: u32, set: u32, clear: u32) {
         let Some(entry) = self.get_mut(index) else {
             return;
@@ -243,11 +244,11 @@ impl Slots {
         entry.flags = entry.flags & !clear | set;
         let now = entry.flags;
         let published = &self.shared(index).flags;
-        // The receive FIFO has set that one (`EngineRecv::mark_urgent`).
+        // Keep `URGENT`, which the receive FIFO sets (`EngineRecv::mark_urgent`).
         published.store(now | published.load(Relaxed) & flags::URGENT, Release);
     }
 
-    /// The connection is over, in both directions: `errno` 0 when in peace.
+    /// Marks a connection as ended in both directions; `errno` is 0 after an orderly close.
     pub fn fail(&mut self, index: u32, errno: i32) {
         let shared = self.shared(index);
         if errno != 0 {
@@ -256,7 +257,7 @@ impl Slots {
         shared.state.store(state::CLOSE, Release);
         let over = flags::TX_CLOSED | flags::DEAD;
         let opening = self.get(index).map_or(0, |entry| entry.flags & flags::OPENING);
-        // A connection that never was one may be tried again.
+        // A connect that failed before the handshake may be retried.
         let connected = if opening != 0 { flags::CONNECTED } else { 0 };
         self.set_flags(index, over, flags::CONNECTING | flags::OPENING | connected);
         self.post(
@@ -269,7 +270,7 @@ impl Slots {
         );
     }
 
-    /// Indexes and entries of all sockets.
+    /// Iterates over the indexes and entries of all sockets.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &SlotEntry)> {
         self.chunks.iter().flatten().zip(self.first..).filter_map(|(place, index)| match place {
             SlotState::Taken(entry) => Some((index, entry)),
@@ -277,29 +278,29 @@ impl Slots {
         })
     }
 
-    /// Beyond the last slot that was ever used.
+    /// Returns the number after the last slot that was ever used.
     pub fn end(&self) -> u32 {
         let last = self.chunks.last().map_or(0, Vec::len);
         self.first + (self.chunks.len().saturating_sub(1) * CHUNK + last) as u32
     }
 
-    /// The first slot of the shard's.
+    /// Returns the number of the shard's first slot.
     pub fn first(&self) -> u32 {
         self.first
     }
 
-    /// Whether less than an eighth of the table is free.
+    /// Returns whether less than an eighth of the table is free.
     pub fn is_almost_full(&self) -> bool {
         self.count >= (self.max - self.max / 8) as usize
     }
 
-    /// Number of sockets.
+    /// Returns the number of sockets.
     pub fn len(&self) -> usize {
         self.count
     }
 }
 
-/// An address as a program with a socket of `family` sees it: IPv4-mapped on AF_INET6.
+/// Converts an address for programs with a socket of `family`: IPv4-mapped on AF_INET6.
 pub(crate) fn present(family: u32, addr: SocketAddr) -> RawAddr {
     match addr {
         SocketAddr::V4(v4) if family == AF_INET6 => {
@@ -309,8 +310,8 @@ pub(crate) fn present(family: u32, addr: SocketAddr) -> RawAddr {
     }
 }
 
-/// The same, with the interface that a link-local address is one of (RFC 4007 §6) by the number
-/// that programs know it by.
+/// Converts an address as [`present`] does, with the 1-based interface number as scope of
+/// link-local addresses (RFC 4007 §6).
 pub(crate) fn present_on(family: u32, addr: SocketAddr, iface: Option<IfaceId>) -> RawAddr {
     let scope = match addr.ip() {
         IpAddr::V6(ip) if is_on_link(ip) => iface.map_or(0, |iface| u32::from(iface.0) + 1),

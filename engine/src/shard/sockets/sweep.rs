@@ -1,6 +1,6 @@
-//! Memory of idle sockets comes back. A receive FIFO gives it up as soon as it is read empty. A
-//! transmit FIFO does when nothing was written for a while, because the program would have to ask
-//! for memory again.
+//! Takes back the memory of idle sockets. A receive FIFO is released as soon as it is empty. A
+//! transmit FIFO is kept for a while after the last write, because the program would have to
+//! request memory again.
 
 use std::time::Duration;
 
@@ -11,20 +11,20 @@ use crate::shard::net::Net;
 use crate::shard::sockets::Sockets;
 use crate::shard::sockets::queues::Swept;
 
-/// Between two looks at the same socket.
+/// Interval between two checks of a socket.
 const PERIOD: Duration = Duration::from_secs(1);
-/// The same when memory is short.
+/// Interval between two checks when memory is short.
 const PERIOD_TIGHT: Duration = Duration::from_millis(20);
-/// How long a transmit FIFO keeps its memory.
+/// Time for which an idle transmit FIFO keeps its memory.
 const TX_IDLE: Duration = Duration::from_secs(10);
-/// The same when memory is short.
+/// Time for which an idle transmit FIFO keeps its memory when memory is short.
 const TX_IDLE_TIGHT: Duration = Duration::from_millis(100);
-/// Sockets looked at in one turn; each costs some 50 ns.
+/// Maximum number of sockets checked in one turn; each takes some 50 ns.
 const SOCKETS_A_TURN: usize = 1024;
 
 impl Sockets {
-    /// Looks at some of the sockets that have memory. Each is in the queue once; a socket without
-    /// memory leaves it.
+    /// Checks some of the sockets with memory. Each is queued once, and removed when it has no
+    /// memory.
     pub(crate) fn sweep(&mut self, net: &mut Net) {
         let now = self.now;
         if self.sweep.queue.is_empty() || now < self.sweep.at {
@@ -44,7 +44,7 @@ impl Sockets {
                 self.sweep.queue.push_back(swept);
             }
         }
-        // The places of those that are idle now are memory, too.
+        // Shrink the queue after many sockets became idle.
         if self.sweep.queue.len() < self.sweep.queue.capacity() / 4 {
             self.sweep.queue.shrink_to(2 * self.sweep.queue.len() + SOCKETS_A_TURN);
         }
@@ -52,7 +52,7 @@ impl Sockets {
         self.sweep.at = now + if left > 0 { period / 16 } else { period };
     }
 
-    /// Returns true if the socket has no memory left.
+    /// Releases idle memory of a socket. Returns true if none is left.
     fn collect(&mut self, net: &mut Net, seen: &mut Swept, tight: bool) -> bool {
         let now = self.now;
         let Some(entry) = self.slots.get_mut(seen.slot) else { return true };
@@ -100,7 +100,7 @@ mod tests {
     use crate::{Engine, EngineConfig};
     use towpath_shm::layout::Kind;
 
-    /// Connections that come and go faster than the sweep looks.
+    /// Connections are opened and closed faster than the sweep interval.
     #[test]
     fn a_slot_stands_in_the_queue_once_however_often_it_is_used() {
         let mut engine = Engine::new(EngineConfig::default(), Vec::new(), [7; 32]).expect("memory");

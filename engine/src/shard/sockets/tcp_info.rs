@@ -10,37 +10,37 @@ use crate::shard::sockets::Sockets;
 use crate::shard::sockets::children::fixed_or;
 use crate::shard::sockets::linux::{state, state_number};
 
-/// Bytes that are filled: what Linux 6.1 has. Programs with an older or newer struct take as much
-/// as both know, as they do with the kernel.
+/// Length of the filled part: Linux 6.1's struct. As with the kernel, programs with another version
+/// get the fields that both have.
 pub(crate) const TCP_INFO_LEN: usize = 240;
 
 /// Fields of `tcp_info` that are not in [`Info`].
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct TcpInfoExtras {
-    /// As Linux numbers it.
+    /// TCP state, as Linux numbers it.
     pub state: u32,
     /// Path MTU in bytes, 0 when there is no route.
     pub mtu: u32,
-    /// Room for received bytes.
+    /// Capacity of the receive buffer, in bytes.
     pub recv_capacity: u32,
     /// Accept queue of a listener; `None` for connections.
     pub accept_queue: Option<AcceptQueue>,
 }
 
-/// Connections that wait at a listener.
+/// Length of a listener's accept queue, and its limit.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AcceptQueue {
     pub len: u32,
     pub backlog: u32,
 }
 
-/// Value of `tcpi_reordering` and of `tcpi_snd_cwnd` of a listener (TCP_FASTRETRANS_THRESH and
-/// TCP_INIT_CWND of Linux).
+/// Values of `tcpi_reordering` and `tcpi_snd_cwnd` for a listener (Linux's TCP_FASTRETRANS_THRESH
+/// and TCP_INIT_CWND).
 const REORDERING: u32 = 3;
 const INITIAL_WINDOW: u32 = 10;
 
-/// Lays the figures out. `info` is None for a socket without connection: all but the state and a
-/// listener's figures is zero.
+/// Builds the struct. `info` is `None` for a socket without a connection; then only the state and a
+/// listener's queue are set.
 pub(crate) fn tcp_info(info: Option<&Info>, beside: TcpInfoExtras) -> [u8; TCP_INFO_LEN] {
     let mut out = Layout([0; TCP_INFO_LEN]);
     out.byte(0, beside.state as u8);
@@ -74,7 +74,7 @@ pub(crate) fn tcp_info(info: Option<&Info>, beside: TcpInfoExtras) -> [u8; TCP_I
 struct Layout([u8; TCP_INFO_LEN]);
 
 impl Layout {
-    /// Writes a listener's queue, into fields that have another meaning for connections.
+    /// Writes a listener's queue, using fields that have another meaning for connections.
     fn accept_queue(&mut self, queue: AcceptQueue) {
         self.word(24, queue.len);
         self.word(28, queue.backlog);
@@ -109,8 +109,8 @@ impl Layout {
     }
 
     fn figures(&mut self, info: &Info) {
-        // The largest rate is Linux's word for "no limit". Nothing but the program bounds the rate,
-        // so that the one in use is the one that was set.
+        // `u64::MAX` means no limit, as on Linux. Only the program limits the rate, so the current
+        // rate equals the maximum.
         let rate = info.max_pacing_rate.map_or(u64::MAX, NonZeroU64::get);
         self.long(104, rate);
         self.long(112, rate);
@@ -155,7 +155,7 @@ fn micros_long(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Never: Linux shows the time since boot, which says as little as 0.
+/// Returns milliseconds; 0 if there was no event, where Linux shows the time since boot.
 fn millis(since: Option<Duration>) -> u32 {
     since.map_or(0, |since| u32::try_from(since.as_millis()).unwrap_or(u32::MAX))
 }

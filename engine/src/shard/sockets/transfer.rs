@@ -1,4 +1,4 @@
-//! Bytes that a program wrote or read, and shutdown(2).
+//! Handles written and read bytes, and shutdown(2).
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -48,11 +48,12 @@ impl Sockets {
             self.telling.to_publish.push(slot);
         }
         if how & shut::READ != 0 {
-            // The other threads and processes at this socket see the program's own word for it.
+            // Wake the threads and processes that use this socket; the program's slot has the flag
+            // for them.
             self.slots.post(slot, event::RX | event::RDHUP);
         }
-        // READ and WRITE, shut one after the other, are as good as both at once. (`shut` is the
-        // program's word, and wakes holders of the socket alone.)
+        // Shutting down READ and WRITE separately has the same effect as both at once. The
+        // program's `shut` word only affects holders of this socket.
         let both = shut::READ | shut::WRITE;
         if (how | self.slots.shared(slot).shut.load(Relaxed)) & both == both {
             self.slots.post(slot, event::HUP);

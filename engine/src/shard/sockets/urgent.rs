@@ -1,13 +1,14 @@
-//! Urgent data: programs are told, and the owner of the open file is signalled.
+//! Urgent data: notifies programs and signals the owner of the open file (SIGURG).
 
 use towpath_shm::layout::{event, flags};
 
 use crate::shard::sockets::Sockets;
 
 impl Sockets {
-    /// The receive FIFO has a mark, or the byte at the mark.
+    /// Handles an urgent mark, or the arrival of the urgent byte, in the receive FIFO.
     pub(crate) fn on_urgent(&mut self, slot: u32, is_new: bool) {
-        // As the receive FIFO has set it: the state that is published from now on has it, too.
+        // Keep the flag that the receive FIFO has set, because later updates publish the engine's
+        // flags.
         self.slots.set_flags(slot, flags::URGENT, 0);
         self.slots.post(slot, event::PRI);
         if is_new {

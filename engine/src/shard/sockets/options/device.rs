@@ -9,7 +9,7 @@ use crate::errno::{ENODEV, Errno};
 use crate::shard::sockets::options::SocketOptions;
 
 impl SocketOptions<'_> {
-    /// SO_BINDTODEVICE. No name: any interface.
+    /// Sets SO_BINDTODEVICE. An empty name selects any interface.
     pub(crate) fn bind_to_named(&mut self, id: SocketId, name: &[u8]) -> Result<(), Errno> {
         let named = |iface: &&Interface| iface.name().as_bytes() == name;
         let iface = match name {
@@ -22,7 +22,8 @@ impl SocketOptions<'_> {
         self.bind_to_device(id, iface)
     }
 
-    /// Numbers of interfaces that are not there are taken too, as on Linux: they may come.
+    /// Binds to an interface index. Unknown indexes are accepted, as on Linux, because the
+    /// interface may be added later.
     pub(crate) fn bind_to_device(&mut self, id: SocketId, index: u32) -> Result<(), Errno> {
         let device = u16::try_from(index).ok().and_then(|index| index.checked_sub(1)).map(IfaceId);
         self.net.stack.set_option(id, SocketOption::Device(device))?;
@@ -33,17 +34,17 @@ impl SocketOptions<'_> {
         Ok(())
     }
 
-    /// As in Linux (`__ip6_datagram_connect`), connecting to a link-local peer, whose address names
-    /// the interface, binds the socket to that interface for all further traffic. An address of
-    /// this host itself is excepted: it is reached over loopback.
+    /// Binds the socket to the interface of a link-local peer when it connects. Linux does so in
+    /// `__ip6_datagram_connect`. Addresses of this host are excepted, because they are reached over
+    /// loopback.
     pub(crate) fn bind_to_scope(&mut self, id: SocketId, peer: &SocketAddr) {
         if let Some(iface) = scope_of(peer).filter(|_| !self.net.stack.net.is_local(peer.ip())) {
-            // Every datagram socket can be bound to one.
+            // Supported by every datagram socket.
             let _ = self.bind_to_device(id, u32::from(iface.0) + 1);
         }
     }
 
-    /// Name of that interface; nothing for a socket that is bound to none.
+    /// Returns the name of the bound interface; empty if there is none.
     pub(crate) fn device_name(&self) -> Result<&[u8], Errno> {
         let Some(iface) = self.sockets.device(self.slot) else { return Ok(&[]) };
         let interface = self.net.stack.net.interfaces().get(iface.index());

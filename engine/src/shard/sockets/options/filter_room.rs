@@ -1,4 +1,4 @@
-//! Memory of the filters of a shard's sockets.
+//! Bounds the memory of socket filters in a shard.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -7,20 +7,20 @@ use towpath_cbpf::{INSTRUCTIONS_MAX, Instruction, Program};
 
 use crate::errno::{EINVAL, Errno};
 
-/// Limit on instructions of all filters of a shard, some 20 MB: as many as 256 of the longest.
+/// Maximum number of filter instructions in a shard, some 20 MB: 256 filters of maximum length.
 const ROOM: usize = 1 << 20;
-/// Least that a filter takes of [`ROOM`], so that few of them have to be looked through for room.
+/// Minimum charge for a filter, which bounds the number of filters to scan for free room.
 const LEAST: usize = 64;
-/// Limit on filters of which a part has come. A filter is sent in one go, by one thread as a rule.
+/// Maximum number of partly received filters. A thread usually sends all parts without a pause.
 const DRAFTS_MAX: usize = 64;
 
-/// Memory of the filters of a shard.
+/// Accounts for the filters of a shard.
 #[derive(Debug)]
 pub(crate) struct Filters {
-    /// Instructions that there is room for, without those of filters that are gone.
+    /// Remaining instructions. Dropped filters are subtracted when room runs out.
     room: usize,
     attached: Vec<Weak<Program>>,
-    /// First instructions of filters whose others are still to come, by slot.
+    /// Received instructions of incomplete filters, by slot.
     drafts: BTreeMap<u32, Vec<Instruction>>,
 }
 
@@ -31,7 +31,7 @@ impl Default for Filters {
 }
 
 impl Filters {
-    /// Adds a part to a draft. `None`: more is to come.
+    /// Appends a part to a draft. Returns the program if it is complete, otherwise `None`.
     pub fn complete(
         &mut self,
         slot: u32,
@@ -41,7 +41,7 @@ impl Filters {
     ) -> Result<Option<Vec<Instruction>>, Errno> {
         let mut draft = self.drafts.remove(&slot).unwrap_or_default();
         draft.truncate(if first == 0 { 0 } else { draft.len() });
-        // Two threads may send parts of two filters at once: the parts of one are missing then.
+        // If two threads send filters at once, parts of one are missing, so it is refused.
         let fits = draft.len() == first && first + part.len() <= all && all <= INSTRUCTIONS_MAX;
         if !fits || part.is_empty() {
             return Err(Errno(EINVAL));
@@ -57,7 +57,7 @@ impl Filters {
         Ok(None)
     }
 
-    /// Keeps account of a new filter. False: there is no room for it.
+    /// Charges a new filter. Returns false if there is no room.
     pub fn take_room(&mut self, filter: &Arc<Program>) -> bool {
         if cost(filter) > self.room {
             self.attached.retain(|filter| filter.strong_count() > 0);

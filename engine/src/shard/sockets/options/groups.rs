@@ -1,4 +1,4 @@
-//! Options of multicast groups: memberships, and the interface that datagrams to groups leave by.
+//! Multicast options: memberships, and the outgoing interface for multicast.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -29,7 +29,7 @@ const IPV6_MULTICAST_ALL: u32 = 29;
 const STORAGE: usize = 128;
 
 impl SocketOptions<'_> {
-    /// setsockopt(2). ENOPROTOOPT for every option that has nothing to do with groups.
+    /// Sets a multicast option (setsockopt(2)). Returns ENOPROTOOPT for any other option.
     pub(crate) fn set_multicast(&mut self, id: SocketId, request: &Request) -> Result<(), Errno> {
         let data = request.payload();
         match (request.a, request.b) {
@@ -46,7 +46,8 @@ impl SocketOptions<'_> {
                 Ok(self.net.stack.set_option(id, SocketOption::MulticastAllV6(on))?)
             }
             (SOL_IP, IP_MULTICAST_IF) => {
-                // A struct in_addr, or behind the group in a struct ip_mreq or ip_mreqn.
+                // The address is a struct in_addr, or follows the group in a struct ip_mreq or
+                // ip_mreqn.
                 let addr = array::<4>(data, if data.len() >= 8 { 4 } else { 0 })?;
                 let iface = self.interface_v4(addr, data).map_err(no_such_address)?;
                 let source = Some(Ipv4Addr::from(addr)).filter(|addr| !addr.is_unspecified());
@@ -114,7 +115,7 @@ impl SocketOptions<'_> {
         })
     }
 
-    /// From a 1-based index; 0: any.
+    /// Returns the interface of a 1-based index; `None` for 0, which means any.
     fn interface(&self, index: i32) -> Result<Option<IfaceId>, Errno> {
         match u16::try_from(index) {
             Ok(0) => Ok(None),
@@ -125,9 +126,9 @@ impl SocketOptions<'_> {
         }
     }
 
-    /// From an interface's address, or its index, if `request` is a struct ip_mreqn, which has one.
+    /// Returns the interface by its address, or by its index if `request` is a struct ip_mreqn.
     fn interface_v4(&self, addr: [u8; 4], request: &[u8]) -> Result<Option<IfaceId>, Errno> {
-        /// Where the index is: behind the group and the address.
+        /// Offset of the index, after the group and the address.
         const INDEX_AT: usize = 8;
         let index = array::<4>(request, INDEX_AT).map_or(0, i32::from_ne_bytes);
         if index != 0 {
@@ -145,12 +146,12 @@ impl SocketOptions<'_> {
     }
 }
 
-/// IP_MULTICAST_IF has its own errno for an address that no interface has.
+/// Maps ENODEV to the errno that IP_MULTICAST_IF returns for an unknown address.
 fn no_such_address(errno: Errno) -> Errno {
     if errno == Errno(ENODEV) { Errno(EADDRNOTAVAIL) } else { errno }
 }
 
-/// The address in the `struct sockaddr_storage` at `at`, which must be of the level's family.
+/// Reads the address in the `struct sockaddr_storage` at `at`. Its family must match the level.
 fn storage(level: u32, data: &[u8], at: usize) -> Result<IpAddr, Errno> {
     let family = u32::from(u16::from_ne_bytes(array::<2>(data, at)?));
     match (level, family) {

@@ -1,4 +1,4 @@
-//! SO_INCOMING_CPU: the processor that runs a shard.
+//! SO_INCOMING_CPU: the processor that handles a socket's packets.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -9,14 +9,14 @@ use crate::errno::{EINVAL, Errno};
 use crate::shard::sockets::option_bits::bind_options;
 use crate::shard::sockets::options::SocketOptions;
 
-/// As Linux numbers processors; a machine has fewer than a million.
+/// Returns the current processor, as Linux numbers it.
 pub(crate) fn current() -> u32 {
     rustix::thread::sched_getcpu() as u32
 }
 
 impl SocketOptions<'_> {
-    /// A connection has the value that was set until a packet comes, and the processor afterwards.
-    /// As on Linux listeners, and datagram sockets without a peer, keep the value.
+    /// Returns the value of SO_INCOMING_CPU: the configured value until a packet arrives, then the
+    /// current processor. As on Linux, listeners and unconnected datagram sockets keep the value.
     pub(crate) fn processor(&self, info: Option<&SocketInfo>) -> i32 {
         let set = self.sockets.slots.get(self.slot).and_then(|entry| entry.rare().processor);
         let (value, before) = set.unwrap_or((-1, 0));
@@ -26,7 +26,7 @@ impl SocketOptions<'_> {
         }
     }
 
-    /// SO_INCOMING_CPU takes any number, be it that of no processor.
+    /// Sets SO_INCOMING_CPU. Any number is valid, even if no such processor exists.
     pub(crate) fn set_processor(&mut self, value: i32) -> Result<(), Errno> {
         let now = self.sockets.now;
         let id =
@@ -37,12 +37,13 @@ impl SocketOptions<'_> {
         entry.set_rare(|rare| rare.processor = Some((value, arrived)));
         let rare = entry.rare().clone();
         let options = bind_options(self.sockets.slots.shared(self.slot), &rare);
-        // A connection shares nothing any more.
+        // Fails only for a connection, which shares no port.
         let _ = self.net.stack.set_option(id, SocketOption::Binding(options));
         Ok(())
     }
 
-    /// Something that is another number after each packet for a connection. None: there is none.
+    /// Returns a number that changes with each packet received for a connection; `None` without a
+    /// connection.
     fn arrived(&self, info: Option<&SocketInfo>) -> Option<u32> {
         if let Some(tcp) = info.and_then(|info| info.tcp.as_ref()) {
             return Some(tcp.segs_in);

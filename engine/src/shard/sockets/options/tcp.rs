@@ -1,4 +1,4 @@
-//! Options of the level SOL_TCP that are asked of the stack, or that the stack may refuse.
+//! Options of level SOL_TCP that the stack answers, or may refuse.
 
 use towpath_ring::RecvBuffer;
 use towpath_shm::control::{ControlReply, Request};
@@ -20,7 +20,7 @@ const TCP_SAVE_SYN: u32 = 27;
 const TCP_SAVED_SYN: u32 = 28;
 
 impl SocketOptions<'_> {
-    /// getsockopt(2). `info` is that of socket `id`.
+    /// Returns an option (getsockopt(2)). `info` belongs to socket `id`.
     pub(crate) fn get_tcp_option(
         &mut self,
 
@@ -36,7 +36,7 @@ impl SocketOptions<'_> {
                     self.sockets.slots.get(self.slot).and_then(|entry| entry.rare().congestion);
                 let configured = set.unwrap_or(self.net.stack.config().tcp.congestion);
                 let kind = info.and_then(|info| info.tcp).map_or(configured, |tcp| tcp.congestion);
-                // TCP_CA_NAME_MAX, as Linux gives it.
+                // Linux returns TCP_CA_NAME_MAX bytes.
                 let mut name = [0; 16];
                 let text = kind.name().as_bytes();
                 name[..text.len()].copy_from_slice(text);
@@ -69,7 +69,7 @@ impl SocketOptions<'_> {
                 }
             }
             TCP_MAXSEG => {
-                // Without a connection Linux tells the least that every peer takes.
+                // Without a connection, Linux returns the default MSS.
                 let mss = info.and_then(|info| info.tcp).map_or(536, |tcp| tcp.snd_mss);
                 put(&mut reply, &mss.to_ne_bytes());
             }
@@ -78,13 +78,13 @@ impl SocketOptions<'_> {
         Ok(reply)
     }
 
-    /// Capacity of a connection's receive FIFO; 0 without a connection.
+    /// Returns the capacity of a connection's receive FIFO in bytes; 0 without a connection.
     pub(crate) fn recv_capacity(&mut self, id: Option<SocketId>) -> u32 {
         let recv = id.and_then(|id| self.net.stack.recv_buffer(id));
         recv.map_or(0, |recv| RecvBuffer::capacity(recv))
     }
 
-    /// setsockopt(2).
+    /// Sets an option (setsockopt(2)).
     pub(crate) fn set_tcp_option(&mut self, id: SocketId, request: &Request) -> Result<(), Errno> {
         let entry = self.sockets.slots.get_mut(self.slot).ok_or(Errno(EINVAL))?;
         let data = request.payload();
@@ -99,7 +99,7 @@ impl SocketOptions<'_> {
                 let places = int(data)?;
                 let places = u32::try_from(places).map_err(|_| Errno(EINVAL))?.min(BACKLOG_MAX);
                 let set = self.net.stack.set_option(id, SocketOption::FastOpenQueue(places));
-                // As Linux of a socket with a connection.
+                // Linux returns EINVAL for a connected socket.
                 set.map_err(|_| Errno(EINVAL))?;
                 entry.set_rare(|rare| rare.fast_open_queue = places);
                 Ok(())
@@ -111,7 +111,7 @@ impl SocketOptions<'_> {
                     _ => return Err(Errno(EINVAL)),
                 };
                 entry.set_rare(|rare| rare.save_syn = on);
-                // A connection takes the option, which means nothing to it.
+                // Ignore errors: a connection accepts the option, but it has no effect.
                 let _ = self.net.stack.set_option(id, SocketOption::SaveSyn(on));
                 Ok(())
             }

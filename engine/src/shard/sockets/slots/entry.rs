@@ -1,4 +1,4 @@
-//! The engine's state of one socket: in the table what all have, in boxes what few have.
+//! The engine's state of one socket. Values that few sockets have are in boxes.
 
 use std::collections::VecDeque;
 
@@ -9,43 +9,42 @@ use towpath_tcp::{CongestionKind, Instant};
 
 use super::holders::Holders;
 
-/// A socket's entry. Budget: each connection has one, so values that few sockets have are in boxes.
+/// A socket's entry. Every connection has one, so rarely used values are boxed.
 #[derive(Debug)]
 pub(crate) struct SlotEntry {
     pub generation: u32,
-    /// In the stack; None when the stack has let go of it.
+    /// Socket in the stack; `None` after the stack has closed it.
     pub id: Option<SocketId>,
-    /// Sockets of the stack that `id` has replaced under this slot, and whose `Closed` has not come
-    /// yet. The next `former` events `Closed` for this slot are about those.
+    /// Number of earlier stack sockets of this slot whose `Closed` event is pending. The next
+    /// `former` `Closed` events of the slot are theirs and must be ignored.
     pub former: u32,
     pub kind: Kind,
     /// [`AF_INET`] or [`AF_INET6`].
     pub family: u32,
-    /// [`flags`], as published.
+    /// Published [`flags`], and those noted for the end of the turn.
     pub flags: u32,
-    /// Processes that have a descriptor for it, or whose queue it is in.
+    /// Processes that have a descriptor of the socket, or the listener in whose queue it is.
     pub holders: Holders,
-    /// [`event`] bits that programs are told of at the end of the turn.
+    /// [`event`] bits of which programs are notified at the end of the turn.
     pub news: u8,
-    /// A program wrote impossible positions or lengths into its FIFOs: the socket is reset, and
-    /// nothing that its slot says is looked at any more.
+    /// A program wrote invalid positions or lengths, so the socket was reset and the slot's words
+    /// are ignored.
     pub hostile: bool,
-    /// No process has the socket any more; it waits for the stack to finish.
+    /// No process holds the socket; the stack has to finish it.
     pub closing: bool,
     /// The slot is in the queue of the [sweep](crate::shard::sockets::queues::Sweep).
     pub swept: bool,
-    /// State that the stack does not hold for us: of listeners and datagram sockets.
+    /// FIFOs and state of listeners and datagram sockets, which the stack does not keep.
     pub owned: Option<Box<Owned>>,
     rare: Option<Box<Rare>>,
 }
 
 const _: () = assert!(size_of::<Option<SlotEntry>>() <= 72);
 
-/// SO_MAX_PACING_RATE of a socket without a bound, as Linux has it.
+/// Value of SO_MAX_PACING_RATE without a limit, as on Linux.
 pub(crate) const UNPACED: u64 = u64::MAX;
 
-/// Options that were set, and states that a socket is in for a while. Most sockets have none of it,
-/// and no box for it.
+/// Options that were set, and temporary states. Most sockets have the defaults, and no box.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Rare {
     /// SO_RCVBUF and SO_SNDBUF, doubled as Linux does; 0: autotuned.
@@ -56,9 +55,9 @@ pub(crate) struct Rare {
     pub window_clamp: u32,
     /// IP_FREEBIND.
     pub free_bind: bool,
-    /// IP_LOCAL_PORT_RANGE: first and last port to be chosen; 0: no bound.
+    /// IP_LOCAL_PORT_RANGE: first and last port to choose from; 0: no bound.
     pub local_ports: (u16, u16),
-    /// SO_MAX_PACING_RATE; [`UNPACED`]: no bound.
+    /// SO_MAX_PACING_RATE in bytes per second; [`UNPACED`]: no bound.
     pub max_pacing_rate: u64,
     /// TCP_SYNCNT; 0: never set.
     pub syn_retries: u8,
@@ -66,7 +65,7 @@ pub(crate) struct Rare {
     pub min_ttl: u8,
     /// See `min_ttl`.
     pub min_hops: u8,
-    /// TCP_MAXSEG; 0: what the path carries.
+    /// TCP_MAXSEG; 0: the path's MSS.
     pub mss_max: u16,
     /// TCP_LINGER2; 0: the default.
     pub linger2_s: i8,
@@ -74,7 +73,7 @@ pub(crate) struct Rare {
     pub save_syn: bool,
     /// TCP_FASTOPEN; 0: off.
     pub fast_open_queue: u32,
-    /// SO_BINDTODEVICE as an interface's number; 0: none.
+    /// SO_BINDTODEVICE as 1-based number of the interface; 0: none.
     pub device: u32,
     /// TCP_DEFER_ACCEPT of a listener; 0: off.
     pub defer_accept_s: u32,
@@ -83,25 +82,25 @@ pub(crate) struct Rare {
     pub waits: Waits,
     /// SO_LOCK_FILTER.
     pub filter_locked: bool,
-    /// MSG_ZEROCOPY: number of the first send that was not reported, and of the next one.
+    /// MSG_ZEROCOPY: numbers of the first unreported send and of the next send.
     pub zero_copied: (u32, u32),
-    /// SO_INCOMING_CPU as it was set, and how much had come then.
+    /// SO_INCOMING_CPU: its value, and the count of received packets when it was set.
     pub processor: Option<(i32, u32)>,
 }
 
 /// Deadlines of a socket that waits for a program or for bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Waits {
-    /// No process holds the socket, but it lies in a message: if none adopts it until then it is
-    /// closed.
+    /// Time at which a socket in flight is closed unless a process adopts it. No process holds it
+    /// now.
     pub in_flight_until: Option<Instant>,
-    /// An accepted connection that waits for its first bytes, until then.
+    /// Time at which a deferred connection is accepted without bytes.
     pub deferred: Option<Instant>,
-    /// The listener that it is offered to then, when that is in another shard.
+    /// Listener of a peer shard to which the deferred connection is offered.
     pub to_offer: Option<ListenerName>,
 }
 
-/// A socket on which nothing was set.
+/// State of a socket on which no option was set.
 static ORDINARY: Rare = Rare {
     rcvbuf: 0,
     sndbuf: 0,
@@ -126,7 +125,7 @@ static ORDINARY: Rare = Rare {
 };
 
 impl Rare {
-    /// The size that options give the receive buffer; 0: autotuned.
+    /// Returns the receive buffer's size in bytes that options set; 0: autotuned.
     pub fn recv_fixed(&self) -> u32 {
         match (self.rcvbuf, self.window_clamp) {
             (0, other) | (other, 0) => other,
@@ -135,45 +134,46 @@ impl Rare {
     }
 }
 
-/// FIFOs that the engine itself works on.
+/// FIFOs and state of listeners and datagram sockets.
 #[derive(Debug, Default)]
 pub(crate) struct Owned {
-    /// [`towpath_shm::layout::AcceptRecord`]s or datagrams.
+    /// Received datagrams, or [`towpath_shm::layout::AcceptRecord`]s of a listener.
     pub rx: Option<EngineRecv>,
-    /// Datagrams.
+    /// Datagrams to send.
     pub tx: Option<EngineSend>,
-    /// Datagrams that found no room in `rx`, or that a filter dropped.
+    /// Number of datagrams dropped because `rx` was full, or by a filter.
     pub drops: u64,
     /// Reports that the program has not read (IP_RECVERR), oldest first.
     pub errors: VecDeque<DatagramError>,
-    /// When datagrams were sent that the program wants to know of, oldest first.
+    /// Transmit timestamps that the program has not read, oldest first.
     pub sent: VecDeque<SentAt>,
-    /// SO_TIMESTAMPING, as far as sending is concerned.
+    /// Transmit part of SO_TIMESTAMPING.
     pub stamping: Stamping,
     /// The slot is in `to_send` ([`crate::shard::sockets::queues`]).
     pub backlogged: bool,
-    /// Bytes of `tx` that are in packets and not to be overwritten before these are out.
+    /// Bytes at the front of `tx` that packets refer to. The program must not overwrite them until
+    /// the packets are sent.
     pub tx_lent: u32,
-    /// Connections that were put into `rx` and not claimed, oldest first. Their slots may be in
-    /// other shards.
+    /// Unclaimed connections whose records were pushed to `rx`, oldest first. Their slots may be in
+    /// peer shards.
     pub children: VecDeque<Child>,
-    /// As many may wait there, and one more.
+    /// Backlog: the queue may have one connection more.
     pub backlog: u32,
 }
 
-/// SO_TIMESTAMPING: reports of sent datagrams that a program wants.
+/// Transmit timestamps that a program requested by SO_TIMESTAMPING.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Stamping {
     /// SOF_TIMESTAMPING_TX_SOFTWARE.
     pub on: bool,
-    /// SOF_TIMESTAMPING_OPT_ID: the number of the next one.
+    /// SOF_TIMESTAMPING_OPT_ID: number of the next datagram.
     pub next_id: Option<u32>,
 }
 
-/// When a datagram was sent.
+/// Time at which a datagram was sent.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SentAt {
-    /// Its number; 0 where the program did not ask for numbers.
+    /// Number of the datagram; 0 without SOF_TIMESTAMPING_OPT_ID.
     pub id: u32,
     pub unix_ns: u64,
 }
@@ -183,7 +183,7 @@ pub(crate) struct SentAt {
 pub(crate) struct Child {
     pub slot: u32,
     pub generation: u32,
-    /// Position in the listener's FIFO behind its record.
+    /// Position in the listener's FIFO after the connection's record.
     pub end: u32,
     /// The connection was popped, and is reset if no process claims it in time.
     pub orphaned: bool,
@@ -208,19 +208,19 @@ impl SlotEntry {
         }
     }
 
-    /// Values that few sockets change.
+    /// Returns the values that few sockets change.
     pub fn rare(&self) -> &Rare {
         self.rare.as_deref().unwrap_or(&ORDINARY)
     }
 
-    /// Changes what few sockets have; memory for it is there while there is something to keep.
+    /// Changes rarely used values. The box is freed when all are at their defaults.
     pub fn set_rare(&mut self, change: impl FnOnce(&mut Rare)) {
         let mut rare = self.rare.take().unwrap_or_else(|| Box::new(ORDINARY.clone()));
         change(&mut rare);
         self.rare = Some(rare).filter(|rare| **rare != ORDINARY);
     }
 
-    /// The listener's slot and generation, of a connection that no program has claimed.
+    /// Returns the listener's slot and generation if no process has claimed the connection.
     pub fn unclaimed(&self) -> Option<(u32, u32)> {
         match self.holders {
             Holders::Unclaimed(listener, generation) => Some((listener, generation)),
@@ -228,7 +228,7 @@ impl SlotEntry {
         }
     }
 
-    /// Its own FIFOs, made when first needed.
+    /// Returns the engine's part of the socket, created at first use.
     pub fn owned(&mut self) -> &mut Owned {
         self.owned.get_or_insert_default()
     }

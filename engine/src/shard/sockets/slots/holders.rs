@@ -10,20 +10,19 @@ use crate::ids::ChannelId;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Holder {
     pub id: ChannelId,
-    /// The last event that the process was told about the socket.
+    /// Last event of the socket that was sent to the process.
     pub last: LastEvent,
 }
 
-/// The processes that hold a socket: one as a rule, many of a listener with workers.
+/// The processes that hold a socket: usually one, but many for a listener with workers.
 #[derive(Debug, Default)]
 pub(crate) enum Holders {
     #[default]
     None,
-    /// No process, but an accept queue: a connection that no program has claimed. The listener's
-    /// slot and generation.
+    /// An unclaimed connection in an accept queue, with the listener's slot and generation.
     Unclaimed(u32, u32),
     One(Holder),
-    // A pointer where a vector would be three words in every socket.
+    // A box is one word, whereas a vector would add three words to every socket.
     #[allow(clippy::box_collection, reason = "most sockets have one holder")]
     Many(Box<Vec<Holder>>),
 }
@@ -99,7 +98,7 @@ mod tests {
         assert!(matches!(holders, Holders::One(last) if last.id == b));
         holders.remove(b);
         assert!(matches!(holders, Holders::None));
-        // A process that lets go of a connection it never had takes nothing off a queue.
+        // Removing a process that is not a holder must not remove the connection from the queue.
         holders = Holders::Unclaimed(3, 1);
         holders.remove(a);
         assert!(matches!(holders, Holders::Unclaimed(3, 1)) && holders.is_empty());

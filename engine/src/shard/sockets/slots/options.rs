@@ -1,5 +1,5 @@
-//! Options in the shared part of a slot: those of a fresh socket, and those that an accepted
-//! connection has of its listener.
+//! Options in the shared part of a slot: defaults of a new socket, and those that a connection
+//! inherits from its listener.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -7,10 +7,9 @@ use towpath_shm::layout::{RawAddr, Slot};
 
 use crate::shard::sockets::linux::state;
 
-/// Everything as a fresh socket has it on Linux. Not the FIFOs: their ends start with them. The
-/// locks stay: late threads take them, find the generation changed, and give them back. `asleep`
-/// stays, too: a thread that slept on the socket before is woken with the next one's first event,
-/// and finds the generation changed.
+/// Sets all values to Linux's defaults, except FIFOs, locks and `asleep`. FIFO positions are set
+/// when a FIFO is created. Threads of the last socket may still take the locks or sleep here; they
+/// find the generation changed and leave.
 pub(super) fn reset(slot: &Slot) {
     for word in [
         &slot.flags,
@@ -61,7 +60,7 @@ pub(super) fn reset(slot: &Slot) {
     slot.remote.store(&RawAddr::default());
 }
 
-/// Options that an accepted connection takes over from its listener, as on Linux.
+/// Copies the options that a connection inherits from its listener on Linux.
 pub(crate) fn inherit(child: &Slot, listener: &Slot) {
     for (to, from) in [
         (&child.option_bits, &listener.option_bits),
