@@ -1,10 +1,10 @@
-//! State that this process inherited from its parent, and how a program is started that inherits
-//! the same.
+//! Signal state and descriptors that this process inherited, and how to start a program that
+//! inherits the same.
 //!
-//! Ignored signals and the signal mask pass through exec (signal(7)). Rust's runtime ignores
-//! SIGPIPE before `main`, and std starts each program with SIGPIPE's default and an empty mask. So
-//! a program would not find its user's choice (`nohup`, `trap '' PIPE`). The inherited state is
-//! therefore noted before the runtime starts, and restored between fork and exec.
+//! Ignored signals and the signal mask are inherited through exec (signal(7)). Rust's runtime
+//! ignores SIGPIPE before `main`, and std starts programs with the default for SIGPIPE and an empty
+//! mask. So a program would lose its user's choice (`nohup`, `trap '' PIPE`). Therefore we save the
+//! inherited state before the runtime starts, and restore it between fork and exec.
 
 use std::ffi::CString;
 use std::io;
@@ -13,22 +13,22 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Signals as a process has them when it starts; bit n - 1 stands for signal n.
+/// Signal state at the start of a process; bit n - 1 stands for signal n.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SignalState {
-    /// Signals that are ignored, a bit each. All others have their default action.
+    /// Bit set of ignored signals. All others have their default action.
     pub ignored: u64,
-    /// Signals that are blocked, a bit each.
+    /// Bit set of blocked signals.
     pub blocked: u64,
 }
 
 static IGNORED: AtomicU64 = AtomicU64::new(0);
 static BLOCKED: AtomicU64 = AtomicU64::new(0);
 
-/// NSIG of the kernel on all architectures that this is built for.
+/// Number of signals (the kernel's NSIG) on all supported architectures.
 const SIGNALS: libc::c_int = 64;
 
-// The C library calls it before `main`, and so before Rust's runtime changes anything.
+// The C library calls this function before `main`, before Rust's runtime changes the state.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static AT_START: extern "C" fn() = note;
@@ -52,19 +52,18 @@ extern "C" fn note() {
 }
 
 impl SignalState {
-    /// The signals that this process was started with: noted before `main`, whatever was changed
-    /// since.
+    /// Returns the signal state with which this process was started, even if it was changed since.
     pub fn at_start() -> Self {
         let (ignored, blocked) = (&IGNORED, &BLOCKED);
         Self { ignored: ignored.load(Ordering::Relaxed), blocked: blocked.load(Ordering::Relaxed) }
     }
 
-    /// Whether a signal was ignored. Numbers that are no signal's (1 to 64) are not.
+    /// Returns whether a signal was ignored. Returns false for numbers outside 1 to 64.
     pub fn ignores(self, signal: i32) -> bool {
         (1..=SIGNALS).contains(&signal) && self.ignored >> (signal - 1) & 1 == 1
     }
 
-    /// Makes this the state of the calling process, whose only thread calls. Async-signal-safe.
+    /// Sets the state of the calling process, which must have one thread. Async-signal-safe.
     fn apply(self) {
         // SAFETY: plain structures, and no handler is installed. SIGKILL, SIGSTOP and the C
         // library's own signals are refused, which leaves them as they are.
@@ -85,8 +84,8 @@ impl SignalState {
     }
 }
 
-/// Lets this process wait for its children. A process that was started with SIGCHLD ignored has
-/// none to wait for: the kernel forgets them as they end (waitpid(2)).
+/// Lets this process wait for its children, by resetting SIGCHLD to its default. If SIGCHLD was
+/// ignored at the start, waitpid(2) would not return their status.
 pub fn expect_children() {
     // SAFETY: a plain structure, and no handler.
     unsafe {
@@ -96,9 +95,9 @@ pub fn expect_children() {
     }
 }
 
-/// Lets `command` begin with `signals`, and with `control` under the number `number`, on which it
-/// is not closed by exec(2). A descriptor that had the number before is closed in the new process.
-/// `control` stays open here as long as `command` is there.
+/// Lets `command` start with `signals`, and with `control` as descriptor `number`, without
+/// FD_CLOEXEC. An open descriptor `number` is replaced in the new process. `control` stays open
+/// here until `command` is dropped.
 pub fn prepare(command: &mut Command, signals: SignalState, control: OwnedFd, number: RawFd) {
     let begin = move || {
         signals.apply();
@@ -118,8 +117,8 @@ pub fn prepare(command: &mut Command, signals: SignalState, control: OwnedFd, nu
     unsafe { command.pre_exec(begin) };
 }
 
-/// Lets `command` begin with changes of its environment; None takes a variable away. The variable
-/// `process_id` gets the program's own process id. `Command::env` would undo all of that.
+/// Changes the environment of `command`; `None` removes a variable. The variable `process_id` is
+/// set to the program's process id. Do not use `Command::env` too, which would undo the changes.
 pub fn set_environment(
     command: &mut Command,
     changes: Vec<(CString, Option<CString>)>,
@@ -147,12 +146,12 @@ pub fn set_environment(
     unsafe { command.pre_exec(begin) };
 }
 
-/// A duplicate of descriptor `number`, which this process was started with. Programs that this
-/// process executes do not get that number. Numbers that this process has opened itself have
-/// FD_CLOEXEC, and inherited ones have not: exec(2) would have closed them.
+/// Returns a duplicate of descriptor `number`, which this process inherited. Programs that this
+/// process executes do not inherit that number. Descriptors opened by this process are recognized
+/// by FD_CLOEXEC, which inherited ones never have.
 ///
 /// # Errors
-/// EBADF for a number that is not open or not inherited; or there are too many descriptors.
+/// Returns EBADF if the number is not open or not inherited, or EMFILE.
 pub fn take_inherited(number: RawFd) -> io::Result<OwnedFd> {
     // SAFETY: the calls change the flag of `number` alone, which nothing in this process owns where
     // that flag is clear. F_DUPFD_CLOEXEC returns a new descriptor.
@@ -169,11 +168,12 @@ pub fn take_inherited(number: RawFd) -> io::Result<OwnedFd> {
     }
 }
 
-/// Gives descriptors that this process was started with the numbers from `first` on, in the order
-/// of `kept`, which rises. Programs that this process executes get none behind them before `end`.
+/// Moves inherited descriptors to the numbers from `first` on, in the order of `kept`, which must
+/// be ascending. Programs that this process executes do not inherit the remaining numbers before
+/// `end`.
 ///
 /// # Errors
-/// EBADF for one that is not open or not inherited.
+/// Returns EBADF if one is not open or not inherited.
 pub fn renumber_inherited(kept: &[RawFd], first: RawFd, end: RawFd) -> io::Result<()> {
     for (to, from) in (first..).zip(kept) {
         // SAFETY: nothing in this process owns a number without FD_CLOEXEC (`take_inherited`).
@@ -195,11 +195,11 @@ pub fn renumber_inherited(kept: &[RawFd], first: RawFd, end: RawFd) -> io::Resul
     Ok(())
 }
 
-/// Numbers that a parent may have given to this process for sockets lie below, as a rule.
+/// Numbers that a parent has chosen for inherited sockets are usually lower.
 const ABOVE_INHERITED: RawFd = 64;
 
-/// Lets `command` begin with `signals`, and die by SIGKILL with the thread that starts it
-/// (PR_SET_PDEATHSIG of prctl(2)). Children of `command` do not.
+/// Lets `command` start with `signals`, and be killed when the starting thread ends
+/// (PR_SET_PDEATHSIG of prctl(2)). Children of `command` do not inherit this.
 pub fn prepare_bound(command: &mut Command, signals: SignalState) {
     let begin = move || {
         signals.apply();

@@ -10,12 +10,12 @@ use towpath_tcp::Instant;
 pub(crate) enum Clock {
     /// CLOCK_MONOTONIC, the clock of ports, and CLOCK_REALTIME.
     System,
-    /// The caller that turns the engine says how much time passes: see [`crate::Hand`].
+    /// A manual clock, advanced by the caller: see [`crate::Hand`].
     ByHand(Instant),
 }
 
 impl Clock {
-    /// The stack's time.
+    /// Returns the stack's time.
     pub fn now(&self) -> Instant {
         match self {
             Self::System => Instant(read(ClockId::Monotonic)),
@@ -23,7 +23,7 @@ impl Clock {
         }
     }
 
-    /// Unix time in ns.
+    /// Returns the Unix time in ns.
     pub fn unix_ns(&self) -> u64 {
         match self {
             Self::System => read(ClockId::Realtime),
@@ -31,12 +31,12 @@ impl Clock {
         }
     }
 
-    /// Whether time passes only when the caller says so.
+    /// Returns whether the clock is manual.
     pub fn is_by_hand(&self) -> bool {
         matches!(self, Self::ByHand(_))
     }
 
-    /// Lets time pass, if it is by hand.
+    /// Advances a manual clock.
     pub fn pass(&mut self, time: Duration) {
         if let Self::ByHand(now) = self {
             *now += time;
@@ -44,7 +44,7 @@ impl Clock {
     }
 }
 
-/// The time that the calling thread has used a processor. A system call.
+/// Returns the processor time of the calling thread. A system call.
 pub(crate) fn used_by_thread() -> Duration {
     Duration::from_nanos(read(ClockId::ThreadCPUTime))
 }

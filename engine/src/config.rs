@@ -1,4 +1,4 @@
-//! Decisions of an engine's owner.
+//! Configuration of an engine.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -9,96 +9,94 @@ use towpath_stack::net::InterfaceConfig;
 use towpath_stack::{Budget, StackConfig};
 use towpath_wire::Prefix;
 
-/// Limit on the time for which no peer takes a byte of the last program's data. A connection
-/// without a process waits as long at a shut window. As on Linux it is probed after 200 ms, then
-/// after twice as long each time, while that is less than `TCP_RTO_MAX` (`tcp_probe_timer`,
-/// `tcp_orphan_retries`).
+/// Maximum time without progress in sending the last program's data. A connection without a process
+/// waits as long at a zero window. As on Linux it is probed after 200 ms, then after twice as long
+/// each time, while that is less than `TCP_RTO_MAX` (`tcp_probe_timer`, `tcp_orphan_retries`).
 const LEAVE_STALLED: Duration = Duration::from_secs(205);
 
-/// An engine's configuration.
+/// Configuration of an engine.
 #[derive(Debug, Clone)]
 pub struct EngineConfig {
-    /// The stack's configuration. The smaller one of its `sockets_max` and the one below applies.
+    /// Configuration of the stack. The smaller one of its `sockets_max` and the one below applies.
     pub stack: StackConfig,
-    /// How much the stack does in a turn.
+    /// Maximum work of the stack in a turn.
     pub budget: Budget,
     /// `interfaces[i]` is driven by port `i` and becomes interface `i + 1`; 0 is loopback.
     pub interfaces: Vec<InterfaceConfig>,
-    /// Beyond those that follow from the interfaces' addresses.
+    /// Routes in addition to those that follow from the interfaces' addresses.
     pub routes: Vec<RouteConfig>,
-    /// Most bytes of FIFO memory. Beyond, connections wait for memory; nothing fails.
+    /// Maximum bytes of FIFO memory. If it is used up, connections wait for memory, and nothing
+    /// fails.
     pub memory_cap: u64,
-    /// Most sockets of all programs, at most [`towpath_shm::layout::SLOTS_MAX`].
+    /// Maximum number of sockets of all programs, at most [`towpath_shm::layout::SLOTS_MAX`].
     pub sockets_max: u32,
-    /// Maximum number of processes, at most [`towpath_shm::layout::CHANNELS_MAX`]. Beyond, fork and
-    /// its kin fail. 0: the engine has no programs, as a router, and maps no memory for their
-    /// sockets.
+    /// Maximum number of processes, at most [`towpath_shm::layout::CHANNELS_MAX`]. If it is
+    /// reached, fork and similar calls fail. 0: the engine has no programs, as in a router, and
+    /// maps no memory for their sockets.
     pub channels_max: u32,
-    /// How much memory sockets have, if programs set nothing (SO_RCVBUF, SO_SNDBUF).
+    /// Buffer sizes of sockets on which programs do not set SO_RCVBUF or SO_SNDBUF.
     pub buffers: Buffers,
-    /// The nameserver that programs find in /etc/resolv.conf; None: those that stand there.
+    /// Nameserver that programs find in /etc/resolv.conf; `None`: the file's own.
     pub resolver: Option<ResolverConfig>,
-    /// Names that programs find beside those of the host: the text of
+    /// Names that programs can resolve in addition to the host's, in the format of
     /// [`towpath_shm::control::call::NAMES`].
     pub names: Arc<str>,
-    /// [`crate::Engine::run`] returns when the last program has gone, after what it left behind
-    /// was sent.
+    /// Whether [`crate::Engine::run`] returns after the last program has ended and its data was
+    /// sent.
     pub exit_when_unused: bool,
-    /// `run` also returns when no peer has taken a byte of such data for this long; the peers then
-    /// see a reset.
+    /// Time without progress in sending that data after which `run` also returns. The peers then
+    /// receive a reset.
     pub leave_stalled: Duration,
-    /// [`crate::Engine::run`] turns all shards on its own thread at first. Whenever a thread has
-    /// used a processor for four fifths of 100 ms, half of its shards go to another one. If this is
-    /// not set, each shard has a thread from the beginning.
+    /// Whether threads are added on demand. [`crate::Engine::run`] then starts with all shards on
+    /// its own thread. A thread that has used a processor for four fifths of 100 ms passes half of
+    /// its shards to a new thread. Otherwise each shard has its own thread from the beginning.
     pub threads_by_need: bool,
-    /// Time for which a thread goes on looking for work before it sleeps
-    /// ([`crate::Engine::busy_poll`]), as long as it finds some as a rule. A wake-up costs some 10
-    /// to 50 µs, much of it until an idle processor is awake. Zero: it sleeps at once, as it does
-    /// where it may use a single processor.
+    /// Time for which a thread polls for work before it sleeps ([`crate::Engine::busy_poll`]), as
+    /// long as that usually finds some. A wake-up costs some 10 to 50 µs, mostly to wake an idle
+    /// processor. Zero disables polling, and so does a single available processor.
     pub busy_poll: Duration,
 }
 
 /// The nameserver that programs find in /etc/resolv.conf.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ResolverConfig {
-    /// Where it is.
+    /// Address of the nameserver.
     pub address: IpAddr,
-    /// The nameserver replaces nameservers on the host's loopback, which is not the stack's, and no
-    /// others.
+    /// Whether only nameservers on the host's loopback are replaced, which programs cannot reach.
     pub only_loopback: bool,
 }
 
-/// A route that an operator gives, as `ip route add` does.
+/// A configured route, as for `ip route add`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RouteConfig {
-    /// Where to.
+    /// Destination prefix.
     pub prefix: Prefix,
-    /// The router; None: on the link.
+    /// Router; `None` if the destination is on the link.
     pub next_hop: Option<IpAddr>,
     /// Index into [`EngineConfig::interfaces`].
     pub interface: usize,
-    /// The lowest wins.
+    /// Priority of the route; the lowest metric wins.
     pub metric: u32,
 }
 
-/// Sizes of FIFOs in bytes: a fresh stream's, and where autotuning ends.
+/// Sizes of FIFOs in bytes: initial, and the maximum of autotuning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Buffers {
-    /// Receive, at first: the middle of `tcp_rmem` (tcp(7)).
+    /// Initial receive buffer: the default of `tcp_rmem` (tcp(7)).
     pub recv: u32,
-    /// Receive, largest: the last of `tcp_rmem`.
+    /// Maximum receive buffer: the maximum of `tcp_rmem`.
     pub recv_max: u32,
-    /// Transmit, at first: the middle of `tcp_wmem`.
+    /// Initial send buffer: the default of `tcp_wmem`.
     pub send: u32,
-    /// Transmit, largest: the last of `tcp_wmem`.
+    /// Maximum send buffer: the maximum of `tcp_wmem`.
     pub send_max: u32,
-    /// Both of a datagram socket: Linux's `rmem_default`, which also holds three of the longest.
+    /// Both buffers of a datagram socket: Linux's `rmem_default`, enough for three datagrams of
+    /// maximum length.
     pub datagram: u32,
 }
 
 impl Default for Buffers {
-    /// Linux's `tcp_rmem` and `tcp_wmem` (64 KiB windows at first, 6 and 4 MiB at most), in the
-    /// powers of two that memory comes in.
+    /// Returns Linux's `tcp_rmem` and `tcp_wmem` (initially 64 KiB, at most 6 and 4 MiB), rounded to powers of two as memory is allocated.
     fn default() -> Self {
         Self {
             recv: 64 << 10,

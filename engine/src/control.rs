@@ -1,4 +1,4 @@
-//! Where the registry is turned: by a shard's thread, or by one of its own.
+//! Runs the registry, on a shard's thread or on its own.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::mpsc;
@@ -10,23 +10,23 @@ use crate::mail::{Mailbox, ShardCommand, ShardReport};
 use crate::registry::Registry;
 use crate::shard::Shard;
 
-/// How often each is heard in one turn of both: what one says in answer to the other's answer is
+/// Maximum number of message exchanges in one turn of registry and shards. Further messages wait
 /// for the next turn.
 const EXCHANGES: usize = 4;
 
-/// The registry of an engine, and its thread. The registry is held here, or by the thread.
+/// The registry of an engine, which is held here or by its thread.
 pub(crate) struct RegistryHost {
     registry: Option<Box<Registry>>,
     thread: Option<Thread>,
 }
 
-/// The thread that has the registry, which gives it back in the end.
+/// The registry's thread, which returns the registry when it ends.
 struct Thread {
     desks: Vec<RegistryLink>,
     handle: JoinHandle<Box<Registry>>,
 }
 
-/// A shard's way to a registry that has a thread.
+/// A shard's connection to a registry on another thread.
 #[derive(Debug, Clone)]
 pub(crate) struct RegistryLink {
     orders: Mailbox<ShardCommand>,
@@ -34,24 +34,24 @@ pub(crate) struct RegistryLink {
 }
 
 impl RegistryHost {
-    /// A registry that is turned between turns of the shards, the first of which sleeps for it,
-    /// too.
+    /// Runs the registry between turns of the shards. The first shard's sleep also ends for the
+    /// registry.
     pub fn new(registry: Box<Registry>, first: &mut Shard) -> io::Result<Self> {
         first.watch_registry(registry.as_fd())?;
         Ok(Self { registry: Some(registry), thread: None })
     }
 
-    /// None: it has a thread.
+    /// Returns the registry; `None` while it has its own thread.
     pub fn registry(&self) -> Option<&Registry> {
         self.registry.as_deref()
     }
 
-    /// None: it has a thread.
+    /// Returns the registry; `None` while it has its own thread.
     pub fn registry_mut(&mut self) -> Option<&mut Registry> {
         self.registry.as_deref_mut()
     }
 
-    /// Exchanges messages between registry and shards. Returns true if a shard received an order.
+    /// Exchanges messages between registry and shards. Returns true if a shard received a command.
     pub fn exchange(&mut self, first: &mut Shard, others: &mut [Shard]) -> bool {
         match (&mut self.registry, &mut self.thread) {
             (Some(registry), _) => exchange(registry, first, others),
@@ -61,14 +61,15 @@ impl RegistryHost {
         }
     }
 
-    /// How long all may sleep when the shards may so long.
+    /// Returns the time until the registry or the shards have work; `timeout` is that of the
+    /// shards.
     pub fn time_left(&self, first: &Shard, timeout: Option<Duration>) -> Option<Duration> {
         let own = self.registry().and_then(|registry| registry.time_left(first.sockets.now));
         own.into_iter().chain(timeout).min()
     }
 
-    /// Gives the registry a thread, and returns the desks of so many shards. None: no thread could
-    /// be made, and the registry stays here.
+    /// Moves the registry to its own thread, and returns links for that many shards. If no thread
+    /// can be created, returns `None` and keeps the registry.
     pub fn begin_thread(&mut self, first: &mut Shard, shards: usize) -> Option<Vec<RegistryLink>> {
         let registry = self.registry.take()?;
         match Thread::begin(registry, first, shards) {
@@ -78,11 +79,11 @@ impl RegistryHost {
         self.thread.as_ref().map(|thread| thread.desks.clone())
     }
 
-    /// Ends the thread, if there is one, and takes the registry back. `first` and `others` are the
-    /// shards that no other thread has; they end, too.
+    /// Ends the registry's thread, if there is one, and takes the registry back. Also ends the
+    /// shards on this thread: `first` and `others`.
     ///
     /// # Panics
-    /// When the thread has, unless this one does already.
+    /// Panics if that thread has panicked, unless this thread is already panicking.
     pub fn end_thread(&mut self, first: &mut Shard, others: &mut [Shard]) {
         let Some(thread) = self.thread.take() else { return };
         match thread.end(first, others) {
@@ -120,12 +121,12 @@ fn exchange(registry: &mut Registry, first: &mut Shard, others: &mut [Shard]) ->
 }
 
 impl RegistryLink {
-    /// Rung when there are orders.
+    /// Returns the notification of commands.
     pub fn notifier(&self) -> BorrowedFd<'_> {
         self.orders.notifier()
     }
 
-    /// Says what the shard has to say, and tells it what there is. True: there was something.
+    /// Sends the shard's reports, and executes its commands. Returns true if there were commands.
     pub fn exchange(&self, shard: &mut Shard) -> bool {
         self.notices.send(&mut shard.processes.notices);
         let orders = self.orders.take();
@@ -134,26 +135,26 @@ impl RegistryLink {
         told
     }
 
-    /// The shard's loop is over.
+    /// Reports that the shard's loop has ended.
     pub fn finish(&self, shard: &mut Shard) {
         shard.processes.notices.push(ShardReport::Finished);
         self.notices.send(&mut shard.processes.notices);
         shard.watch_no_more(self.notifier());
     }
 
-    /// Lets the shard end its loop.
+    /// Stops the shard's loop.
     fn stop(&self) {
         self.orders.send(&mut vec![ShardCommand::Stop]);
     }
 
-    /// The shard has ended without a word: so does everything.
+    /// Reports that the shard has panicked, so that the engine ends.
     pub fn abandon(&self) {
         self.notices.send(&mut vec![ShardReport::Failed, ShardReport::Finished]);
     }
 }
 
 impl Thread {
-    /// The registry comes back when there can be no thread.
+    /// Starts the thread. If that fails, returns the registry.
     fn begin(
         mut registry: Box<Registry>,
         first: &mut Shard,
@@ -163,7 +164,7 @@ impl Thread {
         if first.watch_mail(desks[0].notifier()).is_err() {
             return Err(registry);
         }
-        // The thread gets the registry through the channel once it runs.
+        // The thread receives the registry through the channel once it runs.
         let (give, take) = mpsc::channel();
         let theirs = desks.clone();
         let work = move || serve(take.recv().expect("it is sent, or all ends"), &theirs);
@@ -193,14 +194,14 @@ impl Thread {
     }
 }
 
-/// Desks, one for each shard, with one common box for notices.
+/// Creates links, one for each shard, with a common mailbox for reports.
 fn registry_links(count: usize) -> io::Result<Vec<RegistryLink>> {
     let notices = Mailbox::new()?;
     let desk = |orders| RegistryLink { orders, notices: notices.clone() };
     (0..count).map(|_| Mailbox::new().map(desk)).collect()
 }
 
-/// Ends the shards' loops when the registry's ends first, which it does by a panic.
+/// Stops the shards' loops if the registry panics.
 struct PanicAlarm<'a>(&'a [RegistryLink]);
 
 impl Drop for PanicAlarm<'_> {
@@ -211,7 +212,7 @@ impl Drop for PanicAlarm<'_> {
     }
 }
 
-/// Body of the registry's thread, until all shards have finished.
+/// Runs the registry on its thread, until all shards have finished.
 fn serve(mut registry: Box<Registry>, desks: &[RegistryLink]) -> Box<Registry> {
     let _alarm = PanicAlarm(desks);
     let notices = &desks[0].notices;
@@ -225,8 +226,7 @@ fn serve(mut registry: Box<Registry>, desks: &[RegistryLink]) -> Box<Registry> {
         tell(&mut registry);
         let timeout = registry.time_left(registry.clock.now());
         registry.look(timeout);
-        // The orders are told first: a notice may take a while, because a gatekeeper is called for
-        // it.
+        // Send commands first, because a report may take a while: it may call the gatekeeper.
         tell(&mut registry);
         for notice in notices.take() {
             match notice {

@@ -1,6 +1,6 @@
-//! Tests: what registry and shard tell each other comes late, in any portions, while processes
-//! begin, ask, make others and end. More of it: TOWPATH_CROSSING_SEED=1
-//! TOWPATH_CROSSING_SEEDS=1000.
+//! Randomized tests of the messages between registry and shard. We delay and deliver them in
+//! random portions, while processes begin, send requests, fork and end. For more:
+//! TOWPATH_CROSSING_SEED=1 TOWPATH_CROSSING_SEEDS=1000.
 
 use std::collections::VecDeque;
 use std::io::IoSliceMut;
@@ -32,7 +32,7 @@ struct Proc {
 }
 
 impl Proc {
-    /// Through the ring.
+    /// Writes a command to the ring.
     fn tell(&self, what: usize, a: u32) {
         match what {
             11 => (0..self.sockets.len()).for_each(|n| self.command(op::LIST, n, 0)),
@@ -46,7 +46,7 @@ impl Proc {
         let Some(channel) = &self.channel else { return };
         let nth = self.sockets.get(at % self.sockets.len().max(1));
         let (slot, generation) = nth.copied().unwrap_or((0, 0));
-        // A full ring is as good as a word that was not said.
+        // Ignore a full ring, as if the command was not sent.
         let _ = push_command(channel, &Command { op, slot, generation, a, b: 0, c: 0 });
     }
 
@@ -64,7 +64,7 @@ impl Proc {
         self.asked = Some(towpath_ring::ask(channel, &request));
     }
 
-    /// Breaks a rule. A failure, because the engine has hung up, is as good.
+    /// Breaks a rule. Errors are ignored, because the engine may have hung up.
     fn harm(&self, what: usize, a: u32) {
         match (what, &self.channel) {
             (19, _) => {
@@ -202,7 +202,7 @@ impl Sim {
         }));
     }
 
-    /// A process says or does something, or another one begins.
+    /// Makes a random process act, or attaches a new one.
     fn program(&mut self) {
         if self.procs.is_empty() || self.dice.below(12) == 0 {
             return self.attach();
@@ -225,7 +225,8 @@ impl Sim {
         }
     }
 
-    /// On the control socket. An honest process has the answer to the last request by then.
+    /// Sends a request on the control socket. A well-behaved process waits for its last reply
+    /// first.
     fn ask(&mut self, at: usize, what: usize, a: u32) {
         let b = self.dice.index(2) as u32;
         let rude = self.hostile && self.dice.below(8) == 0;
@@ -327,7 +328,7 @@ impl Sim {
 
     fn end(&mut self, seed: u64) {
         self.settle();
-        // A process that waited has its answer, unless it was cut off.
+        // A process that waited must have its reply, unless it was cut off.
         if !self.hostile {
             for proc in &self.procs {
                 assert!(proc.waiting.is_none(), "seed {seed}: {:?} is not answered", proc.waiting);
@@ -404,7 +405,7 @@ fn an_engine_ends_with_its_last_process() {
     run(false, true);
 }
 
-/// The kernel does not watch it (ENOSPC for the watches of a user, ENOMEM; here a file, EPERM).
+/// The kernel refuses to watch it (ENOSPC for the user's watches, ENOMEM; here EPERM for a file).
 #[test]
 fn a_process_whose_end_cannot_be_watched_is_cut_off() {
     use crate::ids::ChannelId;
@@ -417,7 +418,7 @@ fn a_process_whose_end_cannot_be_watched_is_cut_off() {
     assert!(engine.shard.processes.channels.get(ChannelId(0)).is_none());
 }
 
-/// A process that is killed while it asks has broken no rule.
+/// A process that is killed while it waits for a reply has not broken a rule.
 #[test]
 fn who_is_killed_while_it_asks_is_not_hostile() {
     for number in [call::REGION, call::HELLO, call::CLONE, call::TOKENS] {
@@ -435,7 +436,7 @@ fn who_is_killed_while_it_asks_is_not_hostile() {
             engine.shard.do_turn();
             engine.shard.look();
         });
-        // Done is on its way; the process is killed.
+        // The report is queued, and the process is killed.
         drop(control);
         for notice in std::mem::take(&mut engine.shard.processes.notices) {
             engine.control.registry_mut().unwrap().heed(notice);
@@ -450,7 +451,7 @@ fn who_is_killed_while_it_asks_is_not_hostile() {
     }
 }
 
-/// An answer of the registry's goes to the image that asked.
+/// A reply of the registry is for the process image that sent the request.
 #[test]
 fn an_answer_to_the_image_before_is_nobodys() {
     let mut engine = Engine::new(EngineConfig::default(), Vec::new(), [7; 32]).unwrap();
@@ -461,7 +462,7 @@ fn an_answer_to_the_image_before_is_nobodys() {
     engine.shard.do_turn();
     let asks = std::mem::take(&mut engine.shard.processes.notices);
     assert!(matches!(asks[..], [ShardReport::Asks(..)]));
-    // HELLO: fresh rings, in which the next image asks for a list, which waits for a round.
+    // HELLO gives the next image new rings. Its own request waits for a round.
     let second = engine.link(id);
     engine.shard.processes.notices.clear();
     let list = Request { call: call::SOCKETS, ..Request::default() };

@@ -1,15 +1,15 @@
-//! A domain: processes that trust each other, and the memory that they share.
+//! A domain: processes that trust each other, and their shared memory.
 
 use std::io;
 
 use towpath_ring::Region;
 use towpath_shm::token;
 
-/// Parts that the registry and the shards of a domain share; a clone is of the same domain.
+/// State that the registry and the shards of a domain share. Clones refer to the same domain.
 #[derive(Debug, Clone)]
 pub(crate) struct Domain {
     pub region: Region,
-    /// The random number by which tokens of this domain are known.
+    /// Random number that identifies tokens of this domain.
     pub run: token::Run,
 }
 

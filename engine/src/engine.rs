@@ -1,4 +1,4 @@
-//! An engine and how it is made.
+//! Creates an engine with its ports, stack and programs.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -36,12 +36,13 @@ use crate::{ids::ChannelId, link::ChannelLink, link::Given, mail::ShardCommand};
 #[cfg(test)]
 use towpath_shm::control::Request;
 
-/// A stack, its ports, and the programs on it.
+/// A network stack, its ports, and the programs that use it.
 ///
-/// Threads may turn it one after the other. Dropping it closes the programs' control sockets, which
-/// they take for its end; [`Engine::run`] also lets peers know.
+/// Any thread may turn the engine, one at a time. Dropping it closes the programs' control sockets,
+/// so that they notice its end. [`Engine::run`] also resets connections, so that peers notice.
 ///
 /// # Example
+///
 /// An engine without ports needs no privileges; its programs have loopback.
 /// ```
 /// use std::thread;
@@ -64,43 +65,43 @@ use towpath_shm::control::Request;
 /// # }
 /// ```
 pub struct Engine {
-    /// The first, which is turned by the engine's thread.
+    /// The first shard, which runs on the engine's thread.
     pub(crate) shard: Shard,
-    /// The others, while no other threads have them.
+    /// Further shards, except those that run on other threads.
     pub(crate) others: Vec<Shard>,
     pub(crate) busy: Busy,
-    /// Threads that have the other shards, and give them back in the end.
+    /// Threads that run further shards, and return them when they end.
     pub(crate) helpers: Vec<Helper>,
-    /// [`EngineConfig::threads_by_need`]: when, in percent of a processor.
+    /// Percentage of a processor at which shards get another thread. See
+    /// [`EngineConfig::threads_by_need`].
     pub(crate) threads_by_need: Option<u32>,
     pub(crate) control: RegistryHost,
     remote: Remote,
 }
 
-/// Why an engine cannot be made.
+/// Reason why an engine cannot be created.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EngineError {
-    /// Each interface needs its port.
+    /// The number of ports is not the number of interfaces.
     #[error("{interfaces} interfaces and {ports} ports")]
     PortsDiffer {
-        /// As many as [`EngineConfig::interfaces`] has.
+        /// Number of interfaces in [`EngineConfig::interfaces`].
         interfaces: usize,
-        /// As many as [`Engine::new`] was given.
+        /// Number of ports passed to [`Engine::new`].
         ports: usize,
     },
-    /// Shards are a power of two, and no more than [`SHARDS_MAX`].
+    /// The number of shards is not a power of two, or exceeds [`SHARDS_MAX`].
     #[error("{0} shards: there can be 1, 2, 4, 8 or 16")]
     Shards(usize),
-    /// Programs cannot decide about connections to addresses that are not theirs. With the
-    /// interface's name.
+    /// The named interface accepts any address, which is not supported: programs cannot handle
+    /// connections to addresses that are not theirs.
     #[error("interface {0} is any-address")]
     AnyAddress(String),
-    /// No such interface, or a router of another family.
+    /// The route's interface does not exist, or its router has another address family.
     #[error("route to {0:?} cannot be added")]
     Route(RouteConfig),
-    /// The system gave no memory, or no descriptor: the region, the poller and the status page take
-    /// some.
+    /// The system has no memory or descriptors left for the region, the poller or the status page.
     #[error(transparent)]
     System(#[from] io::Error),
 }
@@ -123,12 +124,12 @@ impl std::fmt::Debug for Engine {
 }
 
 impl Engine {
-    /// An engine with its interfaces up and no program. `ports[i]` drives `config.interfaces[i]`.
-    /// `seed` is random and secret: initial sequence numbers, ports and the keys of hash tables
-    /// come from it.
+    /// Creates an engine with its interfaces up and no programs. `ports[i]` drives
+    /// `config.interfaces[i]`. `seed` must be random and secret, because initial sequence numbers,
+    /// ports and the keys of hash tables are derived from it.
     ///
     /// # Errors
-    /// Interfaces and routes that do not fit, and what the system refuses. The ports are dropped.
+    /// Fails for invalid interfaces or routes, and for errors of the system. The ports are dropped.
     pub fn new(
         config: EngineConfig,
         ports: Vec<Box<dyn Port + Send>>,
@@ -137,15 +138,16 @@ impl Engine {
         Self::with_clock(config, vec![ports], seed, Clock::System)
     }
 
-    /// The same with several shards, which [`Engine::run`] divides among threads. There are as many
-    /// shards as elements in `ports`, each of which has a queue of every device. A packet may come
-    /// in at any of them. A packet that comes in at the shard that has its flow
-    /// ([`towpath_stack::Owners`]) costs least.
+    /// Creates an engine with several shards, which [`Engine::run`] distributes over threads. There
+    /// is one shard for each element of `ports`, which contains a queue of every device. Packets
+    /// may arrive at any shard, but cost least at the one that handles their flow
+    /// ([`towpath_stack::Owners`]).
     ///
-    /// Memory and sockets that the configuration allows are divided among them.
+    /// The configured maximum memory and number of sockets are divided among the shards.
     ///
     /// # Errors
-    /// As for [`Engine::new`], and for a number of shards that is no power of two or too large.
+    /// As for [`Engine::new`]. Also fails if the number of shards is not a power of two or too
+    /// large.
     pub fn with_shards(
         config: EngineConfig,
         ports: Vec<Vec<Box<dyn Port + Send>>>,
@@ -171,11 +173,11 @@ impl Engine {
         let status = Fd::from(fcntl_dupfd_cloexec(status, 0).map_err(io::Error::from)?);
         let max = config.channels_max.min(CHANNELS_MAX);
         let exit_when_unused = config.exit_when_unused;
-        // Each has its part of the slots and of the memory.
+        // Divide slots and memory among the shards.
         let slots_max = if has_programs { SLOTS_MAX } else { 0 };
         config.sockets_max = config.sockets_max.min(slots_max) / shards;
         config.memory_cap /= u64::from(shards);
-        // Sockets of programs and connections whose program is gone come from one table.
+        // The same table holds sockets of programs, and connections whose program has ended.
         let sockets_max = config.stack.sockets_max.min(config.sockets_max as usize);
         let stack_config = StackConfig { sockets_max, ..config.stack.clone() };
         let stacks = Stack::shards(stack_config, seed, clock.now(), shards as usize);
@@ -221,33 +223,33 @@ impl Engine {
     /// on; it has gone when all copies of the descriptor are closed.
     ///
     /// # Errors
-    /// EMFILE when the descriptors that are left are for the processes that are there; there are
-    /// [`EngineConfig::channels_max`] processes; or what socketpair(2) says.
+    /// Returns EMFILE if the remaining descriptors are reserved for existing processes. Also fails
+    /// if there are [`EngineConfig::channels_max`] processes, or with the error of socketpair(2).
     pub fn attach(&mut self) -> io::Result<OwnedFd> {
         let attached = self.here().attach();
         self.exchange();
         attached.map(Fd::into_owned)
     }
 
-    /// As [`Self::attach`], for the process that this engine lives in. The engine ends with that
-    /// process, when its remaining data is sent, or no peer takes it any more
-    /// ([`EngineConfig::leave_stalled`]). Other processes that are attached do not prolong that,
-    /// and their data is not waited for.
+    /// Creates a control socket for the process that contains this engine. The engine ends with
+    /// that process, after its remaining data was sent or made no progress for
+    /// [`EngineConfig::leave_stalled`]. Other attached processes do not delay the end, and their
+    /// data is not waited for.
     ///
     /// # Errors
-    /// As there.
+    /// As for [`Self::attach`].
     pub fn attach_host(&mut self) -> io::Result<OwnedFd> {
         let attached = self.here().attach_host();
         self.exchange();
         attached.map(Fd::into_owned)
     }
 
-    /// Exchanges messages between registry and shards. Returns true if a shard received an order.
+    /// Exchanges messages between registry and shards. Returns true if a shard received a command.
     pub(crate) fn exchange(&mut self) -> bool {
         self.control.exchange(&mut self.shard, &mut self.others)
     }
 
-    /// Counters of all layers.
+    /// Returns the counters of all layers.
     pub(crate) fn counters(&self) -> Counters {
         let mut counters = self.shard.view().counters();
         self.others.iter().for_each(|other| counters.add(other.view().counters()));
@@ -257,20 +259,20 @@ impl Engine {
         counters
     }
 
-    /// Lets time pass, if the clock is by hand.
+    /// Advances the clock if it is manual.
     pub(crate) fn pass(&mut self, time: Duration) {
         self.shard.net.clock.pass(time);
         self.others.iter_mut().for_each(|other| other.net.clock.pass(time));
         self.here().clock.pass(time);
     }
 
-    /// The registry, which is here before and after [`Engine::run`].
+    /// Returns the registry, which is on this thread except during [`Engine::run`].
     fn here(&mut self) -> &mut Registry {
         self.control.registry_mut().expect("it has a thread in `run` alone, which has the engine")
     }
 
-    /// From now on every dropped packet is given to `trace`, by several shards at once if there are
-    /// several. Each is copied for it, so without a trace they cost less.
+    /// Calls `trace` for every dropped packet, from several threads if there are several shards.
+    /// Each packet is copied for it, so drops are cheaper without a trace.
     pub fn trace_drops(&mut self, trace: impl Fn(DroppedPacket<'_>) + Send + Sync + 'static) {
         let trace: DropTrace = Arc::new(trace);
         for shard in std::iter::once(&mut self.shard).chain(&mut self.others) {
@@ -279,14 +281,13 @@ impl Engine {
         }
     }
 
-    /// From now on `tell` is told of each address of the stack that another host on the link has as
-    /// well, once.
+    /// Calls `tell` once for each address of the stack that another host on the link also uses.
     pub fn on_conflict(&mut self, tell: impl Fn(&Conflict) + Send + Sync + 'static) {
         self.shard.net.observers.on_conflict = Some(Arc::new(tell));
     }
 
-    /// Calls `tell` for each packet that a rule logs, by several shards at once if there are
-    /// several.
+    /// Calls `tell` for each packet that a rule logs, from several threads if there are several
+    /// shards.
     pub fn on_logged(&mut self, tell: impl Fn(&Logged) + Send + Sync + 'static) {
         let tell: OnLogged = Arc::new(tell);
         for shard in std::iter::once(&mut self.shard).chain(&mut self.others) {
@@ -295,7 +296,7 @@ impl Engine {
     }
 
     /// Calls `tell` once in each shard when the device of an interface was removed. The interface
-    /// stays up unless the owner sets it down.
+    /// stays up unless its owner sets it down.
     pub fn on_device_gone(&mut self, tell: impl Fn(IfaceId) + Send + Sync + 'static) {
         let tell: OnDeviceGone = Arc::new(tell);
         for shard in std::iter::once(&mut self.shard).chain(&mut self.others) {
@@ -303,23 +304,23 @@ impl Engine {
         }
     }
 
-    /// Makes all of several changes before the engine runs. [`Remote::apply`] is for later.
+    /// Applies several changes before the engine runs; all or none. Use [`Remote::apply`] later.
     ///
     /// # Errors
-    /// None of the changes was made: the first that cannot be, and why.
+    /// Returns the first change that is invalid, and why. Then no change was made.
     pub fn apply(&mut self, changes: &[Change]) -> Result<(), Refused> {
         self.shard.net.stack.net.apply(self.shard.net.clock.now(), changes)
     }
 
-    /// Judges packets by rules, or by none, before the engine runs. [`Remote::set_rules`] is for
+    /// Sets or removes the packet filter rules before the engine runs. Use [`Remote::set_rules`]
     /// later.
     pub fn set_rules(&mut self, rules: Option<Rules>) {
         self.shard.net.stack.net.set_rules(rules);
     }
 
-    /// From now on `gatekeeper` hears of every program that leaves the stack, and says whether it
-    /// may be executed. The gatekeeper runs on the thread that deals with processes, all of which
-    /// wait for it.
+    /// Calls `gatekeeper` before a process executes a program that cannot use the stack. The
+    /// program may run if it returns true. The gatekeeper runs on the registry's thread and delays
+    /// all processes.
     pub fn on_unintercepted(
         &mut self,
         gatekeeper: impl FnMut(UninterceptedProgram<'_>) -> bool + Send + 'static,
@@ -327,14 +328,15 @@ impl Engine {
         self.here().gatekeeper = Some(Box::new(gatekeeper));
     }
 
-    /// From now on every process that attaches gets the read end `pipe`. The kernel kills the
-    /// process when no write end is open any more. Only the processes that can end the run (towpath
-    /// and its guardian) keep a write end. Processes that said HELLO before have no read end.
+    /// Passes the read end `pipe` to every process that attaches from now on. The kernel kills a
+    /// process when all write ends are closed. Only processes that can end the run (towpath and its
+    /// guardian) keep a write end. Processes that sent HELLO before have no read end.
     pub fn set_parent_death_pipe(&mut self, pipe: OwnedFd) {
         self.here().lifeline = Some(pipe.into());
     }
 
-    /// The handle for other threads, which may be taken before [`Engine::run`] and outlives it.
+    /// Returns a handle for other threads. Valid before [`Engine::run`] and after the engine has
+    /// ended.
     pub fn remote(&self) -> Remote {
         self.remote.clone()
     }
@@ -350,7 +352,7 @@ impl Drop for Engine {
     }
 }
 
-/// Makes one of the shards of an engine.
+/// Creates one of the shards of an engine.
 fn shard(
     config: &EngineConfig,
     domain: &Domain,
@@ -361,7 +363,7 @@ fn shard(
         let (interfaces, ports) = (config.interfaces.len(), net.ports.len());
         return Err(EngineError::PortsDiffer { interfaces, ports });
     }
-    // The stacks have one control part.
+    // The stacks share one control part, so configure it once.
     if place.number == 0 {
         join(&mut net.stack, net.clock.now(), &config.interfaces, &config.routes)?;
     }
@@ -373,7 +375,7 @@ fn shard(
         (config.resolver, config.leave_stalled);
     shard.requests.names = Arc::clone(&config.names);
     shard.processes.are_excluded = config.channels_max == 0;
-    // A single processor is needed by the program that the engine waits for.
+    // With a single processor, polling would delay the program that the engine waits for.
     let are_several = towpath_ring::processors() > 1;
     shard.sleep.lookout = Lookout::new(if are_several { config.busy_poll } else { Duration::ZERO });
     let next = place.number + 1;
@@ -381,7 +383,7 @@ fn shard(
     Ok(shard)
 }
 
-/// Gives the stack its interfaces and routes.
+/// Adds interfaces and routes to the stack.
 fn join(
     stack: &mut Stack<Sockets>,
     now: Instant,
@@ -406,10 +408,11 @@ fn join(
     Ok(())
 }
 
-/// Steps that tests make by hand, in place of programs.
+/// Single steps for tests, in place of programs.
 #[cfg(test)]
 impl Engine {
-    /// A process without rings, and its end of the control socket.
+    /// Opens the channel of a process without rings. Returns the program's end of its control
+    /// socket.
     pub(crate) fn open_channel(&mut self) -> (ChannelId, Fd) {
         let (newcomer, theirs) = self.here().open(None).expect("descriptors");
         let id = newcomer.id;
@@ -418,7 +421,7 @@ impl Engine {
         (id, theirs)
     }
 
-    /// Gives it rings.
+    /// Links rings to a channel.
     pub(crate) fn link(&mut self, id: ChannelId) -> Given {
         let (links, given) = ChannelLink::new(false, 1).expect("descriptors");
         let Shard { net, processes, .. } = &mut self.shard;
@@ -426,9 +429,9 @@ impl Engine {
         given
     }
 
-    /// Answers a request on a control socket, whose turn has come.
+    /// Handles a request from a control socket at once.
     pub(crate) fn grant(&mut self, id: ChannelId, request: &Request) {
-        // The process gets the answer to its former request first.
+        // Deliver the reply to an earlier request of the process first.
         self.exchange();
         self.here().begin(id, request);
         for order in std::mem::take(&mut self.here().orders[0]) {
@@ -439,7 +442,7 @@ impl Engine {
         }
     }
 
-    /// Turns, and then hears the programs: the next turn deals with it.
+    /// Runs a turn and polls the descriptors; the next turn handles their events.
     pub(crate) fn turn_and_look(&mut self) {
         self.shard.do_turn();
         self.shard.look();

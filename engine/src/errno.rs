@@ -1,4 +1,4 @@
-//! Errno numbers of Linux, and which of them the stack's refusals are.
+//! Linux's errno values, and their mapping from errors of the stack.
 
 use towpath_shm::control::ControlReply;
 use towpath_stack::{
@@ -35,12 +35,12 @@ pub(crate) const EHOSTDOWN: i32 = 112;
 pub(crate) const EHOSTUNREACH: i32 = 113;
 pub(crate) const EALREADY: i32 = 114;
 
-/// An errno to be given to a program.
+/// An errno to return to a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Errno(pub i32);
 
 impl Errno {
-    /// The answer to a request that is refused.
+    /// Returns the reply that refuses a request.
     pub fn refusal(self) -> ControlReply {
         ControlReply { errno: self.0, ..ControlReply::default() }
     }

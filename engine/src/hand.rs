@@ -1,4 +1,4 @@
-//! An engine that is turned by hand.
+//! An engine with a manual clock, for tests.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -15,19 +15,19 @@ use crate::ids::ChannelId;
 use crate::net::NetState;
 use crate::report::{Counters, SocketEntry};
 
-/// An [`Engine`] that does one turn for each call of [`Hand::turn`] and never sleeps, on a clock
-/// that only moves as it is told. The same calls have the same results, so a harness can go through
-/// cases that are made of bytes, and count instead of measure.
+/// An [`Engine`] that runs one turn for each call of [`Hand::turn`] and never sleeps. Its clock
+/// advances only when the caller says so. Equal calls have equal results, so a fuzzer can replay
+/// its inputs, and benchmarks can count instead of measure.
 #[derive(Debug)]
 pub struct Hand {
     engine: Engine,
 }
 
 impl Hand {
-    /// As [`Engine::new`].
+    /// Creates an engine, as [`Engine::new`].
     ///
     /// # Errors
-    /// As there.
+    /// As for [`Engine::new`].
     pub fn new(
         config: EngineConfig,
         ports: Vec<Box<dyn Port + Send>>,
@@ -36,16 +36,16 @@ impl Hand {
         Ok(Self { engine: Engine::with_clock(config, vec![ports], seed, Clock::ByHand(START))? })
     }
 
-    /// As [`Engine::attach`].
+    /// Creates a control socket for one process, as [`Engine::attach`].
     ///
     /// # Errors
-    /// As there.
+    /// As for [`Engine::attach`].
     pub fn attach(&mut self) -> io::Result<OwnedFd> {
         self.engine.attach()
     }
 
-    /// Lets time pass, which may be none, and does what [`Engine::run`] does between two sleeps.
-    /// Requests that programs make meanwhile are for the next turn.
+    /// Advances the clock by `passed`, and runs one turn. Requests that programs make meanwhile are
+    /// handled in the next turn.
     pub fn turn(&mut self, passed: Duration) {
         self.engine.pass(passed);
         for shard in std::iter::once(&mut self.engine.shard).chain(&mut self.engine.others) {
@@ -58,18 +58,18 @@ impl Hand {
         }
     }
 
-    /// Counters of all layers since the engine was made, as [`crate::Remote::counters`] tells them.
+    /// Returns the counters of all layers, as [`crate::Remote::counters`].
     pub fn counters(&self) -> Counters {
         self.engine.counters()
     }
 
-    /// All sockets of all programs, as [`crate::Remote::sockets`] tells them.
+    /// Returns all sockets of all programs, as [`crate::Remote::sockets`].
     pub fn sockets(&self) -> Vec<SocketEntry> {
         let shards = std::iter::once(&self.engine.shard).chain(&self.engine.others);
         shards.flat_map(|shard| shard.view().sockets()).collect()
     }
 
-    /// Interfaces, routes and neighbours, as [`crate::Remote::net`] tells them.
+    /// Returns interfaces, routes and neighbors, as [`crate::Remote::net`].
     pub fn net(&self) -> NetState {
         let mut state =
             NetState::of(&self.engine.shard.net.stack.net, self.engine.shard.sockets.now);
@@ -77,17 +77,17 @@ impl Hand {
         state
     }
 
-    /// Makes changes between two turns, as [`crate::Remote::apply`].
+    /// Applies several changes between two turns, all or none, as [`crate::Remote::apply`].
     ///
     /// # Errors
-    /// None of them was made, and why.
+    /// Returns the first change that is invalid, and why. Then no change was made.
     pub fn apply(&mut self, changes: &[Change]) -> Result<(), Refused> {
         let shard = &mut self.engine.shard;
         shard.net.stack.net.apply(shard.sockets.now, changes)
     }
 
-    /// Whether the process whose channel has this number, as the answer to
-    /// [`HELLO`](towpath_shm::control::call::HELLO) says it, holds the socket in a slot.
+    /// Returns whether a process holds the socket in a slot. The process is given by its channel's
+    /// number in the reply to [`HELLO`](towpath_shm::control::call::HELLO).
     pub fn is_held(&self, number: u32, slot: u32) -> bool {
         let Some(id) = ChannelId::of_number(number) else { return false };
         let mut shards = std::iter::once(&self.engine.shard).chain(&self.engine.others);
@@ -95,5 +95,5 @@ impl Hand {
     }
 }
 
-/// When an engine begins that is turned by hand: not at 0, which stands for "never" in places.
+/// Time at which a manual clock starts. Not 0, which means "never" in some places.
 const START: Instant = Instant(1_000_000_000_000);

@@ -1,22 +1,22 @@
-//! How processes are known.
+//! Identifiers of processes.
 
-/// Names a channel while it lives.
+/// Id of a channel. Reused after the channel is removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct ChannelId(pub u32);
 
 impl ChannelId {
-    /// As lock words and programs have it, where 0 is nobody's.
+    /// Returns the number that lock words and programs use, where 0 means unlocked.
     pub fn number(self) -> u32 {
         self.0 + 1
     }
 
-    /// The channel of a [number](Self::number). None: 0.
+    /// Returns the channel of a [number](Self::number), or `None` for 0.
     pub fn of_number(number: u32) -> Option<Self> {
         number.checked_sub(1).map(Self)
     }
 }
 
-/// A process that was made by an attached, uncloned one (a shell, say, that the run began with),
-/// and all its descendants.
+/// A process that an attached process has created, and all its descendants. The creator was not
+/// cloned itself, for example the shell with which the run began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Family(pub u64);

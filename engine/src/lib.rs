@@ -1,22 +1,22 @@
-//! The engine: threads that turn a stack for programs in other processes, and one that knows these
-//! processes.
+//! The engine: threads that run a network stack for programs in other processes, and a thread that
+//! manages these processes.
 //!
-//! The engine owns the ports, the stack and the region; programs attach through channels (see
-//! [`towpath_shm::layout`]). [`Engine::run`] works on the calling thread until it is stopped.
-//! Meanwhile other threads reach the engine through a [`Remote`]. A thread that waits for other
-//! descriptors, too, calls [`Engine::turn`]; harnesses use [`Hand`].
+//! The engine owns the ports, the stack and the shared memory region. Programs attach through
+//! channels (see [`towpath_shm::layout`]). [`Engine::run`] works on the calling thread until it is
+//! stopped; other threads use a [`Remote`] meanwhile. A thread that also polls its own descriptors
+//! calls [`Engine::turn`], and test harnesses use [`Hand`].
 //!
-//! Two things are in it. The `shard` is the data path: a stack with its ports, the sockets, and the
-//! rings of the programs that hold them. The `registry` is who there is: processes, their control
-//! sockets, and the descriptors that are given out and closed. Neither knows the other: each tells
-//! news by `mail`, which `control` carries. In [`Engine::run`] it goes between two threads; where a
-//! host turns the engine, it stays on one.
+//! There are two components. A `shard` is the data path: a stack with its ports, the sockets, and
+//! the rings of the programs that hold them. The `registry` manages processes, their control
+//! sockets, and the descriptors that are sent and closed. Both exchange messages by `mail`, through
+//! `control`: between two threads in [`Engine::run`], or on one thread if the host program turns
+//! the engine.
 //!
 //! Reading order:
 //! 1. `run`: the loop, one page.
-//! 2. `team`: several shards, and threads.
-//! 3. `control` and `mail`; `query`: questions of other threads.
-//! 4. In the registry `requests`: requests that descriptors go with.
+//! 3. `control` and `mail`; `query`: queries of other threads.
+//! 4. `requests` of the registry: requests that involve descriptors.
+//! 5. `shard`: its parts, and `shard/turn`, which calls all of them.
 //! 5. `shard`: its parts, and `shard/turn`, which alone sees all of them.
 //! 6. `shard/sockets`: `host` handles reports of the stack, `events` tells programs.
 //!    `connecting`, `datagrams` and `transfer` do what programs ask for. `lifecycle` ends sockets.
@@ -30,10 +30,10 @@
 //!
 //! [`caller`] stands apart: how a program is started.
 //!
-//! Queues of work for later are named by the step that their entries wait for. The table of
-//! `shard/sockets/queues` lists the queues of sockets. The queues of processes:
+//! Queues of deferred work are named after the step that handles their entries. Queues of sockets
+//! are listed in `shard/sockets/queues`. The queues of processes:
 //!
-//! | queue | what is in it | who does it, when |
+//! | queue | entries | handled by, when |
 //! |---|---|---|
 //! | `to_disinherit` | clones whose process has not begun | `fork_exec`, half a minute later |
 //! | `to_restrict` | channels of programs without a HELLO | `fork_exec`, seconds later |

@@ -1,4 +1,4 @@
-//! Connection between a process image and the shards.
+//! Rings and notifications between a process image and the shards.
 
 use std::io;
 use std::sync::Arc;
@@ -6,30 +6,31 @@ use towpath_shm::Fd;
 
 use towpath_ring::{Channel, EngineChannel, notification};
 
-/// A shard's ends.
+/// The shard's side of a process's channel.
 #[derive(Debug)]
 pub(crate) struct ChannelLink {
     pub ring: EngineChannel,
-    /// Our end of the bell that is rung when the process sleeps and has events. All shards ring it.
+    /// Our end of the notification to the process, sent when it sleeps and has events. Shared by
+    /// all shards.
     pub doorbell: Arc<Fd>,
-    /// Bell that the process rings, in the shard's poller.
+    /// Notification from the process, in the shard's poller.
     pub engine_bell: Arc<Fd>,
 }
 
-/// Descriptors and memory that the process is given by all shards.
+/// Descriptors and memory that the process receives, for all shards.
 #[derive(Debug)]
 pub(crate) struct Given {
-    /// A channel of the process; its memory has all of them.
+    /// A channel of the process. Its memory contains those of all shards.
     pub channel: Channel,
-    /// Bells of the shards, one each.
+    /// Notifications to the shards, one each.
     pub engine_bells: Vec<Arc<Fd>>,
-    /// Its end of the bell that we ring.
+    /// The process's end of its notification.
     pub doorbell: Fd,
 }
 
 impl ChannelLink {
-    /// Fresh memory with empty rings and fresh bells, for a new process image: one for each shard.
-    /// `lost`: the program shall look at everything first.
+    /// Allocates rings and notifications for a new process image, one link per shard. With `lost`,
+    /// the program first checks all its sockets.
     pub fn new(lost: bool, shards: u32) -> io::Result<(Vec<Self>, Given)> {
         let channels = Channel::create_all(shards)?;
         let (ours, theirs) = notification::pair()?;
@@ -47,7 +48,8 @@ impl ChannelLink {
         Ok((channels.into_iter().zip(bells).map(link).collect(), given))
     }
 
-    /// Descriptors whose last close may sleep, so that it happens where no one waits.
+    /// Returns the notifications, because their last close may block and must happen on another
+    /// thread.
     pub fn into_notifiers(self) -> [Arc<Fd>; 2] {
         [self.doorbell, self.engine_bell]
     }

@@ -1,27 +1,27 @@
-//! When a thread looks for something to do once more before it sleeps.
+//! Decides whether a thread polls for a moment before it sleeps.
 
 use std::time::Duration;
 
 use towpath_ring::Spin;
 use towpath_tcp::Instant;
 
-/// Between two looks others may have the processor. For longer than this somebody wants it who
-/// computes; who serves a few requests sleeps sooner.
+/// Time for which other threads may run between two polls. A longer time shows that another thread
+/// computes; a thread that serves a few requests sleeps sooner.
 const TAKEN: Duration = Duration::from_micros(250);
-/// Time without a look after that, at first. A sleeper gets the processor as soon as it is woken,
-/// but a thread that yielded waits for its turn, some ms.
+/// Initial time without polling after that. A sleeping thread gets the processor as soon as it is
+/// woken, but a thread that yielded waits for its time slice, some ms.
 const CROWDED: Duration = Duration::from_millis(100);
-/// The longest, when it is so each time.
+/// Maximum of that time, which doubles each time.
 const CROWDED_MAX: Duration = Duration::from_millis(1600);
 
-/// Whether that pays, as a thread has found out.
+/// Statistics of whether polling pays.
 #[derive(Debug)]
 pub(crate) struct Lookout {
-    /// How long it looks at most; zero: not at all.
+    /// Maximum duration of polling; zero disables it.
     most: Duration,
     spin: Spin,
     crowded_until: Instant,
-    /// For how long that is, the next time.
+    /// Duration of the next pause without polling.
     crowded_for: Duration,
 }
 
@@ -30,8 +30,8 @@ impl Lookout {
         Self { most, spin: Spin::new(), crowded_until: Instant::ZERO, crowded_for: CROWDED }
     }
 
-    /// Before a sleep of at most `timeout`: until when to look, and to say by [`Self::learn`] what
-    /// came of it. None: sleep.
+    /// Returns the time until which to poll before a sleep of at most `timeout`. The caller reports
+    /// the result by [`Self::learn`]. `None`: sleep now.
     pub fn until(&mut self, now: Instant, timeout: Option<Duration>) -> Option<Instant> {
         let is_short = timeout.is_some_and(|timeout| timeout < self.most);
         let looks = !self.most.is_zero()
@@ -41,15 +41,15 @@ impl Lookout {
         looks.then(|| now + self.most)
     }
 
-    /// Learns whether a look found something. The caller leaves out a look that was
-    /// [taken](Self::is_taken): had the thread slept, the event would have been there sooner.
+    /// Records whether polling found work. Not called if the processor was [taken](Self::is_taken),
+    /// because a sleeping thread would have been woken sooner.
     pub fn learn(&mut self, found: bool) {
         self.spin.learn(found);
         self.crowded_for = CROWDED;
     }
 
-    /// The thread had given the processor away, and has it again. True: somebody wanted it for so
-    /// long that it is to sleep from now on.
+    /// Checks the time after the thread yielded the processor and got it back. Returns true if
+    /// another thread ran so long that this one should sleep.
     pub fn is_taken(&mut self, before: Instant, now: Instant) -> bool {
         if now.since(before) < TAKEN {
             return false;
@@ -77,7 +77,7 @@ mod tests {
         assert!(lookout.is_taken(at(200), at(4200)));
         assert_eq!(lookout.until(at(100_000), None), None);
         assert_eq!(lookout.until(at(104_200), None), Some(at(104_250)));
-        // Still so: longer each time.
+        // The processor is still taken, so each pause is longer.
         assert!(lookout.is_taken(at(104_200), at(108_200)));
         assert_eq!(lookout.until(at(308_100), None), None);
         assert!(lookout.until(at(308_200), None).is_some());
@@ -85,7 +85,7 @@ mod tests {
             assert!(lookout.is_taken(at(n * 4_000_000), at(n * 4_000_000 + 4000)));
         }
         assert!(lookout.until(at(19 * 4_000_000 + 1_604_000), None).is_some());
-        // And not any more.
+        // The processor is free again.
         lookout.learn(true);
         assert!(lookout.is_taken(at(90_000_000), at(90_004_000)));
         assert!(lookout.until(at(90_104_000), None).is_some());
@@ -99,7 +99,7 @@ mod tests {
         assert_eq!(Lookout::new(Duration::ZERO).until(at(0), None), None);
     }
 
-    /// Here every third one does.
+    /// Every third poll finds work.
     #[test]
     fn half_of_the_looks_have_to_pay() {
         let mut lookout = Lookout::new(BUSY_POLL);

@@ -1,14 +1,14 @@
-//! Messages between the registry and a shard, and their way from one thread to the other.
+//! Messages between the registry and a shard, and the mailboxes between their threads.
 //!
 //! ```text
-//!   registry ── orders ──► shard      requests of processes from their control sockets; queries
-//!            ◄── notices ──           what became of it; descriptors to be closed; who has ended
+//!   registry ── commands ──► shard    requests of processes from control sockets; queries
+//!            ◄── reports ───          results; descriptors to be closed; ended processes
 //! ```
 //!
-//! Neither waits for the other, except for the moment in which the other is at a box. Both ways are
-//! in order. So the registry's last orders about a process reach a shard before the process's
-//! number is used again. The length of a box is bounded: a process has one request at a time with
-//! the registry, and one life. A listing goes in portions, one per turn.
+//! Neither thread waits for the other, except for the mailbox lock. Messages are delivered in
+//! order, so the registry's last commands about a process arrive before its id is reused. The
+//! number of queued messages is bounded: a process has at most one request at the registry, and
+//! ends once. Long listings take one message per turn.
 
 use std::collections::VecDeque;
 use std::io;
@@ -25,113 +25,111 @@ use crate::ids::{ChannelId, Family};
 use crate::link::ChannelLink;
 use crate::query::{ShardJob, ShardQuery};
 
-/// Orders of the registry to a shard.
+/// Commands of the registry to a shard.
 #[derive(Debug)]
 pub(crate) enum ShardCommand {
-    /// A process was let in.
+    /// A process has attached.
     Open(Newcomer),
-    /// A want of a process, of which the shard does a part. A process has one want at a time, and
-    /// the shard answers each by [`ShardReport::Done`] or [`ShardReport::Refused`].
+    /// A request of a process, of which the shard does its part. A process has one such request at
+    /// a time. The shard answers each by [`ShardReport::Done`] or [`ShardReport::Refused`].
     For(ChannelId, Box<Want>),
-    /// The answer to what [`ShardReport::Asks`] said, by its number.
+    /// The reply to [`ShardReport::Asks`], with its number.
     Answer(ChannelId, u64, Box<ControlReply>),
-    /// A process says nothing on its control socket any more: it is gone, as a rule, which the
-    /// shard may know.
+    /// A process's control socket is closed, usually because it has ended. The shard may know
+    /// already.
     Gone(ChannelId),
     /// A process broke the rules of the control socket.
     CutOff(ChannelId),
-    /// A job that the shard does after all earlier commands, and reports by
-    /// [`ShardReport::Answered`].
+    /// A job to do after all earlier commands, to be reported by [`ShardReport::Answered`].
     Job(ShardJob),
-    /// Work for the first shard, done at once and reported likewise.
+    /// Work for the first shard, to be done at once and reported by [`ShardReport::Answered`].
     Work(Box<dyn ShardQuery>),
-    /// No process is left, or the engine ends with one that is gone. The shard says
-    /// [`ShardReport::Left`] with this number when no data of [`Leavers`] is left to be sent.
+    /// No process is left, or the engine ends with one that has ended. The shard sends
+    /// [`ShardReport::Left`] with this number after all data of [`Leavers`] is sent.
     Leave(u64, Leavers),
-    /// There is one again.
+    /// Cancels `Leave`, because a process has attached.
     Stay,
-    /// The end, at once.
+    /// Stop at once.
     Stop,
 }
 
-/// A process that has no sockets.
+/// A new process without sockets.
 #[derive(Debug, Clone)]
 pub(crate) struct Newcomer {
     pub id: ChannelId,
     pub family: Option<Family>,
-    /// Hangs up when the process is gone: the registry's end of the control socket.
+    /// Descriptor that hangs up when the process ends: the registry's end of the control socket.
     pub life: Arc<Fd>,
 }
 
-/// A want of a process that came on its control socket.
+/// A request that a process sent on its control socket.
 #[derive(Debug)]
 pub(crate) enum Want {
-    /// Declares sockets, by (slot, generation), before the process's HELLO is complete. Sockets of
-    /// other shards are among them.
+    /// List sockets, by (slot, generation), before the process's HELLO is complete. Sockets of
+    /// other shards may be among them.
     List(Vec<(u32, u32)>),
-    /// Begins the process, with these rings, and with its sockets beside those that it declared by
+    /// Begin the process, with these rings, and with its sockets in addition to those listed by
     /// `List`.
     Hello { pid: u32, listed: Vec<(u32, u32)>, link: ChannelLink },
-    /// Waits until all earlier work is done: processes that have ended have given their sockets
-    /// back.
+    /// Reply after all earlier work, so that ended processes have released their sockets.
     Nothing,
-    /// Asks leave for a channel for this [`purpose`](towpath_shm::control::purpose), after all
-    /// earlier work.
+    /// Check, after all earlier work, whether a channel may be created for this
+    /// [`purpose`](towpath_shm::control::purpose).
     MayClone(u32),
-    /// Makes a channel that holds the process's sockets, after leave was given by `MayClone`.
+    /// Create a channel that holds the process's sockets, after `MayClone` was granted.
     Clone { purpose: u32, clone: Newcomer, link: ChannelLink },
-    /// Asks which of these, by (slot, generation), the process holds in this shard.
+    /// Return which of these sockets, by (slot, generation), the process holds in this shard.
     Tokens(Vec<(u32, u32)>),
-    /// Reports that a channel cannot be made, and why: the list that the process made for it is
-    /// forgotten.
+    /// Clear the process's list, because a channel cannot be created. Contains the reason.
     NoClone(Errno),
 }
 
-/// News of a shard for the registry.
+/// Reports of a shard to the registry.
 #[derive(Debug)]
 pub(crate) enum ShardReport {
-    /// A process's want is done. The bits are for [`Want::Tokens`]: one for each socket, set if the
-    /// process holds it.
+    /// A process's request is done. For [`Want::Tokens`], the bits of the sockets that the process
+    /// holds are set.
     Done(ChannelId, u64),
-    /// A process's want is refused. The want comes back with its descriptors, if it was not made
-    /// use of.
+    /// A process's request is refused. Contains the request with its descriptors, if it was not
+    /// used.
     Refused(ChannelId, Errno, Option<Box<Want>>),
-    /// A process asks in its cell what the registry knows: the number of that, how the process
-    /// calls itself, and what it asks.
+    /// A process sent a request in its request slot that the registry has to answer. Contains the
+    /// request's number, the process id as sent, and the request.
     Asks(ChannelId, u64, u32, Box<Request>),
-    /// A process's image is gone, or was cut off: what programs may have, too.
+    /// A process image has ended or was cut off. Contains its notification descriptors to be
+    /// closed.
     Unlinked(ChannelId, [Arc<Fd>; 2]),
-    /// A process broke the rules: no shard hears it any more.
+    /// A process broke the rules, and all shards have to end it.
     CutOff(ChannelId),
-    /// Every trace of a process is gone. The descriptor by which the shard watched it comes back.
+    /// The shard has removed the process. Contains the descriptor by which the shard watched it.
     Ended(ChannelId, Arc<Fd>),
-    /// The shard has done a job.
+    /// The shard has finished a job.
     Answered(ShardJob),
     /// See [`ShardCommand::Leave`].
     Left(u64),
-    /// The shard cannot go on.
+    /// The shard has failed.
     Failed,
-    /// The shard's loop is over.
+    /// The shard's loop has ended.
     Finished,
 }
 
-/// Processes whose last bytes an engine waits for before it ends.
+/// Processes whose data has to be sent before the engine ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Leavers {
-    /// All processes: there is none.
+    /// All processes, none of which is left.
     All,
-    /// Processes that have gone by now. The sockets of others end with the engine.
+    /// Processes that have ended by now. Sockets of live processes end with the engine.
     Gone,
 }
 
-/// A box between two threads, for one direction.
+/// A queue of messages from one thread to another.
 #[derive(Debug)]
 pub(crate) struct Mailbox<T>(Arc<MailboxState<T>>);
 
 #[derive(Debug)]
 struct MailboxState<T> {
     queue: Mutex<VecDeque<T>>,
-    /// There is something in it: a look that takes no lock.
+    /// Whether messages are queued, readable without the lock.
     has_some: AtomicBool,
     bell: Fd,
 }
@@ -156,19 +154,19 @@ impl<T> Mailbox<T> {
         let mut queue = self.lock();
         queue.extend(all.drain(..));
         let was_empty = !self.0.has_some.swap(true, Ordering::Release);
-        // The woken thread may have the processor at once, and wants the lock.
+        // Unlock first, because the woken thread may run at once and needs the lock.
         drop(queue);
         if was_empty {
             notification::ring(self.notifier());
         }
     }
 
-    /// Whether a look into it is worthwhile.
+    /// Returns whether messages may be queued.
     pub fn has_some(&self) -> bool {
         self.0.has_some.load(Ordering::Relaxed)
     }
 
-    /// All that is in it.
+    /// Takes all queued messages.
     pub fn take(&self) -> VecDeque<T> {
         if !self.has_some() {
             return VecDeque::new();
@@ -178,8 +176,8 @@ impl<T> Mailbox<T> {
         std::mem::take(&mut *queue)
     }
 
-    /// Rung when something comes into the empty box, and never cleared: for an edge-triggered
-    /// poller, which tells of each ring once.
+    /// Returns the notification, which is sent when the queue was empty. We never clear it, because
+    /// the poller is edge-triggered.
     pub fn notifier(&self) -> BorrowedFd<'_> {
         self.0.bell.as_fd()
     }

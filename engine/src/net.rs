@@ -1,53 +1,53 @@
-//! The net of a running engine, as it is told: interfaces with their traffic, routes, neighbours.
+//! State of a running engine's net: interfaces with their traffic, routes, and neighbors.
 
 use towpath_pool::LinkType;
 use towpath_stack::net::{Address, IfaceId, NeighborInfo, Net, RouteEntry, Traffic};
 use towpath_tcp::Instant;
 use towpath_wire::MacAddr;
 
-/// The net of an engine at one time.
+/// A snapshot of an engine's net.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NetState {
-    /// When it was told, on the engine's clock; lifetimes of addresses end on the same clock.
+    /// Time of the snapshot, on the engine's clock; lifetimes of addresses use the same clock.
     pub now: Instant,
-    /// All interfaces by their numbers, the loopback interface first.
+    /// All interfaces by number, starting with loopback.
     pub interfaces: Vec<InterfaceState>,
-    /// All routes, in order of adding.
+    /// All routes, in the order in which they were added.
     pub routes: Vec<RouteEntry>,
-    /// All neighbours, by interface and address.
+    /// All neighbors, by interface and address.
     pub neighbors: Vec<NeighborInfo>,
 }
 
 /// An interface of a running engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InterfaceState {
-    /// Its number.
+    /// Number of the interface.
     pub id: IfaceId,
-    /// Its name.
+    /// Name of the interface.
     pub name: String,
-    /// First header of its packets.
+    /// Link type, which determines the first header of packets.
     pub link: LinkType,
-    /// Its Ethernet address; unspecified on an IP link.
+    /// Ethernet address; unspecified on an IP link.
     pub mac: MacAddr,
-    /// Longest IP packet in bytes.
+    /// MTU: maximum length of an IP packet in bytes.
     pub mtu: u32,
-    /// Whether it was set down.
+    /// Whether the interface was set down.
     pub down: bool,
-    /// Its addresses, in order of adding.
+    /// Addresses, in the order in which they were added.
     pub addresses: Vec<Address>,
-    /// Traffic since the engine was made, all shards together.
+    /// Traffic of all shards since the engine was created.
     pub traffic: Traffic,
 }
 
-/// A list of changes is in force in all shards.
+/// Result of applying a list of changes: all shards use them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Applied {
-    /// Changes of the list.
+    /// Number of changes in the list.
     pub changes: usize,
 }
 
 impl NetState {
-    /// The net as a shard knows it, with its own traffic alone.
+    /// Returns the net as a shard sees it, with only its own traffic.
     pub fn of(net: &Net, now: Instant) -> Self {
         let interfaces = net.interfaces().iter().map(|link| InterfaceState {
             id: link.id(),
@@ -65,7 +65,7 @@ impl NetState {
         Self { now, interfaces, routes: net.routes().collect(), neighbors }
     }
 
-    /// Adds the traffic of another shard, by number of the interface.
+    /// Adds the traffic of another shard, indexed by interface.
     pub(crate) fn add(&mut self, traffic: &[Traffic]) {
         for (interface, more) in self.interfaces.iter_mut().zip(traffic) {
             interface.traffic += *more;
@@ -103,7 +103,7 @@ mod tests {
         state.interfaces[0].addresses.iter().any(|address| address.prefix == prefix(text))
     }
 
-    /// A turn later the stack goes by the changes, and by none of a list that is refused.
+    /// After one turn the stack uses the changes, but none of a list that was refused.
     #[test]
     fn changes_by_hand_are_whole_or_none() {
         let mut hand = Hand::new(EngineConfig::default(), Vec::new(), [7; 32]).expect("memory");
@@ -131,7 +131,7 @@ mod tests {
         (engine.remote(), spawn(|| engine.run()))
     }
 
-    /// Each look, while others change, shows a pair of addresses whole or not at all.
+    /// While lists of changes are applied, each snapshot shows a pair of addresses or none.
     #[test]
     fn several_threads_change_and_see_lists_as_wholes() {
         for shards in [1, 2, 4] {

@@ -1,4 +1,4 @@
-//! Where a thread of the engine sleeps.
+//! Waits for events of descriptors, by epoll.
 
 use std::io;
 use std::marker::PhantomData;
@@ -11,11 +11,11 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
 /// An event source that may wake a thread.
 pub(crate) trait PollSource: Copy {
-    /// For [`Self::of`].
+    /// Returns a number for [`Self::of`].
     fn token(self) -> u64;
-    /// The source with this token.
+    /// Returns the source with this token.
     fn of(token: u64) -> Self;
-    /// Events to wait for. (EPOLLHUP is reported in any case.)
+    /// Returns the events to wait for. EPOLLHUP is always reported.
     fn wanted(self) -> EventFlags;
 }
 
@@ -23,7 +23,7 @@ pub(crate) trait PollSource: Copy {
 pub(crate) struct Poller<S> {
     epoll: Fd,
     events: Vec<epoll::Event>,
-    /// Descriptors in it.
+    /// Number of registered descriptors.
     watched: usize,
     sources: PhantomData<S>,
 }
@@ -32,7 +32,7 @@ pub(crate) struct Poller<S> {
 // ([`PollSource::token`]).
 unsafe impl<S: Send> Send for Poller<S> {}
 
-/// The epoll set: readable when something that is waited for is.
+/// The epoll instance, which is readable when an event is pending.
 impl<S> AsFd for Poller<S> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
@@ -52,22 +52,23 @@ impl<S: PollSource> Poller<S> {
         Ok(())
     }
 
-    /// Waits for something else of a descriptor.
+    /// Changes the events to wait for of a descriptor.
     pub fn change(&mut self, fd: BorrowedFd<'_>, source: S, wanted: EventFlags) -> io::Result<()> {
         let token = EventData::new_u64(source.token());
         Ok(epoll::modify(&self.epoll, fd, token, wanted)?)
     }
 
-    /// A descriptor that is about to be closed; needed because processes share its file.
+    /// Removes a descriptor before it is closed. The kernel does not remove it if processes share
+    /// its file.
     pub fn remove(&mut self, fd: BorrowedFd<'_>) {
         let removed = epoll::delete(&self.epoll, fd);
         debug_assert!(removed.is_ok());
         self.watched -= 1;
     }
 
-    /// Sleeps for at most `timeout` (None: for ever). Zero: only looks. All events are given: a
-    /// later look must not report the end of a process after a request made after that end. False:
-    /// a signal ended the sleep, and nothing was looked at.
+    /// Sleeps for at most `timeout` (`None`: forever; zero: does not sleep). Returns all events at
+    /// once, because a later poll must not report the end of a process after a request made after
+    /// that end. Returns false if a signal interrupted the sleep.
     pub fn wait(&mut self, timeout: Option<Duration>, woken: &mut Vec<S>) -> io::Result<bool> {
         let timeout = timeout.map(|timeout| Timespec {
             tv_sec: timeout.as_secs().min(i64::MAX as u64) as i64,

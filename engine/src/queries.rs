@@ -1,4 +1,4 @@
-//! Questions about sockets, counters and the net.
+//! Queries about sockets, counters and the net.
 
 use towpath_stack::net::Traffic;
 
@@ -6,7 +6,7 @@ use crate::net::NetState;
 use crate::query::{ListingProgress, Query, QueryTarget};
 use crate::report::{Counters, SocketEntry};
 
-/// [`crate::Remote::sockets`].
+/// Query of [`crate::Remote::sockets`].
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SocketsQuery {
     progress: ListingProgress,
@@ -27,7 +27,7 @@ impl Query for SocketsQuery {
     }
 }
 
-/// The shards' part of [`crate::Remote::counters`].
+/// Query of [`crate::Remote::counters`], for the part of the shards.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CountersQuery;
 
@@ -46,7 +46,7 @@ impl Query for CountersQuery {
     }
 }
 
-/// Bytes and packets that are not sent.
+/// Query for the number of unsent bytes and packets.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct UnsentQuery;
 
@@ -63,16 +63,16 @@ impl Query for UnsentQuery {
     }
 }
 
-/// [`crate::Remote::net`].
+/// Query of [`crate::Remote::net`].
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NetQuery;
 
-/// The net as a shard knows it.
+/// Part of the net's state from one shard.
 #[derive(Debug)]
 pub(crate) enum NetPart {
-    /// Everything, and the traffic of the first shard.
+    /// The full state, with the traffic of the first shard.
     First(Box<NetState>),
-    /// Traffic of another shard.
+    /// Traffic of a further shard.
     Traffic(Vec<Traffic>),
 }
 
@@ -103,8 +103,8 @@ impl Query for NetQuery {
     }
 }
 
-/// No question: waits until every shard has executed all earlier commands, and goes by the latest
-/// changes of the net.
+/// Waits until every shard has executed all earlier commands, and uses the latest changes of the
+/// net.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SettleQuery;
 

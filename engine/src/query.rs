@@ -1,4 +1,4 @@
-//! Questions of other threads to a running engine.
+//! Queries of other threads to a running engine.
 //!
 //! ```text
 //!   asking thread          registry                shards
@@ -6,9 +6,9 @@
 //!   Query::join   ◄────── part by part       ◄── ShardReport::Answered
 //! ```
 //!
-//! A new question is a type with its [`Query`], anywhere in the workspace: the threads between pass
-//! it on without knowing it. The registry delivers the parts, so that a thread that has all of them
-//! finds the registry's state after all earlier reports of the shards.
+//! To add a query, implement [`Query`] for a type anywhere in the workspace; the engine needs no
+//! change. The registry delivers the parts. So a thread with all parts sees the registry's state
+//! after earlier reports of the shards.
 
 use std::fmt;
 use std::sync::mpsc::Sender;
@@ -18,14 +18,14 @@ use towpath_tcp::Instant;
 
 use crate::report::{Counters, SocketEntry};
 
-/// A question to all shards, each of which gives a part of the answer.
+/// A query to all shards, each of which returns a part of the answer.
 ///
-/// Every shard first executes the commands that programs gave before the question came, and turns
-/// its stack. No shard waits for another.
+/// Before a shard handles the query, it executes earlier commands of programs and turns its stack.
+/// No shard waits for another.
 pub trait Query: Clone + Send + 'static {
-    /// Answer of one shard.
+    /// Partial answer of one shard.
     type Part: Send + 'static;
-    /// Answer of all shards.
+    /// Combined answer of all shards.
     type Answer;
 
     /// Returns the shard's part. `None` continues in the next turn of the shard, so that a long
@@ -36,38 +36,38 @@ pub trait Query: Clone + Send + 'static {
     fn join(parts: Vec<Self::Part>) -> Self::Answer;
 }
 
-/// The shard that a [`Query`] asks.
+/// The shard on which a [`Query`] runs.
 pub trait QueryTarget {
     /// Number of the shard; 0 has the control part of the net.
     fn number(&self) -> u32;
-    /// Time of the turn, on the engine's clock.
+    /// Returns the time of the turn, on the engine's clock.
     fn now(&self) -> Instant;
-    /// The net of the shard's stack.
+    /// Returns the network layer of the shard's stack.
     fn net(&mut self) -> &mut Net;
-    /// Counters of all layers of the shard.
+    /// Returns the counters of all layers of the shard.
     fn counters(&self) -> Counters;
-    /// Bytes and packets that no peer or port has taken yet.
+    /// Returns the number of bytes and packets that no peer or port has taken yet.
     fn unsent(&self) -> u64;
-    /// Appends sockets from `progress` on, as many as one turn has time for.
+    /// Appends sockets, starting at `progress`, as many as one turn has time for.
     fn list_sockets(&mut self, progress: &mut ListingProgress, to: &mut Vec<SocketEntry>);
 }
 
 /// Position in a listing of the sockets of a shard.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ListingProgress {
-    /// First slot that was not listed, counted from the first slot of the shard.
+    /// Next slot to list, relative to the shard's first slot.
     pub(crate) slot: u32,
-    /// Connections without a slot that were listed.
+    /// Number of listed connections without a slot.
     pub(crate) without_slot: usize,
-    /// No socket is left.
+    /// Whether all sockets are listed.
     pub(crate) is_done: bool,
 }
 
-/// A query on its way to a shard, and back with the shard's part.
+/// A query for one shard, which carries back the shard's part of the answer.
 pub(crate) trait ShardQuery: Send {
-    /// Asks the shard. False: the query is to be asked again in the next turn.
+    /// Runs the query. Returns false if it has to continue in the next turn.
     fn ask(&mut self, shard: &mut dyn QueryTarget) -> bool;
-    /// Gives the part to the asking thread, which may be gone.
+    /// Sends the result to the requesting thread, which may have ended.
     fn deliver(self: Box<Self>);
 }
 
@@ -77,12 +77,12 @@ impl fmt::Debug for dyn ShardQuery {
     }
 }
 
-/// Work that the registry sends to a shard, and gets back when it is done.
+/// A job that the registry sends to a shard, which returns it when done.
 #[derive(Debug)]
 pub(crate) enum ShardJob {
-    /// A question of another thread.
+    /// A query of another thread.
     Ask(Box<dyn ShardQuery>),
-    /// No question: the shard has executed all earlier commands.
+    /// Nothing to do: the reply shows that all earlier commands were executed.
     Settle,
 }
 
@@ -110,7 +110,7 @@ impl<Q: Query> ShardQuery for PendingQuery<Q> {
     }
 }
 
-/// Work for the first shard.
+/// A closure to run on the first shard.
 pub(crate) struct PendingWork<F, T> {
     work: Option<F>,
     result: Option<T>,

@@ -1,17 +1,16 @@
-//! The processes of a run, apart from the sockets that they hold: who there is, and which
-//! descriptors each is given.
+//! The processes of a run, and the descriptors that each of them receives.
 //!
 //! ```text
-//!   control socket ─► hear ─► room? ─► begin ─► order ─► shard ─► notice ─► heed ─► answer
+//!   control socket ─► hear ─► room? ─► begin ─► command ─► shard ─► report ─► heed ─► reply
 //! ```
 //!
-//! A thread of its own turns the registry, and may be slow, or a shard's thread does between two
-//! turns. In both cases its orders for the shards stand in [`Registry::orders`], and their notices
-//! come by [`Registry::heed`].
+//! The registry runs on its own thread, which may be slow, or on a shard's thread between two
+//! turns. In both cases it queues commands for the shards in [`Registry::orders`], and receives
+//! their reports by [`Registry::heed`].
 //!
-//! A process is known to all shards, which hold its sockets. Each of its wants is done, or refused,
-//! by all of them, and an end in one shard is an end in all. Its number is used again when the last
-//! shard has said that it has no trace of it.
+//! All shards know each process, because each may hold its sockets. A request is done, or refused,
+//! by all shards, and the end of a process in one shard is its end in all. An id is reused after
+//! the last shard has reported that the process has ended.
 
 mod answer;
 pub(crate) mod closer;
@@ -50,25 +49,25 @@ use crate::report::EngineCounters;
 
 pub(crate) type Gatekeeper = Box<dyn FnMut(UninterceptedProgram<'_>) -> bool + Send>;
 
-/// A program that a process is about to execute, whose sockets will be the kernel's.
+/// A program that a process is about to execute, and that will use the kernel's sockets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UninterceptedProgram<'a> {
-    /// The process, as it says.
+    /// Process id, as sent by the process.
     pub pid: u32,
-    /// The program's file, as the process says: any bytes.
+    /// Path of the program's file, as sent by the process: any bytes.
     pub path: &'a [u8],
-    /// Why the program will not use the stack.
+    /// Reason why the program will not use the stack.
     pub why: Outside,
 }
 
-/// The processes of a run, and the descriptors that they are given.
+/// The processes of a run, and the descriptors that they receive.
 pub(crate) struct Registry {
     processes: ProcessTable,
     domain: Domain,
     pub clock: Clock,
     /// The shards' status pages.
     status: Fd,
-    /// The blank token, of which the descriptors of all sockets of all programs are duplicates.
+    /// Blank token: the descriptors of all programs' sockets are duplicates of it.
     blank: Fd,
     /// See [`Engine::set_lifeline`](crate::Engine::set_lifeline).
     pub lifeline: Option<Fd>,
@@ -78,30 +77,30 @@ pub(crate) struct Registry {
     poller: Poller<RegistrySource>,
     woken: Vec<RegistrySource>,
     waiting: DescriptorWaits,
-    /// Orders that each shard is told next.
+    /// Commands to send next, for each shard.
     pub orders: Vec<Vec<ShardCommand>>,
     pub counters: EngineCounters,
-    /// Its part is over when there is no process any more, and was one.
+    /// Whether the run ends when its last process has ended.
     exit_when_unused: bool,
-    /// The registry's part is over when this process is gone. See
+    /// Process whose end is the end of the run. See
     /// [`Engine::attach_host`](crate::Engine::attach_host).
     host: Option<ChannelId>,
-    /// There was no process any more, or the host has gone, and the shards were told.
+    /// The shards are sending remaining data, because the last process or the host has ended.
     leaving: Option<Leaving>,
-    /// How often they were.
+    /// Number of times that the shards were requested to send remaining data.
     left: u64,
-    /// The shards were told to stop: no process is let in.
+    /// Whether the shards were requested to stop. No process can attach.
     stopped: bool,
-    /// Shards that have not sent all data of programs before the stop.
+    /// Number of shards that still send data before the stop.
     to_settle: usize,
 }
 
-/// The shards send what the last process left behind.
+/// A wait until the shards have sent the data of ended processes.
 #[derive(Debug)]
 struct Leaving {
     number: u64,
     whose: Leavers,
-    /// Shards that have not done so.
+    /// Number of shards that are not done.
     due: usize,
 }
 
@@ -119,10 +118,10 @@ pub(crate) struct RegistryConfig {
 }
 
 impl Registry {
-    /// A registry without processes.
+    /// Creates a registry without processes.
     ///
     /// # Errors
-    /// If the kernel has no descriptors for it.
+    /// Fails if the kernel has no descriptors left.
     pub fn new(domain: Domain, clock: Clock, config: RegistryConfig) -> io::Result<Self> {
         let RegistryConfig { status, shards, max, exit_when_unused } = config;
         let (remote, mut poller) = (Remote::new(shards)?, Poller::new()?);
@@ -151,10 +150,11 @@ impl Registry {
         })
     }
 
-    /// Looks at the descriptors, sleeping for at most `timeout` (None: for ever), and does what
-    /// they ask for, and what its time has come for.
+    /// Polls the descriptors, sleeping for at most `timeout` (`None`: forever). Handles events and
+    /// due timeouts.
     pub fn look(&mut self, timeout: Option<Duration>) {
-        // epoll can only fail for want of a valid descriptor: nothing would ever wake us again.
+        // epoll_wait fails only for an invalid descriptor, after which no event would ever wake
+        // this thread.
         self.poller.wait(timeout, &mut self.woken).expect("the registry's own epoll works");
         let now = self.clock.now();
         let woken = std::mem::take(&mut self.woken);
@@ -162,7 +162,7 @@ impl Registry {
             match source {
                 RegistrySource::Control(id) => self.hear(id),
                 RegistrySource::Remote => self.handle_remote_requests(),
-                // The thread looks at the shards' notices after each wake-up.
+                // The thread checks the shards' reports after each wake-up.
                 RegistrySource::Shards => {}
             }
         }
@@ -170,12 +170,12 @@ impl Registry {
         self.answer_waiting(now);
     }
 
-    /// How long it may sleep; None: nothing has a deadline.
+    /// Returns the time until the earliest deadline; `None` without a deadline.
     pub fn time_left(&self, now: Instant) -> Option<Duration> {
         self.waiting.next().map(|at| at.since(now))
     }
 
-    /// A look is due as well when this is readable.
+    /// Adds the shards' notification to the polled descriptors.
     pub fn watch_shards(&mut self, bell: BorrowedFd<'_>) -> io::Result<()> {
         self.poller.add(bell, RegistrySource::Shards)
     }
@@ -186,19 +186,19 @@ impl Registry {
     }
 }
 
-/// Readable when a [look](Registry::look) is due.
+/// The descriptor is readable when [`Registry::look`] has work.
 impl AsFd for Registry {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.poller.as_fd()
     }
 }
 
-/// An engine that is gone tells no process, and threads that wait for an answer get none.
+/// Closes the control sockets, so that processes notice the engine's end and waiting threads fail.
 impl Drop for Registry {
     fn drop(&mut self) {
         self.remote.close();
         for process in self.processes.drain() {
-            // A process that has ended needs no notice.
+            // A process may have ended already, so errors are ignored.
             let _ = shutdown(&process.control, Shutdown::Both);
             self.closer.close(process.closes_as, Arc::into_inner(process.control));
         }

@@ -1,4 +1,4 @@
-//! How other threads talk to an engine that runs.
+//! Access to a running engine from other threads.
 
 use std::collections::VecDeque;
 use std::io;
@@ -19,17 +19,17 @@ use crate::queries::{CountersQuery, NetQuery, SettleQuery, SocketsQuery, UnsentQ
 use crate::query::{PendingQuery, PendingWork, Query, QueryTarget, ShardQuery};
 use crate::report::{Counters, Left, SocketEntry};
 
-/// A handle on an engine, for other threads than its own; clones are of the same one.
+/// A handle to an engine for other threads. Clones refer to the same engine.
 ///
-/// A thread that asks waits for the answer, which the engine gives in one of its next turns. Before
-/// [`crate::Engine::run`] begins, or a host [turns](crate::Engine::turn) the engine, there is none:
-/// on the engine's own thread such a call would wait for ever.
+/// Calls wait for the reply, which the engine sends in one of its next turns. Before
+/// [`crate::Engine::run`] starts, or a host [turns](crate::Engine::turn) the engine, there is no
+/// reply. So on the engine's own thread such a call would block forever.
 #[derive(Debug, Clone)]
 pub struct Remote {
     shared: Arc<RemoteState>,
 }
 
-/// The engine does not run any more.
+/// Error: the engine does not run any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the engine does not run any more")]
 pub struct Gone;
@@ -57,24 +57,24 @@ struct RemoteMailbox {
 /// A request of another thread to the registry.
 #[derive(Debug)]
 pub(crate) enum RemoteRequest {
-    /// The engine ends.
+    /// Stop the engine.
     Stop,
-    /// A control socket for one more process. A refusal of the last attempt is counted.
+    /// Create a control socket for one more process. Only a refusal of the last attempt is counted.
     Attach { is_last: bool, answer: Sender<io::Result<Fd>> },
     /// Queries, one for each shard.
     Query(Vec<Box<dyn ShardQuery>>),
-    /// Work that the first shard does at once.
+    /// Work for the first shard, to be done at once.
     Work(Box<dyn ShardQuery>),
-    /// The registry's own state.
+    /// Return the registry's own state.
     State(Sender<RegistryState>),
 }
 
 /// State of the registry.
 #[derive(Debug)]
 pub(crate) struct RegistryState {
-    /// Processes that are attached.
+    /// Number of attached processes.
     pub processes: usize,
-    /// Counters of the registry, by the names that [`Counters::engine`] has for them.
+    /// Counters of the registry, with their names in [`Counters::engine`].
     pub counters: Vec<(&'static str, u64)>,
 }
 
@@ -85,32 +85,32 @@ impl Remote {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// Lets [`crate::Engine::run`] return. Programs then find their engine gone. Waits for nothing,
-    /// and does nothing when the engine has gone.
+    /// Stops the engine, so that [`crate::Engine::run`] returns and programs find it gone. Does not
+    /// wait. Without effect if the engine has ended.
     pub fn stop(&self) {
-        // An engine that is gone has stopped.
+        // An engine that has ended is stopped already.
         let _ = self.send(RemoteRequest::Stop);
     }
 
-    /// A control socket for one more process, as [`crate::Engine::attach`].
+    /// Creates a control socket for one more process, as [`crate::Engine::attach`] does.
     ///
     /// # Errors
-    /// As there; [`io::ErrorKind::BrokenPipe`] when the engine does not run any more.
+    /// As for [`crate::Engine::attach`], and [`io::ErrorKind::BrokenPipe`] if the engine has ended.
     pub fn attach(&self) -> io::Result<OwnedFd> {
         let attach = |is_last| self.ask(|answer| RemoteRequest::Attach { is_last, answer });
         if let Ok(control) = attach(false)? {
             return Ok(control.into_owned());
         }
-        // Processes that have ended leave room for the new one, once the shards have done all
-        // earlier work.
+        // Wait for earlier work of the shards, because ended processes may free room for the new
+        // one.
         self.query(SettleQuery)?;
         attach(true)?.map(Fd::into_owned)
     }
 
-    /// All sockets of all programs, and connections without a socket: half-open ones and those in
-    /// TIME-WAIT. The list is made in portions, with the engine's other work between them: it is no
-    /// picture of one moment. A socket that is there all the time stands in it once; a connection
-    /// without one may be missed, or stand there twice.
+    /// Returns all sockets of all programs, and connections without a socket: half-open ones and
+    /// those in TIME-WAIT. The engine does other work between parts of the list, so it is not a
+    /// snapshot. A socket that exists all the time is listed once. A connection without one may be
+    /// missed, or listed twice.
     ///
     /// # Errors
     /// The engine does not run any more.
@@ -118,19 +118,19 @@ impl Remote {
         self.query(SocketsQuery::default())
     }
 
-    /// Counters of all layers since the engine was made.
+    /// Returns the counters of all layers since the engine was created.
     ///
     /// # Errors
-    /// The engine does not run any more; [`Engine::run`](crate::Engine::run) has returned what they
-    /// came to.
+    /// Fails if the engine has ended; [`Engine::run`](crate::Engine::run) has then returned the
+    /// final counters.
     pub fn counters(&self) -> Result<Counters, Gone> {
         let mut counters = self.query(CountersQuery)?;
         counters.add_registry(&self.registry()?.counters);
         Ok(counters)
     }
 
-    /// Connections and data that keep an engine running that ends with its last program. The call
-    /// looks at every socket.
+    /// Returns the processes and data that keep an engine running that ends with its last program.
+    /// Visits every socket.
     ///
     /// # Errors
     /// The engine does not run any more.
@@ -139,7 +139,7 @@ impl Remote {
         Ok(Left { processes: self.registry()?.processes, unsent })
     }
 
-    /// Interfaces, routes and neighbours as they are now.
+    /// Returns the current interfaces, routes and neighbors.
     ///
     /// # Errors
     /// The engine does not run any more.
@@ -147,11 +147,12 @@ impl Remote {
         self.query(NetQuery)?.ok_or(Gone)
     }
 
-    /// Makes all of several changes while packets flow, for each shard at one moment. Every shard
-    /// goes by them when this returns.
+    /// Applies several changes while packets flow, all or none, and atomically for each shard.
+    /// Every shard uses them when this returns.
     ///
     /// # Errors
-    /// The engine does not run any more. The inner error: none of the changes was made, and why.
+    /// Fails if the engine has ended. The inner error contains the first invalid change; then none
+    /// was made.
     ///
     /// ```
     /// use std::thread;
@@ -181,7 +182,7 @@ impl Remote {
         Ok(made.map(|()| applied))
     }
 
-    /// The rules by which packets are judged, with what they count.
+    /// Returns the packet filter rules with their counters.
     ///
     /// # Errors
     /// The engine does not run any more.
@@ -189,8 +190,8 @@ impl Remote {
         self.on_first_shard(|shard| shard.net().rules().cloned())
     }
 
-    /// Judges packets by other rules, or by none. Every shard goes by them when this returns, and
-    /// no packet was judged by parts of two sets.
+    /// Replaces or removes the packet filter rules. Every shard uses them when this returns, and no
+    /// packet was filtered by parts of two rule sets.
     ///
     /// # Errors
     /// The engine does not run any more.
@@ -198,8 +199,8 @@ impl Remote {
         self.change(move |net, _| net.set_rules(rules))
     }
 
-    /// Says whether an interface has a link. Without one the routers behind it are avoided where a
-    /// route has others.
+    /// Sets whether an interface has a link. Without a link, routes avoid routers behind it if
+    /// there are alternatives.
     ///
     /// # Errors
     /// The engine does not run any more.
@@ -207,7 +208,7 @@ impl Remote {
         self.change(move |net, now| net.set_carrier(now, iface, carrier))
     }
 
-    /// Changes the control part of the net. Every shard goes by the change when this returns.
+    /// Changes the control part of the net. Every shard uses the change when this returns.
     fn change<T: Send + 'static>(
         &self,
         change: impl FnOnce(&mut Net, Instant) -> T + Send + 'static,
@@ -220,7 +221,7 @@ impl Remote {
         Ok(made)
     }
 
-    /// Asks all shards, and waits for their parts of the answer.
+    /// Sends a query to all shards, and waits for their parts of the answer.
     ///
     /// # Errors
     /// The engine does not run any more.
@@ -228,7 +229,7 @@ impl Remote {
         let (to, parts) = channel();
         let one = |_| Box::new(PendingQuery::new(query.clone(), to.clone())) as Box<dyn ShardQuery>;
         self.send(RemoteRequest::Query((0..self.shared.shards).map(one).collect()))?;
-        // Otherwise the parts would seem to have a sender when the engine has ended.
+        // Drop our sender; otherwise the loop below would not end when the engine does.
         drop(to);
         let parts: Vec<_> = parts.iter().collect();
         if parts.len() < self.shared.shards {
@@ -237,9 +238,9 @@ impl Remote {
         Ok(Q::join(parts))
     }
 
-    /// Has the first shard do `work` between two turns, and waits for the result. The first shard
-    /// has the control part of the net. Other shards go by a change of it when a [`Query`] that
-    /// was asked later is answered.
+    /// Runs `work` on the first shard between two turns, and returns its result. The first shard
+    /// has the control part of the net. Other shards use a change of it when a later [`Query`] is
+    /// answered.
     ///
     /// # Errors
     /// The engine does not run any more.
@@ -271,7 +272,7 @@ impl Remote {
         Ok(())
     }
 
-    /// Readable when there are requests.
+    /// Returns the notification that signals requests.
     pub(crate) fn notifier(&self) -> BorrowedFd<'_> {
         self.shared.notifier.as_fd()
     }
@@ -281,7 +282,7 @@ impl Remote {
         std::mem::take(&mut self.lock().requests)
     }
 
-    /// Refuses requests from now on, and drops those that wait: their threads get [`Gone`].
+    /// Refuses requests from now on, and drops queued ones: their threads get [`Gone`].
     pub(crate) fn close(&self) {
         let mut mailbox = self.lock();
         mailbox.closed = true;

@@ -1,14 +1,14 @@
-//! Reports of an engine about itself.
+//! State and counters that an engine reports.
 
 use std::borrow::Cow;
 use std::num::NonZeroU64;
 
 use serde::{Deserialize, Serialize};
 
-/// Most processes named with one socket: a listener may be shared by thousands.
+/// Maximum number of processes listed with one socket: a listener may have thousands.
 pub const HOLDERS_SHOWN: usize = 32;
 
-/// Counters by layer, each with its name.
+/// Counters by layer, with their names.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Counters {
     /// Counters of the engine: turns, commands, processes that attached or were cut off.
@@ -22,7 +22,7 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Adds the registry's counters to those of the shards, which have a row for each.
+    /// Adds the registry's counters to those of the shards with the same names.
     pub(crate) fn add_registry(&mut self, counters: &[(&'static str, u64)]) {
         for (name, value) in counters {
             if let Some((_, sum)) = self.engine.iter_mut().find(|(known, _)| known == name) {
@@ -31,7 +31,7 @@ impl Counters {
         }
     }
 
-    /// Joins the counters of two shards: the sum of each, or the greater one where it is a maximum.
+    /// Combines the counters of two shards: their sum, or the greater one for a maximum.
     pub(crate) fn add(&mut self, other: Self) {
         let each = [
             (&mut self.engine, other.engine),
@@ -55,124 +55,124 @@ impl Counters {
 /// The result of [`crate::Engine::run`].
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Report {
-    /// As they are after the last turn.
+    /// Counters after the last turn.
     pub counters: Counters,
-    /// Bytes that were not delivered when the engine ended, and are lost: see [`Left::unsent`].
-    /// Shards with threads of their own are not counted.
+    /// Bytes that were lost because they were not delivered when the engine ended: see
+    /// [`Left::unsent`]. Excludes shards on other threads.
     pub unsent: u64,
 }
 
-/// Why an engine still runs that ends with its last program.
+/// Reason why an engine still runs that ends with its last program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Left {
-    /// Processes that are attached.
+    /// Number of attached processes.
     pub processes: usize,
-    /// Bytes not delivered, an end of a stream and a packet that waits each counted as one.
+    /// Bytes that were not delivered. FINs to be sent and queued packets count as one each.
     pub unsent: u64,
 }
 
-/// A socket, for `towpath ss`.
+/// A socket, as `towpath ss` shows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SocketEntry {
     /// `tcp`, `udp` or `icmp`.
     pub proto: &'static str,
-    /// As `ss` names it: `LISTEN`, `ESTAB`, `UNCONN` ...
+    /// State, as `ss` names it: `LISTEN`, `ESTAB`, `UNCONN` ...
     pub state: &'static str,
-    /// Unread bytes; connections to accept for a listener.
+    /// Unread bytes; for a listener, connections to accept.
     pub recv_q: u32,
-    /// Bytes not acknowledged; the backlog for a listener.
+    /// Bytes not acknowledged; for a listener, its backlog.
     pub send_q: u32,
-    /// Bound or chosen address with its port, as text; None for a socket that has none yet.
+    /// Local address with its port, as text; `None` if the socket is not bound yet.
     pub local: Option<String>,
-    /// The peer's address, likewise; None without a peer.
+    /// Peer's address with its port, as text; `None` without a peer.
     pub remote: Option<String>,
-    /// Congestion window in segments; 0 when there is none.
+    /// Congestion window in segments; 0 without a connection.
     pub cwnd: u32,
-    /// Smoothed round trip in microseconds (SRTT of RFC 6298); 0 before the first measurement.
+    /// Smoothed round-trip time in microseconds (SRTT of RFC 6298); 0 before the first measurement.
     pub rtt_us: u32,
-    /// Congestion control, by the name that TCP_CONGESTION has for it; None without a connection.
+    /// Name of the congestion control, as for TCP_CONGESTION; `None` without a connection.
     pub congestion: Option<&'static str>,
-    /// Further values of TCP about a connection.
+    /// Further values of a TCP connection.
     #[serde(flatten)]
     pub tcp: Option<TcpFigures>,
-    /// Processes that hold it and have said which they are, as they say; at most [`HOLDERS_SHOWN`].
+    /// Ids of holders, as sent by these processes; at most [`HOLDERS_SHOWN`].
     pub pids: Vec<u32>,
-    /// Bytes that its receive buffer may hold.
+    /// Capacity of the receive buffer, in bytes.
     pub recv_buffer: u32,
-    /// Bytes that its send buffer may hold.
+    /// Capacity of the send buffer, in bytes.
     pub send_buffer: u32,
-    /// IPV6_V6ONLY.
+    /// Whether IPV6_V6ONLY is set.
     pub v6_only: bool,
-    /// Name of the interface that it is bound to (SO_BINDTODEVICE).
+    /// Name of the bound interface (SO_BINDTODEVICE).
     pub device: Option<String>,
-    /// Index of the slot; [`u32::MAX`]: it is no socket (any more).
+    /// Index of the slot; [`u32::MAX`] for a connection without a socket.
     pub slot: u32,
 }
 
-/// Figures of a connection, named as `ss -i` names them; the unit is in the name where it is not
-/// bytes or segments.
+/// Values of a connection, named as in `ss -i`. Units are bytes or segments unless the name
+/// contains another one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TcpFigures {
-    /// Timestamps are used (RFC 7323).
+    /// Whether timestamps are used (RFC 7323).
     pub ts: bool,
-    /// Selective acknowledgements are used (RFC 2018).
+    /// Whether selective acknowledgments are used (RFC 2018).
     pub sack: bool,
-    /// Shift count of the peer's windows, 0 to 14 (RFC 7323 §2.2). None: windows are not scaled.
+    /// Window scale of the peer, 0 to 14 (RFC 7323 §2.2); `None` without window scaling.
     pub snd_wscale: Option<u8>,
-    /// Shift count of ours. None: windows are not scaled.
+    /// Our window scale; `None` without window scaling.
     pub rcv_wscale: Option<u8>,
-    /// Retransmission timeout in force, its doublings included (RFC 6298).
+    /// Current retransmission timeout, including backoff (RFC 6298).
     pub rto_us: u32,
-    /// The timer that runs, as `ss -o` names it: `on`, `persist`, `keepalive` or `timewait`.
+    /// Running timer, as `ss -o` names it: `on`, `persist`, `keepalive` or `timewait`.
     pub timer: Option<Cow<'static, str>>,
-    /// How long until it fires; 0 when none runs.
+    /// Time until the timer fires; 0 if none is running.
     pub timer_ms: u64,
-    /// Doublings of the timeout in force.
+    /// Number of times that the current timeout was doubled.
     pub backoff: u8,
     /// RTTVAR of RFC 6298; 0 before the first measurement.
     pub rttvar_us: u32,
-    /// Least round trip; 0 before the first.
+    /// Minimum round-trip time; 0 before the first measurement.
     pub minrtt_us: u32,
-    /// How long an ACK waits at most for data to go with.
+    /// Maximum delay of an ACK.
     pub ato_us: u32,
-    /// Payload of a full segment.
+    /// Maximum segment size: payload of a full segment.
     pub mss: u32,
     /// Path MTU; 0: no route.
     pub pmtu: u32,
-    /// Largest payload of a segment received.
+    /// Largest payload of a received segment.
     pub rcvmss: u32,
-    /// The MSS that was announced.
+    /// MSS that we announced.
     pub advmss: u32,
-    /// Slow-start threshold in segments; None: none yet.
+    /// Slow-start threshold in segments; `None` if not set yet.
     pub ssthresh: Option<u32>,
-    /// Payload sent, retransmissions included.
+    /// Payload sent, including retransmissions.
     pub bytes_sent: u64,
-    /// The part of it that was sent before.
+    /// Payload retransmitted.
     pub bytes_retrans: u64,
     /// Payload that the peer acknowledged.
     pub bytes_acked: u64,
     /// Payload received in order, each byte once.
     pub bytes_received: u64,
-    /// Segments sent, those without payload too, as the device cut them; wraps, as do the next
-    /// three.
+    /// Segments sent, with and without payload, counted after segmentation offload. The counter
+    /// wraps, like the next three.
     pub segs_out: u32,
-    /// Segments received, merged ones counted as the peer sent them.
+    /// Segments received, counted before receive offload merged them.
     pub segs_in: u32,
     /// Segments sent with payload.
     pub data_segs_out: u32,
     /// Segments received with payload.
     pub data_segs_in: u32,
-    /// Milliseconds since data was sent; `None`: never. So the next two.
+    /// Milliseconds since data was sent; `None` if never.
     pub lastsnd_ms: Option<u64>,
-    /// Milliseconds since data was received.
+    /// Milliseconds since data was received; `None` if never.
     pub lastrcv_ms: Option<u64>,
-    /// Milliseconds since the last valid ACK (`tcpi_last_ack_recv`).
+    /// Milliseconds since the last valid ACK (`tcpi_last_ack_recv`); `None` if never.
     pub lastack_ms: Option<u64>,
-    /// Bytes a second that SO_MAX_PACING_RATE allows; None: any number.
+    /// Value of SO_MAX_PACING_RATE in bytes per second; `None` without a limit.
     pub pacing_rate: Option<NonZeroU64>,
-    /// Segments that the peer has.
+    /// Segments delivered to the peer.
     pub delivered: u32,
-    /// Time with something to send.
+    /// Time with data to send.
     pub busy_ms: u64,
     /// Part of `busy_ms` that was limited by the peer's window.
     pub rwnd_limited_ms: u64,
@@ -180,21 +180,21 @@ pub struct TcpFigures {
     pub sndbuf_limited_ms: u64,
     /// Segments in flight.
     pub unacked: u32,
-    /// Segments in flight that were sent again.
+    /// Segments in flight that were retransmitted.
     pub retrans: u32,
-    /// Segments sent again in all.
+    /// Total number of retransmitted segments.
     pub retrans_total: u32,
-    /// Segments in flight that are deemed lost, whether they were sent again or not.
+    /// Segments in flight that are considered lost, whether retransmitted or not.
     pub lost: u32,
     /// Segments in flight that the peer has reported in SACK blocks (RFC 2018).
     pub sacked: u32,
     /// Bytes written and not sent.
     pub notsent: u32,
-    /// Segments that arrived ahead of their turn.
+    /// Segments received out of order.
     pub rcv_ooopack: u32,
-    /// The peer's window.
+    /// Receive window that the peer advertised.
     pub snd_wnd: u32,
-    /// Ours.
+    /// Our receive window.
     pub rcv_wnd: u32,
 }
 
@@ -203,75 +203,74 @@ pub struct TcpFigures {
 pub(crate) struct EngineCounters {
     /// Turns of the loop.
     pub turns: u64,
-    /// Times it slept.
+    /// Number of sleeps.
     pub sleeps: u64,
-    /// Threads that got shards from another one.
+    /// Threads that took over shards from another thread.
     pub threads: u64,
-    /// Steps of some 100 ns that programs have caused: commands, holds, events, datagrams, looks at
-    /// slots. A request counts as [`REQUEST`], a turn of the stack within another as
+    /// Steps of work that programs caused, some 100 ns each: commands, holds, events, datagrams,
+    /// slots checked. A request counts as [`REQUEST`], an extra turn of the stack as
     /// [`STACK_TURN`].
     pub work: u64,
-    /// Most of them in one turn.
+    /// Maximum of `work` in one turn.
     pub work_turn_max: u64,
     /// Commands of programs.
     pub commands: u64,
-    /// Commands that made no sense, or were about sockets that are gone.
+    /// Commands that were invalid, or about sockets that have ended.
     pub commands_stale: u64,
     /// Requests of programs.
     pub requests: u64,
-    /// Requests that waited until descriptors were closed.
+    /// Requests that waited for descriptors to be closed.
     pub requests_waited: u64,
-    /// Portions of CLONEs and HELLOs: more than there are of these when processes have many
-    /// sockets.
+    /// Batches of CLONEs and HELLOs. Greater than their number if processes have many sockets.
     pub request_portions: u64,
     /// Processes that attached.
     pub attached: u64,
-    /// Processes that could not be: too many, or no descriptors left for them.
+    /// Processes that could not attach, because of the maximum number or a lack of descriptors.
     pub channels_refused: u64,
     /// Processes cut off because they broke the rules of the channel.
     pub hostile_channels: u64,
-    /// Sockets reset because a program wrote impossible positions.
+    /// Sockets reset because a program wrote invalid positions.
     pub hostile_sockets: u64,
-    /// Locks of sockets that ended, taken away because too many were said to be one process's.
+    /// Locks of ended sockets that were seized, because too many of them named one process.
     pub locks_disbelieved: u64,
     /// Datagrams that could not be sent.
     pub datagrams_refused: u64,
-    /// Spawned programs that did not attach: static or set-user-id ones.
+    /// Spawned programs that did not attach, such as static or set-user-id ones.
     pub strangers: u64,
-    /// Programs that processes said they execute, whose sockets are the kernel's.
+    /// Programs that use the kernel's sockets, as processes reported before executing them.
     pub outsiders: u64,
-    /// Connections that were taken off an accept queue and never claimed.
+    /// Connections that were popped from an accept queue and never claimed.
     pub unclaimed: u64,
-    /// Times that a program had to wait for transmit memory.
+    /// Number of times that a program had to wait for transmit memory.
     pub starved: u64,
-    /// Times that bytes which the peer had acknowledged became room later, because a packet pointed
-    /// to them.
+    /// Number of times that acknowledged bytes were freed late, because a packet still referred to
+    /// them.
     pub unpinned: u64,
-    /// Tries to give a program transmit memory.
+    /// Attempts to attach transmit memory.
     pub memory_tries: u64,
-    /// Times that a process came to hold a socket.
+    /// Number of holds added: a process acquired a socket.
     pub holds_made: u64,
-    /// Events put into rings.
+    /// Events pushed to rings.
     pub events: u64,
-    /// Most of them in one turn.
+    /// Maximum number of events in one turn.
     pub events_turn_max: u64,
-    /// Times that threads asleep on a socket were woken, a system call each.
+    /// Wake-ups of threads that slept on a socket, one system call each.
     pub wakes: u64,
     /// SIGURGs sent to owners of sockets.
     pub signals: u64,
-    /// Slots looked at for lists of sockets.
+    /// Slots checked for listings of sockets.
     pub slots_listed: u64,
-    /// Reports that found a full error queue.
+    /// Reports dropped because an error queue was full.
     pub errors_lost: u64,
-    /// Filters of sockets for which there was no memory.
+    /// Socket filters refused for lack of memory.
     pub filters_refused: u64,
-    /// Callbacks of the stack that cannot happen here.
+    /// Callbacks of the stack that never happen in an engine.
     pub unexpected: u64,
 }
 
-/// A request in steps: it is copied, dealt with and answered, and its thread is woken.
+/// Steps of work for a request: reading, handling, replying, and waking its thread.
 pub(crate) const REQUEST: usize = 16;
-/// A turn of the stack in steps: its budget, in packets.
+/// Steps of work for a turn of the stack: its budget in packets.
 pub(crate) const STACK_TURN: usize = 256;
 
 impl EngineCounters {
@@ -281,7 +280,7 @@ impl EngineCounters {
         self.work += steps as u64;
     }
 
-    /// Names and values in a fixed order.
+    /// Returns names and values in a fixed order.
     pub fn list(&self) -> Vec<(&'static str, u64)> {
         let Self {
             turns,

@@ -1,4 +1,4 @@
-//! The loop.
+//! The engine's main loop.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
@@ -10,26 +10,26 @@ use crate::report::Report;
 use crate::shard::Shard;
 use crate::team::{self, Team, Threads};
 
-/// Step that follows a [turn](Engine::turn).
+/// The next step after a [turn](Engine::turn).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
-    /// Another one: there is more to do.
+    /// Run another turn, because more work is left.
     Turn,
-    /// [Sleep](Engine::sleep) until something happens, and no longer than this from the turn on.
-    /// None: nothing has a deadline.
+    /// [Sleep](Engine::sleep) until something happens, and at most for this time since the turn.
+    /// `None`: without a time limit.
     Sleep(Option<Duration>),
-    /// [`Engine::finish`]: it was stopped, or the last program has gone and is not waited for.
+    /// Call [`Engine::finish`], because the engine was stopped or its last program has ended.
     End,
 }
 
 impl Engine {
-    /// Works until stopped through [`crate::Remote::stop`], or until the last program has gone if
-    /// the configuration says so ([`exit_when_unused`](crate::EngineConfig::exit_when_unused)). On
-    /// the calling thread, which sleeps while there is nothing to do. Another thread deals with
-    /// processes meanwhile, as at fork and exec, so that no packet waits for it.
+    /// Runs until [`crate::Remote::stop`] is called. If
+    /// [`exit_when_unused`](crate::EngineConfig::exit_when_unused) is set, also ends after the last
+    /// program. The calling thread sleeps while there is no work. Another thread handles processes
+    /// meanwhile, for example fork and exec, so that packets are not delayed.
     ///
-    /// In the end every connection is reset whose peer does not have all bytes and the end of the
-    /// stream. Programs that are left get ENETDOWN.
+    /// At the end, resets every connection whose peer has not received all bytes and the FIN.
+    /// Programs that still run get ENETDOWN.
     pub fn run(mut self) -> Report {
         let _life = self.live();
         if let Some(desks) = self.control.begin_thread(&mut self.shard, 1 + self.others.len()) {
@@ -49,28 +49,28 @@ impl Engine {
         }
     }
 
-    /// Its shards, of which others have threads of their own while it runs.
+    /// Returns the shards that run on this thread.
     fn team(&mut self) -> Team<'_> {
         Team { first: &mut self.shard, others: &mut self.others, busy: &mut self.busy }
     }
 
-    /// Ends the threads: the registry and all shards are here again.
+    /// Ends the threads, and takes the registry and all shards back.
     pub(crate) fn end_threads(&mut self) {
         self.control.end_thread(&mut self.shard, &mut self.others);
         self.others.extend(self.helpers.drain(..).flat_map(team::join));
-        // Helpers' threads end in any order, but the code that tells shards apart by their places
-        // counts on this order.
+        // Threads may end in any order, but other code expects the shards in order of their
+        // numbers.
         self.others.sort_by_key(|shard| shard.sockets.place.number);
     }
 
-    /// Makes this thread the one whose end, however it comes, is the engine's for its programs,
-    /// until the result is dropped.
+    /// Registers this thread as the engine's. Until the result is dropped, programs take the end of
+    /// this thread, for any reason, as the end of the engine.
     pub fn live(&self) -> Life {
         self.shard.net.status.live()
     }
 
-    /// Does what there is to do now, some of it at least. For threads that wait for other things,
-    /// too; see [`Self::begin_sleep`].
+    /// Does the work that is due, or a part of it. For threads that also poll their own
+    /// descriptors; see [`Self::begin_sleep`].
     pub fn turn(&mut self) -> Next {
         let timeout = self.team().turn();
         let told = self.exchange();
@@ -84,7 +84,7 @@ impl Engine {
         }
     }
 
-    /// Sleeps until something happens. No program's command is overlooked: see
+    /// Sleeps until something happens. Commands of programs cannot be missed: see
     /// [`towpath_ring::EngineStatus::fall_asleep`].
     pub fn sleep(&mut self, timeout: Option<Duration>) {
         if self.begin_sleep() {
@@ -92,18 +92,18 @@ impl Engine {
         }
     }
 
-    /// Instead of a sleep with this timeout: looks for work for a moment, if that has been worth
-    /// it. Other threads may have the processor meanwhile; see [`crate::EngineConfig::busy_poll`].
-    /// True: there is something, so do not sleep. After false, up to twice that time has passed, or
-    /// more where others took the processor.
+    /// Polls for work for a moment before a sleep with this timeout, if that was worthwhile before.
+    /// Yields the processor to other threads meanwhile; see [`crate::EngineConfig::busy_poll`].
+    /// Returns true if there is work, so the caller must not sleep. Otherwise up to twice that time
+    /// has passed, or more if other threads ran.
     pub fn busy_poll(&mut self, timeout: Option<Duration>) -> bool {
         self.team().busy_poll(timeout)
     }
 
-    /// Before a sleep of the host's own, after a turn that ended with [`Next::Sleep`]. The sleep
-    /// lasts until the engine's descriptor ([`AsFd`]) is readable, or for the time in
-    /// [`Next::Sleep`], and [`Self::end_sleep`] follows. False: do not sleep, there is something to
-    /// do, and no end of a sleep.
+    /// Prepares a sleep of the caller's own, after a turn that returned [`Next::Sleep`]. The caller
+    /// may then sleep until the engine's descriptor ([`AsFd`]) is readable, at most for the
+    /// returned time. Afterwards it has to call [`Self::end_sleep`]. Returns false if there is
+    /// work; then do neither.
     ///
     /// ```
     /// use std::os::fd::AsFd;
@@ -138,12 +138,12 @@ impl Engine {
         self.team().begin_sleep()
     }
 
-    /// After such a sleep.
+    /// Ends a sleep begun by [`Self::begin_sleep`].
     pub fn end_sleep(&mut self) {
         self.team().sleep(Some(Duration::ZERO));
     }
 
-    /// Resets the connections whose peers do not have everything, and hangs up.
+    /// Resets connections whose peers have not received all data, and ends the engine.
     pub fn finish(mut self) -> Report {
         let shards = std::iter::once(&self.shard).chain(&self.others);
         let unsent = shards.map(|shard| shard.processes.unsent(&shard.sockets, &shard.net)).sum();
@@ -154,8 +154,7 @@ impl Engine {
     }
 }
 
-/// A descriptor that is readable when there is work, while the engine
-/// [sleeps](Engine::begin_sleep).
+/// The descriptor is readable when there is work, while the engine [sleeps](Engine::begin_sleep).
 impl AsFd for Engine {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.shard.as_fd()

@@ -1,4 +1,4 @@
-//! Tests of an engine with more than one shard, as far as processes are concerned.
+//! Tests of processes in an engine with several shards.
 
 mod sleepers;
 
@@ -21,7 +21,7 @@ use crate::clock::Clock;
 use crate::{Engine, EngineConfig, EngineError, Remote, Report};
 
 const SHARDS: u32 = 4;
-/// Limit on every wait, after which the test says what did not happen.
+/// Maximum time of every wait, after which the test fails with a message.
 const PATIENCE: Duration = Duration::from_secs(50);
 
 fn engine(config: EngineConfig, clock: Clock) -> Engine {
@@ -29,7 +29,7 @@ fn engine(config: EngineConfig, clock: Clock) -> Engine {
     Engine::with_clock(config, ports, [7; 32], clock).expect("memory")
 }
 
-/// An engine whose shards have threads.
+/// An engine that runs with one thread per shard.
 struct Running {
     remote: Remote,
     thread: JoinHandle<Report>,
@@ -58,12 +58,12 @@ impl Running {
     }
 }
 
-/// A process, as far as the engine can tell.
+/// A process, as the engine sees it.
 struct TestProgram {
     control: OwnedFd,
     channels: Vec<Channel>,
     number: u32,
-    /// Beside them: the bells.
+    /// Notification descriptors, kept open.
     _descriptors: Vec<OwnedFd>,
 }
 
@@ -94,7 +94,7 @@ fn hello() -> Request {
 impl TestProgram {
     fn begin(control: OwnedFd, reply: &ControlReply, fds: Vec<OwnedFd>) -> Self {
         assert_eq!((reply.errno, reply.slot), (0, SHARDS));
-        // Region, status, memory, notification descriptor, blank token, and what is rung.
+        // Region, status, memory, notification, blank token, and a notification for each shard.
         let mut fds = fds;
         assert_eq!(fds.len() as u32, 5 + SHARDS);
         let memory = fds.remove(2);
@@ -129,7 +129,7 @@ impl TestProgram {
                 return reply;
             }
             assert!(start.elapsed() < PATIENCE, "no answer of shard {shard}");
-            // Bells are not what is tested here.
+            // The helper sends more notifications than needed, because they are not under test.
             self.ring_all();
             std::thread::sleep(Duration::from_micros(100));
         }
@@ -156,7 +156,7 @@ impl TestProgram {
         self.ring_all();
     }
 
-    /// The sockets of which it holds those that the bits say.
+    /// Returns a bit set of the sockets that the process holds.
     fn held(&self, sockets: &[(u32, u32)]) -> u32 {
         let mut request = Request { call: call::TOKENS, ..Request::default() };
         for (to, (slot, generation)) in request.data.chunks_exact_mut(8).zip(sockets) {
@@ -202,7 +202,7 @@ fn a_process_has_sockets_in_every_shard_and_shares_them_with_its_children() {
     assert_eq!(attached.map(|(_, count)| *count), Some(2));
 }
 
-/// A device that has always something to do, and never anything to give.
+/// A device that always requests another turn, and never has packets.
 struct AlwaysBusyPort {
     panics: bool,
 }
@@ -244,7 +244,7 @@ fn interface() -> InterfaceConfig {
     }
 }
 
-/// An engine with such a device, which panics in one shard.
+/// Creates an engine with such a device, which panics in one shard.
 fn busy(threads_by_need: bool, panics: Option<u32>) -> Engine {
     let interfaces = vec![interface()];
     let config = EngineConfig { interfaces, threads_by_need, ..EngineConfig::default() };
@@ -254,7 +254,7 @@ fn busy(threads_by_need: bool, panics: Option<u32>) -> Engine {
     Engine::with_shards(config, ports, [7; 32]).expect("memory")
 }
 
-/// The others neither wait for it nor go on without it.
+/// Other shards must neither wait for it nor continue without it.
 #[test]
 fn when_one_shard_panics_all_end() {
     for (threads_by_need, shard) in [(false, 0), (false, 1), (false, 3), (true, 0), (true, 3)] {
@@ -267,11 +267,11 @@ fn when_one_shard_panics_all_end() {
     }
 }
 
-/// The shards are divided under a program that uses them all the while.
+/// The shards are moved to other threads while a program uses them.
 #[test]
 fn threads_come_by_need() {
     let mut engine = busy(true, None);
-    // Any share of a processor is enough; `team` has tests of the threshold.
+    // Any processor usage is enough; `team` tests the threshold.
     engine.threads_by_need = Some(0);
     let engine = Running::begin(engine);
     let program = TestProgram::hello(engine.remote.attach().expect("room"));
@@ -294,7 +294,7 @@ fn shards_without_work_need_no_threads() {
     let config = EngineConfig { threads_by_need: true, ..EngineConfig::default() };
     let engine = Running::start(config);
     let program = TestProgram::hello(engine.remote.attach().expect("room"));
-    // Longer than a thread is watched.
+    // Takes longer than one measurement of processor usage.
     for _ in 0..6 {
         (0..SHARDS).for_each(|shard| program.close(program.socket(shard)));
         std::thread::sleep(Duration::from_millis(50));
@@ -324,7 +324,7 @@ fn there_can_be_sixteen() {
     }
 }
 
-/// By netlink and its kin a program lists all sockets, a part with each request.
+/// A program lists all sockets by netlink, a part with each request.
 #[test]
 fn a_listing_goes_on_with_the_next_shard() {
     let engine = Running::start(EngineConfig::default());
@@ -349,7 +349,7 @@ fn a_listing_goes_on_with_the_next_shard() {
     engine.thread.join().expect("it does not panic");
 }
 
-/// A shard that finds nonsense in its ring has the process cut off by all.
+/// A shard that finds a corrupt ring has the process cut off in all shards.
 #[test]
 fn who_breaks_the_rules_of_one_shard_is_cut_off_by_all() {
     let engine = Running::start(EngineConfig::default());
@@ -389,7 +389,7 @@ fn the_run_ends_with_the_last_process_whichever_shards_it_used() {
     }
 }
 
-/// All on one thread, which a host turns.
+/// A host turns all shards on one thread.
 #[test]
 fn a_host_turns_all_shards() {
     let mut engine = engine(EngineConfig::default(), Clock::ByHand(Instant(1_000_000_000)));

@@ -1,16 +1,16 @@
-//! The data path: a stack, its ports, its sockets and the rings of the programs that have them.
+//! The data path: a stack, its ports, its sockets, and the rings of the programs that hold them.
 //!
-//! A shard knows a process by its channel only. The registry knows which process may attach or
-//! fork, and its descriptors; the two tell each other by [`mail`](crate::mail).
+//! A shard identifies a process by its channel. The registry decides which processes may attach or
+//! fork, and owns their descriptors. Both exchange messages by [`mail`](crate::mail).
 //!
-//! Its parts know of each other in one direction: each one calls those above it in this list, and
-//! gets them as arguments. [`turn`] alone sees all of them.
+//! The parts depend on each other in one direction: each one uses those above it in the list,
+//! passed as arguments. [`turn`] calls all of them.
 //!
-//! | part | what it has |
+//! | part | contents |
 //! |---|---|
 //! | [`peers`] | the other shards of the engine |
 //! | [`net`] | the stack, its ports, and the descriptors that wake the shard |
-//! | [`sockets`] | the slots that programs see, and the host of the stack; `options` of a socket |
+//! | [`sockets`] | the slots that programs see, the stack's `Host`, and socket options |
 //! | [`processes`] | channels, and which process holds which socket |
 //! | [`requests`] | commands and requests of programs, and queries of other threads |
 //! | [`sleep`] | when the shard sleeps |

@@ -1,14 +1,14 @@
-//! Shards that one thread turns, and the threads that they get.
+//! Distributes shards over threads.
 //!
-//! A team of several may be halved between two turns, and another thread has the one half from then
-//! on. Nothing else changes, since shards know each other by their rings and bells alone. Where
-//! threads are given by need, a team is halved whenever its thread has used a processor for four
-//! fifths of 100 ms. No team is put together again.
+//! A team is the shards of one thread. Between two turns it may be halved: another thread takes
+//! half of its shards. Nothing else changes, since shards communicate only by rings and
+//! notifications. If threads are added on demand, a team is halved when its thread has used four
+//! fifths of a processor for 100 ms. Teams are never merged.
 //!
 //! ```text
-//!   0 1 2 3      one thread, which sleeps in the poller of shard 0: the others' are in it
-//!   0 1 │ 2 3    it was busy
-//!   0 1 │ 2 │ 3  the second one was, too
+//!   0 1 2 3      one thread, which sleeps in shard 0's poller, where the others are registered
+//!   0 1 │ 2 3    the thread was busy
+//!   0 1 │ 2 │ 3  the second thread was busy, too
 //! ```
 
 use std::os::fd::AsFd;
@@ -24,38 +24,39 @@ use crate::clock;
 use crate::control::RegistryLink;
 use crate::shard::Shard;
 
-/// How long a thread is watched before it is said to be busy.
+/// Time over which a thread's processor usage is measured.
 const WATCHED: Duration = Duration::from_millis(100);
-/// Turns without work after which a shard sleeps though its thread does not. Events on its
-/// descriptors are then found when its thread looks at them.
+/// Number of turns without work after which a shard sleeps while its thread runs. Its thread then
+/// polls its descriptors.
 const IDLE_TURNS: u32 = 64;
-/// Looks before a sleep on a clock that is turned by hand, which stands still meanwhile.
+/// Number of polls before a sleep with a manual clock, which stands still meanwhile.
 const LOOKS_BY_HAND: u32 = 100;
-/// Share of a processor that a busy thread uses, in percent.
+/// Processor usage of a busy thread, in percent.
 pub(crate) const BUSY: u32 = 80;
 
-/// The shards of one thread, as long as nobody else has them.
+/// The shards of one thread.
 pub(crate) struct Team<'a> {
-    /// Its poller has those of the others: see [`Team::gather`].
+    /// The shard in whose poller the others are registered: see [`Team::gather`].
     pub first: &'a mut Shard,
     pub others: &'a mut Vec<Shard>,
     pub busy: &'a mut Busy,
 }
 
-/// How busy a thread is. While it waits for a processor it is not: another thread would wait as
-/// well.
+/// Processor usage of a thread. Waiting for a processor does not count, because another thread
+/// would wait too.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Busy {
     since: Instant,
-    /// Time that the thread had used by then.
+    /// Processor time of the thread at `since`.
     used: Duration,
-    /// Time that it used from then on to look for something to do.
+    /// Processor time used for polling since then.
     spun: Duration,
 }
 
 impl Busy {
-    /// Whether the thread used `percent` of a processor or more since the last call that measured.
-    /// A call measures after [`WATCHED`] only. `used` is the thread's time so far.
+    /// Returns whether the thread used at least `percent` of a processor since the last
+    /// measurement. Measures only after [`WATCHED`]. `used` returns the thread's processor time so
+    /// far.
     fn is_high(&mut self, now: Instant, percent: u32, used: impl FnOnce() -> Duration) -> bool {
         let span = now.since(self.since);
         if span < WATCHED {
@@ -64,7 +65,7 @@ impl Busy {
         let before =
             std::mem::replace(self, Self { since: now, used: used(), spun: Duration::ZERO });
         let used = self.used.saturating_sub(before.used).saturating_sub(before.spun);
-        // The first time says nothing: there is no time before it.
+        // The first measurement has no start time.
         before.since != Instant::default() && used * 100 >= span * percent
     }
 }
@@ -74,7 +75,7 @@ impl Team<'_> {
         std::iter::once(&mut *self.first).chain(&mut *self.others)
     }
 
-    /// The thread sleeps for all of them from now on.
+    /// Registers `others` in the poller of `first`, so that the thread can sleep for all of them.
     pub fn gather(first: &mut Shard, others: &[Shard]) -> io::Result<()> {
         for (n, other) in others.iter().enumerate() {
             if let Err(error) = first.watch_shard(other) {
@@ -85,8 +86,8 @@ impl Team<'_> {
         Ok(())
     }
 
-    /// All do what there is to do now, some of it at least. Gives how long they may sleep then;
-    /// zero: there is more to do. None: nothing has a deadline.
+    /// Runs a turn of every shard. Returns the time until the next turn is due: zero if more work
+    /// is left, `None` without a deadline.
     pub fn turn(&mut self) -> Option<Duration> {
         if self.first.sleep.is_asleep {
             self.first.wake();
@@ -112,9 +113,9 @@ impl Team<'_> {
         if timeout != Some(Duration::ZERO) {
             return timeout;
         }
-        // For all of them, whoever has something to do.
+        // The first shard's poll finds events of every shard.
         self.first.look_in_time();
-        // Shards that have had nothing to do for a while cost the others nothing from now on.
+        // Let shards without work sleep, so that they cost no time.
         for other in &mut *self.others {
             if !other.sleep.is_asleep && other.sleep.idle_turns >= IDLE_TURNS {
                 other.begin_sleep();
@@ -123,13 +124,12 @@ impl Team<'_> {
         timeout
     }
 
-    /// Before a sleep of at most `timeout`: looks for something to do for a moment, if that has
-    /// been worth it. Other threads may have the processor meanwhile. Returns whether there is
-    /// something.
+    /// Polls for work for a moment before a sleep of at most `timeout`, if that was worthwhile
+    /// before. Yields the processor to other threads meanwhile. Returns whether there is work.
     pub fn busy_poll(&mut self, timeout: Option<Duration>) -> bool {
         let mut now = self.first.net.clock.now();
         let Some(until) = self.first.sleep.lookout.until(now, timeout) else { return false };
-        // The time of a shard alone is not measured: its team cannot be halved.
+        // A single shard is not measured, because its team cannot be halved.
         let is_watched = !self.others.is_empty();
         let used = || if is_watched { clock::used_by_thread() } else { Duration::ZERO };
         let used_before = used();
@@ -144,7 +144,7 @@ impl Team<'_> {
                 return false;
             }
             if self.all().any(|shard| shard.has_something()) {
-                // A thread that always finds work has to look at descriptors, too.
+                // A thread that always finds work must poll the descriptors, too.
                 self.first.look_in_time();
                 found = true;
             } else {
@@ -159,8 +159,7 @@ impl Team<'_> {
         found
     }
 
-    /// After a turn that said that all may sleep for so long: sleeps, unless there is something all
-    /// the same.
+    /// Sleeps after a turn that allowed a sleep of `timeout`, unless polling finds work.
     pub fn rest(&mut self, timeout: Option<Duration>) {
         let due = timeout.map(|timeout| self.first.sockets.now + timeout);
         if !self.busy_poll(timeout) && self.begin_sleep() {
@@ -169,8 +168,8 @@ impl Team<'_> {
         }
     }
 
-    /// False: do not sleep, there is something to do. No program's command is overlooked: see
-    /// [`towpath_ring::EngineStatus::fall_asleep`].
+    /// Begins a sleep of all shards, unless there is work; then returns false. Commands of programs
+    /// cannot be missed: see [`towpath_ring::EngineStatus::fall_asleep`].
     pub fn begin_sleep(&mut self) -> bool {
         let mut fallen = 0;
         let fall_asleep = |shard: &mut Shard| {
@@ -186,18 +185,19 @@ impl Team<'_> {
         false
     }
 
-    /// Sleeps after that, at most so long; zero after a sleep of the host's own. Shards that have
-    /// nothing to do sleep on.
+    /// Sleeps for at most `timeout`; zero if the host program has slept for the engine. Shards
+    /// without work continue to sleep.
     pub fn sleep(&mut self, timeout: Option<Duration>) {
         self.first.sleep(timeout);
     }
 
-    /// Ends the turn: the time of its requests and other events is over.
+    /// Ends the turn of all shards, and updates their work counters.
     pub fn end_of_turn(&mut self) {
         self.all().for_each(Shard::end_of_turn);
     }
 
-    /// Lets go of half of the shards, one at least of two. None: the system has no room for that.
+    /// Splits off half of the shards, at least one of two. Returns `None` if the system has no
+    /// resources for that.
     fn halve(&mut self) -> Option<Vec<Shard>> {
         let all = 1 + self.others.len();
         let mut theirs = self.others.split_off(all - all / 2 - 1);
@@ -212,16 +212,16 @@ impl Team<'_> {
     }
 }
 
-/// Parts that threads of an engine's shards share.
+/// State that the threads of an engine's shards share.
 #[derive(Debug, Clone)]
 pub(crate) struct Threads {
-    /// Desks of the shards, in their order.
+    /// Links of the shards to the registry, in order of the shards.
     pub desks: Vec<RegistryLink>,
-    /// A team is halved when its thread uses so much of a processor, in percent; otherwise at once.
+    /// Processor usage in percent at which a team is halved. `None`: halve at once.
     pub need: Option<u32>,
 }
 
-/// A thread that has got shards, which it gives back in the end, with those that it gave to others.
+/// A thread that runs shards. Returns them, and those of its own helpers, when it ends.
 pub(crate) type Helper = JoinHandle<Vec<Shard>>;
 
 impl Threads {
@@ -229,13 +229,13 @@ impl Threads {
         &self.desks[shard.sockets.place.number as usize]
     }
 
-    /// Turns the shards of a team until all are stopped. The threads that have got some of them are
-    /// stopped, too.
+    /// Runs the shards of a team until all are stopped. Threads that took some of them are stopped
+    /// then, too.
     pub fn work(&self, team: &mut Team<'_>) -> Vec<Helper> {
         let mut helpers = Vec::new();
         let mut at_once = self.need.is_none();
         while at_once && !team.others.is_empty() {
-            // By need, where there are no threads to be had now.
+            // If no thread can be created now, halve on demand later.
             at_once = self.halve(team, &mut helpers);
         }
         loop {
@@ -258,7 +258,7 @@ impl Threads {
         }
     }
 
-    /// Gives half of a team to another thread. False: there is none to be had.
+    /// Moves half of a team to a new thread. Returns false if the thread cannot be created.
     fn halve(&self, team: &mut Team<'_>, helpers: &mut Vec<Helper>) -> bool {
         let (give, take) = mpsc::channel::<Vec<Shard>>();
         let threads = self.clone();
@@ -274,7 +274,7 @@ impl Threads {
         true
     }
 
-    /// Body of a helper's thread.
+    /// Runs shards on a helper's thread.
     fn help(&self, mut shards: Vec<Shard>) -> Vec<Shard> {
         let (mut others, mut busy) = (shards.split_off(1), Busy::default());
         let mut first = shards.remove(0);
@@ -293,14 +293,14 @@ impl Threads {
                 shards
             }
             Err(panic) => {
-                // A panic of one thread ends all shards.
+                // Stop all shards if one thread panics.
                 team.all().for_each(|shard| self.registry_link(shard).abandon());
                 panic::resume_unwind(panic)
             }
         }
     }
 
-    /// The loops of a team's shards are over.
+    /// Reports that the loops of a team's shards have ended.
     fn finish(&self, team: &mut Team<'_>) {
         for shard in team.all() {
             self.registry_link(shard).finish(shard);
@@ -308,10 +308,10 @@ impl Threads {
     }
 }
 
-/// The shards of a thread that has ended.
+/// Joins a thread and returns its shards.
 ///
 /// # Panics
-/// When that has, unless this one does already.
+/// Panics if that thread has panicked, unless this thread is already panicking.
 pub(crate) fn join(helper: Helper) -> Vec<Shard> {
     match helper.join() {
         Ok(shards) => shards,

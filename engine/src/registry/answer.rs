@@ -1,4 +1,4 @@
-//! Answers to requests, and the descriptors that go with them.
+//! Replies to requests, and the descriptors sent with them.
 
 use std::sync::Arc;
 use towpath_shm::Fd;
@@ -8,24 +8,25 @@ use towpath_shm::control::ControlReply;
 
 use crate::errno::Errno;
 
-/// An answer and the descriptors that go with it.
+/// A reply and the descriptors sent with it.
 pub(crate) type Answer = Result<(ControlReply, Vec<Passed>), Errno>;
 
-/// A descriptor that goes with an answer.
+/// A descriptor sent with a reply.
 #[derive(Debug)]
 pub(crate) enum Passed {
-    /// The region's.
+    /// Descriptor of the region.
     Region,
-    /// The status page's.
+    /// Descriptor of the status pages.
     Status,
-    /// The descriptor whose duplicates are the sockets' descriptors.
+    /// Blank token, of which the sockets' descriptors are duplicates.
     Blank,
-    /// The pipe that outlives nobody who could end the run.
+    /// Read end of the parent-death pipe. Its write ends are open only in processes that can end
+    /// the run.
     Lifeline,
     /// Descriptor of a channel's memory.
     Memory(Channel),
-    /// Bell that a process rings; the shard has it, too.
+    /// Notification that a process sends, shared with the shard.
     Shared(Arc<Fd>),
-    /// For the program alone.
+    /// Descriptor that only the program keeps.
     Own(Fd),
 }

@@ -1,16 +1,15 @@
-//! Closing descriptors where it may take as long as it likes.
+//! Closes descriptors on separate threads, because close(2) may block.
 //!
-//! The last close of an open file sleeps when a program wants it to. A kernel socket that the
-//! program sent may have SO_LINGER. An epoll set that the file is in may have its mutex held, while
-//! an epoll_wait(2) writes to memory that faults slowly (userfaultfd, FUSE). Whether a close is the
-//! last depends on programs. So the engine closes itself only what no program can have, and can
-//! have put nothing into.
+//! A program can make the last close of an open file block. A kernel socket that it sent may have
+//! SO_LINGER. An epoll set with the file may have its mutex locked, while epoll_wait(2) writes to
+//! memory that faults slowly (userfaultfd, FUSE). Programs also decide whether a close is the last.
+//! So the engine itself closes only descriptors that no program can have or modify.
 //!
-//! A family of processes has one thread at a time: a close that it made sleep delays its own
-//! descriptors only. A family is clogged when a close has been blocked for over a second
-//! (`CLOGGED_AFTER`), and more descriptors are queued than one message carries (`SENT_MAX`). The
-//! engine gives a clogged family no new processes ([`Closer::is_clogged`]), so that it cannot use
-//! up the engine's numbers for descriptors.
+//! A family of processes gets one thread at a time, so a blocked close delays only its own
+//! descriptors. A family is clogged if a close has been blocked for over a second
+//! (`CLOGGED_AFTER`), and more descriptors are queued than one message carries (`SENT_MAX`). A
+//! clogged family gets no new processes ([`Closer::is_clogged`]), so that it cannot exhaust the
+//! engine's descriptors.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -20,14 +19,14 @@ use towpath_shm::Fd;
 use crate::ids::Family;
 use crate::registry::wire::SENT_MAX;
 
-/// Threads that close, at most: one as a rule, for closes that do not sleep, and one more for each
-/// family that makes them sleep. When all of them sleep, descriptors of other families wait too;
-/// each thread costs its stack in the kernel and some pages.
+/// Maximum number of closing threads. Usually there is one, plus one for each family whose close
+/// blocks. When all are blocked, descriptors of other families wait too. Each thread costs its
+/// kernel stack and some pages.
 const THREADS_MAX: usize = 64;
-/// Time after which a close counts as blocked on purpose: a close takes microseconds.
+/// Time after which a close counts as blocked. Normally it takes microseconds.
 const CLOGGED_AFTER: Duration = Duration::from_secs(1);
 
-/// Where descriptors are brought that others may have.
+/// Receives descriptors to close that programs may share.
 #[derive(Debug, Default)]
 pub(crate) struct Closer {
     shared: Arc<CloserState>,
@@ -41,9 +40,9 @@ struct CloserState {
 
 #[derive(Debug, Default)]
 struct CloseQueue {
-    /// Families that have given descriptors which are not closed yet.
+    /// Families with descriptors that are not closed yet.
     families: HashMap<Family, CloseWait>,
-    /// Families in `families` that no thread works for.
+    /// Families in `families` that no thread is working on.
     ready: VecDeque<Family>,
     waiting: usize,
     threads: usize,
@@ -52,23 +51,23 @@ struct CloseQueue {
     ended: bool,
 }
 
-/// Descriptors that a family has given.
+/// Descriptors that a family has queued.
 #[derive(Debug, Default)]
 struct CloseWait {
     descriptors: VecDeque<Fd>,
-    /// When a thread began with the one that it is at.
+    /// Start of the current close, if a thread is working on one.
     since: Option<Instant>,
 }
 
 impl Closer {
-    /// Closes descriptors some time that processes of a family may have.
+    /// Queues descriptors to be closed, which processes of the family may share.
     pub fn close(&self, whose: Family, descriptors: impl IntoIterator<Item = Fd>) {
         let mut queue = self.shared.lock();
         queue.push(whose, descriptors);
         if queue.ready.len() > queue.idle && queue.threads < THREADS_MAX {
             let shared = Arc::clone(&self.shared);
             let builder = std::thread::Builder::new().name("towpath-close".into());
-            // Without another thread they wait for those that are there, or for the next try.
+            // If no thread can be created, an existing thread or the next call closes them.
             if builder.spawn(move || shared.work()).is_ok() {
                 queue.threads += 1;
                 queue.idle += 1;
@@ -78,13 +77,13 @@ impl Closer {
         self.shared.more.notify_all();
     }
 
-    /// Whether there are any that are not closed yet.
+    /// Returns whether descriptors are queued or being closed.
     pub fn is_busy(&self) -> bool {
         !self.shared.lock().families.is_empty()
     }
 
-    /// Whether a family keeps descriptors from being closed, and has more of them than a message
-    /// holds.
+    /// Returns whether a family's close is blocked while more descriptors are queued than one
+    /// message carries.
     pub fn is_clogged(&self, by: Family) -> bool {
         let queue = self.shared.lock();
         queue.families.get(&by).is_some_and(|waiting| {
@@ -93,14 +92,14 @@ impl Closer {
         })
     }
 
-    /// Descriptors that wait for a thread.
+    /// Returns the number of queued descriptors.
     pub fn waiting(&self) -> usize {
         self.shared.lock().waiting
     }
 }
 
 impl Drop for Closer {
-    /// The threads end when everything is closed, and `drop` does not wait for them.
+    /// Lets the threads end after closing all descriptors. `drop` does not wait for them.
     fn drop(&mut self) {
         self.shared.lock().ended = true;
         self.shared.more.notify_all();
@@ -124,7 +123,7 @@ impl CloseQueue {
         }
     }
 
-    /// The next descriptor, of a family that no thread is at.
+    /// Takes the next descriptor, of a family without a thread.
     fn pop(&mut self) -> Option<(Family, Fd)> {
         let whose = self.ready.pop_front()?;
         let waiting = self.families.get_mut(&whose)?;
@@ -133,7 +132,7 @@ impl CloseQueue {
         Some((whose, waiting.descriptors.pop_front()?))
     }
 
-    /// A descriptor is closed.
+    /// Notes that a family's descriptor is closed.
     fn closed(&mut self, whose: Family) {
         let Some(waiting) = self.families.get_mut(&whose) else { return };
         waiting.since = None;
@@ -181,11 +180,10 @@ mod tests {
     const FIRST: Family = Family(1);
     const SECOND: Family = Family(2);
 
-    /// Limit on every wait.
+    /// Maximum time of every wait.
     const PATIENCE: Duration = Duration::from_secs(50);
 
-    /// Waits until something is so, which it is as soon as the threads of a closer have had a
-    /// processor.
+    /// Waits for a condition that holds as soon as the closer's threads have run.
     fn wait_until(is_so: impl Fn() -> bool) {
         let begin = Instant::now();
         while !is_so() {
@@ -194,7 +192,7 @@ mod tests {
         }
     }
 
-    /// A kernel socket whose last close sleeps for an hour, or until its peer has gone.
+    /// Creates a kernel socket whose last close blocks for an hour, or until its peer has closed.
     fn lingering() -> (TcpStream, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let stream = TcpStream::connect(listener.local_addr().expect("bound")).expect("accepted");
@@ -215,13 +213,13 @@ mod tests {
         for _ in 0..3 {
             let (mut end, other) = std::io::pipe().expect("a pipe");
             closer.close(SECOND, [OwnedFd::from(other).into()]);
-            // The end of the pipe, once the other end is closed.
+            // Readable at the end of the pipe, once the write end is closed.
             assert_eq!(end.read(&mut [0]).expect("open"), 0);
         }
         drop((closer, peer));
     }
 
-    /// As many as a program likes.
+    /// Any number of them.
     #[test]
     fn closes_that_sleep_hold_up_no_other_family() {
         let closer = Closer::default();

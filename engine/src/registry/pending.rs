@@ -1,4 +1,4 @@
-//! Requests of processes that are not answered yet.
+//! Requests of processes that have not been answered yet.
 
 use towpath_shm::Fd;
 use towpath_shm::control::Request;
@@ -8,46 +8,45 @@ use crate::errno::Errno;
 use crate::ids::ChannelId;
 use crate::link::Given;
 
-/// A request that is not answered yet.
+/// State of a request that has not been answered yet.
 #[derive(Debug)]
 pub(crate) enum Pending {
-    /// The request waits until the shards have done all earlier work.
+    /// The request waits until the shards have handled all earlier work.
     Settling(Box<Request>),
-    /// The request waits for descriptors.
+    /// The request waits for free descriptors.
     Room(DescriptorRequest),
-    /// A part of a HELLO.
+    /// A part of a HELLO with several parts.
     List,
-    /// Descriptors for the new process image.
+    /// HELLO, with descriptors for the new process image.
     Hello(Given),
-    /// Descriptors for the new process.
+    /// CLONE, with descriptors for the new process.
     Clone { control: Fd, given: Given, clone: ChannelId },
-    /// A CLONE that cannot be.
+    /// A CLONE that will be refused.
     NoClone,
-    /// For which sockets, by (slot, generation).
+    /// TOKENS for these sockets, by slot and generation.
     Tokens(Vec<(u32, u32)>),
 }
 
-/// Answers of the shards to a process's want.
+/// Results of the shards for a process's request.
 #[derive(Debug, Default)]
 pub(crate) struct WantOutcome {
-    /// Shards that have said nothing yet.
+    /// Number of shards that have not answered.
     pub due: usize,
-    /// Reason of a shard that has refused.
+    /// Error of a shard that refused.
     pub refused: Option<Errno>,
     /// Sockets of [`Pending::Tokens`] that the process holds, one bit each.
     pub held: u64,
 }
 
-/// Processes whose requests wait for descriptors.
+/// Processes whose requests wait for free descriptors.
 #[derive(Debug, Default)]
 pub(crate) struct DescriptorWaits {
-    /// With the time at which it is looked no longer whether there are some. Numbers of channels
-    /// are used again: see [`DescriptorRequest::until`].
+    /// Channels, with the deadline of each wait. Ids are reused: see [`DescriptorRequest::until`].
     pub channels: Vec<(Instant, ChannelId)>,
     pub look_at: Option<Instant>,
 }
 
-/// A request that waits for descriptors.
+/// A request that waits for free descriptors.
 #[derive(Debug)]
 pub(crate) struct DescriptorRequest {
     pub request: Box<Request>,
@@ -55,7 +54,7 @@ pub(crate) struct DescriptorRequest {
 }
 
 impl DescriptorWaits {
-    /// When it is looked again whether there are descriptors.
+    /// Returns the time of the next check for free descriptors.
     pub fn next(&self) -> Option<Instant> {
         self.look_at
     }

@@ -1,4 +1,4 @@
-//! Processes that come and go: let in, cut off, and forgotten when all shards have let go of them.
+//! Attaches processes, cuts them off, and removes them after all shards have done so.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -40,7 +40,7 @@ impl Registry {
         Ok((id, theirs))
     }
 
-    /// Tells each shard.
+    /// Queues a command for every shard.
     pub(super) fn tell_all(&mut self, mut order: impl FnMut() -> ShardCommand) {
         self.orders.iter_mut().for_each(|orders| orders.push(order()));
     }
@@ -49,14 +49,16 @@ impl Registry {
         self.orders.len()
     }
 
-    /// A new process, of which all shards are to be told, and its end of the control socket.
+    /// Creates a process and its control socket. Returns its record for the shards, and the
+    /// program's end.
     pub fn open(&mut self, family: Option<Family>) -> io::Result<(Newcomer, Fd)> {
         let id = self.processes.next_id(family)?;
         let pair =
             || socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
         let (ours, theirs) = opened(pair)?;
         let (ours, theirs) = (Fd::from(ours), Fd::from(theirs));
-        // Older kernels have no such option: there what comes is closed elsewhere.
+        // Before Linux 6.16 the option does not exist; there the closer closes received
+        // descriptors.
         let _ = sys::refuse_descriptors(ours.as_fd());
         self.poller.add(ours.as_fd(), RegistrySource::Control(id))?;
         let control = Arc::new(ours);
@@ -78,7 +80,7 @@ impl Registry {
         Ok((Newcomer { id, family, life }, theirs))
     }
 
-    /// A shard knows the process no more, and says nothing more about it but answers that are due.
+    /// Notes that a shard has removed a process. Pending replies of that shard may still follow.
     pub(super) fn end_part(&mut self, id: ChannelId) {
         self.hang_up(id);
         if let Some(process) = self.processes.get_mut(id) {
@@ -87,15 +89,14 @@ impl Registry {
         }
     }
 
-    /// If it is gone, also for the shards, and nothing more will be said about it, its id is used
-    /// again.
+    /// Frees a process's id if all shards have removed it and no reply is pending.
     pub(super) fn remove_ended(&mut self, id: ChannelId) {
         let ended = |process: &Process| process.parts == 0 && process.pending.is_none();
         if !self.processes.get(id).is_some_and(ended) {
             return;
         }
         let Some(process) = self.processes.remove(id) else { return };
-        // A thread that waits at the other end learns of the end now.
+        // Wakes threads that wait for a reply at the other end.
         let _ = shutdown(&process.control, Shutdown::Both);
         self.closer.close(process.closes_as, Arc::into_inner(process.control));
         let whose = if self.host.take_if(|host| *host == id).is_some() {
@@ -111,7 +112,7 @@ impl Registry {
         self.tell_all(|| ShardCommand::Leave(number, whose));
     }
 
-    /// Nothing that a process says is heard any more.
+    /// Stops reading from a process's control socket.
     fn hang_up(&mut self, id: ChannelId) {
         let Some(process) = self.processes.get_mut(id) else { return };
         if !std::mem::replace(&mut process.has_hung_up, true) {
@@ -123,23 +124,23 @@ impl Registry {
     /// Ends a process that broke the rules.
     pub(super) fn cut_off(&mut self, id: ChannelId) {
         self.hang_up(id);
-        // The first shard alone is told of the breach, so that it is counted once.
+        // Only the first shard receives the violation, so that it is counted once.
         self.orders[0].push(ShardCommand::CutOff(id));
     }
 
-    /// Ends a process that is gone, or that one shard has cut off, in all shards.
+    /// Ends a process in all shards, because it has ended or one shard has cut it off.
     pub(super) fn end_elsewhere(&mut self, id: ChannelId) {
         self.hang_up(id);
         self.tell_all(|| ShardCommand::Gone(id));
     }
 
-    /// Closes descriptors that a process may have, too, where that holds up nobody else.
+    /// Queues descriptors for the closer, charged to the process's family.
     pub(super) fn close<D: IntoIterator<Item = Fd>>(&self, id: ChannelId, descriptors: D) {
         let whose = self.processes.get(id).map_or(Family(0), |process| process.closes_as);
         self.closer.close(whose, descriptors);
     }
 
-    /// Number of processes.
+    /// Returns the number of processes.
     pub fn len(&self) -> usize {
         self.processes.len()
     }

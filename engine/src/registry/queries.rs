@@ -1,4 +1,4 @@
-//! Requests of other threads: queries are passed on to the shards, and their answers back.
+//! Requests of other threads: forwards queries to the shards, and their results back.
 
 use crate::mail::ShardCommand;
 use crate::query::ShardJob;
@@ -10,7 +10,7 @@ impl Registry {
         for request in self.remote.take() {
             match request {
                 RemoteRequest::Stop => self.begin_stop(),
-                // The answer's sender is dropped, so that its receiver learns that there is none.
+                // Drop the sender, so that its receiver fails.
                 RemoteRequest::Attach { .. } if self.stopped => {}
                 RemoteRequest::Attach { is_last, answer } => {
                     let attached = self.attach();
@@ -28,8 +28,8 @@ impl Registry {
         }
     }
 
-    /// Lets the shards send the data that programs have sent before. All shards take part, so that
-    /// no shard ends before the last one has.
+    /// Lets the shards send data that programs have written before. No shard stops before the last
+    /// one is done.
     fn begin_stop(&mut self) {
         if std::mem::replace(&mut self.stopped, true) {
             return;
@@ -38,13 +38,13 @@ impl Registry {
         self.tell_all(|| ShardCommand::Job(ShardJob::Settle));
     }
 
-    /// The shards end their loops.
+    /// Stops the loops of the shards.
     pub(crate) fn stop(&mut self) {
         self.stopped = true;
         self.tell_all(|| ShardCommand::Stop);
     }
 
-    /// Handles a job that a shard has done.
+    /// Handles a job that a shard has finished.
     pub(crate) fn on_job_done(&mut self, job: ShardJob) {
         match job {
             ShardJob::Ask(query) => query.deliver(),
@@ -57,7 +57,7 @@ impl Registry {
         }
     }
 
-    /// Returns what the registry adds to the answers of the shards.
+    /// Returns the registry's part of query results.
     pub(crate) fn state(&self) -> RegistryState {
         let (processes, closing) = (self.len(), self.closer.waiting() as u64);
         let own = [("channels", processes as u64), ("descriptors_to_close", closing)];

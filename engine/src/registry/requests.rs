@@ -1,4 +1,4 @@
-//! Requests on control sockets: those that descriptors go with, and how processes make others.
+//! Requests on control sockets: those that involve descriptors or new processes.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -20,10 +20,10 @@ use crate::registry::pending::{DescriptorRequest, Pending, WantOutcome};
 use crate::registry::wire::{self, ControlMessage, Sent};
 use crate::registry::{Registry, UninterceptedProgram, sys};
 
-/// How long a request waits for descriptors that are being closed. A close takes microseconds,
-/// unless a program makes it sleep: then the request is refused, as if they were in use.
+/// Time for which a request waits until queued descriptors are closed. Normally a close takes
+/// microseconds. If a program blocks it, the request is refused as if they were in use.
 const CLOSED_WITHIN: Duration = Duration::from_secs(1);
-/// When it is looked whether they are.
+/// Interval of checks for free descriptors.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
 impl Registry {
@@ -39,7 +39,7 @@ impl Registry {
                 self.close(id, descriptors);
                 self.cut_off(id);
             }
-            // The process did not wait for its answer.
+            // The process did not wait for its reply.
             ControlMessage::Request(_) if process.pending.is_some() => self.cut_off(id),
             ControlMessage::Request(request) => {
                 self.counters.requests += 1;
@@ -48,9 +48,9 @@ impl Registry {
         }
     }
 
-    /// Takes a process's request. Ended processes still have descriptors, which the shards' earlier
-    /// work frees. So a request that finds no room waits for that work. A CLONE always does, so
-    /// that a refused one takes no place.
+    /// Handles a new request. If no descriptors are free, the request waits for earlier work of the
+    /// shards, because ended processes may still have some. CLONE always waits, so that a refused
+    /// CLONE takes no id.
     pub(crate) fn asked(&mut self, id: ChannelId, request: Box<Request>) {
         match request.call {
             call::CLONE => {
@@ -62,10 +62,10 @@ impl Registry {
         }
     }
 
-    /// All is done that was before.
+    /// Continues a request after all earlier work of the shards is done.
     pub(crate) fn settled(&mut self, now: Instant, id: ChannelId, request: Box<Request>) {
         if self.processes.get(id).is_none_or(|process| process.has_hung_up) {
-            // The process is gone, so no answer is due.
+            // The process has ended, so no reply is due.
             self.remove_ended(id);
         } else if !self.closer.is_busy() || self.has_room(self.needed(&request)) {
             self.begin(id, &request);
@@ -78,7 +78,7 @@ impl Registry {
         }
     }
 
-    /// Goes on with those who waited for descriptors, when there are some, or will be none.
+    /// Continues requests that waited for descriptors, if some are free or the wait is over.
     pub(crate) fn answer_waiting(&mut self, now: Instant) {
         if self.waiting.look_at.is_none_or(|at| now < at) {
             return;
@@ -99,7 +99,7 @@ impl Registry {
         }
     }
 
-    /// Answers a request, or begins to deal with it.
+    /// Answers a request, or sends it to the shards.
     pub(crate) fn begin(&mut self, id: ChannelId, request: &Request) {
         match request.call {
             call::REGION => {
@@ -127,12 +127,12 @@ impl Registry {
                 let pending = Pending::Tokens(wanted.clone());
                 self.want(id, pending, || Want::Tokens(wanted.clone()));
             }
-            // Every other request goes through the cell.
+            // Every other request must be sent through the request slot.
             _ => self.answer(id, Err(Errno(EPROTO))),
         }
     }
 
-    /// Every shard has its part in what a process wants.
+    /// Sends a process's request to all shards.
     pub(crate) fn want(&mut self, id: ChannelId, pending: Pending, mut want: impl FnMut() -> Want) {
         let due = self.shards();
         let Some(process) = self.processes.get_mut(id) else { return };
@@ -162,19 +162,20 @@ impl Registry {
         id: ChannelId,
         wanted: u32,
     ) -> Result<(Newcomer, Fd, Vec<ChannelLink>, Given), Errno> {
-        // fork(2) says it of too many processes.
+        // fork(2) returns EAGAIN for too many processes.
         let full = Errno(EAGAIN);
         let process = self.processes.get(id).ok_or(Errno(EPROTO))?;
         let family = process.family;
         if self.closer.is_clogged(process.closes_as) || !self.has_room_for_a_channel() {
             return Err(full);
         }
-        // exec(2): the same process goes on, with another program.
+        // exec(2) continues the same process with another program.
         let family = match wanted {
             purpose::EXEC => family,
             _ => Some(self.processes.family_of_clones(family)),
         };
-        // The child inherits epoll sets whose events went to its parent: it looks at everything.
+        // Let the child check all sockets, because events for inherited epoll sets went to its
+        // parent.
         let (links, given) = ChannelLink::new(true, self.shards() as u32).map_err(|_| full)?;
         match self.open(family) {
             Ok((newcomer, control)) => Ok((newcomer, control, links, given)),
@@ -186,7 +187,7 @@ impl Registry {
         }
     }
 
-    /// Takes a shard's notice.
+    /// Handles a report of a shard.
     pub(crate) fn heed(&mut self, notice: ShardReport) {
         match notice {
             ShardReport::Done(id, held) => self.settle(id, held, None),
@@ -211,8 +212,8 @@ impl Registry {
         }
     }
 
-    /// A shard has nothing left to send. (If there are processes again, or were meanwhile, it is
-    /// another number.)
+    /// Notes that a shard has sent all remaining data. An old number is ignored, because a process
+    /// has attached since.
     fn has_left(&mut self, number: u64) {
         let Some(leaving) = self.leaving.as_mut().filter(|it| it.number == number) else { return };
         leaving.due -= 1;
@@ -221,8 +222,8 @@ impl Registry {
         }
     }
 
-    /// A shard has done its part of what a process wants, or refused it. The last one's word is the
-    /// answer's time.
+    /// Records a shard's result for a process's request. The last shard's result triggers the
+    /// reply.
     fn settle(&mut self, id: ChannelId, held: u64, refused: Option<Errno>) {
         let Some(process) = self.processes.get_mut(id) else { return };
         let verdict = &mut process.verdict;
@@ -248,7 +249,7 @@ impl Registry {
         self.remove_ended(id);
     }
 
-    /// The answer to what a process wanted, which is done.
+    /// Returns the reply to a request that all shards have done.
     fn done(&mut self, id: ChannelId, pending: Pending, held: u64) -> Answer {
         match pending {
             Pending::Settling(_) | Pending::Room(_) | Pending::NoClone => Err(Errno(EPROTO)),
@@ -269,8 +270,8 @@ impl Registry {
         }
     }
 
-    /// Refuses a pending want. A clone that some shards have made ends when nobody has its control
-    /// socket.
+    /// Cleans up a refused request. A clone that some shards have created ends when its control
+    /// socket is closed.
     fn give_up(&mut self, id: ChannelId, pending: Pending) {
         match pending {
             Pending::Hello(given) => self.close_given(id, given),
@@ -300,7 +301,7 @@ impl Registry {
         (reply, passed)
     }
 
-    /// Closes the descriptors of a want that a shard has not made use of.
+    /// Closes the descriptors of a request that a shard has not used.
     fn take_back(&mut self, id: ChannelId, want: Option<Box<Want>>) {
         match want.map(|want| *want) {
             Some(Want::Hello { link, .. }) => self.close_shared(id, link.into_notifiers()),
@@ -313,7 +314,7 @@ impl Registry {
         }
     }
 
-    /// The last of those who have a descriptor lets it be closed.
+    /// Closes shared descriptors, of which the last user releases the file.
     fn close_shared(&self, id: ChannelId, descriptors: impl IntoIterator<Item = Arc<Fd>>) {
         self.close(id, descriptors.into_iter().filter_map(Arc::into_inner));
     }
@@ -323,7 +324,7 @@ impl Registry {
         self.close(id, [given.doorbell]);
     }
 
-    /// Descriptors with the names of those sockets that the process holds.
+    /// Creates tokens of those sockets that the process holds.
     fn tokens(&mut self, handles: &[(u32, u32)], held: u64) -> Answer {
         let (mut reply, mut tokens) = (ControlReply::default(), Vec::new());
         for (n, &(slot, generation)) in (0..).zip(handles) {
@@ -332,7 +333,7 @@ impl Registry {
                 match token::named(token::Name { run, slot, generation }) {
                     Ok(token) => tokens.push(Passed::Own(token)),
                     Err(_) if n == 0 => return Err(Errno(ENOBUFS)),
-                    // There are no descriptors left for more at once.
+                    // Return fewer tokens if no descriptors are left.
                     Err(_) => break,
                 }
                 reply.b |= 1 << n;
@@ -342,7 +343,7 @@ impl Registry {
         if reply.a == 0 { Err(Errno(EINVAL)) } else { Ok((reply, tokens)) }
     }
 
-    /// A process says that it executes a program whose sockets will be the kernel's.
+    /// Handles the request of a process to execute a program that will use the kernel's sockets.
     fn outside(&mut self, pid: u32, request: &Request) -> Result<ControlReply, Errno> {
         let why = Outside::from_number(request.a).ok_or(Errno(EINVAL))?;
         self.counters.outsiders += 1;
@@ -359,13 +360,13 @@ impl Registry {
         Ok((reply, vec![Passed::Region]))
     }
 
-    /// Sends an answer, or cuts off a process that does not take it.
+    /// Sends a reply. Cuts the process off if it does not read.
     fn answer(&mut self, id: ChannelId, answer: Answer) {
         let (reply, passed) = answer.unwrap_or_else(|errno| (errno.refusal(), Vec::new()));
         let Some(process) = self.processes.get(id) else { return };
         let (hears, control) = (!process.has_hung_up, process.control.as_fd());
         let sent = if hears { self.send(control, &reply, &passed) } else { Sent::Yes };
-        // The program may have received, used and closed them by now: then this is the last close.
+        // The program may have closed its duplicates already, so this may be the last close.
         let own = passed.into_iter().filter_map(|passed| match passed {
             Passed::Own(fd) => Some(fd),
             Passed::Shared(fd) => Arc::into_inner(fd),
@@ -380,8 +381,8 @@ impl Registry {
     }
 
     fn send(&self, control: BorrowedFd<'_>, answer: &ControlReply, passed: &[Passed]) -> Sent {
-        // How many descriptors may be on their way is limited for all processes of the engine's
-        // user together. A program that asks for them takes them before it asks again.
+        // Linux limits the descriptors in flight for all processes of the engine's user together. A
+        // well-behaved program receives them before its next request.
         if !passed.is_empty() && sys::has_unreceived(control) {
             return Sent::NotTaken;
         }
@@ -395,7 +396,7 @@ impl Registry {
         }
     }
 
-    /// None: there is no such thing.
+    /// Returns the descriptor to send; `None` if it does not exist.
     fn descriptor<'a>(&'a self, passed: &'a Passed) -> Option<BorrowedFd<'a>> {
         let descriptor = match passed {
             Passed::Region => self.domain.region.mapping().file()?,
@@ -410,7 +411,7 @@ impl Registry {
     }
 }
 
-/// The (slot, generation) pairs in a request's data.
+/// Parses the (slot, generation) pairs in a request's data.
 fn handles(request: &Request) -> Vec<(u32, u32)> {
     let word = |bytes: &[u8]| u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
     request.payload().chunks_exact(8).map(|pair| (word(pair), word(&pair[4..]))).collect()

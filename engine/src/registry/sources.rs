@@ -1,4 +1,4 @@
-//! Descriptors that wake the registry.
+//! Event sources that wake the registry.
 
 use rustix::event::epoll::EventFlags;
 
@@ -8,11 +8,11 @@ use crate::poller;
 /// The source of a wake-up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RegistrySource {
-    /// A process asks something, or is gone.
+    /// A process has sent a request, or has ended.
     Control(ChannelId),
-    /// A [`crate::Remote`] rang.
+    /// A [`crate::Remote`] has sent a request.
     Remote,
-    /// A shard has something to say.
+    /// A shard has sent reports.
     Shards,
 }
 
@@ -35,8 +35,8 @@ impl poller::PollSource for RegistrySource {
         }
     }
 
-    /// Level-triggered, so that what is not dealt with comes again, but for the shards' bell: that
-    /// is never read, and each ring comes once.
+    /// Level-triggered, so that unhandled events are reported again. The shards' notification is
+    /// edge-triggered, because it is never cleared.
     fn wanted(self) -> EventFlags {
         match self {
             Self::Shards => EventFlags::IN | EventFlags::ET,

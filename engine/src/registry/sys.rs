@@ -1,18 +1,18 @@
-//! Socket options and requests that rustix does not have.
+//! Socket options and ioctls that rustix does not support.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use towpath_shm::syscall::syscall;
 
-/// asm-generic/socket.h of Linux 6.16. Architectures that number socket options otherwise are not
+/// From asm-generic/socket.h of Linux 6.16. Architectures with other option numbers are not
 /// supported.
 const SO_PASSRIGHTS: libc::c_int = 83;
 
-/// From now on nobody can send descriptors to this Unix socket.
+/// Makes the kernel refuse descriptors sent to this Unix socket.
 ///
 /// # Errors
-/// ENOPROTOOPT before Linux 6.16.
+/// Returns ENOPROTOOPT before Linux 6.16.
 pub(crate) fn refuse_descriptors(socket: BorrowedFd<'_>) -> io::Result<()> {
     let no: libc::c_int = 0;
     let len = size_of::<libc::c_int>() as libc::socklen_t;
@@ -24,7 +24,7 @@ pub(crate) fn refuse_descriptors(socket: BorrowedFd<'_>) -> io::Result<()> {
     set.map(drop).map_err(io::Error::from_raw_os_error)
 }
 
-/// Whether the other end of a Unix socket has not received all that was sent (SIOCOUTQ).
+/// Returns whether the peer of a Unix socket has unread messages (SIOCOUTQ).
 pub(crate) fn has_unreceived(socket: BorrowedFd<'_>) -> bool {
     let mut bytes: libc::c_int = 0;
     let at = (&raw mut bytes).expose_provenance();

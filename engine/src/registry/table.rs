@@ -9,46 +9,46 @@ use towpath_shm::Fd;
 use crate::ids::{ChannelId, Family};
 use crate::registry::pending::{Pending, WantOutcome};
 
-/// A family may have at most 1/FAMILY_SHARE of all processes, so that its programs cannot use them
-/// up and keep unrelated programs from forking.
+/// Divisor of the maximum number of processes that one family may have, so that one program cannot
+/// prevent unrelated programs from forking.
 const FAMILY_SHARE: u32 = 2;
 
-/// A process, with the id of its channel.
+/// A process of the run.
 #[derive(Debug)]
 pub(crate) struct Process {
-    /// Our end of the control socket. In the poller until it has hung up.
+    /// The registry's end of the control socket, polled until it hangs up.
     pub control: Arc<Fd>,
-    /// Family of the process; None for one whose channel was attached and not cloned.
+    /// Family of the process; `None` if it was attached and not cloned.
     pub family: Option<Family>,
-    /// Account of its descriptors with the [closer](crate::registry::closer):
-    /// the family, or one made for this process alone.
+    /// Family that the [closer](crate::registry::closer) charges for its descriptors: its own, or
+    /// one created for this process.
     pub closes_as: Family,
-    /// A request that is not answered yet.
+    /// Request that has not been answered yet.
     pub pending: Option<Pending>,
-    /// Answers of the shards to the process's want.
+    /// Results of the shards for the pending request.
     pub verdict: WantOutcome,
-    /// Nothing that it says is heard any more: it is gone, or broke the rules.
+    /// Whether the control socket is no longer read: the process has ended, or broke the rules.
     pub has_hung_up: bool,
-    /// Shards that know of it, or are about to.
+    /// Number of shards that know the process, or are about to.
     pub parts: usize,
 }
 
-/// The processes, and the ids that are free.
+/// The processes, and free ids.
 #[derive(Debug)]
 pub(crate) struct ProcessTable {
     processes: Vec<Option<Box<Process>>>,
-    /// Ids that no process has.
+    /// Ids without a process.
     free: Vec<u32>,
     count: usize,
     max: u32,
-    /// Processes of each family that has any.
+    /// Number of processes in each family.
     families: HashMap<Family, u32>,
-    /// Families that there ever were: the next one's number.
+    /// Number of families ever created.
     founded: u64,
 }
 
 impl ProcessTable {
-    /// An empty table for at most `max` processes.
+    /// Creates an empty table for at most `max` processes.
     pub fn new(max: u32) -> Self {
         Self {
             processes: Vec::new(),
@@ -68,12 +68,13 @@ impl ProcessTable {
         self.processes.get_mut(id.0 as usize)?.as_deref_mut()
     }
 
-    /// Number of processes.
+    /// Returns the number of processes.
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// The family of those that a member of `family` makes; of one that is of none: a new one.
+    /// Returns the family for clones of a process in `family`: the same, or a new one if there is
+    /// none.
     pub fn family_of_clones(&mut self, family: Option<Family>) -> Family {
         family.unwrap_or_else(|| {
             self.founded += 1;
@@ -81,10 +82,10 @@ impl ProcessTable {
         })
     }
 
-    /// The id of the next process.
+    /// Returns the id for the next process.
     ///
     /// # Errors
-    /// If there are as many processes as there may be, of the family or together.
+    /// Fails if the run, or the family, has the maximum number of processes.
     pub fn next_id(&self, family: Option<Family>) -> io::Result<ChannelId> {
         if self.count >= self.max as usize {
             return Err(io::Error::other("as many processes as there may be"));
@@ -96,7 +97,7 @@ impl ProcessTable {
         Ok(ChannelId(self.free.last().copied().unwrap_or(self.processes.len() as u32)))
     }
 
-    /// Adds a process under the [next id](Self::next_id).
+    /// Adds a process with the id from [`Self::next_id`].
     pub fn insert(&mut self, id: ChannelId, process: Process) {
         self.free.pop();
         let index = id.0 as usize;
@@ -110,7 +111,7 @@ impl ProcessTable {
         self.count += 1;
     }
 
-    /// Removes a process, whose id is free from now on.
+    /// Removes a process and frees its id.
     pub fn remove(&mut self, id: ChannelId) -> Option<Box<Process>> {
         let process = self.processes.get_mut(id.0 as usize)?.take()?;
         self.free.push(id.0);

@@ -1,4 +1,4 @@
-//! Messages on control sockets. Nothing here ever blocks.
+//! Messages on control sockets, sent and received without blocking.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -13,25 +13,25 @@ use rustix::net::{
 use towpath_shm::control::{ControlReply, DESCRIPTORS_MAX, Request};
 use towpath_shm::layout::Plain;
 
-/// Descriptors of one message, at most (the kernel's SCM_MAX_FD).
+/// Maximum number of descriptors in a message (the kernel's SCM_MAX_FD).
 pub(crate) const SENT_MAX: usize = 253;
 
 /// A message from the control socket.
 #[derive(Debug)]
 pub(crate) enum ControlMessage {
-    /// A request; what it did not send is zero.
+    /// A request; fields that were not sent are zero.
     Request(Box<Request>),
-    /// A message with descriptors, which programs have no reason to send. A close of theirs may
-    /// sleep, so it must not happen on this thread.
+    /// A message with descriptors, which programs have no reason to send. Closing them may block,
+    /// so this thread must not do it.
     Descriptors(Vec<Fd>),
-    /// Nothing now.
+    /// No message is available.
     Nothing,
-    /// The process is gone.
+    /// The process has ended.
     End,
 }
 
-/// Takes the next request. There is room for all descriptors that a message can have: the kernel
-/// would close those that do not fit at once, on this thread.
+/// Receives the next message. The buffer holds the maximum number of descriptors, because the
+/// kernel would close the excess on this thread.
 pub(crate) fn receive(control: BorrowedFd<'_>) -> ControlMessage {
     let mut bytes = [0; size_of::<Request>()];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(SENT_MAX))];
@@ -57,14 +57,14 @@ pub(crate) fn receive(control: BorrowedFd<'_>) -> ControlMessage {
 /// Outcome of sending a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sent {
-    /// The reply is with the program, or on its way.
+    /// The reply was sent.
     Yes,
-    /// Too many descriptors are on their way in messages of this user (ETOOMANYREFS): this one's do
-    /// not go along, which is not its program's fault.
+    /// Too many descriptors of this user are in flight (ETOOMANYREFS). The reply was not sent, and
+    /// its program is not to blame.
     TooMany,
-    /// The program does not take it.
+    /// The program does not read its replies.
     NotTaken,
-    /// The process is gone.
+    /// The process has ended.
     Gone,
 }
 
@@ -94,7 +94,7 @@ mod tests {
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
     use std::os::fd::AsFd;
 
-    /// As before Linux 6.16, where a program can send descriptors.
+    /// Before Linux 6.16, a program can send descriptors.
     #[test]
     fn descriptors_that_come_along_are_the_callers() {
         let flags = SocketFlags::CLOEXEC;

@@ -1,4 +1,4 @@
-//! Shards that sleep while their thread does not.
+//! Tests of shards that sleep while their thread runs.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -11,13 +11,13 @@ use towpath_shm::Fd;
 use super::*;
 use crate::Next;
 
-/// A device of a shard.
+/// A device queue of a shard.
 struct BusyQueue {
-    /// There is always something to do.
+    /// Whether the device always requests another turn.
     is_busy: Arc<AtomicBool>,
-    /// A packet has come, which nobody gets.
+    /// Notification of a packet, which is never delivered.
     bell: Fd,
-    /// How many have been seen.
+    /// Number of notifications seen.
     seen: Arc<AtomicU32>,
 }
 
@@ -43,14 +43,14 @@ impl Port for BusyQueue {
     }
 }
 
-/// The test's ends of a [`BusyQueue`].
+/// The test's side of a [`BusyQueue`].
 struct Handle {
     is_busy: Arc<AtomicBool>,
     bell: OwnedFd,
     seen: Arc<AtomicU32>,
 }
 
-/// An engine with a queue for each shard, all of which are on one thread.
+/// Creates an engine with a queue for each shard, all on one thread.
 fn engine_with_queues() -> (Engine, Vec<Handle>) {
     let handle = |_| Handle {
         is_busy: Arc::default(),
@@ -70,19 +70,19 @@ fn engine_with_queues() -> (Engine, Vec<Handle>) {
         ..EngineConfig::default()
     };
     let mut engine = Engine::with_shards(config, ports, [7; 32]).expect("memory");
-    // Never.
+    // Never move shards to other threads.
     engine.threads_by_need = Some(1000);
     (engine, handles)
 }
 
-/// A host's step: a turn, and a sleep of no time where the turn allows it.
+/// Runs a turn, and a sleep of zero duration if the turn allows one.
 fn go_on(engine: &mut Engine) {
     if let Next::Sleep(_) = engine.turn() {
         engine.sleep(Some(Duration::ZERO));
     }
 }
 
-/// Goes on until `what` gives something.
+/// Runs turns until `what` returns a value.
 fn until<T>(engine: &mut Engine, mut what: impl FnMut() -> Option<T>) -> T {
     let start = Time::now();
     loop {
@@ -118,7 +118,7 @@ fn packets_are_seen_while_another_shard_has_work_without_end() {
     let (mut engine, queues) = engine_with_queues();
     for (busy, idle) in [(0, 2), (1, 2), (3, 0)] {
         queues[busy].is_busy.store(true, Relaxed);
-        // Until it sleeps.
+        // Long enough for the shard to fall asleep.
         (0..200).for_each(|_| go_on(&mut engine));
         let before = queues[idle].seen.load(Relaxed);
         notification::ring(queues[idle].bell.as_fd());
@@ -136,7 +136,7 @@ fn processes_begin_while_a_shard_has_work_without_end() {
     }
 }
 
-/// A shard that sleeps and says that it is awake would not be rung.
+/// A sleeping shard whose page says that it is awake would get no notification.
 #[test]
 fn who_sleeps_says_so() {
     let (mut engine, queues) = engine_with_queues();
@@ -205,7 +205,7 @@ fn what_the_registry_says_happens_when_it_says_it() {
     (0..20).for_each(|_| go_on(&mut engine));
     engine.pass(Duration::from_secs(100));
     drop(control);
-    // The registry hears of it before the shards look.
+    // The registry notices the end before the shards poll.
     engine.control.registry_mut().expect("it is here").look(Some(Duration::ZERO));
     engine.shard.turn();
     engine.exchange();

@@ -20,22 +20,22 @@ use crate::shard::processes::channels::Channels;
 use crate::shard::requests::rounds::Rounds;
 use crate::shard::sockets::Sockets;
 
-/// Requests that are not answered yet, and what their answers are made of.
+/// Requests that are not answered yet, and data for their answers.
 #[derive(Debug, Default)]
 pub(crate) struct Requests {
     pub rounds: Rounds,
-    /// Jobs whose time has come: the shard turns its stack and does them.
+    /// Jobs that are ready: the shard turns its stack and then executes them.
     pub jobs: VecDeque<ShardJob>,
-    /// Queries that the shard asks again in its next turn.
+    /// Queries that need more turns, such as long listings.
     pub unfinished: VecDeque<Box<dyn ShardQuery>>,
-    /// First slot of the next shard, with which a listing of all sockets goes on.
+    /// First slot of the next shard, with which a listing of all sockets continues.
     pub next_shard: Option<u32>,
     pub resolver: Option<ResolverConfig>,
     /// See [`crate::EngineConfig::names`].
     pub names: Arc<str>,
 }
 
-/// The parts of a shard below its requests.
+/// The parts of a shard that requests use.
 pub(crate) struct RequestCx<'a> {
     pub net: &'a mut Net,
     pub sockets: &'a mut Sockets,
@@ -52,7 +52,7 @@ pub(crate) struct ShardView<'a> {
 }
 
 impl Requests {
-    /// Whether the next turn has something to do.
+    /// Returns whether the next turn has work.
     pub fn has_more(&self) -> bool {
         self.rounds.has_work() || !self.jobs.is_empty() || !self.unfinished.is_empty()
     }

@@ -1,4 +1,4 @@
-//! Steps of a shard that tests make by hand, each at a time of their own.
+//! Single steps of a shard for tests, each with its own time.
 
 use std::net::SocketAddr;
 

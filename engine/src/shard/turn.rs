@@ -1,4 +1,4 @@
-//! The turn of a shard: the one place that sees all of its parts.
+//! The turn of a shard, which calls all of its parts in order.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -26,13 +26,13 @@ use crate::shard::sleep::Sleep;
 use crate::shard::sockets::Sockets;
 use crate::shard::sockets::ends::PendingEnd;
 
-/// Steps of work for sockets and processes that end in one turn, some 50 µs.
+/// Maximum steps of work in one turn for sockets and processes that end, some 50 µs.
 const ENDS_A_TURN: u64 = 512;
-/// Turns of the stack for the last segments of all connections. A visit sends four packets of
-/// 65,000 bytes, so that the largest window, 16 MiB, takes 65 of them.
+/// Maximum number of the stack's turns for last segments. A turn sends four packets of 65,000 bytes
+/// per connection, so the largest window, 16 MiB, takes 65 turns.
 const LAST_TURNS: usize = 80;
 
-/// The part of an engine that one thread turns at a time.
+/// The part of an engine that one thread runs at a time.
 pub(crate) struct Shard {
     pub net: Net,
     pub sockets: Sockets,
@@ -43,7 +43,7 @@ pub(crate) struct Shard {
 }
 
 impl Shard {
-    /// A shard without processes.
+    /// Creates a shard without processes.
     pub fn new(net: Net, sockets: Sockets) -> Self {
         Self {
             net,
@@ -55,19 +55,19 @@ impl Shard {
         }
     }
 
-    /// The parts that listings show.
+    /// Returns the parts that listings show.
     pub fn view(&self) -> ShardView<'_> {
         ShardView { net: &self.net, sockets: &self.sockets, channels: &self.processes.channels }
     }
 
-    /// The requests, and the parts below them.
+    /// Returns the requests and the parts that they use.
     pub(crate) fn requests(&mut self) -> (&mut Requests, RequestCx<'_>) {
         let Self { net, sockets, processes, requests, peers, .. } = self;
         (requests, RequestCx { net, sockets, processes, peers })
     }
 
-    /// Handles commands of programs, turns the stack, and handles the consequences. True: there is
-    /// more to do.
+    /// Handles commands of programs, turns the stack, and handles the results. Returns true if more
+    /// work is left.
     pub(crate) fn do_turn(&mut self) -> bool {
         self.sockets.counters.turns += 1;
         if self.processes.are_excluded {
@@ -89,8 +89,8 @@ impl Shard {
         turn.more || commands || served || more
     }
 
-    /// Turns the stack, and does jobs of other threads. A turn of a router is short, so that steps
-    /// for programs would be a large part of its cost.
+    /// Turns the stack, and executes jobs of other threads. The turn of a router is short, so we
+    /// skip the steps for programs, which would be a large part of its cost.
     fn do_turn_without_programs(&mut self) -> bool {
         self.sockets.now = self.net.clock.now();
         let turn = self.turn_stack();
@@ -100,9 +100,8 @@ impl Shard {
         turn.more || self.requests.has_more()
     }
 
-    /// A turn of the stack, and its consequences for sockets, programs and processes. A query has
-    /// one of its own. Sockets that end after the packets' part are told in the next turn, for
-    /// which there is no sleep.
+    /// Turns the stack, and applies the results to sockets, programs and processes. Events of
+    /// sockets that end late in the turn are sent in the next turn, which follows without a sleep.
     pub(crate) fn turn_stack(&mut self) -> Turn {
         let turn = self.sockets.turn_stack(&mut self.net, &self.peers);
         self.handle_messages();
@@ -125,8 +124,8 @@ impl Shard {
         turn
     }
 
-    /// Answers due requests, and does the jobs among them. `looked` says that descriptors were just
-    /// polled, and that processes that ended are detached.
+    /// Answers due requests, and executes their jobs. `looked`: descriptors were just polled, and
+    /// ended processes were detached.
     fn answer_requests(&mut self, looked: bool) {
         let (requests, mut cx) = self.requests();
         requests.answer_due(&mut cx, looked);
@@ -136,7 +135,7 @@ impl Shard {
         self.begin_ends();
     }
 
-    /// Updates the maximum work of a turn, requests included.
+    /// Updates the maximum work of a turn, including requests.
     pub(crate) fn end_of_turn(&mut self) {
         let counters = &mut self.sockets.counters;
         let work = counters.work - std::mem::replace(&mut self.sleep.worked, counters.work);
@@ -181,14 +180,14 @@ impl Shard {
         }
     }
 
-    /// Goes on with sockets and processes that end, if some began to since the last time.
+    /// Continues with sockets and processes that end, if new ones were queued.
     pub(crate) fn begin_ends(&mut self) {
         if self.sockets.ends.is_new {
             self.continue_ends();
         }
     }
 
-    /// Goes on with sockets and processes that end, until the turn's share is used up.
+    /// Continues with sockets and processes that end, until the turn's budget is used up.
     pub(crate) fn continue_ends(&mut self) {
         self.sockets.ends.is_new = false;
         let before = self.sockets.counters.work;
@@ -210,11 +209,12 @@ impl Shard {
         }
     }
 
-    /// Makes one step of the end of a process, or of its hold on some sockets. False: it was the
-    /// last.
+    /// Reads the last commands of a process that has ended, then releases its sockets one by one.
+    /// Returns false when nothing is left to do.
     fn let_go_of_next(&mut self, id: ChannelId) -> bool {
         if self.processes.has_last_commands(id) {
-            // Without progress its ring makes no sense, and it is cut off at the end of the turn.
+            // If no command was read, the ring is corrupt. The process is cut off at the end of the
+            // turn.
             let before = self.sockets.counters.commands;
             let (requests, mut cx) = self.requests();
             requests.drain_ring(&mut cx, id, COMMANDS_A_TURN, ENDS_A_TURN);
@@ -225,9 +225,8 @@ impl Shard {
         self.processes.let_go_of_next(&mut self.sockets, &mut self.net, id)
     }
 
-    /// Resets what is not delivered by now, as it never will be: otherwise peers would take the
-    /// part that they have for the whole. A connection that has bytes and room for them takes
-    /// several turns to come to its reset.
+    /// Resets all connections at the end of the engine. Without a reset, a peer could take partial
+    /// data for the whole. A connection with data to send needs several turns before its reset.
     pub(crate) fn hang_up(&mut self) {
         let now = self.read_clocks();
         self.net.stack.reset_connections();
@@ -241,19 +240,21 @@ impl Shard {
         }
     }
 
-    /// Forgets all processes, at the end of the engine.
+    /// Removes all processes at the end of the engine.
     pub(crate) fn forget_all(&mut self) {
         let ids: Vec<_> = self.processes.channels.ids().collect();
         ids.iter().for_each(|id| self.processes.forget(&mut self.net, *id));
-        // Threads that sleep on one socket look whether this thread lives, and it may.
+        // Threads that sleep on one socket check whether the engine's thread lives, and it may go
+        // on. So wake them.
         ids.into_iter().for_each(|id| self.net.status.wake(id.number()));
     }
 
-    /// Executes an order of the registry, or begins to.
+    /// Executes a command of the registry, or begins to.
     pub(crate) fn obey(&mut self, order: ShardCommand) {
         self.sleep.told = true;
         if self.sleep.is_asleep {
-            // Its thread is awake: what is told happens now.
+            // The shard's clock stands still while it sleeps, but its thread is awake and sent the
+            // command now.
             self.read_clocks();
         }
         match order {
@@ -265,14 +266,14 @@ impl Shard {
                 requests.note_want(&mut cx, id, want);
             }
             ShardCommand::Answer(id, number, reply) => {
-                // A new image asks for itself.
+                // A new process image sends its own requests, so ignore replies to older ones.
                 let asked = self.processes.channels.get(id).map(|attached| attached.asks.asked);
                 if asked == Some(number) {
                     self.processes.channels.answer(id, Ok(*reply));
                 }
             }
             ShardCommand::Gone(id) => self.processes.detach(&mut self.sockets, &mut self.net, id),
-            // Its id may be another's next.
+            // Ignore unknown channels. The id may already be reused.
             ShardCommand::CutOff(id) if self.processes.channels.get(id).is_some() => {
                 self.processes.channels.to_cut_off.push(id);
             }
@@ -291,8 +292,7 @@ impl Shard {
         self.begin_ends();
     }
 
-    /// Turns the stack first, so that a listing of sockets shows bytes that programs wrote before
-    /// it.
+    /// Executes a job. The stack is turned first, so that a listing shows bytes written before it.
     fn do_job(&mut self, job: ShardJob) {
         self.turn_stack();
         match job {
@@ -304,8 +304,8 @@ impl Shard {
         }
     }
 
-    /// Does what there is to do now, some of it at least. Gives how long it may sleep then; zero:
-    /// there is more to do. None: nothing has a deadline.
+    /// Does the work that is due, or a part of it. Returns the time until the next turn: zero if
+    /// more work is left, `None` without a deadline.
     pub(crate) fn turn(&mut self) -> Option<Duration> {
         let more = self.do_turn();
         let timeout = if more { Some(Duration::ZERO) } else { self.time_left(self.sockets.now) };
@@ -316,21 +316,21 @@ impl Shard {
         timeout
     }
 
-    /// Whether a sleeping shard has something to do, while its thread is awake. Its descriptors are
-    /// not looked at.
+    /// Returns whether a sleeping shard has work, while its thread is awake. Does not poll the
+    /// descriptors.
     pub(crate) fn should_wake(&self, now: Instant) -> bool {
         self.sleep.is_over(now) || self.has_something()
     }
 
-    /// Instead of a sleep: looks at the descriptors if that was too long ago.
+    /// Polls the descriptors if the last poll was too long ago. Called in place of a sleep.
     pub(crate) fn look_in_time(&mut self) {
         if self.sleep.is_look_due(self.sockets.now) || self.requests.rounds.is_due() {
             self.look();
         }
     }
 
-    /// False: do not sleep, there is something to do. No program's command is overlooked: see
-    /// [`towpath_ring::EngineStatus::fall_asleep`].
+    /// Begins to sleep, unless there is work; then returns false. Commands of programs cannot be
+    /// missed: see [`towpath_ring::EngineStatus::fall_asleep`].
     pub(crate) fn begin_sleep(&mut self) -> bool {
         let (channels, stack) = (&self.processes.channels, &self.net.stack);
         self.net.status.begin_epoch();
@@ -344,8 +344,8 @@ impl Shard {
         true
     }
 
-    /// Looks once more before a pause that is no sleep, as [`Self::begin_sleep`] does. Otherwise a
-    /// program could wait for a turn that does not come.
+    /// Checks for commands before a pause that is not a sleep, and ends the epoch if there are
+    /// none. Otherwise a program could wait for a turn that does not come.
     pub(crate) fn pause(&mut self) {
         self.net.status.begin_epoch();
         if !self.has_something() {
@@ -353,7 +353,7 @@ impl Shard {
         }
     }
 
-    /// Sleeps after that, at most so long; zero after a sleep of the host's own.
+    /// Sleeps for at most `timeout`; zero if the host program has slept for the engine.
     pub(crate) fn sleep(&mut self, timeout: Option<Duration>) {
         self.poll(timeout);
         self.wake();
@@ -361,18 +361,18 @@ impl Shard {
         self.serve();
     }
 
-    /// Ends a sleep without a look at the descriptors.
+    /// Ends a sleep without polling the descriptors.
     pub(crate) fn wake(&mut self) {
-        // Twice, and the page would say that it sleeps.
+        // Called twice, `wake_up` would mark the page as asleep again.
         if self.sleep.is_asleep {
             self.net.status.wake_up();
         }
         (self.sleep.is_asleep, self.sleep.told) = (false, false);
-        // The work from here on happens now, not at the time of falling asleep.
+        // The following work happens now, not at the time of falling asleep.
         self.read_clocks();
     }
 
-    /// Looks at the descriptors without sleeping. Whether there was something.
+    /// Polls the descriptors without sleeping. Returns whether any was ready.
     pub(crate) fn look(&mut self) -> bool {
         self.sleep.looked = self.sockets.now;
         self.net.watch_ports();
@@ -382,7 +382,7 @@ impl Shard {
         found
     }
 
-    /// `registry_calls` of [`Sleep`] is set when this is readable.
+    /// Polls `fd`, and sets `registry_calls` of [`Sleep`] when it is readable.
     pub(crate) fn watch_registry(&mut self, fd: BorrowedFd<'_>) -> io::Result<()> {
         self.net.poller.add(fd, ShardSource::Registry)
     }
@@ -392,7 +392,7 @@ impl Shard {
         self.net.poller.add(bell, ShardSource::Mail)
     }
 
-    /// `shards_call` of [`Sleep`] says when `other` has something to do while both sleep.
+    /// Polls another shard. `shards_call` of [`Sleep`] shows that it has work while both sleep.
     pub(crate) fn watch_shard(&mut self, other: &Self) -> io::Result<()> {
         self.net.poller.add(other.as_fd(), ShardSource::Shard(other.sockets.place.number as u8))
     }
@@ -412,8 +412,8 @@ impl Shard {
         }
     }
 
-    /// Detaches processes that are gone. Requests are answered after that, so that the answers
-    /// reflect those ends.
+    /// Handles the polled sources. Ended processes are detached before requests are answered, so
+    /// that replies reflect their end.
     fn serve(&mut self) {
         let woken = std::mem::take(&mut self.sleep.woken);
         for &source in &woken {
@@ -424,7 +424,7 @@ impl Shard {
                 }
                 ShardSource::Registry => self.sleep.registry_calls = true,
                 ShardSource::Shard(number) => self.sleep.shards_call |= 1 << number,
-                // Rings, orders and ports are looked at in every turn.
+                // Rings, commands and ports are checked in every turn.
                 ShardSource::Doorbell | ShardSource::Mail | ShardSource::Port(_) => {}
             }
         }
@@ -445,15 +445,14 @@ impl Shard {
     }
 }
 
-/// A descriptor that is readable when there is something to do, while the shard
-/// [sleeps](Shard::begin_sleep).
+/// The descriptor is readable when a [sleeping](Shard::begin_sleep) shard has work.
 impl AsFd for Shard {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.net.poller.as_fd()
     }
 }
 
-/// Creates a notification for each of several shards, and makes it known to all of them.
+/// Creates a notification for each shard, and passes it to all the others.
 pub(crate) fn introduce(shards: &mut [Shard]) -> std::io::Result<()> {
     let bells = shards.iter_mut().map(|shard| {
         let bell = Arc::new(notification::create()?);
@@ -467,7 +466,7 @@ pub(crate) fn introduce(shards: &mut [Shard]) -> std::io::Result<()> {
             (n != number).then(|| PeerShard::new(status.clone(), Arc::clone(bell)))
         };
         shard.peers.list = peers.map(peer).collect();
-        // The bell lives as long as another thread, or this one, may ring it.
+        // Keep the notification open as long as any thread may use it.
         shard.peers.bell = bells.get(number).map(|(_, bell)| Arc::clone(bell));
     }
     Ok(())
@@ -484,11 +483,11 @@ mod tests {
     use crate::shard::sockets::slots::AF_INET;
     use crate::{Engine, EngineConfig};
 
-    /// Bytes of the FIFO of [`pinned`].
+    /// Capacity of the FIFO in [`pinned`], in bytes.
     const LEN: u32 = 64 << 10;
 
-    /// A socket whose program waits for room: a packet points to all of its FIFO, where nothing is
-    /// left to be sent.
+    /// Creates a socket whose program waits for room. All bytes were sent and acknowledged, but a
+    /// packet still refers to the whole FIFO.
     fn pinned() -> (Engine, u32, Fragments) {
         let mut engine = Engine::new(EngineConfig::default(), Vec::new(), [7; 32]).expect("memory");
         let host = &mut engine.shard.sockets;
@@ -510,8 +509,8 @@ mod tests {
         (engine, slot, packet)
     }
 
-    /// All was acknowledged while a packet pointed there, so that nothing else would ever wake the
-    /// program.
+    /// All bytes were acknowledged while a packet referred to them, so no later event would wake
+    /// the program.
     #[test]
     fn who_waits_for_room_is_told_when_packets_have_come_back() {
         let (mut engine, slot, packet) = pinned();
@@ -526,8 +525,8 @@ mod tests {
         assert_eq!(shard.sockets.counters.unpinned, 1);
     }
 
-    /// The sweep takes the memory of an empty FIFO, though the program still waits for room in it.
-    /// Packets of the device that did not keep up point to all of it.
+    /// The sweep takes the memory of the empty FIFO while the program waits for room. Packets in a
+    /// slow device still refer to the whole FIFO.
     #[test]
     fn who_waits_for_room_is_told_though_the_memory_was_swept_meanwhile() {
         let (mut engine, slot, packet) = pinned();

@@ -1,4 +1,4 @@
-//! Commands of programs, from their command rings.
+//! Reads commands from the command rings of programs.
 
 use towpath_shm::layout::{Command, op};
 
@@ -6,15 +6,15 @@ use crate::ids::ChannelId;
 use crate::shard::processes::channels::Attached;
 use crate::shard::requests::{RequestCx, Requests};
 
-/// Commands taken from the rings of one family of processes before the others have their turn. A
-/// share takes some 12 µs, about as long as waking a program.
+/// Maximum number of commands read from the rings of one family of processes before other families
+/// are served. Together they take some 12 µs, about as long as waking a program.
 pub(crate) const COMMANDS_A_TURN: usize = 128;
-/// Steps of work for the same. A command is one or more: a process with clones gives each of them
-/// what it opens.
+/// The same limit in steps of work. A command may take several: a process with clones gives each of
+/// them the sockets that it opens.
 const WORK_A_TURN: u64 = 256;
 
 impl Requests {
-    /// Takes commands from all rings. True: there are more.
+    /// Reads commands from all rings. Returns true if more are left.
     pub(crate) fn drain_commands(&mut self, cx: &mut RequestCx<'_>) -> bool {
         let mut more = false;
         for id in cx.processes.channels.ids() {
@@ -27,8 +27,8 @@ impl Requests {
         more
     }
 
-    /// Takes commands that were in the rings at the last [`Channels::mark`], which is all of them
-    /// as a rule.
+    /// Reads commands from rings that have unread ones from before the last [`Channels::mark`].
+    /// Usually the limit is enough to read them all.
     pub(crate) fn drain_marked(&mut self, cx: &mut RequestCx<'_>) {
         for id in cx.processes.channels.ids() {
             let link = cx.processes.channels.get(id).and_then(|attached| attached.link.as_ref());
@@ -38,17 +38,16 @@ impl Requests {
         }
     }
 
-    /// Takes a process's share. A program does not get more of the engine by making more processes.
-    /// In a family of a hundred each process has a hundredth of the family's share, and at least
-    /// one command.
+    /// Reads up to a process's part of its family's limit, and at least one command. A program must
+    /// not get more of the engine's time by creating processes.
     pub(crate) fn drain_share(&mut self, cx: &mut RequestCx<'_>, id: ChannelId) -> bool {
         let kin = cx.processes.channels.kin(id);
         let commands = (COMMANDS_A_TURN / kin).max(1);
         self.drain_ring(cx, id, commands, (WORK_A_TURN / kin as u64).max(1))
     }
 
-    /// Takes up to `max` commands of one program, and begins none after `work` steps of work. True:
-    /// there are more.
+    /// Reads up to `max` commands of one process, and stops after `work` steps of work. Returns
+    /// true if more are left.
     pub(crate) fn drain_ring(
         &mut self,
         cx: &mut RequestCx<'_>,
@@ -94,8 +93,8 @@ impl Requests {
 }
 
 impl Requests {
-    /// A command about a socket. If the process does not hold the socket, the command has come too
-    /// late, or from a program that breaks the rules: nothing happens.
+    /// Handles a command about a socket. If the process does not hold the socket, the command came
+    /// too late or is forged, and is ignored.
     pub(crate) fn about_socket(
         &mut self,
         cx: &mut RequestCx<'_>,

@@ -1,4 +1,4 @@
-//! Sockets, counters and neighbours, as /proc/net and netlink show them to programs.
+//! Lists sockets, counters and neighbors, as /proc/net and netlink show them to programs.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -17,14 +17,14 @@ use crate::shard::sockets::linux::{state, state_number};
 use crate::shard::sockets::option_bits::has_bit;
 use crate::shard::sockets::slots::{AF_INET, AF_INET6};
 
-/// Connections without a slot that are told of one shard. Each request passes over those told
-/// before, so that more would be long work in one turn.
+/// Maximum number of connections without a slot that are listed per shard. Each request skips those
+/// listed before, so a larger number would delay a turn.
 const WITHOUT_MAX: usize = 4096;
-/// Rows of one answer.
+/// Maximum number of rows in one reply.
 const ROWS: usize = DATA_MAX / size_of::<SocketRow>();
 
 impl Requests {
-    /// As many rows as fit: first those of slots, then connections without one.
+    /// Returns as many rows as fit: first those of slots, then connections without a slot.
     pub(crate) fn socket_rows(
         &mut self,
         cx: &mut RequestCx<'_>,
@@ -46,7 +46,7 @@ impl Requests {
         for (local, remote, at) in &some {
             append(&mut reply, &row_without_socket(*local, *remote, *at));
         }
-        // Skipped connections cost a step each, or a long list could hold up the turn unseen.
+        // Count skipped connections as work; otherwise a long list could delay the turn.
         cx.sockets.counters.work(skipped + ENTRY * some.len());
         (reply.a, reply.b) = match more {
             true => (cx.sockets.slots.first(), (skipped + some.len()) as u32 + 1),
@@ -55,7 +55,7 @@ impl Requests {
         reply
     }
 
-    /// Whether slots are left, of which the reply says the first.
+    /// Appends rows of slots. Returns true if slots are left; `reply.a` is then the next one.
     fn rows_of_slots(
         &mut self,
         cx: &mut RequestCx<'_>,
@@ -114,7 +114,7 @@ impl ShardView<'_> {
         Some(tcp.map_or(row, |tcp| with_figures(row, &tcp)))
     }
 
-    /// Figures of any socket: programs of a run may look at each other's.
+    /// Returns the TCP info of any socket. Programs of a run may inspect each other's sockets.
     pub(crate) fn socket_figures(&self, slot: u32) -> Answer {
         let entry = self.sockets.slots.get(slot).ok_or(Errno(EINVAL))?;
         let info = entry.id.and_then(|id| self.net.info(id));
@@ -129,7 +129,7 @@ impl ShardView<'_> {
         Ok(reply)
     }
 
-    /// The counters of this shard.
+    /// Returns the counters of this shard.
     pub(crate) fn tally(&self, next_shard: Option<u32>) -> ControlReply {
         let (net, sockets) = (&self.net.stack.net.counters().data, self.net.stack.counters());
         let tally = Tally {

@@ -1,4 +1,4 @@
-//! Sockets and counters as `towpath ss` and `--stats` show them.
+//! Lists sockets and counters for `towpath ss` and `--stats`.
 
 use std::borrow::Cow;
 use std::net::SocketAddr;
@@ -16,13 +16,13 @@ use crate::shard::sockets::linux::{state, state_number};
 use crate::shard::sockets::option_bits::has_bit;
 use crate::shard::sockets::slots::SlotEntry;
 
-/// Slots that one SOCKETS looks at: a look costs some ns.
+/// Maximum number of slots that one SOCKETS request checks; each takes some ns.
 pub(crate) const SLOTS_A_REQUEST: u32 = 4096;
-/// An entry of a listing in steps of work.
+/// Steps of work that one entry of a listing takes.
 pub(crate) const ENTRY: usize = 8;
-/// Value of Linux and [`Info`] when there is no threshold.
+/// Value of `ssthresh` without a threshold, in Linux and in [`Info`].
 pub(crate) const SSTHRESH_NONE: u32 = 0x7fff_ffff;
-/// As `ss` names them, by Linux's number.
+/// Names that `ss` uses, indexed by Linux's number of the state.
 const STATES: [&str; 12] = [
     "UNKNOWN",
     "ESTAB",
@@ -39,8 +39,8 @@ const STATES: [&str; 12] = [
 ];
 
 impl Requests {
-    /// As many sockets as fit into an answer, from `first` on. Where there are few it may be none,
-    /// with more beyond.
+    /// Lists as many sockets as fit in a reply, from slot `first` on. The reply may be empty
+    /// although more sockets follow.
     pub(crate) fn list_sockets(&mut self, cx: &mut RequestCx<'_>, first: u32) -> ControlReply {
         let mut reply = ControlReply::default();
         let mut lines = Vec::new();
@@ -51,7 +51,7 @@ impl Requests {
             cx.sockets.counters.slots_listed += 1;
             cx.sockets.counters.work(1);
             let Some(mut shown) = cx.view().entry(slot) else { continue };
-            // A message has room for a line with one.
+            // A line with one process id always fits in a reply.
             shown.pids.truncate(1);
             let line = serde_json::to_vec(&shown).unwrap_or_default();
             if lines.len() + line.len() + 1 > DATA_MAX {
@@ -68,14 +68,14 @@ impl Requests {
 }
 
 impl ShardView<'_> {
-    /// All of them at once.
+    /// Lists all sockets.
     pub(crate) fn sockets(&self) -> Vec<SocketEntry> {
         let sockets = self.sockets.slots.iter().map(|(slot, entry)| self.show(slot, entry));
         let without = self.net.stack.embryos();
         sockets.chain(without.map(|(local, remote, at)| no_socket(local, remote, at))).collect()
     }
 
-    /// The entry of a slot; `None` if there is no socket.
+    /// Returns the entry of a slot, or `None` if it has no socket.
     pub(crate) fn entry(&self, slot: u32) -> Option<SocketEntry> {
         self.sockets.slots.get(slot).map(|entry| self.show(slot, entry))
     }
@@ -86,7 +86,7 @@ impl ShardView<'_> {
         let tcp = info.and_then(|info| info.tcp);
         let (recv_q, send_q) = queues(entry, info.as_ref());
         let holders = entry.holders.iter().filter_map(|it| self.channels.get(it.id));
-        // 0: a process that has not begun, or a program that says nothing.
+        // Skip 0: the process has not begun, or does not send its id.
         let pids = holders.map(|holder| holder.pid).filter(|pid| *pid != 0);
         let shared = self.sockets.slots.shared(slot);
         let (recv_buffer, send_buffer) = self.sockets.buffers_of(slot, entry);
@@ -125,7 +125,7 @@ impl ShardView<'_> {
         let output = self.net.stack.net.output_waiting();
         engine.extend([
             ("sockets", self.sockets.slots.len() as u64),
-            // The registry's to add.
+            // The registry adds these two.
             ("channels", 0),
             ("descriptors_to_close", 0),
             ("events_lost", self.channels.events_lost()),
@@ -198,7 +198,7 @@ fn figures(info: &Info, pmtu: u32) -> TcpFigures {
     }
 }
 
-/// An entry for a connection without a slot: half-open, or in TIME-WAIT.
+/// Returns an entry for a connection without a slot: half-open, or in TIME-WAIT.
 pub(crate) fn no_socket(local: SocketAddr, remote: SocketAddr, at: SocketState) -> SocketEntry {
     SocketEntry {
         proto: "tcp",
@@ -220,7 +220,7 @@ pub(crate) fn no_socket(local: SocketAddr, remote: SocketAddr, at: SocketState) 
     }
 }
 
-/// As `ss -o` names them; it shows no others.
+/// Returns the name that `ss -o` uses, or `None` for a timer that it does not show.
 fn timer_name(kind: TimerKind) -> Option<&'static str> {
     match kind {
         TimerKind::Retransmit => Some("on"),

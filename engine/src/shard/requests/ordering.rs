@@ -1,27 +1,27 @@
-//! Requests, and what has to be dealt with before they are answered.
+//! Orders requests: decides which earlier work must be done before a request is answered.
 //!
-//! The process's own commands from before its request come first. When its request is read, its
-//! command ring is empty, or the request waits until it is.
+//! Earlier commands of the same process come first. A request waits until its process's command
+//! ring is empty.
 //!
-//! The process may know of earlier acts of others, too: one has ended and was waited for, or it
-//! closed a socket and said so. On Linux such an act is done when the call returns. Where the
-//! answer has to reflect that, requests are taken in rounds. A round begins when all descriptors
-//! have just been looked at: an ended process may be known by the hang-up of its control socket
-//! alone. The end of each command ring is marked, and the sockets that are ending are counted. The
-//! round is answered when all rings have been read up to their marks and all of those ends are
-//! done. Both go on in portions, so that a request waits for what others said before, and no
-//! connection waits for it. Commands that arrive later belong to the next round, so that a request
-//! waits for a bounded amount of work.
+//! The process may also know of earlier actions of other processes. For example, one has ended and
+//! was waited for, or one has closed a socket and reported it. On Linux such an action is done when
+//! the call returns. If a reply has to reflect this, requests are answered in rounds. A round
+//! begins after all descriptors were polled, because only the hang-up of its control socket may
+//! show that a process has ended. Then the write position of each command ring is marked, and the
+//! queued ends of sockets are counted. We answer the round's requests once all rings are read up to
+//! their marks and these ends are done. Both proceed in batches, so that connections do not wait
+//! for them. Later commands belong to the next round, so that a request waits for a bounded amount
+//! of work.
 //!
-//! With several shards the others may have read what matters: a port may be a socket's of another
-//! shard, and so may a listener. Then there is a round in each of those that it concerns, and the
-//! request waits for all of them under a number. Rounds do not wait for each other, but for
-//! connections that were closed with their listener in another shard.
+//! With several shards, a port or a listener may belong to a socket of a peer shard. Then each of
+//! these shards runs a round, and the request waits for all of them, identified by a number. Rounds
+//! never wait for each other, except for connections that were closed with their listener in a peer
+//! shard.
 //!
-//! Most answers need no round ([`Sockets::depends_on_shards`]). An unread command of another
-//! process can only have given up a resource that a request wants. So the request is tried, and
-//! waits for a round when it is refused for want. A shared port is an exception: a socket on it may
-//! have left it, or have ceased to share.
+//! Most replies need no round ([`Sockets::depends_on_shards`]). Unread commands of other processes
+//! can only free resources. So the request is tried first, and waits for a round if it fails for
+//! lack of a resource. Shared ports are an exception, because a socket may have left the port or
+//! stopped sharing it.
 
 use towpath_shm::control::{Request, call, goes_by_socket};
 use towpath_stack::ShardId;
@@ -34,13 +34,13 @@ use crate::shard::peers::message::PeerMessage;
 use crate::shard::requests::rounds::{Answer, Asker, RoundWait, Then};
 use crate::shard::requests::{RequestCx, Requests};
 
-/// Steps of work in one turn for answers that need no round, and for those of a round. Each limit
-/// is some 50 µs, or one request that takes longer.
+/// Steps of work in one turn for requests without a round, and separately for those of a round.
+/// Each limit is some 50 µs, or one longer request.
 const WORK_A_TURN: u64 = 512;
 
 impl Requests {
-    /// Answers those whose time has come. `looked`: the descriptors were looked at just now, and
-    /// who has ended was detached.
+    /// Answers requests that are due. `looked`: descriptors were just polled, and ended processes
+    /// were detached.
     pub(crate) fn answer_due(&mut self, cx: &mut RequestCx<'_>, looked: bool) {
         if !self.rounds.has_work() {
             return;
@@ -73,7 +73,7 @@ impl Requests {
         if cx.sockets.ends.done() < ends || !cx.sockets.ends.is_settled(&self.rounds.awaited) {
             return;
         }
-        // A share of its own: many who are heard do not keep a round from its end.
+        // Use a separate budget, so that new requests cannot delay the end of a round.
         let before = cx.sockets.counters.work;
         while cx.sockets.counters.work - before < WORK_A_TURN
             && let Some(asker) = self.rounds.now.pop_front()
@@ -83,8 +83,7 @@ impl Requests {
         self.rounds.has_begun = !self.rounds.now.is_empty();
     }
 
-    /// The request, which may depend on what was said to `shards`, a bit each, waits for a round in
-    /// all of them.
+    /// Queues a request until a round has finished in each of the `shards` (a bit set).
     fn wait_for_rounds(&mut self, cx: &mut RequestCx<'_>, asker: Asker, shards: u16) {
         let place = cx.sockets.place;
         if shards & !place.own() == 0 {
@@ -99,7 +98,7 @@ impl Requests {
         }
     }
 
-    /// Waits for words of shards under a number, which this gives.
+    /// Registers a wait for the shards in `left`. Returns its number.
     fn wait_for(&mut self, left: u16, then: Then) -> u64 {
         let number = self.rounds.count;
         self.rounds.count += 1;
@@ -107,7 +106,7 @@ impl Requests {
         number
     }
 
-    /// Notes that the shard `from` has finished the round of the number.
+    /// Notes that the shard `from` has finished the round of this number.
     pub(crate) fn note_done(&mut self, from: ShardId, number: u64) {
         let Some(waiting) = self.rounds.waiting.get_mut(&number) else { return };
         waiting.left &= !(1 << from.0);
@@ -129,8 +128,7 @@ impl Requests {
         }
     }
 
-    /// Answers a process when the shards in `others`, a bit each, have dealt with what they were
-    /// told before.
+    /// Answers a process after the shards in `others` (a bit set) have handled earlier messages.
     fn answer_after(&mut self, cx: &mut RequestCx<'_>, id: ChannelId, answer: Answer, others: u16) {
         let Some(serial) = cx.processes.channels.get(id).map(|attached| attached.serial) else {
             return;
@@ -152,7 +150,7 @@ impl Requests {
             }
             Asker::Shard(shard, number) => cx.net.tell_shard(shard, PeerMessage::Done(number)),
             Asker::Process(id, serial) => {
-                // Ids are used again.
+                // Ids are reused.
                 let attached = cx.processes.channels.get_mut(id);
                 let Some(attached) = attached.filter(|it| it.serial == serial) else { return };
                 let request = attached.asks.request.take();
@@ -177,8 +175,8 @@ impl Requests {
         }
     }
 
-    /// Reads a request and answers it, unless it has to wait for a round, or is for the registry.
-    /// Only one request is read: the next may have been made since the descriptors were looked at.
+    /// Reads one request and answers it, unless it waits for a round or goes to the registry.
+    /// Further requests may have been written after the descriptors were polled.
     fn read_request(&mut self, cx: &mut RequestCx<'_>, id: ChannelId) {
         cx.sockets.counters.work(1);
         let Some(attached) = cx.processes.channels.get_mut(id) else { return };
@@ -191,7 +189,7 @@ impl Requests {
         attached.asks.asked += 1;
         cx.sockets.counters.requests += 1;
         cx.sockets.counters.work(REQUEST);
-        // Commands from before the request are in the ring by now.
+        // Commands from before the request are visible in the ring by now.
         let has_more = self.drain_share(cx, id);
         match request.call {
             number if goes_by_socket(number) => {
@@ -227,8 +225,8 @@ impl Requests {
         }
     }
 
-    /// Answers a request. Over loopback a connection is in the accept queue before connect(2)
-    /// returns, as on Linux; if that is another shard's, it is waited for.
+    /// Answers a request. On Linux, a connect over loopback returns after the connection is in the
+    /// accept queue. So if a peer shard has the listener, wait for that shard first.
     fn answer_visibly(
         &mut self,
         cx: &mut RequestCx<'_>,
@@ -248,9 +246,8 @@ impl Requests {
         }
     }
 
-    /// Notes a want until earlier commands are done: the process's own, and those of others, of
-    /// which it may know. A clone's want has waited before ([`Want::MayClone`]), so it is granted
-    /// at once.
+    /// Queues a request from a control socket until earlier commands of all processes are done.
+    /// CLONE is granted at once, because its [`Want::MayClone`] has waited before.
     pub(crate) fn note_want(&mut self, cx: &mut RequestCx<'_>, id: ChannelId, want: Box<Want>) {
         if matches!(*want, Want::Clone { .. } | Want::NoClone(_)) {
             return cx.processes.grant(cx.sockets, cx.net, id, *want);
@@ -265,7 +262,7 @@ impl Requests {
         }
     }
 
-    /// Passes a request on to the registry.
+    /// Forwards a request to the registry.
     fn pass_on(&mut self, cx: &mut RequestCx<'_>, id: ChannelId, request: Box<Request>) {
         if let Some(attached) = cx.processes.channels.get(id) {
             cx.processes.notices.push(ShardReport::Asks(
@@ -278,12 +275,12 @@ impl Requests {
     }
 }
 
-/// Whether a request was refused for want of something.
+/// Returns whether a request failed for lack of a resource.
 fn is_want(Errno(errno): &Errno) -> bool {
     matches!(*errno, EADDRINUSE | EADDRNOTAVAIL | EAGAIN | ENOBUFS)
 }
 
-/// Whether a request wants what others may have, and may have given up since.
+/// Returns whether a request needs a resource that another process may have released.
 fn wants(request: &Request) -> bool {
     matches!(
         request.call,
@@ -315,17 +312,17 @@ mod tests {
         Engine::new(EngineConfig::default(), Vec::new(), [7; 32]).expect("memory")
     }
 
-    /// The loop's step between two sleeps.
+    /// Runs the step of the engine's loop between two sleeps.
     fn turn(engine: &mut Engine) {
         engine.turn_and_look();
     }
 
-    /// The program's end.
+    /// The program's side of a channel.
     struct Program {
         id: ChannelId,
         control: OwnedFd,
         channel: Channel,
-        /// The number of the request in its cell.
+        /// Number of the last request in the request slot.
         asked: Cell<Option<u32>>,
         _bell: OwnedFd,
     }
@@ -374,7 +371,7 @@ mod tests {
             self.answered(engine, &request)
         }
 
-        /// A socket on a port, which is given, too.
+        /// Opens a socket bound to a port. Returns both.
         fn bound(&self, engine: &mut Engine, protocol: u32) -> (ControlReply, u16) {
             let socket = self.socket(engine, protocol);
             let reply = self.answered(engine, &bind(&socket, 0));
@@ -394,7 +391,7 @@ mod tests {
             push_command(&self.channel, &command).expect("it fits");
         }
 
-        /// More than the engine takes in one turn, of no consequence.
+        /// Writes more commands than the engine reads in one turn, without effect.
         fn chatter(&self, of: &ControlReply) {
             (0..2 * COMMANDS_A_TURN + 9).for_each(|_| self.tell(of, op::SETTING, setting::NODELAY));
         }
@@ -431,7 +428,8 @@ mod tests {
         }
     }
 
-    /// A request whose answer carries no descriptors goes through the cell, and any other does not.
+    /// Requests whose reply has descriptors go through the control socket, the others through the
+    /// request slot.
     #[test]
     fn each_request_has_one_way() {
         let mut engine = engine();
@@ -446,7 +444,7 @@ mod tests {
         assert!(program.answer_on_socket().is_none());
     }
 
-    /// A second request before the answer is taken after the first is answered.
+    /// A second request written before the reply is read after the first is answered.
     #[test]
     fn a_request_in_the_cell_is_taken_when_the_one_before_is_answered() {
         let mut engine = engine();
@@ -464,7 +462,7 @@ mod tests {
         assert_eq!((addresses_of_loopback, engine.shard.sockets.counters.requests), (Some(2), 2));
     }
 
-    /// A request that waits in the cell does not hold up another on the socket.
+    /// A request in the request slot does not delay another one on the control socket.
     #[test]
     fn each_way_has_a_request_at_a_time() {
         let mut engine = engine();
@@ -477,7 +475,7 @@ mod tests {
         assert!(program.answer_on_socket().is_some() && program.answer().is_some());
     }
 
-    /// A thread that waits for an answer is woken when there will be none.
+    /// Threads that wait for a reply wake up if their process is cut off.
     #[test]
     fn who_is_cut_off_waits_for_no_answer() {
         let mut engine = engine();
@@ -492,7 +490,7 @@ mod tests {
         assert!(program.answer().is_none());
     }
 
-    /// The process's end is known by its control socket only, at which a busy engine seldom looks.
+    /// Only the control socket shows that the process has ended, and a busy engine polls it rarely.
     #[test]
     fn a_process_that_ended_before_holds_nothing() {
         let mut engine = engine();
@@ -509,7 +507,7 @@ mod tests {
         assert_eq!(asks.answer().map(|reply| reply.errno), Some(0));
     }
 
-    /// Requests that are answered at once never keep a round from its end.
+    /// Requests that are answered at once do not delay the end of a round.
     #[test]
     fn a_round_ends_beside_any_number_of_requests() {
         let mut engine = engine();
@@ -565,7 +563,7 @@ mod tests {
         assert_eq!(other.answered(&mut engine, &bind(&second, port)).errno, EADDRINUSE);
     }
 
-    /// A round that waited for them would never end, and nobody's would be after it.
+    /// If a round waited for withdrawn commands, no round would ever end.
     #[test]
     fn commands_that_are_taken_back_hold_up_nobody() {
         let mut engine = engine();

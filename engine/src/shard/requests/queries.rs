@@ -1,4 +1,4 @@
-//! A shard as the target of queries. Queries that take long are asked again in each turn.
+//! Implements the target of queries for a shard. Long queries continue in each turn.
 
 use towpath_stack::net::Net;
 use towpath_tcp::Instant;
@@ -9,11 +9,11 @@ use crate::report::{Counters, SocketEntry};
 use crate::shard::requests::listings::{ENTRY, no_socket};
 use crate::shard::requests::{RequestCx, Requests};
 
-/// Steps of work for a listing in one turn, some 50 µs.
+/// Maximum steps of work for a listing in one turn, some 50 µs.
 const WORK_A_TURN: u64 = 512;
 
 impl Requests {
-    /// Asks a query, and reports its part of the answer.
+    /// Runs a query, and reports its result to the registry once it is done.
     pub(crate) fn ask(&mut self, cx: &mut RequestCx<'_>, mut query: Box<dyn ShardQuery>) {
         match query.ask(cx) {
             true => cx.processes.notices.push(ShardReport::Answered(ShardJob::Ask(query))),
@@ -21,7 +21,7 @@ impl Requests {
         }
     }
 
-    /// Goes on with the first query that was not finished.
+    /// Continues the first unfinished query.
     pub(crate) fn continue_query(&mut self, cx: &mut RequestCx<'_>) {
         if let Some(query) = self.unfinished.pop_front() {
             self.ask(cx, query);
@@ -62,8 +62,8 @@ impl QueryTarget for RequestCx<'_> {
             progress.slot += 1;
         }
         let left = WORK_A_TURN.saturating_sub(self.sockets.counters.work - before) / ENTRY as u64;
-        // Embryos have no numbers. If some come or go meanwhile, an entry may be listed twice, or
-        // not at all.
+        // Half-open connections have no stable numbers. If some are added or removed meanwhile, an
+        // entry may be listed twice or not at all.
         let mut without = self.net.stack.embryos().skip(progress.without_slot);
         for (local, remote, at) in without.by_ref().take(left as usize) {
             to.push(no_socket(local, remote, at));

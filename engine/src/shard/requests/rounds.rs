@@ -1,4 +1,4 @@
-//! Requests that are not answered yet: what they wait for.
+//! Requests that wait for a round, in this shard or in peer shards.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,62 +10,60 @@ use crate::ids::ChannelId;
 use crate::query::ShardJob;
 use crate::shard::processes::channels::Channels;
 
-/// The answer to a request.
+/// The result of a request.
 pub(crate) type Answer = Result<ControlReply, Errno>;
 
-/// For whom a round is.
+/// The source of a request that waits for a round.
 #[derive(Debug)]
 pub(crate) enum Asker {
-    /// A process that has a request, by its channel and the channel's
-    /// serial number.
+    /// A process with a request, by channel and the channel's serial number.
     Process(ChannelId, u64),
-    /// A process with a want, likewise.
+    /// A process with a request on its control socket, likewise.
     Want(ChannelId, u64),
-    /// Another thread, for which the registry asks: `towpath ss`, for one.
+    /// Another thread, by the registry; for example `towpath ss`.
     Job(ShardJob),
-    /// A shard, this one perhaps, and the number under which it waits for this round among those of
-    /// others.
+    /// A shard, which may be this one, and the number under which it waits.
     Shard(ShardId, u64),
 }
 
-/// An entry that waits for other shards.
+/// A request that waits for peer shards.
 #[derive(Debug)]
 pub(crate) struct RoundWait {
-    /// From these it has not heard yet, a bit each.
+    /// Bit set of shards that have not answered yet.
     pub left: u16,
     pub then: Then,
 }
 
-/// Step that follows once the shards have answered.
+/// Step that follows when all shards have answered.
 #[derive(Debug)]
 pub(crate) enum Then {
-    /// The request is answered.
+    /// Answer the request.
     Ask(Asker),
-    /// A process, by channel and serial number, gets this answer.
+    /// Send this reply to a process, given by channel and serial number.
     Give(ChannelId, u64, Box<Answer>),
 }
 
-/// Sources of requests that have not been answered, each of them once.
+/// Requests that have not been answered, each queued once.
 #[derive(Debug, Default)]
 pub(crate) struct Rounds {
-    /// Processes that may have asked, each of them once.
+    /// Processes that may have written a request, each listed once.
     pub heard: VecDeque<ChannelId>,
-    /// Processes of this round.
+    /// Requests of the current round.
     pub now: VecDeque<Asker>,
-    /// The round has begun, which it does not before the descriptors were looked at.
+    /// Whether the current round has begun. The descriptors must be polled before.
     pub has_begun: bool,
-    /// Processes that asked later.
+    /// Requests for the next round.
     pub next: VecDeque<Asker>,
-    /// Number of ends that have to be done before the round is answered, as counted when all rings
-    /// were read up to their marks. `None`: some are not read.
+    /// Number of ends that must be done before the round is answered, counted after all rings were
+    /// read up to their marks. `None`: some rings are not read yet.
     pub ends: Option<u64>,
-    /// Entries that wait for other shards, by number.
+    /// Requests that wait for peer shards, by number.
     pub waiting: BTreeMap<u64, RoundWait>,
     /// Steps whose shards have all answered.
     pub ready: VecDeque<Then>,
-    /// The next number.
+    /// Number of the next wait.
     pub count: u64,
-    /// Number of connections that each shard was told to end when [`Self::ends`] was set.
+    /// Number of connections that each shard was requested to end, when [`Self::ends`] was set.
     pub awaited: BTreeMap<ShardId, u64>,
 }
 
@@ -76,32 +74,32 @@ impl Rounds {
         queues && self.waiting.is_empty() && self.ready.is_empty()
     }
 
-    /// There is something to do for it here, other shards apart.
+    /// Returns whether this shard has work for requests, apart from waits for peer shards.
     pub fn has_work(&self) -> bool {
         let asks = !self.now.is_empty() || !self.next.is_empty();
         asks || !self.heard.is_empty() || !self.ready.is_empty()
     }
 
-    /// A round is to begin, before which the descriptors have to be looked at.
+    /// Returns whether a round has to begin. The descriptors must be polled before.
     pub fn is_due(&self) -> bool {
         let asks = !self.now.is_empty() || !self.next.is_empty();
         asks && !self.has_begun
     }
 
-    /// The descriptors are about to be looked at: a round of all processes that have asked by now
-    /// may begin afterwards. The look finds every process that ended before they asked.
+    /// Moves waiting requests to the next round, right before the descriptors are polled. The poll
+    /// finds every process that ended before these requests were written.
     pub fn gather(&mut self) {
         if !self.has_begun {
             self.now.append(&mut self.next);
         }
     }
 
-    /// A round begins, about all that is read from now on up to the marks.
+    /// Begins a round, whose ends are counted later.
     pub fn begin(&mut self) {
         (self.has_begun, self.ends) = (true, None);
     }
 
-    /// Notes that a process may have asked.
+    /// Notes that a process may have written a request.
     pub fn note_request(&mut self, channels: &mut Channels, id: ChannelId) {
         let Some(attached) = channels.get_mut(id) else { return };
         if !std::mem::replace(&mut attached.asks.is_heard, true) {

@@ -1,4 +1,4 @@
-//! Requests of programs about sockets, and about the network, that a shard answers.
+//! Requests of programs about sockets and the network that a shard answers.
 
 use std::net::SocketAddr;
 
@@ -10,12 +10,12 @@ use crate::ids::ChannelId;
 use crate::shard::requests::rounds::Answer;
 use crate::shard::requests::{RequestCx, Requests};
 
-/// Bytes of a slot and a generation.
+/// Bytes of a slot number and a generation.
 const PAIR: usize = 8;
 
 impl Requests {
-    /// Answers a request of a process. EOPNOTSUPP: the request is none of those that are answered
-    /// here. EBADF: besides, it is not about a socket that the process holds.
+    /// Handles a request of a process. Returns EOPNOTSUPP for an unknown request, and EBADF if it
+    /// also is not about a socket that the process holds.
     pub(crate) fn handle(
         &mut self,
         cx: &mut RequestCx<'_>,
@@ -61,7 +61,7 @@ impl Requests {
         }
     }
 
-    /// The slot that a request is about; the process must hold it, unless it is about to.
+    /// Returns the slot that a request is about. Except for ADOPT, the process must hold it.
     fn named(
         &mut self,
         cx: &mut RequestCx<'_>,
@@ -75,8 +75,8 @@ impl Requests {
         Ok(request.slot)
     }
 
-    /// Opens a socket, and as many of the further ones wanted as there can be. None of these is
-    /// opened where clones would have to hold them, too, or where few slots are left.
+    /// Opens a socket, and further ones in advance as requested and possible. If the process has
+    /// clones, or few slots are left, opens only one.
     fn open_sockets(
         &mut self,
         cx: &mut RequestCx<'_>,
@@ -122,7 +122,7 @@ impl Requests {
         })
     }
 
-    /// As much of the text as fits one message.
+    /// Returns as much of the text as fits in a reply, starting at byte `from`.
     fn names(&self, from: u32) -> ControlReply {
         let rest = self.names.as_bytes().get(from as usize..).unwrap_or_default();
         let told = &rest[..rest.len().min(DATA_MAX)];
