@@ -73,7 +73,7 @@ pub use config::{BUSY_POLL, Buffers, EngineConfig, ResolverConfig, RouteConfig};
 pub use engine::{Engine, EngineError};
 pub use hand::Hand;
 pub use net::{Applied, InterfaceState, NetState};
-pub use query::{ListingProgress, Query, QueryTarget};
+pub use query::{ListingProgress, Portion, Query, QueryTarget};
 pub use registry::UninterceptedProgram;
 pub use remote::{Gone, Remote};
 pub use report::{Counters, HOLDERS_SHOWN, Left, Report, SocketEntry, TcpFigures};

@@ -23,7 +23,7 @@ use towpath_shm::control::{ControlReply, Request};
 use crate::errno::Errno;
 use crate::ids::{ChannelId, Family};
 use crate::link::ChannelLink;
-use crate::query::{ShardJob, ShardQuery};
+use crate::query::{ShardAnswer, ShardJob, ShardQuery};
 
 /// Commands of the registry to a shard.
 #[derive(Debug)]
@@ -103,8 +103,10 @@ pub(crate) enum ShardReport {
     CutOff(ChannelId),
     /// The shard has removed the process. Contains the descriptor by which the shard watched it.
     Ended(ChannelId, Arc<Fd>),
-    /// The shard has finished a job.
-    Answered(ShardJob),
+    /// An answer to [`ShardJob::Ask`], for the asking thread.
+    Answered(ShardAnswer),
+    /// The shard has done [`ShardJob::Settle`].
+    Settled,
     /// See [`ShardCommand::Leave`].
     Left(u64),
     /// The shard has failed.

@@ -3,23 +3,22 @@
 use towpath_stack::net::Traffic;
 
 use crate::net::NetState;
-use crate::query::{ListingProgress, Query, QueryTarget};
+use crate::query::{ListingProgress, Portion, Query, QueryTarget};
 use crate::report::{Counters, SocketEntry};
 
 /// Query of [`crate::Remote::sockets`].
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SocketsQuery {
     progress: ListingProgress,
-    entries: Vec<SocketEntry>,
 }
 
 impl Query for SocketsQuery {
     type Part = Vec<SocketEntry>;
     type Answer = Vec<SocketEntry>;
 
-    fn ask(&mut self, shard: &mut dyn QueryTarget) -> Option<Self::Part> {
-        shard.list_sockets(&mut self.progress, &mut self.entries);
-        self.progress.is_done.then(|| std::mem::take(&mut self.entries))
+    fn ask(&mut self, shard: &mut dyn QueryTarget) -> Portion<Self::Part> {
+        let entries = shard.list_sockets(&mut self.progress);
+        if self.progress.is_done { Portion::Last(entries) } else { Portion::More(entries) }
     }
 
     fn join(parts: Vec<Self::Part>) -> Self::Answer {
@@ -35,8 +34,8 @@ impl Query for CountersQuery {
     type Part = Counters;
     type Answer = Counters;
 
-    fn ask(&mut self, shard: &mut dyn QueryTarget) -> Option<Self::Part> {
-        Some(shard.counters())
+    fn ask(&mut self, shard: &mut dyn QueryTarget) -> Portion<Self::Part> {
+        Portion::Last(shard.counters())
     }
 
     fn join(parts: Vec<Self::Part>) -> Self::Answer {
@@ -54,8 +53,8 @@ impl Query for UnsentQuery {
     type Part = u64;
     type Answer = u64;
 
-    fn ask(&mut self, shard: &mut dyn QueryTarget) -> Option<Self::Part> {
-        Some(shard.unsent())
+    fn ask(&mut self, shard: &mut dyn QueryTarget) -> Portion<Self::Part> {
+        Portion::Last(shard.unsent())
     }
 
     fn join(parts: Vec<Self::Part>) -> Self::Answer {
@@ -81,9 +80,9 @@ impl Query for NetQuery {
     /// `None` if the first shard has not answered.
     type Answer = Option<NetState>;
 
-    fn ask(&mut self, shard: &mut dyn QueryTarget) -> Option<Self::Part> {
+    fn ask(&mut self, shard: &mut dyn QueryTarget) -> Portion<Self::Part> {
         let now = shard.now();
-        Some(match shard.number() {
+        Portion::Last(match shard.number() {
             0 => NetPart::First(Box::new(NetState::of(shard.net(), now))),
             _ => NetPart::Traffic(shard.net().traffic().to_vec()),
         })
@@ -112,9 +111,9 @@ impl Query for SettleQuery {
     type Part = ();
     type Answer = ();
 
-    fn ask(&mut self, shard: &mut dyn QueryTarget) -> Option<Self::Part> {
+    fn ask(&mut self, shard: &mut dyn QueryTarget) -> Portion<Self::Part> {
         shard.net().catch_up();
-        Some(())
+        Portion::Last(())
     }
 
     fn join(_: Vec<Self::Part>) -> Self::Answer {}

@@ -28,15 +28,24 @@ pub trait Query: Clone + Send + 'static {
     /// Combined answer of all shards.
     type Answer;
 
-    /// Returns the shard's part. `None` continues in the next turn of the shard, so that a long
-    /// list does not delay packets. Each shard has its own clone of the query.
-    fn ask(&mut self, shard: &mut dyn QueryTarget) -> Option<Self::Part>;
+    /// Returns the shard's part, or a portion of it, so that a long list does not delay packets.
+    /// Each shard has its own clone of the query.
+    fn ask(&mut self, shard: &mut dyn QueryTarget) -> Portion<Self::Part>;
 
     /// Joins the parts of all shards, on the asking thread. Parts are in the order of arrival.
     fn join(parts: Vec<Self::Part>) -> Self::Answer;
 }
 
-/// The shard on which a [`Query`] runs.
+/// Answer of a shard to a call of [`Query::ask`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Portion<T> {
+    /// The part, or the last portion of it.
+    Last(T),
+    /// A portion. The shard is asked again in its next turn.
+    More(T),
+}
+
+/// The shard that a [`Query`] asks.
 pub trait QueryTarget {
     /// Number of the shard; 0 has the control part of the net.
     fn number(&self) -> u32;
@@ -48,8 +57,8 @@ pub trait QueryTarget {
     fn counters(&self) -> Counters;
     /// Returns the number of bytes and packets that no peer or port has taken yet.
     fn unsent(&self) -> u64;
-    /// Appends sockets, starting at `progress`, as many as one turn has time for.
-    fn list_sockets(&mut self, progress: &mut ListingProgress, to: &mut Vec<SocketEntry>);
+    /// Lists sockets from `progress` on, as many as one turn has time for.
+    fn list_sockets(&mut self, progress: &mut ListingProgress) -> Vec<SocketEntry>;
 }
 
 /// Position in a listing of the sockets of a shard.
@@ -63,12 +72,36 @@ pub struct ListingProgress {
     pub(crate) is_done: bool,
 }
 
-/// A query for one shard, which carries back the shard's part of the answer.
+/// A query of a shard.
 pub(crate) trait ShardQuery: Send {
-    /// Runs the query. Returns false if it has to continue in the next turn.
-    fn ask(&mut self, shard: &mut dyn QueryTarget) -> bool;
-    /// Sends the result to the requesting thread, which may have ended.
-    fn deliver(self: Box<Self>);
+    /// Asks the shard.
+    fn ask(&mut self, shard: &mut dyn QueryTarget) -> ShardAnswer;
+}
+
+/// An answer on its way to the asking thread.
+pub(crate) struct ShardAnswer {
+    /// Otherwise the query is to be asked again in the next turn.
+    pub is_last: bool,
+    deliver: Box<dyn FnOnce() + Send>,
+}
+
+impl ShardAnswer {
+    fn new<T: Send + 'static>(is_last: bool, answer: T, to: &Sender<T>) -> Self {
+        let to = to.clone();
+        // The asking thread may be gone.
+        Self { is_last, deliver: Box::new(move || drop(to.send(answer))) }
+    }
+
+    /// Gives the answer to the asking thread.
+    pub fn deliver(self) {
+        (self.deliver)();
+    }
+}
+
+impl fmt::Debug for ShardAnswer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ShardAnswer").field("is_last", &self.is_last).finish_non_exhaustive()
+    }
 }
 
 impl fmt::Debug for dyn ShardQuery {
@@ -77,7 +110,7 @@ impl fmt::Debug for dyn ShardQuery {
     }
 }
 
-/// A job that the registry sends to a shard, which returns it when done.
+/// Work that the registry sends to a shard.
 #[derive(Debug)]
 pub(crate) enum ShardJob {
     /// A query of another thread.
@@ -89,51 +122,41 @@ pub(crate) enum ShardJob {
 /// A copy of a query for one shard.
 pub(crate) struct PendingQuery<Q: Query> {
     query: Q,
-    part: Option<Q::Part>,
-    to: Sender<Q::Part>,
+    to: Sender<Portion<Q::Part>>,
 }
 
 impl<Q: Query> PendingQuery<Q> {
-    pub fn new(query: Q, to: Sender<Q::Part>) -> Self {
-        Self { query, part: None, to }
+    pub fn new(query: Q, to: Sender<Portion<Q::Part>>) -> Self {
+        Self { query, to }
     }
 }
 
 impl<Q: Query> ShardQuery for PendingQuery<Q> {
-    fn ask(&mut self, shard: &mut dyn QueryTarget) -> bool {
-        self.part = self.query.ask(shard);
-        self.part.is_some()
-    }
-
-    fn deliver(self: Box<Self>) {
-        self.part.map(|part| self.to.send(part));
+    fn ask(&mut self, shard: &mut dyn QueryTarget) -> ShardAnswer {
+        let portion = self.query.ask(shard);
+        ShardAnswer::new(matches!(portion, Portion::Last(_)), portion, &self.to)
     }
 }
 
 /// A closure to run on the first shard.
 pub(crate) struct PendingWork<F, T> {
     work: Option<F>,
-    result: Option<T>,
     to: Sender<T>,
 }
 
 impl<F, T> PendingWork<F, T> {
     pub fn new(work: F, to: Sender<T>) -> Self {
-        Self { work: Some(work), result: None, to }
+        Self { work: Some(work), to }
     }
 }
 
 impl<F, T> ShardQuery for PendingWork<F, T>
 where
     F: FnOnce(&mut dyn QueryTarget) -> T + Send,
-    T: Send,
+    T: Send + 'static,
 {
-    fn ask(&mut self, shard: &mut dyn QueryTarget) -> bool {
-        self.result = self.work.take().map(|work| work(shard));
-        true
-    }
-
-    fn deliver(self: Box<Self>) {
-        self.result.map(|result| self.to.send(result));
+    fn ask(&mut self, shard: &mut dyn QueryTarget) -> ShardAnswer {
+        let work = self.work.take().expect("work is done once");
+        ShardAnswer::new(true, work(shard), &self.to)
     }
 }

@@ -16,7 +16,7 @@ use towpath_tcp::Instant;
 
 use crate::net::{Applied, NetState};
 use crate::queries::{CountersQuery, NetQuery, SettleQuery, SocketsQuery, UnsentQuery};
-use crate::query::{PendingQuery, PendingWork, Query, QueryTarget, ShardQuery};
+use crate::query::{PendingQuery, PendingWork, Portion, Query, QueryTarget, ShardQuery};
 use crate::report::{Counters, Left, SocketEntry};
 
 /// A handle to an engine for other threads. Clones refer to the same engine.
@@ -231,11 +231,17 @@ impl Remote {
         self.send(RemoteRequest::Query((0..self.shared.shards).map(one).collect()))?;
         // Drop our sender; otherwise the loop below would not end when the engine does.
         drop(to);
-        let parts: Vec<_> = parts.iter().collect();
-        if parts.len() < self.shared.shards {
-            return Err(Gone);
+        let (mut left, mut all) = (self.shared.shards, Vec::new());
+        while left > 0 {
+            match parts.recv().map_err(|_| Gone)? {
+                Portion::Last(part) => {
+                    left -= 1;
+                    all.push(part);
+                }
+                Portion::More(part) => all.push(part),
+            }
         }
-        Ok(Q::join(parts))
+        Ok(Q::join(all))
     }
 
     /// Runs `work` on the first shard between two turns, and returns its result. The first shard

@@ -44,16 +44,11 @@ impl Registry {
         self.tell_all(|| ShardCommand::Stop);
     }
 
-    /// Handles a job that a shard has finished.
-    pub(crate) fn on_job_done(&mut self, job: ShardJob) {
-        match job {
-            ShardJob::Ask(query) => query.deliver(),
-            ShardJob::Settle => {
-                self.to_settle -= 1;
-                if self.to_settle == 0 {
-                    self.stop();
-                }
-            }
+    /// A shard has sent the data of programs before the stop.
+    pub(crate) fn on_settled(&mut self) {
+        self.to_settle -= 1;
+        if self.to_settle == 0 {
+            self.stop();
         }
     }
 

@@ -205,7 +205,8 @@ impl Registry {
                 drop(life);
                 self.end_part(id);
             }
-            ShardReport::Answered(job) => self.on_job_done(job),
+            ShardReport::Answered(answer) => answer.deliver(),
+            ShardReport::Settled => self.on_settled(),
             ShardReport::Left(number) => self.has_left(number),
             ShardReport::Failed => self.stop(),
             ShardReport::Finished => {}

@@ -300,7 +300,7 @@ impl Shard {
                 let (requests, mut cx) = self.requests();
                 requests.ask(&mut cx, query);
             }
-            ShardJob::Settle => self.processes.notices.push(ShardReport::Answered(job)),
+            ShardJob::Settle => self.processes.notices.push(ShardReport::Settled),
         }
     }
 

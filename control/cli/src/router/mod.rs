@@ -141,9 +141,10 @@ fn forward(
         Failure::error(code, error.to_string())
     })?;
     let names = plan.ports.iter().map(|port| port.name.clone()).collect();
-    let mut running = RunningRouter::start(engine, names, &args.port, capture, messages)?;
-    let remote = running.remote();
+    let remote = engine.remote();
+    // Requests wait until the engine runs.
     let instance = served::serve(listening, remote.clone(), served::ports(&args.port, &counters))?;
+    let mut running = RunningRouter::start(engine, names, &args.port, capture, messages)?;
     messages.say(&format!("router with {}; Ctrl-C ends", report::summary(plan)));
     let follower = mtu::follow(&args.port, followed, remote.clone(), messages);
     let ended = running.wait(signals, || {

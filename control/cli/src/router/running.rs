@@ -76,11 +76,6 @@ impl RunningRouter {
         Ok(running)
     }
 
-    /// The handle for other threads.
-    pub fn remote(&self) -> Remote {
-        self.remote.clone()
-    }
-
     /// Follows carriers and removed devices until a signal ends the router, or no port is left.
     /// `put_stats` is called at each SIGUSR1.
     ///

@@ -4,7 +4,7 @@ use towpath_stack::net::Net;
 use towpath_tcp::Instant;
 
 use crate::mail::ShardReport;
-use crate::query::{ListingProgress, QueryTarget, ShardJob, ShardQuery};
+use crate::query::{ListingProgress, QueryTarget, ShardQuery};
 use crate::report::{Counters, SocketEntry};
 use crate::shard::requests::listings::{ENTRY, no_socket};
 use crate::shard::requests::{RequestCx, Requests};
@@ -15,10 +15,11 @@ const WORK_A_TURN: u64 = 512;
 impl Requests {
     /// Runs a query, and reports its result to the registry once it is done.
     pub(crate) fn ask(&mut self, cx: &mut RequestCx<'_>, mut query: Box<dyn ShardQuery>) {
-        match query.ask(cx) {
-            true => cx.processes.notices.push(ShardReport::Answered(ShardJob::Ask(query))),
-            false => self.unfinished.push_back(query),
+        let answer = query.ask(cx);
+        if !answer.is_last {
+            self.unfinished.push_back(query);
         }
+        cx.processes.notices.push(ShardReport::Answered(answer));
     }
 
     /// Continues the first unfinished query.
@@ -50,14 +51,15 @@ impl QueryTarget for RequestCx<'_> {
         self.processes.unsent(self.sockets, self.net) + self.net.stack.net.waiting() as u64
     }
 
-    fn list_sockets(&mut self, progress: &mut ListingProgress, to: &mut Vec<SocketEntry>) {
+    fn list_sockets(&mut self, progress: &mut ListingProgress) -> Vec<SocketEntry> {
+        let mut entries = Vec::new();
         let before = self.sockets.counters.work;
         let (first, end) = (self.sockets.slots.first(), self.sockets.slots.end());
         while self.sockets.counters.work - before < WORK_A_TURN && first + progress.slot < end {
             self.sockets.counters.work(1);
             if let Some(entry) = self.view().entry(first + progress.slot) {
                 self.sockets.counters.work(ENTRY);
-                to.push(entry);
+                entries.push(entry);
             }
             progress.slot += 1;
         }
@@ -66,11 +68,12 @@ impl QueryTarget for RequestCx<'_> {
         // entry may be listed twice or not at all.
         let mut without = self.net.stack.embryos().skip(progress.without_slot);
         for (local, remote, at) in without.by_ref().take(left as usize) {
-            to.push(no_socket(local, remote, at));
+            entries.push(no_socket(local, remote, at));
             self.sockets.counters.work(ENTRY);
             progress.without_slot += 1;
         }
         progress.is_done = first + progress.slot >= end && without.next().is_none();
+        entries
     }
 }
 
@@ -83,7 +86,7 @@ mod tests {
     use super::*;
     use crate::mail::ShardCommand;
     use crate::queries::SocketsQuery;
-    use crate::query::PendingQuery;
+    use crate::query::{PendingQuery, Portion, ShardJob};
     use crate::shard::sockets::slots::AF_INET;
     use crate::{Engine, EngineConfig};
 
@@ -108,16 +111,17 @@ mod tests {
             shard.look();
             let mut is_answered = false;
             for notice in shard.processes.notices.drain(..) {
-                let ShardReport::Answered(ShardJob::Ask(query)) = notice else {
-                    panic!("{notice:?}")
-                };
-                query.deliver();
-                is_answered = true;
+                let ShardReport::Answered(answer) = notice else { panic!("{notice:?}") };
+                is_answered |= answer.is_last;
+                answer.deliver();
             }
             is_answered
         });
         assert!(ends);
-        let listed: Vec<_> = parts.try_iter().flatten().map(|entry| entry.slot).collect();
+        let portion = |part| match part {
+            Portion::Last(entries) | Portion::More(entries) => entries,
+        };
+        let listed: Vec<_> = parts.try_iter().flat_map(portion).map(|entry| entry.slot).collect();
         assert_eq!(listed, (0..SOCKETS).collect::<Vec<_>>());
     }
 }
