@@ -96,7 +96,8 @@ pub struct Buffers {
 }
 
 impl Default for Buffers {
-    /// Returns Linux's `tcp_rmem` and `tcp_wmem` (initially 64 KiB, at most 6 and 4 MiB), rounded to powers of two as memory is allocated.
+    /// Returns Linux's `tcp_rmem` and `tcp_wmem` (initially 64 KiB, at most 6 and 4 MiB), rounded
+    /// to powers of two as memory is allocated.
     fn default() -> Self {
         Self {
             recv: 64 << 10,

@@ -1,4 +1,4 @@
-//! The thread that answers `towpath run`.
+//! The thread that handles messages of `towpath run`.
 
 use std::thread::Builder;
 
@@ -6,20 +6,20 @@ use towpath_client::syscall::SignalsBlocked;
 use towpath_engine::Remote;
 use towpath_uplink::{LaunchMessage, LaunchSocket, Said, set_engine_mtu};
 
-/// Starts the thread. Without one towpath gets no answers, and all else goes on.
+/// Starts the thread. If that fails, towpath gets no replies, but everything else works.
 pub fn start(home: LaunchSocket, remote: Remote) {
-    // The program's handlers run on its own threads.
+    // Block signals, because the program's handlers must run on the program's threads.
     let _signals = SignalsBlocked::new();
     let _ = Builder::new().name("towpath-desk".into()).spawn(move || answer(&home, &remote));
 }
 
-/// Until towpath has gone, which ends the run.
+/// Handles messages until towpath ends, which ends the run.
 fn answer(home: &LaunchSocket, remote: &Remote) {
     while let Ok(Some(asked)) = home.hear() {
         match asked {
             // An engine that has ended has no sockets.
             LaunchMessage::Sockets => {
-                // If towpath has ended meanwhile, the next `hear` says so.
+                // Ignore errors: if towpath has ended, the next `hear` notices.
                 let _ = home.say_sockets(&remote.sockets().unwrap_or_default());
             }
             LaunchMessage::Unsent => {

@@ -1,12 +1,13 @@
-//! The end of the process, which waits until peers have all that it has written. The kernel, too,
-//! goes on to send after exit(3), _exit(2), and a signal whose default action ends the process.
+//! Delays the end of the process until peers have received all that it has written. The kernel,
+//! too, continues to send after exit(3), _exit(2), and a signal whose default action ends the
+//! process.
 //!
-//! As with an engine elsewhere, the wait lasts while some bytes still get through. Towpath hears of
-//! its begin, tells the user, and stops the engine when the user does not want to wait. Other
-//! processes that use the engine are served until then, but not waited for.
+//! As for an engine in another process, the wait goes on while data makes progress. Towpath is
+//! notified when the wait begins, tells the user, and stops the engine if the user interrupts.
+//! Other processes that use the engine are served meanwhile, but not waited for.
 //!
-//! After SIGKILL, a fault or abort(3) nothing is sent any more. A kill leaves the process no time,
-//! and a faulty process may have a faulty engine.
+//! After SIGKILL, a fault or abort(3), no more data is sent. SIGKILL leaves no time, and after a
+//! fault the engine may be corrupt.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -19,10 +20,10 @@ use towpath_engine::Remote;
 use towpath_posix::Posix;
 use towpath_uplink::{LaunchSocket, Said};
 
-/// How long an engine may take to end that was stopped.
+/// Maximum time for a stopped engine to end.
 const STOPPED: Duration = Duration::from_secs(1);
 
-/// Engine of this process, and the handles to end it.
+/// The engine of this process, with the handles to end it.
 struct InlineEngine {
     posix: &'static Posix,
     driver: &'static Driver,
@@ -32,20 +33,21 @@ struct InlineEngine {
 
 static ENGINE: OnceLock<InlineEngine> = OnceLock::new();
 
-/// The user does not want to wait.
+/// Whether the user interrupted the wait.
 static CUT_OFF: AtomicBool = AtomicBool::new(false);
 
-/// A thread has begun to wait. Another one that ends the process meanwhile does so at once.
+/// Whether a thread has begun to wait. If another thread ends the process meanwhile, it does not
+/// wait.
 static BEGUN: AtomicBool = AtomicBool::new(false);
 
-/// For [`end`].
+/// Stores the handles for [`end`].
 pub fn remember(
     posix: &'static Posix,
     driver: &'static Driver,
     remote: Remote,
     home: LaunchSocket,
 ) {
-    // Set once: a second call has no effect.
+    // Set once; a second call has no effect.
     let _ = ENGINE.set(InlineEngine { posix, driver, remote, home });
     towpath_symbols::before_it_ends(deliver);
     // SAFETY: a function that is there as long as this library, which is never unloaded. Where it
@@ -57,32 +59,31 @@ unsafe extern "C" {
     fn at_quick_exit(function: extern "C" fn()) -> c_int;
 }
 
-/// exit(3). A forked child's exit does not concern the engine, which is the parent's.
+/// Called by exit(3). A forked child must not end the engine, which belongs to its parent.
 pub fn end() {
     let is_ours =
         |engine: &InlineEngine| engine.posix.client().is_ok_and(|it| it.driver().is_some());
     if ENGINE.get().is_some_and(is_ours) {
-        // Streams of stdio would write the bytes in their buffers only after the delivery.
+        // Flush stdio streams first; otherwise exit(3) would write their buffers after the wait.
         towpath_symbols::write_out_streams();
         deliver();
     }
 }
 
-/// The end of this process, by any of the ways above.
+/// Waits until the process's data is delivered, in any of the cases above.
 extern "C" fn deliver() {
     let Some(InlineEngine { posix, driver, remote, home }) = ENGINE.get() else { return };
     let Ok(client) = posix.client() else { return };
     if client.driver().is_none() || BEGUN.swap(true, Relaxed) {
         return;
     }
-    // The program's handlers are over, and its status is settled.
+    // The program's exit handlers have run, and its exit status is fixed.
     towpath_symbols::on_end_request(cut_off);
     towpath_symbols::hear_wishes_to_end();
     home.mention(&Said::Leaves);
     posix.begins_to_end();
-    // The engine takes this process for ended, closes its sockets, and ends when their remaining
-    // bytes are delivered. The descriptor stays open: other threads may be about to use its number,
-    // or sleep in a poll on it.
+    // The engine treats this process as ended: it closes the sockets, and ends when their data is
+    // delivered. The descriptor stays open, because other threads may use its number or poll it.
     let _ = shutdown(client.control().borrow(), Shutdown::Both);
     driver.drive_to_end(|| !CUT_OFF.load(Relaxed));
     remote.stop();
@@ -91,7 +92,7 @@ extern "C" fn deliver() {
     posix.ends_no_more();
 }
 
-/// The handler of signals that ask the process to end.
+/// Signal handler that interrupts the wait.
 extern "C" fn cut_off(_: c_int) {
     CUT_OFF.store(true, Relaxed);
 }

@@ -1,15 +1,15 @@
-//! Memory of the library's own.
+//! Memory allocator of this library.
 //!
-//! A signal handler of the program may interrupt malloc(3) and then make a call that turns the
-//! engine. A malloc of the program's own may use sockets. So memory comes from mmap(2), and no
-//! thread waits for a lock that it may have itself. There are several heaps, and a thread that
-//! finds one in use takes another. A handler that interrupts one of these functions and leaves by
-//! siglongjmp takes its heap out of use for good.
+//! We cannot use malloc(3). A signal handler may interrupt it and then make a call that runs the
+//! engine, or the program's own malloc may use sockets. So memory comes from mmap(2), and no thread
+//! ever waits for a lock that it may hold. There are several heaps, and a thread skips those in
+//! use. If a signal handler interrupts an allocation and leaves by siglongjmp, that heap stays
+//! unusable.
 //!
-//! Small pieces are of few sizes. Freed ones are used again for the same size, by whichever heap. A
-//! child after fork lacks the threads that were in a heap, so all its heaps are empty. The kernel
-//! wipes the page in which they are (MADV_WIPEONFORK). Pieces that were free in the parent are lost
-//! to the child.
+//! Small allocations use few size classes, with a free list per class and heap. After fork, a heap
+//! may be inconsistent, because the thread that used it does not exist in the child. Therefore the
+//! child starts with empty heaps: the kernel wipes the page that contains them (MADV_WIPEONFORK).
+//! Blocks that were free in the parent are leaked in the child.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::ptr::{self, null_mut};
@@ -19,48 +19,50 @@ use rustix::mm::{
     Advice, MapFlags, MremapFlags, ProtFlags, madvise, mmap_anonymous, mremap, munmap,
 };
 
-/// Heaps: one, and more for threads that find it in use.
+/// Number of heaps. Further heaps are for threads that find the first ones in use.
 const HEAPS: usize = 8;
-/// Shifts of the smallest and the largest piece, which are powers of two, and halfway between them.
+/// Binary logarithms of the smallest and largest block. Sizes are powers of two, and halfway
+/// between them.
 const SHIFT_MIN: u32 = 4;
 const SHIFT_MAX: u32 = 16;
 const SIZES: usize = 2 * (SHIFT_MAX - SHIFT_MIN) as usize + 1;
-/// Memory is taken from the kernel so much at a time for small pieces.
+/// Bytes that are mapped at a time for small blocks.
 const CHUNK: usize = 256 << 10;
 const PAGE: usize = 4096;
 
-/// The allocator.
+/// The global allocator.
 #[derive(Debug)]
 pub struct Heap {
-    /// Null before there are any.
+    /// Null until the first allocation.
     heaps: AtomicPtr<Heaps>,
 }
 
-/// Pages that the kernel wipes in a child: zeros are their initial state.
+/// Pages that the kernel wipes in a child; zero is the initial state.
 #[repr(C)]
 struct Heaps([Pieces; HEAPS]);
 
-/// A heap. All fields but `is_taken` belong to the thread that has set that.
+/// A heap. The thread that has set `is_taken` owns all other fields.
 #[repr(C)]
 struct Pieces {
     is_taken: AtomicBool,
-    /// By size: the first free piece, in whose first word the next one is.
+    /// Free lists by size class: address of the first block. The first word of a block points to
+    /// the next.
     free: [AtomicUsize; SIZES],
-    /// Fresh memory, and its end.
+    /// Start and end of unused memory in the current chunk.
     next: AtomicUsize,
     end: AtomicUsize,
 }
 
-/// A heap in this thread's possession.
+/// A heap that this thread has locked.
 struct Taken<'a>(&'a Pieces);
 
 impl Heap {
-    /// Without memory.
+    /// Creates an allocator without memory.
     pub const fn new() -> Self {
         Self { heaps: AtomicPtr::new(null_mut()) }
     }
 
-    /// None: there is no memory.
+    /// Returns the heaps, mapped on first use. `None` if there is no memory.
     fn heaps(&self) -> Option<&Heaps> {
         let mut heaps = self.heaps.load(Ordering::Acquire);
         if heaps.is_null() {
@@ -111,14 +113,14 @@ impl Taken<'_> {
         Some(first)
     }
 
-    /// Takes a piece of fresh memory.
+    /// Allocates a block from unused memory.
     fn carve(&self, len: usize) -> Option<*mut u8> {
-        // Aligned to its size, where that is a power of two.
+        // Align to the largest power of two that divides the size.
         let align = 1 << len.trailing_zeros();
         let (next, end) = (&self.0.next, &self.0.end);
         let mut at = next.load(Ordering::Relaxed).next_multiple_of(align);
         if end.load(Ordering::Relaxed).checked_sub(at).is_none_or(|room| room < len) {
-            // The rest of the chunk before is given up.
+            // The remainder of the last chunk is leaked.
             let chunk = map(CHUNK)?.expose_provenance();
             end.store(chunk + CHUNK, Ordering::Relaxed);
             at = chunk.next_multiple_of(align);
@@ -143,12 +145,12 @@ impl Drop for Taken<'_> {
     }
 }
 
-/// The size of a small piece: 16, 24, 32, 48, 64 and so on.
+/// Size class of a small block: 16, 24, 32, 48, 64 and so on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Size(u8);
 
 impl Size {
-    /// The least that has room for this. None: it is not small.
+    /// Returns the smallest class that fits, or `None` if the allocation is large.
     fn of(layout: Layout) -> Option<Self> {
         let (len, align) = (layout.size().max(layout.align()), layout.align());
         if len > 1 << SHIFT_MAX || align > PAGE {
@@ -156,7 +158,7 @@ impl Size {
         }
         let whole = len.next_power_of_two().trailing_zeros().max(SHIFT_MIN);
         let half = (1 << whole) / 4 * 3;
-        // Halfway between two powers of two, alignment is to a third of that.
+        // Classes halfway between powers of two are aligned to a third of their size only.
         let fits = whole > SHIFT_MIN && len <= half && align <= half / 3;
         let index = 2 * (whole - SHIFT_MIN) - u32::from(fits);
         Some(Self(index as u8))
@@ -197,7 +199,7 @@ unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's promise.
         let at = unsafe { self.alloc(layout) };
-        // Mapped memory is zeros.
+        // Mapped memory is zero already.
         if !at.is_null() && Size::of(layout).is_some() {
             // SAFETY: as long as the layout says.
             unsafe { at.write_bytes(0, layout.size()) };
@@ -235,13 +237,13 @@ fn pages(len: usize) -> usize {
     len.next_multiple_of(PAGE)
 }
 
-/// A mapping for a large piece.
+/// Maps memory for a large allocation.
 fn large(layout: Layout) -> Option<*mut u8> {
     let (len, align) = (pages(layout.size()), layout.align());
     if align <= PAGE {
         return map(len);
     }
-    // Pages before and behind the aligned part go back.
+    // Unmap the pages before and after the aligned part.
     let whole = map(len.checked_add(align)?)?;
     let before = whole.align_offset(align);
     let at = whole.wrapping_add(before);
@@ -260,17 +262,18 @@ fn map(len: usize) -> Option<*mut u8> {
     at.ok().map(<*mut _>::cast).or_else(|| SPARE.map(len))
 }
 
-/// Pages that were mapped before the program began, for mappings that the kernel refuses later.
+/// Pages that were mapped before the program began, as a reserve for mappings that the kernel
+/// refuses later.
 ///
-/// After mlockall(2) with MCL_FUTURE new mappings are locked and count against RLIMIT_MEMLOCK. A
-/// mapping from before, which is not locked, may grow all the same, and moves to where there is
-/// room. Each of these pages becomes one such mapping.
+/// After mlockall(2) with MCL_FUTURE, new mappings are locked and count against RLIMIT_MEMLOCK. An
+/// earlier mapping is not locked, and mremap(2) can still enlarge and move it. We turn each of
+/// these pages into one such mapping.
 pub struct Spare {
     first: AtomicPtr<u8>,
     used: AtomicUsize,
 }
 
-/// Number of spare pages. Each is used once.
+/// Number of spare pages, each used at most once.
 const SPARE_MAX: usize = 16_384;
 
 /// The spare pages of this process.
@@ -281,7 +284,7 @@ impl Spare {
         Self { first: AtomicPtr::new(null_mut()), used: AtomicUsize::new(0) }
     }
 
-    /// Maps the pages, once. Unused pages take address space and no memory.
+    /// Maps the pages, once. Unused pages take only address space.
     pub fn prepare(&self) {
         let prot = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
@@ -346,7 +349,7 @@ mod tests {
         }
     }
 
-    /// The program of the tests has this allocator, too.
+    /// The test program uses this allocator, too.
     #[test]
     fn what_threads_have_is_theirs() {
         let work = |seed: u64| {
@@ -373,7 +376,8 @@ mod tests {
         assert!(threads.into_iter().all(|thread| thread.join().expect("no panic") > 0));
     }
 
-    /// Under MCL_FUTURE, RLIMIT_MEMLOCK refuses new mappings. In a child, which ends with both.
+    /// With MCL_FUTURE, RLIMIT_MEMLOCK refuses new mappings. Runs in a child, because both stay
+    /// set.
     #[test]
     fn memory_is_found_where_new_mappings_are_refused() {
         let heap = Heap::new();
@@ -395,7 +399,7 @@ mod tests {
                 if is_found {
                     all.iter().for_each(|at| at.write_bytes(7, 1 << 20));
                 }
-                // Without privileges to give up nothing is refused.
+                // With privileges that cannot be dropped, nothing is refused.
                 libc::_exit(i32::from(is_limited && !(is_refused && is_found)));
             }
             let mut status = 0;
@@ -404,8 +408,8 @@ mod tests {
         }
     }
 
-    /// A thread that is in a heap when the process forks is missing in the child, and leaves the
-    /// heap half changed.
+    /// A thread that uses a heap during fork does not exist in the child, so the heap stays
+    /// inconsistent.
     #[test]
     fn a_heap_that_is_in_use_is_passed_over_and_free_in_a_child() {
         let heap = Heap::new();

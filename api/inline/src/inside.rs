@@ -1,4 +1,4 @@
-//! The engine as its turning threads have it.
+//! The engine, as the threads that run it use it.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -16,20 +16,20 @@ unsafe extern "C" {
 /// PTHREAD_CANCEL_DISABLE of glibc and musl.
 const CANCEL_DISABLE: c_int = 1;
 
-/// State for the engine's end.
+/// Handles for reporting when the engine ends.
 pub struct EngineEnd {
     home: LaunchSocket,
     ports: Arc<Tally>,
 }
 
-/// An engine in this process.
+/// An engine that runs in this process.
 pub struct Inside {
     engine: Engine,
     state: EngineEnd,
 }
 
 impl EngineEnd {
-    /// The counters go home; `ports` are those of the ports.
+    /// Creates the handles: counters are sent to `home`, and `ports` are the counters of ports.
     pub fn new(home: LaunchSocket, ports: Arc<Tally>) -> Self {
         Self { home, ports }
     }
@@ -78,8 +78,8 @@ impl driver::TurnedEngine for Inside {
     }
 }
 
-/// Guard that defers a cancellation of the thread (pthread_cancel(3)). Otherwise it would leave the
-/// engine at any system call that is a cancellation point.
+/// Guard that disables cancellation of the thread (pthread_cancel(3)). Otherwise the thread could
+/// leave the engine in the middle of a turn, at a system call that is a cancellation point.
 struct CancellationGuard(c_int);
 
 impl CancellationGuard {

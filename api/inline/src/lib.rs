@@ -1,14 +1,14 @@
-//! `libtowpath_inline.so`: the library for a PROGRAM that has the engine of its run in itself.
+//! `libtowpath_inline.so`: the library for a PROGRAM that runs the engine in its own process.
 //!
-//! Its functions are those of [`towpath_symbols`], as with the library for all other programs.
-//! TOWPATH_CONTROL names no control socket here, but the socket to `towpath run`
-//! ([`towpath_uplink::LaunchSocket`]). By it PROGRAM gets the *launch spec*, the parts of an
-//! engine. `docs/decisions/0009-inline.md` explains which thread turns the engine.
+//! The library intercepts the same functions ([`towpath_symbols`]) as the one for all other
+//! programs. TOWPATH_CONTROL names the socket to `towpath run` ([`towpath_uplink::LaunchSocket`])
+//! instead of a control socket. On it PROGRAM receives the *launch spec*, from which it creates the
+//! engine. `docs/decisions/0009-inline.md` explains which thread runs the engine.
 //!
-//! - `start`: from that socket to an engine that PROGRAM is attached to;
-//! - `inside`: the engine as its turning threads have it;
-//! - `desk`: the thread that answers towpath; `end`: the wait in exit(3);
-//! - `heap`: memory, without the program's malloc.
+//! - `start`: creates the engine and attaches PROGRAM to it;
+//! - `inside`: the engine, as the threads that run it use it;
+//! - `desk`: the thread that handles towpath's messages; `end`: the wait in exit(3);
+//! - `heap`: an allocator that does not use the program's malloc.
 
 #![warn(missing_docs)]
 
@@ -21,7 +21,7 @@ mod start;
 #[global_allocator]
 static HEAP: heap::Heap = heap::Heap::new();
 
-/// Run by the dynamic loader before the program's own constructors.
+/// Called by the dynamic loader before the program's own constructors.
 extern "C" fn start() {
     towpath_symbols::start(|posix| {
         towpath_posix::memory_lock::note_engine_memory(posix, || {
@@ -31,7 +31,7 @@ extern "C" fn start() {
     });
 }
 
-/// Run by exit(3) after the program's own destructors, and its functions of atexit(3).
+/// Called by exit(3) after the program's own destructors and atexit(3) handlers.
 extern "C" fn end() {
     end::end();
 }

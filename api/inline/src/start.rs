@@ -1,4 +1,4 @@
-//! From the socket to towpath to an engine that this process is attached to.
+//! Creates the engine from the launch spec, and attaches this process to it.
 
 use std::ffi::OsStr;
 use std::io;
@@ -17,10 +17,10 @@ use towpath_uplink::{LaunchSocket, LaunchSpec, Said, Uplink};
 use crate::inside::{EngineEnd, Inside};
 use crate::{desk, end};
 
-/// Exit status of a `towpath` that could not do its part, as with env(1).
+/// Exit status of a `towpath` that failed itself, as for env(1).
 const FAILED: usize = 125;
 
-/// Result of the thread that has made the engine, and stands by.
+/// Result of the driver thread after it has created the engine.
 struct Made {
     driver: &'static Driver,
     remote: Remote,
@@ -28,14 +28,14 @@ struct Made {
     control: Fd,
 }
 
-/// Makes the engine, and attaches this process to it. Without TOWPATH_CONTROL, or in a set-user-id
-/// program, nothing.
+/// Creates the engine, and attaches this process to it. Without TOWPATH_CONTROL, or in a
+/// set-user-id program, does nothing.
 ///
-/// When the engine cannot be made, towpath gets the reason, and the process ends with the status of
-/// a `towpath run` that failed.
+/// If the engine cannot be created, reports the reason to towpath, and ends the process with the
+/// status of a failed `towpath run`.
 ///
 /// # Errors
-/// ENETDOWN when the socket to towpath is not there.
+/// Returns ENETDOWN if the socket to towpath does not exist.
 pub fn start(posix: &'static Posix) -> Result<()> {
     let Some((socket, descriptors_max)) = attach::socket_from_environment(posix) else {
         return Ok(());
@@ -64,7 +64,7 @@ pub fn start(posix: &'static Posix) -> Result<()> {
     Ok(())
 }
 
-/// The end of a program that could have no stack, before it does anything.
+/// Ends a program that has no stack, before it runs any code.
 fn end_before_it_begins() {
     let args = [FAILED, 0, 0, 0, 0, 0];
     // SAFETY: exit_group(2) has no memory arguments.
@@ -78,7 +78,7 @@ fn begin(posix: &'static Posix, home: &LaunchSocket) -> io::Result<Made> {
     let own = replace_library(&outfit.library);
     exec::host(posix, Fd::from(rustix::io::fcntl_dupfd_cloexec(home, 0)?), own);
     attach::remember_library(posix);
-    // The program's handlers run on its own threads.
+    // Block signals, because the program's handlers must run on the program's threads.
     let _signals = SignalsBlocked::new();
     let (tell, told) = mpsc::channel();
     let home = home.clone();
@@ -88,7 +88,7 @@ fn begin(posix: &'static Posix, home: &LaunchSocket) -> io::Result<Made> {
     told.recv().map_err(|_| io::ErrorKind::BrokenPipe)?
 }
 
-/// The thread that stands by, whose end is the engine's for other processes.
+/// Runs the driver thread. Other processes take its end as the end of the engine.
 fn live(
     posix: &'static Posix,
     outfit: &LaunchSpec,
@@ -133,7 +133,7 @@ fn engine(
     let many = descriptors_left(lowest);
     let Uplink { config, port, counters, replay } = outfit.uplink(descriptors, many, home)?;
     let mut seed = [0; 32];
-    // Up to 256 bytes come whole once the system has started.
+    // After boot, getrandom(2) returns up to 256 bytes in one piece.
     rustix::rand::getrandom(&mut seed, rustix::rand::GetRandomFlags::empty())?;
     let mut engine = Engine::new(config, vec![port], seed)?;
     engine.set_parent_death_pipe(death_pipe.into_owned());
@@ -159,9 +159,8 @@ fn engine(
     Ok((engine, EngineEnd::new(home.clone(), counters)))
 }
 
-/// Replaces this library, the first one in LD_PRELOAD, by the other one, and returns the path of
-/// this one. Programs started from here load the other library then, however they get their
-/// environment.
+/// Replaces this library, the first one in LD_PRELOAD, by `library`, and returns the path of this
+/// one. Programs that this process starts then load `library`, however they get their environment.
 fn replace_library(library: &OsStr) -> Vec<u8> {
     let mut own = Vec::new();
     environment::replace_preload(|before| {
@@ -173,14 +172,14 @@ fn replace_library(library: &OsStr) -> Vec<u8> {
     own
 }
 
-/// Bound on the engine's lowest number: a kernel's table of descriptors is as long as its highest
-/// number, and fork copies it. The engine has the last quarter below this or below the hard limit,
-/// and more where it needs more ([`widen`]).
+/// Upper bound on the lowest descriptor number of the engine. The kernel's descriptor table is as
+/// long as the highest number, and fork copies it. The engine gets the last quarter below this
+/// bound or the hard limit, and more if needed ([`widen`]).
 const HIGHEST: u64 = 65_536;
 
-/// Makes room for the engine's descriptors above the program's, beyond the soft limit
-/// (RLIMIT_NOFILE). The soft limit is lowered where it is as high as the hard one. `program`: the
-/// hard limit of the program that executed this image. Returns the lowest number.
+/// Reserves descriptor numbers for the engine above the soft limit (RLIMIT_NOFILE), which is
+/// lowered if it is as high as the hard limit. `program`: the hard limit of the program that
+/// executed this image. Returns the lowest reserved number.
 fn make_room(posix: &'static Posix, program: Option<u64>) -> u32 {
     let limit = getrlimit(Resource::Nofile);
     let hard = limit.maximum.unwrap_or(u64::MAX);
@@ -193,9 +192,9 @@ fn make_room(posix: &'static Posix, program: Option<u64>) -> u32 {
     lowest as u32
 }
 
-/// Makes more room, before the program has descriptors, for an engine that has a use for `many`.
-/// Each connection of a client takes a number of the engine's and one of the program's: so the
-/// engine has up to half of them.
+/// Reserves more numbers, before the program has descriptors, for an engine that can use `many`.
+/// Each client connection takes one number of the engine and one of the program, so the engine gets
+/// at most half.
 fn widen(posix: &'static Posix, many: usize) {
     let hard = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
     let lowest = hard.saturating_sub(many as u64).max(hard.min(HIGHEST) / 2);
@@ -204,17 +203,17 @@ fn widen(posix: &'static Posix, many: usize) {
     }
 }
 
-/// The engine has all numbers from `lowest` on.
+/// Reserves all numbers from `lowest` on for the engine.
 fn give_to_engine(posix: &'static Posix, lowest: u64) {
     let limit = getrlimit(Resource::Nofile);
     if limit.current.is_none_or(|soft| soft > lowest) {
-        // The soft limit may always be lowered.
+        // Lowering the soft limit is always permitted.
         let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(lowest), ..limit });
     }
     posix.process.descriptors.give_to_engine(lowest as u32);
 }
 
-/// How many numbers the engine has.
+/// Returns the number of descriptors that the engine can have.
 fn descriptors_left(lowest: u32) -> u32 {
     let hard = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
     u32::try_from(hard).unwrap_or(u32::MAX).saturating_sub(lowest)

@@ -1,4 +1,4 @@
-//! The attachment of this process to an engine, with the tables that belong to it.
+//! The attachment of this process to an engine, with the process tables that it needs.
 
 use std::mem::ManuallyDrop;
 
@@ -6,12 +6,12 @@ use towpath_client::{Client, Error, MappedProcess, Process, Region, Socket};
 use towpath_shm::Fd;
 use towpath_shm::token::Run;
 
-/// A [`Client`] and the [`Process`] that it was made with, which end together.
+/// A [`Client`] with its own [`Process`]; both end together.
 ///
-/// `Client` has `&'static Process`, and so has every [`HighFd`](towpath_client::HighFd) and
-/// [`Cloned`](towpath_client::Cloned) that is made with it. No value of these types leaves this
-/// crate, nor is kept anywhere but in a value that holds the
-/// [`SharedStack`](crate::shared::SharedStack) around this attachment.
+/// `Client` contains a `&'static Process`, and so does every [`HighFd`](towpath_client::HighFd) and
+/// [`Cloned`](towpath_client::Cloned) created from it. No value of these types leaves this crate.
+/// All are stored only in values that hold the [`SharedStack`](crate::shared::SharedStack) with
+/// this attachment.
 #[derive(Debug)]
 pub(crate) struct Attachment {
     client: ManuallyDrop<Client>,
@@ -19,20 +19,20 @@ pub(crate) struct Attachment {
 }
 
 impl Attachment {
-    /// Says hello on a control socket, whose engine must be running.
+    /// Sends HELLO on a control socket, whose engine must be running.
     ///
     /// # Errors
-    /// As [`Client::attach`], and [`MappedProcess::new`].
+    /// As for [`Client::attach`] and [`MappedProcess::new`].
     pub fn new(control: Fd) -> Result<Self, Error> {
         let process = MappedProcess::new()?;
         // SAFETY: the mapping lives until `drop`, or the error below, has dropped the client.
         let forever: &'static Process = unsafe { &*std::ptr::from_ref(&*process) };
-        // A stack that was just made has no sockets.
+        // A new stack has no sockets.
         let none = None::<fn(&Region, Run) -> Vec<Socket>>;
         match Client::attach(forever, control, none) {
             Ok(client) => Ok(Self { client: ManuallyDrop::new(client), process }),
             Err(error) => {
-                // `attach` has dropped all that it made.
+                // `attach` has dropped everything that it created.
                 process.close();
                 Err(error)
             }
@@ -49,7 +49,7 @@ impl Drop for Attachment {
     fn drop(&mut self) {
         // SAFETY: dropped here alone, and not used afterwards.
         unsafe { ManuallyDrop::drop(&mut self.client) };
-        // The client was the last one to have it.
+        // The client was the last user of the process tables.
         self.process.close();
     }
 }

@@ -1,4 +1,4 @@
-//! How a stack is connected, and how it is started.
+//! Configures and starts a stack.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -15,16 +15,16 @@ use crate::fork::Origin;
 use crate::place::{Published, StackAddresses};
 use crate::stack::Stack;
 
-/// Default of [`Builder::linger`]. Peers on a link that works have everything in much less, also
-/// after a loss or two. A peer that reads nothing holds up the end of a program for no longer.
+/// Default of [`Builder::linger`]. Enough for peers on a working link, even after a few losses.
+/// Also limits how long a peer that does not read can delay the end of a program.
 const LINGER: Duration = Duration::from_secs(5);
-/// Divisor: the gateway counts on 1/GATEWAY_PART of the descriptors of the process
-/// (RLIMIT_NOFILE). Each of its flows takes one; the rest is the program's.
+/// Divisor of the descriptors that the gateway may use: 1/GATEWAY_PART of RLIMIT_NOFILE. Each flow
+/// takes one; the program keeps the remaining ones.
 const GATEWAY_PART: u64 = 2;
 
-/// A stack to be: see [`Stack::builder`].
+/// Configuration of a stack: see [`Stack::builder`].
 ///
-/// Wrong values are told by [`Self::start`], so that calls can be chained.
+/// [`Self::start`] validates the values, so that calls can be chained.
 #[derive(Debug, Clone)]
 #[must_use = "a builder does nothing until `start` is called"]
 pub struct Builder {
@@ -39,7 +39,7 @@ pub struct Builder {
     netem: Option<String>,
 }
 
-/// A link that a stack can have.
+/// The link of a stack.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum LinkChoice {
     Loopback,
@@ -63,7 +63,7 @@ impl Builder {
         }
     }
 
-    /// Connects the stack to nothing: its sockets reach each other by 127.0.0.1 and ::1.
+    /// Creates a stack without a link: its sockets reach each other at 127.0.0.1 and ::1.
     ///
     /// ```
     /// let stack = towpath::Stack::builder().loopback().start()?;
@@ -74,16 +74,16 @@ impl Builder {
         self
     }
 
-    /// Connects the stack to the network by a gateway in this process, which needs no privileges.
+    /// Connects the stack to the network by a gateway in this process, without privileges.
     ///
-    /// The gateway turns each connection into an ordinary socket of this machine. The stack
-    /// reaches everything that this user reaches. Other hosts reach the stack at ports that are
-    /// [published](Self::publish). The stack is 10.0.2.15 and fd00:2::15 unless [`Self::address`]
-    /// says otherwise; its gateway, 10.0.2.2 and fd00:2::2, leads to services on this machine's
-    /// loopback.
+    /// The gateway uses an ordinary socket of this machine for each connection, so the stack
+    /// reaches everything that this user reaches. Other hosts reach the stack at
+    /// [published](Self::publish) ports. The stack's addresses are 10.0.2.15 and fd00:2::15 unless
+    /// [`Self::address`] is called. Its gateway, 10.0.2.2 and fd00:2::2, leads to services on this
+    /// machine's loopback.
     ///
-    /// A flow takes a descriptor of this process; the gateway counts on half of the soft limit
-    /// (RLIMIT_NOFILE) as it is when the stack starts.
+    /// Each flow takes a descriptor of this process. The gateway uses at most half of the soft
+    /// limit (RLIMIT_NOFILE) at the time when the stack starts.
     ///
     /// ```
     /// let stack = towpath::Stack::builder().rootless().start()?;
@@ -96,12 +96,12 @@ impl Builder {
     }
 
     /// Forwards a port of this machine to the stack: `[[HOSTADDR:]HOSTPORT:]PORT[/tcp|/udp]`, as
-    /// `towpath run -p` has it.
+    /// `towpath run -p` does.
     ///
-    /// HOSTADDR is 127.0.0.1 unless given; an IPv6 address stands in brackets. 0.0.0.0 offers the
-    /// port to other machines. Without HOSTPORT the kernel chooses a free port, which
-    /// [`Stack::published`] tells. Ranges of one length may stand for both ports. May be called
-    /// several times, with [`Self::rootless`] only.
+    /// HOSTADDR is 127.0.0.1 by default; IPv6 addresses need brackets. 0.0.0.0 makes the port
+    /// reachable from other machines. Without HOSTPORT the kernel chooses a free port, which
+    /// [`Stack::published`] returns. Both ports may be ranges of the same length. May be called
+    /// several times. Requires [`Self::rootless`].
     ///
     /// ```
     /// let stack = towpath::Stack::builder().rootless().publish("80").publish("53/udp").start()?;
@@ -117,16 +117,15 @@ impl Builder {
         self
     }
 
-    /// Connects the stack to this machine by a TAP device, so that it is a host on a network of
-    /// its own.
+    /// Connects the stack to this machine by a TAP device, as a host on its own network.
     ///
-    /// Makes the device `name`, or takes over one that was made for this user; an empty name
-    /// stands for `towpath0` or the next free one. To make a device takes CAP_NET_ADMIN: run as
-    /// root, or have it made once by `sudo ip tuntap add dev tw0 mode tap user $USER`.
+    /// Creates the device `name`, or uses an existing one of this user; an empty name selects
+    /// `towpath0` or the next free one. Creating a device requires CAP_NET_ADMIN: run as root, or
+    /// create it once by `sudo ip tuntap add dev tw0 mode tap user $USER`.
     ///
-    /// The stack has the addresses that [`Self::address`] gives, otherwise 10.77.0.2/24 and
-    /// fd00:77::2/64, or those of the next network that this machine is not in. The machine gets
-    /// the first other address of the network, and is the stack's router.
+    /// The stack uses the addresses of [`Self::address`]. The default is 10.77.0.2/24 and
+    /// fd00:77::2/64, or those of the next network that this machine does not use. The first other
+    /// address of the network becomes that of this machine, which is the stack's router.
     ///
     /// ```no_run
     /// let stack = towpath::Stack::builder().tap("tw0").address("10.77.0.2/24").start();
@@ -140,10 +139,11 @@ impl Builder {
         self
     }
 
-    /// Connects the stack to a device in the words of `towpath router`: `packet:eth1` for an
-    /// interface of this machine beside the kernel, `xdp:eth1`, `tap:tw0` or `replay:a.pcap`.
+    /// Connects the stack to a device, in the syntax of `towpath router`: `packet:eth1` for an
+    /// interface that the kernel also uses, `xdp:eth1`, `tap:tw0` or `replay:a.pcap`.
     ///
-    /// Give an [`Self::address`] in the network of the device. Packet sockets need CAP_NET_RAW.
+    /// Call [`Self::address`] with an address in the device's network. Packet sockets require
+    /// CAP_NET_RAW.
     ///
     /// ```
     /// let builder = towpath::Stack::builder().device("pakket:eth1");
@@ -155,11 +155,11 @@ impl Builder {
         self
     }
 
-    /// An address of the stack with the length of its network, as `10.77.0.2/24` or
+    /// Adds an address of the stack with its prefix length, such as `10.77.0.2/24` or
     /// `fd00:77::2/64`.
     ///
-    /// May be called several times, with [`Self::rootless`] or [`Self::tap`]. The first other
-    /// address of the network is the gateway's, or this machine's.
+    /// May be called several times, with [`Self::rootless`] or [`Self::tap`]. The gateway or this
+    /// machine gets the first other address of the network.
     ///
     /// ```
     /// let stack = towpath::Stack::builder().rootless().address("192.0.2.7/24").start()?;
@@ -171,9 +171,9 @@ impl Builder {
         self
     }
 
-    /// Longest IP packet of the link, in bytes: 1280 to 65535, with a TAP device at most 65521.
+    /// Sets the MTU of the link in bytes: 1280 to 65535, for a TAP device at most 65521.
     ///
-    /// 16384 with [`Self::rootless`] and 1500 with [`Self::tap`] unless this is called.
+    /// The default is 16384 with [`Self::rootless`] and 1500 with [`Self::tap`].
     ///
     /// ```
     /// let stack = towpath::Stack::builder().rootless().mtu(1500).start()?;
@@ -184,13 +184,14 @@ impl Builder {
         self
     }
 
-    /// Gives the link delay, loss and a rate, in the words of tc-netem(8), as "delay 20ms loss 1%".
-    /// Both directions have them: a delay of 20 ms is a round trip of 40 ms.
+    /// Adds delay, loss and a maximum rate to the link, in the syntax of tc-netem(8), such as
+    /// "delay 20ms loss 1%". Both directions are affected: a delay of 20 ms gives a round trip of
+    /// 40 ms.
     ///
-    /// With [`Self::pair`] the link joins the two hosts. With [`Self::rootless`] and [`Self::tap`]
-    /// it lies between the stack and the gateway or device. The MTU is 1500 then, unless
-    /// [`Self::mtu`] is called. The last call counts. The words are those of `towpath run --netem`
-    /// without "in" and "out"; "seed NUMBER" among them decides which packets are lost.
+    /// With [`Self::pair`] they apply to the link between the hosts. With [`Self::rootless`] and
+    /// [`Self::tap`] they apply between the stack and the gateway or device. The MTU is then 1500
+    /// unless [`Self::mtu`] is called. The last call counts. The syntax is that of `towpath run
+    /// --netem` without "in" and "out"; "seed NUMBER" determines which packets are lost.
     ///
     /// ```
     /// use std::time::{Duration, Instant};
@@ -210,11 +211,10 @@ impl Builder {
         self
     }
 
-    /// Divides the stack among so many threads: 1, 2, 4, 8 or 16. The stack has one unless this
-    /// is called.
+    /// Sets the number of threads on which the stack runs: 1, 2, 4, 8 or 16. The default is 1.
     ///
-    /// Each connection stays on one thread. More of them help where one thread keeps a processor
-    /// busy and others are free.
+    /// Each connection stays on one thread. More threads help if one is busy all the time and other
+    /// processors are idle.
     ///
     /// ```
     /// let stack = towpath::Stack::builder().loopback().shards(2).start()?;
@@ -225,11 +225,11 @@ impl Builder {
         self
     }
 
-    /// The secret of the stack, from which initial sequence numbers, ports and keys of hash
-    /// tables come. Random unless this is called.
+    /// Sets the secret from which initial sequence numbers, ports and keys of hash tables are
+    /// derived. Random by default.
     ///
-    /// For tests that want the same choices each time. A peer that knows the seed can forge
-    /// segments, so that a stack with peers keeps it secret.
+    /// Use this for reproducible tests. A peer that knows the seed can forge segments, so keep the
+    /// seed of a stack with peers secret.
     ///
     /// ```
     /// let stack = towpath::Stack::builder().loopback().seed([7; 32]).start()?;
@@ -240,12 +240,12 @@ impl Builder {
         self
     }
 
-    /// Bound on the time for which the end of the stack waits until peers have what was written;
-    /// 5 seconds unless this is called.
+    /// Sets the maximum time that the end of the stack waits until peers have received all data.
+    /// The default is 5 seconds.
     ///
-    /// Dropping the last handle of a stack, or [`Stack::shutdown`], waits as long as peers take,
-    /// and no longer than this. Connections that are not through by then are reset. Zero: nothing
-    /// is waited for.
+    /// Dropping the last handle of a stack, or [`Stack::shutdown`], waits until all data is
+    /// acknowledged, or for this time. Then the remaining connections are reset. Zero: does not
+    /// wait.
     ///
     /// ```
     /// use std::time::Duration;
@@ -259,11 +259,11 @@ impl Builder {
         self
     }
 
-    /// Records the packets of the link in a pcapng file, which Wireshark and tcpdump read.
+    /// Records the packets of the link in a pcapng file for Wireshark or tcpdump.
     ///
-    /// The file is made, or emptied, and only this user can read it. A packet that the stack
-    /// dropped follows once more, with the reason as its comment. The file is complete when the
-    /// stack has ended; where packets come faster than they can be written, some are missing.
+    /// Creates or truncates the file, which only this user can read. A packet that the stack
+    /// dropped is recorded a second time, with the reason as its comment. The file is complete when
+    /// the stack has ended. Packets that arrive faster than they can be written are missing.
     ///
     /// ```
     /// let path = std::env::temp_dir().join(format!("towpath-{}.pcapng", std::process::id()));
@@ -278,10 +278,10 @@ impl Builder {
         self
     }
 
-    /// Starts the stack on a thread of its own, or on [several](Self::shards).
+    /// Starts the stack on its own thread, or on [several](Self::shards).
     ///
     /// # Errors
-    /// See [`StartError`]. Nothing is left behind.
+    /// Returns [`StartError`]. Nothing keeps running then.
     ///
     /// ```
     /// use towpath::{Stack, StartError};
@@ -318,7 +318,7 @@ impl Builder {
         Stack::begin(recipe, place, linger, origin)
     }
 
-    /// An engine without a link.
+    /// Returns the recipe of an engine without a link.
     fn unlinked(self, seed: [u8; 32]) -> Result<Recipe, StartError> {
         self.refuse_for_loopback()?;
         let config = EngineConfig { exit_when_unused: true, ..EngineConfig::default() };
@@ -326,13 +326,13 @@ impl Builder {
         Ok(Recipe { config, ports, seed, recording: None })
     }
 
-    /// An engine whose link is open.
+    /// Opens the link, and returns the recipe of an engine with it.
     fn linked(
         self,
         device: Option<DeviceSpec>,
         seed: [u8; 32],
     ) -> Result<(Recipe, StackAddresses), StartError> {
-        // The library has no user to show remarks to.
+        // Ignore remarks, because the library has no user to show them to.
         let mut plan = Plan::new(device, Tell::ignore());
         for text in &self.publish {
             let ports = text.parse::<PublishedRange>();
@@ -371,7 +371,7 @@ impl Builder {
         Ok((Recipe { config, ports, seed, recording }, StackAddresses { addresses, published }))
     }
 
-    /// The links that [`Self::netem`] has described. The seed of the stack is that of the dice.
+    /// Parses the configuration of [`Self::netem`]. Losses are derived from the stack's seed.
     pub(crate) fn netem_both(&self, seed: &[u8; 32]) -> Result<Option<NetemSpec>, StartError> {
         let Some(words) = &self.netem else { return Ok(None) };
         let [a, b, c, d, e, f, g, h, ..] = *seed;
@@ -382,7 +382,7 @@ impl Builder {
         Ok(Some(netem))
     }
 
-    /// A stack without peers has no use for values of a link.
+    /// Refuses link options for a stack without a link.
     fn refuse_for_loopback(&self) -> Result<(), StartError> {
         Self::refuse(&[
             ("publish", !self.publish.is_empty()),
@@ -399,7 +399,7 @@ impl Builder {
         })
     }
 
-    /// The hosts of a pair have a link and addresses already.
+    /// Refuses options that contradict a pair, whose hosts have a link and addresses already.
     pub(crate) fn refuse_for_pair(&self) -> Result<(), StartError> {
         let link = self.links.first().map_or("", LinkChoice::call);
         Self::refuse(&[
@@ -417,7 +417,7 @@ impl Builder {
         })
     }
 
-    /// The first of these calls that was made.
+    /// Returns the first call of the list that was made as error.
     fn refuse(calls: &[(&'static str, bool)]) -> Result<(), &'static str> {
         match calls.iter().find(|(_, called)| *called) {
             Some((call, _)) => Err(call),
@@ -425,7 +425,7 @@ impl Builder {
         }
     }
 
-    /// The MTU in bytes, if it is one that an IP link can have.
+    /// Returns the configured MTU in bytes, or an error if an IP link cannot have it.
     pub(crate) fn mtu_or(&self, default: u32) -> Result<u32, StartError> {
         let mtu = self.mtu.unwrap_or(default);
         if MTUS.contains(&mtu) {
@@ -437,7 +437,7 @@ impl Builder {
 }
 
 impl LinkChoice {
-    /// The call of the builder that asks for it.
+    /// Returns the builder's method for this link.
     fn call(&self) -> &'static str {
         match self {
             Self::Loopback => "loopback",
@@ -448,7 +448,7 @@ impl LinkChoice {
     }
 }
 
-/// The seed that was given, or a random one.
+/// Returns `seed`, or a random one.
 pub(crate) fn random_unless(seed: Option<[u8; 32]>) -> Result<[u8; 32], StartError> {
     match seed {
         Some(seed) => Ok(seed),
@@ -456,7 +456,7 @@ pub(crate) fn random_unless(seed: Option<[u8; 32]>) -> Result<[u8; 32], StartErr
     }
 }
 
-/// Shards that an engine can have.
+/// Maximum number of shards of an engine.
 const SHARDS_MAX: usize = towpath_shm::layout::SHARDS_MAX as usize;
 
 fn wrong(call: &str, value: &str, why: &str) -> StartError {

@@ -1,4 +1,4 @@
-//! The stack of calls that name none.
+//! The stack that calls use if they do not name one.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -11,25 +11,25 @@ use crate::shared::SharedStack;
 static DEFAULT: RwLock<Option<Arc<SharedStack>>> = RwLock::new(None);
 
 std::thread_local! {
-    /// Stacks that this thread has entered, the innermost last. None: it has left that one out of
-    /// turn.
+    /// Stacks that this thread has entered, the innermost last. `None`: left before the inner ones.
     static ENTERED: RefCell<Vec<Option<Arc<SharedStack>>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A thread is in a stack as long as it has this: see [`Stack::enter`](crate::Stack::enter).
+/// Guard for the current stack of a thread: see [`Stack::enter`](crate::Stack::enter).
 #[must_use = "the thread leaves the stack when this is dropped"]
 pub struct Entered {
     /// Index into [`ENTERED`].
     place: usize,
-    /// Another thread must not drop this: the list is of the thread that entered.
+    /// Makes the guard `!Send`, because the list belongs to the thread that entered.
     of_thread: PhantomData<*const ()>,
 }
 
-/// Makes a stack that of the process; None: the process has none.
+/// Sets or clears the default stack of the process.
 pub(crate) fn set_default(stack: Option<Arc<SharedStack>>) {
     let mut default = DEFAULT.write().unwrap_or_else(PoisonError::into_inner);
     let before = std::mem::replace(&mut *default, stack);
-    // To drop the last handle of a stack may take as long as `linger`.
+    // Drop the old stack without the lock, because dropping the last handle may take as long as
+    // `linger`.
     drop(default);
     drop(before);
 }
@@ -42,11 +42,10 @@ pub(crate) fn enter(stack: Arc<SharedStack>) -> Entered {
     Entered { place, of_thread: PhantomData }
 }
 
-/// The stack of a call that names none: the one that this thread has entered, else that of the
-/// process.
+/// Returns the stack that this thread has entered, or else the default stack of the process.
 ///
 /// # Errors
-/// `NotConnected`: there is none, with what to do.
+/// Returns `NotConnected` with advice if there is neither.
 pub(crate) fn current() -> io::Result<Arc<SharedStack>> {
     let entered =
         ENTERED.try_with(|all| all.borrow().iter().rev().flatten().next().cloned()).ok().flatten();
@@ -62,7 +61,7 @@ pub(crate) fn current() -> io::Result<Arc<SharedStack>> {
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        // A thread that ends has dropped the list already.
+        // On a thread that ends, the list may have been dropped already.
         let left = ENTERED.try_with(|all| {
             let mut all = all.borrow_mut();
             let left = all.get_mut(self.place).and_then(Option::take);
@@ -71,7 +70,7 @@ impl Drop for Entered {
             }
             left
         });
-        // The borrow has ended: this may be the last handle.
+        // Drop the stack after the borrow ends, because this may be the last handle.
         drop(left);
     }
 }
@@ -109,7 +108,7 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(|| assert!(is_current(&default))).join().expect("no panic");
         });
-        // Out of turn: the thread stays in the inner one.
+        // Dropped before the inner guard: the inner stack stays current.
         drop(outer_guard);
         assert!(is_current(&inner));
         drop(inner_guard);

@@ -1,4 +1,4 @@
-//! The thread that turns the engine of a stack.
+//! The thread that runs the engine of a stack.
 
 use std::cell::Cell;
 use std::fmt;
@@ -14,32 +14,32 @@ use towpath_uplink::Recording;
 
 use crate::error::{ShutdownError, StartError};
 
-/// Everything that an engine is made of.
+/// Everything needed to create an engine.
 pub(crate) struct Recipe {
     pub config: EngineConfig,
     /// Ports of each shard.
     pub ports: Vec<Vec<Box<dyn Port + Send>>>,
     pub seed: [u8; 32],
-    /// File into which packets are recorded.
+    /// File to which packets are recorded.
     pub recording: Option<Recording>,
 }
 
 std::thread_local! {
-    /// The thread turns an engine.
+    /// Whether this thread runs an engine.
     static IS_ENGINE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// An engine on a thread of its own.
+/// An engine that runs on its own thread.
 pub(crate) struct EngineThread {
     pub remote: Remote,
     thread: JoinHandle<()>,
-    /// Bytes that were lost when the engine's loop ended. Hangs up when that panicked.
+    /// Receives the number of lost bytes when the engine ends. Disconnected if the engine panicked.
     ended: Receiver<u64>,
     linger: Duration,
 }
 
 impl Recipe {
-    /// The engine, with a control socket for this process, whose end is the engine's.
+    /// Creates the engine, and a control socket for this process. The engine ends with the process.
     fn make(self) -> Result<(Engine, Fd), StartError> {
         let engine = Engine::with_shards(self.config, self.ports, self.seed);
         let mut engine = engine.map_err(StartError::from_engine)?;
@@ -52,7 +52,7 @@ impl Recipe {
 }
 
 impl EngineThread {
-    /// Returns when the engine is about to run on the new thread.
+    /// Starts an engine on a new thread, and returns when it is about to run.
     pub fn start(recipe: Recipe, linger: Duration) -> Result<(Self, Fd), StartError> {
         let (tell, told) = mpsc::channel();
         let (end, ended) = mpsc::channel();
@@ -67,18 +67,18 @@ impl EngineThread {
                 }
                 Err(error) => (None, Err(error)),
             };
-            // The receiver waits for this message.
+            // The receiver waits for this message, so the send cannot fail.
             let _ = tell.send(made);
             drop(tell);
             let report = engine.map(Engine::run);
             if let Some(recording) = recording {
-                // An error leaves the file incomplete, which whoever reads it is told.
+                // An error leaves the file incomplete, which its readers detect.
                 let _ = recording.finish();
             }
-            // A stack that cannot be started has no receiver.
+            // If the stack could not be started, there is no receiver.
             let _ = end.send(report.map_or(0, |report| report.unsent));
         };
-        // The program's signal handlers run on the program's threads.
+        // Block signals, because the program's handlers must run on the program's threads.
         let blocked = SignalsBlocked::new();
         let thread = Builder::new().name("towpath-engine".into()).spawn(work);
         drop(blocked);
@@ -87,37 +87,38 @@ impl EngineThread {
         match made {
             Ok((remote, control)) => Ok((Self { remote, thread, ended, linger }, control)),
             Err(error) => {
-                // The thread ends. A panic of it is told by the error.
+                // The thread ends. The error reports its panic, if any.
                 let _ = thread.join();
                 Err(error)
             }
         }
     }
 
-    /// Whether the caller is the thread of an engine.
+    /// Returns whether the current thread runs an engine.
     pub fn is_current_thread() -> bool {
         IS_ENGINE.get()
     }
 
-    /// Whether the engine has ended.
+    /// Returns whether the engine has ended.
     pub fn has_ended(&self) -> bool {
         self.thread.is_finished()
     }
 
-    /// Waits until the engine has sent everything and has ended, which it does after its process
-    /// hung up. Ends the engine when `linger` is over.
+    /// Waits until the engine has sent all data and ended. The caller must have hung up before.
+    /// Stops the engine after `linger`.
     pub fn finish(self) -> Result<(), ShutdownError> {
         let linger = self.linger;
         let ended = self.ended.recv_timeout(linger).or_else(|error| match error {
             RecvTimeoutError::Timeout => {
-                // Shards on threads of their own reset their connections before they are counted.
+                // Count unsent data now, because shards on other threads reset their connections
+                // before they stop.
                 let left = self.remote.left().map_or(0, |left| left.unsent);
                 self.remote.stop();
                 self.ended.recv().map(|lost| lost.max(left)).map_err(|_| ShutdownError::Failed)
             }
             RecvTimeoutError::Disconnected => Err(ShutdownError::Failed),
         });
-        // The thread has nothing left to do. A panic of it is told by `ended`.
+        // The thread has nothing left to do. `ended` reports its panic, if any.
         let _ = self.thread.join();
         match ended? {
             0 => Ok(()),
@@ -125,7 +126,7 @@ impl EngineThread {
         }
     }
 
-    /// Ends the engine at once.
+    /// Stops the engine at once.
     pub fn kill(self) {
         self.remote.stop();
         // A panic of the thread was printed, and the engine has ended with it.

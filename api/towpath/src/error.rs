@@ -1,4 +1,4 @@
-//! Why a stack cannot be started or ended, and the client's errors as those of std.
+//! Errors of starting and ending a stack, and conversion of socket errors to those of std.
 
 use std::time::Duration;
 use std::{fmt, io};
@@ -8,39 +8,40 @@ use towpath_client::Error;
 use towpath_engine::EngineError;
 use towpath_uplink::PlanError;
 
-/// Why [`Builder::start`](crate::Builder::start) made no stack. Each says what to do.
+/// Reason why [`Builder::start`](crate::Builder::start) failed. Every message says what to do.
 ///
-/// As an [`io::Error`] it has the kind of its cause, as `AddrInUse` for a port that is taken.
+/// Converted to an [`io::Error`], its kind is that of the cause, such as `AddrInUse` for a used
+/// port.
 ///
-/// `Debug` writes the sentence, too, because that is what a `main` prints that returns the error.
+/// `Debug` prints the message, too, because that is what a `main` prints that returns the error.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// The builder was not told how the stack is connected.
+    /// The builder has no link.
     #[error("the stack has no link: call rootless(), tap(NAME) or loopback() on the builder")]
     NoLink,
-    /// The builder was told two ways in which the stack is connected.
+    /// The builder has two different links.
     #[error("the stack has two links: call one of rootless(), tap(NAME) and loopback()")]
     TwoLinks,
-    /// A value that the builder was given is wrong, or does not go with the others. The sentence
-    /// begins with the call.
+    /// A value is invalid, or contradicts another one. The message begins with the builder's
+    /// method.
     #[error("{0}")]
     Option(String),
-    /// The link cannot be opened: a port is taken, or rights are missing.
+    /// The link cannot be opened, for example because a port is in use or privileges are missing.
     #[error("{message}")]
     Link {
-        /// The cause.
+        /// Kind of the cause.
         kind: io::ErrorKind,
-        /// The sentence that says what failed, and what to do.
+        /// Message that says what failed, and what to do.
         message: String,
     },
-    /// The process may not map as much address space as a stack takes (RLIMIT_AS).
+    /// The limit on address space (RLIMIT_AS) is too low for a stack.
     #[error(
         "the stack has no room in the address space of this process: a stack maps about 130 GiB, \
          most of it never used; raise the limit (RLIMIT_AS), as with `ulimit -v unlimited`"
     )]
     AddressSpace,
-    /// The stack's thread panicked while it made the engine: a defect of this library.
+    /// The stack's thread panicked while it created the engine: a bug of this library.
     #[error("the thread of the stack panicked while it started: please report its message")]
     Panicked,
     /// The operating system refused a descriptor, a thread, or memory.
@@ -48,39 +49,38 @@ pub enum StartError {
     System(io::Error),
 }
 
-/// Why [`Stack::shutdown`](crate::Stack::shutdown) could not send everything.
+/// Reason why [`Stack::shutdown`](crate::Stack::shutdown) failed to send all data.
 ///
-/// `Debug` writes the sentence, as that of [`StartError`].
+/// `Debug` prints the message, as for [`StartError`].
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum ShutdownError {
-    /// Peers did not take everything in time; their connections were reset.
+    /// Peers did not acknowledge all data in time; their connections were reset.
     #[error(
         "{bytes} bytes were not delivered within {linger:?}, and their connections were reset: \
          give peers more time by linger()"
     )]
     Unsent {
-        /// Bytes that were not acknowledged, an end of a stream counted as one.
+        /// Bytes that were not acknowledged; a FIN counts as one.
         bytes: u64,
-        /// The time that was waited: [`Builder::linger`](crate::Builder::linger).
+        /// Time that the shutdown waited: [`Builder::linger`](crate::Builder::linger).
         linger: Duration,
     },
-    /// The stack's thread had ended by itself, with everything that was not sent: a defect of
-    /// this library.
+    /// The stack's thread had already ended, and unsent data is lost: a bug of this library.
     #[error("the thread of the stack ended before the stack did: please report its message")]
     Failed,
-    /// The stack belongs to the process that forked this one.
+    /// The stack belongs to the parent of this process.
     #[error("the stack belongs to the parent of this process: end it there")]
     Forked,
 }
 
 impl StartError {
-    /// An engine that this process cannot attach to.
+    /// Converts an error of attaching to the engine.
     pub(crate) fn from_client(error: Error) -> Self {
         match error {
             Error::Refused(errno) if errno == Errno::NOMEM.raw_os_error() => Self::AddressSpace,
-            // The kernel closes descriptors on their way where the process has no numbers for them.
-            // An engine of the same build makes no other mistake in its answers.
+            // The kernel drops received descriptors if the process has reached its limit. An engine
+            // of the same build sends no other invalid replies.
             Error::Refused(errno) if errno == Errno::PROTO.raw_os_error() => {
                 Self::System(Errno::MFILE.into())
             }
@@ -88,7 +88,7 @@ impl StartError {
         }
     }
 
-    /// An engine that cannot be made.
+    /// Converts an error of creating the engine.
     pub(crate) fn from_engine(error: EngineError) -> Self {
         match io::Error::from(error) {
             error if error.kind() == io::ErrorKind::OutOfMemory => Self::AddressSpace,
@@ -96,7 +96,7 @@ impl StartError {
         }
     }
 
-    /// A link that cannot be opened, or values that contradict each other.
+    /// Converts an error of opening the link, or a contradiction between values.
     pub(crate) fn from_plan(error: PlanError) -> Self {
         let kind = match &error {
             PlanError::PortTaken { error, .. } => error.kind(),
@@ -123,7 +123,7 @@ impl fmt::Debug for ShutdownError {
     }
 }
 
-/// The rest of a sentence that says what helps against an error of the system.
+/// Returns the part of a message that says what helps against an error of the system.
 fn advice(error: &io::Error) -> &'static str {
     match error.raw_os_error().map(Errno::from_raw_os_error) {
         Some(Errno::MFILE) => {
@@ -137,7 +137,7 @@ fn advice(error: &io::Error) -> &'static str {
     }
 }
 
-/// An error and the errors that caused it, in one line.
+/// Formats an error and its causes in one line.
 fn with_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -174,24 +174,24 @@ impl From<ShutdownError> for io::Error {
     }
 }
 
-/// An error of a call on a socket, as std has it for a socket of the kernel.
+/// Converts an error of a socket call to the one that std returns for a kernel socket.
 ///
-/// `Refused` keeps its errno ([`io::Error::raw_os_error`]); so have the others that Linux has an
-/// errno for. `Dead` and `Forked`, which no socket of the kernel knows, are
-/// [`io::ErrorKind::NetworkDown`], the kind of ENETDOWN, with a sentence that says what happened.
+/// `Refused` keeps its errno ([`io::Error::raw_os_error`]); other errors get Linux's errno if there
+/// is one. Kernel sockets have no equivalent of `Dead` and `Forked`. We return
+/// [`io::ErrorKind::NetworkDown`], the kind of ENETDOWN, with a message that explains it.
 pub(crate) fn io_error(error: Error) -> io::Error {
     let errno = match error {
         Error::Refused(errno) => return io::Error::from_raw_os_error(errno),
         Error::WouldBlock | Error::TimedOut => Errno::AGAIN,
         Error::Interrupted => Errno::INTR,
-        // A lock is in the way that the interrupted call has.
+        // The interrupted call holds a lock that this call needs.
         Error::Interrupting => Errno::DEADLK,
         Error::NotConnected => Errno::NOTCONN,
         Error::NotListening => Errno::INVAL,
         Error::Closed => Errno::PIPE,
         Error::TooLong => Errno::MSGSIZE,
         Error::Dead | Error::Forked => return down(),
-        // `Error` is to grow.
+        // `Error` is non-exhaustive.
         other => return io::Error::other(other),
     };
     io::Error::from_raw_os_error(errno.raw_os_error())

@@ -1,8 +1,8 @@
-//! The end of the process: stacks that are still there send their bytes first.
+//! Shuts remaining stacks down when the process exits, so that their data is sent.
 //!
-//! The kernel goes on sending for a process that has exited. A stack ends with its process, and
-//! with the bytes that it has not sent. A handler of exit(3) therefore shuts the stacks down. The
-//! return from `main` and `std::process::exit` call it; _exit(2), abort(3) and signals do not.
+//! The kernel continues to send for a process that has exited, but a stack ends with its process,
+//! and unsent data would be lost. Therefore an exit(3) handler shuts the stacks down. A return from
+//! `main` and `std::process::exit` run it; _exit(2), abort(3) and signals do not.
 
 use std::sync::{Arc, Mutex, Once, PoisonError, Weak};
 
@@ -11,10 +11,10 @@ use crate::exiting;
 use crate::fork::Origin;
 use crate::shared::SharedStack;
 
-/// Stacks of this process that may have handles.
+/// Stacks of this process that may still have handles.
 static STACKS: Mutex<Vec<Weak<SharedStack>>> = Mutex::new(Vec::new());
 
-/// Has the end of the process shut the stack down if it has handles then.
+/// Registers a stack to be shut down when the process exits.
 pub(crate) fn register(stack: &Arc<SharedStack>) {
     static HANDLER: Once = Once::new();
     HANDLER.call_once(|| {
@@ -28,9 +28,9 @@ pub(crate) fn register(stack: &Arc<SharedStack>) {
 }
 
 extern "C" fn end_stacks() {
-    // A child of fork(2) has copies of stacks that its parent goes on with. The lock may be that of
-    // a thread of the parent. An engine's thread exits the process where a hook for panics
-    // does: no engine can wait for itself.
+    // Skip the stacks in a child of fork(2), because its parent still uses them and may hold the
+    // lock. Skip them on an engine's thread (a panic hook may call exit there), because an engine
+    // cannot wait for itself.
     if !Origin::is_in_place() || EngineThread::is_current_thread() {
         return;
     }
@@ -40,9 +40,9 @@ extern "C" fn end_stacks() {
     // End all stacks before the first wait, so that they wait for their peers at the same time.
     stacks.iter().for_each(|stack| stack.begin_end());
     for stack in &stacks {
-        // The process ends with an error, or without one, that its `main` has decided on.
+        // The process exits with the status that its `main` has set, so errors are ignored.
         let _ = stack.shutdown();
     }
-    // Threads may still be in calls of these stacks.
+    // Threads may still be in calls of these stacks, so leak the handles.
     std::mem::forget(stacks);
 }

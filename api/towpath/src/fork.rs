@@ -1,7 +1,7 @@
-//! Whether this process is a child of the one that made a stack.
+//! Detects whether this process is a forked child of the process that created a stack.
 //!
-//! A page of the process says so without a system call. The kernel wipes the page in a child
-//! (MADV_WIPEONFORK, madvise(2)): the process id that was written there is 0 in the child.
+//! A page with the process id shows this without a system call. The kernel wipes the page in a
+//! child (MADV_WIPEONFORK, madvise(2)), so that the id is 0 there.
 
 use std::ptr::null_mut;
 use std::sync::OnceLock;
@@ -12,7 +12,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 use crate::error::StartError;
 
-/// The process that a stack was made in.
+/// The process in which a stack was created.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Origin {
     pid: u32,
@@ -24,11 +24,11 @@ static PAGE: OnceLock<&'static AtomicU32> = OnceLock::new();
 const LEN: usize = size_of::<AtomicU32>();
 
 impl Origin {
-    /// The calling process.
+    /// Returns the calling process.
     ///
     /// # Errors
-    /// [`StartError::System`] with ENOMEM, or with EINVAL of a kernel before 4.14, which cannot
-    /// wipe pages.
+    /// Returns [`StartError::System`] with ENOMEM, or with EINVAL if the kernel is older than 4.14
+    /// and cannot wipe pages.
     pub fn here() -> Result<Self, StartError> {
         let page = match PAGE.get() {
             Some(page) => page,
@@ -39,20 +39,21 @@ impl Origin {
         };
         let pid = rustix::process::getpid().as_raw_nonzero().get().cast_unsigned();
         if page.swap(pid, Relaxed) != pid {
-            // The first stack of this process. In a child the thread has another id than in its
-            // parent.
+            // First stack of this process. In a forked child the thread has a new id, so clear the
+            // cached one.
             towpath_ring::forget_thread_id();
         }
         Ok(Self { pid, page })
     }
 
-    /// Whether the process is the last one that made a stack, and no child of it.
+    /// Returns whether this process created a stack last, so that it is no forked child of that
+    /// process.
     pub fn is_in_place() -> bool {
         let pid = rustix::process::getpid().as_raw_nonzero().get().cast_unsigned();
         PAGE.get().is_some_and(|page| page.load(Relaxed) == pid)
     }
 
-    /// Whether this process is another one: a child of it.
+    /// Returns whether this process is a forked child of the origin.
     #[inline]
     pub fn is_elsewhere(self) -> bool {
         self.page.load(Relaxed) != self.pid

@@ -1,13 +1,12 @@
-//! A TCP/IP stack in the process of a Rust program.
+//! A TCP/IP stack that runs inside a Rust program.
 //!
-//! [`Stack::builder`] says how the stack is connected, and starts it on a thread of its own. Its
-//! sockets are used as those of [`std::net`]. A stack needs no privileges unless it is to have a
-//! TAP device:
+//! [`Stack::builder`] configures the link of a stack, and starts it on its own thread. Sockets have
+//! the API of [`std::net`]. A stack needs no privileges, except for a TAP device:
 //!
 //! ```
 //! use std::io::{Read, Write};
 //!
-//! // Two hosts that are joined by a link in memory.
+//! // Two hosts, connected by a link in memory.
 //! let (server, client) = towpath::Stack::pair()?;
 //! let listener = server.listen("0.0.0.0:80")?;
 //! let mut ours = client.connect("10.0.0.1:80")?;
@@ -22,33 +21,34 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! [`Builder::rootless`] connects a stack to the network of this user, and [`Builder::tap`] to a
-//! device. [`net`] has the sockets by the names that std gives them, for a program that names its
-//! stack once: [`Stack::set_default`].
+//! [`Builder::rootless`] connects a stack to this user's network, and [`Builder::tap`] to a TAP
+//! device. [`net`] contains the sockets with the names that std uses, for programs that select
+//! their stack once by [`Stack::set_default`].
 //!
-//! Several stacks in one process share nothing. Each maps about 130 GiB of address space, and
-//! uses memory for its sockets only. A limit on address space (`ulimit -v`) may forbid that;
-//! [`StartError::AddressSpace`] says so.
+//! Several stacks in one process are independent of each other. Each maps about 130 GiB of address
+//! space, but uses memory only for its sockets. If a limit (`ulimit -v`) prevents that, starting a
+//! stack returns [`StartError::AddressSpace`].
 //!
-//! # Life of a stack
-//! [`Stack`] is a handle: clones of it and all its sockets keep the stack alive. The drop of the
-//! last of them sends what was written, for at most [`Builder::linger`]. Then the thread ends,
-//! and memory and descriptors are given back. [`Stack::shutdown`] does the same at a time of its
-//! caller's choice, and says whether everything was sent.
+//! # Lifetime of a stack
 //!
-//! The end of the process does the same for all stacks that are left, as the return from `main`
-//! and [`std::process::exit`]. A process that is killed, aborts or calls _exit(2) takes along what
-//! its stacks had not sent.
+//! [`Stack`] is a handle: its clones and all its sockets keep the stack alive. Dropping the last of
+//! them sends the remaining data, for at most [`Builder::linger`]. Then the thread ends, and memory
+//! and descriptors are freed. [`Stack::shutdown`] does the same explicitly, and returns whether
+//! everything was sent.
 //!
-//! After [`Stack::shutdown`], and when the thread of a stack has ended in any other way, every
-//! call on the stack's sockets fails with [`std::io::ErrorKind::NetworkDown`]. No call hangs.
+//! When the process ends by a return from `main` or [`std::process::exit`], remaining stacks are
+//! shut down in the same way. If it is killed, aborts or calls _exit(2), unsent data is lost.
+//!
+//! After [`Stack::shutdown`], or if the stack's thread ends for another reason, every call on its
+//! sockets fails with [`std::io::ErrorKind::NetworkDown`]. No call hangs.
 //!
 //! # fork
-//! A stack stays with the process that made it: in a child of fork(2) every call fails with
-//! [`std::io::ErrorKind::NetworkDown`]. A child may start a stack of its own. Programs that are
-//! executed inherit nothing: all descriptors are close-on-exec. A child that executes nothing has
-//! copies of the descriptors of its parent's stack. Connections through the gateway then end for
-//! their peers when both processes have closed them.
+//!
+//! A stack belongs to the process that created it: in a child of fork(2) every call fails with
+//! [`std::io::ErrorKind::NetworkDown`]. A child may start its own stack. Executed programs inherit
+//! nothing, because all descriptors are close-on-exec. A child that does not call exec has copies
+//! of the descriptors of its parent's stack. Connections through the gateway then end for their
+//! peers only after both processes have closed them.
 
 #![warn(missing_docs)]
 

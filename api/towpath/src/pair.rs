@@ -1,4 +1,4 @@
-//! Two hosts on a link in memory.
+//! Two hosts, connected by a link in memory.
 
 use towpath_channel::{ChannelPort, pair};
 use towpath_pool::{LinkType, Port};
@@ -11,20 +11,18 @@ use crate::fork::Origin;
 use crate::place::StackAddresses;
 use crate::stack::Stack;
 
-/// Longest packet between the hosts unless the builder was told otherwise, in bytes. Programs
-/// meet that of Ethernet outside of tests; segments cross the link uncut, so that it costs no
-/// time.
+/// Default MTU of a pair, in bytes. We use Ethernet's, which programs have outside of tests too.
+/// Segments are not cut on this link, so a small MTU costs no time.
 const MTU: u32 = 1500;
-/// Addresses of either host.
+/// Addresses of each host.
 const ADDRESSES: [[&str; 2]; 2] = [["10.0.0.1/24", "fd00::1/64"], ["10.0.0.2/24", "fd00::2/64"]];
 
 impl Builder {
-    /// Starts two hosts that are joined by a link in memory: [`Stack::pair`] with the values of
+    /// Starts two hosts connected by a link in memory: [`Stack::pair`] with the values of
     /// [`Self::mtu`], [`Self::netem`], [`Self::seed`] and [`Self::linger`].
     ///
     /// # Errors
-    /// [`StartError::Option`] where the builder was told of a link other than that of
-    /// [`Self::netem`], or of shards.
+    /// Returns [`StartError::Option`] if the builder has another link, or more than one shard.
     ///
     /// ```
     /// use std::time::Duration;
@@ -41,7 +39,7 @@ impl Builder {
         Ok((self.end(one, first, mtu, 0)?, self.end(other, second, mtu, 1)?))
     }
 
-    /// Host number `end` of a link.
+    /// Starts host number `end` of a pair.
     fn end(
         &self,
         port: ChannelPort,
@@ -53,8 +51,8 @@ impl Builder {
         let seed = random_unless(self.seed)?;
         let addresses = addresses.map(|cidr| parse_cidr(cidr).expect("an address"));
         let mut shape = Shape::ip_link(addresses.to_vec(), mtu);
-        // Each host shapes what it sends, so that packets under way keep it alive until they have
-        // arrived. Each has dice of its own: equal ones would lose the same packets both ways.
+        // Each host shapes the packets that it sends, so that they keep it alive until they arrive.
+        // Each needs its own seed; otherwise both directions would lose the same packets.
         let netem = self.netem_both(&seed)?;
         shape.netem = netem.map(|netem| NetemSpec {
             ingress: None,
@@ -62,7 +60,7 @@ impl Builder {
             ..netem
         });
         let mut config = shape.config(&port);
-        // No kernel behind the link cuts packets.
+        // The peer is not a kernel that segments packets.
         config.interfaces.iter_mut().for_each(|interface| interface.kernel_cuts = false);
         let addresses = addresses.iter().map(|prefix| prefix.addr()).collect();
         let place = StackAddresses { addresses, published: Vec::new() };

@@ -1,10 +1,10 @@
-//! Where a stack is in the network.
+//! Addresses and published ports of a stack.
 
 use std::net::{IpAddr, SocketAddr};
 
 use towpath_uplink::Publish;
 
-/// A port of this machine that leads to a stack: see
+/// A port of this machine that is forwarded to a stack: see
 /// [`Builder::publish`](crate::Builder::publish).
 ///
 /// ```
@@ -19,10 +19,10 @@ use towpath_uplink::Publish;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Published {
-    /// Address and port of this machine where clients connect. The kernel chose the port if none
-    /// was given.
+    /// Address and port of this machine to which clients connect. The kernel chose the port if it
+    /// was not specified.
     pub host: SocketAddr,
-    /// Port of the stack that clients reach by it.
+    /// Port of the stack to which it is forwarded.
     pub port: u16,
     /// Protocol of both ports.
     pub protocol: Protocol,
@@ -38,7 +38,7 @@ pub enum Protocol {
     Udp,
 }
 
-/// Addresses by which others reach a stack.
+/// Addresses and published ports of a stack.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct StackAddresses {
     pub addresses: Vec<IpAddr>,

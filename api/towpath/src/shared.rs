@@ -1,4 +1,4 @@
-//! The one thing that handles of a stack and its sockets share.
+//! State shared by all handles of a stack and its sockets.
 
 use std::fmt;
 use std::mem::ManuallyDrop;
@@ -14,19 +14,18 @@ use crate::error::{ShutdownError, StartError};
 use crate::fork::Origin;
 use crate::place::StackAddresses;
 
-/// A running stack. Its last handle drops it.
+/// A running stack, ended when the last handle is dropped.
 pub(crate) struct SharedStack {
-    /// Dropped in `drop`, where it is this process's.
+    /// Dropped in `drop`, unless this process is a forked child.
     attachment: ManuallyDrop<Attachment>,
-    /// None: [`Self::shutdown`] has ended the thread, or this process is a child of the one that
-    /// has it.
+    /// The engine's thread; `None` after [`Self::shutdown`], or in a forked child.
     engine: Mutex<Option<EngineThread>>,
     place: StackAddresses,
     origin: Origin,
 }
 
 impl SharedStack {
-    /// Attaches this process to the engine that `engine` runs.
+    /// Attaches this process to the running engine `engine`.
     pub fn new(
         engine: EngineThread,
         control: Fd,
@@ -47,8 +46,8 @@ impl SharedStack {
         }
     }
 
-    /// The attachment, with which all calls on sockets are made. In a child of the process that
-    /// made the stack every one of them fails.
+    /// Returns the attachment, which all calls on sockets use. In a forked child of the process
+    /// that created the stack, every call on it fails.
     #[inline]
     pub fn client(&self) -> &Client {
         if self.origin.is_elsewhere() {
@@ -57,8 +56,8 @@ impl SharedStack {
         self.attachment.client()
     }
 
-    /// Returns the attachment without a look whether this process is a child of the stack's, for
-    /// calls whose attempts look.
+    /// Returns the attachment without checking for a forked child, for calls whose attempts check
+    /// it.
     #[inline]
     pub fn attached(&self) -> &Client {
         self.attachment.client()
@@ -76,20 +75,21 @@ impl SharedStack {
         }
     }
 
-    /// Has the engine begin what [`Self::shutdown`] waits for. Does nothing in a child process.
+    /// Lets the engine start to close the sockets; [`Self::shutdown`] waits for that. Does nothing
+    /// in a forked child.
     pub fn begin_end(&self) {
         if !self.origin.is_elsewhere() {
             self.hang_up();
         }
     }
 
-    /// Sends what was written and ends the engine.
+    /// Sends all written data and ends the engine.
     pub fn shutdown(&self) -> Result<(), ShutdownError> {
         if self.origin.is_elsewhere() {
             self.disown();
             return Err(ShutdownError::Forked);
         }
-        // Held while waiting: a second thread that shuts down returns when everything is over.
+        // Keep the lock while waiting, so that a second call returns after the shutdown.
         let mut engine = self.engine.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(engine) = engine.take() else { return Ok(()) };
         if engine.has_ended() {
@@ -100,12 +100,11 @@ impl SharedStack {
         engine.finish()
     }
 
-    /// Has the engine see the end of this process. The engine closes all sockets, as those of a
-    /// process that exits, and ends when their bytes are sent. A copy of the control socket in a
-    /// child of this process does not keep the engine from that.
+    /// Lets the engine treat this process as ended. The engine closes all sockets, and ends when
+    /// their data is sent. Copies of the control socket in forked children do not prevent this.
     fn hang_up(&self) {
         let control = self.attachment.client().control();
-        // The socket is not connected any more where the engine has ended: it needs no notice.
+        // The socket may be disconnected because the engine has ended, so errors are ignored.
         let _ = rustix::net::shutdown(control.borrow(), Shutdown::Both);
     }
 }
@@ -114,8 +113,7 @@ impl Drop for SharedStack {
     fn drop(&mut self) {
         let engine = self.engine.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         if self.origin.is_elsewhere() {
-            // The thread is the parent's, and so are the mappings, of which the parent's threads
-            // may have been in the midst.
+            // The parent still uses the thread and the mappings. Leak the engine's handle.
             self.disown();
             std::mem::forget(engine);
             return;
@@ -126,7 +124,7 @@ impl Drop for SharedStack {
         // SAFETY: dropped here alone, and not used afterwards.
         unsafe { ManuallyDrop::drop(&mut self.attachment) };
         if let Some(engine) = engine {
-            // A drop has nobody to tell; `shutdown` does.
+            // A drop cannot return errors; `shutdown` does.
             let _ = engine.finish();
         }
     }
@@ -146,14 +144,14 @@ mod tests {
     use super::*;
     use crate::Stack;
 
-    /// Ends the engine's loop, as no call of this library does.
+    /// Ends the engine's loop, which no public call does.
     fn stop_engine(stack: &Stack) {
         let engine = stack.shared.engine.lock().expect("no panic");
         engine.as_ref().expect("it runs").remote.stop();
     }
 
     fn wait_for_engine(stack: &Stack) {
-        // The thread that waits for it is woken by its end.
+        // The engine's end wakes the thread that waits for it.
         let has_ended = || {
             let engine = stack.shared.engine.lock().expect("no panic");
             engine.as_ref().is_none_or(EngineThread::has_ended)
@@ -175,7 +173,7 @@ mod tests {
         let (mut server, _) = listener.accept().expect("accepted");
         let waits = thread::spawn(move || server.read(&mut [0]));
         stop_engine(&stack);
-        // Also of a call that waits, or is about to.
+        // Including calls that wait, or are about to.
         assert_eq!(kind(waits.join().expect("no panic")), ErrorKind::NetworkDown);
         wait_for_engine(&stack);
         assert_eq!(kind(client.write(b"x")), ErrorKind::NetworkDown);

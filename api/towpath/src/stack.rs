@@ -13,9 +13,10 @@ use crate::fork::Origin;
 use crate::place::{Published, StackAddresses};
 use crate::shared::SharedStack;
 
-/// A TCP/IP stack: a host of its own, in this process.
+/// A TCP/IP stack in this process, which acts as a separate host.
 ///
-/// Clones are handles of the same stack. Sockets hold one, too: see [the life of a stack](crate).
+/// Clones are handles of the same stack, and sockets hold a handle too: see [the lifetime of a
+/// stack](crate).
 #[derive(Debug, Clone)]
 #[must_use = "a stack ends when its last handle is dropped"]
 pub struct Stack {
@@ -23,7 +24,7 @@ pub struct Stack {
 }
 
 impl Stack {
-    /// Begins to say how a stack is connected.
+    /// Returns a builder, which configures the link of a new stack.
     ///
     /// ```
     /// let stack = towpath::Stack::builder().loopback().start()?;
@@ -34,12 +35,11 @@ impl Stack {
         Builder::new()
     }
 
-    /// Two hosts that are joined by a link in memory, for tests: 10.0.0.1 and fd00::1, and
+    /// Starts two hosts connected by a link in memory, for tests: 10.0.0.1 and fd00::1, and
     /// 10.0.0.2 and fd00::2.
     ///
-    /// The link carries IP packets of 1500 bytes and loses nothing while both are there. Neither
-    /// has a route to anywhere else. [`Builder::pair`] makes hosts with other values, as a link
-    /// with delay and loss.
+    /// The link carries IP packets of up to 1500 bytes without loss while both hosts exist. The
+    /// hosts have no other routes. Use [`Builder::pair`] for other values, such as delay and loss.
     ///
     /// # Errors
     /// [`StartError::AddressSpace`] and [`StartError::System`].
@@ -68,8 +68,8 @@ impl Stack {
         Ok(Self { shared })
     }
 
-    /// Addresses of the stack on its link, those of IPv4 first unless the builder was given
-    /// others. A stack without a link has none but 127.0.0.1 and ::1, which are not told.
+    /// Returns the stack's addresses on its link, by default the IPv4 address first. 127.0.0.1 and
+    /// ::1 are not listed, so a stack without a link returns none.
     ///
     /// ```
     /// let stack = towpath::Stack::builder().rootless().start()?;
@@ -81,8 +81,8 @@ impl Stack {
         &self.shared.place().addresses
     }
 
-    /// Ports of this machine that lead to the stack: see [`Builder::publish`]. Ports that the
-    /// kernel chose come last.
+    /// Returns the ports of this machine that are forwarded to the stack: see [`Builder::publish`].
+    /// Ports that the kernel chose come last.
     ///
     /// ```
     /// let stack = towpath::Stack::builder().rootless().publish("127.0.0.1::80").start()?;
@@ -94,12 +94,13 @@ impl Stack {
         &self.shared.place().published
     }
 
-    /// Makes this the stack of all threads that have [entered](Self::enter) none: there
-    /// `towpath::net::TcpListener::bind` and its kin, which name no stack, use it.
+    /// Makes this the default stack of the process. Functions that do not name a stack, such as
+    /// `towpath::net::TcpListener::bind`, use it on threads that have not [entered](Self::enter)
+    /// another.
     ///
-    /// The process keeps the stack alive from then on, until another one takes its place,
-    /// [`Self::clear_default`] is called, or [the process ends](crate#life-of-a-stack). Dropping
-    /// other handles then ends nothing.
+    /// The process then keeps the stack alive, even if all other handles are dropped, until [the
+    /// process ends](crate#lifetime-of-a-stack). To release it earlier, set another default or call
+    /// [`Self::clear_default`].
     ///
     /// ```
     /// let stack = towpath::Stack::builder().loopback().start()?;
@@ -113,8 +114,7 @@ impl Stack {
         current::set_default(Some(Arc::clone(&self.shared)));
     }
 
-    /// Lets go of the stack that [`Self::set_default`] was called on, which lives on while it has
-    /// other handles.
+    /// Clears the default stack of the process. The stack lives on while it has other handles.
     ///
     /// ```
     /// use std::io::ErrorKind;
@@ -129,8 +129,8 @@ impl Stack {
         current::set_default(None);
     }
 
-    /// Makes this the stack of the current thread until the result is dropped; then the one
-    /// before is.
+    /// Makes this the current stack of this thread until the result is dropped. Then the previous
+    /// one is current again.
     ///
     /// ```
     /// let stack = towpath::Stack::builder().loopback().start()?;
@@ -144,16 +144,16 @@ impl Stack {
         current::enter(Arc::clone(&self.shared))
     }
 
-    /// Ends the stack: sends what was written, for at most [`Builder::linger`], and then ends its
+    /// Ends the stack: sends all written data, for at most [`Builder::linger`], and then ends its
     /// thread.
     ///
-    /// Sockets that are still there fail from now on with [`std::io::ErrorKind::NetworkDown`],
-    /// also in calls of other threads that wait. A second call does nothing and succeeds.
+    /// Remaining sockets fail from now on with [`std::io::ErrorKind::NetworkDown`], including calls
+    /// that wait on other threads. A second call does nothing and succeeds.
     ///
     /// # Errors
-    /// [`ShutdownError::Unsent`]: peers did not take everything within that time, and saw a
-    /// reset. [`ShutdownError::Failed`]: the thread of the stack had ended by itself, with what
-    /// was not sent. [`ShutdownError::Forked`]: the stack is the parent process's.
+    /// [`ShutdownError::Unsent`]: peers did not acknowledge all data within that time, and were
+    /// reset. [`ShutdownError::Failed`]: the stack's thread had already ended, and unsent data is
+    /// lost. [`ShutdownError::Forked`]: the stack belongs to the parent process.
     ///
     /// ```
     /// let stack = towpath::Stack::builder().loopback().start()?;

@@ -1,4 +1,4 @@
-//! Socket addresses, as sockets of one family show and reach them.
+//! Conversion of socket addresses for sockets of one address family.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
@@ -9,12 +9,12 @@ use towpath_shm::layout::{RawAddr, Slot, option_bit};
 
 use super::handle::{INET, INET6, fail};
 
-/// The family of the sockets that an address is bound or connected to.
+/// Returns the family of a socket that binds or connects to this address.
 pub(super) fn family_of(addr: &SocketAddr) -> u32 {
     if addr.is_ipv4() { INET } else { INET6 }
 }
 
-/// An address as a socket of `family` shows it. IPv6 sockets show IPv4 addresses as
+/// Converts an address for users of a socket of `family`. IPv6 sockets show IPv4 addresses as
 /// `::ffff:a.b.c.d`.
 pub(super) fn shown(raw: RawAddr, family: u32) -> SocketAddr {
     let any = if family == INET6 { IpAddr::V6(Ipv6Addr::UNSPECIFIED) } else { UNSPECIFIED };
@@ -36,18 +36,18 @@ pub(super) fn shown(raw: RawAddr, family: u32) -> SocketAddr {
 
 const UNSPECIFIED: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
-/// Whether it is the address of one IPv6 host: neither an IPv4-mapped one nor `::`.
+/// Returns whether this is the address of an IPv6 host: neither IPv4-mapped nor `::`.
 pub(super) fn is_v6_host(addr: &SocketAddr) -> bool {
     matches!(addr, SocketAddr::V6(addr)
         if !addr.ip().is_unspecified() && addr.ip().to_ipv4_mapped().is_none())
 }
 
-/// The destination of datagrams, as a socket of `family` reaches it.
+/// Converts the destination of a datagram for a socket of `family`.
 ///
 /// # Errors
 /// As Linux:
-/// - EAFNOSUPPORT for a peer of a family that the socket does not speak;
-/// - ENETUNREACH for an IPv4 peer of a socket that is for IPv6 alone (IPV6_V6ONLY).
+/// - EAFNOSUPPORT for a peer of a family that the socket does not support;
+/// - ENETUNREACH for an IPv4 peer of an IPv6-only socket (IPV6_V6ONLY).
 pub(super) fn reached(slot: &Slot, family: u32, addr: SocketAddr) -> io::Result<RawAddr> {
     if family == INET {
         return if addr.is_ipv4() { Ok(RawAddr::new(addr)) } else { fail(Errno::AFNOSUPPORT) };
@@ -59,7 +59,7 @@ pub(super) fn reached(slot: &Slot, family: u32, addr: SocketAddr) -> io::Result<
     } else if from_v4 && is_v6_host(&addr) {
         fail(Errno::AFNOSUPPORT)
     } else if from_v4 && !is_v4 {
-        // `::` is this host, by the version of IP that the socket is bound in.
+        // `::` means this host, in the IP version to which the socket is bound.
         let loopback = Ipv4Addr::LOCALHOST.to_ipv6_mapped();
         Ok(RawAddr::new(SocketAddr::new(loopback.into(), addr.port())))
     } else {

@@ -1,11 +1,11 @@
-//! Slices of the caller, as the client's calls take them.
+//! Conversion of the caller's slices to the client's buffers.
 
 use std::io::{IoSlice, IoSliceMut};
 
 use towpath_client::Buffer;
 
-/// Slices that one vectored call looks at (IOV_MAX). Further ones are for the next call, as with
-/// std.
+/// Maximum number of slices of a vectored call (IOV_MAX). Further slices are left for the next
+/// call, as in std.
 const SLICES_MAX: usize = 1024;
 
 // `IoSlice` and `IoSliceMut` are documented to be laid out as `struct iovec`, as `Buffer` is.
@@ -14,17 +14,17 @@ const _: () = assert!(
         && align_of::<Buffer>() == align_of::<IoSlice<'static>>()
 );
 
-/// The room of one slice.
+/// Returns a slice as a buffer to write to.
 pub(super) fn room(slice: &mut [u8]) -> [Buffer; 1] {
     [Buffer { at: slice.as_mut_ptr(), len: slice.len() }]
 }
 
-/// The bytes of one slice, which nobody writes to.
+/// Returns a slice as a buffer that is only read.
 pub(super) fn bytes(slice: &[u8]) -> [Buffer; 1] {
     [Buffer { at: slice.as_ptr().cast_mut(), len: slice.len() }]
 }
 
-/// The room of several slices.
+/// Returns several slices as buffers to write to.
 pub(super) fn rooms<'a>(slices: &'a mut [IoSliceMut<'_>]) -> &'a [Buffer] {
     let count = slices.len().min(SLICES_MAX);
     // SAFETY: std guarantees that `IoSliceMut` is laid out as iovec, and so as `Buffer`. The
@@ -32,7 +32,7 @@ pub(super) fn rooms<'a>(slices: &'a mut [IoSliceMut<'_>]) -> &'a [Buffer] {
     unsafe { std::slice::from_raw_parts(slices.as_ptr().cast(), count) }
 }
 
-/// The bytes of several slices, which nobody writes to.
+/// Returns several slices as buffers that are only read.
 pub(super) fn all_bytes<'a>(slices: &'a [IoSlice<'_>]) -> &'a [Buffer] {
     let count = slices.len().min(SLICES_MAX);
     // SAFETY: as for `rooms`, with `IoSlice`, for reading.

@@ -1,7 +1,7 @@
-//! A socket of a stack: the calls that reach it, and how long each may wait.
+//! A socket of a stack, with the calls on it and their time limits.
 //!
-//! [`OwnedSocket`] is shared by all clones of a `TcpStream`, `TcpListener` or `UdpSocket`. Dropping
-//! the last one closes the socket, as close(2) of the last descriptor does.
+//! All clones of a `TcpStream`, `TcpListener` or `UdpSocket` share an [`OwnedSocket`]. Dropping the
+//! last one closes the socket, as close(2) of the last descriptor does.
 
 use std::io;
 use std::panic::{RefUnwindSafe, UnwindSafe};
@@ -17,7 +17,7 @@ use towpath_shm::layout::Slot;
 use crate::error::io_error;
 use crate::shared::SharedStack;
 
-/// AF_INET or AF_INET6, as slots have it.
+/// AF_INET and AF_INET6, as slots contain them.
 pub(super) const INET: u32 = 2;
 /// See [`INET`].
 pub(super) const INET6: u32 = 10;
@@ -33,14 +33,14 @@ pub(super) struct OwnedSocket {
     /// Address family: [`INET`] or [`INET6`].
     pub(super) family: u32,
     nonblocking: AtomicBool,
-    /// Limits in µs on the wait of a receiving and of a sending call. 0: no limit.
+    /// Time limits of receiving and sending calls, in µs. 0: no limit.
     pub(super) recv_timeout_us: AtomicU64,
     pub(super) send_timeout_us: AtomicU64,
-    /// Multicast options as last set, which the engine does not report.
+    /// Current multicast options, which the engine does not report.
     pub(super) multicast: Multicast,
 }
 
-/// IP_MULTICAST_TTL, IP_MULTICAST_LOOP and IPV6_MULTICAST_LOOP, as getsockopt(2) gives them back.
+/// Values of IP_MULTICAST_TTL, IP_MULTICAST_LOOP and IPV6_MULTICAST_LOOP.
 pub(super) struct Multicast {
     pub(super) ttl: AtomicU8,
     pub(super) loop_v4: AtomicBool,
@@ -48,7 +48,7 @@ pub(super) struct Multicast {
 }
 
 impl OwnedSocket {
-    /// Makes a socket: socket(2).
+    /// Creates a socket (socket(2)).
     pub(super) fn open(shared: &Arc<SharedStack>, family: u32, protocol: u32) -> io::Result<Self> {
         let request = Request { call: call::SOCKET, a: family, b: protocol, ..Request::default() };
         let reply = shared.client().call(&request).map_err(io_error)?;
@@ -56,7 +56,7 @@ impl OwnedSocket {
         Ok(Self::of(shared, socket, family))
     }
 
-    /// Owns a socket that is there already: an accepted connection.
+    /// Takes ownership of an existing socket, such as an accepted connection.
     pub(super) fn of(shared: &Arc<SharedStack>, socket: Socket, family: u32) -> Self {
         Self {
             shared: Arc::clone(shared),
@@ -81,21 +81,21 @@ impl OwnedSocket {
         self.shared.client()
     }
 
-    /// Returns the handle for one attempt of a call. In a child of the process that made the stack
-    /// the attempt fails.
+    /// Returns the handle for one attempt of a call, which fails in a forked child of the process
+    /// that created the stack.
     pub(super) fn attempting(&self) -> towpath_client::Handle<'_> {
         towpath_client::Handle { client: self.client(), socket: self.socket }
     }
 
-    /// Returns the handle for a wait between attempts that take [`Self::client`] each.
+    /// Returns the handle for waiting. Attempts between the waits must use [`Self::client`].
     fn waiting(&self) -> towpath_client::Handle<'_> {
         towpath_client::Handle { client: self.shared.attached(), socket: self.socket }
     }
 
-    /// The socket's slot.
+    /// Returns the socket's slot.
     ///
     /// # Errors
-    /// The engine's end: as [`io_error`] tells [`Error::Dead`].
+    /// If the engine has ended, returns [`Error::Dead`], converted by [`io_error`].
     pub(super) fn slot(&self) -> io::Result<&Slot> {
         let client = self.client();
         match client.slot(self.socket).filter(|_| !client.is_dead()) {
@@ -104,18 +104,18 @@ impl OwnedSocket {
         }
     }
 
-    /// Changes words of the slot that belong to the program.
+    /// Changes words of the slot that the program owns.
     pub(super) fn change<T>(&self, change: impl FnOnce(&Slot) -> T) -> io::Result<T> {
         self.slot()?;
         self.attempting().change(change).map_err(io_error)
     }
 
-    /// Tells the engine of an option whose value has been checked.
+    /// Sends an option to the engine, whose value must be valid.
     pub(super) fn setting(&self, setting: u32, value: u64) {
         self.client().setting(self.socket, setting, value);
     }
 
-    /// Sends a request about this socket and waits for the answer.
+    /// Sends a request about this socket and waits for the reply.
     pub(super) fn call(
         &self,
         call: u32,
@@ -142,7 +142,7 @@ impl OwnedSocket {
         WaitLimit::new(self.is_nonblocking(), self.send_timeout_us.load(Relaxed))
     }
 
-    /// As [`towpath_client::Handle::blocking`].
+    /// Retries a call while it would block: see [`towpath_client::Handle::blocking`].
     pub(super) fn blocking<T>(
         &self,
         limit: WaitLimit,
@@ -151,7 +151,7 @@ impl OwnedSocket {
         self.waiting().blocking(limit, attempt)
     }
 
-    /// As [`towpath_client::Handle::sending`].
+    /// Retries a sending call while it would block: see [`towpath_client::Handle::sending`].
     pub(super) fn sending<T>(
         &self,
         limit: WaitLimit,
@@ -161,7 +161,7 @@ impl OwnedSocket {
     }
 }
 
-// A panic of the caller leaves nothing half done in here: no call runs code of the caller's.
+// A panic of the caller cannot leave the socket inconsistent, because no call runs its code.
 impl UnwindSafe for OwnedSocket {}
 impl RefUnwindSafe for OwnedSocket {}
 
@@ -171,7 +171,7 @@ impl Drop for OwnedSocket {
     }
 }
 
-/// An error with an errno of Linux.
+/// Returns an error with a Linux errno.
 pub(super) fn fail<T>(errno: Errno) -> io::Result<T> {
     Err(errno.into())
 }

@@ -1,4 +1,4 @@
-//! Figures of a connection.
+//! State and statistics of a connection.
 
 use std::io;
 use std::time::Duration;
@@ -29,29 +29,29 @@ const SSTHRESH_UNSET: u32 = 0x7fff_ffff;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum TcpState {
-    /// Both ends may send.
+    /// The connection is established, and both ends may send.
     Established,
     /// A SYN was sent and not answered yet.
     SynSent,
-    /// A SYN came, and its answer was not acknowledged yet.
+    /// A SYN was received, and our SYN-ACK is not acknowledged yet.
     SynReceived,
-    /// Our FIN was sent and is not acknowledged.
+    /// Our FIN was sent and is not acknowledged yet.
     FinWait1,
     /// Our FIN is acknowledged; the peer may still send.
     FinWait2,
-    /// Both have ended; late segments are waited for.
+    /// Both ends have closed; delayed segments may still arrive.
     TimeWait,
-    /// No connection: it has ended, or there never was one.
+    /// There is no connection: it has ended, or was never opened.
     Closed,
-    /// The peer has ended, this end may still send.
+    /// The peer has sent FIN; this end may still send.
     CloseWait,
-    /// The peer has ended, and our FIN is not acknowledged.
+    /// The peer has sent FIN, and our FIN is not acknowledged.
     LastAck,
-    /// Both have sent a FIN at the same time.
+    /// Both ends have sent FIN at the same time.
     Closing,
 }
 
-/// Figures of a connection at one moment: what Linux gives with TCP_INFO (tcp(7)).
+/// A snapshot of a connection's state: the values of Linux's TCP_INFO (tcp(7)).
 ///
 /// # Examples
 /// ```
@@ -72,41 +72,41 @@ pub struct TcpInfo {
     pub rtt: Duration,
     /// Mean deviation of the round-trip time.
     pub rtt_variance: Duration,
-    /// Shortest round-trip time of late. None before the first measurement.
+    /// Recent minimum of the round-trip time; `None` before the first measurement.
     pub rtt_min: Option<Duration>,
     /// Retransmission timeout.
     pub rto: Duration,
     /// Congestion window, in segments.
     pub cwnd: u32,
-    /// Slow start threshold, in segments. None before the first loss.
+    /// Slow-start threshold, in segments; `None` before the first loss.
     pub ssthresh: Option<u32>,
-    /// Largest segment that is sent, in bytes.
+    /// Maximum segment size for sending, in bytes.
     pub send_mss: u32,
-    /// Largest segment that came, in bytes.
+    /// Largest received segment, in bytes.
     pub recv_mss: u32,
     /// Path MTU, in bytes.
     pub path_mtu: u32,
-    /// Window that the peer grants, in bytes.
+    /// Receive window of the peer, in bytes.
     pub send_window: u32,
-    /// Window that this end grants, in bytes.
+    /// Our receive window, in bytes.
     pub recv_window: u32,
-    /// Segments sent and not acknowledged.
+    /// Segments in flight: sent and not acknowledged.
     pub unacked: u32,
-    /// Segments of these that the peer has by SACK.
+    /// Segments in flight that the peer has reported by SACK.
     pub sacked: u32,
-    /// Segments of these that are taken for lost.
+    /// Segments in flight that are considered lost.
     pub lost: u32,
-    /// Segments of these that were sent again.
+    /// Segments in flight that were retransmitted.
     pub retransmits: u32,
-    /// Segments sent again since the connection began.
+    /// Total number of retransmitted segments.
     pub retransmits_total: u32,
-    /// Timeouts in a row without an answer.
+    /// Consecutive retransmission timeouts without a reply.
     pub timeouts: u32,
-    /// Segments by which reordering was seen to delay an ACK; 3 to begin with.
+    /// Maximum observed reordering, in segments; initially 3.
     pub reordering: u32,
-    /// Bytes sent, retransmissions included.
+    /// Bytes sent, including retransmissions.
     pub bytes_sent: u64,
-    /// Bytes sent again.
+    /// Bytes retransmitted.
     pub bytes_retransmitted: u64,
     /// Bytes sent and acknowledged.
     pub bytes_acked: u64,
@@ -120,21 +120,21 @@ pub struct TcpInfo {
     pub segments_in: u32,
     /// Segments received out of order.
     pub segments_out_of_order: u32,
-    /// Time since bytes were sent. None: none were.
+    /// Time since data was last sent; `None` if never.
     pub since_sent: Option<Duration>,
-    /// Time since bytes came. None: none did.
+    /// Time since data was last received; `None` if never.
     pub since_received: Option<Duration>,
-    /// Time in which there was something to send.
+    /// Time with data to send.
     pub busy: Duration,
-    /// Part of it in which the peer's window was full.
+    /// Part of `busy` that was limited by the peer's window.
     pub window_limited: Duration,
-    /// Part of it in which the send buffer was full.
+    /// Part of `busy` that was limited by the send buffer.
     pub buffer_limited: Duration,
     /// Whether timestamps are in use (RFC 7323 §3).
     pub timestamps: bool,
     /// Whether selective acknowledgments are in use (RFC 2018).
     pub sack: bool,
-    /// Shifts of the send and of the receive window. None: they are not scaled (RFC 7323 §2).
+    /// Window scales for sending and receiving; `None` without window scaling (RFC 7323 §2).
     pub window_scale: Option<(u8, u8)>,
 }
 
@@ -146,7 +146,7 @@ impl TcpInfo {
         Ok(Self::parse(reply.payload()))
     }
 
-    /// Reads `struct tcp_info` of Linux 6.1. A shorter one leaves the figures at its end zero.
+    /// Parses Linux 6.1's `struct tcp_info`. Fields that a shorter struct lacks are zero.
     fn parse(bytes: &[u8]) -> Self {
         let raw = Raw(bytes);
         let options = raw.byte(5);
@@ -193,7 +193,7 @@ impl TcpInfo {
     }
 }
 
-/// TCP states as Linux numbers them.
+/// Converts Linux's number of a TCP state.
 fn state(number: u8) -> TcpState {
     match number {
         1 => TcpState::Established,

@@ -1,4 +1,4 @@
-//! When a silent peer is probed.
+//! Parameters of keepalive probes.
 
 use std::io;
 use std::time::Duration;
@@ -7,12 +7,12 @@ use rustix::io::Errno;
 
 use super::handle::fail;
 
-/// Longest time in seconds that Linux takes (MAX_TCP_KEEPIDLE, MAX_TCP_KEEPINTVL).
+/// Linux's maximum times in seconds (MAX_TCP_KEEPIDLE, MAX_TCP_KEEPINTVL).
 const SECONDS_MAX: u32 = 32_767;
-/// Most probes that Linux takes (MAX_TCP_KEEPCNT).
+/// Linux's maximum number of probes (MAX_TCP_KEEPCNT).
 const PROBES_MAX: u32 = 127;
 
-/// Times of keepalive probes (tcp(7)), for
+/// Parameters of keepalive probes (tcp(7)), for
 /// [`TcpStream::set_keepalive`](super::TcpStream::set_keepalive).
 ///
 /// Times are whole seconds; fractions are rounded up.
@@ -31,16 +31,16 @@ const PROBES_MAX: u32 = 127;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct KeepAlive {
-    /// Silence of the peer before the first probe: TCP_KEEPIDLE.
+    /// Idle time of the peer before the first probe (TCP_KEEPIDLE).
     pub idle: Duration,
-    /// Time between two probes: TCP_KEEPINTVL.
+    /// Time between two probes (TCP_KEEPINTVL).
     pub interval: Duration,
-    /// Probes without an answer after which the connection ends: TCP_KEEPCNT.
+    /// Number of unanswered probes after which the connection ends (TCP_KEEPCNT).
     pub probes: u32,
 }
 
 impl KeepAlive {
-    /// Linux's defaults: two hours, 75 s, 9 probes.
+    /// Returns Linux's defaults: two hours, 75 s, 9 probes.
     ///
     /// # Examples
     /// ```
@@ -50,7 +50,7 @@ impl KeepAlive {
         Self { idle: Duration::from_secs(7200), interval: Duration::from_secs(75), probes: 9 }
     }
 
-    /// Sets the silence before the first probe, 1 to 32,767 s.
+    /// Sets the idle time before the first probe, 1 to 32,767 s.
     ///
     /// # Examples
     /// See [`KeepAlive`].
@@ -68,7 +68,7 @@ impl KeepAlive {
         Self { interval, ..self }
     }
 
-    /// Sets how many probes go without an answer before the connection ends, 1 to 127.
+    /// Sets the number of unanswered probes after which the connection ends, 1 to 127.
     ///
     /// # Examples
     /// See [`KeepAlive`].
@@ -77,7 +77,7 @@ impl KeepAlive {
         Self { probes, ..self }
     }
 
-    /// As a slot has it: idle and interval in seconds, and the probes.
+    /// Returns the words of a slot: idle time and interval in seconds, and the number of probes.
     pub(super) fn words(self) -> io::Result<[u32; 3]> {
         let seconds = |time: Duration| {
             let rounded = time.as_secs().saturating_add(u64::from(time.subsec_nanos() > 0));

@@ -18,13 +18,13 @@ use super::resolve::each_here;
 use crate::error::io_error;
 use crate::shared::SharedStack;
 
-/// Connections that wait to be accepted, as std asks for.
+/// Default backlog, as in std.
 const BACKLOG: u32 = 128;
 
-/// A TCP socket that listens for connections: [`std::net::TcpListener`] on a stack of this
+/// A TCP socket that listens for connections, as [`std::net::TcpListener`], on a stack in this
 /// process.
 ///
-/// The last clone that is dropped closes it. Connections that nobody has accepted are reset then.
+/// Dropping the last clone closes it, and resets connections that were not accepted.
 ///
 /// # Examples
 /// ```
@@ -49,9 +49,9 @@ pub struct TcpListener {
 }
 
 impl TcpListener {
-    /// Listens on `addr`: socket(2) with SO_REUSEADDR, bind(2) and listen(2) with a backlog of
-    /// 128. Port 0 stands for any free one. The first address that works is taken, where there are
-    /// several. Names are resolved by the host's resolver, not over the stack.
+    /// Listens on `addr`: socket(2) with SO_REUSEADDR, bind(2) and listen(2) with a backlog of 128.
+    /// Port 0 selects a free port. If `addr` has several addresses, the first one that works is
+    /// used. Names are resolved by the host's resolver, not over the stack.
     ///
     /// # Errors
     /// - `AddrInUse`: another socket of the stack listens there, or no port is free;
@@ -77,11 +77,12 @@ impl TcpListener {
         Ok(listener)
     }
 
-    /// Sets how many finished connections may wait to be accepted, at most 4096, as listen(2)
-    /// called again does. SYNs beyond that are dropped, and their senders try again.
+    /// Sets the maximum number of established connections that wait to be accepted, at most 4096.
+    /// Corresponds to another call of listen(2). Further SYNs are dropped, and clients retransmit
+    /// them.
     ///
     /// # Errors
-    /// `NetworkDown` when the engine has ended.
+    /// `NetworkDown` if the engine has ended.
     ///
     /// # Examples
     /// ```
@@ -96,10 +97,10 @@ impl TcpListener {
         self.handle.call(call::LISTEN, |request| request.a = connections).map(drop)
     }
 
-    /// The address that the listener is bound to, with the port that bind chose for port 0.
+    /// Returns the bound address, with the port that was selected for port 0.
     ///
     /// # Errors
-    /// `NetworkDown` when the engine has ended.
+    /// `NetworkDown` if the engine has ended.
     ///
     /// # Examples
     /// ```
@@ -114,10 +115,10 @@ impl TcpListener {
         self.handle.local_addr()
     }
 
-    /// A second handle to the same socket: both accept from one queue and share all options.
+    /// Returns another handle to the same socket. Both accept from one queue and share all options.
     ///
     /// # Errors
-    /// None today; a later version may refuse.
+    /// Never fails today, but a later version may.
     ///
     /// # Examples
     /// ```
@@ -134,13 +135,13 @@ impl TcpListener {
         Ok(Self { handle: Arc::clone(&self.handle) })
     }
 
-    /// Takes the next connection, and waits for one where there is none. Gives the connection and
-    /// the peer's address.
+    /// Accepts the next connection, and waits if there is none. Returns the connection and the
+    /// peer's address.
     ///
     /// # Errors
-    /// - `WouldBlock`: no connection waits, and the listener [does not
-    ///   block](Self::set_nonblocking);
-    /// - `NetworkDown`: the engine has ended, also while the call waited.
+    /// - `WouldBlock`: no connection is queued, and the listener is
+    ///   [non-blocking](Self::set_nonblocking);
+    /// - `NetworkDown`: the engine has ended, possibly during the call.
     ///
     /// # Examples
     /// ```
@@ -158,7 +159,7 @@ impl TcpListener {
         let attempt = || listener::accept(handle.client(), handle.socket, Ok, |_| {});
         let (socket, record) = loop {
             match handle.blocking(handle.recv_limit(), attempt) {
-                // As std: a signal handler does not end the wait for a connection.
+                // As in std, a signal does not end the wait for a connection.
                 Err(Error::Interrupted) => {}
                 result => break result.map_err(io_error)?,
             }
@@ -167,8 +168,7 @@ impl TcpListener {
         Ok((stream, shown(record.remote, handle.family)))
     }
 
-    /// An iterator over connections as they come, which never ends: [`Self::accept`] again and
-    /// again.
+    /// Returns an iterator that accepts connections, and never ends.
     ///
     /// # Examples
     /// ```
@@ -186,11 +186,10 @@ impl TcpListener {
         Incoming { listener: self }
     }
 
-    /// Sets the TTL of packets that the listener sends, and of the connections it accepts: 1 to
-    /// 255 hops.
+    /// Sets the TTL of packets that the listener and its accepted connections send: 1 to 255.
     ///
     /// # Errors
-    /// `InvalidInput` for other numbers.
+    /// `InvalidInput` for other values.
     ///
     /// # Examples
     /// ```
@@ -206,10 +205,10 @@ impl TcpListener {
         self.handle.set_ttl(ttl)
     }
 
-    /// The TTL in hops: 64 unless [set](Self::set_ttl).
+    /// Returns the TTL: 64 unless [set](Self::set_ttl).
     ///
     /// # Errors
-    /// `NetworkDown` when the engine has ended.
+    /// `NetworkDown` if the engine has ended.
     ///
     /// # Examples
     /// ```
@@ -223,11 +222,11 @@ impl TcpListener {
         self.handle.ttl()
     }
 
-    /// Fails: Linux takes IPV6_V6ONLY before bind(2) only, and the listener is bound. Here because
-    /// std has it.
+    /// Always fails, because Linux allows IPV6_V6ONLY only before bind(2), and the listener is
+    /// bound. Exists for compatibility with std.
     ///
     /// # Errors
-    /// `InvalidInput` always; ENOPROTOOPT on IPv4.
+    /// `InvalidInput`, or ENOPROTOOPT on IPv4.
     ///
     /// # Examples
     /// ```
@@ -244,10 +243,11 @@ impl TcpListener {
         fail(if self.handle.family == INET6 { Errno::INVAL } else { Errno::NOPROTOOPT })
     }
 
-    /// Whether the listener takes IPv6 connections only: so if it is bound to one IPv6 address.
+    /// Returns whether the listener accepts only IPv6 connections, because it is bound to the
+    /// address of an IPv6 host.
     ///
     /// # Errors
-    /// EOPNOTSUPP on IPv4, as from Linux.
+    /// EOPNOTSUPP on IPv4, as on Linux.
     ///
     /// # Examples
     /// ```
@@ -267,7 +267,7 @@ impl TcpListener {
     /// Takes the listener's pending error (SO_ERROR).
     ///
     /// # Errors
-    /// `NetworkDown` when the engine has ended.
+    /// `NetworkDown` if the engine has ended.
     ///
     /// # Examples
     /// ```
@@ -281,11 +281,11 @@ impl TcpListener {
         self.handle.take_error()
     }
 
-    /// Makes [`Self::accept`] fail with `WouldBlock` where it would wait. Holds for all clones;
-    /// accepted connections block nevertheless.
+    /// Sets non-blocking mode: [`Self::accept`] returns `WouldBlock` instead of waiting. Applies to
+    /// all clones, but not to accepted connections.
     ///
     /// # Errors
-    /// `NetworkDown` when the engine has ended.
+    /// `NetworkDown` if the engine has ended.
     ///
     /// # Examples
     /// ```
@@ -312,7 +312,7 @@ impl fmt::Debug for TcpListener {
     }
 }
 
-/// Connections of a [`TcpListener`] as they come: see [`TcpListener::incoming`].
+/// Iterator over the connections of a [`TcpListener`]: see [`TcpListener::incoming`].
 ///
 /// # Examples
 /// ```

@@ -1,29 +1,28 @@
-//! TCP and UDP sockets on a stack of this process, with the methods and the meaning of
-//! [`std::net`].
+//! TCP and UDP sockets on a stack in this process, with the API of [`std::net`].
 //!
-//! A program changes from [`std::net`] to a stack with one `use`, and a call of
-//! [`Stack::set_default`](crate::Stack::set_default). [`Stack::listen`](crate::Stack::listen) and
-//! its like name a stack instead. Errors have the [`ErrorKind`](std::io::ErrorKind) and the errno
-//! that Linux gives for the same call. The rest is as std has it:
+//! To port a program from [`std::net`], change one `use`, and call
+//! [`Stack::set_default`](crate::Stack::set_default). Methods such as
+//! [`Stack::listen`](crate::Stack::listen) name a stack instead. Errors have the same
+//! [`ErrorKind`](std::io::ErrorKind) and errno as on Linux. Further behavior is the same as in std:
 //!
-//! - Clones (`try_clone`) share a socket, and the last one that is dropped closes it.
-//! - A time limit that passes is `WouldBlock`; a time limit of zero is `InvalidInput`.
-//! - A call that is blocked in one thread ends when another thread shuts the connection down.
-//! - Accepting and connecting go on after a signal handler has run. Reading and writing fail with
+//! - Clones (`try_clone`) share a socket, and dropping the last one closes it.
+//! - A call that exceeds its time limit returns `WouldBlock`; setting a limit of zero returns
+//!   `InvalidInput`.
+//! - A blocked call ends when another thread shuts the connection down.
+//! - After a signal handler has run, accepting and connecting go on. Reading and writing fail with
 //!   `Interrupted`, unless the handler was installed with SA_RESTART.
 //!
 //! Differences from std:
 //!
-//! - Sockets have no descriptor of the kernel: `AsFd`, `AsRawFd`, `FromRawFd` and their like are
-//!   not there.
+//! - Sockets have no kernel descriptor, so they do not implement `AsFd`, `AsRawFd` or `FromRawFd`.
 //! - Writing to a connection that has ended never raises SIGPIPE.
-//! - Reading into an empty buffer gives 0 at once, where recv(2) waits for bytes.
+//! - Reading into an empty buffer returns 0 at once, whereas recv(2) waits for data.
 //! - Names are resolved by the host's resolver ([`ToSocketAddrs`] is std's), not over the stack.
-//! - When the engine has ended, every call fails with `NetworkDown`, and waiting calls end.
+//! - If the engine has ended, every call fails with `NetworkDown`, and waiting calls end.
 //!
-//! Options beyond std's: [`TcpListener::set_backlog`], [`TcpStream::set_linger`],
-//! [`TcpStream::set_keepalive`], [`TcpStream::set_congestion`], [`TcpStream::info`], and the sizes
-//! of buffers.
+//! Additional options: [`TcpListener::set_backlog`], [`TcpStream::set_linger`],
+//! [`TcpStream::set_keepalive`], [`TcpStream::set_congestion`], [`TcpStream::info`], and buffer
+//! sizes.
 //!
 //! # Examples
 //! ```

@@ -1,4 +1,4 @@
-//! Sockets on a stack that is named.
+//! Methods of a stack that open sockets on it.
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -8,12 +8,12 @@ use super::resolve::each;
 use super::{TcpListener, TcpStream, UdpSocket};
 use crate::stack::Stack;
 
-/// Sockets on this very stack, whatever the default one is.
+/// Methods that open sockets on this stack, independent of the default stack.
 impl Stack {
-    /// Listens on `addr` of this stack: [`TcpListener::bind`] with the stack named.
+    /// Listens on `addr` of this stack: see [`TcpListener::bind`].
     ///
     /// # Errors
-    /// As [`TcpListener::bind`].
+    /// As for [`TcpListener::bind`].
     ///
     /// # Examples
     /// ```
@@ -28,10 +28,10 @@ impl Stack {
         each(addr, |addr| TcpListener::bind_on(&self.shared, addr))
     }
 
-    /// Connects to `addr` from this stack: [`TcpStream::connect`] with the stack named.
+    /// Connects to `addr` from this stack: see [`TcpStream::connect`].
     ///
     /// # Errors
-    /// As [`TcpStream::connect`].
+    /// As for [`TcpStream::connect`].
     ///
     /// # Examples
     /// ```
@@ -47,11 +47,10 @@ impl Stack {
         each(addr, |addr| TcpStream::connect_on(&self.shared, addr, None))
     }
 
-    /// Connects to `addr` from this stack within `timeout`: [`TcpStream::connect_timeout`] with
-    /// the stack named.
+    /// Connects to `addr` from this stack within `timeout`: see [`TcpStream::connect_timeout`].
     ///
     /// # Errors
-    /// As [`TcpStream::connect_timeout`].
+    /// As for [`TcpStream::connect_timeout`].
     ///
     /// # Examples
     /// ```
@@ -68,10 +67,10 @@ impl Stack {
         TcpStream::connect_on(&self.shared, *addr, Some(timeout))
     }
 
-    /// Binds a UDP socket to `addr` of this stack: [`UdpSocket::bind`] with the stack named.
+    /// Binds a UDP socket to `addr` of this stack: see [`UdpSocket::bind`].
     ///
     /// # Errors
-    /// As [`UdpSocket::bind`].
+    /// As for [`UdpSocket::bind`].
     ///
     /// # Examples
     /// ```

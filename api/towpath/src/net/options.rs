@@ -1,4 +1,4 @@
-//! Addresses and options of sockets of every kind.
+//! Addresses and options that all kinds of sockets have.
 
 use std::io;
 use std::net::SocketAddr;
@@ -15,15 +15,15 @@ use super::address::{is_v6_host, shown};
 use super::handle::{INET6, OwnedSocket, fail};
 use crate::error::io_error;
 
-/// Hops of packets on which IP_TTL was not set.
+/// TTL of packets if IP_TTL is not set.
 const TTL_DEFAULT: u32 = 64;
-/// net.core.rmem_max and wmem_max, to which sizes are cut before they are doubled.
+/// Maximum of SO_RCVBUF and SO_SNDBUF in bytes before doubling (net.core.rmem_max, wmem_max).
 const BUFFER_MAX: u32 = 4 << 20;
-/// SOCK_MIN_SNDBUF and SOCK_MIN_RCVBUF.
+/// Linux's minimum buffer sizes: SOCK_MIN_SNDBUF and SOCK_MIN_RCVBUF.
 const SNDBUF_MIN: u32 = 4608;
 /// See [`SNDBUF_MIN`].
 const RCVBUF_MIN: u32 = 2304;
-/// Sizes before they were set: net.ipv4.tcp_wmem, net.ipv4.tcp_rmem and net.core.rmem_default.
+/// Default buffer sizes: net.ipv4.tcp_wmem, net.ipv4.tcp_rmem and net.core.rmem_default.
 const TCP_SNDBUF: u32 = 16384;
 /// See [`TCP_SNDBUF`].
 const TCP_RCVBUF: u32 = 131_072;
@@ -35,22 +35,22 @@ const SOL_SOCKET: u32 = 1;
 const SO_RCVBUF: u32 = 8;
 
 impl OwnedSocket {
-    /// bind(2).
+    /// Binds the socket (bind(2)).
     pub(super) fn bind(&self, addr: SocketAddr) -> io::Result<()> {
         self.call(call::BIND, |request| request.addr = RawAddr::new(addr))?;
         if is_v6_host(&addr) {
-            // As on Linux: a socket that is bound to an IPv6 host speaks IPv6 alone.
+            // As on Linux, a socket bound to the address of an IPv6 host supports only IPv6.
             self.set_bit(option_bit::V6ONLY, true)?;
         }
         Ok(())
     }
 
-    /// getsockname(2).
+    /// Returns the local address (getsockname(2)).
     pub(super) fn local_addr(&self) -> io::Result<SocketAddr> {
         Ok(shown(self.slot()?.local.load(), self.family))
     }
 
-    /// getpeername(2): ENOTCONN without a peer.
+    /// Returns the peer's address (getpeername(2)), or ENOTCONN without a peer.
     pub(super) fn peer_addr(&self) -> io::Result<SocketAddr> {
         let slot = self.slot()?;
         let is_connected = slot.flags.load(Acquire) & flags::CONNECTED != 0;
@@ -65,12 +65,12 @@ impl OwnedSocket {
         Ok(handle::kind(self.slot()?) == Kind::Stream)
     }
 
-    /// Whether a stream is connected, or about to be.
+    /// Returns whether a stream is connected or connecting.
     pub(super) fn is_open_stream(&self) -> io::Result<bool> {
         self.slot().map(handle::is_open_stream)
     }
 
-    /// SO_ERROR.
+    /// Takes the pending error (SO_ERROR).
     pub(super) fn take_error(&self) -> io::Result<Option<io::Error>> {
         match self.socket.take_error(self.client()) {
             Ok(()) => Ok(None),
@@ -79,7 +79,7 @@ impl OwnedSocket {
         }
     }
 
-    /// IP_TTL, also on IPv6 sockets, where it is for the IPv4 peers.
+    /// Returns IP_TTL, which on IPv6 sockets applies to IPv4 peers.
     pub(super) fn ttl(&self) -> io::Result<u32> {
         match self.slot()?.ttl.load(Relaxed) {
             0 => Ok(TTL_DEFAULT),
@@ -87,7 +87,7 @@ impl OwnedSocket {
         }
     }
 
-    /// See [`Self::ttl`]. -1 as a C int takes it back to the default.
+    /// Sets IP_TTL: see [`Self::ttl`]. -1 as a C int restores the default.
     pub(super) fn set_ttl(&self, ttl: u32) -> io::Result<()> {
         let ttl = match ttl {
             u32::MAX => 0,
@@ -99,7 +99,7 @@ impl OwnedSocket {
         Ok(())
     }
 
-    /// IPV6_V6ONLY.
+    /// Returns IPV6_V6ONLY.
     pub(super) fn only_v6(&self) -> io::Result<bool> {
         if self.family != INET6 {
             return fail(Errno::OPNOTSUPP);
@@ -119,14 +119,14 @@ impl OwnedSocket {
         Ok(())
     }
 
-    /// A boolean option that the engine is told of.
+    /// Sets a boolean option in the slot and in the engine.
     pub(super) fn set_flag(&self, bit: u32, setting: u32, on: bool) -> io::Result<()> {
         self.set_bit(bit, on)?;
         self.setting(setting, on.into());
         Ok(())
     }
 
-    /// SO_RCVBUF.
+    /// Returns SO_RCVBUF.
     pub(super) fn recv_buffer_size(&self) -> io::Result<usize> {
         let set = self.slot()?.rcvbuf.load(Relaxed);
         let size = match set {
@@ -144,7 +144,7 @@ impl OwnedSocket {
         Ok(size as usize)
     }
 
-    /// See [`Self::recv_buffer_size`].
+    /// Sets SO_RCVBUF.
     pub(super) fn set_recv_buffer_size(&self, bytes: usize) -> io::Result<()> {
         let cut = cut(bytes);
         self.change(|slot| slot.rcvbuf.store((cut * 2).max(RCVBUF_MIN), Relaxed))?;
@@ -152,7 +152,7 @@ impl OwnedSocket {
         Ok(())
     }
 
-    /// SO_SNDBUF.
+    /// Returns SO_SNDBUF.
     pub(super) fn send_buffer_size(&self) -> io::Result<usize> {
         let slot = self.slot()?;
         let size = match slot.sndbuf.load(Relaxed) {
@@ -166,7 +166,7 @@ impl OwnedSocket {
         Ok(size as usize)
     }
 
-    /// See [`Self::send_buffer_size`].
+    /// Sets SO_SNDBUF.
     pub(super) fn set_send_buffer_size(&self, bytes: usize) -> io::Result<()> {
         let cut = cut(bytes);
         self.change(|slot| slot.sndbuf.store((cut * 2).max(SNDBUF_MIN), Relaxed))?;
@@ -178,7 +178,7 @@ impl OwnedSocket {
         self.slot().map(handle::is_tcp)
     }
 
-    /// SO_RCVTIMEO or SO_SNDTIMEO, whichever `limit_us` is.
+    /// Returns SO_RCVTIMEO or SO_SNDTIMEO, depending on `limit_us`.
     pub(super) fn timeout(&self, limit_us: &AtomicU64) -> io::Result<Option<Duration>> {
         self.slot()?;
         Ok(match limit_us.load(Relaxed) {
@@ -187,7 +187,7 @@ impl OwnedSocket {
         })
     }
 
-    /// See [`Self::timeout`]. Less than a µs counts as one.
+    /// Sets SO_RCVTIMEO or SO_SNDTIMEO, rounded up to at least 1 µs.
     pub(super) fn set_timeout(
         &self,
         limit_us: &AtomicU64,
@@ -208,7 +208,7 @@ fn cut(bytes: usize) -> u32 {
     u32::try_from(bytes).unwrap_or(u32::MAX).min(BUFFER_MAX)
 }
 
-/// The error that std has for a time limit of zero, which SO_RCVTIMEO would take for "no limit".
+/// Returns std's error for a time limit of zero, which SO_RCVTIMEO would take as no limit.
 pub(super) fn zero_timeout() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, "cannot set a 0 duration timeout")
 }

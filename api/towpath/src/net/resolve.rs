@@ -1,4 +1,4 @@
-//! Addresses and names that sockets are bound or connected to, each tried in turn.
+//! Resolves addresses and names, and tries each address in turn.
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::shared::SharedStack;
 
-/// Tries the addresses that a name stands for until one works.
+/// Calls `open` for each address of a name until it succeeds.
 pub(super) fn each<T>(
     addr: impl ToSocketAddrs,
     mut open: impl FnMut(SocketAddr) -> io::Result<T>,
@@ -23,7 +23,7 @@ pub(super) fn each<T>(
     }))
 }
 
-/// [`each`], on the stack that this thread has entered, or the default one.
+/// Calls [`each`] with the stack that this thread has entered, or the default one.
 pub(super) fn each_here<T>(
     addr: impl ToSocketAddrs,
     mut open: impl FnMut(&Arc<SharedStack>, SocketAddr) -> io::Result<T>,

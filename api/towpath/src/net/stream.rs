@@ -22,12 +22,12 @@ use super::resolve::each_here;
 use crate::error::io_error;
 use crate::shared::SharedStack;
 
-/// A TCP connection: [`std::net::TcpStream`] on a stack of this process.
+/// A TCP connection, as [`std::net::TcpStream`], on a stack in this process.
 ///
-/// Reads and writes are [`Read`](io::Read) and [`Write`](io::Write) of the stream, and of a shared
-/// reference to it. Writing to a connection whose peer has reset it is
-/// [`BrokenPipe`](io::ErrorKind::BrokenPipe) without a signal (SIGPIPE). The last clone that is
-/// dropped closes the connection; bytes that were written are still sent.
+/// [`Read`](io::Read) and [`Write`](io::Write) are implemented for the stream and for shared
+/// references to it. Writing after the peer has reset the connection returns
+/// [`BrokenPipe`](io::ErrorKind::BrokenPipe), without SIGPIPE. Dropping the last clone closes the
+/// connection, and written data is still sent.
 ///
 /// # Examples
 /// ```
@@ -54,15 +54,15 @@ impl TcpStream {
         Self { handle: Arc::new(handle) }
     }
 
-    /// Connects to `addr`, and waits until the connection is there. The first address that answers
-    /// is taken, where there are several. Names are resolved by the host's resolver, not over the
-    /// stack.
+    /// Connects to `addr`, and waits until the connection is established. If `addr` has several
+    /// addresses, the first one that works is used. Names are resolved by the host's resolver, not
+    /// over the stack.
     ///
     /// # Errors
-    /// - `ConnectionRefused`: nobody listens there;
-    /// - `TimedOut`: nobody answered the SYNs, for about three minutes;
-    /// - `NetworkUnreachable`, `HostUnreachable`: there is no way to the address;
-    /// - `InvalidInput`: `addr` names no address;
+    /// - `ConnectionRefused`: there is no listener;
+    /// - `TimedOut`: SYNs were not answered for about three minutes;
+    /// - `NetworkUnreachable`, `HostUnreachable`: there is no route to the address;
+    /// - `InvalidInput`: `addr` resolves to no address;
     /// - [`NotConnected`](io::ErrorKind::NotConnected): there is no default stack.
     ///
     /// # Examples
@@ -74,10 +74,10 @@ impl TcpStream {
         each_here(addr, |shared, addr| Self::connect_on(shared, addr, None))
     }
 
-    /// Connects to `addr`, and gives up when `timeout` has passed.
+    /// Connects to `addr`, and gives up after `timeout`.
     ///
     /// # Errors
-    /// `TimedOut` after `timeout`; `InvalidInput` for a timeout of zero; otherwise as
+    /// `TimedOut` after `timeout`; `InvalidInput` for a timeout of zero; otherwise as for
     /// [`Self::connect`].
     ///
     /// # Examples
@@ -104,17 +104,17 @@ impl TcpStream {
             return Err(zero_timeout());
         }
         let handle = OwnedSocket::open(shared, family_of(&addr), TCP)?;
-        // An IPv4-mapped address reaches an IPv4 peer over an IPv6 socket, as on Linux.
+        // As on Linux, an IPv6 socket connects to an IPv4 peer by an IPv4-mapped address.
         let remote = RawAddr::new(shown(RawAddr::new(addr), handle.family));
         handle.call(call::CONNECT, |request| request.addr = remote)?;
         wait_until_connected(&handle, timeout)?;
         Ok(Self::of(handle))
     }
 
-    /// The address of the other end.
+    /// Returns the peer's address.
     ///
     /// # Errors
-    /// `NotConnected` when the connection has ended.
+    /// `NotConnected` if the connection has ended.
     ///
     /// # Examples
     /// ```
@@ -130,10 +130,10 @@ impl TcpStream {
         self.handle.peer_addr()
     }
 
-    /// The address of this end.
+    /// Returns the local address.
     ///
     /// # Errors
-    /// `NetworkDown` when the engine has ended.
+    /// `NetworkDown` if the engine has ended.
     ///
     /// # Examples
     /// ```
@@ -149,13 +149,10 @@ impl TcpStream {
         self.handle.local_addr()
     }
 
-    /// Ends one direction, or both. A thread that is blocked in the
-    /// direction goes on.
-    /// - Reading: reads give the bytes that have come, and then 0.
-    /// - Writing: the peer gets a FIN, and writes fail with `BrokenPipe`.
+    /// Shuts down one direction, or both. Wakes threads that are blocked in it.
     ///
     /// # Errors
-    /// `NotConnected` when the connection has ended.
+    /// `NotConnected` if the connection has ended.
     ///
     /// # Examples
     /// ```
@@ -180,7 +177,7 @@ impl TcpStream {
             Shutdown::Both => shut::READ | shut::WRITE,
         };
         let is_open = handle.is_open_stream()?;
-        // As inet_shutdown: a socket without a peer is shut down as well, although the call fails.
+        // As in Linux's inet_shutdown, set the flags even if the call fails for lack of a peer.
         handle.change(|slot| slot.shut.fetch_or(bits, Relaxed))?;
         if !is_open {
             return fail(Errno::NOTCONN);
@@ -189,11 +186,11 @@ impl TcpStream {
         Ok(())
     }
 
-    /// A second handle to the same connection: both read the same bytes, each byte once, and share
+    /// Returns another handle to the same connection. Both read from one stream of bytes, and share
     /// all options.
     ///
     /// # Errors
-    /// None today; a later version may refuse.
+    /// Never fails today, but a later version may.
     ///
     /// # Examples
     /// ```
@@ -215,11 +212,12 @@ impl TcpStream {
         Ok(Self { handle: Arc::clone(&self.handle) })
     }
 
-    /// Limits how long a read may wait. None: for ever. A µs is the least, and what is set is for
-    /// all clones.
+    /// Sets the maximum time that a read waits, at least 1 µs. `None`: no limit. Applies to all
+    /// clones.
     ///
     /// # Errors
-    /// `InvalidInput` for a limit of zero. Reads fail with `WouldBlock` when the limit has passed.
+    /// `InvalidInput` for a limit of zero. Later reads return `WouldBlock` if the limit is
+    /// exceeded.
     ///
     /// # Examples
     /// ```
@@ -239,11 +237,12 @@ impl TcpStream {
         self.handle.set_timeout(&self.handle.recv_timeout_us, limit)
     }
 
-    /// Limits how long a write may wait for room. None: for ever. See [`Self::set_read_timeout`].
+    /// Sets the maximum time that a write waits for buffer space, at least 1 µs. `None`: no limit.
+    /// Applies to all clones.
     ///
     /// # Errors
-    /// `InvalidInput` for a limit of zero. Writes fail with `WouldBlock` when the limit has passed
-    /// and nothing was taken.
+    /// `InvalidInput` for a limit of zero. Later writes return `WouldBlock` if the limit is
+    /// exceeded and nothing was written.
     ///
     /// # Examples
     /// ```
@@ -255,7 +254,7 @@ impl TcpStream {
     /// let listener = stack.listen("127.0.0.1:0")?;
     /// let mut client = stack.connect(listener.local_addr()?)?;
     /// client.set_write_timeout(Some(Duration::from_millis(1)))?;
-    /// // Nobody reads: buffers fill.
+    /// The peer does not read, so buffers fill up.
     /// let full = std::iter::repeat_with(|| client.write(&[0; 65_536])).find_map(Result::err);
     /// assert_eq!(full.unwrap().kind(), ErrorKind::WouldBlock);
     /// # Ok(())
@@ -265,10 +264,10 @@ impl TcpStream {
         self.handle.set_timeout(&self.handle.send_timeout_us, limit)
     }
 
-    /// The limit that [`Self::set_read_timeout`] set, in whole µs.
+    /// Returns the limit of [`Self::set_read_timeout`], in whole µs.
     ///
     /// # Errors
-    /// `NetworkDown` when the engine has ended.
+    /// `NetworkDown` if the engine has ended.
     ///
     /// # Examples
     /// ```
@@ -284,10 +283,10 @@ impl TcpStream {
         self.handle.timeout(&self.handle.recv_timeout_us)
     }
 
-    /// The limit that [`Self::set_write_timeout`] set, in whole µs.
+    /// Returns the limit of [`Self::set_write_timeout`], in whole µs.
     ///
     /// # Errors
-    /// `NetworkDown` when the engine has ended.
+    /// `NetworkDown` if the engine has ended.
     ///
     /// # Examples
     /// ```
@@ -303,10 +302,10 @@ impl TcpStream {
         self.handle.timeout(&self.handle.send_timeout_us)
     }
 
-    /// Takes the connection's pending error (SO_ERROR), as that of a reset.
+    /// Takes the connection's pending error (SO_ERROR), for example a reset.
     ///
     /// # Errors
-    /// `NetworkDown` when the engine has ended.
+    /// `NetworkDown` if the engine has ended.
     ///
     /// # Examples
     /// ```
@@ -321,10 +320,11 @@ impl TcpStream {
         self.handle.take_error()
     }
 
-    /// Makes reads and writes fail with `WouldBlock` where they would wait. Holds for all clones.
+    /// Sets non-blocking mode: reads and writes return `WouldBlock` instead of waiting. Applies to
+    /// all clones.
     ///
     /// # Errors
-    /// `NetworkDown` when the engine has ended.
+    /// `NetworkDown` if the engine has ended.
     ///
     /// # Examples
     /// ```
@@ -357,11 +357,11 @@ impl fmt::Debug for TcpStream {
     }
 }
 
-/// Waits for the end of a connect that is under way.
+/// Waits until a pending connect succeeds or fails.
 fn wait_until_connected(handle: &OwnedSocket, timeout: Option<Duration>) -> io::Result<()> {
     let deadline = timeout.map(Deadline::after);
     loop {
-        // As std: a signal handler does not end the wait, and the limit stays where it is.
+        // As in std, a signal does not end the wait, and the deadline stays the same.
         match handle.blocking(WaitLimit::until(deadline), || handle.attempting().connected()) {
             Err(Error::Interrupted) => {}
             Err(Error::TimedOut) => {

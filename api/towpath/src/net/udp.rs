@@ -19,9 +19,9 @@ use super::resolve::{each, each_here};
 use crate::shared::SharedStack;
 use transfer::Broadcasts;
 
-/// A UDP socket: [`std::net::UdpSocket`] on a stack of this process.
+/// A UDP socket, as [`std::net::UdpSocket`], on a stack in this process.
 ///
-/// The last clone that is dropped closes it; datagrams that were queued are still sent.
+/// Dropping the last clone closes it; queued datagrams are still sent.
 ///
 /// # Examples
 /// ```
@@ -45,14 +45,13 @@ struct Inner {
 }
 
 impl UdpSocket {
-    /// Binds a socket to `addr`. Port 0 stands for any free one. The first address that works is
-    /// taken, where there are several. Names are resolved by the host's resolver, not over the
-    /// stack.
+    /// Binds a socket to `addr`. Port 0 selects a free port. If `addr` has several addresses, the
+    /// first one that works is used. Names are resolved by the host's resolver, not over the stack.
     ///
     /// # Errors
     /// - `AddrInUse`: another socket of the stack has the port, or no port is free;
     /// - `AddrNotAvailable`: the stack does not have the address;
-    /// - `InvalidInput`: `addr` names no address;
+    /// - `InvalidInput`: `addr` resolves to no address;
     /// - [`NotConnected`](io::ErrorKind::NotConnected): there is no default stack.
     ///
     /// # Examples
@@ -74,11 +73,11 @@ impl UdpSocket {
         &self.inner.handle
     }
 
-    /// Sets the peer: [`Self::send`] sends to it, and only its datagrams are received from now on.
-    /// A later call sets another one.
+    /// Sets the peer. [`Self::send`] sends to it, and only its datagrams are received from now on.
+    /// A later call replaces the peer.
     ///
     /// # Errors
-    /// `NetworkUnreachable` without a route; EAFNOSUPPORT for an address of the other family.
+    /// `NetworkUnreachable` without a route; EAFNOSUPPORT for an address of another family.
     ///
     /// # Examples
     /// ```
@@ -104,10 +103,10 @@ impl UdpSocket {
         handle.call(call::CONNECT, |request| request.addr = addr).map(drop)
     }
 
-    /// The address that [`Self::connect`] set.
+    /// Returns the peer that [`Self::connect`] has set.
     ///
     /// # Errors
-    /// `NotConnected` before that.
+    /// `NotConnected` without a peer.
     ///
     /// # Examples
     /// ```
@@ -124,10 +123,10 @@ impl UdpSocket {
         self.handle().peer_addr()
     }
 
-    /// The address that the socket is bound to, with the port that bind chose for port 0.
+    /// Returns the bound address, with the port that was selected for port 0.
     ///
     /// # Errors
-    /// `NetworkDown` when the engine has ended.
+    /// `NetworkDown` if the engine has ended.
     ///
     /// # Examples
     /// ```
@@ -141,10 +140,11 @@ impl UdpSocket {
         self.handle().local_addr()
     }
 
-    /// A second handle to the same socket: both receive from one queue and share all options.
+    /// Returns another handle to the same socket. Both receive from one queue and share all
+    /// options.
     ///
     /// # Errors
-    /// None today; a later version may refuse.
+    /// Never fails today, but a later version may.
     ///
     /// # Examples
     /// ```
@@ -160,12 +160,12 @@ impl UdpSocket {
         Ok(Self { inner: Arc::clone(&self.inner) })
     }
 
-    /// Limits how long a receiving call may wait. None: for ever. A µs is the least, and what is
-    /// set is for all clones.
+    /// Sets the maximum time that a receiving call waits, at least 1 µs. `None`: no limit. Applies
+    /// to all clones.
     ///
     /// # Errors
-    /// `InvalidInput` for a limit of zero. Receiving fails with `WouldBlock` when the limit has
-    /// passed.
+    /// `InvalidInput` for a limit of zero. Later receiving calls return `WouldBlock` if the limit
+    /// is exceeded.
     ///
     /// # Examples
     /// ```
@@ -184,11 +184,11 @@ impl UdpSocket {
         self.handle().set_timeout(&self.handle().recv_timeout_us, limit)
     }
 
-    /// Limits how long a sending call may wait for room. None: for ever.
+    /// Sets the maximum time that a sending call waits for buffer space. `None`: no limit.
     ///
     /// # Errors
-    /// `InvalidInput` for a limit of zero. Sending fails with `WouldBlock` when the limit has
-    /// passed.
+    /// `InvalidInput` for a limit of zero. Later sending calls return `WouldBlock` if the limit is
+    /// exceeded.
     ///
     /// # Examples
     /// See [`Self::set_read_timeout`].
@@ -196,10 +196,10 @@ impl UdpSocket {
         self.handle().set_timeout(&self.handle().send_timeout_us, limit)
     }
 
-    /// The limit that [`Self::set_read_timeout`] set, in whole µs.
+    /// Returns the limit of [`Self::set_read_timeout`], in whole µs.
     ///
     /// # Errors
-    /// `NetworkDown` when the engine has ended.
+    /// `NetworkDown` if the engine has ended.
     ///
     /// # Examples
     /// ```
@@ -213,10 +213,10 @@ impl UdpSocket {
         self.handle().timeout(&self.handle().recv_timeout_us)
     }
 
-    /// The limit that [`Self::set_write_timeout`] set, in whole µs.
+    /// Returns the limit of [`Self::set_write_timeout`], in whole µs.
     ///
     /// # Errors
-    /// `NetworkDown` when the engine has ended.
+    /// `NetworkDown` if the engine has ended.
     ///
     /// # Examples
     /// ```
@@ -230,10 +230,11 @@ impl UdpSocket {
         self.handle().timeout(&self.handle().send_timeout_us)
     }
 
-    /// Allows datagrams to broadcast addresses (SO_BROADCAST).
+    /// Allows sending to broadcast addresses (SO_BROADCAST).
     ///
     /// # Errors
-    /// `NetworkDown` when the engine has ended. Without it sending to one is `PermissionDenied`.
+    /// `NetworkDown` if the engine has ended. Without this option, sending to a broadcast address
+    /// returns `PermissionDenied`.
     ///
     /// # Examples
     /// ```
@@ -252,10 +253,10 @@ impl UdpSocket {
         self.handle().set_flag(option_bit::BROADCAST, setting::BROADCAST, broadcast)
     }
 
-    /// Whether [`Self::set_broadcast`] is on.
+    /// Returns whether [`Self::set_broadcast`] is on.
     ///
     /// # Errors
-    /// `NetworkDown` when the engine has ended.
+    /// `NetworkDown` if the engine has ended.
     ///
     /// # Examples
     /// ```
@@ -269,11 +270,11 @@ impl UdpSocket {
         self.handle().has_bit(option_bit::BROADCAST)
     }
 
-    /// Sets the TTL of datagrams to single hosts: 1 to 255 hops. On an IPv6 socket it is for those
-    /// to IPv4 hosts, as with std.
+    /// Sets the TTL of unicast datagrams: 1 to 255. As in std, on an IPv6 socket it applies only to
+    /// IPv4 destinations.
     ///
     /// # Errors
-    /// `InvalidInput` for other numbers.
+    /// `InvalidInput` for other values.
     ///
     /// # Examples
     /// ```
@@ -289,10 +290,10 @@ impl UdpSocket {
         self.handle().set_ttl(ttl)
     }
 
-    /// The TTL in hops: 64 unless [set](Self::set_ttl).
+    /// Returns the TTL: 64 unless [set](Self::set_ttl).
     ///
     /// # Errors
-    /// `NetworkDown` when the engine has ended.
+    /// `NetworkDown` if the engine has ended.
     ///
     /// # Examples
     /// ```
@@ -306,11 +307,11 @@ impl UdpSocket {
         self.handle().ttl()
     }
 
-    /// Sets how many bytes of datagrams may wait to be received (SO_RCVBUF): `bytes` up to 4 MiB,
-    /// doubled as Linux does. Datagrams beyond that are lost.
+    /// Sets the size of the receive buffer (SO_RCVBUF): `bytes` up to 4 MiB, doubled as on Linux.
+    /// Datagrams that do not fit are lost.
     ///
     /// # Errors
-    /// `NetworkDown` when the engine has ended.
+    /// `NetworkDown` if the engine has ended.
     ///
     /// # Examples
     /// ```
@@ -326,10 +327,10 @@ impl UdpSocket {
         self.handle().set_recv_buffer_size(bytes)
     }
 
-    /// The size of the receive buffer in bytes.
+    /// Returns the size of the receive buffer in bytes.
     ///
     /// # Errors
-    /// `NetworkDown` when the engine has ended.
+    /// `NetworkDown` if the engine has ended.
     ///
     /// # Examples
     /// See [`Self::set_recv_buffer_size`].
@@ -337,11 +338,10 @@ impl UdpSocket {
         self.handle().recv_buffer_size()
     }
 
-    /// Sets how many bytes of datagrams may wait to be sent (SO_SNDBUF): `bytes` up to 4 MiB,
-    /// doubled as Linux does.
+    /// Sets the size of the send buffer (SO_SNDBUF): `bytes` up to 4 MiB, doubled as on Linux.
     ///
     /// # Errors
-    /// `NetworkDown` when the engine has ended.
+    /// `NetworkDown` if the engine has ended.
     ///
     /// # Examples
     /// ```
@@ -357,10 +357,10 @@ impl UdpSocket {
         self.handle().set_send_buffer_size(bytes)
     }
 
-    /// The size of the send buffer in bytes.
+    /// Returns the size of the send buffer in bytes.
     ///
     /// # Errors
-    /// `NetworkDown` when the engine has ended.
+    /// `NetworkDown` if the engine has ended.
     ///
     /// # Examples
     /// See [`Self::set_send_buffer_size`].
@@ -368,10 +368,10 @@ impl UdpSocket {
         self.handle().send_buffer_size()
     }
 
-    /// Takes the socket's pending error (SO_ERROR), such as the refusal of an earlier datagram.
+    /// Takes the socket's pending error (SO_ERROR), for example that of an earlier datagram.
     ///
     /// # Errors
-    /// `NetworkDown` when the engine has ended.
+    /// `NetworkDown` if the engine has ended.
     ///
     /// # Examples
     /// ```
@@ -385,10 +385,10 @@ impl UdpSocket {
         self.handle().take_error()
     }
 
-    /// Makes calls fail with `WouldBlock` where they would wait. Holds for all clones.
+    /// Sets non-blocking mode: calls return `WouldBlock` instead of waiting. Applies to all clones.
     ///
     /// # Errors
-    /// `NetworkDown` when the engine has ended.
+    /// `NetworkDown` if the engine has ended.
     ///
     /// # Examples
     /// ```

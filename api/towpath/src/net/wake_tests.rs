@@ -1,4 +1,4 @@
-//! Tasks that wait for sockets of a stack by their wakers, as those of an async runtime would.
+//! Tests of wakers for sockets, used as an async runtime would.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -73,7 +73,7 @@ fn dispatcher(stack: &Stack) -> Dispatcher {
     Dispatcher::new(stack.shared.client()).expect("descriptors")
 }
 
-/// Dispatches events as they come, until `is_done`.
+/// Dispatches events until `is_done`.
 fn dispatch_until(stack: &Stack, dispatcher: &Dispatcher, is_done: impl Fn() -> bool) {
     while !is_done() {
         let mut list = [PollFd::from_borrowed_fd(dispatcher.descriptor(), PollFlags::IN)];
@@ -103,7 +103,7 @@ fn wakes_the_task_of_the_readable_socket_once_and_no_other() {
     for (wait, count) in waits.iter_mut().zip(&counts) {
         assert_eq!(poll_once(Pin::new(wait), count), Poll::Pending);
     }
-    // Events arrive in order: when the task of 5 is woken, both events of 3 were taken.
+    // Events arrive in order: when task 5 is woken, both events of socket 3 were dispatched.
     for (to, woken) in [(3, [0, 0, 0, 1, 0, 0, 0, 0]), (5, [0, 0, 0, 1, 0, 1, 0, 0])] {
         send(3).expect("sent");
         send(to).expect("sent");
@@ -199,7 +199,7 @@ fn sees_an_event_that_was_taken_before_the_waker_was_stored() {
     let stack = Arc::new(stack());
     let socket = Arc::new(stack.bind_udp("127.0.0.1:0").expect("a port"));
     let mut wait = until_ready(socket.handle(), ready::IN);
-    // The clone is made after a first look at the socket has found nothing.
+    // The waker is cloned after the first check of the socket, which found nothing.
     let hook = {
         let (stack, socket) = (Arc::clone(&stack), Arc::clone(&socket));
         move || {
@@ -249,7 +249,7 @@ fn wakes_all_tasks_when_the_engine_ends() {
 
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Tasks that several threads run, and those of them that were woken.
+/// Tasks that run on several threads, and a queue of woken tasks.
 struct Executor {
     tasks: Vec<Mutex<Option<Task>>>,
     woken: Mutex<VecDeque<usize>>,
@@ -257,7 +257,7 @@ struct Executor {
     left: AtomicUsize,
 }
 
-/// Puts a task into the queue of its executor.
+/// A waker that queues its task.
 struct Scheduled {
     executor: Arc<Executor>,
     task: usize,
@@ -274,7 +274,7 @@ impl Wake for Scheduled {
 }
 
 impl Executor {
-    /// Runs the tasks on `threads` threads until all are done. A lost wake-up would hang it.
+    /// Runs the tasks on `threads` threads until all are done. Hangs if a wake-up is lost.
     fn run(tasks: Vec<Task>, threads: usize) {
         let left = AtomicUsize::new(tasks.len());
         let tasks = tasks.into_iter().map(|task| Mutex::new(Some(task))).collect();
@@ -323,7 +323,7 @@ impl Executor {
     }
 }
 
-/// Waits for a socket after a wait that is cancelled.
+/// Cancels one wait for a socket, and then waits again.
 async fn ready_after_cancel(handle: &OwnedSocket, interest: u32) {
     let mut cancelled = until_ready(handle, interest);
     poll_fn(|cx| Poll::Ready(Pin::new(&mut cancelled).poll(cx))).await.is_ready();
@@ -360,7 +360,7 @@ async fn write_all(mut stream: &TcpStream, mut bytes: &[u8]) {
 fn loses_no_wakeup_among_tasks_that_cancel_waits() {
     const PAIRS: usize = 12;
     const ROUNDS: usize = 300;
-    /// More than the buffers of a connection hold at first, so that some writers wait for room.
+    /// More than the initial buffers hold, so that some writers wait for buffer space.
     const LONG: usize = 1 << 20;
     let stack = stack();
     let dispatcher = dispatcher(&stack);

@@ -1,4 +1,4 @@
-//! Options of connections, and what they measure.
+//! Options and statistics of connections.
 
 use std::io;
 use std::sync::atomic::Ordering::Relaxed;
@@ -14,15 +14,15 @@ use crate::net::keepalive::KeepAlive;
 
 /// TCP_CONGESTION, as Linux numbers it.
 const TCP_CONGESTION: u32 = 13;
-/// TCP_CA_NAME_MAX: bytes of the longest name, with the NUL behind it.
+/// Maximum length of a name with its NUL (TCP_CA_NAME_MAX).
 const CONGESTION_NAME_MAX: usize = 16;
 
 impl TcpStream {
-    /// Sends small segments at once instead of waiting for an ACK of earlier ones (TCP_NODELAY: no
-    /// Nagle algorithm).
+    /// Disables Nagle's algorithm (TCP_NODELAY): small segments are sent at once, without waiting
+    /// for an ACK of earlier ones.
     ///
     /// # Errors
-    /// `NetworkDown` when the engine has ended.
+    /// `NetworkDown` if the engine has ended.
     ///
     /// # Examples
     /// ```
@@ -39,10 +39,10 @@ impl TcpStream {
         self.handle.set_flag(option_bit::NODELAY, setting::NODELAY, nodelay)
     }
 
-    /// Whether [`Self::set_nodelay`] is on.
+    /// Returns whether [`Self::set_nodelay`] is on.
     ///
     /// # Errors
-    /// `NetworkDown` when the engine has ended.
+    /// `NetworkDown` if the engine has ended.
     ///
     /// # Examples
     /// ```
@@ -57,10 +57,10 @@ impl TcpStream {
         self.handle.has_bit(option_bit::NODELAY)
     }
 
-    /// Sets the TTL of the packets that are sent: 1 to 255 hops.
+    /// Sets the TTL of sent packets: 1 to 255.
     ///
     /// # Errors
-    /// `InvalidInput` for other numbers.
+    /// `InvalidInput` for other values.
     ///
     /// # Examples
     /// ```
@@ -77,10 +77,10 @@ impl TcpStream {
         self.handle.set_ttl(ttl)
     }
 
-    /// The TTL in hops: 64 unless [set](Self::set_ttl).
+    /// Returns the TTL: 64 unless [set](Self::set_ttl).
     ///
     /// # Errors
-    /// `NetworkDown` when the engine has ended.
+    /// `NetworkDown` if the engine has ended.
     ///
     /// # Examples
     /// ```
@@ -95,14 +95,14 @@ impl TcpStream {
         self.handle.ttl()
     }
 
-    /// Says what dropping the last handle does (SO_LINGER):
-    /// - None: returns at once, and what was written is sent afterwards;
-    /// - less than a second: drops what was not sent, and resets the connection;
-    /// - longer: waits until the peer has acknowledged everything, at most so long, in whole
+    /// Sets the behavior when the last handle is dropped (SO_LINGER):
+    /// - `None`: returns at once, and written data is sent afterwards;
+    /// - less than a second: drops unsent data, and resets the connection;
+    /// - longer: waits until the peer has acknowledged all data, at most for this time, in whole
     ///   seconds.
     ///
     /// # Errors
-    /// `NetworkDown` when the engine has ended.
+    /// `NetworkDown` if the engine has ended.
     ///
     /// # Examples
     /// ```
@@ -129,10 +129,10 @@ impl TcpStream {
         Ok(())
     }
 
-    /// The time that [`Self::set_linger`] set, in whole seconds.
+    /// Returns the time of [`Self::set_linger`], in whole seconds.
     ///
     /// # Errors
-    /// `NetworkDown` when the engine has ended.
+    /// `NetworkDown` if the engine has ended.
     ///
     /// # Examples
     /// ```
@@ -148,11 +148,11 @@ impl TcpStream {
         Ok(value.checked_sub(1).map(|seconds| Duration::from_secs(seconds.into())))
     }
 
-    /// Probes a silent peer at the given times, and ends the connection with `TimedOut` when it
-    /// does not answer. None: never.
+    /// Enables keepalive probes, which end the connection with `TimedOut` if the peer does not
+    /// reply. `None` disables them.
     ///
     /// # Errors
-    /// `InvalidInput` for times beyond 1 to 32,767 s, or probes beyond 1 to 127.
+    /// `InvalidInput` for times outside 1 to 32,767 s, or a number of probes outside 1 to 127.
     ///
     /// # Examples
     /// ```
@@ -180,10 +180,10 @@ impl TcpStream {
         self.handle.set_flag(option_bit::KEEPALIVE, setting::KEEPALIVE, keepalive.is_some())
     }
 
-    /// The times at which a silent peer is probed; None: never, which is the default.
+    /// Returns the keepalive parameters; `None` if disabled, which is the default.
     ///
     /// # Errors
-    /// `NetworkDown` when the engine has ended.
+    /// `NetworkDown` if the engine has ended.
     ///
     /// # Examples
     /// ```
@@ -203,11 +203,11 @@ impl TcpStream {
         Ok(Some(KeepAlive::from_words([idle, interval, slot.keepcnt.load(Relaxed).into()])))
     }
 
-    /// Sets the size of the receive buffer, which bounds the window (SO_RCVBUF): `bytes` up to 4
-    /// MiB, doubled as Linux does. Without it the size follows the connection.
+    /// Sets the size of the receive buffer (SO_RCVBUF), which limits the window: `bytes` up to 4
+    /// MiB, doubled as on Linux. By default the size is adjusted automatically.
     ///
     /// # Errors
-    /// `NetworkDown` when the engine has ended.
+    /// `NetworkDown` if the engine has ended.
     ///
     /// # Examples
     /// ```
@@ -224,10 +224,11 @@ impl TcpStream {
         self.handle.set_recv_buffer_size(bytes)
     }
 
-    /// The size of the receive buffer in bytes: as set, doubled, or as it has grown.
+    /// Returns the size of the receive buffer in bytes: the doubled value that was set, or the
+    /// current one.
     ///
     /// # Errors
-    /// `NetworkDown` when the engine has ended.
+    /// `NetworkDown` if the engine has ended.
     ///
     /// # Examples
     /// See [`Self::set_recv_buffer_size`].
@@ -235,11 +236,11 @@ impl TcpStream {
         self.handle.recv_buffer_size()
     }
 
-    /// Sets the size of the send buffer (SO_SNDBUF): `bytes` up to 4 MiB, doubled as Linux does.
-    /// Without it the size follows the connection.
+    /// Sets the size of the send buffer (SO_SNDBUF): `bytes` up to 4 MiB, doubled as on Linux. By
+    /// default the size is adjusted automatically.
     ///
     /// # Errors
-    /// `NetworkDown` when the engine has ended.
+    /// `NetworkDown` if the engine has ended.
     ///
     /// # Examples
     /// ```
@@ -256,10 +257,11 @@ impl TcpStream {
         self.handle.set_send_buffer_size(bytes)
     }
 
-    /// The size of the send buffer in bytes: as set, doubled, or as it has grown.
+    /// Returns the size of the send buffer in bytes: the doubled value that was set, or the current
+    /// one.
     ///
     /// # Errors
-    /// `NetworkDown` when the engine has ended.
+    /// `NetworkDown` if the engine has ended.
     ///
     /// # Examples
     /// See [`Self::set_send_buffer_size`].
@@ -267,7 +269,7 @@ impl TcpStream {
         self.handle.send_buffer_size()
     }
 
-    /// Chooses the congestion control algorithm by name: "cubic" or "reno" (TCP_CONGESTION).
+    /// Sets the congestion control algorithm by name: "cubic" or "reno" (TCP_CONGESTION).
     ///
     /// # Errors
     /// `NotFound` for an unknown name, `InvalidInput` for an empty one.
@@ -284,7 +286,7 @@ impl TcpStream {
     /// # }
     /// ```
     pub fn set_congestion(&self, name: &str) -> io::Result<()> {
-        // As Linux, which cuts a name before it looks for it.
+        // Linux truncates a name before it looks it up.
         let name = &name.as_bytes()[..name.len().min(CONGESTION_NAME_MAX - 1)];
         let request = self.handle.call(call::SET_OPTION, |request| {
             (request.a, request.b) = (TCP, TCP_CONGESTION);
@@ -294,10 +296,10 @@ impl TcpStream {
         request.map(drop)
     }
 
-    /// The name of the congestion control algorithm.
+    /// Returns the name of the congestion control algorithm.
     ///
     /// # Errors
-    /// `NetworkDown` when the engine has ended.
+    /// `NetworkDown` if the engine has ended.
     ///
     /// # Examples
     /// ```
@@ -316,10 +318,10 @@ impl TcpStream {
         Ok(String::from_utf8_lossy(name).into_owned())
     }
 
-    /// Figures of the connection: round trips, window, losses, bytes (TCP_INFO).
+    /// Returns the state and statistics of the connection (TCP_INFO).
     ///
     /// # Errors
-    /// `NetworkDown` when the engine has ended.
+    /// `NetworkDown` if the engine has ended.
     ///
     /// # Examples
     /// ```

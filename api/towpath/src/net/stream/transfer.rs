@@ -1,4 +1,4 @@
-//! Reading and writing.
+//! Reading from and writing to connections.
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 
@@ -9,14 +9,15 @@ use super::TcpStream;
 use crate::error::io_error;
 use crate::net::buffers::{all_bytes, bytes, room, rooms};
 
-/// Bytes that one call moves at most (MAX_RW_COUNT).
+/// Maximum number of bytes that one call transfers (MAX_RW_COUNT).
 const COUNT_MAX: usize = 0x7fff_f000;
 
 impl TcpStream {
-    /// Reads without taking: the next read gives the same bytes. Waits until there are some.
+    /// Reads data without removing it: the next read returns the same bytes. Waits until there is
+    /// some.
     ///
     /// # Errors
-    /// As reading: `WouldBlock`, `ConnectionReset`, `TimedOut`.
+    /// As for reading: `WouldBlock`, `ConnectionReset`, `TimedOut`.
     ///
     /// # Examples
     /// ```
@@ -58,8 +59,8 @@ impl TcpStream {
         let handle = &*self.handle;
         let (client, socket) = (handle.client(), handle.socket);
         let wanted = Buffer::total(buffers).min(COUNT_MAX);
-        // As send(2): a call that may block returns when everything is queued. Nothing to queue is
-        // one attempt, which tells of an error.
+        // As in send(2), a blocking call returns after all data is queued. For an empty buffer,
+        // make one attempt so that errors are returned.
         let patience = handle.send_limit();
         let mut done = 0;
         loop {
@@ -100,7 +101,7 @@ impl Write for &TcpStream {
         unsafe { self.send(all_bytes(bufs)) }
     }
 
-    /// Does nothing: nothing is held back here.
+    /// Does nothing, because writes are never buffered here.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Groups: which are received, and how datagrams to them are sent.
+//! Multicast: memberships, and options for sending to groups.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -20,12 +20,11 @@ const IPV6_ADD_MEMBERSHIP: u32 = 20;
 const IPV6_DROP_MEMBERSHIP: u32 = 21;
 
 impl UdpSocket {
-    /// Receives datagrams to an IPv4 group as well (IP_ADD_MEMBERSHIP), over the interface with
-    /// the address `interface`. 0.0.0.0 stands for the interface that routes to the group.
+    /// Joins an IPv4 group (IP_ADD_MEMBERSHIP) on the interface with the address `interface`.
+    /// 0.0.0.0 selects the interface with the route to the group.
     ///
-    /// # Errors
-    /// `AddrInUse`: joined already; `InvalidInput`: `group` is not a group; ENODEV: no such
-    /// interface.
+    /// `AddrInUse`: already joined; `InvalidInput`: `group` is not a multicast address; ENODEV: no
+    /// such interface.
     ///
     /// # Examples
     /// ```
@@ -47,7 +46,7 @@ impl UdpSocket {
     /// Leaves an IPv4 group (IP_DROP_MEMBERSHIP).
     ///
     /// # Errors
-    /// `AddrNotAvailable`: not joined.
+    /// `AddrNotAvailable`: the socket has not joined the group.
     ///
     /// # Examples
     /// See [`Self::join_multicast_v4`].
@@ -55,12 +54,11 @@ impl UdpSocket {
         self.membership_v4(IP_DROP_MEMBERSHIP, *group, *interface)
     }
 
-    /// Receives datagrams to an IPv6 group as well (IPV6_ADD_MEMBERSHIP), over the interface with
-    /// the index `interface`. 0 stands for the interface that routes to the group.
+    /// Joins an IPv6 group (IPV6_ADD_MEMBERSHIP) on the interface with the index `interface`. 0
+    /// selects the interface with the route to the group.
     ///
-    /// # Errors
-    /// `AddrInUse`: joined already; `InvalidInput`: `group` is not a group; ENODEV: no such
-    /// interface; ENOPROTOOPT: an IPv4 socket.
+    /// `AddrInUse`: already joined; `InvalidInput`: `group` is not a multicast address; ENODEV: no
+    /// such interface; ENOPROTOOPT: an IPv4 socket.
     ///
     /// # Examples
     /// ```
@@ -80,7 +78,7 @@ impl UdpSocket {
     /// Leaves an IPv6 group (IPV6_DROP_MEMBERSHIP).
     ///
     /// # Errors
-    /// `AddrNotAvailable`: not joined.
+    /// `AddrNotAvailable`: the socket has not joined the group.
     ///
     /// # Examples
     /// See [`Self::join_multicast_v6`].
@@ -88,11 +86,11 @@ impl UdpSocket {
         self.membership_v6(IPV6_DROP_MEMBERSHIP, *group, interface)
     }
 
-    /// Whether this host's members of an IPv4 group hear what the socket sends to it: on unless
-    /// set otherwise (IP_MULTICAST_LOOP).
+    /// Sets whether members on this host receive datagrams that the socket sends to an IPv4 group
+    /// (IP_MULTICAST_LOOP). On by default.
     ///
     /// # Errors
-    /// `NetworkDown` when the engine has ended.
+    /// `NetworkDown` if the engine has ended.
     ///
     /// # Examples
     /// ```
@@ -111,10 +109,10 @@ impl UdpSocket {
         Ok(())
     }
 
-    /// See [`Self::set_multicast_loop_v4`].
+    /// Returns the value of [`Self::set_multicast_loop_v4`].
     ///
     /// # Errors
-    /// `NetworkDown` when the engine has ended.
+    /// `NetworkDown` if the engine has ended.
     ///
     /// # Examples
     /// See [`Self::set_multicast_loop_v4`].
@@ -123,11 +121,11 @@ impl UdpSocket {
         Ok(self.handle().multicast.loop_v4.load(Relaxed))
     }
 
-    /// Sets the TTL of datagrams to IPv4 groups: 0 to 255 hops, 1 unless set. 0 reaches members on
-    /// this host only.
+    /// Sets the TTL of datagrams to IPv4 groups: 0 to 255, by default 1. With 0 they reach only
+    /// members on this host.
     ///
     /// # Errors
-    /// `InvalidInput` for other numbers.
+    /// `InvalidInput` for other values.
     ///
     /// # Examples
     /// ```
@@ -141,7 +139,7 @@ impl UdpSocket {
     /// ```
     pub fn set_multicast_ttl_v4(&self, ttl: u32) -> io::Result<()> {
         self.handle().slot()?;
-        // -1 as a C int takes back what was set.
+        // -1 as a C int restores the default.
         let ttl = if ttl == u32::MAX { 1 } else { ttl };
         let Ok(ttl) = u8::try_from(ttl) else { return fail(Errno::INVAL) };
         self.handle().multicast.ttl.store(ttl, Relaxed);
@@ -149,10 +147,10 @@ impl UdpSocket {
         Ok(())
     }
 
-    /// See [`Self::set_multicast_ttl_v4`].
+    /// Returns the value of [`Self::set_multicast_ttl_v4`].
     ///
     /// # Errors
-    /// `NetworkDown` when the engine has ended.
+    /// `NetworkDown` if the engine has ended.
     ///
     /// # Examples
     /// See [`Self::set_multicast_ttl_v4`].
@@ -161,8 +159,8 @@ impl UdpSocket {
         Ok(self.handle().multicast.ttl.load(Relaxed).into())
     }
 
-    /// Whether this host's members of an IPv6 group hear what the socket sends to it: on unless
-    /// set otherwise (IPV6_MULTICAST_LOOP).
+    /// Sets whether members on this host receive datagrams that the socket sends to an IPv6 group
+    /// (IPV6_MULTICAST_LOOP). On by default.
     ///
     /// # Errors
     /// ENOPROTOOPT on an IPv4 socket.
@@ -187,10 +185,10 @@ impl UdpSocket {
         Ok(())
     }
 
-    /// See [`Self::set_multicast_loop_v6`].
+    /// Returns the value of [`Self::set_multicast_loop_v6`].
     ///
     /// # Errors
-    /// EOPNOTSUPP on an IPv4 socket, as from Linux.
+    /// EOPNOTSUPP on an IPv4 socket, as on Linux.
     ///
     /// # Examples
     /// See [`Self::set_multicast_loop_v6`].

@@ -16,31 +16,31 @@ use crate::net::address::{reached, shown};
 use crate::net::buffers::{bytes, room};
 use crate::net::handle::{INET, OwnedSocket, fail};
 
-/// Longest payload over IPv4: the length of the packet (RFC 791 §3.1) without both headers. The
-/// engine is asked about longer ones, which IPv6 carries.
+/// Maximum payload over IPv4: the maximum packet (RFC 791 §3.1) without both headers. The engine
+/// checks longer datagrams, which may fit over IPv6.
 const PAYLOAD_MAX_V4: usize = 65_535 - 20 - 8;
-/// Most bytes that UDP's length field can say. udp_sendmsg refuses more before it looks for a
-/// route.
+/// Maximum of UDP's length field. Linux's udp_sendmsg refuses longer datagrams before it looks up
+/// the route.
 const LENGTH_MAX: usize = 65_535;
 /// IFF_BROADCAST and IFF_LOOPBACK: interfaces whose prefix has a broadcast address.
 const HAS_BROADCAST: u32 = 2 | 8;
-/// Longest prefix that has a broadcast address (RFC 3021).
+/// Maximum length of a prefix with a broadcast address (RFC 3021).
 const PREFIX_MAX: u32 = 30;
 
-/// Broadcast addresses of the stack's interfaces, asked for once.
+/// Broadcast addresses of the stack's interfaces, requested from the engine once.
 #[derive(Default)]
 pub(super) struct Broadcasts(OnceLock<Box<[Ipv4Addr]>>);
 
 impl UdpSocket {
-    /// Sends one datagram to `addr`. The first of several addresses is taken, as with std. Gives
-    /// the number of bytes, which is always that of `buf`.
+    /// Sends one datagram to `addr`. As in std, only the first of several addresses is used.
+    /// Returns the number of bytes, which is always that of `buf`.
     ///
     /// # Errors
-    /// - EMSGSIZE: `buf` is longer than a datagram can be: 65,507 bytes over IPv4;
+    /// - EMSGSIZE: `buf` exceeds the maximum length of a datagram, 65,507 bytes over IPv4;
     /// - `PermissionDenied`: a broadcast address, without [`set_broadcast`](Self::set_broadcast);
-    /// - `NetworkUnreachable`: no route; EAFNOSUPPORT: an address of the other family;
+    /// - `NetworkUnreachable`: no route; EAFNOSUPPORT: an address of another family;
     /// - `ConnectionRefused`: a connected peer has refused an earlier datagram (ICMP);
-    /// - `InvalidInput`: port 0, or `addr` names no address.
+    /// - `InvalidInput`: port 0, or `addr` resolves to no address.
     ///
     /// # Examples
     /// ```
@@ -63,7 +63,7 @@ impl UdpSocket {
     /// Sends one datagram to the [connected](Self::connect) peer.
     ///
     /// # Errors
-    /// EDESTADDRREQ before a peer was set; otherwise as [`Self::send_to`].
+    /// EDESTADDRREQ without a peer; otherwise as for [`Self::send_to`].
     ///
     /// # Examples
     /// See [`Self::connect`].
@@ -71,11 +71,12 @@ impl UdpSocket {
         self.send_datagram(buf, None)
     }
 
-    /// Receives one datagram, and says whose. Bytes that do not fit `buf` are lost.
+    /// Receives one datagram, and returns its length and source. Bytes that do not fit in `buf` are
+    /// lost.
     ///
     /// # Errors
-    /// `WouldBlock` where there is none and the call may not wait (longer); `ConnectionRefused`
-    /// when a connected peer has refused an earlier datagram (ICMP).
+    /// `WouldBlock` if no datagram arrives within the time limit, or in non-blocking mode;
+    /// `ConnectionRefused` if a connected peer has refused an earlier datagram (ICMP).
     ///
     /// # Examples
     /// See [`UdpSocket`].
@@ -83,10 +84,10 @@ impl UdpSocket {
         self.recv_datagram(buf, false)
     }
 
-    /// Receives one datagram. Bytes that do not fit `buf` are lost.
+    /// Receives one datagram, and returns its length. Bytes that do not fit in `buf` are lost.
     ///
     /// # Errors
-    /// As [`Self::recv_from`].
+    /// As for [`Self::recv_from`].
     ///
     /// # Examples
     /// ```
@@ -104,10 +105,10 @@ impl UdpSocket {
         self.recv_datagram(buf, false).map(|(len, _)| len)
     }
 
-    /// Looks at the next datagram, which stays, and says whose.
+    /// Receives the next datagram without removing it. Returns its length and source.
     ///
     /// # Errors
-    /// As [`Self::recv_from`].
+    /// As for [`Self::recv_from`].
     ///
     /// # Examples
     /// ```
@@ -124,10 +125,10 @@ impl UdpSocket {
         self.recv_datagram(buf, true)
     }
 
-    /// Looks at the next datagram, which stays.
+    /// Receives the next datagram without removing it. Returns its length.
     ///
     /// # Errors
-    /// As [`Self::recv_from`].
+    /// As for [`Self::recv_from`].
     ///
     /// # Examples
     /// See [`Self::peek_from`].
@@ -143,7 +144,7 @@ impl UdpSocket {
             unsafe { datagram::recv(handle.client(), handle.socket, &room, keep.then_some(0)) }
         };
         let received = handle.blocking(handle.recv_limit(), attempt).map_err(io_error)?;
-        // None is of a socket that was shut down for reading, which has no method here.
+        // `None` is returned only after shutdown for reading, which has no method here.
         let from = received.map_or(RawAddr::default(), |received| received.header.remote);
         Ok((received.map_or(0, |received| received.copied), shown(from, handle.family)))
     }
@@ -167,7 +168,7 @@ impl UdpSocket {
         handle.sending(handle.send_limit(), attempt).map_err(io_error)
     }
 
-    /// Where a datagram goes, as its header says it: family 0 is the connected peer.
+    /// Returns the destination for the datagram's header; family 0 means the connected peer.
     fn destination(&self, to: Option<SocketAddr>) -> io::Result<RawAddr> {
         let handle = self.handle();
         let slot = handle.slot()?;
@@ -193,8 +194,8 @@ impl UdpSocket {
 
 impl Broadcasts {
     fn contains(&self, handle: &OwnedSocket, ip: Ipv4Addr) -> io::Result<bool> {
-        // Up to /30 the last two bits of a broadcast address are ones: most addresses are not
-        // asked for.
+        // With prefixes up to /30, the last two bits of a broadcast address are ones. So most
+        // addresses need no request.
         if ip.octets()[3] & 3 != 3 {
             return Ok(false);
         }
@@ -229,14 +230,14 @@ fn ask(handle: &OwnedSocket) -> io::Result<Box<[Ipv4Addr]>> {
     Ok(interfaces.filter_map(broadcast).collect())
 }
 
-/// The header of a datagram. Options that are set now go with it: the engine may hear of a later
+/// Returns a datagram's header with the current options, because the engine may apply a later
 /// setting before it sends this datagram.
 fn header(handle: &OwnedSocket, remote: RawAddr, len: u32) -> io::Result<DatagramHeader> {
     let slot = handle.slot()?;
     let to = if remote.family == 0 { slot.remote.load() } else { remote };
     let ip = to.to_socket_addr().map(|addr| addr.ip().to_canonical());
     let ttl = match ip {
-        // The engine knows the TTL of groups.
+        // The engine applies the multicast TTL.
         Some(ip) if ip.is_multicast() || ip.is_ipv6() => None,
         _ => Some(slot.ttl.load(Relaxed)).filter(|ttl| *ttl != 0),
     };
@@ -249,7 +250,7 @@ fn header(handle: &OwnedSocket, remote: RawAddr, len: u32) -> io::Result<Datagra
     })
 }
 
-/// Asks the engine whether a datagram may be as long as it is.
+/// Requests the engine to check whether the datagram's length is allowed.
 fn check_length(handle: &OwnedSocket, header: &DatagramHeader) -> io::Result<()> {
     let asked = handle.call(call::CHECK_LENGTH, |request| {
         let bytes = header.as_bytes();
