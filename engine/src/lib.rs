@@ -14,15 +14,15 @@
 //!
 //! Reading order:
 //! 1. `run`: the loop, one page.
+//! 2. `team`: several shards, and threads.
 //! 3. `control` and `mail`; `query`: queries of other threads.
 //! 4. `requests` of the registry: requests that involve descriptors.
 //! 5. `shard`: its parts, and `shard/turn`, which calls all of them.
-//! 5. `shard`: its parts, and `shard/turn`, which alone sees all of them.
-//! 6. `shard/sockets`: `host` handles reports of the stack, `events` tells programs.
-//!    `connecting`, `datagrams` and `transfer` do what programs ask for. `lifecycle` ends sockets.
-//!    `feeding` gives memory to programs that wait for it, and `sweep` takes back idle memory.
-//! 7. `shard/processes`: `channels` and `holds`, then `fork_exec`, `batches` and `ending`: how
-//!    processes come from processes, and end.
+//! 6. `shard/sockets`: `host` handles events of the stack, and `events` notifies programs.
+//!    `connecting`, `datagrams` and `transfer` handle requests of programs. `lifecycle` ends
+//!    sockets. `feeding` attaches memory for waiting programs, and `sweep` takes back idle memory.
+//! 7. `shard/processes`: `channels` and `holds`, then `fork_exec`, `batches` and `ending`, for
+//!    processes that start and end.
 //! 8. `shard/requests`: `commands`, `socket_requests`, and `ordering`: when a request is answered.
 //!
 //! A [`Service`] is a server in the engine itself. `shard/sockets/private` keeps its sockets, whose

@@ -45,7 +45,7 @@ pub(super) fn is_v6_host(addr: &SocketAddr) -> bool {
 /// Converts the destination of a datagram for a socket of `family`.
 ///
 /// # Errors
-/// As Linux:
+/// The same as on Linux:
 /// - EAFNOSUPPORT for a peer of a family that the socket does not support;
 /// - ENETUNREACH for an IPv4 peer of an IPv6-only socket (IPV6_V6ONLY).
 pub(super) fn reached(slot: &Slot, family: u32, addr: SocketAddr) -> io::Result<RawAddr> {

@@ -56,7 +56,7 @@ impl TcpListener {
     /// # Errors
     /// - `AddrInUse`: another socket of the stack listens there, or no port is free;
     /// - `AddrNotAvailable`: the stack does not have the address;
-    /// - `InvalidInput`: `addr` names no address;
+    /// - `InvalidInput`: `addr` resolves to no address;
     /// - [`NotConnected`](io::ErrorKind::NotConnected): there is no default stack.
     ///
     /// # Examples

@@ -150,6 +150,8 @@ impl TcpStream {
     }
 
     /// Shuts down one direction, or both. Wakes threads that are blocked in it.
+    /// - Reading: reads return the data that has arrived, and then 0.
+    /// - Writing: sends a FIN, and writes fail with `BrokenPipe`.
     ///
     /// # Errors
     /// `NotConnected` if the connection has ended.
@@ -254,7 +256,7 @@ impl TcpStream {
     /// let listener = stack.listen("127.0.0.1:0")?;
     /// let mut client = stack.connect(listener.local_addr()?)?;
     /// client.set_write_timeout(Some(Duration::from_millis(1)))?;
-    /// The peer does not read, so buffers fill up.
+    /// // The peer does not read, so buffers fill up.
     /// let full = std::iter::repeat_with(|| client.write(&[0; 65_536])).find_map(Result::err);
     /// assert_eq!(full.unwrap().kind(), ErrorKind::WouldBlock);
     /// # Ok(())

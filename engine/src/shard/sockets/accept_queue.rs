@@ -120,7 +120,7 @@ impl Sockets {
         }
     }
 
-    /// Asks peer shards to offer connections again that were refused for lack of memory.
+    /// Requests peer shards to offer connections again that were refused for lack of memory.
     pub(crate) fn offer_again(&mut self, net: &mut Net) {
         let now = self.now;
         if self.deferred.offer_again_at.is_none_or(|at| at > now) {

@@ -10,7 +10,7 @@ use crate::shard::sockets::slot_set::SlotSet;
 /// Time until the first retry when a program holds the FIFO's lock, which it does during a copy.
 pub(crate) const LOCK_AGAIN: Duration = Duration::from_micros(50);
 
-/// Sockets whose programs wait for transmit memory, in the order in which they asked.
+/// Sockets whose programs wait for transmit memory, in the order of their requests.
 #[derive(Debug)]
 pub(crate) struct AwaitingMemory {
     /// Slots without memory to attach.

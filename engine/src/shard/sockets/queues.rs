@@ -2,8 +2,7 @@
 //!
 //! | queue | entries | handled by, when |
 //! |---|---|---|
-//! | `to_send` | datagram sockets with more to send than a turn allows | `datagrams`, some in each
-//! turn |
+//! | `to_send` | datagram sockets with more to send than a turn allows | `datagrams`, some a turn |
 //! | `to_return` | datagram sockets whose FIFO lent bytes | `datagrams`, after the stack's turn |
 //! | `to_resume` | datagram sockets whose device has room | `datagrams`, in the same turn |
 //! | `to_accept` | deferred connections | `deferred`, on the first bytes or a timeout |
@@ -13,8 +12,7 @@
 //! | `to_reset_unclaimed` | popped connections that are not claimed | `lifecycle`, 1 s later |
 //! | `to_close_in_flight` | sockets in flight without a receiver | `lifecycle`, 30 s later |
 //! | `lingering` | closed sockets whose close(2) waits | `lingering`, some in each turn |
-//! | `to_free` | sockets that the stack and all processes released | `lifecycle`, in the same turn
-//! |
+//! | `to_free` | sockets that stack and processes released | `lifecycle`, in the same turn |
 //! | `to_reuse` | freed slots whose lock a thread still holds | `reuse`, when it unlocks or dies |
 //! | `to_publish` | sockets with a new TCP state | `events`, in the same turn |
 //! | `to_tell` | sockets with holders to be notified | `events`, some in each turn |
@@ -70,7 +68,7 @@ pub(crate) struct Deferred {
     /// Listeners, by slot and generation, for which there was no memory to queue a connection of
     /// another shard.
     pub to_offer_again: Vec<(u32, u32)>,
-    /// Time at which peer shards are asked to offer connections again.
+    /// Time at which peer shards are requested to offer connections again.
     pub offer_again_at: Option<Instant>,
     /// Connections in `to_accept`, by listener slot of another shard; absent means zero.
     pub by_listener: BTreeMap<u32, u32>,

@@ -23,6 +23,7 @@ impl UdpSocket {
     /// Joins an IPv4 group (IP_ADD_MEMBERSHIP) on the interface with the address `interface`.
     /// 0.0.0.0 selects the interface with the route to the group.
     ///
+    /// # Errors
     /// `AddrInUse`: already joined; `InvalidInput`: `group` is not a multicast address; ENODEV: no
     /// such interface.
     ///
@@ -57,6 +58,7 @@ impl UdpSocket {
     /// Joins an IPv6 group (IPV6_ADD_MEMBERSHIP) on the interface with the index `interface`. 0
     /// selects the interface with the route to the group.
     ///
+    /// # Errors
     /// `AddrInUse`: already joined; `InvalidInput`: `group` is not a multicast address; ENODEV: no
     /// such interface; ENOPROTOOPT: an IPv4 socket.
     ///
