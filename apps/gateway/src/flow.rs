@@ -10,7 +10,7 @@ use std::time::Duration;
 use towpath_shm::Fd;
 
 use rustix::io::Errno;
-use rustix::net::{Shutdown, shutdown, sockopt};
+use rustix::net::{AddressFamily, Shutdown, shutdown, sockopt};
 use towpath_ring::{RecvBuffer, SendBuffer};
 use towpath_stack::{PendingId, SocketId, SocketOption};
 use towpath_tcp::KeepAliveConfig;
@@ -319,9 +319,11 @@ impl Flow {
         error.map_or(Ok(()), Err)
     }
 
-    pub(crate) fn set_class(&mut self, v6: bool, class: u8) {
+    pub(crate) fn set_class(&mut self, class: u8) {
         if self.class != class {
             self.class = class;
+            // The peer may be of the other family: an upstream server, or a nameserver.
+            let v6 = sockopt::socket_domain(&self.host) == Ok(AddressFamily::INET6);
             // When it fails, packets leave with the class they had; there is nobody to tell.
             let _ = sys::set_ip(self.host.as_fd(), v6, IpOption::Tos, class.into());
         }

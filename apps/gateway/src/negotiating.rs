@@ -7,6 +7,7 @@
 use std::fmt;
 use std::net::SocketAddr;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use towpath_shm::Fd;
@@ -85,6 +86,8 @@ impl Negotiating {
             if self.is_done {
                 return Ok(true);
             }
+            // Asked before the peek, which then sees all bytes of a server that has ended.
+            let is_ended = has_ended(host);
             let mut seen = [0; LOOK_LEN];
             let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
             let len = match recv(host, &mut seen[..], flags) {
@@ -96,8 +99,13 @@ impl Negotiating {
             };
             let taken = self.step(host, &seen[..len])?;
             if taken == 0 && !self.is_done {
-                // A message longer than `LOOK_LEN` could never be peeked completely.
-                return if len < LOOK_LEN { Ok(false) } else { Err(TOO_LONG) };
+                return match len {
+                    // A message longer than `LOOK_LEN` could never be peeked completely.
+                    LOOK_LEN => Err(TOO_LONG),
+                    // The rest of the message will not arrive, and epoll reports nothing more.
+                    _ if is_ended => Err(NegotiationFailure::Host(Errno::CONNRESET)),
+                    _ => Ok(false),
+                };
             }
         }
     }
@@ -142,6 +150,18 @@ impl Negotiating {
             }
         }
         Ok(true)
+    }
+}
+
+/// Returns whether the server sends no more bytes: it has closed or reset the connection.
+fn has_ended(host: &Fd) -> bool {
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    loop {
+        let mut polled = [PollFd::new(host, PollFlags::RDHUP)];
+        match poll(&mut polled, Some(&now)) {
+            Err(Errno::INTR) => {}
+            count => return count.is_ok_and(|count| count > 0),
+        }
     }
 }
 

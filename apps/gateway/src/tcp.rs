@@ -209,7 +209,7 @@ impl TcpFlows {
         if let Some(flow) = key.and_then(|key| self.flows.get_mut(key))
             && flow.phase.socket() == Some(socket)
         {
-            flow.set_class(peer.is_ipv6(), class);
+            flow.set_class(class);
         }
     }
 

@@ -117,6 +117,8 @@ fn passes_a_refusal_on() {
         (&b"NO\n"[..], SocketError::HostUnreachable),
         // The server ends, or says more than fits.
         (b"", SocketError::Refused),
+        // The same in the middle of its answer.
+        (b"O", SocketError::Refused),
         (&[b'x'; 5000], SocketError::Refused),
     ] {
         let sock = world.connect(FAR.parse().unwrap());
@@ -127,7 +129,7 @@ fn passes_a_refusal_on() {
         assert_eq!(error, expected, "{answer:?}");
         assert_eq!(world.gateway.borrow().tcp_flows(), 0);
     }
-    assert_eq!(world.counter("tcp_refused"), 3);
+    assert_eq!(world.counter("tcp_refused"), 4);
 }
 
 #[test]
