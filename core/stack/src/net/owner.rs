@@ -97,6 +97,12 @@ impl Net {
         self.data.set_tracker(tracker);
     }
 
+    /// Whether a tracker may rewrite packets of this shard.
+    #[inline]
+    pub(crate) fn has_tracker(&self) -> bool {
+        self.data.hooks.has_tracker()
+    }
+
     /// Takes the oldest packet that a rule wants logged.
     pub fn take_logged(&mut self) -> Option<Logged> {
         self.data.hooks.take_logged()

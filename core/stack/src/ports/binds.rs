@@ -307,11 +307,12 @@ impl Binds {
     /// [`TIME_WAIT_REUSE_AFTER`]. Only one shard succeeds. The shard that has the TIME-WAIT ends it
     /// when the flow is claimed.
     pub fn take_time_wait(&self, port: u16, flow: u64, now: Instant) -> bool {
-        let least = (TIME_WAIT_REUSE_AFTER.as_nanos() >> 24) as u16 + 2;
+        let least = (TIME_WAIT_REUSE_AFTER.as_nanos() >> 24) as i16 + 2;
         (0..).zip(&self.ports.waiting).any(|(shard, times)| {
             let noted = &times[usize::from(port)];
             let note = noted.load(Ordering::Relaxed);
-            let lasted = stamp(now).wrapping_sub((note >> 16) as u16);
+            // Negative if the turn of the other shard began later than this one's.
+            let lasted = stamp(now).wrapping_sub((note >> 16) as u16) as i16;
             let is_due = shard != self.shard.0 && note as u16 == tag(flow) && lasted >= least;
             is_due && Self::mark_taken(noted, note)
         })
@@ -469,6 +470,22 @@ mod tests {
         shards[0].unuse_port(100, LOCAL, PLAIN);
         assert!(shards[1].try_hold(100, &holder(PLAIN)));
         assert_eq!(connect(&shards[0], &mut ephemeral), None);
+    }
+
+    /// The turn of the shard that wants the port may have begun before the TIME-WAIT.
+    #[test]
+    fn a_time_wait_is_taken_once_and_when_it_has_lasted_long_enough() {
+        let shards = shards(PortProtocol::Tcp, 2);
+        let at = |ms: u64| Instant(ms * 1_000_000);
+        for since in [100_000, 16_777 * 66] {
+            shards[0].note_time_wait(100, 7, Some(at(since)));
+            for now in [since - 20, since, since + 900] {
+                assert!(!shards[1].take_time_wait(100, 7, at(now)), "{since} {now}");
+            }
+            assert!(shards[1].take_time_wait(100, 7, at(since + 1100)));
+            assert!(!shards[1].take_time_wait(100, 7, at(since + 1100)));
+            assert!(!shards[0].keep_time_wait(100, 7));
+        }
     }
 
     /// A bind and a connect in two shards compete for a port: only the first succeeds.

@@ -51,7 +51,10 @@ impl<H: Host> Stack<H> {
             && let Some(dst) = Subject::destination(link, packet.linear())
             && self.net.is_beyond(iface, dst)
         {
-            return self.receive_packet(cx, iface, packet, None);
+            return match self.net.has_tracker() {
+                true => self.receive_unowned(cx, iface, packet),
+                false => self.receive_packet(cx, iface, packet, None),
+            };
         }
         let subject = Subject::of_frame(link, packet.linear());
         let is_fragment = matches!(subject, Subject::Fragment { .. });
@@ -73,7 +76,10 @@ impl<H: Host> Stack<H> {
                     false => cx.pool.give(packet),
                 }
             }
-            _ if is_fragment => self.receive_fragment(cx, iface, packet),
+            _ if is_fragment => self.receive_unowned(cx, iface, packet),
+            PacketOwner::Mine(_) if self.net.has_tracker() => {
+                self.receive_unowned(cx, iface, packet);
+            }
             PacketOwner::Mine(hash) => self.receive_packet(cx, iface, packet, hash),
             // A packet that was handed over, or a copy, is not copied again.
             PacketOwner::Of(_) | PacketOwner::Copies(_) => {
@@ -107,8 +113,9 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Receives a fragment. The complete datagram may belong to another shard.
-    fn receive_fragment(&mut self, cx: &mut Cx<'_, H>, iface: IfaceId, packet: Packet) {
+    /// Receives a packet whose flow is known afterwards. The complete datagram of a fragment may
+    /// belong to another shard, and a tracker may rewrite addresses.
+    fn receive_unowned(&mut self, cx: &mut Cx<'_, H>, iface: IfaceId, packet: Packet) {
         let Some(received) = self.net.receive(cx.now, iface, packet, cx.pool) else { return };
         match self.verdict(iface, Subject::of_received(&received)) {
             PacketOwner::Mine(hash) => self.on_received(cx, received, hash),

@@ -93,6 +93,11 @@ impl PacketHooks {
         self.rules.is_some()
     }
 
+    #[inline]
+    pub(in crate::net) fn has_tracker(&self) -> bool {
+        self.tracker.is_some()
+    }
+
     /// Whether the tracker gets packets that are sent on.
     #[inline]
     pub(super) fn tracks_transit(&self) -> bool {
