@@ -177,8 +177,12 @@ impl Engine {
         let slots_max = if has_programs { SLOTS_MAX } else { 0 };
         config.sockets_max = config.sockets_max.min(slots_max) / shards;
         config.memory_cap /= u64::from(shards);
-        // The same table holds sockets of programs, and connections whose program has ended.
-        let sockets_max = config.stack.sockets_max.min(config.sockets_max as usize);
+        // Sockets of programs and connections whose program is gone come from one table. Without
+        // programs, services alone have sockets, which take no slots.
+        let sockets_max = match has_programs {
+            true => config.stack.sockets_max.min(config.sockets_max as usize),
+            false => config.stack.sockets_max,
+        };
         let stack_config = StackConfig { sockets_max, ..config.stack.clone() };
         let stacks = Stack::shards(stack_config, seed, clock.now(), shards as usize);
         let each = ports.into_iter().zip(pages).zip(stacks).zip(0..);

@@ -133,6 +133,10 @@ mod tests {
 
     impl World {
         fn new() -> Self {
+            Self::with_programs(EngineConfig::default().channels_max)
+        }
+
+        fn with_programs(channels_max: u32) -> Self {
             let wires = [(); 2].map(|()| Arc::default());
             let end = |n: usize, side| Box::new(WireEnd(side, Arc::clone(&wires[n])));
             let ports: Vec<Box<dyn Port + Send>> = vec![end(0, 0), end(1, 0)];
@@ -152,7 +156,7 @@ mod tests {
                 interface("in", "10.1.0.1/24", &*ports[0]),
                 interface("out", "10.2.0.1/24", &*ports[1]),
             ];
-            let mut config = EngineConfig { interfaces, ..EngineConfig::default() };
+            let mut config = EngineConfig { interfaces, channels_max, ..EngineConfig::default() };
             config.stack.net.forwarding = Some(Forwarding::default());
             let mut engine = Engine::with_clock(config, vec![ports], [7; 32], Clock::ByHand(START))
                 .expect("memory");
@@ -199,8 +203,21 @@ mod tests {
     }
 
     #[test]
+    fn answers_without_programs() {
+        let mut world = World::with_programs(0);
+        let socket = world.host.udp("10.1.0.2:0".parse().expect("an address")).expect("a port");
+        let to = SERVICE.parse().expect("an address");
+        world.host.send_to(socket, to, b"hello").expect("a route");
+        assert_eq!(world.until(|host| host.recv_from(socket)).bytes, b"hello");
+        answers_stream(world);
+    }
+
+    #[test]
     fn answers_streams_from_private_memory() {
-        let mut world = World::new();
+        answers_stream(World::new());
+    }
+
+    fn answers_stream(mut world: World) {
         let client = world.host.connect(SERVICE.parse().expect("an address")).expect("a route");
         let bytes: Vec<u8> = (0..3_000_000_u32).map(|n| (n ^ n >> 9) as u8).collect();
         let (mut sent, mut received) = (0, Vec::new());

@@ -71,8 +71,9 @@ impl Net {
     }
 
     /// Passes dropped and logged packets and conflicts of addresses to the observers.
-    pub fn notify_observers(&mut self, now: Instant) {
-        self.observers.notify(&mut self.stack.net, now);
+    /// `more`: another turn follows at once.
+    pub fn notify_observers(&mut self, now: Instant, more: bool) {
+        self.observers.notify(&mut self.stack.net, now, more);
     }
 
     /// Waits for the events that each port needs now.

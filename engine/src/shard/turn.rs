@@ -97,7 +97,8 @@ impl Shard {
         self.answer_requests(false);
         let (requests, mut cx) = self.requests();
         requests.continue_query(&mut cx);
-        turn.more || self.requests.has_more()
+        let served = self.sockets.private.serve(&mut self.net, self.sockets.now);
+        turn.more || served || self.requests.has_more()
     }
 
     /// Turns the stack, and applies the results to sockets, programs and processes. Events of
@@ -106,7 +107,7 @@ impl Shard {
         let turn = self.sockets.turn_stack(&mut self.net, &self.peers);
         self.handle_messages();
         if self.processes.are_excluded {
-            self.net.notify_observers(self.sockets.now);
+            self.net.notify_observers(self.sockets.now, turn.more);
             return turn;
         }
         self.sockets.after_turn(&mut self.net);

@@ -28,6 +28,11 @@ pub struct DroppedPacket<'a> {
     pub bytes: &'a [u8],
 }
 
+/// Turns in a row with further work after which logged packets are reported. A report costs more
+/// than a packet, so a flood of packets that a rule logs must not be reported packet by packet. The
+/// stack keeps some of them, and counts the others.
+const BUSY_TURNS_MAX: u32 = 64;
+
 /// Listeners for events of the net; `None`: the event is not reported.
 #[derive(Default)]
 pub(crate) struct Observers {
@@ -39,11 +44,13 @@ pub(crate) struct Observers {
     pub on_logged: Option<OnLogged>,
     /// Interfaces whose device was removed.
     pub on_device_gone: Option<OnDeviceGone>,
+    /// Turns in a row with further work.
+    busy_turns: u32,
 }
 
 impl Observers {
-    /// Passes the events of a turn on.
-    pub fn notify(&self, net: &mut Net, now: Instant) {
+    /// Passes the events of a turn on. `more`: another turn follows at once.
+    pub fn notify(&mut self, net: &mut Net, now: Instant, more: bool) {
         if let Some(trace) = &self.drop_trace {
             while let Some(dropped) = net.take_dropped() {
                 trace(DroppedPacket {
@@ -61,7 +68,8 @@ impl Observers {
                 tell(&conflict);
             }
         }
-        if let Some(tell) = &self.on_logged {
+        self.busy_turns = if more { (self.busy_turns + 1) % BUSY_TURNS_MAX } else { 0 };
+        if let Some(tell) = self.on_logged.as_ref().filter(|_| self.busy_turns == 0) {
             while let Some(logged) = net.take_logged() {
                 tell(&logged);
             }
