@@ -39,6 +39,10 @@ use towpath_model::wait::wait;
 /// bytes keep the run.
 const MENTION_AFTER: Duration = Duration::from_secs(2);
 
+/// Time after SIGTSTP within which a stop of PROGRAM counts as its effect. A PROGRAM that ignores
+/// SIGTSTP may be stopped much later, for another reason.
+const STOPS_WITHIN: Duration = Duration::from_secs(10);
+
 /// Observer of events while a run is supervised.
 pub trait Observer {
     /// PROGRAM ended some time ago, and the run continues. `delivers` if only undelivered bytes
@@ -89,6 +93,8 @@ struct EndProgress {
     /// Time after which remaining processes are abandoned.
     give_up_at: Option<Instant>,
     stopped: bool,
+    /// The guardian was asked to report the stop of PROGRAM, which counts until this time.
+    stop_awaited: Option<Instant>,
 }
 
 impl EndProgress {
@@ -222,17 +228,25 @@ impl<O: Observer> Run<'_, O> {
     /// Stops towpath when PROGRAM is stopped, so that the shell takes the terminal back only then.
     /// Otherwise PROGRAM could still read a line that the user typed for the shell. A PROGRAM that
     /// ignores SIGTSTP keeps towpath running, because its job is not stopped either.
-    fn stop(&self, at: &EndProgress) -> Result<()> {
+    fn stop(&self, at: &mut EndProgress) -> Result<()> {
         if at.ended.is_some() || at.leaves {
             return act(Signal::SIGTSTP);
         }
-        self.child.await_stop();
+        // A second request while the report is on its way would stop towpath again after `fg`.
+        let now = Instant::now();
+        if at.stop_awaited.replace(now + STOPS_WITHIN).is_none_or(|until| until <= now) {
+            self.child.await_stop();
+        }
         Ok(())
     }
 
     fn note(&self, at: &mut EndProgress, event: ChildEvent) -> Result<()> {
         match event {
-            ChildEvent::Stopped => act(Signal::SIGTSTP)?,
+            ChildEvent::Stopped => {
+                if at.stop_awaited.take().is_some_and(|until| Instant::now() < until) {
+                    act(Signal::SIGTSTP)?;
+                }
+            }
             ChildEvent::Alone => {
                 at.alone = true;
                 self.observer.alone();

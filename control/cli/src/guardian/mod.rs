@@ -212,18 +212,14 @@ impl Guardian {
         wait(&mut waits, left).context("poll")
     }
 
-    /// Waits for all children that have ended.
+    /// Waits for all children that have ended, and notes whether PROGRAM is stopped.
     fn reap(&mut self) -> Result<()> {
-        let options = WaitOptions::NOHANG | WaitOptions::UNTRACED | WaitOptions::CONTINUED;
+        self.look_at_program();
         loop {
-            match rustix::process::wait(options) {
-                Ok(Some((pid, status))) if Some(pid) == self.program => {
-                    self.program_stopped = status.stopped();
-                    if let Some(report) = ended(status) {
-                        self.program = None;
-                        self.tell(report);
-                    }
-                }
+            // Ends alone: processes that stop and continue each other for ever would keep this loop
+            // from its end, and so the run.
+            match rustix::process::wait(WaitOptions::NOHANG) {
+                Ok(Some((pid, status))) if Some(pid) == self.program => self.note(status),
                 Ok(Some(_)) => {}
                 Ok(None) => return Ok(()),
                 Err(rustix::io::Errno::INTR) => {}
@@ -235,6 +231,26 @@ impl Guardian {
                 }
                 Err(error) => return Err(error).context("wait"),
             }
+        }
+    }
+
+    /// Looks once whether PROGRAM was stopped or continued, or has ended. The kernel keeps only the
+    /// latest stop or continuation.
+    fn look_at_program(&mut self) {
+        let options = WaitOptions::NOHANG | WaitOptions::UNTRACED | WaitOptions::CONTINUED;
+        // An error says that there is no such child any more.
+        if let Some(program) = self.program
+            && let Ok(Some((_, status))) = rustix::process::waitpid(Some(program), options)
+        {
+            self.note(status);
+        }
+    }
+
+    fn note(&mut self, status: WaitStatus) {
+        self.program_stopped = status.stopped();
+        if let Some(report) = ended(status) {
+            self.program = None;
+            self.tell(report);
         }
     }
 
