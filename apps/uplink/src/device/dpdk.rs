@@ -22,6 +22,7 @@ port of a router can be.",
         noun: Some("a port of DPDK"),
         mtu_max: *MTUS.end(),
         has_queues: true,
+        opens_once: true,
         needs_address: Some(
             "the stack needs an address in the network of the port that no other host has",
         ),

@@ -65,6 +65,8 @@ pub struct DeviceTraits {
     pub mtu_max: u32,
     /// Whether the device has a queue for each shard.
     pub has_queues: bool,
+    /// Whether a process can open the device once only: another try with fewer queues would fail.
+    pub opens_once: bool,
     /// Sentence that asks for an address, with `{}` for the parameters. None: the device chooses
     /// one.
     pub needs_address: Option<&'static str>,

@@ -26,6 +26,7 @@ xdp is the same past the kernel's stack: more small packets, and slower large tr
         noun: None,
         mtu_max: *MTUS.end(),
         has_queues: false,
+        opens_once: false,
         needs_address: Some(super::interface::NEEDS_ADDRESS),
         reaches_host: false,
         has_all_frames: false,

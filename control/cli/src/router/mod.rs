@@ -115,12 +115,12 @@ fn forward(
 ) -> Result<()> {
     open::refuse_own_addresses(&args.port)?;
     let listening = served::open(args.name.clone(), messages)?;
-    let (seed, shards) = (random()?, args.shards.count());
+    let (seed, shards) = (random()?, open::shard_count(&args.port, args.shards));
+    let is_auto = args.shards == Shards::Auto && shards > 1;
     let open = |count| {
         open::refuse_queues(&args.port, count)?;
-        open::ports(&args.port, PortQueues { count, seed: &seed }, capture)
+        open::ports(&args.port, PortQueues { count, is_auto, seed: &seed }, capture)
     };
-    let is_auto = args.shards == Shards::Auto && shards > 1;
     let opened = open(shards).or_else(|error| if is_auto { open(1) } else { Err(error) });
     let Opened { ports, counters, followed } = opened?;
     let settings = Settings {

@@ -16,6 +16,7 @@ use towpath_vlan::Vlan;
 
 use super::args::{PortArg, PortDevice};
 use super::layers;
+use crate::args::Shards;
 use crate::error::{ExitCode, Failure};
 
 /// MTU in bytes of a bridge without members.
@@ -72,6 +73,8 @@ pub fn missing_interfaces(ports: &[PortArg]) -> String {
 pub struct PortQueues<'a> {
     /// Number of queues of each device, one for each shard.
     pub count: usize,
+    /// Whether one queue will do where several would cost time: the device may then have one.
+    pub is_auto: bool,
     /// Secret of the stack, which decides to which queue a flow belongs.
     pub seed: &'a [u8; 32],
 }
@@ -81,6 +84,17 @@ struct PortPart {
     queues: Vec<Box<dyn Port + Send>>,
     mac: [u8; 6],
     mtu: u32,
+}
+
+/// Returns the number of shards. `auto` is one shard for a device that opens once only, because its
+/// queues could not be reduced if another port has fewer.
+pub fn shard_count(ports: &[PortArg], wanted: Shards) -> usize {
+    let opens_once =
+        |port: &PortArg| port.device.device().is_some_and(|spec| spec.driver().traits.opens_once);
+    match wanted {
+        Shards::Auto if ports.iter().any(opens_once) => 1,
+        wanted => wanted.count(),
+    }
 }
 
 /// Refuses several shards if a port cannot be divided among them.
@@ -171,10 +185,13 @@ fn device(
     let usage = if is_bridged { DeviceUse::Bridge } else { DeviceUse::Router };
     // The router's own loop reports devices that are removed.
     let tell = Tell::ignore();
-    let PortQueues { count, seed } = queues;
+    let PortQueues { count, is_auto, seed } = queues;
     let request = DeviceRequest::new(usage, &addresses, left, &tell);
-    let opened = spec.open(&DeviceRequest { queues: count, seed, ..request });
+    let opened = spec.open(&DeviceRequest { queues: count, auto: is_auto, seed, ..request });
     let OpenDevice { ports, site, .. } = opened.map_err(|error| of_port(port, error))?;
+    if ports.len() != count {
+        return Err(of_port(port, format!("{} of {count} queues are of use", ports.len())));
+    }
     followed.extend(site.followed);
     Ok(PortPart { queues: ports, mac: site.mac, mtu: site.mtu })
 }
