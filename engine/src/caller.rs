@@ -35,8 +35,8 @@ static AT_START: extern "C" fn() = note;
 
 extern "C" fn note() {
     let (mut ignored, mut blocked) = (0, 0);
-    // SAFETY: plain structures that the calls fill in; nothing is changed. Signals that the C
-    // library keeps for itself are refused, and count as not ignored.
+    // SAFETY: the calls fill in plain structures, and change nothing. Signals that the C library
+    // reserves are refused, and count as not ignored.
     unsafe {
         let mut mask: libc::sigset_t = std::mem::zeroed();
         libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), &raw mut mask);
@@ -65,8 +65,8 @@ impl SignalState {
 
     /// Sets the state of the calling process, which must have one thread. Async-signal-safe.
     fn apply(self) {
-        // SAFETY: plain structures, and no handler is installed. SIGKILL, SIGSTOP and the C
-        // library's own signals are refused, which leaves them as they are.
+        // SAFETY: plain structures; no handler is installed. The calls refuse SIGKILL, SIGSTOP and
+        // the C library's reserved signals, which stay unchanged.
         unsafe {
             let mut mask: libc::sigset_t = std::mem::zeroed();
             libc::sigemptyset(&raw mut mask);
@@ -87,7 +87,7 @@ impl SignalState {
 /// Lets this process wait for its children, by resetting SIGCHLD to its default. If SIGCHLD was
 /// ignored at the start, waitpid(2) would not return their status.
 pub fn expect_children() {
-    // SAFETY: a plain structure, and no handler.
+    // SAFETY: a plain structure; no handler is installed.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = libc::SIG_DFL;
@@ -101,8 +101,8 @@ pub fn expect_children() {
 pub fn prepare(command: &mut Command, signals: SignalState, control: OwnedFd, number: RawFd) {
     let begin = move || {
         signals.apply();
-        // SAFETY: `control` is open as long as the closure is there, and the number is the
-        // program's own business, whose process this is by now.
+        // SAFETY: `control` is open as long as the closure exists. The new process may replace any
+        // descriptor `number`, because it is about to execute the program.
         let given = unsafe {
             if control.as_raw_fd() == number {
                 libc::fcntl(number, libc::F_SETFD, 0)
@@ -112,8 +112,8 @@ pub fn prepare(command: &mut Command, signals: SignalState, control: OwnedFd, nu
         };
         if given == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
     };
-    // SAFETY: between fork and exec the closure makes system calls by async-signal-safe functions
-    // only, and neither allocates nor takes a lock.
+    // SAFETY: between fork and exec, the closure calls only async-signal-safe functions, and
+    // neither allocates nor takes a lock.
     unsafe { command.pre_exec(begin) };
 }
 
@@ -126,8 +126,8 @@ pub fn set_environment(
 ) {
     let begin = move || {
         let mut done = true;
-        // SAFETY: names and values are NUL-terminated strings, and setenv(3) copies them. The child
-        // has one thread, and glibc's allocator works in it after fork(2).
+        // SAFETY: names and values are NUL-terminated strings, which setenv(3) copies. The child
+        // has one thread, in which glibc's allocator works after fork(2).
         unsafe {
             for (name, value) in &changes {
                 done &= match value {
@@ -142,7 +142,8 @@ pub fn set_environment(
         }
         if done { Ok(()) } else { Err(io::Error::last_os_error()) }
     };
-    // SAFETY: the closure allocates, as its child may (above), and takes no other lock.
+    // SAFETY: the closure allocates, which is allowed in this child (above), and takes no other
+    // lock.
     unsafe { command.pre_exec(begin) };
 }
 
@@ -153,8 +154,8 @@ pub fn set_environment(
 /// # Errors
 /// Returns EBADF if the number is not open or not inherited, or EMFILE.
 pub fn take_inherited(number: RawFd) -> io::Result<OwnedFd> {
-    // SAFETY: the calls change the flag of `number` alone, which nothing in this process owns where
-    // that flag is clear. F_DUPFD_CLOEXEC returns a new descriptor.
+    // SAFETY: the calls change only FD_CLOEXEC of `number`. No code in this process owns a
+    // descriptor without that flag. F_DUPFD_CLOEXEC returns a new descriptor.
     unsafe {
         let flags = libc::fcntl(number, libc::F_GETFD);
         if flags == -1 || flags & libc::FD_CLOEXEC != 0 {
@@ -176,7 +177,7 @@ pub fn take_inherited(number: RawFd) -> io::Result<OwnedFd> {
 /// Returns EBADF if one is not open or not inherited.
 pub fn renumber_inherited(kept: &[RawFd], first: RawFd, end: RawFd) -> io::Result<()> {
     for (to, from) in (first..).zip(kept) {
-        // SAFETY: nothing in this process owns a number without FD_CLOEXEC (`take_inherited`).
+        // SAFETY: no code in this process owns a descriptor without FD_CLOEXEC (`take_inherited`).
         let moved = unsafe {
             let flags = libc::fcntl(*from, libc::F_GETFD);
             if flags == -1 || flags & libc::FD_CLOEXEC != 0 {
@@ -189,7 +190,7 @@ pub fn renumber_inherited(kept: &[RawFd], first: RawFd, end: RawFd) -> io::Resul
         }
     }
     for number in first + kept.len() as RawFd..end {
-        // SAFETY: as above. A number that is not open stays so.
+        // SAFETY: as above. For a number that is not open, the call fails without effect.
         unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) };
     }
     Ok(())
@@ -203,7 +204,7 @@ const ABOVE_INHERITED: RawFd = 64;
 pub fn prepare_bound(command: &mut Command, signals: SignalState) {
     let begin = move || {
         signals.apply();
-        // SAFETY: the call takes no memory.
+        // SAFETY: the call accesses no memory.
         let bound = unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
         if bound == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
     };

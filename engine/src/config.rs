@@ -57,7 +57,7 @@ pub struct EngineConfig {
     pub busy_poll: Duration,
 }
 
-/// The nameserver that programs find in /etc/resolv.conf.
+/// Nameserver that programs find in /etc/resolv.conf.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ResolverConfig {
     /// Address of the nameserver.

@@ -211,8 +211,8 @@ impl Engine {
     /// Starts a service on the engine's thread.
     ///
     /// # Errors
-    /// Errors of the service's first sockets. Several shards have no services, since connections to
-    /// one come in at any shard.
+    /// Returns errors of the service's first sockets. Also fails in an engine with several shards,
+    /// because connections to the service may arrive at any shard.
     pub fn add_service(&mut self, service: Box<dyn Service>) -> Result<(), ServiceError> {
         if !self.others.is_empty() || !self.helpers.is_empty() {
             return Err(ServiceError::SeveralShards);
@@ -222,9 +222,9 @@ impl Engine {
         Ok(sockets.private.add(net, now, service)?)
     }
 
-    /// A control socket for one process, which inherits it or is sent it. The process says
-    /// [`HELLO`](towpath_shm::control::call::HELLO) on it. The engine counts the process from now
-    /// on; it has gone when all copies of the descriptor are closed.
+    /// Creates a control socket for one process, to be inherited by it or sent to it. The process
+    /// sends [`HELLO`](towpath_shm::control::call::HELLO) on it. The engine counts the process from
+    /// now on, until all copies of the descriptor are closed.
     ///
     /// # Errors
     /// Returns EMFILE if the remaining descriptors are reserved for existing processes. Also fails

@@ -25,10 +25,10 @@
 //!    processes that start and end.
 //! 8. `shard/requests`: `commands`, `socket_requests`, and `ordering`: when a request is answered.
 //!
-//! A [`Service`] is a server in the engine itself. `shard/sockets/private` keeps its sockets, whose
-//! buffers are private memory.
+//! A [`Service`] is a server that runs in the engine. `shard/sockets/private` manages its sockets,
+//! whose buffers are private memory.
 //!
-//! [`caller`] stands apart: how a program is started.
+//! [`caller`] is separate: it starts programs.
 //!
 //! Queues of deferred work are named after the step that handles their entries. Queues of sockets
 //! are listed in `shard/sockets/queues`. The queues of processes:

@@ -40,7 +40,8 @@ pub(crate) enum ShardCommand {
     Gone(ChannelId),
     /// A process broke the rules of the control socket.
     CutOff(ChannelId),
-    /// A job to do after all earlier commands, to be reported by [`ShardReport::Answered`].
+    /// A job to do after all earlier commands, to be reported by [`ShardReport::Answered`] or
+    /// [`ShardReport::Settled`].
     Job(ShardJob),
     /// Work for the first shard, to be done at once and reported by [`ShardReport::Answered`].
     Work(Box<dyn ShardQuery>),
@@ -103,7 +104,7 @@ pub(crate) enum ShardReport {
     CutOff(ChannelId),
     /// The shard has removed the process. Contains the descriptor by which the shard watched it.
     Ended(ChannelId, Arc<Fd>),
-    /// An answer to [`ShardJob::Ask`], for the asking thread.
+    /// A reply to [`ShardJob::Ask`], for the requesting thread.
     Answered(ShardAnswer),
     /// The shard has done [`ShardJob::Settle`].
     Settled,

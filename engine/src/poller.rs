@@ -28,7 +28,7 @@ pub(crate) struct Poller<S> {
     sources: PhantomData<S>,
 }
 
-// SAFETY: an event could be a pointer, but those that are put in are numbers
+// SAFETY: event data may be a pointer in general, but here it is always a number
 // ([`PollSource::token`]).
 unsafe impl<S: Send> Send for Poller<S> {}
 

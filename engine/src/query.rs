@@ -36,16 +36,16 @@ pub trait Query: Clone + Send + 'static {
     fn join(parts: Vec<Self::Part>) -> Self::Answer;
 }
 
-/// Answer of a shard to a call of [`Query::ask`].
+/// Reply of a shard to a call of [`Query::ask`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Portion<T> {
     /// The part, or the last portion of it.
     Last(T),
-    /// A portion. The shard is asked again in its next turn.
+    /// A portion of the part. More follows, so the shard runs the query again in its next turn.
     More(T),
 }
 
-/// The shard that a [`Query`] asks.
+/// The shard on which a [`Query`] runs.
 pub trait QueryTarget {
     /// Number of the shard; 0 has the control part of the net.
     fn number(&self) -> u32;
@@ -57,7 +57,7 @@ pub trait QueryTarget {
     fn counters(&self) -> Counters;
     /// Returns the number of bytes and packets that no peer or port has taken yet.
     fn unsent(&self) -> u64;
-    /// Lists sockets from `progress` on, as many as one turn has time for.
+    /// Lists sockets, starting at `progress`, as many as one turn has time for.
     fn list_sockets(&mut self, progress: &mut ListingProgress) -> Vec<SocketEntry>;
 }
 
@@ -72,15 +72,15 @@ pub struct ListingProgress {
     pub(crate) is_done: bool,
 }
 
-/// A query of a shard.
+/// A query for one shard.
 pub(crate) trait ShardQuery: Send {
-    /// Asks the shard.
+    /// Runs the query, and returns the shard's part or a portion of it.
     fn ask(&mut self, shard: &mut dyn QueryTarget) -> ShardAnswer;
 }
 
-/// An answer on its way to the asking thread.
+/// A part, or a portion of it, to be sent to the requesting thread.
 pub(crate) struct ShardAnswer {
-    /// Otherwise the query is to be asked again in the next turn.
+    /// Whether this is the last portion. Otherwise the query has to run again in the next turn.
     pub is_last: bool,
     deliver: Box<dyn FnOnce() + Send>,
 }
@@ -88,11 +88,11 @@ pub(crate) struct ShardAnswer {
 impl ShardAnswer {
     fn new<T: Send + 'static>(is_last: bool, answer: T, to: &Sender<T>) -> Self {
         let to = to.clone();
-        // The asking thread may be gone.
+        // The requesting thread may have ended, so errors are ignored.
         Self { is_last, deliver: Box::new(move || drop(to.send(answer))) }
     }
 
-    /// Gives the answer to the asking thread.
+    /// Sends the reply to the requesting thread.
     pub fn deliver(self) {
         (self.deliver)();
     }

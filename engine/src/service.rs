@@ -1,16 +1,16 @@
-//! Services: servers and clients in the engine itself.
+//! Services: servers and clients that run in the engine.
 
 use towpath_direct::{NodeEvent, PrivateSockets, SetUpError};
 
-/// A program in the thread of an engine, with sockets in the engine's own stack. Their bytes are in
+/// A program that runs on the engine's thread, with sockets in the engine's stack. Buffers are
 /// private memory, and never shared with another process.
 ///
-/// Calls must not block, because the thread moves packets as well.
+/// Calls must not block, because the same thread handles packets.
 pub trait Service: Send {
     /// Opens the first sockets.
     ///
     /// # Errors
-    /// Errors of `sockets`: the service does not start.
+    /// Returns an error of `sockets` if one cannot be opened; then the service does not start.
     fn start(&mut self, sockets: &mut dyn PrivateSockets) -> Result<(), SetUpError>;
 
     /// Handles an event of one of the sockets.
@@ -76,7 +76,7 @@ mod tests {
         }
     }
 
-    /// Sends as much of a stream back as there is room for.
+    /// Sends back as much of a stream as fits in the send buffer.
     fn echo(sockets: &mut dyn PrivateSockets, socket: SocketHandle) {
         let Ok(unread) = sockets.slices(socket).map(|slices| slices.concat()) else { return };
         if let Ok(sent) = sockets.send(socket, &unread) {
@@ -85,7 +85,7 @@ mod tests {
     }
 
     const START: Instant = Instant(1_000_000_000);
-    /// The router's address on the far link, at which the service is.
+    /// The router's address on the far link, which the service uses.
     const SERVICE: &str = "10.2.0.1:7";
 
     /// Side 0 or 1 of a wire, with the packets that each side is to receive.

@@ -50,8 +50,8 @@ pub fn remember(
     // Set once; a second call has no effect.
     let _ = ENGINE.set(InlineEngine { posix, driver, remote, home });
     towpath_symbols::before_it_ends(deliver);
-    // SAFETY: a function that is there as long as this library, which is never unloaded. Where it
-    // is refused, quick_exit(3) does not wait.
+    // SAFETY: the function is valid forever, because this library is never unloaded. If
+    // registration fails, quick_exit(3) does not wait.
     let _ = unsafe { at_quick_exit(deliver) };
 }
 

@@ -67,7 +67,8 @@ impl Heap {
         let mut heaps = self.heaps.load(Ordering::Acquire);
         if heaps.is_null() {
             let fresh = map(size_of::<Heaps>())?;
-            // SAFETY: mapped just now. A kernel before 4.14 does not know the advice.
+            // SAFETY: mapped just now. Kernels before 4.14 refuse the advice, so errors are
+            // ignored.
             let _ = unsafe { madvise(fresh.cast(), size_of::<Heaps>(), Advice::LinuxWipeOnFork) };
             let set = self.heaps.compare_exchange(
                 null_mut(),
@@ -82,7 +83,7 @@ impl Heap {
                 heaps = others;
             }
         }
-        // SAFETY: never unmapped; zeros are heaps.
+        // SAFETY: heaps are never unmapped, and zeros are a valid initial state.
         unsafe { heaps.as_ref() }
     }
 
@@ -108,7 +109,7 @@ impl Taken<'_> {
         if first.is_null() {
             return self.carve(size.len());
         }
-        // SAFETY: a free piece, whose first word is the next one's address.
+        // SAFETY: a free block, whose first word is the address of the next one.
         free.store(unsafe { first.cast::<usize>().read() }, Ordering::Relaxed);
         Some(first)
     }
@@ -133,7 +134,8 @@ impl Taken<'_> {
     /// `at` must be an unused piece of that size.
     unsafe fn free(&self, at: *mut u8, size: Size) {
         let free = &self.0.free[size.index()];
-        // SAFETY: the caller's promise; every piece has room for a word, and is aligned to one.
+        // SAFETY: guaranteed by the caller; every block is large enough for a word, and aligned to
+        // it.
         unsafe { at.cast::<usize>().write(free.load(Ordering::Relaxed)) };
         free.store(at.expose_provenance(), Ordering::Relaxed);
     }
@@ -174,9 +176,9 @@ impl Size {
     }
 }
 
-// SAFETY: pieces are handed out once until they are freed. Only the thread that has taken a heap
-// changes it, and the kernel's mappings do not overlap. Pieces are as long and as aligned as their
-// size says. The size is at least the layout's, and the same for every call with one layout.
+// SAFETY: a block is returned by one allocation until it is freed. Only the thread that has locked
+// a heap changes it, and the kernel's mappings do not overlap. Blocks have the length and alignment
+// of their size class. The class fits the layout, and is the same for every call with one layout.
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let Some(size) = Size::of(layout) else { return large(layout).unwrap_or(null_mut()) };
@@ -185,43 +187,43 @@ unsafe impl GlobalAlloc for Heap {
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
         match Size::of(layout) {
-            // SAFETY: the caller's promise. Without heaps nothing could have been allocated.
+            // SAFETY: guaranteed by the caller. Without heaps nothing could have been allocated.
             Some(size) => unsafe {
                 if let Some(heap) = self.take() {
                     heap.free(at, size);
                 }
             },
-            // SAFETY: a mapping of this length, by `large`.
+            // SAFETY: a mapping of this length, created by `large`.
             None => unsafe { unmap(at, layout.size()) },
         }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let at = unsafe { self.alloc(layout) };
         // Mapped memory is zero already.
         if !at.is_null() && Size::of(layout).is_some() {
-            // SAFETY: as long as the layout says.
+            // SAFETY: the block is at least as long as the layout.
             unsafe { at.write_bytes(0, layout.size()) };
         }
         at
     }
 
     unsafe fn realloc(&self, at: *mut u8, layout: Layout, len: usize) -> *mut u8 {
-        // SAFETY: the caller's promise: it is no overflow.
+        // SAFETY: the caller guarantees that the size does not overflow.
         let new = unsafe { Layout::from_size_align_unchecked(len, layout.align()) };
         let sizes = (Size::of(layout), Size::of(new));
         match sizes {
             (Some(before), Some(after)) if before == after => return at,
             (None, None) if layout.align() <= PAGE => {
                 let (old, new) = (pages(layout.size()), pages(len));
-                // SAFETY: a mapping of our own, by `large`.
+                // SAFETY: a mapping created by `large`.
                 let moved = unsafe { mremap(at.cast(), old, new, MremapFlags::MAYMOVE) };
                 return moved.map_or(null_mut(), <*mut _>::cast);
             }
             _ => {}
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let to = self.alloc(new);
             if !to.is_null() {
@@ -257,7 +259,7 @@ fn large(layout: Layout) -> Option<*mut u8> {
 
 fn map(len: usize) -> Option<*mut u8> {
     let prot = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: fresh memory, chosen by the kernel.
+    // SAFETY: new memory at an address that the kernel chooses.
     let at = unsafe { mmap_anonymous(null_mut(), len.max(1), prot, MapFlags::PRIVATE) };
     at.ok().map(<*mut _>::cast).or_else(|| SPARE.map(len))
 }
@@ -288,7 +290,7 @@ impl Spare {
     pub fn prepare(&self) {
         let prot = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-        // SAFETY: fresh memory, chosen by the kernel.
+        // SAFETY: new memory at an address that the kernel chooses.
         if let Ok(at) = unsafe { mmap_anonymous(null_mut(), SPARE_MAX * PAGE, prot, flags) } {
             self.first.store(at.cast(), Ordering::Release);
         }
@@ -302,7 +304,7 @@ impl Spare {
             return None;
         }
         let page = first.wrapping_add(place * PAGE).cast();
-        // SAFETY: a page that is not in use, and that no other call gets.
+        // SAFETY: an unused page, which no other call gets.
         let at = unsafe { mremap(page, PAGE, pages(len.max(1)), MremapFlags::MAYMOVE) };
         at.ok().map(<*mut _>::cast)
     }
@@ -312,7 +314,7 @@ impl Spare {
 /// The range must be mapped by [`map`], and no longer in use.
 unsafe fn unmap(at: *mut u8, len: usize) {
     if len > 0 {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let _ = unsafe { munmap(at.cast(), pages(len)) };
     }
 }
@@ -382,7 +384,7 @@ mod tests {
     fn memory_is_found_where_new_mappings_are_refused() {
         let heap = Heap::new();
         let layout = Layout::from_size_align(1 << 20, 8).expect("a layout");
-        // SAFETY: the child makes system calls, uses its own memory, and ends.
+        // SAFETY: the child makes system calls, uses its own memory, and exits.
         unsafe {
             let child = libc::fork();
             if child == 0 {
@@ -399,7 +401,7 @@ mod tests {
                 if is_found {
                     all.iter().for_each(|at| at.write_bytes(7, 1 << 20));
                 }
-                // With privileges that cannot be dropped, nothing is refused.
+                // Without root privileges, setresuid(2) fails, so there is nothing to test.
                 libc::_exit(i32::from(is_limited && !(is_refused && is_found)));
             }
             let mut status = 0;
@@ -415,7 +417,7 @@ mod tests {
         let heap = Heap::new();
         let layout = Layout::from_size_align(100, 8).expect("a layout");
         let taken: Vec<_> = (0..HEAPS - 1).map(|_| heap.take().expect("memory")).collect();
-        // SAFETY: used by nobody; the child makes system calls and ends.
+        // SAFETY: no thread uses the heap; the child makes system calls and exits.
         unsafe {
             let at = heap.alloc(layout);
             assert!(!at.is_null());

@@ -85,7 +85,7 @@ struct CancellationGuard(c_int);
 impl CancellationGuard {
     fn new() -> Self {
         let mut before = 0;
-        // SAFETY: a state, and room for the one before.
+        // SAFETY: a valid state, and memory for the old one.
         unsafe { pthread_setcancelstate(CANCEL_DISABLE, &raw mut before) };
         Self(before)
     }

@@ -25,7 +25,8 @@ impl Attachment {
     /// As for [`Client::attach`] and [`MappedProcess::new`].
     pub fn new(control: Fd) -> Result<Self, Error> {
         let process = MappedProcess::new()?;
-        // SAFETY: the mapping lives until `drop`, or the error below, has dropped the client.
+        // SAFETY: the mapping is valid until `drop`, or the error path below, has dropped the
+        // client.
         let forever: &'static Process = unsafe { &*std::ptr::from_ref(&*process) };
         // A new stack has no sockets.
         let none = None::<fn(&Region, Run) -> Vec<Socket>>;
@@ -47,7 +48,7 @@ impl Attachment {
 
 impl Drop for Attachment {
     fn drop(&mut self) {
-        // SAFETY: dropped here alone, and not used afterwards.
+        // SAFETY: dropped only here, and not used afterwards.
         unsafe { ManuallyDrop::drop(&mut self.client) };
         // The client was the last user of the process tables.
         self.process.close();

@@ -18,8 +18,8 @@ static STACKS: Mutex<Vec<Weak<SharedStack>>> = Mutex::new(Vec::new());
 pub(crate) fn register(stack: &Arc<SharedStack>) {
     static HANDLER: Once = Once::new();
     HANDLER.call_once(|| {
-        // SAFETY: a function that takes nothing and does not unwind. Without memory for the handler
-        // the process ends as if it had none.
+        // SAFETY: the function has no arguments and does not unwind. If there is no memory to
+        // register it, the stacks are not shut down.
         unsafe { libc::atexit(end_stacks) };
     });
     let mut stacks = STACKS.lock().unwrap_or_else(PoisonError::into_inner);

@@ -61,11 +61,11 @@ impl Origin {
 }
 
 fn page() -> io::Result<&'static AtomicU32> {
-    // SAFETY: a new mapping, at a place of the kernel's choice.
+    // SAFETY: a new mapping at an address that the kernel chooses.
     let at = unsafe {
         mmap_anonymous(null_mut(), LEN, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
     }?;
-    // SAFETY: the mapping of above, which no child has yet.
+    // SAFETY: the mapping from above, which no child shares yet.
     if let Err(errno) = unsafe { madvise(at, LEN, Advice::LinuxWipeOnFork) } {
         // SAFETY: as above.
         let _ = unsafe { munmap(at, LEN) };

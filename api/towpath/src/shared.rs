@@ -121,7 +121,7 @@ impl Drop for SharedStack {
         if engine.is_some() {
             self.hang_up();
         }
-        // SAFETY: dropped here alone, and not used afterwards.
+        // SAFETY: dropped only here, and not used afterwards.
         unsafe { ManuallyDrop::drop(&mut self.attachment) };
         if let Some(engine) = engine {
             // A drop cannot return errors; `shutdown` does.

@@ -44,7 +44,7 @@ impl Registry {
         self.tell_all(|| ShardCommand::Stop);
     }
 
-    /// A shard has sent the data of programs before the stop.
+    /// Notes that a shard has sent its data. Stops all shards after the last one.
     pub(crate) fn on_settled(&mut self) {
         self.to_settle -= 1;
         if self.to_settle == 0 {

@@ -29,7 +29,7 @@ pub(crate) fn has_unreceived(socket: BorrowedFd<'_>) -> bool {
     let mut bytes: libc::c_int = 0;
     let at = (&raw mut bytes).expose_provenance();
     let args = [socket.as_raw_fd() as usize, libc::TIOCOUTQ as usize, at, 0, 0, 0];
-    // SAFETY: an open descriptor, and an int to write to.
+    // SAFETY: an open descriptor, and a valid int to write to.
     let told = unsafe { syscall(libc::SYS_ioctl as usize, args) };
     told.is_ok() && bytes > 0
 }

@@ -171,7 +171,7 @@ fn wakes_both_tasks_of_a_socket_and_runs_wakers_without_the_lock() {
     let waker = Waker::from(count);
     let ready = made.expect("the waker has run").poll_ready(client, ready::IN, &waker);
     assert_eq!(ready, Poll::Ready(Ok(ready::IN)));
-    // SAFETY: leaked above; all that borrows from it is over.
+    // SAFETY: leaked above, and no longer borrowed.
     drop(unsafe { Box::from_raw(std::ptr::from_ref(socket).cast_mut()) });
 }
 

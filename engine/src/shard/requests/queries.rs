@@ -13,7 +13,8 @@ use crate::shard::requests::{RequestCx, Requests};
 const WORK_A_TURN: u64 = 512;
 
 impl Requests {
-    /// Runs a query, and reports its result to the registry once it is done.
+    /// Runs a query, and reports its reply to the registry. Unfinished queries continue in the next
+    /// turn.
     pub(crate) fn ask(&mut self, cx: &mut RequestCx<'_>, mut query: Box<dyn ShardQuery>) {
         let answer = query.ask(cx);
         if !answer.is_last {

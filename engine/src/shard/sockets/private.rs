@@ -1,7 +1,6 @@
-//! Sockets of services in the engine itself: their buffers are private memory, and no program sees
-//! them.
+//! Sockets of services in the engine, whose buffers are private memory, invisible to programs.
 //!
-//! The stack names them by user numbers beyond those of slots. Each service has a range of numbers.
+//! Their user numbers in the stack are above those of slots. Each service has a range of numbers.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -15,24 +14,24 @@ use crate::service::Service;
 use crate::shard::net::Net;
 use crate::shard::sockets::Sockets;
 
-/// The first user number of a private socket. Slots have smaller ones.
+/// First user number of private sockets. Slots have lower numbers.
 const FIRST_USER: u32 = 1 << 31;
-/// Bits of a number that name a socket of a service. A stack has fewer sockets.
+/// Number of low bits that identify a socket of a service. A stack has fewer sockets.
 const INDEX_BITS: u32 = 24;
-/// Services of an engine: one number is left for each place.
+/// Maximum number of services of an engine, which is limited by the remaining bits.
 const SERVICES_MAX: usize = 1 << (31 - INDEX_BITS);
-/// Events that a service handles in a turn. Later ones wait for the next, so that packets of
-/// others go on.
+/// Maximum number of events that a service handles in a turn. Later events wait for the next turn,
+/// so that other packets are not delayed.
 const EVENTS_A_TURN: usize = 256;
 
-/// Place of a private socket: its service, and its place among the sockets of that.
+/// A private socket: its service, and its index among the sockets of that service.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PrivateIndex {
     service: usize,
     index: u32,
 }
 
-/// Returns the place of a user number, if a private socket has it.
+/// Returns the service and index of a user number, or `None` if it belongs to a slot.
 #[inline]
 pub(super) fn private_index(user: u32) -> Option<PrivateIndex> {
     let number = user.checked_sub(FIRST_USER)?;
@@ -72,13 +71,13 @@ impl PrivateTables {
         let first_user = FIRST_USER + ((number as u32) << INDEX_BITS);
         let mut direct = Direct::numbered(DirectConfig::default(), first_user);
         let started = service.start(&mut calls(net, &mut direct, now));
-        // Without its first sockets, the ones that it made stay until the end of the engine. The
-        // numbers are not used again.
+        // If starting fails, sockets that were opened remain until the end of the engine. The
+        // numbers are not reused.
         self.services.push(RunningService { direct, service });
         started
     }
 
-    /// Lets services handle their events. Returns whether there were some.
+    /// Lets services handle their events. Returns whether there were any.
     pub(crate) fn serve(&mut self, net: &mut Net, now: Instant) -> bool {
         let mut served = false;
         for RunningService { direct, service } in &mut self.services {
@@ -133,7 +132,7 @@ impl PrivateTables {
     }
 }
 
-/// The calls of a service at one time.
+/// Returns the calls that a service can make on its sockets.
 fn calls<'a>(
     net: &'a mut Net,
     direct: &'a mut Direct,

@@ -38,7 +38,7 @@ impl TcpStream {
     /// # }
     /// ```
     pub fn peek(&self, buf: &mut [u8]) -> io::Result<usize> {
-        // SAFETY: the room of `buf`, which is borrowed mutably for the time of the call.
+        // SAFETY: the buffer `buf`, mutably borrowed during the call.
         unsafe { self.recv(&room(buf), true) }
     }
 
@@ -47,7 +47,7 @@ impl TcpStream {
     unsafe fn recv(&self, buffers: &[Buffer], keep: bool) -> io::Result<usize> {
         let handle = &*self.handle;
         let (client, socket) = (handle.client(), handle.socket);
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let attempt =
             || unsafe { stream::recv(client, socket, buffers, keep.then_some(0), OnError::Tell) };
         handle.blocking(handle.recv_limit(), attempt).map_err(io_error)
@@ -64,7 +64,7 @@ impl TcpStream {
         let patience = handle.send_limit();
         let mut done = 0;
         loop {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             let attempt = || unsafe { stream::send(client, socket, buffers, done, false) };
             match handle.sending(patience, attempt) {
                 Ok(n) => done += n,
@@ -80,24 +80,24 @@ impl TcpStream {
 
 impl Read for &TcpStream {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        // SAFETY: the room of `buf`, which is borrowed mutably for the time of the call.
+        // SAFETY: the buffer `buf`, mutably borrowed during the call.
         unsafe { self.recv(&room(buf), false) }
     }
 
     fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        // SAFETY: the rooms of `bufs`, which are borrowed mutably for the time of the call.
+        // SAFETY: the buffers `bufs`, mutably borrowed during the call.
         unsafe { self.recv(rooms(bufs), false) }
     }
 }
 
 impl Write for &TcpStream {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
-        // SAFETY: the bytes of `buf`, which are borrowed for the time of the call.
+        // SAFETY: the bytes of `buf`, borrowed during the call.
         unsafe { self.send(&bytes(buf)) }
     }
 
     fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
-        // SAFETY: the bytes of `bufs`, which are borrowed for the time of the call.
+        // SAFETY: the bytes of `bufs`, borrowed during the call.
         unsafe { self.send(all_bytes(bufs)) }
     }
 

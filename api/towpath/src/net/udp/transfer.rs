@@ -140,7 +140,7 @@ impl UdpSocket {
         let handle = self.handle();
         let room = room(buf);
         let attempt = || {
-            // SAFETY: the room of `buf`, which is borrowed mutably for the time of the call.
+            // SAFETY: the buffer `buf`, mutably borrowed during the call.
             unsafe { datagram::recv(handle.client(), handle.socket, &room, keep.then_some(0)) }
         };
         let received = handle.blocking(handle.recv_limit(), attempt).map_err(io_error)?;
@@ -162,7 +162,7 @@ impl UdpSocket {
         }
         let buffers = bytes(buf);
         let attempt = || {
-            // SAFETY: the bytes of `buf`, which are borrowed for the time of the call.
+            // SAFETY: the bytes of `buf`, borrowed during the call.
             unsafe { datagram::send(handle.client(), handle.socket, &header, &buffers) }
         };
         handle.sending(handle.send_limit(), attempt).map_err(io_error)
