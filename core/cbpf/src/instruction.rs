@@ -84,11 +84,12 @@ pub(crate) enum Load {
     Constant(u32),
     Cell(u8),
     PacketLen,
-    /// Bytes at a fixed offset.
+    /// Bytes of the packet at a fixed offset.
     At(Width, u32),
-    /// Bytes at X plus a fixed offset.
+    /// Bytes of the packet at offset X plus a constant.
     AtX(Width, u32),
-    /// Length of an IPv4 header whose first byte is at this offset.
+    /// Length of the IPv4 header whose first byte is at this offset: four times its lower four
+    /// bits.
     HeaderLen(u32),
     About(Ancillary),
 }
@@ -140,9 +141,9 @@ const RET: u16 = 0x06;
 const MISC: u16 = 0x07;
 /// BPF_X: the operand is X.
 const X: u16 = 0x08;
-/// BPF_A.
+/// BPF_A: the result is the accumulator A.
 const FROM_A: u16 = 0x10;
-/// BPF_TXA.
+/// BPF_TXA: copies X to A; otherwise A to X (BPF_TAX).
 const XA: u16 = 0x80;
 const NEG: u16 = 0x80;
 const HALF: u16 = 0x08;

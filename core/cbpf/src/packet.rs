@@ -48,13 +48,13 @@ pub enum Origin {
 }
 
 impl Origin {
-    /// SKF_NET_OFF.
+    /// Start of the offsets relative to the IP header (SKF_NET_OFF).
     const NETWORK: u32 = (-0x10_0000_i32) as u32;
-    /// SKF_LL_OFF.
+    /// Start of the offsets relative to the link header (SKF_LL_OFF).
     const LINK: u32 = (-0x20_0000_i32) as u32;
 
-    /// Splits a program's offset into its origin and the distance from there. Returns `None` if it
-    /// is before all origins.
+    /// Splits a program's offset into its origin and the distance from that origin. Returns `None`
+    /// if the offset is before all origins.
     pub(crate) fn of(offset: u32) -> Option<(Self, u32)> {
         if offset as i32 >= 0 {
             Some((Self::Data, offset))
@@ -101,7 +101,7 @@ pub enum Ancillary {
 }
 
 impl Ancillary {
-    /// SKF_AD_OFF.
+    /// Offset of the first metadata word (SKF_AD_OFF).
     pub(crate) const OFFSET: u32 = (-0x1000_i32) as u32;
 
     /// Returns the word with this offset from SKF_AD_OFF.

@@ -20,7 +20,7 @@ const ECHO_HEADER_LEN: usize = 8;
 
 /// A host of a stack, some or all of whose sockets have buffers in private memory.
 pub trait PrivateHost: Host {
-    /// Returns these buffers as those of a socket.
+    /// Converts buffers in private memory to the buffer types of the host's sockets.
     fn buffers(recv: HeapRecv, send: HeapSend) -> (Self::Recv, Self::Send);
 
     /// Returns the receive buffer of a private socket.
@@ -106,7 +106,8 @@ pub trait PrivateSockets {
     /// Same as [`Self::recv`].
     fn peek(&mut self, handle: SocketHandle) -> Result<Fragments, ReadError>;
 
-    /// Lends the received bytes, in two pieces at most. [`Self::discard`] takes them.
+    /// Borrows the received bytes as at most two slices, without removing them. Call
+    /// [`Self::discard`] to remove them.
     ///
     /// # Errors
     /// As for [`Self::recv`].

@@ -59,7 +59,8 @@ pub enum Stray {
 /// Sockets of a [`crate::Node`] and their pending events.
 #[derive(Debug)]
 pub struct Direct {
-    /// User number of the first place; those of the others follow.
+    /// User number in the stack of the first socket in the table. The following sockets have the
+    /// following numbers.
     pub(crate) first_user: u32,
     pub(crate) config: DirectConfig,
     pub(crate) table: Table,
@@ -80,8 +81,8 @@ impl Direct {
         Self::numbered(config, 0)
     }
 
-    /// A host without sockets, whose user numbers in the stack begin with `first_user`. The owner
-    /// of the stack takes that off before it passes calls of [`Host`] on.
+    /// Creates a host without sockets, whose user numbers in the stack begin with `first_user`. The
+    /// owner of the stack subtracts `first_user` before it forwards calls of [`Host`].
     pub fn numbered(config: DirectConfig, first_user: u32) -> Self {
         Self {
             first_user,

@@ -95,7 +95,7 @@ impl<P: Port + ?Sized> Node<P> {
         ports.chain(self.stack.next_timeout()).min()
     }
 
-    /// The sockets, to be called at the time of the last turn.
+    /// Returns the calls on sockets, at the time of the last turn.
     pub(crate) fn calls(&mut self) -> DirectCalls<'_, Direct> {
         let Self { stack, direct, pool, now, .. } = self;
         DirectCalls { stack, direct, pool, now: *now }

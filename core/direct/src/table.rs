@@ -57,9 +57,9 @@ pub(crate) struct DirectEntry {
     pub life: SocketLife,
     /// Error that ended the connection, or the latest error of a datagram socket.
     pub failure: Option<SocketError>,
-    /// The peer's FIN was received.
+    /// Whether the peer's FIN was received.
     pub ended: bool,
-    /// The sending direction was shut down.
+    /// Whether the sending direction was shut down.
     pub shut: bool,
 }
 

@@ -9,9 +9,9 @@ use crate::{Chance, Loss};
 pub struct Probability(u32);
 
 impl Probability {
-    /// 0.
+    /// Probability 0: the event never occurs.
     pub const NEVER: Self = Self(0);
-    /// 1.
+    /// Probability 1: the event always occurs.
     pub const ALWAYS: Self = Self(u32::MAX);
 
     /// Creates a probability; `None` if the number is outside 0 to 1.

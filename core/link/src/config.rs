@@ -35,10 +35,10 @@ pub struct LinkConfig {
     pub limit: Option<usize>,
 }
 
-/// Probability of an event that affects packets.
+/// Probability of an event that affects packets, and the correlation between successive packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Chance {
-    /// Probability of the event.
+    /// Probability that the event affects a packet.
     pub probability: Probability,
     /// Correlation of each draw with the previous one, which causes bursts.
     pub correlation: Probability,

@@ -7,10 +7,10 @@
 //!             /0 to /7    /8 to /14   /15 to /24            /25 to /32
 //! ```
 //!
-//! Each part stores only prefixes of its lengths; an address without one falls back to the part
-//! before. A change therefore affects one part: the default route affects no block, and a host
-//! route no neighbouring networks. Parts are immutable and shared by clones, like the nodes of a
-//! trie.
+//! Each part stores only prefixes of its lengths. If no prefix of a part matches an address, the
+//! lookup uses the result of the part before. A change therefore affects one part: the default
+//! route affects no block, and a host route no neighbouring networks. Parts are immutable and
+//! shared by clones, like the nodes of a trie.
 //!
 //! Runs of equal values are stored once, as in DXR (Zec, Rizzo and Mikuc, 2012). A look-up counts
 //! the bits at which runs start to find the run, as in Poptrie (Asai and Ohara, 2015).
@@ -26,10 +26,10 @@ const PAGE_BITS: u32 = 7;
 const PAGE: usize = 1 << PAGE_BITS;
 /// Address bits used by root, middle part and block together.
 const BLOCK_LEN: u8 = 24;
-/// Number of 64-bit words for the slots of a block and of a sub.
+/// Number of 64-bit words that hold the bitmap of a block's or sub's slots.
 const BLOCK_WORDS: usize = 16;
 const SUB_WORDS: usize = 4;
-/// Number of interleaved lookups: enough to saturate a core's outstanding reads.
+/// Number of interleaved lookups: enough to use all outstanding reads of a core.
 const WALKS: usize = 32;
 
 /// A flat copy of the prefixes of a [`Trie`] whose first 32 bits are an IPv4 address.
@@ -67,7 +67,8 @@ enum Part {
 
 #[derive(Debug, Clone)]
 struct Root<T> {
-    /// Values of the longest prefixes of up to 7 bits; empty until there is a prefix.
+    /// For each slot, the value of the longest matching prefix of up to 7 bits; empty until there
+    /// is such a prefix.
     own: Vec<Option<T>>,
     middles: Vec<Option<Arc<Middle<T>>>>,
 }
@@ -81,7 +82,7 @@ struct Middle<T> {
 #[derive(Debug, Clone)]
 struct Block<T> {
     runs: SlotRuns<BLOCK_WORDS, T>,
-    /// Subs for networks of 24 bits that have longer prefixes, sorted by slot.
+    /// Subs, sorted by slot: one for each /24 network that contains longer prefixes.
     subs: Vec<(u16, Arc<SlotRuns<SUB_WORDS, T>>)>,
 }
 

@@ -1,6 +1,7 @@
 //! Run-length compressed slots, for neighbours that often have equal values.
 
-/// Values of 64 slots for each of `WORDS` words.
+/// Slots with run-length compressed values, because neighbouring slots often have equal values.
+/// Each of the `WORDS` words indexes 64 slots.
 #[derive(Debug, Clone)]
 pub(crate) struct SlotRuns<const WORDS: usize, T> {
     words: [Word; WORDS],
@@ -8,7 +9,7 @@ pub(crate) struct SlotRuns<const WORDS: usize, T> {
     values: Vec<Option<T>>,
 }
 
-/// Index of 64 slots. A lookup reads only this and the value.
+/// Index of 64 slots. A lookup reads only this word and the value.
 #[derive(Debug, Clone, Copy, Default)]
 struct Word {
     /// Bitmap of the slots at which a run starts.

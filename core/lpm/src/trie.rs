@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use crate::matching::Matching;
 
-/// Address bits used by a node.
+/// Number of address bits by which a node selects a child.
 const STRIDE: u32 = 6;
 /// Address bits used by the root.
 const ROOT_STRIDE: u32 = 1;
@@ -36,9 +36,9 @@ pub struct Trie<T>(Arc<TrieNode<T>>);
 
 #[derive(Debug, Clone)]
 pub(crate) struct TrieNode<T> {
-    /// Bitmap of the prefixes that end in this node, by [`place_of`].
+    /// Bitmap of the prefixes that end in this node. [`place_of`] returns the bit of a prefix.
     inside: u64,
-    /// Bitmap of the steps that lead to a child node.
+    /// Bitmap of the steps (values of the next six bits) for which there is a child node.
     below: u64,
     /// Values of the prefixes in `inside`, in order.
     values: Vec<T>,
@@ -277,7 +277,7 @@ fn rank(bits: u64, at: u32) -> usize {
     (bits & ((1 << at) - 1)).count_ones() as usize
 }
 
-/// For each step of six bits, the bitmap of the prefixes that match.
+/// For each step of six bits, the bitmap of a node's prefixes that match the step.
 const ANCESTORS: [u64; 1 << STRIDE] = {
     let mut all = [0; 1 << STRIDE];
     let mut bits = 0;

@@ -18,15 +18,16 @@ pub struct CobaltParams {
     pub interval_ns: u64,
     /// Whether CoDel marks ECN-capable packets instead of dropping them; BLUE always drops.
     pub ecn: bool,
-    /// Increment of BLUE's probability when the queue is full.
+    /// Increment of BLUE's probability when the queue is full. As in sch_cake.c, 1/256 by default
+    /// (`p_inc`).
     pub increment: f64,
-    /// Decrement of BLUE's probability when the queue is empty.
+    /// Decrement of BLUE's probability when the queue is empty. As in sch_cake.c, 1/4096 by default
+    /// (`p_dec`).
     pub decrement: f64,
 }
 
 impl Default for CobaltParams {
     fn default() -> Self {
-        // Values of sch_cake.c: 1/256 and 1/4096.
         Self {
             limit: 1000,
             target_ns: 5_000_000,
@@ -90,7 +91,8 @@ impl<T: Queueable> Cobalt<T> {
         }
     }
 
-    /// Handles an overflow, which shows that CoDel was too slow: drop immediately.
+    /// Handles an overflow, which shows that CoDel's signal is too weak: starts dropping
+    /// immediately.
     fn on_full(&mut self, now_ns: u64) {
         self.blue(now_ns, self.params.increment);
         self.is_dropping = true;
@@ -108,13 +110,14 @@ impl<T: Queueable> Cobalt<T> {
         }
     }
 
-    /// Weakens the signal by one step.
+    /// Weakens CoDel's signal by one step.
     fn relax(&mut self) {
         self.count -= 1;
         self.drop_next_ns = self.control(self.drop_next_ns);
     }
 
-    /// Whether to drop the head; it may be marked instead.
+    /// Whether to drop the head of the queue. CoDel marks the head instead, if ECN is enabled and
+    /// the head supports it; BLUE always drops.
     fn drops(&mut self, now_ns: u64, item: &mut T) -> bool {
         let is_due = self.is_due(now_ns);
         let is_over = self.delay_ns > self.params.target_ns;
@@ -138,7 +141,7 @@ impl<T: Queueable> Cobalt<T> {
             }
         }
         drops = drops || (self.p_drop > 0. && self.dice.falls(self.p_drop));
-        // Without a signal, this is the time after which the queue counts as idle.
+        // Without a signal, `drop_next_ns` is the time after which the queue counts as idle.
         if self.count == 0 {
             self.drop_next_ns = now_ns + self.params.interval_ns;
         } else if !drops {

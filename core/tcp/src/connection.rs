@@ -50,14 +50,14 @@ const _: () = assert!(size_of::<Connection>() <= 336);
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Owed {
     pub(crate) syn: bool,
-    /// An ACK is due now.
+    /// Whether an ACK is due now.
     pub(crate) ack: bool,
     /// Duplicate ACKs to send one by one and without data, so that a peer without SACK can count
     /// them (RFC 5681 §4.2).
     pub(crate) dup_acks: u8,
     pub(crate) window_probe: bool,
     pub(crate) keepalive: bool,
-    /// A short segment may be sent although corked.
+    /// Whether a short segment may be sent although the connection is corked.
     pub(crate) cork_flush: bool,
     /// When to send the RST that ends this connection.
     pub(crate) reset: LastReset,

@@ -45,7 +45,8 @@ pub(crate) struct RareCounters {
     pub(crate) pacing: Option<Pacer>,
 }
 
-/// The reason that limits the sender. Reasons whose time is in the box come last.
+/// The reason that limits the sender now. The variants whose time is counted in [`RareCounters`]
+/// come last.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum SendLimit {

@@ -50,7 +50,7 @@ pub enum SegmentDropReason {
     AfterClose,
     /// The segment is outside the receive window; most are old duplicates.
     OutOfWindow,
-    /// An old timestamp (RFC 7323 §5).
+    /// The segment's timestamp is old (PAWS, RFC 7323 §5).
     Paws,
     /// Timestamps were negotiated, but the segment has none (RFC 7323 §3.2).
     TimestampMissing,
@@ -59,17 +59,17 @@ pub enum SegmentDropReason {
     BadAck,
     /// The segment lacks an ACK although its state requires one.
     NoAck,
-    /// A SYN on a synchronised connection (RFC 5961 §4).
+    /// The segment is a SYN on a synchronised connection (RFC 5961 §4).
     SynInWindow,
-    /// A RST in the window that is not exactly at rcv_nxt (RFC 5961 §3).
+    /// The segment is a RST in the window, but not exactly at rcv_nxt (RFC 5961 §3).
     ResetInWindow,
-    /// A RST that cannot answer any segment of ours.
+    /// The segment is a RST that cannot answer any segment of ours.
     ResetIgnored,
-    /// Too many out-of-order ranges to track another.
+    /// The segment arrived out of order, and too many out-of-order ranges are tracked already.
     TooManyRanges,
     /// The receive FIFO is full, although the payload is in the window.
     NoRoom,
-    /// In SYN-SENT: neither SYN nor RST.
+    /// The segment has neither SYN nor RST, and the connection is in SYN-SENT.
     Unexpected,
 }
 

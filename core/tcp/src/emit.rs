@@ -274,7 +274,9 @@ impl Connection {
         self.counters.enter(now, SendLimit::Network);
     }
 
-    /// Records a transmission up to `end` while earlier bytes are in flight.
+    /// Adds a transmission up to `end` to the flight record, and creates the record if there is
+    /// none. Called only if earlier bytes are in flight, because `Rtt` times a flight of one
+    /// transmission.
     fn record_sent(&mut self, now: Instant, end: SeqNum) {
         match self.recovery.record_mut() {
             Some(record) => record.on_sent(now, end),
@@ -290,8 +292,8 @@ impl Connection {
         }
     }
 
-    /// Records the end of the last segment that may be too long for a narrow path. SND.NXT is
-    /// already beyond it.
+    /// Records the end of the last segment that may be too long for a narrow path. SND.NXT already
+    /// includes this segment.
     fn note_long(&mut self, transmit: &Transmit) {
         let size = u32::from(transmit.segment_size.max(1));
         let tail = transmit.len % size;

@@ -16,7 +16,7 @@ const TS_RECENT_AGE_MAX: u32 = Instant(24 * 24 * 3600 * 1_000_000_000).coarse();
 /// Extensions in use; until the peer's SYN arrives, the extensions that we offer.
 #[derive(Debug)]
 pub(crate) struct Extensions {
-    /// TS.Recent.
+    /// TS.Recent: the peer's timestamp to echo (RFC 7323 §4.3).
     pub(crate) ts_recent: u32,
     /// Time at which `ts_recent` was set, see [`Instant::coarse`].
     ts_recent_at: u32,

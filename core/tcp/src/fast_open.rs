@@ -30,19 +30,19 @@ const OPTIONS_LEN_MAX: u32 = 40;
 pub(crate) struct FastOpenState(u8);
 
 impl FastOpenState {
-    /// An active open whose SYN should carry data.
+    /// Flag of an active open whose SYN should carry data.
     const CLIENT: u8 = 1;
-    /// A passive open whose SYN had a valid cookie.
+    /// Flag of a passive open whose SYN had a valid cookie.
     const SERVER: u8 = 2;
-    /// The SYN carried bytes.
+    /// Set if the SYN carried bytes.
     const DATA_SENT: u8 = 4;
-    /// The data of the SYN was acknowledged: ours by the peer, or the peer's by us.
+    /// Set if the data of the SYN was acknowledged: ours by the peer, or the peer's by us.
     const DATA_ACKED: u8 = 8;
-    /// The SYN or SYN-ACK was sent more than once.
+    /// Set if the SYN or SYN-ACK was sent more than once.
     const REPEATED: u8 = 16;
-    /// The SYN does not wait for data.
+    /// Set if the SYN does not wait for data.
     const HURRIED: u8 = 32;
-    /// Position of a [`FastOpenFailure`].
+    /// Position of the bits that hold a [`FastOpenFailure`].
     const FAIL_SHIFT: u8 = 6;
 
     pub(crate) fn is_client(self) -> bool {

@@ -71,7 +71,7 @@ struct Newest {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct DeliveryRate {
     bytes: u64,
-    /// Zero before the first sample.
+    /// Time in which the network delivered the bytes; zero before the first sample.
     interval: Duration,
     /// Whether the program sent less than the network could have carried.
     pub(crate) is_app_limited: bool,

@@ -34,7 +34,7 @@
 //! };
 //!
 //! let now = Instant(1_000_000_000);
-//! // What the layers below make of a segment on its way.
+//! // Delivers an outgoing segment as the layers below would.
 //! let arrive = |out: Outgoing| Segment {
 //!     seq: out.seq,
 //!     ack: out.ack,
@@ -47,7 +47,7 @@
 //!     ce: false,
 //!     segments: 1,
 //! };
-//! // What a connection sends next.
+//! // Returns the next segment that a connection sends.
 //! let send = |connection: &mut Connection, buffers| match connection.plan(now, buffers, 0) {
 //!     Plan::Send(transmit) => connection.emit(now, transmit, buffers),
 //!     Plan::Nothing(why) => panic!("nothing to send: {why:?}"),

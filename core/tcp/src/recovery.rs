@@ -41,8 +41,8 @@ pub(crate) enum Phase {
 /// The sender's state of its outstanding bytes.
 #[derive(Debug)]
 pub(crate) struct Recovery {
-    /// Exists while several transmissions are in flight or bytes are missing. Afterwards it keeps
-    /// memory for the next flight, until [`Self::release_idle_memory`].
+    /// Exists while several transmissions are in flight or bytes are missing. Afterwards the box
+    /// keeps memory for the next flight, until [`Self::release_idle_memory`].
     outstanding: Option<Box<Outstanding>>,
     /// SND.NXT when the loss was detected (RFC 6582's `recover`).
     pub(crate) point: SeqNum,
@@ -84,13 +84,14 @@ struct Scoreboard {
     /// Without SACK: bytes that have arrived according to duplicate ACKs.
     dup_bytes: u32,
     dup_acks: u16,
-    /// The next retransmission may exceed the congestion window (RFC 6675 §5 step 4.3).
+    /// Whether the next retransmission may exceed the congestion window (RFC 6675 §5 step 4.3).
     force: bool,
-    /// The rescue retransmission of this recovery was used (RFC 6675 §4, NextSeg rule 4).
+    /// Whether the rescue retransmission of this recovery was used (RFC 6675 §4, NextSeg rule 4).
     rescued: bool,
-    /// The retransmission of the first hole was lost, too.
+    /// Whether the retransmission of the first hole was lost, too.
     head_again: bool,
-    /// The retransmissions of the current timeout were repeated because the window reopened.
+    /// Whether the retransmissions of the current timeout were repeated because the window
+    /// reopened.
     reopened: bool,
 }
 
@@ -521,9 +522,9 @@ impl Recovery {
     /// dropped the segments in flight. Retransmit from SND.UNA now instead of waiting for the
     /// backed-off RTO. A reopened window does not indicate congestion.
     ///
-    /// Bytes are retransmitted so only once per flight, and once per timeout. Otherwise a peer that
-    /// closes and opens its window could make us send a congestion window for every two ACKs.
-    /// Returns true if bytes are to be retransmitted.
+    /// Bytes are retransmitted in this way only once per flight, and once per timeout. Otherwise a
+    /// peer that closes and opens its window could make us send a congestion window for every two
+    /// ACKs. Returns true if bytes are to be retransmitted.
     pub(crate) fn on_window_reopened(&mut self, snd_una: SeqNum, snd_nxt: SeqNum) -> bool {
         match (self.phase, self.board_mut()) {
             (Phase::Open, _) => self.resend(snd_una, snd_nxt, snd_nxt),

@@ -27,7 +27,7 @@ pub(crate) struct PeerWatch {
 /// Action when the keep-alive timer expires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Silence {
-    /// None yet: the peer was heard recently, or data is in flight.
+    /// No action yet, because the peer was heard recently or data is in flight.
     Bearable,
     /// Send a probe.
     Probe,

@@ -28,7 +28,7 @@ pub(crate) const fn be16(hi: u8, lo: u8) -> u16 {
     u16::from_be_bytes([hi, lo])
 }
 
-/// Returns the big-endian bytes of four `u16`, in header order.
+/// Returns four `u16` as big-endian bytes, in the order of the argument.
 #[inline]
 pub(crate) const fn be64_of([a, b, c, d]: [u16; 4]) -> [u8; 8] {
     ((a as u64) << 48 | (b as u64) << 32 | (c as u64) << 16 | d as u64).to_be_bytes()

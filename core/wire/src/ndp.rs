@@ -432,7 +432,7 @@ fn u32_at(data: &[u8], offset: usize) -> Result<u32, ParseError> {
     at::<4>(data, offset).map(|b| u32::from_be_bytes(*b))
 }
 
-/// Options that occur only once in a message; the first of each kind is used.
+/// The options that may occur only once in a message. If an option is repeated, the first is used.
 #[derive(Default)]
 struct Found {
     source_ll: Option<MacAddr>,

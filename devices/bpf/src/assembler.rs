@@ -1,12 +1,12 @@
-//! Instructions of BPF (RFC 9669), as many of them as the programs of this crate and of devices
+//! BPF instructions (RFC 9669): the subset that the programs of this crate and of device ports
 //! need.
 //!
-//! Arithmetic is on 64 bits. Jumps go forward only: [`BpfAssembler::jump_if`] leaves the place
-//! open, and [`BpfAssembler::land`] fills it in.
+//! Arithmetic is on 64 bits. Jumps are forward only: [`BpfAssembler::jump_if`] emits a jump without
+//! a target, and [`BpfAssembler::land`] sets the target.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// An instruction, as bpf(2) takes it (`struct bpf_insn`).
+/// An instruction in the format of bpf(2) (`struct bpf_insn`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct BpfInstruction {
@@ -20,7 +20,8 @@ pub struct BpfInstruction {
 
 const _: () = assert!(size_of::<BpfInstruction>() == 8);
 
-/// A register. Loads of the packet overwrite `R0` to `R5`, and take the packet from `R6`.
+/// A register. Instructions that load from the packet overwrite `R0` to `R5`, and expect the packet
+/// in `R6`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "registers are called by their numbers")]
 pub enum Reg {
@@ -61,7 +62,7 @@ pub enum If {
     Less = 0xa0,
 }
 
-/// Number of bytes that are loaded, with its code.
+/// Number of bytes that an instruction loads, with its code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Size {
     /// 4 bytes.
@@ -81,13 +82,13 @@ impl Size {
         }
     }
 
-    /// Bytes that are loaded.
+    /// Returns the number of bytes to load.
     pub fn bytes(self) -> i32 {
         self.bits() / 8
     }
 }
 
-/// The other operand.
+/// The second operand of an instruction.
 #[derive(Debug, Clone, Copy)]
 pub enum BpfOperand {
     /// A register.
@@ -120,27 +121,27 @@ const STX: u8 = 0x03;
 const ALU: u8 = 0x04;
 const JMP: u8 = 0x05;
 const ALU64: u8 = 0x07;
-/// The operand is a register.
+/// Bit of an instruction whose second operand is a register.
 const SOURCE_REG: u8 = 0x08;
-/// 8 bytes (RFC 9669 §5).
+/// Size code of 8 bytes (RFC 9669 §5).
 const DW: u8 = 0x18;
 const MODE_ABS: u8 = 0x20;
 const MODE_IND: u8 = 0x40;
 const MODE_MEM: u8 = 0x60;
-/// Changes between the order of the machine and that of the network (RFC 9669 §4.2).
+/// Converts between host and network byte order (RFC 9669 §4.2).
 const TO_BIG_ENDIAN: u8 = 0xd8;
 const CALL: u8 = 0x80;
 const EXIT: u8 = 0x90;
-/// Source of a load of 64 bits whose number is the descriptor of a map (RFC 9669 §5.4).
+/// Source code of a 64-bit load whose number is the descriptor of a map (RFC 9669 §5.4).
 const MAP_BY_FD: u8 = 1;
 const ALWAYS: u8 = 0x00;
 
-/// A program that is being written.
+/// A program under construction.
 #[derive(Debug, Default)]
 pub struct BpfAssembler(Vec<BpfInstruction>);
 
 impl BpfAssembler {
-    /// The program.
+    /// Returns the completed program.
     pub fn finish(self) -> Vec<BpfInstruction> {
         self.0
     }
@@ -152,7 +153,7 @@ impl BpfAssembler {
         self.0.push(BpfInstruction { code, registers, offset, immediate });
     }
 
-    /// `dst = dst op operand`.
+    /// Emits `dst = dst op operand`.
     pub fn alu(&mut self, op: Op, dst: Reg, operand: impl Into<BpfOperand>) {
         match operand.into() {
             BpfOperand::Reg(src) => self.put(ALU64 | SOURCE_REG | op as u8, (dst, src), 0, 0),
@@ -160,13 +161,14 @@ impl BpfAssembler {
         }
     }
 
-    /// `dst = number`, of 64 bits, which takes the place of two instructions.
+    /// Emits `dst = number` for a 64-bit number, which occupies two instructions.
     pub fn constant(&mut self, dst: Reg, number: u64) {
         self.put(LD | DW, (dst, Reg::R0), 0, number as u32 as i32);
         self.put(0, (Reg::R0, Reg::R0), 0, (number >> 32) as u32 as i32);
     }
 
-    /// `dst =` the map with this descriptor, which must be open while the program is loaded.
+    /// Emits `dst = map` for the map with this descriptor, which must be open while the program is
+    /// loaded.
     pub fn map(&mut self, dst: Reg, map: BorrowedFd<'_>) {
         let source = if cfg!(target_endian = "little") { MAP_BY_FD << 4 } else { MAP_BY_FD };
         self.put(LD | DW, (dst, Reg::R0), 0, map.as_raw_fd());
@@ -175,45 +177,47 @@ impl BpfAssembler {
         self.put(0, (Reg::R0, Reg::R0), 0, 0);
     }
 
-    /// `dst =` the bytes at `base + offset` in memory, in the order of the machine.
+    /// Emits a load of `size` bytes from the memory at `base + offset` to `dst`, in host byte
+    /// order.
     pub fn peek(&mut self, size: Size, dst: Reg, base: Reg, offset: i16) {
         self.put(LDX | MODE_MEM | size as u8, (dst, base), offset, 0);
     }
 
-    /// Changes `reg` between the order of the machine and that of the network.
+    /// Emits a conversion of `reg` between host and network byte order.
     pub fn swap(&mut self, size: Size, reg: Reg) {
         if size != Size::Byte {
             self.put(ALU | TO_BIG_ENDIAN, (reg, Reg::R0), 0, size.bits());
         }
     }
 
-    /// Calls a function of the kernel by its number (bpf-helpers(7)), with `R1` to `R5`.
+    /// Emits a call of the kernel function with this number (bpf-helpers(7)); its arguments are in
+    /// `R1` to `R5`.
     pub fn call(&mut self, function: i32) {
         self.put(JMP | CALL, (Reg::R0, Reg::R0), 0, function);
     }
 
-    /// `R0 =` the bytes of the packet at `at`, of which the first is the highest. Where the
+    /// Emits a load of the packet's bytes at offset `at` to `R0`, in network byte order. If the
     /// packet is shorter, the program ends and returns 0.
     pub fn load(&mut self, size: Size, at: i32) {
         self.put(LD | MODE_ABS | size as u8, (Reg::R0, Reg::R0), 0, at);
     }
 
-    /// The same at `base + at`.
+    /// Emits a load like [`Self::load`], from offset `base + at`.
     pub fn load_from(&mut self, size: Size, base: Reg, at: i32) {
         self.put(LD | MODE_IND | size as u8, (Reg::R0, base), 0, at);
     }
 
-    /// Keeps `src` on the stack, in one of its 64 `places` of 8 bytes.
+    /// Emits a store of `src` to the stack, in one of its 64 `places` of 8 bytes.
     pub fn keep(&mut self, place: u8, src: Reg) {
         self.put(STX | MODE_MEM | DW, (Reg::Frame, src), offset(place), 0);
     }
 
-    /// Gets back what was kept.
+    /// Emits a load of the value that [`Self::keep`] has stored in `place`.
     pub fn recall(&mut self, dst: Reg, place: u8) {
         self.put(LDX | MODE_MEM | DW, (dst, Reg::Frame), offset(place), 0);
     }
 
-    /// Jumps forward on a condition.
+    /// Emits a forward jump that is taken if the condition holds.
     pub fn jump_if(&mut self, left: Reg, when: If, right: impl Into<BpfOperand>) -> Jump {
         match right.into() {
             BpfOperand::Reg(src) => self.put(JMP | SOURCE_REG | when as u8, (left, src), 0, 0),
@@ -222,13 +226,13 @@ impl BpfAssembler {
         Jump(self.0.len() - 1)
     }
 
-    /// Jumps forward.
+    /// Emits an unconditional forward jump.
     pub fn jump(&mut self) -> Jump {
         self.put(JMP | ALWAYS, (Reg::R0, Reg::R0), 0, 0);
         Jump(self.0.len() - 1)
     }
 
-    /// The jumps lead to the next instruction.
+    /// Makes the next instruction the target of the jumps.
     pub fn land(&mut self, jumps: impl IntoIterator<Item = Jump>) {
         let here = self.0.len();
         for Jump(from) in jumps {
@@ -237,7 +241,7 @@ impl BpfAssembler {
         }
     }
 
-    /// Ends the program, which returns `R0`.
+    /// Emits the end of the program, which returns `R0`.
     pub fn exit(&mut self) {
         self.put(JMP | EXIT, (Reg::R0, Reg::R0), 0, 0);
     }

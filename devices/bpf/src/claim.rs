@@ -1,4 +1,4 @@
-//! The programs that choose the frames of a stack on an interface that the kernel uses as well.
+//! BPF programs that select the frames of a stack on an interface that the kernel uses, too.
 
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -15,7 +15,7 @@ pub enum Transport {
     Udp = 17,
 }
 
-/// Ports of a protocol.
+/// A range of ports of a transport protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PortRange {
     /// Transport protocol.
@@ -26,11 +26,13 @@ pub struct PortRange {
     pub last: u16,
 }
 
-/// Frames of an interface that are a stack's; the kernel has the others.
+/// Selects the frames of an interface that the stack receives. The kernel receives all other
+/// frames.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Claim {
-    /// Frames to an Ethernet address of the stack alone. Also includes ARP requests and neighbour
-    /// solicitations for its addresses, which are sent to broadcast or multicast addresses.
+    /// Frames to an Ethernet address that only the stack has. Also includes ARP requests and
+    /// neighbour solicitations for its addresses, which are sent to broadcast or multicast
+    /// addresses.
     Station {
         /// Ethernet address of the stack.
         mac: [u8; 6],
@@ -55,7 +57,7 @@ enum Access {
     Pointers,
 }
 
-/// The bit of the first byte of groups' Ethernet addresses (IEEE 802.3, 3.2.3).
+/// Bit in the first byte of Ethernet addresses that marks group addresses (IEEE 802.3 §3.2.3).
 const GROUP_BIT: i32 = 1;
 const ETHERTYPE_AT: i16 = 12;
 const IP_AT: i16 = 14;
@@ -68,7 +70,7 @@ const ARP_TARGET_AT: i16 = IP_AT + 24;
 const ARP_REPLY: i32 = 2;
 // IPv4 (RFC 791, section 3.1).
 const V4_FRAGMENT_AT: i16 = IP_AT + 6;
-/// More fragments, and the offset.
+/// Mask of the more-fragments bit and the fragment offset.
 const V4_FRAGMENT: i32 = 0x3fff;
 const V4_PROTOCOL_AT: i16 = IP_AT + 9;
 const V4_DESTINATION_AT: i16 = IP_AT + 16;
@@ -81,11 +83,11 @@ const NEIGHBOR_SOLICITATION: i32 = 135;
 const NEIGHBOR_ADVERTISEMENT: i32 = 136;
 const ICMP: i32 = 1;
 const ICMPV6: i32 = 58;
-/// Types of ICMP that report errors: destination unreachable, time exceeded, parameter problem.
+/// ICMP types that report errors: destination unreachable, time exceeded, parameter problem.
 const ICMP_ERRORS: [i32; 3] = [3, 11, 12];
-/// The last type of ICMPv6 that reports an error (RFC 4443, section 2.1).
+/// The last ICMPv6 type that reports an error (RFC 4443 §2.1).
 const ICMPV6_ERROR_LAST: i32 = 4;
-/// Place of the destination port in the header of TCP and UDP.
+/// Offset of the destination port in TCP and UDP headers.
 const PORT_AT: i16 = 2;
 
 // From linux/bpf.h.
@@ -93,30 +95,31 @@ const XDP_PASS: i32 = 2;
 const BPF_FUNC_REDIRECT_MAP: i32 = 51;
 const TCX_NEXT: i32 = -1;
 const TCX_DROP: i32 = 2;
-/// Places of `data`, `data_end` and `rx_queue_index` in `struct xdp_md`.
+/// Offsets of `data`, `data_end` and `rx_queue_index` in `struct xdp_md`.
 const XDP_DATA: i16 = 0;
 const XDP_DATA_END: i16 = 4;
 const XDP_QUEUE: i16 = 16;
-/// Place of `vlan_present` in `struct __sk_buff`.
+/// Offset of `vlan_present` in `struct __sk_buff`.
 const SKB_VLAN_PRESENT: i16 = 20;
-/// Result of a socket filter for a frame that the socket gets whole.
+/// Result of a socket filter that passes the whole frame to the socket.
 const WHOLE: i32 = -1;
 
-/// Register of the context, of `data`, of `data_end`, and of the start of the transport header:
-/// a pointer, or with [`Access::Loads`] an offset.
+/// Registers of the context, of `data`, of `data_end`, and of the start of the transport header.
+/// The last one is a pointer, or an offset with [`Access::Loads`].
 const CONTEXT: Reg = Reg::R6;
 const DATA: Reg = Reg::R7;
 const DATA_END: Reg = Reg::R8;
 const TRANSPORT: Reg = Reg::R9;
 
 impl Claim {
-    /// The program of an interface (XDP). Frames of the stack go to the socket of their queue,
-    /// if the queue has one; all others go to the kernel.
+    /// Returns the XDP program of an interface. Frames of the stack go to the XDP socket of their
+    /// queue, if the queue has one. All other frames go to the kernel.
     pub fn redirect(&self, sockets: &SocketMap) -> Vec<BpfInstruction> {
         self.redirect_or(sockets.as_fd(), XDP_PASS)
     }
 
-    /// The same with another result for frames of the stack at a queue without a socket.
+    /// Returns the program of [`Self::redirect`], with another result for frames of the stack on a
+    /// queue without a socket.
     fn redirect_or(&self, sockets: BorrowedFd<'_>, result: i32) -> Vec<BpfInstruction> {
         let mut p = Program::new(Access::Pointers);
         self.choose(&mut p);
@@ -128,8 +131,8 @@ impl Claim {
         p.finish(XDP_PASS)
     }
 
-    /// The program of a packet socket: frames of the stack, and copies for which see
-    /// [`Self::copies`].
+    /// Returns the filter of a packet socket that receives the frames of the stack, and the frames
+    /// of [`Self::copies`].
     pub fn filter(&self) -> Vec<BpfInstruction> {
         let mut p = Program::new(Access::Loads);
         self.choose(&mut p);
@@ -142,8 +145,9 @@ impl Claim {
         p.finish(0)
     }
 
-    /// The program of a packet socket beside a program of [`Self::redirect`]. The kernel and the
-    /// stack both need answers of ARP and NDP, and errors of ICMP: the socket gets copies.
+    /// Returns the filter of a packet socket that complements a program of [`Self::redirect`]. The
+    /// socket receives copies of ARP and NDP answers and of ICMP errors, because the kernel and the
+    /// stack both need them.
     pub fn copies() -> Vec<BpfInstruction> {
         let mut p = Program::new(Access::Loads);
         p.shared();
@@ -152,8 +156,9 @@ impl Claim {
         p.finish(0)
     }
 
-    /// The program of a packet socket beside a program of [`Self::redirect`] for a station. The
-    /// socket has copies of frames to groups, as of questions of ARP for a later address.
+    /// Returns the filter of a packet socket that complements a program of [`Self::redirect`] for a
+    /// station. The socket receives copies of multicast and broadcast frames, for example ARP
+    /// requests for an address that the stack gets later.
     pub fn groups() -> Vec<BpfInstruction> {
         let mut p = Program::new(Access::Loads);
         p.require_no_tag();
@@ -165,8 +170,8 @@ impl Claim {
         p.finish(0)
     }
 
-    /// The program that keeps the frames of the stack from the kernel, behind packet sockets
-    /// (tcx).
+    /// Returns the tcx program that hides the frames of the stack from the kernel, after packet
+    /// sockets have received them.
     pub fn withhold(&self) -> Vec<BpfInstruction> {
         let mut p = Program::new(Access::Loads);
         self.choose(&mut p);
@@ -175,7 +180,8 @@ impl Claim {
         p.finish(TCX_NEXT)
     }
 
-    /// Goes on for a frame of the stack, and jumps for others.
+    /// Emits the selection: continues for a frame of the stack, and jumps to the end for other
+    /// frames.
     fn choose(&self, p: &mut Program) {
         match self {
             Self::Station { mac, addresses } => p.station(*mac, addresses),
@@ -184,12 +190,12 @@ impl Claim {
     }
 }
 
-/// Whether there are addresses of IPv4, and of IPv6.
+/// Returns whether the list has IPv4 addresses, and whether it has IPv6 addresses.
 fn families(addresses: &[IpAddr]) -> [bool; 2] {
     [true, false].map(|is_v4| addresses.iter().any(|address| address.is_ipv4() == is_v4))
 }
 
-/// A program that is being written, with the jumps for frames that it does not choose.
+/// A program under construction, with the jumps for frames that it does not select.
 struct Program {
     asm: BpfAssembler,
     access: Access,
@@ -207,7 +213,7 @@ impl Program {
         Self { asm, access, others: Vec::new() }
     }
 
-    /// The program, which returns `result` for frames that it does not choose.
+    /// Completes the program, which returns `result` for frames that it does not select.
     fn finish(mut self, result: i32) -> Vec<BpfInstruction> {
         self.land_others();
         self.asm.alu(Op::Move, Reg::R0, result);
@@ -219,8 +225,9 @@ impl Program {
         self.asm.land(std::mem::take(&mut self.others));
     }
 
-    /// `R0 =` the bytes at `at` of the frame, as a number. Jumps where the frame is shorter; with
-    /// [`Access::Loads`] the kernel ends the program then, which returns 0.
+    /// Emits a load of the frame's bytes at offset `at` to `R0`, as a number. If the frame is
+    /// shorter, the program jumps to the end. With [`Access::Loads`] the kernel ends the program
+    /// instead, with result 0.
     fn load(&mut self, size: Size, at: i16) {
         match self.access {
             Access::Loads => self.asm.load(size, at.into()),
@@ -228,7 +235,7 @@ impl Program {
         }
     }
 
-    /// The same at [`TRANSPORT`].
+    /// Emits a load like [`Self::load`], relative to [`TRANSPORT`].
     fn load_transport(&mut self, size: Size, at: i16) {
         match self.access {
             Access::Loads => self.asm.load_from(size, TRANSPORT, at.into()),
@@ -245,13 +252,13 @@ impl Program {
         self.asm.swap(size, Reg::R0);
     }
 
-    /// Goes on if `R0` is `number`.
+    /// Emits a test: continues if `R0` is `number`.
     fn require(&mut self, number: i32) {
         let other = self.asm.jump_if(Reg::R0, If::NotEqual, number);
         self.others.push(other);
     }
 
-    /// A jump that is taken if `R0` is a number of 32 bits.
+    /// Emits a jump that is taken if `R0` equals a 32-bit number.
     fn jump_if_word(&mut self, word: u32) -> Jump {
         self.asm.constant(Reg::R1, word.into());
         self.asm.jump_if(Reg::R0, If::Equal, Reg::R1)
@@ -262,7 +269,8 @@ impl Program {
         self.others.push(other);
     }
 
-    /// Goes on if the frame has one of `addresses` of its family at `at`.
+    /// Emits a test: continues if the frame has one of `addresses`, of the given family, at offset
+    /// `at`.
     fn require_address(&mut self, addresses: &[IpAddr], at: i16, is_v4: bool) {
         let mut found = Vec::new();
         for address in addresses.iter().filter(|address| address.is_ipv4() == is_v4) {
@@ -319,8 +327,8 @@ impl Program {
         self.asm.land(ours);
     }
 
-    /// Leaves tagged frames to the VLAN interfaces of the kernel, which keeps the tag beside
-    /// them.
+    /// Emits a test that leaves tagged frames to the kernel's VLAN interfaces. The kernel keeps the
+    /// tag outside the frame's bytes.
     fn require_no_tag(&mut self) {
         if self.access == Access::Loads {
             self.asm.peek(Size::Word, Reg::R0, CONTEXT, SKB_VLAN_PRESENT);
@@ -371,7 +379,7 @@ impl Program {
         self.asm.land(ours);
     }
 
-    /// Jumps for transport protocols, one of whose numbers `R0` has to be.
+    /// Emits jumps for transport protocols, one of whose numbers `R0` must contain.
     fn jump_to(&mut self, transports: &[Transport]) -> Vec<(Transport, Jump)> {
         let jump = |&it: &Transport| (it, self.asm.jump_if(Reg::R0, If::Equal, it as i32));
         let jumps = transports.iter().map(jump).collect();
@@ -389,7 +397,8 @@ impl Program {
         }
     }
 
-    /// The header of IPv4 has the length that its first byte says, in words of 4 bytes.
+    /// Emits the computation of the transport header's start. The first byte of an IPv4 header
+    /// contains the header length in units of 4 bytes.
     fn transport_behind_v4(&mut self) {
         self.load(Size::Byte, IP_AT);
         self.asm.alu(Op::And, Reg::R0, 0x0f);
@@ -404,7 +413,8 @@ impl Program {
         self.asm.alu(Op::Add, TRANSPORT, i32::from(IP_AT));
     }
 
-    /// Goes on for frames that the kernel and a stack with the same Ethernet address both need.
+    /// Emits a test that selects frames that both the kernel and a stack with the same Ethernet
+    /// address need.
     fn shared(&mut self) {
         self.require_no_tag();
         self.load(Size::Half, ETHERTYPE_AT);
@@ -496,7 +506,7 @@ mod tests {
         Claim::Ports { addresses: addresses(), ports }
     }
 
-    /// Whether the three programs of a claim choose a frame; None without CAP_BPF.
+    /// Returns whether each program of a claim selects the frame; `None` without CAP_BPF.
     fn chosen(claim: &Claim, bytes: &[u8]) -> Option<[bool; 2]> {
         // The kernel runs programs only on frames with a complete Ethernet header.
         assert!(bytes.len() >= 14);

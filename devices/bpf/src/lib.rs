@@ -1,12 +1,12 @@
-//! BPF programs that say where the kernel puts a frame, written instruction by instruction, and
-//! the calls that hand them to the kernel (bpf(2)).
+//! BPF programs that decide where the kernel delivers a frame, assembled by instruction, and the
+//! bpf(2) calls that load and attach them.
 //!
 //! - [`Steering`] divides the flows of a TAP device among its queues, and those of an interface
 //!   among packet sockets.
-//! - [`Claim`] says which frames of an interface are a stack's, for an XDP socket or a packet
-//!   socket. The kernel gets the others.
+//! - [`Claim`] selects the frames of an interface that the stack receives through an XDP socket or
+//!   a packet socket. The kernel receives all other frames.
 //! - [`load`], [`SocketMap`], [`attach_xdp`] and [`attach_ingress`] are the calls.
-//! - [`Pour`] has the kernel send frames as fast as it can, for measurements.
+//! - [`Pour`] makes the kernel send frames at the maximum rate, for measurements.
 //!
 //! The kernel verifies each program when it is loaded, and refuses one that could read outside of
 //! its frame or run for ever.

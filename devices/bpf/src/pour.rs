@@ -1,4 +1,4 @@
-//! A source of frames for measurements.
+//! Generates traffic for measurements.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -8,15 +8,15 @@ use towpath_shm::Fd;
 use crate::assembler::{BpfAssembler, Op, Reg};
 use crate::sys::{self, Kind};
 
-/// bpf_redirect() of bpf-helpers(7).
+/// Number of the helper function bpf_redirect (bpf-helpers(7)).
 const BPF_FUNC_REDIRECT: i32 = 23;
 
-/// A program that has the kernel send frames on an interface, without a socket.
+/// A program that makes the kernel send frames on an interface, without a socket.
 #[derive(Debug)]
 pub struct Pour(Fd);
 
 impl Pour {
-    /// Sends on the interface with this index.
+    /// Creates a source that sends on the interface with this index.
     ///
     /// # Errors
     /// EPERM without CAP_BPF and CAP_NET_ADMIN.
@@ -29,7 +29,7 @@ impl Pour {
         Ok(Self(sys::load(Kind::Xdp, &program.finish())?))
     }
 
-    /// Has `count` copies of a frame sent. The interface drops those for which it has no room.
+    /// Sends `count` copies of a frame. The interface drops frames that exceed its queue.
     ///
     /// # Errors
     /// EINVAL before Linux 5.18.

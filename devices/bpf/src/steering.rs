@@ -1,25 +1,25 @@
 //! The program that divides flows among the queues of a TAP device (TUNSETSTEERINGEBPF), or among
 //! packet sockets of an interface (PACKET_FANOUT_EBPF).
 //!
-//! Without one, the kernel puts the frames of a flow where frames of the other direction left
-//! last.
+//! Without such a program, the kernel remembers the queue on which a flow last sent, and delivers
+//! the flow's frames to that queue.
 
 use crate::assembler::{BpfAssembler, BpfInstruction, If, Jump, Op, Reg, Size};
 
-/// How flows are divided among queues: by SipHash-1-3 of the two ends of the flow, with a key
-/// that only this host knows.
+/// Distributes flows among queues by SipHash-1-3 of the flow's two addresses and ports. The key is
+/// known only to this host.
 ///
-/// The ends are put in order: the smaller address first, and of equal addresses the smaller port.
-/// The message is both addresses and then both ports in that order, little-endian:
+/// The endpoints are ordered: the smaller address first or, if the addresses are equal, the smaller
+/// port first. The message has both addresses, then both ports in that order, little-endian:
 ///
-/// - IPv4 addresses are one word of 32 bits, IPv6 addresses two of 64 bits, the upper half first.
-/// - The ports are one word of 32 bits, the first in its upper half.
+/// - IPv4 addresses are one 32-bit word. IPv6 addresses are two 64-bit words, the upper half first.
+/// - The ports are one 32-bit word, with the first port in the upper half.
 ///
-/// The queue is as many of the lowest bits of the upper half of the hash as it takes.
+/// The number of the queue is taken from the lowest bits of the upper half of the hash.
 ///
-/// Fragments count as if both ports were 0. Frames other than TCP and UDP over IP go into the first
-/// queue. The same goes for IPv6 packets with more than four extension headers, or with addresses
-/// that are IPv4-mapped.
+/// For fragments, both ports count as 0. Frames other than TCP and UDP over IP go to the first
+/// queue. IPv6 packets with more than four extension headers, or with IPv4-mapped addresses, go to
+/// the first queue as well.
 #[derive(Debug, Clone, Copy)]
 pub struct Steering {
     /// Key of the hash.
@@ -28,7 +28,7 @@ pub struct Steering {
     pub queues: u32,
 }
 
-/// First byte that a program sees.
+/// Header at which the bytes visible to the program start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     /// Ethernet header, as for the queues of a TAP device.
@@ -45,7 +45,8 @@ impl Place {
         }
     }
 
-    /// The kernel keeps a VLAN tag beside the frame as long as the frame is in the kernel.
+    /// Returns the offset of the IP header. VLAN tags need not be considered, because the kernel
+    /// keeps them outside the frame's bytes.
     fn ip_at(self) -> i32 {
         match self {
             Self::Link => 14,
@@ -54,14 +55,15 @@ impl Place {
     }
 }
 
-/// Offset of the link header in loads (linux/filter.h), wherever the program's first byte is.
+/// Offset of the link header for loads (linux/filter.h), regardless of where the program's bytes
+/// start.
 const SKF_LL_OFF: i32 = -0x20_0000;
 const ETHERTYPE_IPV4: i32 = 0x0800;
 const ETHERTYPE_IPV6: i32 = 0x86dd;
 
 // IPv4 (RFC 791 §3.1).
 const V4_FRAGMENT_AT: i32 = 6;
-/// More fragments, and the offset.
+/// Mask of the more-fragments bit and the fragment offset.
 const V4_FRAGMENT: i32 = 0x3fff;
 const V4_PROTOCOL_AT: i32 = 9;
 const V4_ADDRESSES_AT: i32 = 12;
@@ -71,11 +73,11 @@ const V6_NEXT_AT: i32 = 6;
 const V6_ADDRESSES_AT: i32 = 8;
 const V6_HEADER_LEN: i32 = 40;
 const V6_FRAGMENT_AT: i32 = 2;
-/// The offset, and whether more follow.
+/// Mask of the fragment offset and the more-fragments bit.
 const V6_FRAGMENT: i32 = 0xfff9;
 const V6_FRAGMENT_LEN: i32 = 8;
-/// Extension headers that are passed over: those that RFC 8200 §4.1 has before TCP, but for
-/// authentication.
+/// Maximum number of extension headers that the program skips: those that RFC 8200 §4.1 places
+/// before TCP, without authentication.
 const V6_EXTENSIONS_MAX: usize = 4;
 
 const TCP: i32 = 6;
@@ -85,16 +87,16 @@ const ROUTING: i32 = 43;
 const FRAGMENT: i32 = 44;
 const DESTINATION_OPTIONS: i32 = 60;
 
-/// The state of SipHash, its message word, and a register for in between.
+/// Registers of the SipHash state, of the message word, and of temporary values.
 const STATE: [Reg; 4] = [Reg::R1, Reg::R2, Reg::R3, Reg::R4];
 const SCRATCH: Reg = Reg::R0;
-/// The last words of the message: addresses, and then ports. Before that, the place of the
-/// transport header and its protocol.
+/// Register of the last words of the message: addresses, then ports. Before that, the register
+/// holds the offset of the transport header and its protocol.
 const LAST: Reg = Reg::R7;
 const PORTS: Reg = Reg::R8;
 
 impl Steering {
-    /// The program: its argument is the packet, its result the queue.
+    /// Returns the program. Its argument is the packet, its result the number of the queue.
     pub fn program(&self, place: Place) -> Vec<BpfInstruction> {
         let ip = place.ip_at();
         let mut p = BpfAssembler::default();
@@ -132,7 +134,7 @@ impl Steering {
         p.finish()
     }
 
-    /// The state before the message.
+    /// Emits the initial state of the hash.
     fn begin(&self, p: &mut BpfAssembler) {
         // "somepseudorandomlygeneratedbytes", from the paper.
         let words = [
@@ -146,7 +148,7 @@ impl Steering {
         }
     }
 
-    /// The hash of the state after the message, and of that the queue.
+    /// Emits the finalization of the hash, and the computation of the queue's number.
     fn end(&self, p: &mut BpfAssembler) {
         let [v0, v1, v2, v3] = STATE;
         p.alu(Op::Xor, v2, 0xff);
@@ -163,7 +165,7 @@ impl Steering {
     }
 }
 
-/// Takes in a word of the message.
+/// Emits the compression of a word of the message.
 fn absorb(p: &mut BpfAssembler, word: Reg) {
     let [v0, .., v3] = STATE;
     p.alu(Op::Xor, v3, word);
@@ -195,7 +197,7 @@ fn rotate(p: &mut BpfAssembler, reg: Reg, left: i32) {
     p.alu(Op::Or, reg, SCRATCH);
 }
 
-/// The source port and the destination port of a packet over IPv4 into [`PORTS`], 0 for a
+/// Emits loads of the source and destination ports of an IPv4 packet to [`PORTS`]; 0 for a
 /// fragment.
 fn transport_v4(p: &mut BpfAssembler, ip: i32, others: &mut Vec<Jump>) {
     p.alu(Op::Move, PORTS, 0);
@@ -216,7 +218,7 @@ fn transport_v4(p: &mut BpfAssembler, ip: i32, others: &mut Vec<Jump>) {
     p.land([fragment]);
 }
 
-/// Both addresses in order into [`LAST`], and the ports in the same order.
+/// Emits loads of both addresses, in order, to [`LAST`], and puts the ports in the same order.
 fn ends_v4(p: &mut BpfAssembler, ip: i32) {
     let (src, dst) = (Reg::R1, Reg::R2);
     p.load(Size::Word, ip + V4_ADDRESSES_AT);
@@ -236,7 +238,7 @@ fn ends_v4(p: &mut BpfAssembler, ip: i32) {
     p.alu(Op::Or, LAST, dst);
 }
 
-/// As [`transport_v4`], behind extension headers.
+/// Emits loads like [`transport_v4`] for an IPv6 packet, after its extension headers.
 fn transport_v6(p: &mut BpfAssembler, ip: i32, others: &mut Vec<Jump>) {
     // Offset and kind of the next header.
     let (at, next) = (LAST, Reg::R9);
@@ -280,8 +282,8 @@ fn transport_v6(p: &mut BpfAssembler, ip: i32, others: &mut Vec<Jump>) {
     p.land(fragments);
 }
 
-/// The halves of both addresses in order: three on the stack, the fourth in [`LAST`]. The ports
-/// are put in that order.
+/// Emits loads of the halves of both addresses, in order: three to the stack, the fourth to
+/// [`LAST`]. Puts the ports in the same order.
 fn ends_v6(p: &mut BpfAssembler, ip: i32, others: &mut Vec<Jump>) {
     for half in 0..4u8 {
         let at = ip + V6_ADDRESSES_AT + 8 * i32::from(half);
@@ -321,7 +323,7 @@ fn ends_v6(p: &mut BpfAssembler, ip: i32, others: &mut Vec<Jump>) {
     p.alu(Op::Move, LAST, dst_low);
 }
 
-/// Jumps unless the first port is the greater one.
+/// Emits a jump that is taken unless the first port is greater than the second.
 fn jump_if_ports_in_order(p: &mut BpfAssembler) -> Jump {
     let first = Reg::R5;
     p.alu(Op::Move, first, PORTS);

@@ -1,4 +1,4 @@
-//! The calls of bpf(2).
+//! System calls of bpf(2).
 
 use std::io;
 use std::mem::size_of;
@@ -23,12 +23,12 @@ const BPF_XDP: u32 = 37;
 const BPF_TCX_INGRESS: u32 = 46;
 const BPF_F_XDP_HAS_FRAGS: u32 = 1 << 5;
 const BPF_F_TEST_XDP_LIVE_FRAMES: u32 = 1 << 1;
-/// Frames that the kernel sends at once, as drivers do (NAPI_POLL_WEIGHT).
+/// Number of frames that the kernel sends at once, as drivers do (NAPI_POLL_WEIGHT).
 const LIVE_BATCH: u32 = 64;
 const XDP_FLAGS_SKB_MODE: u32 = 1 << 1;
 const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
 
-/// The place of a program in the kernel, which says what it may do.
+/// Program type and attach point, which determine what the program may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Chooses a queue or a socket for a frame.
@@ -48,7 +48,7 @@ pub enum XdpMode {
     Generic,
 }
 
-/// The beginning of `union bpf_attr` for BPF_PROG_LOAD; the kernel takes the rest as zero.
+/// The start of `union bpf_attr` for BPF_PROG_LOAD. The kernel treats the fields after it as zero.
 #[derive(Default)]
 #[repr(C)]
 struct Load {
@@ -66,7 +66,7 @@ struct Load {
     attach_type: u32,
 }
 
-/// The same for BPF_MAP_CREATE.
+/// The start of `union bpf_attr` for BPF_MAP_CREATE.
 #[repr(C)]
 struct Create {
     kind: u32,
@@ -76,7 +76,7 @@ struct Create {
     flags: u32,
 }
 
-/// The same for BPF_MAP_UPDATE_ELEM.
+/// The start of `union bpf_attr` for BPF_MAP_UPDATE_ELEM.
 #[repr(C)]
 struct Update {
     map: u32,
@@ -86,7 +86,7 @@ struct Update {
     flags: u64,
 }
 
-/// The same for BPF_LINK_CREATE.
+/// The start of `union bpf_attr` for BPF_LINK_CREATE.
 #[repr(C)]
 struct Link {
     program: u32,
@@ -100,11 +100,12 @@ const _: () = {
     assert!(size_of::<Update>() == 32);
 };
 
-/// Has the kernel verify a program, and keep it as long as the descriptor, a device or a socket
-/// has it.
+/// Verifies and loads a program. The kernel keeps the program while its descriptor is open, or
+/// while a device or socket uses it.
 ///
-/// # Errors EPERM without CAP_BPF (for XDP with CAP_NET_ADMIN as well) in the first user
-/// namespace; EINVAL or EACCES for a program that the kernel refuses.
+/// # Errors
+/// EPERM without CAP_BPF in the initial user namespace (XDP also needs CAP_NET_ADMIN). EINVAL or
+/// EACCES if the verifier rejects the program.
 pub fn load(kind: Kind, instructions: &[BpfInstruction]) -> io::Result<Fd> {
     let (kind, flags, attach_type) = match kind {
         Kind::SocketFilter => (BPF_PROG_TYPE_SOCKET_FILTER, 0, 0),
@@ -130,7 +131,7 @@ pub fn load(kind: Kind, instructions: &[BpfInstruction]) -> io::Result<Fd> {
 pub struct SocketMap(Fd);
 
 impl SocketMap {
-    /// A map for so many queues.
+    /// Creates a map for this number of queues.
     ///
     /// # Errors
     /// EPERM without CAP_BPF.
@@ -146,11 +147,11 @@ impl SocketMap {
         Ok(Self(unsafe { opened(BPF_MAP_CREATE, &create) }?))
     }
 
-    /// Puts a bound XDP socket at the place of its queue. The kernel takes it out when it is
-    /// closed.
+    /// Inserts a bound XDP socket at the number of its queue. The kernel removes the socket when it
+    /// is closed.
     ///
     /// # Errors
-    /// E2BIG for a queue that the map is too small for.
+    /// E2BIG if the map is too small for the queue.
     pub fn set(&self, queue: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
         let value = socket.as_raw_fd() as u32;
         let update = Update {
@@ -171,11 +172,12 @@ impl AsFd for SocketMap {
     }
 }
 
-/// Has the kernel run a program for each frame that an interface receives, as long as the
-/// descriptor is open. The program goes with the last process that has it, however that ends.
+/// Attaches an XDP program to an interface while the returned descriptor is open. The kernel
+/// detaches the program when the last process with the descriptor ends, for any reason.
 ///
 /// # Errors
-/// EBUSY where another program is attached; ERANGE or EOPNOTSUPP where the driver cannot run one.
+/// EBUSY if another program is attached; ERANGE or EOPNOTSUPP if the driver does not support the
+/// program.
 pub fn attach_xdp(program: BorrowedFd<'_>, interface: u32, mode: XdpMode) -> io::Result<Fd> {
     let flags = match mode {
         XdpMode::Driver => XDP_FLAGS_DRV_MODE,
@@ -184,11 +186,11 @@ pub fn attach_xdp(program: BorrowedFd<'_>, interface: u32, mode: XdpMode) -> io:
     attach(program, interface, BPF_XDP, flags)
 }
 
-/// Has a program say which received frames the kernel gets, as long as the descriptor is open.
-/// Packet sockets receive a frame before that.
+/// Attaches a program that decides which received frames the kernel processes, while the returned
+/// descriptor is open. Packet sockets receive frames before the program.
 ///
 /// # Errors
-/// EINVAL before Linux 6.6, which has no such programs.
+/// EINVAL before Linux 6.6, which does not support such programs.
 pub fn attach_ingress(program: BorrowedFd<'_>, interface: u32) -> io::Result<Fd> {
     attach(program, interface, BPF_TCX_INGRESS, 0)
 }
@@ -200,12 +202,12 @@ fn attach(program: BorrowedFd<'_>, interface: u32, attach_type: u32, flags: u32)
     unsafe { opened(BPF_LINK_CREATE, &link) }
 }
 
-/// A command that returns a descriptor.
+/// Executes a bpf(2) command that returns a descriptor.
 ///
 /// # Safety
 /// As for [`call`].
 unsafe fn opened<T>(command: c_int, attributes: &T) -> io::Result<Fd> {
-    // SAFETY: the caller's promise.
+    // SAFETY: `attributes` is valid for the command, by the contract of `opened`.
     let fd = unsafe { call(command, attributes) }?;
     // SAFETY: the descriptor is new, so this is its only owner. The kernel sets its close-on-exec
     // flag.
@@ -213,11 +215,11 @@ unsafe fn opened<T>(command: c_int, attributes: &T) -> io::Result<Fd> {
 }
 
 /// # Safety
-/// `attributes` is the part of `union bpf_attr` for the command, and its pointers lead to memory
-/// that the command takes.
+/// `attributes` must be the start of `union bpf_attr` for the command, and its pointers must be
+/// valid for the command.
 unsafe fn call<T>(command: c_int, attributes: &T) -> io::Result<c_int> {
     let attributes = std::ptr::from_ref(attributes);
-    // SAFETY: the caller's promise.
+    // SAFETY: `attributes` is valid for the command, by the contract of `call`.
     let result = unsafe { libc::syscall(libc::SYS_bpf, command, attributes, size_of::<T>()) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result as c_int) }
 }
@@ -246,8 +248,8 @@ struct Run {
 
 const _: () = assert!(size_of::<Run>() == 80);
 
-/// Runs an XDP program for copies of a frame that are real (BPF_F_TEST_XDP_LIVE_FRAMES, Linux
-/// 5.18): what the program returns is done with each.
+/// Runs an XDP program on copies of a frame, and applies the program's result to each copy
+/// (BPF_F_TEST_XDP_LIVE_FRAMES, Linux 5.18).
 pub(crate) fn run_live(program: BorrowedFd<'_>, frame: &[u8], count: u32) -> io::Result<()> {
     let mut run = Run {
         program: program.as_raw_fd() as u32,
@@ -262,7 +264,7 @@ pub(crate) fn run_live(program: BorrowedFd<'_>, frame: &[u8], count: u32) -> io:
     unsafe { run_program(&mut run) }
 }
 
-/// Runs a program for a frame, and gives its result.
+/// Runs a program on a frame, and returns the program's result.
 #[cfg(test)]
 pub fn run(program: BorrowedFd<'_>, frame: &[u8]) -> io::Result<u32> {
     let mut run = Run {
@@ -278,10 +280,10 @@ pub fn run(program: BorrowedFd<'_>, frame: &[u8]) -> io::Result<u32> {
 }
 
 /// # Safety
-/// `run` names a frame of its length, and no room for results.
+/// `run` must reference a frame of the given length, and no output buffers.
 unsafe fn run_program(run: &mut Run) -> io::Result<()> {
     let run = std::ptr::from_mut(run);
-    // SAFETY: the caller's promise.
+    // SAFETY: `run` references a valid frame, by the contract of `run_program`.
     let result = unsafe { libc::syscall(libc::SYS_bpf, BPF_PROG_TEST_RUN, run, size_of::<Run>()) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

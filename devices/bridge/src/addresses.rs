@@ -22,8 +22,8 @@ struct SeenAddress {
     at_ns: u64,
 }
 
-/// Addresses with their port and last time. Remote hosts choose the addresses, so they are hashed
-/// with std's secret key.
+/// Learned addresses, each with its port and the time of its last frame. Remote hosts choose the
+/// addresses, so the table uses std's keyed hash.
 #[derive(Debug)]
 pub(crate) struct LearnedAddresses {
     seen: HashMap<Mac, SeenAddress>,
@@ -31,7 +31,7 @@ pub(crate) struct LearnedAddresses {
     counts: Vec<usize>,
     max: usize,
     ageing_ns: u64,
-    /// Time of the last sweep.
+    /// Time of the last removal of expired addresses.
     swept_ns: u64,
 }
 
@@ -87,7 +87,7 @@ impl LearnedAddresses {
         self.counts[port] < self.max
     }
 
-    /// Removes the addresses of a removed port.
+    /// Removes the addresses that were learned on a removed port.
     pub fn forget(&mut self, port: usize) {
         self.seen.retain(|_, seen| seen.port != port);
         self.counts[port] = 0;

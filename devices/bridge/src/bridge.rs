@@ -13,7 +13,7 @@ use crate::addresses::{Learned, LearnedAddresses, Mac};
 use crate::stats::{BridgeStats, count};
 use crate::wakes::Wakes;
 
-/// Maximum number of frames queued per port: Linux's default for a device (`txqueuelen`).
+/// Maximum number of frames queued per port, as in Linux's default for a device (`txqueuelen`).
 const QUEUE_MAX: usize = 1000;
 /// Length of both addresses and the EtherType in bytes.
 const HEADER_LEN: usize = 14;
@@ -162,7 +162,8 @@ impl Bridge {
         }
     }
 
-    /// Delivers a frame. Returns true if it was added to `out` for the stack.
+    /// Delivers a frame to the ports of its destination. Returns true if the frame was added to
+    /// `out` for the stack.
     fn go(
         &mut self,
         way: Way,
@@ -210,7 +211,8 @@ impl Bridge {
         }
         let (queue, can) = (&mut self.queues[port], self.offloads[port]);
         if frame.meta.checksum == Checksum::Verified {
-            // The device has verified the complete checksum.
+            // The device has verified the checksum, which is complete, so ports need not compute it
+            // again.
             frame.meta.checksum = Checksum::Unknown;
         }
         let is_cut_by_port = frame.meta.segmentation.is_none_or(|how| match how.protocol {

@@ -1,4 +1,4 @@
-//! Descriptor that is readable if a port should be polled.
+//! An epoll descriptor that is readable if a port should be polled.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -15,7 +15,7 @@ enum Wanted {
     Frames,
     /// Frames, and room for frames that the port refused.
     Room,
-    /// None: the port has no descriptor, or was removed.
+    /// No events, because the port has no descriptor or was removed.
     Nothing,
 }
 
@@ -26,7 +26,7 @@ pub(crate) struct Wakes {
     wanted: Vec<Wanted>,
 }
 
-/// Maximum number of ready ports per query. Further ones are found next, because the epoll
+/// Maximum number of ready ports per query. The next query finds further ports, because the epoll
 /// descriptor stays readable.
 const READY_MAX: usize = 32;
 

@@ -69,7 +69,7 @@ impl ChannelPort {
         Counters { tx_gone, ..self.counters }
     }
 
-    /// Returns the maximum length of a frame with this `meta`.
+    /// Returns the maximum length in bytes of a frame with this metadata.
     fn len_max(&self, meta: &Meta) -> usize {
         match meta.segmentation {
             Some(_) => PACKET_MAX + ETHERNET_MAX,
@@ -276,7 +276,7 @@ mod tests {
         assert!(!one.is_woken());
         other.recv(1);
         assert!(one.is_woken());
-        // A poll clears the wake-up even without frames.
+        // A poll clears the notification even if no frame is queued.
         assert_eq!(one.recv(64).len(), 0);
         assert!(!one.is_woken());
         assert_eq!(one.send([]), 3);

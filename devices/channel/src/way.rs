@@ -1,4 +1,4 @@
-//! Direction of a link: queued frames, and the receiver's eventfd.
+//! A direction of a link: the queued frames, and the receiver's eventfd.
 
 use std::collections::VecDeque;
 use std::io;
@@ -17,14 +17,14 @@ pub const BYTES_MAX: usize = 8 << 20;
 /// Maximum number of empty buffers kept per direction; further ones are freed.
 const SPARE_MAX: usize = 64;
 
-/// Frame outside any pool.
+/// A frame whose bytes are not in any pool.
 #[derive(Debug)]
 pub(crate) struct Frame {
     pub bytes: Vec<u8>,
     pub meta: Meta,
 }
 
-/// Direction of a link, shared by both ends.
+/// A direction of a link, shared by both ends.
 #[derive(Debug)]
 pub(crate) struct Way {
     queue: Mutex<Queue>,
@@ -37,10 +37,10 @@ struct Queue {
     frames: VecDeque<Frame>,
     bytes: usize,
     spare: Vec<Vec<u8>>,
-    /// Whether the eventfd is signalled. Changed together with it under the lock, so that it is
-    /// written and read once.
+    /// Whether the eventfd is signalled. The flag and the eventfd change together under the lock,
+    /// so that the eventfd is written and read only when its state changes.
     is_rung: bool,
-    /// The sender was refused, and must be woken once the direction is half empty.
+    /// Whether the sender was refused, and must be woken once the direction is half empty.
     sender_waits: bool,
     sender_gone: bool,
     receiver_gone: bool,
@@ -48,7 +48,7 @@ struct Queue {
     left: u64,
 }
 
-/// Locked direction with room for a frame.
+/// A locked direction that has room for a frame.
 pub(crate) struct Room<'a>(MutexGuard<'a, Queue>);
 
 /// Reason for which a direction accepts no frame.
@@ -71,7 +71,7 @@ impl Way {
     }
 
     fn lock(&self) -> MutexGuard<'_, Queue> {
-        // No panic can leave the queue inconsistent.
+        // A panic of the other thread cannot leave the queue inconsistent, so ignore poisoning.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -9,9 +9,9 @@ use crate::error::OpenError;
 pub(crate) struct Arguments {
     /// Words, starting with the program's name.
     pub words: Vec<CString>,
-    /// The user enabled the log, which goes to standard error.
+    /// Whether the user enabled the log, which goes to standard error.
     pub logs: bool,
-    /// The user enabled telemetry, which creates a socket in a directory.
+    /// Whether the user enabled telemetry, which creates a socket in a directory.
     pub keeps_files: bool,
 }
 
@@ -72,7 +72,8 @@ fn is_option(word: &str, option: &str) -> bool {
     word.strip_prefix(option).is_some_and(|rest| rest.is_empty() || rest.starts_with('='))
 }
 
-/// Same as [`is_option`] for all words, allowing a value joined to a short option.
+/// Returns whether a word is this option like [`is_option`], but for all words, and also for a
+/// value joined to a short option.
 fn has_joined(words: &[String], option: &str) -> bool {
     let is_short = option.len() == 2;
     words.iter().any(|word| is_option(word, option) || is_short && word.starts_with(option))

@@ -12,7 +12,7 @@ pub enum OpenError {
         /// Given arguments.
         text: String,
     },
-    /// The argument would end this process, or share its memory with another one.
+    /// An argument would end this process, or share its memory with another process.
     #[error("{word} is not an argument for a stack: {why}")]
     Refused {
         /// Rejected argument.

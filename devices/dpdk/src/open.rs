@@ -23,7 +23,7 @@ pub struct Options {
     pub mtu: Option<u32>,
 }
 
-/// Started port.
+/// A started port with its queues.
 #[derive(Debug)]
 pub struct Opened {
     /// Queues, in the driver's order.
@@ -78,7 +78,7 @@ towpath_pool::counters! {
     }
 }
 
-/// Port shared by its queues.
+/// The device of a port, shared by the port's queues.
 #[derive(Debug)]
 struct Device {
     running: RunningPort,

@@ -244,7 +244,7 @@ impl RunningPort {
             )
         };
         if let Err(error) = checked(result) {
-            // SAFETY: the step is a static string, see above.
+            // SAFETY: the step is a null-terminated static string of the shim.
             let step = unsafe { CStr::from_ptr(step) }.to_string_lossy().into_owned();
             return Err((step, error));
         }
@@ -317,7 +317,7 @@ impl Mbuf {
         Self(unsafe { NonNull::new_unchecked(at.sub(MBUF_LEN).cast()) })
     }
 
-    /// Returns its buffer, which DPDK does not access until the mbuf is returned.
+    /// Converts the mbuf to its buffer, which DPDK does not access until the mbuf is returned.
     #[inline]
     fn into_frame(self, len: usize) -> &'static mut [u8] {
         // SAFETY: the pool's elements have the layout described at the top of this file, `len` is
@@ -340,7 +340,7 @@ impl In {
     }
 }
 
-/// Received frame; consumed by one of its last three methods.
+/// A received frame. Consume it by `into_packet`, `into_copy` or `give_back`.
 pub(crate) struct ReceivedFrame<'a> {
     raw: &'a In,
     frame_len: usize,
@@ -385,7 +385,7 @@ impl ReceivedFrame<'_> {
     /// Returns the mbuf to DPDK.
     pub fn give_back(self) {
         let mut mbuf = self.raw.mbuf;
-        // SAFETY: `self` was its only owner.
+        // SAFETY: `self` was the only owner of the mbuf.
         unsafe { twp_free(&raw mut mbuf, 1) };
     }
 }
@@ -415,7 +415,7 @@ impl Receiver {
         // SAFETY: see the top of this file; `arrived` has room for `BURST` frames.
         let count = unsafe { twp_rx(self.port, self.queue, self.arrived.as_mut_ptr(), max) };
         let frame_len = self.frame_len;
-        // Each is returned once, because the next call overwrites all of them.
+        // Each mbuf is returned to DPDK once, because the next call overwrites the entries.
         self.arrived[..count.into()].iter().map(move |raw| ReceivedFrame { raw, frame_len })
     }
 }
@@ -589,7 +589,7 @@ impl Drop for QueueSender {
     fn drop(&mut self) {
         let waiting = &mut self.packets[self.offered.clone()];
         if !waiting.is_empty() {
-            // SAFETY: the driver has not accepted them.
+            // SAFETY: the driver has not accepted these mbufs, so they are still ours.
             unsafe { twp_free(waiting.as_mut_ptr(), waiting.len() as u32) };
         }
     }

@@ -1,5 +1,5 @@
-//! The program by which the kernel chooses frames for the socket: classic BPF, as
-//! SO_ATTACH_FILTER takes it (socket(7)).
+//! Classic BPF program with which the kernel selects frames for the socket (SO_ATTACH_FILTER,
+//! socket(7)).
 
 /// An instruction, `struct sock_filter`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,12 +22,12 @@ const JUMP_EQUAL: u16 = 0x15;
 const JUMP_ANY_BIT: u16 = 0x45;
 /// BPF_RET | BPF_K.
 const RETURN: u16 = 0x06;
-/// Result for a frame that the socket gets whole.
+/// Result of a program that passes the whole frame to the socket.
 const WHOLE: u32 = u32::MAX;
-/// The bit of an Ethernet address that is set for groups and for broadcasts (IEEE 802.3, 3.2.3).
+/// Bit of an Ethernet address that marks multicast and broadcast addresses (IEEE 802.3 §3.2.3).
 const GROUP_BIT: u32 = 1;
 
-/// Frames to `mac`, to groups, and to all.
+/// Returns a program that selects frames to `mac`, multicast frames and broadcast frames.
 pub(crate) fn frames_to(mac: [u8; 6]) -> [SockFilter; 8] {
     let [a, b, c, d, e, f] = mac;
     let instruction = |code, value| SockFilter { code, jump_true: 0, jump_false: 0, value };
@@ -49,7 +49,7 @@ pub(crate) fn frames_to(mac: [u8; 6]) -> [SockFilter; 8] {
 mod tests {
     use super::*;
 
-    /// Runs a program as the kernel does: a load behind the end of the frame returns 0.
+    /// Runs a program like the kernel: a load beyond the end of the frame returns 0.
     fn run(program: &[SockFilter], frame: &[u8]) -> u32 {
         let (mut at, mut accumulator) = (0, 0);
         loop {

@@ -1,21 +1,20 @@
-//! Ethernet interfaces of this machine by packet sockets (packet(7)): a stack beside the
-//! kernel, on a network card or a veth.
+//! Ethernet interfaces of this machine through packet sockets (packet(7)). The kernel and the stack
+//! both use the interface, for example a network card or a veth.
 //!
 //! ```text
 //!   network ── interface ──┬── kernel: frames to the interface's own address
 //!                          └── PacketSocket: frames to the stack's address, and to groups
 //! ```
 //!
-//! - [`PacketSocket::open`] opens an interface for a stack, which has an Ethernet address of
-//!   its own or some ports of the kernel's addresses. [`OpenError`] says what to do when that
-//!   is refused.
-//! - [`PacketSocket::open_group`] opens one for several shards: the kernel gives the frames of
-//!   a flow to the socket of its shard (PACKET_FANOUT).
+//! - [`PacketSocket::open`] opens an interface for a stack that has its own Ethernet address, or
+//!   some ports of the kernel's addresses. [`OpenError`] describes remedies.
+//! - [`PacketSocket::open_group`] opens an interface for several shards. The kernel delivers the
+//!   frames of a flow to the socket of its shard (PACKET_FANOUT).
 //! - [`PacketSocket`] is a [`Port`](towpath_pool::Port). Frames have up to 64 KiB of TCP or
 //!   UDP, both ways: virtio-net headers leave checksum and segmentation to the kernel.
 //!
-//! With ports of the kernel's own addresses, the kernel would answer as well. A program at the
-//! entrance of the kernel's stack (tcx) drops the frames of which the stack has copies.
+//! With ports of the kernel's own addresses, the kernel would answer as well. Therefore a tcx
+//! program, at the entrance of the kernel's stack, drops the frames of which the stack has copies.
 //!
 //! The kernel drops frames to a stack's own Ethernet address, because they are another host's
 //! (PACKET_OTHERHOST). The kernel neither answers nor forwards them. The interface keeps its

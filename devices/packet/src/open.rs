@@ -1,4 +1,4 @@
-//! Opening an interface.
+//! Opens an interface.
 
 use std::cell::Cell;
 use std::io;
@@ -13,7 +13,7 @@ use towpath_shm::Fd;
 use crate::filter;
 use crate::sys::{self, RecvMemory, SendMemory};
 
-/// A socket that is set up, to be driven by this process or another.
+/// A configured socket, to be driven by this process or another one.
 #[derive(Debug)]
 pub struct Parts {
     /// Descriptors: the socket first, then those of BPF programs, which the kernel detaches when
@@ -23,16 +23,17 @@ pub struct Parts {
     pub interface: Interface,
 }
 
-/// An Ethernet interface beside the kernel, or one of several sockets on it.
+/// A packet socket on an Ethernet interface that the kernel also uses; or one of several such
+/// sockets on the interface.
 pub struct PacketSocket {
     pub(crate) fd: Fd,
-    /// Descriptors to close together with the socket, as that of the BPF program that hides the
-    /// stack's frames from the kernel.
+    /// Descriptors to close together with the socket, for example that of the BPF program that
+    /// hides the stack's frames from the kernel.
     guards: Vec<Fd>,
     pub(crate) interface: Interface,
     pub(crate) receiver: RecvMemory,
     pub(crate) sender: SendMemory,
-    /// Large packets for the next call to read into.
+    /// Large packet buffers for the next read.
     pub(crate) spare: Vec<Packet>,
     pub(crate) blocked: bool,
     pub(crate) presence: Presence,
@@ -42,7 +43,7 @@ pub struct PacketSocket {
 }
 
 towpath_pool::counters! {
-    /// Frames, and the losses among them.
+    /// Frame counters of a packet socket.
     pub struct Counters {
         /// Frames received. Merged frames count once.
         rx_frames,
@@ -52,11 +53,12 @@ towpath_pool::counters! {
         rx_missed,
         /// Frames dropped because their virtio header is inconsistent.
         rx_malformed,
-        /// Frames dropped because their VLAN tag is not an 802.1Q tag, as an 802.1ad one (0x88a8).
+        /// Frames dropped because their VLAN tag is not an 802.1Q tag, for example an 802.1ad tag
+        /// (0x88a8).
         rx_foreign_tag,
         /// Frames dropped because they exceed the largest buffer.
         rx_too_long,
-        /// Failed reads, as while the interface is down.
+        /// Failed reads, for example while the interface is down.
         rx_errors,
         /// Frames sent. Frames to be segmented count once.
         tx_frames,
@@ -72,7 +74,7 @@ towpath_pool::counters! {
     }
 }
 
-/// Why an interface could not be opened, and what helps.
+/// Error of opening an interface, with a remedy.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
@@ -121,11 +123,12 @@ pub enum OpenError {
     },
 }
 
-/// Bytes that the kernel queues for the socket each way, where it may. Segments of 64 KiB count
-/// some 100 KiB each, so that its default of 208 KiB holds two.
+/// Maximum bytes that the kernel queues for the socket in each direction, if the limits allow that
+/// many. A segment of 64 KiB counts some 100 KiB, so the kernel's default of 208 KiB holds only
+/// two.
 const QUEUE_BYTES: u32 = 8 << 20;
 
-/// Sets a socket up that is not bound yet.
+/// Configures a socket that is not bound yet.
 fn prepare(socket: BorrowedFd<'_>, name: &str) -> Result<(), OpenError> {
     let io = |step| move |source| OpenError::Io { name: name.into(), step, source };
     sys::set_virtio_headers(socket).map_err(io("use virtio-net headers"))?;
@@ -136,8 +139,9 @@ fn prepare(socket: BorrowedFd<'_>, name: &str) -> Result<(), OpenError> {
 }
 
 impl PacketSocket {
-    /// Opens the interface `name` for a stack. `claim` says which frames are the stack's, once the
-    /// interface is known. No other host of the network should have the address of a station.
+    /// Opens the interface `name` for a stack. `claim` returns the selection of the stack's frames
+    /// for the interface that was found. No other host of the network should have the Ethernet
+    /// address of a station.
     ///
     /// # Errors
     /// See [`OpenError`]. The interface is then as it was.
@@ -146,8 +150,8 @@ impl PacketSocket {
         Ok(sockets.pop().expect("a group has a socket"))
     }
 
-    /// Opens the interface `name` for a bridge, which gets all frames. The kernel gets them as
-    /// well: an interface of a bridge should have no addresses there.
+    /// Opens the interface `name` for a bridge, which receives all frames. The kernel receives all
+    /// frames as well, so it should have no addresses on the interface of a bridge.
     ///
     /// # Errors
     /// See [`OpenError`]. The interface is then as it was.
@@ -162,8 +166,8 @@ impl PacketSocket {
         Ok(Self::from_parts(Parts { descriptors: vec![fd], interface }))
     }
 
-    /// The same as [`PacketSocket::open`] with a socket for each of the queues of `steering`, in
-    /// their order.
+    /// Opens an interface like [`PacketSocket::open`], with one socket for each queue of
+    /// `steering`, in the order of the queues.
     ///
     /// # Errors
     /// See [`OpenError`]. The interface is then as it was.
@@ -224,22 +228,22 @@ impl PacketSocket {
         Ok(all)
     }
 
-    /// Keeps descriptors open as long as the socket is.
+    /// Keeps the descriptors open while the socket is open.
     pub fn keep(&mut self, descriptors: Vec<Fd>) {
         self.guards.extend(descriptors);
     }
 
-    /// Takes a socket apart, to be driven by another process.
+    /// Converts the socket to parts, so that another process can drive it.
     pub fn into_parts(self) -> Parts {
         let mut descriptors = vec![self.fd];
         descriptors.extend(self.guards);
         Parts { descriptors, interface: self.interface }
     }
 
-    /// A socket that was set up, perhaps by another process.
+    /// Creates the port from a socket that was configured, possibly by another process.
     ///
     /// # Panics
-    /// Without a descriptor.
+    /// If there is no descriptor.
     pub fn from_parts(parts: Parts) -> Self {
         let Parts { descriptors, interface } = parts;
         let mut descriptors = descriptors.into_iter();
@@ -257,29 +261,30 @@ impl PacketSocket {
         }
     }
 
-    /// The interface below.
+    /// Returns the interface of the socket.
     pub fn interface(&self) -> &Interface {
         &self.interface
     }
 
-    /// Calls `tell` once when the interface is found removed, on the thread that drives it.
+    /// Calls `tell` once after the interface was removed, on the thread that drives the socket.
     pub fn on_gone(&mut self, tell: impl FnOnce() + Send + 'static) {
         self.presence.on_gone(tell);
     }
 
-    /// Counters up to now.
+    /// Returns the current counters.
     pub fn counters(&self) -> Counters {
         self.missed.set(self.missed.get() + u64::from(sys::missed(self.fd.as_fd())));
         Counters { rx_missed: self.missed.get(), ..self.counters }
     }
 
-    /// The kernel says that the interface is down: notes whether it was removed, for good.
+    /// Checks whether the interface was removed, after the kernel has reported that it is down.
     pub(crate) fn look_whether_gone(&mut self, now_ns: u64) {
         self.presence.look(now_ns, self.fd.as_fd());
     }
 }
 
-/// A packet socket of protocol 0: nothing is received before `bind`, when all options are set.
+/// Creates a packet socket of protocol 0, which receives nothing before `bind`. The caller sets all
+/// options before it calls `bind`.
 fn open_socket(name: &str) -> Result<Fd, OpenError> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     match rustix::net::socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None) {
@@ -296,8 +301,8 @@ fn open_socket(name: &str) -> Result<Fd, OpenError> {
 }
 
 impl OpenError {
-    /// The same error with all capabilities that the caller needs, where one of them is missing. A
-    /// user should not have to ask for them one after the other.
+    /// Returns the error with all capabilities that the caller needs, if one of them is missing.
+    /// Otherwise a user would learn of them one by one.
     #[must_use]
     pub fn naming(self, rights: Rights) -> Self {
         let is_missing = |source: &io::Error| source.raw_os_error() == Some(libc::EPERM);

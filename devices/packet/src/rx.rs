@@ -1,4 +1,4 @@
-//! Receiving frames.
+//! Receives frames.
 
 use std::os::fd::AsFd;
 
@@ -7,13 +7,13 @@ use towpath_pool::{Batch, Pool};
 use crate::open::PacketSocket;
 use crate::sys::{BATCH, Received, TPID_8021Q};
 
-/// Frames up to this length are copied into a small buffer. The large one is then free for the next
-/// call: copying 2 KiB costs less than holding 68.
+/// Maximum length of frames that are copied to a small buffer, which frees the large buffer for the
+/// next call. Copying 2 KiB costs less than keeping a buffer of 68 KiB.
 pub const COPY_MAX: usize = Pool::SMALL;
 
 impl PacketSocket {
-    /// Receives at most `max` frames, in calls of up to [`BATCH`] of them, or until the socket is
-    /// empty. Returns how many packets were put out.
+    /// Receives at most `max` frames, in calls of up to [`BATCH`] frames, or until the socket is
+    /// empty. Returns the number of packets added to `out`.
     pub(crate) fn receive(
         &mut self,
         now_ns: u64,
@@ -47,7 +47,7 @@ impl PacketSocket {
         put_out
     }
 
-    /// Checks frame `n` of a call and puts it out. Returns whether it was put out.
+    /// Checks frame `n` of a call and adds it to `out`. Returns whether it was added.
     fn take(&mut self, now_ns: u64, n: usize, pool: &mut Pool, out: &mut Batch) -> bool {
         let Received { header, len, is_cut, tag } = self.receiver.frame(n);
         let packet = &mut self.spare[n];

@@ -1,8 +1,8 @@
-//! The system calls that need `unsafe`: options of packet sockets, and calls that move
+//! System calls that need `unsafe`: options of packet sockets, and calls that receive or send
 //! several frames.
 //!
-//! Calls that move frames go to the kernel directly: in a program with an engine in itself, libc's
-//! names lead to that program's own sockets.
+//! Calls that receive or send frames bypass libc, because a program with an embedded engine may
+//! replace libc's functions by Towpath's own.
 
 use std::io;
 use std::mem::{size_of, zeroed};
@@ -15,8 +15,8 @@ use towpath_virtio::{HEADER_LEN, HEADER_LEN_LEGACY};
 
 use crate::filter::SockFilter;
 
-/// Frames of one system call: enough that its cost is small beside theirs. Their buffers, of 68 KiB
-/// each, are one MiB.
+/// Maximum number of frames per system call, so that the cost of the call is small compared with
+/// that of the frames. Their buffers of 68 KiB take about 1 MiB.
 pub const BATCH: usize = 16;
 
 /// From linux/if_packet.h.
@@ -58,22 +58,22 @@ const _: () = {
     assert!(size_of::<TpacketStats>() == 8);
 };
 
-/// Has a virtio-net header stand in front of each frame, both ways.
+/// Enables a virtio-net header before each frame, in both directions.
 pub(crate) fn set_virtio_headers(socket: BorrowedFd<'_>) -> io::Result<()> {
     set(socket, libc::SOL_PACKET, PACKET_VNET_HDR, &1)
 }
 
-/// Has the kernel tell the VLAN tag of a frame, which it has taken out.
+/// Makes the kernel report the VLAN tag that it has removed from a frame.
 pub(crate) fn set_auxiliary_data(socket: BorrowedFd<'_>) -> io::Result<()> {
     set(socket, libc::SOL_PACKET, PACKET_AUXDATA, &1)
 }
 
-/// Leaves out frames that this host sends (since Linux 4.20).
+/// Excludes frames that this host sends (since Linux 4.20).
 pub(crate) fn ignore_outgoing(socket: BorrowedFd<'_>) -> io::Result<()> {
     set(socket, libc::SOL_PACKET, PACKET_IGNORE_OUTGOING, &1)
 }
 
-/// Has the kernel leave out frames for which the program returns 0.
+/// Attaches a filter: the socket does not receive frames for which the program returns 0.
 pub(crate) fn set_filter(socket: BorrowedFd<'_>, program: &[SockFilter]) -> io::Result<()> {
     let filter = libc::sock_fprog {
         len: program.len() as u16,
@@ -83,13 +83,13 @@ pub(crate) fn set_filter(socket: BorrowedFd<'_>, program: &[SockFilter]) -> io::
     set_plain(socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &filter)
 }
 
-/// The same by a program of the kernel's own instructions.
+/// Attaches a filter like [`set_filter`]; `program` is the descriptor of a BPF program (bpf(2)).
 pub(crate) fn set_program(socket: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
     set(socket, libc::SOL_SOCKET, libc::SO_ATTACH_BPF, &program.as_raw_fd())
 }
 
-/// Makes a bound socket the next of a group, of which one receives each frame. The group is new, or
-/// has this number; returns its number.
+/// Adds a bound socket to a fanout group, in which one socket receives each frame. With `None`,
+/// creates a group. Returns the number of the group.
 pub(crate) fn join(socket: BorrowedFd<'_>, group: Option<u16>) -> io::Result<u16> {
     let flags = PACKET_FANOUT_EBPF | PACKET_FANOUT_FLAG_IGNORE_OUTGOING;
     let (number, flags) = match group {
@@ -106,13 +106,13 @@ pub(crate) fn join(socket: BorrowedFd<'_>, group: Option<u16>) -> io::Result<u16
     Ok(value as u16)
 }
 
-/// Has a program choose the socket of the group for each frame.
+/// Makes the program select the group's socket for each frame.
 pub(crate) fn steer(socket: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
     set(socket, libc::SOL_PACKET, PACKET_FANOUT_DATA, &program.as_raw_fd())
 }
 
-/// Lets frames wait in the kernel, each way: `bytes` with CAP_NET_ADMIN, otherwise as many of them
-/// as net.core.rmem_max and wmem_max allow.
+/// Sets the maximum bytes queued in the kernel in each direction: `bytes` with CAP_NET_ADMIN.
+/// Without it, the maximum is limited by net.core.rmem_max and wmem_max.
 pub(crate) fn set_queues(socket: BorrowedFd<'_>, bytes: u32) {
     let options =
         [(libc::SO_RCVBUFFORCE, libc::SO_RCVBUF), (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF)];
@@ -124,7 +124,7 @@ pub(crate) fn set_queues(socket: BorrowedFd<'_>, bytes: u32) {
     }
 }
 
-/// Has frames of all protocols from the interface come to the socket.
+/// Binds the socket to the interface, to receive frames of all protocols.
 pub(crate) fn bind(socket: BorrowedFd<'_>, index: u32) -> io::Result<()> {
     // SAFETY: sockaddr_ll consists of integers, for which zero is valid.
     let mut address: libc::sockaddr_ll = unsafe { zeroed() };
@@ -136,8 +136,8 @@ pub(crate) fn bind(socket: BorrowedFd<'_>, index: u32) -> io::Result<()> {
     check(unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), len) })
 }
 
-/// Frames that the kernel dropped since the last call, because the queue was full. The question
-/// goes to the kernel directly, because the thread that drives the socket asks it.
+/// Returns the number of frames that the kernel dropped since the last call because the queue was
+/// full. Bypasses libc, because the thread that drives the socket calls it.
 pub(crate) fn missed(socket: BorrowedFd<'_>) -> u32 {
     let mut statistics = TpacketStats::default();
     let mut len = size_of::<TpacketStats>() as libc::socklen_t;
@@ -156,7 +156,7 @@ fn set(socket: BorrowedFd<'_>, level: c_int, option: c_int, value: &c_int) -> io
     set_plain(socket, level, option, value)
 }
 
-/// Sets an option whose value is a structure of the kernel's.
+/// Sets an option whose value is one of the kernel's structures.
 fn set_plain<T>(socket: BorrowedFd<'_>, level: c_int, option: c_int, value: &T) -> io::Result<()> {
     let len = size_of::<T>() as libc::socklen_t;
     let value: *const c_void = std::ptr::from_ref(value).cast();
@@ -168,7 +168,7 @@ fn check(status: c_int) -> io::Result<()> {
     if status < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Room for a `struct cmsghdr` with [`AuxiliaryData`], aligned as the kernel writes it.
+/// Buffer for a `struct cmsghdr` with [`AuxiliaryData`], aligned as the kernel requires.
 #[derive(Clone, Copy)]
 #[repr(C, align(8))]
 struct Control([u8; CONTROL_LEN]);
@@ -179,7 +179,7 @@ const CONTROL_HEADER_LEN: usize = 16;
 
 const _: () = assert!(size_of::<libc::cmsghdr>() == CONTROL_HEADER_LEN);
 
-/// A frame of the last call.
+/// A frame received by the last call.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Received {
     pub header: [u8; HEADER_LEN],
@@ -200,10 +200,10 @@ pub(crate) struct Tag {
     pub tci: u16,
 }
 
-/// EtherType of an IEEE 802.1Q tag. Linux takes off 802.1ad ones (0x88a8) as well.
+/// EtherType of an IEEE 802.1Q tag. Linux removes 802.1ad tags (0x88a8) as well.
 pub(crate) const TPID_8021Q: u16 = 0x8100;
 
-/// Memory of recvmmsg(2), used again by each call.
+/// Memory for recvmmsg(2), reused by each call.
 pub(crate) struct RecvMemory(Box<RecvBatch>);
 
 struct RecvBatch {
@@ -224,8 +224,8 @@ impl Default for RecvMemory {
 }
 
 impl RecvMemory {
-    /// Reads a frame into the spare bytes of each packet, at most [`BATCH`] of them, without
-    /// waiting. Returns how many frames there were.
+    /// Receives a frame into the spare bytes of each packet, at most [`BATCH`] frames, without
+    /// waiting. Returns the number of frames.
     ///
     /// # Errors
     /// The errno: EAGAIN if there is no frame.
@@ -258,7 +258,7 @@ impl RecvMemory {
         unsafe { syscall(libc::SYS_recvmmsg as usize, args) }
     }
 
-    /// Frame `n` of the last call, which had more than `n`.
+    /// Returns frame `n` of the last call, which must have received more than `n` frames.
     pub fn frame(&self, n: usize) -> Received {
         let message = &self.0.messages[n];
         let mut header = [0; HEADER_LEN];
@@ -270,7 +270,7 @@ impl RecvMemory {
     }
 }
 
-/// The tag of a frame, from its control data.
+/// Returns the VLAN tag of a frame from its control data.
 fn tag(control: &[u8]) -> Option<Tag> {
     let data = control.get(CONTROL_HEADER_LEN..CONTROL_HEADER_LEN + size_of::<AuxiliaryData>())?;
     let at = |n: usize| [data[n], data[n + 1]];
@@ -287,7 +287,7 @@ fn tag(control: &[u8]) -> Option<Tag> {
     (status & TP_STATUS_VLAN_VALID != 0).then_some(Tag { tpid, tci })
 }
 
-/// Memory of sendmmsg(2), used again by each call.
+/// Memory for sendmmsg(2), reused by each call.
 pub(crate) struct SendMemory(Box<SendBatch>);
 
 struct SendBatch {
@@ -297,18 +297,19 @@ struct SendBatch {
     messages: [libc::mmsghdr; BATCH],
 }
 
-// SAFETY: as for `Receiver`: each call sets the pointers that it reads.
+// SAFETY: each call sets the pointers that it reads, to memory of this value or of its caller.
 unsafe impl Send for SendMemory {}
 
 impl Default for SendMemory {
     fn default() -> Self {
-        // SAFETY: as for `RecvMemory`.
+        // SAFETY: integers, and pointers that each call sets before use. Zero is valid for both.
         Self(Box::new(unsafe { zeroed() }))
     }
 }
 
 impl SendMemory {
-    /// Sends up to [`BATCH`] frames; returns how many went. 0: there is none.
+    /// Sends up to [`BATCH`] frames, and returns the number of frames sent; 0 if there are no
+    /// frames.
     ///
     /// # Errors
     /// The errno of the first frame: EAGAIN if the socket's queue is full.
@@ -333,7 +334,7 @@ impl SendMemory {
         unsafe { syscall(libc::SYS_sendmmsg as usize, args) }
     }
 
-    /// Makes `packet` frame `n` of the call.
+    /// Sets frame `n` of the call to `packet`.
     fn set(&mut self, n: usize, header: &[u8; HEADER_LEN], packet: &Packet) {
         let SendBatch { headers, parts, messages } = &mut *self.0;
         headers[n].copy_from_slice(&header[..HEADER_LEN_LEGACY]);

@@ -1,4 +1,4 @@
-//! Sending frames.
+//! Sends frames.
 
 use std::os::fd::AsFd;
 
@@ -8,8 +8,8 @@ use towpath_virtio::HEADER_LEN;
 use crate::open::PacketSocket;
 
 impl PacketSocket {
-    /// Sends packets from the front of `batch`, in calls of up to `BATCH` of them, until the socket
-    /// takes no more. Returns how many packets have left the batch.
+    /// Sends packets from the front of `batch`, in calls of up to `BATCH` packets, until the socket
+    /// accepts no more. Returns the number of packets removed from the batch.
     pub(crate) fn transmit(&mut self, now_ns: u64, pool: &mut Pool, batch: &mut Batch) -> usize {
         let mut taken = 0;
         self.blocked = false;
@@ -50,7 +50,7 @@ impl PacketSocket {
         taken
     }
 
-    /// Drops the first packet, which the kernel refused.
+    /// Drops the first packet, which the kernel has refused.
     fn refuse(&mut self, pool: &mut Pool, batch: &mut Batch) -> usize {
         self.counters.tx_refused += 1;
         self.drop_front(pool, batch)
@@ -63,7 +63,7 @@ impl PacketSocket {
     }
 }
 
-/// A packet with its virtio header, unless its metadata contradict themselves.
+/// Returns a packet with its virtio header; `None` if its metadata is inconsistent.
 fn headed(packet: &Packet) -> Option<([u8; HEADER_LEN], &Packet)> {
     Some((towpath_virtio::emit(&packet.meta, packet.linear()).ok()?, packet))
 }

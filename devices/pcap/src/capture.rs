@@ -201,7 +201,8 @@ impl Shared {
         });
     }
 
-    /// Records a packet of `len` bytes, whose pieces `give` provides, unless a limit is reached.
+    /// Records a packet of `len` bytes unless a limit is reached. `give` passes the pieces of the
+    /// packet.
     fn record(
         &mut self,
         iface: u32,

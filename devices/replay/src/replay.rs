@@ -77,8 +77,8 @@ fn add(counter: &AtomicU64, n: u64) {
     counter.store(counter.load(Relaxed) + n, Relaxed);
 }
 
-/// File that is accessed without libc, because with an embedded engine libc's functions may be
-/// Towpath's own.
+/// File that is accessed without libc, because a program with an embedded engine may replace libc's
+/// functions by Towpath's own.
 struct Source(Fd);
 
 impl Read for Source {

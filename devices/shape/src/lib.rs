@@ -1,12 +1,12 @@
-//! Delay, loss, rate and queues around any port.
+//! Delay, loss, rate limit and queue for any port.
 //!
-//! [`Shaped`] puts a [`Link`] in front of a port each way, as a wire would be between the stack and
-//! that port. Both have the properties that are given, so that a delay of 50 ms is a round trip of
-//! 100 ms.
+//! [`Shaped`] puts a [`Link`] in front of a port in each direction, like a wire between the stack
+//! and the port. Both links have the configured properties, so a delay of 50 ms gives a round trip
+//! of 100 ms.
 //!
-//! Packets that stand for several segments are cut before a link sees them, in both directions.
-//! Each segment has its own chance to be lost, and its share of the rate. The port's offloads stay
-//! what they are, since segments leave with what is left to the port: the checksum.
+//! Packets with several segments are segmented before they enter a link, in both directions. Each
+//! segment is lost individually, and uses its share of the rate. The port's offloads stay the same,
+//! because the port still completes the checksums of segments.
 //!
 //! ```
 //! use towpath_link::{Dice, LinkConfig};
@@ -52,7 +52,7 @@
 use towpath_link::{Dice, Dropped, Link, LinkConfig, LinkStats, QueuedPacket};
 use towpath_pool::{Batch, Pool, Port, PortCounters};
 
-/// A port behind a link each way.
+/// A port with a link in each direction.
 pub struct Shaped<P> {
     port: P,
     /// Link from the stack to the port.
@@ -67,14 +67,15 @@ pub struct Shaped<P> {
     drops: Vec<Dropped<QueuedPacket>>,
 }
 
-/// Packets that a link holds unless its configuration says how many: the default of tc-netem(8).
+/// Default limit of packets in a link, as in tc-netem(8).
 pub const LIMIT_DEFAULT: usize = 1000;
-/// Packets that wait for a port that takes none. More stay in the link, whose limit counts them.
+/// Maximum packets waiting for a port that accepts none. Further packets stay in the link, whose
+/// limit counts them.
 const READY_MAX: usize = 64;
 
 impl<P: Port> Shaped<P> {
-    /// Puts links with the properties `[egress, ingress]` in front of a port. Each draws from
-    /// numbers of its own.
+    /// Puts links with the properties `[egress, ingress]` in front of a port. Each link has its own
+    /// random stream.
     pub fn new(port: P, [egress, ingress]: [LinkConfig; 2], mut dice: Dice) -> Self {
         let limited = |config: LinkConfig| LinkConfig {
             limit: config.limit.or(Some(LIMIT_DEFAULT)),
@@ -90,12 +91,12 @@ impl<P: Port> Shaped<P> {
         }
     }
 
-    /// Counters of the links `[egress, ingress]`.
+    /// Returns the counters of the links `[egress, ingress]`.
     pub fn stats(&self) -> [LinkStats; 2] {
         [self.egress.stats(), self.ingress.stats()]
     }
 
-    /// Hands the port the packets that have passed the egress link.
+    /// Submits the packets that have passed the egress link to the port.
     fn flush(&mut self, now_ns: u64, pool: &mut Pool) {
         loop {
             while self.ready.len() < READY_MAX
@@ -141,7 +142,7 @@ impl<P: Port> Port for Shaped<P> {
         count
     }
 
-    /// Takes all of the batch: the link drops what is beyond its limit, as a network does.
+    /// Accepts the whole batch: the link drops packets beyond its limit, as a network does.
     fn submit(&mut self, now_ns: u64, pool: &mut Pool, batch: &mut Batch) -> usize {
         let count = batch.len();
         let link_type = self.port.link_type();
@@ -157,7 +158,8 @@ impl<P: Port> Port for Shaped<P> {
     fn next_timeout_ns(&self) -> Option<u64> {
         let egress = match (self.ready.is_empty(), self.port.blocked()) {
             (true, _) => self.egress.next_timeout_ns(),
-            // The port left packets although it is not blocked. No event follows, so poll again.
+            // The port has not accepted all packets although it is not blocked. No event follows,
+            // so poll again.
             (false, false) => Some(0),
             (false, true) => None,
         };
@@ -165,7 +167,8 @@ impl<P: Port> Port for Shaped<P> {
         [egress, ingress, self.port.next_timeout_ns()].into_iter().flatten().min()
     }
 
-    /// Packets on their way to the port count: they are lost if the port is dropped now.
+    /// Includes packets in the egress link and those waiting for the port, because they are lost if
+    /// the port is dropped now.
     fn undelivered(&self) -> u64 {
         let ready: u64 = self.ready.iter().map(|packet| packet.len() as u64).sum();
         self.port.undelivered() + self.egress.held_bytes() + ready

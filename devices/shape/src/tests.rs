@@ -1,4 +1,4 @@
-//! A port behind links, on a clock that is told.
+//! Tests a shaped port in virtual time.
 
 use std::os::fd::BorrowedFd;
 
@@ -9,7 +9,7 @@ use super::Shaped;
 
 const MS: u64 = 1_000_000;
 
-/// A device with room for some packets, and packets that have arrived.
+/// A device that accepts a limited number of packets, and has a queue of received packets.
 #[derive(Default)]
 struct Device {
     room: usize,

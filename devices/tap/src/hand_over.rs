@@ -1,4 +1,4 @@
-//! A device that one process opens, which may do that, and another one drives.
+//! Transfer of a device from a privileged process that opens it to the process that drives it.
 
 use std::os::fd::AsFd;
 
@@ -8,7 +8,7 @@ use crate::kind::Kind;
 use crate::open::{OpenError, Tap};
 use crate::sys;
 
-/// Parts that drive a device that is set up.
+/// Parts of a configured device.
 #[derive(Debug)]
 pub struct Parts {
     /// Descriptor of the device.
@@ -20,18 +20,20 @@ pub struct Parts {
 }
 
 impl Tap {
-    /// Takes a TAP device apart, which stays as long as the descriptor is open somewhere.
+    /// Converts a TAP device to parts. The device exists as long as a process has the descriptor
+    /// open.
     pub fn into_parts(self) -> Parts {
         let (name, udp_segmentation) = (self.name().to_owned(), self.udp_segmentation);
         Parts { fd: self.fd, name, udp_segmentation }
     }
 
-    /// Takes over a device of this kind that another program has made, by its descriptor. The
-    /// kernel's end of the link stays as that program has set it up.
+    /// Creates the port from the descriptor of a device of this kind that another program has
+    /// created. The kernel's end of the link keeps the settings of that program.
     ///
     /// # Errors
-    /// [`OpenError::Descriptor`]: the descriptor is no such device, or the device was made without
-    /// IFF_NO_PI and IFF_VNET_HDR. [`OpenError::Io`]: the kernel refuses offloads.
+    /// [`OpenError::Descriptor`] if the descriptor is not a device of this kind, or the device was
+    /// created without IFF_NO_PI and IFF_VNET_HDR. [`OpenError::Io`] if the kernel refuses the
+    /// offloads.
     pub fn from_descriptor(fd: Fd, kind: Kind) -> Result<Self, OpenError> {
         let refused = |why| OpenError::Descriptor { kind, why };
         let (name, flags) = sys::attached(fd.as_fd())
@@ -51,7 +53,7 @@ impl Tap {
         Self::set_up(fd, kind, name)
     }
 
-    /// The device, in another process as well.
+    /// Creates the port from the parts of a device, possibly in another process.
     pub fn from_parts(parts: Parts) -> Self {
         Self::over(parts.fd, Kind::Tap, parts.name, parts.udp_segmentation)
     }

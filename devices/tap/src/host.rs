@@ -1,6 +1,6 @@
-//! The kernel's end of the link: up, with an MTU and addresses, by rtnetlink (rtnetlink(7)).
+//! Configures the kernel's end of the link by rtnetlink(7): sets it up, with an MTU and addresses.
 //!
-//! Three messages with four attributes are all that is needed, so they are written here.
+//! Only three messages with four attributes are needed, so this file builds them itself.
 
 use std::io;
 use std::net::{IpAddr, UdpSocket};
@@ -10,10 +10,10 @@ use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use towpath_interface::Rights;
 
-/// The right to change devices and addresses.
+/// Capability to change devices and addresses.
 pub(crate) const NET_ADMIN: Rights = Rights(&["NET_ADMIN"]);
 
-/// Why the host's end could not be set up, and what helps.
+/// Error of configuring the kernel's end, with a remedy.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HostError {
@@ -59,9 +59,9 @@ pub enum HostError {
     },
 }
 
-/// Frames that wait in the device for us, where the kernel's default is 1000. A listener's backlog
-/// may be as long, and a server's clients may all come at once. As many may wait the other way. A
-/// dropped frame costs a client its retransmission timeout.
+/// Maximum frames queued in the device in each direction; the kernel's default is 1000. A
+/// listener's backlog may be as long, and all clients of a server may connect at once. A dropped
+/// frame costs a client its retransmission timeout.
 pub const QUEUE_LEN: u32 = 4096;
 
 /// Brings interface `name` up with `mtu` and gives it `addresses` with their prefix lengths.
@@ -102,12 +102,13 @@ pub fn set_up_host(name: &str, mtu: u32, addresses: &[(IpAddr, u8)]) -> Result<(
     Ok(())
 }
 
-/// How many queues of a TUN/TAP device are open; `None` before Linux 4.20, which does not say.
+/// Returns the number of open queues of a TUN/TAP device; `None` before Linux 4.20, which does not
+/// report it.
 pub(crate) fn open_queues(name: &str) -> io::Result<Option<u32>> {
     Netlink::open()?.link(name).map(|link| link.queues)
 }
 
-/// Whether the kernel has this address: it lets a socket bind to it.
+/// Whether the kernel has this address. If so, a socket can bind to it.
 fn is_local(ip: IpAddr) -> bool {
     UdpSocket::bind((ip, 0)).is_ok()
 }
@@ -164,8 +165,8 @@ impl Netlink {
     fn add_address(&mut self, index: u32, ip: IpAddr, prefix_len: u8) -> io::Result<()> {
         let flags = libc::NLM_F_ACK | libc::NLM_F_CREATE | libc::NLM_F_EXCL;
         let mut message = Message::new(libc::RTM_NEWADDR, flags);
-        // Skip duplicate address detection (RFC 4862 5.4), which would cost the first second. The
-        // other end of the link is this process, so no other host can have the address.
+        // Skip duplicate address detection (RFC 4862 §5.4), which takes a second. The other end of
+        // the link is this process, so no other host can have the address.
         let (family, octets, address_flags) = match ip {
             IpAddr::V4(ip) => (libc::AF_INET as u8, ip.octets().to_vec(), 0),
             IpAddr::V6(ip) => (libc::AF_INET6 as u8, ip.octets().to_vec(), libc::IFA_F_NODAD as u8),
@@ -178,7 +179,7 @@ impl Netlink {
         self.exchange(message).map(drop)
     }
 
-    /// Sends one request and returns the message that answers it, or its error.
+    /// Sends one request, and returns the message that answers it.
     pub(crate) fn exchange(&mut self, message: Message) -> io::Result<Vec<u8>> {
         self.sequence += 1;
         let bytes = message.finish(self.sequence);
@@ -196,7 +197,8 @@ impl Netlink {
 const NLMSG_LEN: usize = 16;
 const IFINFO_LEN: usize = 16;
 
-/// `struct ifinfomsg`: family and padding, type, index, flags, which of the flags change.
+/// Returns a `struct ifinfomsg`: family and padding, type, index, flags, mask of the flags to
+/// change.
 fn ifinfomsg(index: u32, flags: u32, change: u32) -> [u8; IFINFO_LEN] {
     let mut out = [0; IFINFO_LEN];
     out[4..8].copy_from_slice(&index.to_ne_bytes());
@@ -219,7 +221,7 @@ impl Message {
         self.0.extend_from_slice(bytes);
     }
 
-    /// `struct rtattr`: length without padding, kind, value.
+    /// Appends a `struct rtattr`: length without padding, type, value.
     pub(crate) fn attribute(&mut self, kind: u16, value: &[u8]) {
         let len = 4 + value.len() as u16;
         self.put(&len.to_ne_bytes());
@@ -274,7 +276,7 @@ fn parse_link(reply: &[u8]) -> Option<Link> {
     Some(Link { index, up, mtu: mtu?, queue_len: queue_len.unwrap_or(0), queues })
 }
 
-/// Number of queues in a driver's own attributes.
+/// Returns the number of queues from the driver-specific attributes.
 fn parse_queues(link_info: &[u8]) -> Option<u32> {
     // From linux/if_link.h.
     const IFLA_TUN_NUM_QUEUES: u16 = 8;
@@ -283,7 +285,7 @@ fn parse_queues(link_info: &[u8]) -> Option<u32> {
     u32_at(find(data, IFLA_TUN_NUM_QUEUES)?.1, 0)
 }
 
-/// Kinds and values of a list of attributes, to the first that is not whole.
+/// Iterates over types and values of a list of attributes, up to the first truncated attribute.
 pub(crate) fn attributes(mut list: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     // Mask of the type: the upper bits describe the encoding of the value.
     const KIND: u16 = 0x3fff;

@@ -1,4 +1,4 @@
-//! The two kinds of device that the kernel's driver makes.
+//! The two kinds of devices of the kernel's TUN/TAP driver.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use towpath_pool::LinkType;
 /// Kind of a device.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Kind {
-    /// A station on an Ethernet link, with neighbours.
+    /// An Ethernet link with neighbours.
     #[default]
     Tap,
     /// IP packets without a link header, exchanged with the kernel alone.
@@ -15,7 +15,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// First bytes of its packets.
+    /// Returns the type of the first header of the device's packets.
     pub fn link_type(self) -> LinkType {
         match self {
             Self::Tap => LinkType::Ethernet,
@@ -23,7 +23,8 @@ impl Kind {
         }
     }
 
-    /// Spelling of ip-tuntap(8), for a device with several queues where `multi_queue`.
+    /// Returns the mode as spelled in ip-tuntap(8); `multi_queue` is true for a device with several
+    /// queues.
     pub(crate) fn mode(self, multi_queue: bool) -> &'static str {
         match (self, multi_queue) {
             (Self::Tap, false) => "tap",

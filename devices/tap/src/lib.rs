@@ -1,18 +1,17 @@
-//! TAP and TUN devices: Ethernet frames, or IP packets, to and from the kernel of this machine.
-//! Virtio-net headers let one read or write move up to 64 KiB of TCP or UDP (checksum and
+//! TAP and TUN devices: exchange Ethernet frames or IP packets with the kernel of this machine.
+//! Virtio-net headers let one read or write transfer up to 64 KiB of TCP or UDP (checksum and
 //! segmentation offload in both directions).
 //!
-//! - [`Tap::open`] makes a device, which vanishes with the process, or takes over one that an
-//!   administrator made for this user. [`OpenError`] says what to do when that is refused.
-//! - [`Tap`] is a [`Port`](towpath_pool::Port). [`rx`](self) reads one packet per call. `tx` hands
-//!   the linear part and the tail of a packet to the kernel in one `writev`, without a copy of
-//!   ours.
-//! - [`Tap::open_queues`] opens a device with several queues, each a port for a thread of its own.
-//!   [`Tap::steer`] has the kernel put each flow's frames into the queue of its owner.
-//! - [`set_up_host`] gives the kernel's end of the link its addresses.
-//! - [`add_default_route`] leads everything else through it.
-//! - [`add_routes`] leads networks through it; [`leads_through`] says whether packets of this host
-//!   take such a route.
+//! - [`Tap::open`] creates a device, which is removed with the process, or opens one that an
+//!   administrator created for this user. [`OpenError`] describes remedies.
+//! - [`Tap`] is a [`Port`](towpath_pool::Port). `rx` reads one packet per call. `tx` passes the
+//!   linear part and the tail of a packet to the kernel in one `writev`, without copying them.
+//! - [`Tap::open_queues`] opens a device with several queues, each a port for its own thread.
+//!   [`Tap::steer`] makes the kernel put the frames of each flow into the queue of its owner.
+//! - [`set_up_host`] assigns addresses to the kernel's end of the link.
+//! - [`add_default_route`] adds a default route through the device.
+//! - [`add_routes`] adds routes to networks through the device; [`leads_through`] returns whether
+//!   packets of this host take such a route.
 //!
 //! Budget: one system call per packet or merged packet. Large packets cost one copy per byte (the
 //! kernel's). Frames of at most [`COPY_MAX`] bytes cost two, so that no large buffer is held by a

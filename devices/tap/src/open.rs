@@ -1,4 +1,4 @@
-//! Making or taking over a device.
+//! Opens a device, and creates it if needed.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -11,8 +11,8 @@ use crate::kind::Kind;
 use crate::pace::TapPace;
 use crate::sys;
 
-/// A TAP or TUN device, non-persistent unless somebody else made it so: it vanishes with this
-/// value, also when the process is killed.
+/// A TAP or TUN device. Unless another program has made the device persistent, it is removed when
+/// this value is dropped, also if the process is killed.
 #[derive(Debug)]
 pub struct Tap {
     pub(crate) fd: Fd,
@@ -28,7 +28,7 @@ pub struct Tap {
     pub(crate) counters: Counters,
 }
 
-/// Function that is called when the device has gone.
+/// Function to be called once after the device was deleted.
 struct OnGone(Option<Box<dyn FnOnce() + Send>>);
 
 impl std::fmt::Debug for OnGone {
@@ -37,15 +37,16 @@ impl std::fmt::Debug for OnGone {
     }
 }
 
-/// How to open one.
+/// Options for opening a device.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
-    /// Name of the interface. None: `towpath%d` with the first free number.
+    /// Name of the interface. `None`: `towpath%d`, in which the kernel replaces `%d` by the first
+    /// free number.
     pub name: Option<String>,
 }
 
 towpath_pool::counters! {
-    /// Counters of frames, and of those that were lost.
+    /// Frame counters of a device.
     pub struct Counters {
         /// Frames read. Merged frames count once.
         rx_frames,
@@ -61,7 +62,7 @@ towpath_pool::counters! {
         tx_frames,
         /// Bytes of frames written.
         tx_bytes,
-        /// Frames dropped because the kernel refused them: link down, or no memory.
+        /// Frames dropped because the kernel refused them: the link is down, or memory is short.
         tx_refused,
         /// Frames to be segmented that were dropped because their checksum is already complete.
         tx_malformed,
@@ -70,7 +71,7 @@ towpath_pool::counters! {
     }
 }
 
-/// Why a device could not be opened, and what helps.
+/// Error of opening a device, with a remedy.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
@@ -81,7 +82,7 @@ pub enum OpenError {
         path = sys::TUN_PATH
     )]
     NoTun,
-    /// The device file may not be opened.
+    /// The process has no permission to open the device file.
     #[error(
         "no permission to open {path}: `sudo chmod 666 {path}` is the usual mode",
         path = sys::TUN_PATH
@@ -163,12 +164,12 @@ pub enum OpenError {
 }
 
 impl Tap {
-    /// Makes the device, or takes over an existing one that belongs to this user and is not in use.
+    /// Creates the device, or opens an existing one that belongs to this user and is not in use.
     pub fn open(options: &Options) -> Result<Self, OpenError> {
         Self::open_kind(Kind::Tap, options)
     }
 
-    /// The same for a device of another kind, with one queue.
+    /// Opens a device like [`Self::open`], of the given kind and with one queue.
     ///
     /// # Errors
     /// See [`OpenError`].
@@ -180,7 +181,8 @@ impl Tap {
         Self::set_up(fd, kind, name)
     }
 
-    /// Tells the kernel which frames are taken on a queue that is attached.
+    /// Sets the virtio header length and offloads of an attached queue, and returns the device.
+    /// Falls back to offloads without UDP segmentation on kernels that refuse it.
     pub(crate) fn set_up(fd: Fd, kind: Kind, name: String) -> Result<Self, OpenError> {
         let io = |step| {
             let name = name.clone();
@@ -194,7 +196,7 @@ impl Tap {
         Ok(Self::over(fd, kind, name, udp_segmentation))
     }
 
-    /// A device that is set up.
+    /// Creates the port for a device that is set up.
     pub(crate) fn over(fd: Fd, kind: Kind, name: String, udp_segmentation: bool) -> Self {
         Self {
             fd,
@@ -210,28 +212,30 @@ impl Tap {
         }
     }
 
-    /// Its interface name.
+    /// Returns the name of the interface.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its kind.
+    /// Returns the kind of the device.
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// Whether it stays when this process ends, as a device does that an administrator made.
+    /// Whether the device stays when this process ends, like a device that an administrator has
+    /// created.
     pub fn is_persistent(&self) -> bool {
-        // Assume a persistent device on an error, so that no setting is left behind in it.
+        // Assume that the device is persistent if the query fails, so that no setting is left in
+        // it.
         sys::is_persistent(self.fd.as_fd()).unwrap_or(true)
     }
 
-    /// Calls `tell` once when the device is found deleted, on the thread that drives it.
+    /// Calls `tell` once after the device was deleted, on the thread that drives it.
     pub fn on_gone(&mut self, tell: impl FnOnce() + Send + 'static) {
         self.on_gone.0 = Some(Box::new(tell));
     }
 
-    /// The device was deleted under us, for good.
+    /// Records that the device was deleted, which is final.
     pub(crate) fn vanish(&mut self) {
         self.gone = true;
         if let Some(tell) = self.on_gone.0.take() {
@@ -239,19 +243,19 @@ impl Tap {
         }
     }
 
-    /// Counters since the device was opened.
+    /// Returns the counters since the device was opened.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
 }
 
-/// The name of a device whose user has none in mind.
+/// Default name of the interface.
 pub(crate) const NAME_UNLESS_GIVEN: &str = "towpath%d";
 
-/// Checks that an interface may have a name.
+/// Checks that a name is valid for an interface.
 ///
 /// # Errors
-/// The name is not one that Linux allows.
+/// [`OpenError`] if Linux does not allow the name.
 pub fn check_name(name: &str) -> Result<(), OpenError> {
     let usable = |c: char| c.is_ascii_graphic() && c != '/' && c != ':';
     let reserved = name == "." || name == "..";
@@ -261,7 +265,7 @@ pub fn check_name(name: &str) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// Opens a descriptor that becomes a queue of a device.
+/// Opens a descriptor of the TUN/TAP driver, which [`attach`] makes a queue of a device.
 pub(crate) fn open_tun(kind: Kind, name: &str) -> Result<Fd, OpenError> {
     sys::open_tun().map_err(|source| match source.raw_os_error() {
         Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) => OpenError::NoTun,
@@ -280,7 +284,7 @@ fn attach(fd: BorrowedFd<'_>, kind: Kind, name: &str) -> Result<String, OpenErro
     result.map_err(|source| not_attached((kind, false), name, source))
 }
 
-/// Why the device cannot be had.
+/// Returns the reason why the descriptor could not be attached to the device.
 pub(crate) fn not_attached(
     (kind, multi_queue): (Kind, bool),
     name: &str,

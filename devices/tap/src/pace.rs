@@ -1,12 +1,13 @@
-//! When to ask a device for another frame, which is a system call also where there is none.
+//! Decides when to read from a device again. A read is a system call even if no frame is there.
 //!
-//! Frames that come alone, each after a pause, as requests on one connection do, cost two such
-//! calls that find nothing. The first follows the frame, and the second the answer. Both are left
-//! out as long as frames come alone, and so is the call right after the kernel said that there is
-//! none. Nothing is lost by that. Before the stack sleeps, the kernel says whether there are any
-//! frames. While the stack does not sleep, it asks again in its next turn but one.
+//! A frame that arrives alone, for example a request on one connection, would cost two reads that
+//! find nothing. The first follows the frame, the second follows the answer. Both reads are skipped
+//! as long as frames arrive one at a time. A read is also skipped right after the kernel has
+//! reported that the device is empty. No frame is lost by skipping: before the stack sleeps, the
+//! kernel reports whether frames are there. A stack that does not sleep reads again in its next
+//! turn but one.
 
-/// How frames have come lately.
+/// Recent arrivals of frames.
 #[derive(Debug, Default)]
 pub(crate) struct TapPace {
     /// Number of consecutive polls that found exactly one frame, up to [`ALONE`].
@@ -23,28 +24,29 @@ pub(crate) struct TapPace {
     empty: bool,
 }
 
-/// So many frames in a row that came alone make another one likely.
+/// Number of consecutive polls with a single frame after which the next frame is assumed to be
+/// single, too.
 const ALONE: u8 = 8;
-/// Frames after which a second one is asked for nevertheless.
+/// Number of frames after which a second read is attempted nevertheless.
 const ASK_EVERY: u8 = 16;
-/// Frames that come closer than this, in ns, may be of several at once.
+/// Interval in ns below which frames may belong to a burst.
 const CLOSE_NS: u64 = 15_000;
 
 impl TapPace {
-    /// Before the first read of a look: whether to leave it out.
+    /// Called before the first read of a poll: whether to skip the poll.
     pub fn pauses(&mut self) -> bool {
         let pauses = std::mem::take(&mut self.pausing);
         self.left_out |= pauses;
         pauses || std::mem::take(&mut self.empty)
     }
 
-    /// The device was just seen to have something, or nothing.
+    /// Records a readiness check: `ready` is true if the device has frames.
     pub fn looked(&mut self, ready: bool) {
         *self = Self { pausing: false, left_out: false, empty: !ready, ..*self };
     }
 
-    /// After the first frame of a look, which is a long one or not: whether to ask for a second
-    /// one.
+    /// Called after the first frame of a poll: whether to read a second one. `is_long` is true for
+    /// a large frame.
     pub fn asks_on(&mut self, now_ns: u64, is_long: bool) -> bool {
         let is_close =
             now_ns.saturating_sub(std::mem::replace(&mut self.last_ns, now_ns)) < CLOSE_NS;
@@ -62,7 +64,7 @@ impl TapPace {
         false
     }
 
-    /// After a look that asked on: how many frames there were.
+    /// Records the number of frames of a poll that attempted a second read.
     pub fn found(&mut self, frames: usize) {
         match frames {
             0 => {}
@@ -76,8 +78,8 @@ impl TapPace {
 mod tests {
     use super::*;
 
-    /// Frames that come alone, 50 µs apart from `ns` on: after how many of them another one was
-    /// asked for.
+    /// Simulates single frames at intervals of 50 µs from `ns` on. Returns the number of frames
+    /// after which a second read was attempted.
     fn asked_after(pace: &mut TapPace, ns: u64, count: u64) -> usize {
         let asked = (1..=count).filter(|n| {
             pace.looked(true);
@@ -95,7 +97,7 @@ mod tests {
         let mut pace = TapPace::default();
         assert_eq!(asked_after(&mut pace, 0, ALONE.into()), ALONE.into());
         assert_eq!(asked_after(&mut pace, 1 << 30, 17 * 10), 10);
-        // Two at once.
+        // Two frames arrive at once.
         while !pace.asks_on(1 << 40, false) {}
         pace.found(2);
         assert_eq!(asked_after(&mut pace, 1 << 41, ALONE.into()), ALONE.into());
@@ -125,7 +127,7 @@ mod tests {
         pace.looked(false);
         pace.looked(true);
         assert!(!pace.pauses());
-        // Nothing has come while nobody looked.
+        // No frame has arrived while the device was not polled.
         asked_after(&mut pace, 0, 20);
         assert!(!pace.asks_on(1 << 40, false));
         pace.looked(false);

@@ -1,4 +1,4 @@
-//! Devices with several queues, each a port of its own.
+//! Devices with several queues, each with its own port.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -11,11 +11,11 @@ use crate::open::{NAME_UNLESS_GIVEN, OpenError, Options, Tap, check_name, not_at
 use crate::sys;
 
 impl Tap {
-    /// Makes a device with `count` queues. An existing one is taken over if it was made with
+    /// Creates a device with `count` queues. An existing device is used if it was created with
     /// `multi_queue`, belongs to this user and is not in use. The kernel numbers the queues in the
     /// order in which they are returned.
     ///
-    /// With one queue it is [`Tap::open`].
+    /// With `count` 1, this is [`Tap::open`].
     ///
     /// # Errors
     /// See [`OpenError`].
@@ -41,13 +41,13 @@ impl Tap {
         }
     }
 
-    /// From now on the kernel divides frames among the queues of the device as `steering` says;
-    /// `None`: as it does by itself. Steering concerns the device, so that any of its queues may be
-    /// asked, and stays with a device that is persistent.
+    /// Makes the kernel distribute frames among the queues of the device by `steering`; `None`
+    /// restores the kernel's own distribution. Applies to the whole device, whichever queue is used
+    /// for the call, and stays in effect on a persistent device.
     ///
     /// # Errors
-    /// EPERM without CAP_BPF, or CAP_SYS_ADMIN, in the first user namespace; EINVAL or ENOSYS where
-    /// the kernel has none of this (it came with Linux 4.16).
+    /// EPERM without CAP_BPF or CAP_SYS_ADMIN in the initial user namespace; EINVAL or ENOSYS
+    /// before Linux 4.16, which does not support steering.
     pub fn steer(&self, steering: Option<&Steering>) -> io::Result<()> {
         let load = |steering: &Steering| {
             towpath_bpf::load(towpath_bpf::Kind::SocketFilter, &steering.program(Place::Link))
@@ -57,8 +57,8 @@ impl Tap {
     }
 }
 
-/// Why a queue cannot be had. The kernel says EINVAL of a device with one queue, and of what is no
-/// TAP device.
+/// Returns the reason why a queue could not be attached. The kernel returns EINVAL both for a
+/// device with a single queue and for an interface that is not a TAP device.
 fn refused(kind: Kind, name: &str, queues: usize, source: io::Error) -> OpenError {
     let is_invalid = source.raw_os_error() == Some(libc::EINVAL);
     if is_invalid && open_tun(kind, name).is_ok_and(|fd| has_one_queue(fd.as_fd(), kind, name)) {
@@ -67,7 +67,7 @@ fn refused(kind: Kind, name: &str, queues: usize, source: io::Error) -> OpenErro
     not_attached((kind, true), name, source)
 }
 
-/// Whether this is a TAP device with one queue, in use or not.
+/// Whether the interface is a TAP device with a single queue, in use or not.
 fn has_one_queue(fd: std::os::fd::BorrowedFd<'_>, kind: Kind, name: &str) -> bool {
     match sys::set_iff(fd, kind, name, false) {
         Ok(_) => true,

@@ -1,19 +1,19 @@
-//! Routes of this host through a device, and whether the host's own packets take them.
+//! Routes of this host through a device, and whether the host's own packets take these routes.
 
 use std::io;
 use std::net::IpAddr;
 
 use crate::host::{HostError, Message, Netlink, attributes, u32_at};
 
-/// Destination and length of a network.
+/// Address and prefix length of a network.
 pub type Network = (IpAddr, u8);
 
-/// Marks of a packet that the choice of a route goes by.
+/// Properties of a packet, besides its destination, that select its route.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Marks<'a> {
     /// SO_MARK of the socket.
     pub mark: Option<u32>,
-    /// Interface that the socket is bound to.
+    /// Interface to which the socket is bound.
     pub interface: Option<&'a str>,
 }
 
@@ -23,11 +23,11 @@ const RTMSG_LEN: usize = 12;
 /// Offset of `rtm_scope`.
 const RTMSG_SCOPE: usize = 6;
 
-/// Adds a route through interface `name` to each of `networks`. A route vanishes with its
-/// interface.
+/// Adds a route to each of `networks` through interface `name`. The kernel removes the routes
+/// together with the interface.
 ///
 /// # Errors
-/// The first that the kernel refuses; those before it stay.
+/// Returns the first error of the kernel; routes added before it stay.
 pub fn add_routes(name: &str, networks: &[Network]) -> Result<(), HostError> {
     let step = |step: String| move |source| HostError::Io { name: name.into(), step, source };
     let mut netlink = Netlink::open().map_err(step("open a netlink socket".into()))?;
@@ -51,11 +51,11 @@ pub fn add_routes(name: &str, networks: &[Network]) -> Result<(), HostError> {
     Ok(())
 }
 
-/// Leads everything that no other route leads elsewhere through interface `name` to `router`, a
-/// neighbour there.
+/// Adds a default route through interface `name` to its neighbour `router`, for packets that match
+/// no other route.
 ///
 /// # Errors
-/// The kernel refuses the route.
+/// Returns an error if the kernel refuses the route.
 pub fn add_default_route(name: &str, router: IpAddr) -> Result<(), HostError> {
     let step = |step: String| move |source| HostError::Io { name: name.into(), step, source };
     let mut netlink = Netlink::open().map_err(step("open a netlink socket".into()))?;
@@ -71,10 +71,10 @@ pub fn add_default_route(name: &str, router: IpAddr) -> Result<(), HostError> {
     added.map(drop).map_err(step(format!("add a route through {router}")))
 }
 
-/// Whether a packet of this host to `to` leaves by interface `name`.
+/// Whether a packet of this host to `to` is sent on interface `name`.
 ///
 /// # Errors
-/// The kernel does not say, as where it has no route at all (ENETUNREACH) or no such interface.
+/// Returns an error if the kernel has no route to `to` (ENETUNREACH), or no such interface.
 pub fn leads_through(name: &str, to: IpAddr, marks: Marks<'_>) -> io::Result<bool> {
     let mut netlink = Netlink::open()?;
     let through = netlink.link(name)?.index;
@@ -95,7 +95,8 @@ pub fn leads_through(name: &str, to: IpAddr, marks: Marks<'_>) -> io::Result<boo
     Ok(out.ok_or(io::ErrorKind::InvalidData)? == through)
 }
 
-/// `struct rtmsg`: family, lengths of both prefixes, class, table, protocol, scope, type, flags.
+/// Returns a `struct rtmsg`: family, lengths of both prefixes, class, table, protocol, scope, type,
+/// flags.
 fn rtmsg(ip: IpAddr, len: u8) -> [u8; RTMSG_LEN] {
     let (family, scope) = match ip {
         IpAddr::V4(_) => (libc::AF_INET, libc::RT_SCOPE_LINK),

@@ -1,4 +1,4 @@
-//! Reading frames.
+//! Receives frames.
 
 use std::io::IoSliceMut;
 
@@ -8,13 +8,13 @@ use towpath_virtio::HEADER_LEN;
 
 use crate::open::Tap;
 
-/// Frames up to this length are copied into a small buffer, so that their large one is free for the
-/// next read. Copying 2 KiB costs less than holding 68.
+/// Maximum length of frames that are copied to a small buffer, which frees the large buffer for the
+/// next read. Copying 2 KiB costs less than keeping a buffer of 68 KiB.
 pub const COPY_MAX: usize = Pool::SMALL;
 
 impl Tap {
-    /// Reads at most `max` frames, or until the device is empty; returns how many packets came of
-    /// them.
+    /// Reads at most `max` frames, or until the device is empty. Returns the number of packets
+    /// added to `out`.
     pub(crate) fn receive(
         &mut self,
         now_ns: u64,
@@ -58,7 +58,8 @@ impl Tap {
         received
     }
 
-    /// Checks a frame and puts it out; what is not put out stays as the spare buffer.
+    /// Checks a frame and adds it to `out`. If the frame is dropped, its buffer becomes the spare
+    /// buffer.
     fn take(
         &mut self,
         now_ns: u64,
@@ -116,7 +117,7 @@ mod tests {
     use super::*;
     use crate::kind::Kind;
 
-    /// Frames that are dropped are work, too: however many come, a turn has its limit.
+    /// Dropped frames count towards the limit of a turn, too.
     #[test]
     fn malformed_frames_do_not_hold_the_reader() {
         let (kernel, ours) = UnixDatagram::pair().unwrap();
@@ -135,8 +136,7 @@ mod tests {
         }
     }
 
-    /// Frames that come at once after others that came alone, to a stack that goes on turning for
-    /// another reason.
+    /// A burst arrives after single frames, at a stack that keeps turning for another reason.
     #[test]
     fn a_burst_after_lonely_frames_does_not_wait() {
         let (kernel, ours) = UnixDatagram::pair().unwrap();

@@ -1,5 +1,5 @@
-//! The system calls that need `unsafe`: the TUN/TAP ioctls and a `writev` from memory that others
-//! may write to.
+//! System calls that need `unsafe`: the TUN/TAP ioctls, and a `writev` from memory that programs
+//! may write.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -11,20 +11,20 @@ use towpath_virtio::HEADER_LEN;
 
 use crate::kind::Kind;
 
-/// Where TUN/TAP devices come from.
+/// Device file of the TUN/TAP driver.
 pub const TUN_PATH: &str = "/dev/net/tun";
 
-/// Longest interface name, without the NUL.
+/// Maximum length of an interface name, without the NUL.
 pub const NAME_MAX: usize = libc::IFNAMSIZ - 1;
 
-/// Opens [`TUN_PATH`], non-blocking.
+/// Opens [`TUN_PATH`] in non-blocking mode.
 pub fn open_tun() -> io::Result<Fd> {
     let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
     Ok(rustix::fs::open(TUN_PATH, flags, Mode::empty())?.into())
 }
 
-/// Makes the device `name` (a `%d` in it is replaced by a number), or takes it over when it exists;
-/// returns its name. The caller has checked the length.
+/// Creates the device `name`, or opens it if it exists, and returns its name. The kernel replaces a
+/// `%d` in the name by a number. The caller has checked the length.
 pub fn set_iff(
     fd: BorrowedFd<'_>,
     kind: Kind,
@@ -51,7 +51,8 @@ pub fn set_iff(
     Ok(String::from_utf8_lossy(&name.collect::<Vec<_>>()).into_owned())
 }
 
-/// Name and flags (IFF_TUN and others) of the device that is attached to a descriptor.
+/// Returns the name and the flags (IFF_TUN and others) of the device that is attached to a
+/// descriptor.
 pub fn attached(fd: BorrowedFd<'_>) -> io::Result<(String, libc::c_int)> {
     // SAFETY: ifreq consists of integers and unions of them, for which zero is valid.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
@@ -63,7 +64,7 @@ pub fn attached(fd: BorrowedFd<'_>) -> io::Result<(String, libc::c_int)> {
     Ok((String::from_utf8_lossy(&name.collect::<Vec<_>>()).into_owned(), flags.into()))
 }
 
-/// Whether a device that is attached stays without a process that has it open.
+/// Whether the attached device continues to exist when no process has it open.
 pub fn is_persistent(fd: BorrowedFd<'_>) -> io::Result<bool> {
     // SAFETY: ifreq consists of integers and unions of them, for which zero is valid.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
@@ -74,14 +75,15 @@ pub fn is_persistent(fd: BorrowedFd<'_>) -> io::Result<bool> {
     Ok(libc::c_int::from(flags) & libc::IFF_PERSIST != 0)
 }
 
-/// Says how long the header in front of each frame is.
+/// Sets the length of the virtio header in front of each frame.
 pub fn set_header_len(fd: BorrowedFd<'_>) -> io::Result<()> {
     let len = HEADER_LEN as libc::c_int;
     // SAFETY: TUNSETVNETHDRSZ reads one int, a local.
     check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETVNETHDRSZ as _, &raw const len) })
 }
 
-/// Says what we take from the kernel: partial checksums and merged TCP, and merged UDP if `udp`.
+/// Sets the offloads for received frames: partial checksums and merged TCP segments; with `udp`
+/// also merged UDP datagrams.
 pub fn set_offloads(fd: BorrowedFd<'_>, udp: bool) -> io::Result<()> {
     // From linux/if_tun.h; USO4 and USO6 since Linux 6.2.
     const TUN_F_CSUM: libc::c_uint = 0x01;
@@ -98,8 +100,8 @@ pub fn set_offloads(fd: BorrowedFd<'_>, udp: bool) -> io::Result<()> {
     check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETOFFLOAD as _, bits as libc::c_ulong) })
 }
 
-/// From now on this program says which queue of the device the kernel uses; `None`: the kernel does
-/// by itself.
+/// Sets the program that selects the queue for each frame; `None` restores the kernel's own
+/// selection.
 pub fn set_steering(fd: BorrowedFd<'_>, program: Option<BorrowedFd<'_>>) -> io::Result<()> {
     let program: libc::c_int = program.map_or(-1, |program| program.as_raw_fd());
     // SAFETY: TUNSETSTEERINGEBPF reads one int, a local.
@@ -110,7 +112,7 @@ fn check(status: libc::c_int) -> io::Result<()> {
     if status < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// A frame as pieces of memory: virtio header, linear part, at most two stretches of a FIFO.
+/// The memory areas of a frame: virtio header, linear part, and at most two ranges of a FIFO.
 pub struct FramePieces<'a> {
     iovecs: [libc::iovec; 4],
     used: usize,
@@ -119,7 +121,7 @@ pub struct FramePieces<'a> {
 }
 
 impl<'a> FramePieces<'a> {
-    /// The pieces of `packet` behind `header`.
+    /// Returns the memory areas of `packet`, with `header` in front.
     pub fn new(header: &'a [u8; HEADER_LEN], packet: &'a towpath_pool::Packet) -> Self {
         let none = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
         let mut out = Self { iovecs: [none; 4], used: 0, _packet: std::marker::PhantomData };
@@ -136,7 +138,7 @@ impl<'a> FramePieces<'a> {
         self.used += 1;
     }
 
-    /// Writes them as one frame.
+    /// Writes the memory areas as one frame.
     pub fn write(&self, fd: BorrowedFd<'_>) -> io::Result<usize> {
         let at = self.iovecs.as_ptr().expose_provenance();
         let args = [fd.as_raw_fd() as usize, at, self.used, 0, 0, 0];

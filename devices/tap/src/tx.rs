@@ -1,4 +1,4 @@
-//! Writing frames.
+//! Sends frames.
 
 use std::os::fd::AsFd;
 
@@ -17,7 +17,7 @@ enum FrameSent {
 }
 
 impl Tap {
-    /// Writes packets from the front of `batch` until the device takes no more.
+    /// Sends packets from the front of `batch` until the device accepts no more.
     pub(crate) fn transmit(&mut self, pool: &mut Pool, batch: &mut Batch) -> usize {
         let mut taken = 0;
         self.blocked = false;

@@ -1,12 +1,12 @@
-//! The header in front of each frame: `struct virtio_net_hdr_v1` (virtio 1.2, section 5.1.6), 12
-//! bytes in the byte order of this machine, as Linux has it.
+//! The header in front of each frame: `struct virtio_net_hdr_v1` (virtio 1.2 §5.1.6), 12 bytes in
+//! the byte order of this machine, as on Linux.
 
 use towpath_pool::{Checksum, Meta, Protocol, Segmentation};
 
-/// Bytes of the header; told to TUN/TAP by TUNSETVNETHDRSZ.
+/// Length of the header in bytes, set on TUN/TAP devices by TUNSETVNETHDRSZ.
 pub const HEADER_LEN: usize = 12;
-/// Bytes of `struct virtio_net_hdr`, the header without the number of buffers at its end, as packet
-/// sockets have it (PACKET_VNET_HDR).
+/// Length in bytes of `struct virtio_net_hdr`, which packet sockets use (PACKET_VNET_HDR). Lacks
+/// the number of buffers at the end of the header.
 pub const HEADER_LEN_LEGACY: usize = 10;
 
 const NEEDS_CSUM: u8 = 1;
@@ -16,33 +16,34 @@ const GSO_NONE: u8 = 0;
 const GSO_TCPV4: u8 = 1;
 const GSO_TCPV6: u8 = 4;
 const GSO_UDP_L4: u8 = 5;
-/// The first segment carries CWR and the others must not.
+/// Flag of TCP segments of which only the first may carry CWR.
 const GSO_ECN: u8 = 0x80;
 
 /// CWR in the flags byte of a TCP header.
 const TCP_CWR: u8 = 0x80;
-/// Place of data offset and of flags in a TCP header.
+/// Offsets of the data offset and of the flags in a TCP header.
 const TCP_DATA_OFFSET: usize = 12;
 const TCP_FLAGS: usize = 13;
 const TCP_HEADER_MIN: usize = 20;
-/// Place of the checksum in a TCP header, and in a UDP header.
+/// Offsets of the checksum in a TCP header, and in a UDP header.
 const TCP_CHECKSUM: u16 = 16;
 const UDP_CHECKSUM: u16 = 6;
 const UDP_HEADER_LEN: usize = 8;
 
-/// A header that contradicts itself or its frame.
+/// Error: the header is inconsistent, in itself or with its frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the virtio header contradicts itself or its frame")]
 pub struct Malformed;
 
-/// Metadata of a frame, from the header in front of it.
+/// Parses the header in front of a frame, and returns the metadata of the frame.
 ///
-/// Offsets have to lie inside the frame. The length of the headers is read from the frame:
-/// `hdr_len` is only a hint about how the sender's memory lay.
+/// Offsets must be inside the frame. The length of the headers is read from the frame, because
+/// `hdr_len` is only a hint about the sender's memory layout.
 ///
 /// # Errors
-/// [`Malformed`]: an offset behind the end of the frame, an unknown kind of segments, segments of
-/// no bytes, or segments without a partial checksum at the place of their protocol.
+/// [`Malformed`] if an offset is beyond the end of the frame, the segmentation type is unknown or
+/// the segment size is 0. Also if a frame to be segmented has no partial checksum at the offset of
+/// its protocol.
 pub fn parse(header: &[u8; HEADER_LEN], frame: &[u8]) -> Result<Meta, Malformed> {
     let word = |at: usize| u16::from_ne_bytes([header[at], header[at + 1]]);
     let (flags, gso_type, gso_size, start, offset) =
@@ -95,11 +96,11 @@ fn tcp_header_len(frame: &[u8], start: usize) -> Result<usize, Malformed> {
     if len < TCP_HEADER_MIN { Err(Malformed) } else { Ok(len) }
 }
 
-/// The header for a packet of ours; `linear` holds its headers. `Malformed` when a packet that is
-/// to be cut has its checksum complete: the device could not give each segment one.
+/// Returns the header for a packet to be sent; `linear` contains its protocol headers.
 ///
 /// # Errors
-/// [`Malformed`], as said.
+/// [`Malformed`] if the packet is to be segmented, but its checksum is complete: the device could
+/// not compute the checksum of each segment.
 pub fn emit(meta: &Meta, linear: &[u8]) -> Result<[u8; HEADER_LEN], Malformed> {
     let mut header = [0; HEADER_LEN];
     let mut put = |at: usize, value: u16| header[at..at + 2].copy_from_slice(&value.to_ne_bytes());

@@ -1,10 +1,10 @@
-//! The virtio-net header: how Linux's TUN/TAP devices and packet sockets, and virtual machines, say
-//! what is left to do with a packet.
+//! The virtio-net header, in which Linux's TUN/TAP devices, packet sockets and virtual machines
+//! describe the remaining work for a packet: its checksum and segmentation.
 //!
-//! - [`parse`] reads the header in front of a received frame and checks it against the frame;
-//! - [`emit`] makes the header of a frame to be sent.
+//! - [`parse`] reads the header in front of a received frame, and checks it against the frame;
+//! - [`emit`] creates the header of a frame to be sent.
 //!
-//! Budget: a few loads and stores per packet; neither allocates.
+//! Budget: a few loads and stores per packet, and no allocation.
 //!
 //! ```
 //! use towpath_pool::{Checksum, Meta};

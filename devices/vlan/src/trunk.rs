@@ -137,7 +137,7 @@ impl<P: Port> Trunk<P> {
         }
     }
 
-    /// Submits the frames that the port has refused. Returns true if none are left.
+    /// Submits the frames that the port has refused before. Returns true if no such frame is left.
     fn flush(&mut self, now_ns: u64, pool: &mut Pool) -> bool {
         if !self.refused.is_empty() {
             self.port.submit(now_ns, pool, &mut self.refused);

@@ -1,4 +1,4 @@
-//! Packet socket that complements an XDP socket.
+//! The packet socket that complements an XDP socket.
 //!
 //! - For a stack with its own Ethernet address, it enables promiscuous mode while it is open, and
 //!   receives copies of multicast and broadcast frames.
@@ -26,7 +26,7 @@ const BATCH: usize = 16;
 pub(crate) struct Beside {
     socket: Fd,
     ready: Fd,
-    /// Whether senders on this machine leave checksums incomplete.
+    /// Whether senders on this machine may have left checksums incomplete.
     from_here: bool,
     /// Whether the XDP socket is polled for writability, too.
     awaits_room: bool,
@@ -39,7 +39,7 @@ pub(crate) struct Received {
     pub count: usize,
     /// Number of frames that exceed the buffer size.
     pub too_long: u64,
-    /// The kernel reported an error, for example because the interface went down.
+    /// Whether the kernel reported an error, for example because the interface went down.
     pub failed: bool,
 }
 

@@ -45,7 +45,6 @@ impl Chunks {
         self.receive.hand_out(0)
     }
 
-    /// Takes back the chunk of a received frame; gives the place of its bytes, which stay there
     /// Takes back the chunk of a received frame. Returns the offset of its bytes, which remain
     /// valid until the chunk is given to the kernel again.
     ///

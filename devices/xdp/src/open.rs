@@ -27,7 +27,7 @@ pub struct XdpSocket {
     beside: Beside,
     facts: XdpProperties,
     blocked: bool,
-    /// Set if the kernel has not sent all frames of the transmit ring.
+    /// Whether the kernel has not sent all frames of the transmit ring.
     is_behind: bool,
     /// Number of polls until the packet socket is polled as well; 0 or 1 for the next poll.
     polls_to_copies: u32,
@@ -196,7 +196,7 @@ fn bind(socket: BorrowedFd<'_>, interface: &Interface) -> Result<bool, OpenError
     if sys::bind(socket, interface.index, 0, true).is_ok() {
         return Ok(true);
     }
-    // Before Linux 6.6, and if the driver supports only one buffer per frame.
+    // Bind for one buffer per frame, before Linux 6.6 or if the driver supports only one buffer.
     let bound = sys::bind(socket, interface.index, 0, false);
     bound.map(|()| false).map_err(|source| match source.raw_os_error() {
         Some(libc::EBUSY) => OpenError::Taken { name: interface.name.clone() },
@@ -212,7 +212,7 @@ fn attach(program: BorrowedFd<'_>, interface: &Interface) -> Result<(Fd, bool), 
         Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
             Err(OpenError::Taken { name: interface.name.clone() })
         }
-        // The driver does not support XDP, or not with this MTU.
+        // The driver does not support XDP at all, or not with this MTU: use generic mode.
         Err(_) => match attach(XdpMode::Generic) {
             Ok(link) => Ok((link, false)),
             Err(source) => Err(named(&interface.name, "attach an XDP program", source)),

@@ -115,7 +115,8 @@ impl Queue {
         out.len() - before
     }
 
-    /// Adds an entry to the current frame. Returns the packet if the entry completes it.
+    /// Adds an entry of the receive ring to the current frame. Returns the packet if the entry
+    /// completes the frame.
     fn take(&mut self, descriptor: &Descriptor, pool: &mut Pool) -> Option<Packet> {
         let Descriptor { address, len, goes_on } = *descriptor;
         let is_skipped = std::mem::replace(&mut self.is_skipping, false);

@@ -40,8 +40,8 @@ pub enum Appended {
     Dead,
 }
 
-/// The bytes that an append is about to write, visible to signal handlers that interrupt it. Stored
-/// on the stack of that call.
+/// Bytes that an append in progress is about to write. Stored on the stack of the append, and read
+/// by signal handlers that interrupt it.
 struct Plan {
     lock: *const AtomicU32,
     base: AtomicU32,
@@ -53,15 +53,15 @@ struct Plan {
 
 const TENTATIVE: u64 = u64::MAX;
 
-// The innermost plan of this thread.
+// Plan of the append that this thread began last; null if no append is in progress.
 thread_local_value! { PLANS: Cell<*const Plan> = Cell::new(ptr::null()) }
 
 /// Number of bytes to append.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wanted {
-    /// As many as fit, up to this number.
+    /// As many bytes as fit, at most this number.
     UpTo(u32),
-    /// Exactly this number, or none.
+    /// Exactly this number of bytes. If the FIFO has less space, no byte is appended.
     All(u32),
 }
 
@@ -80,9 +80,9 @@ impl Wanted {
     }
 }
 
-/// Appends bytes to the transmit FIFO of the socket that owns the slot in this generation. `write`
-/// is called with a position and a length, and copies the first bytes there. If the FIFO lacks
-/// space for all of them, requests a notification.
+/// Appends bytes to the transmit FIFO of the socket that owns the slot in this generation. Calls
+/// `write` with a position and a length; `write` copies that many bytes to the position. If the
+/// FIFO lacks space for all wanted bytes, requests a notification of free space.
 pub fn append(
     slot: &Slot,
     generation: u32,
@@ -109,7 +109,8 @@ pub fn append(
     PLANS.with(|plans| plans.set(&raw const plan));
     let appended = append_planned(slot, generation, &plan, wanted, &write);
     PLANS.with(|plans| plans.set(plan.outer));
-    // Memory is attached under the lock, which the interrupted call holds.
+    // The engine attaches memory only under the lock, which the interrupted call holds. Waiting for
+    // memory here would deadlock.
     if appended == Appended::NoRoom && guard.is_nested() && slot.tx_cap.load(Ordering::Acquire) == 0
     {
         return Appended::Interrupting;

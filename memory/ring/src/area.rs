@@ -39,25 +39,26 @@ pub(crate) struct Window {
 
 const _: () = assert!(size_of::<Window>() == 8 && size_of::<Option<Window>>() == 8);
 
-/// Returns the smallest class that holds this many bytes, or the largest class.
+/// Returns the index of the smallest class whose extents hold this many bytes, or of the largest
+/// class.
 pub(crate) fn class_of(bytes: u32) -> usize {
     CLASSES.iter().position(|(size, _)| *size >= bytes).unwrap_or(CLASSES.len() - 1)
 }
 
 impl Window {
-    /// Returns the offset in the region in bytes.
+    /// Returns the offset of the extent in the region, in bytes.
     #[inline]
     pub fn base(&self) -> u64 {
         u64::from(self.page) * PAGE
     }
 
-    /// Returns the size in bytes, a power of two.
+    /// Returns the size of the extent in bytes, a power of two.
     #[inline]
     pub fn cap(&self) -> u32 {
         cap_of(self.class)
     }
 
-    /// Returns the number of bytes from `base` whose pages may exist.
+    /// Returns the number of bytes at the start of the extent whose pages may exist.
     #[inline]
     pub fn touched(&self) -> u64 {
         u64::from(self.touched_pages) * PAGE
@@ -98,7 +99,7 @@ pub(crate) struct SizeClass {
 #[derive(Debug, Default)]
 struct Cold {
     words: Vec<u64>,
-    /// Index of the first word that may be nonzero.
+    /// Index of the first word of the bitmap that may be nonzero.
     first: usize,
 }
 
@@ -123,7 +124,7 @@ impl Cold {
 }
 
 impl SizeClass {
-    /// Creates a class for a part of the area, in which no extent is used.
+    /// Creates a class for the bytes `start..end` of the area. All its extents are unused.
     pub fn new(start: u64, end: u64) -> Self {
         Self { start, next: start, end, warm: VecDeque::new(), cold: Cold::default() }
     }
@@ -175,7 +176,7 @@ const _: () = {
     let mut i = 0;
     while i < CLASSES.len() {
         assert!(
-            // Each shard gets whole extents.
+            // Ensure that each shard gets whole extents.
             CLASSES[i].0 == cap_of(i as u8)
                 && CLASSES[i].1.is_multiple_of(CLASSES[i].0 as usize * SHARDS_MAX as usize)
         );

@@ -70,7 +70,7 @@ impl<'a> Payload<'a> {
     /// Copies all bytes into a mapping, starting at `offset`.
     ///
     /// # Panics
-    /// If they would exceed the mapping; the caller checks the bounds of its FIFO first.
+    /// If the bytes would exceed the mapping; the caller checks the bounds of its FIFO first.
     pub fn write_to(&self, mapping: &Mapping, offset: usize) {
         mapping.write(offset, self.linear);
         let mut at = offset + self.linear.len();
@@ -115,10 +115,11 @@ pub trait RecvBuffer {
     }
 
     /// Requests a notification of the program's next read, because a window update may depend on
-    /// it. Not needed by an owner that reports every read.
+    /// that read. Does nothing by default, for owners that report every read anyway.
     fn await_read(&mut self) {}
 
-    /// Hint: the connection could use a window of `bytes`; grow towards it if memory allows.
+    /// Hints that the connection could use a window of `bytes`. The buffer grows towards this size
+    /// if memory allows.
     fn want_capacity(&mut self, bytes: u32);
 }
 
@@ -129,7 +130,8 @@ pub trait RecvBuffer {
 /// [`Fragments`] is dropped, the bytes do not change and the memory is not reused. (The program may
 /// still write to its own memory, so checksums are computed over a copy.)
 pub trait SendBuffer {
-    /// Returns the number of bytes, in flight or unsent. Shrinks only by `release`.
+    /// Returns the number of bytes in the buffer, in flight or unsent. Only `release` reduces the
+    /// number.
     fn len(&self) -> u32;
 
     /// Whether the buffer is empty.
@@ -154,12 +156,13 @@ pub trait SendBuffer {
     /// free when no fragments reference it any more.
     fn release(&mut self, n: u32);
 
-    /// Whether a program that waits for space should be woken by sent bytes, and not only by
-    /// released ones.
+    /// Whether to wake a program that waits for space also when bytes are sent, and not only when
+    /// bytes are released.
     fn is_room_made_by_sending(&self) -> bool {
         false
     }
 
-    /// Hint: the congestion window is `bytes`; grow towards it if memory allows.
+    /// Hints that the congestion window is `bytes`. The buffer grows towards this size if memory
+    /// allows.
     fn want_capacity(&mut self, bytes: u32);
 }

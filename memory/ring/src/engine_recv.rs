@@ -40,14 +40,15 @@ pub struct EngineRecv {
     /// Limit of autotuning; equals `nominal` if autotuning is off.
     nominal_max: u32,
     hostile: Cell<bool>,
-    /// Whether the positions in the slot belong to this FIFO, because no thread uses those of a
-    /// previous one any more.
+    /// Whether the slot's positions belong to this FIFO. Until then a thread may still use the
+    /// positions of the slot's previous FIFO.
     begun: bool,
     /// Whether the slot belongs to a new FIFO.
     retired: bool,
 }
 
-/// Part of an idle connection's memory (the table is in `core/stack/src/socket.rs`).
+/// Limits the memory of idle connections, each of which has an `EngineRecv`. The table of sizes is
+/// in `core/stack/src/socket.rs`.
 const _: () = assert!(size_of::<EngineRecv>() <= 48);
 
 impl EngineRecv {
@@ -219,7 +220,8 @@ impl EngineRecv {
         self.unlock();
     }
 
-    /// Unlocks. If the lock was stolen, the program has read while its memory was being removed.
+    /// Releases the engine's lock. If a thread has stolen it, the program has read while its memory
+    /// was being removed. The program is then reported as hostile.
     fn unlock(&self) {
         if !unlock_engine(&self.shared().rx_lock) && !self.hostile.replace(true) {
             self.windows.report_hostile(self.slot);

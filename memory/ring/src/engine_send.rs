@@ -56,7 +56,8 @@ pub struct EngineSend {
     content: SendContent,
 }
 
-/// Part of an idle connection's memory (the table is in `core/stack/src/socket.rs`).
+/// Limits the memory of idle connections, each of which has an `EngineSend`. The table of sizes is
+/// in `core/stack/src/socket.rs`.
 const _: () = assert!(size_of::<EngineSend>() <= 56);
 
 /// Factor by which [`EngineSend::enlarge`] raises the limit. Four, because the queued bytes are
@@ -66,14 +67,15 @@ const ENLARGE_BY: u32 = 4;
 /// Size of a stream's FIFO when memory is short, in bytes: one page, as Linux's `tcp_wmem[0]`.
 const LEAST: u32 = 4096;
 
-/// Whether the extent has only the page from the reserve. Any other extent counts at least
-/// [`WINDOW_MIN`] bytes.
+/// Returns whether the FIFO has only `LEAST` bytes (one page), because memory was short when it got
+/// its extent. Every other extent counts at least `WINDOW_MIN` (64 KiB) as memory in use, so the
+/// count tells them apart.
 fn has_least(window: &Window) -> bool {
     window.touched() < u64::from(WINDOW_MIN)
 }
 
 /// Returns the bytes of an extent that count as memory in use for this limit. Positions wrap at a
-/// power of two, so all bytes up to there are written eventually.
+/// power of two, so all bytes up to that power of two are written eventually.
 fn touched_by(limit: u32) -> u32 {
     limit.max(WINDOW_MIN).next_power_of_two()
 }
@@ -217,7 +219,7 @@ impl EngineSend {
         answer
     }
 
-    /// Attaches memory for the program to write to, unless it has some.
+    /// Attaches memory for the program to write to, unless memory is attached already.
     pub fn attach(&mut self) -> Attach {
         if self.is_attached() || self.retired {
             return Attach::Done;
@@ -357,7 +359,8 @@ impl EngineSend {
         shared.tx_cap.store(cap, Ordering::Release);
     }
 
-    /// Unlocks. If the lock was stolen, the program has written while its bytes were moved.
+    /// Releases the engine's lock. If a thread has stolen it, the program has written while its
+    /// bytes were moved. The program is then reported as hostile.
     fn unlock(&mut self) {
         if !unlock_engine(&self.shared().tx_lock) && !std::mem::replace(&mut self.hostile, true) {
             self.windows().report_hostile(self.slot);
@@ -368,9 +371,9 @@ impl EngineSend {
         self.limit = limit;
         let cap = self.geometry().cap;
         if cap != 0 && cap < limit && self.grow() != Attach::Done {
-            // The next hint tries again. A FIFO that has only one page, because memory was short,
-            // keeps the limit. `want_capacity` enlarges it as soon as there is memory, even if
-            // autotuning is suspended.
+            // The next call of `want_capacity` tries again. A FIFO that has only one page, because
+            // memory was short, keeps the limit. `want_capacity` enlarges this FIFO as soon as
+            // there is memory, even if autotuning is suspended.
             let has_least = self.memory.window().is_some_and(has_least);
             self.limit = if has_least { limit } else { cap };
         }
@@ -471,7 +474,7 @@ impl SendBuffer for EngineSend {
         if self.memory.window().is_some_and(has_least)
             && self.windows().sendable() >= u64::from(touched_by(self.limit))
         {
-            // If this fails, the next hint tries again.
+            // If `grow` fails, the next call of `want_capacity` tries again.
             let _ = self.grow();
         }
         let limit = bytes.min(self.limit_max);
@@ -503,7 +506,7 @@ pub fn take_tx_wanted(slot: &Slot) -> bool {
     if slot.tx_wanted.load(Ordering::Relaxed) == 0 {
         return false;
     }
-    // Only a hint, so the program's own words may be trusted.
+    // The result is only a hint, so words that the program can write are sufficient.
     let most = slot.tx_limit.load(Ordering::Relaxed).min(slot.tx_cap.load(Ordering::Relaxed));
     let enough = most != 0 && space(slot) >= most / 3 && is_below_lowat(slot);
     enough && slot.tx_wanted.swap(0, Ordering::AcqRel) != 0

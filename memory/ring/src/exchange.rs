@@ -76,10 +76,10 @@ impl<T> Ring<T> {
     unsafe fn replace(&self, at: u32, item: Option<T>) -> Option<T> {
         let place = &self.places[at as usize & (self.places.len() - 1)];
         #[cfg(loom)]
-        // SAFETY: guaranteed by the caller; loom checks it.
+        // SAFETY: the place belongs to the caller, by the contract of `replace`; loom checks it.
         return place.with_mut(|place| unsafe { place.replace(item) });
         #[cfg(not(loom))]
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the place belongs to the caller, by the contract of `replace`.
         unsafe {
             place.get().replace(item)
         }
@@ -160,7 +160,7 @@ impl<T> Taker<T> {
         let item = unsafe { self.ring.replace(self.at, None) };
         let taken = item.map(|item| {
             let (taken, left) = then(item);
-            // SAFETY: as above.
+            // SAFETY: the place belongs to the taker until `give_back`.
             unsafe { self.ring.replace(self.at, left) };
             taken
         });

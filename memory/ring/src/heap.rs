@@ -28,7 +28,7 @@ impl Memory {
     }
 
     /// Ensures capacity for `bytes`, and keeps the `used` bytes from position `head` on. Returns
-    /// false without memory.
+    /// false if memory is not available.
     fn ensure(&mut self, bytes: u32, head: u32, used: u32) -> bool {
         let old = self.geometry();
         if old.cap >= bytes && old.cap > 0 {
@@ -61,7 +61,7 @@ impl Memory {
     }
 
     /// Moves the `used` bytes from position `head` on to new memory, and leaves the old memory to
-    /// the fragments. Returns false without memory.
+    /// the fragments. Returns false if memory is not available.
     fn leave(&mut self, head: u32, used: u32) -> bool {
         let old = std::mem::take(self);
         let moved = self.ensure(old.geometry().cap, head, 0);
@@ -144,7 +144,7 @@ unsafe fn transfer(
     flags: libc::c_int,
 ) -> io::Result<u32> {
     let args = [socket.as_raw_fd() as usize, message.expose_provenance(), flags as usize, 0, 0, 0];
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the memory that the message references is valid, by the contract of `transfer`.
     let n = unsafe { syscall(call as usize, args) };
     // System calls transfer at most MAX_RW_COUNT bytes, which fits.
     n.map(|n| n as u32).map_err(io::Error::from_raw_os_error)
@@ -206,8 +206,8 @@ impl HeapRecv {
         self.memory.fragments(self.head, self.unread())
     }
 
-    /// Lends all unread bytes: those up to the end of the memory, and those that continue at its
-    /// start. Empty if fragments reference the memory and there is no other.
+    /// Returns all unread bytes as two slices: up to the end of the memory, and from its start.
+    /// Both are empty if fragments reference the memory and no other memory is available.
     pub fn slices(&mut self) -> [&[u8]; 2] {
         let unread = self.unread();
         if self.memory.is_lent() && !self.memory.leave(self.head, unread + self.ahead) {
@@ -354,7 +354,8 @@ impl HeapSend {
         self.limit.saturating_sub(self.len())
     }
 
-    /// Copies as many bytes of `data` as fit, and returns their number; 0 also without memory.
+    /// Copies as many bytes of `data` as fit, and returns their number; 0 if memory is not
+    /// available.
     pub fn write(&mut self, data: &Payload<'_>) -> u32 {
         let n = data.len().min(self.room());
         if n == 0 || !self.ensure() {
@@ -375,7 +376,8 @@ impl HeapSend {
         self.memory.fragments(self.tail, n)
     }
 
-    /// Ensures memory after the queued bytes that no fragment references.
+    /// Ensures that no fragment references the memory after the queued bytes. Returns false if
+    /// memory is not available.
     fn ensure(&mut self) -> bool {
         if !self.memory.ensure(self.limit, self.head, self.len()) {
             return false;
@@ -391,8 +393,8 @@ impl HeapSend {
     }
 
     /// Receives from a kernel socket directly into the FIFO, and returns the number of bytes.
-    /// Returns 0 if the peer has closed its direction, or without [`HeapSend::room`] or memory.
-    /// Never blocks.
+    /// Returns 0 if the peer has closed its direction, if [`HeapSend::room`] is 0, or if memory is
+    /// not available. Never blocks.
     ///
     /// # Errors
     /// Errors of recv(2): `WouldBlock` if no bytes are available, `ConnectionReset` and further

@@ -33,9 +33,10 @@ use towpath_shm::layout::{LOCK_CHANNEL_SHIFT, LOCK_CONTENDED, LOCK_ENGINE, Slot}
 
 use crate::word::{self, Next};
 
-/// Time before the first check of the engine: much longer than a lock is usually held.
+/// Time that a thread waits for a lock before it first checks whether the engine is alive. Much
+/// longer than a lock is usually held.
 const SLICE_MIN: Duration = Duration::from_millis(2);
-/// Maximum time between two such checks.
+/// Maximum time between two checks of a waiting thread whether the engine is alive.
 const SLICE_MAX: Duration = Duration::from_millis(100);
 /// Maximum time for which the engine holds a lock, normally the time of a copy. If it holds one for
 /// longer, it is dead or stopped, and the waiter steals the lock. The engine detects the theft when
@@ -52,7 +53,7 @@ const DEPTH: usize = 4;
 /// held. Correct threads change it once or twice per call.
 const LOOKS: u32 = 1000;
 
-/// The part of a process's attachment that a locking thread needs.
+/// The part of a process's attachment to the engine that a locking thread needs.
 pub trait Door {
     /// Returns the number of the process's channel, from 1 to
     /// [`towpath_shm::layout::CHANNELS_MAX`]; 0 if it has none yet. Identifies the locks that its
@@ -67,7 +68,8 @@ pub trait Door {
     fn tell_unlocked(&self);
 }
 
-/// A door for code that plays both ends, as tests do: notifies no engine.
+/// Door for tests, which play both ends. The closure tells whether the engine is alive; the engine
+/// is never notified.
 impl<F: Fn() -> bool> Door for F {
     fn channel(&self) -> u32 {
         0
@@ -133,9 +135,10 @@ pub fn end_generation(slot: &Slot, next: u32) -> Result<(), u32> {
 
 /// Engine, after [`end_generation`]: checks that no thread is inside any more. Never waits.
 ///
-/// # Errors Returns the number of the channel whose thread is inside. The thread notifies the
-/// engine when it unlocks ([`Door::tell_unlocked`]), unless it dies. Programs write the number, so
-/// the channel may not exist.
+/// # Errors
+/// Returns the number of the channel whose thread is inside. The thread notifies the engine when it
+/// unlocks ([`Door::tell_unlocked`]), unless it dies. Programs write the number, so the channel may
+/// not exist.
 pub fn are_out(slot: &Slot) -> Result<(), u32> {
     let (rx, tx) = (is_out(&slot.rx_lock), is_out(&slot.tx_lock));
     rx.and(tx)
@@ -233,7 +236,8 @@ fn leave(thread: &ThreadIdentity, word: &AtomicU32) {
     thread.held.set(last);
 }
 
-// Keeps the record of the interrupted call: ours is the newest, or was not recorded.
+// Removes only the newest record, which belongs to this handler, so that the record of the
+// interrupted call stays.
 fn leave_nested(thread: &ThreadIdentity) {
     let last = thread.held.get() - 1;
     if let Some(own) = thread.words.get(last) {
@@ -243,7 +247,7 @@ fn leave_nested(thread: &ThreadIdentity) {
     thread.held.set(last);
 }
 
-/// Returns false if the engine has ended.
+/// Waits for the lock, and takes it. Returns false if the engine has ended.
 #[cold]
 fn lock_slowly(word: &AtomicU32, me: u32, door: &impl Door) -> bool {
     let (mut slice, mut engine_held) = (SLICE_MIN, Duration::ZERO);

@@ -155,7 +155,7 @@ struct Guarded {
 
 // SAFETY: loom checks that no two threads access the cell at once, which is what the model tests.
 unsafe impl Sync for Guarded {}
-// SAFETY: as above.
+// SAFETY: loom checks that no two threads access the cell at once.
 unsafe impl Send for Guarded {}
 
 impl Guarded {
@@ -164,7 +164,7 @@ impl Guarded {
     }
 
     fn add_one(&self) {
-        // SAFETY: under the lock.
+        // SAFETY: the lock is held, so no other thread accesses the cell.
         self.value.with_mut(|value| unsafe { *value += 1 });
     }
 }

@@ -1,6 +1,6 @@
-//! All interleavings of threads that take, leave and follow. A thread that is not woken waits for
-//! ever, which loom reports. (Here all sleepers on the hand-off word continue when it changes; the
-//! kernel wakes only one.)
+//! Models of the relay, under all interleavings of threads that take, leave and follow. A thread
+//! that is not woken waits for ever, which loom reports. (Here all sleepers on the hand-off word
+//! continue when it changes; the kernel wakes only one.)
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p towpath-ring --profile loom --lib loom_relay`
 
@@ -151,7 +151,7 @@ fn loom_relay_what_is_lent_is_had_by_one() {
             })
         };
         if relay.take_back(me) {
-            // SAFETY: as above.
+            // SAFETY: loom checks that no other thread is here.
             touched.with_mut(|at| unsafe { *at += 1 });
             assert!(relay.leave(me));
         }

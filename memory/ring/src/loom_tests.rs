@@ -44,7 +44,7 @@ impl Ring {
     }
 
     fn pop(&self, at: u32) -> Option<u32> {
-        // SAFETY: as above.
+        // SAFETY: loom checks that no two threads access a place at once.
         let read = |i: u32| self.items[i as usize].with(|p| unsafe { *p });
         consume(&self.head, &self.tail, at, CAP, read).expect("positions are honest")
     }

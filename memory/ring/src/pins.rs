@@ -38,7 +38,7 @@ use crate::windows::Windows;
 /// are copied, and need no record.
 #[derive(Debug)]
 pub(crate) enum Memory {
-    /// No memory; the allocator to get it from.
+    /// No memory is attached. Contains the allocator that provides it.
     None(Windows),
     /// An extent that no packet has referenced.
     Plain(Windows, Window),
@@ -49,7 +49,7 @@ pub(crate) enum Memory {
 const _: () = assert!(size_of::<Memory>() == 16);
 
 impl Memory {
-    /// Returns the allocator.
+    /// Returns the allocator of the extent.
     #[inline]
     pub fn windows(&self) -> &Windows {
         match self {
@@ -91,7 +91,7 @@ impl Memory {
         }
     }
 
-    /// Checks which packets have returned.
+    /// Checks which packets have returned, and frees the released bytes that no packet references.
     pub fn settle(&mut self) {
         if let Self::Pinned(pinned) = self {
             pinned.settle();
@@ -137,7 +137,7 @@ pub(crate) struct Pinned {
     is_waiting: bool,
     /// Bytes before this position are free.
     free: u32,
-    /// Value of `free` when the former period has ended.
+    /// Value that `free` takes when the last packet of the former period returns.
     free_next: u32,
     /// Position of the first byte that is not released.
     front: u32,

@@ -30,7 +30,7 @@ use crate::word::{Next, acquire, release, try_acquire};
 /// ```
 #[derive(Debug, Default)]
 pub struct ProcessLock<T> {
-    // Thread id of the owner.
+    // Thread id of the owner; 0 if no thread holds the lock.
     word: AtomicU32,
     value: UnsafeCell<T>,
 }
@@ -159,7 +159,8 @@ impl<T> Deref for LockGuard<'_, T> {
 
 impl<T> DerefMut for LockGuard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: as above, and the guard is borrowed exclusively.
+        // SAFETY: only the guard provides access to the value, and the guard is borrowed
+        // exclusively.
         unsafe { &mut *self.lock.value.get() }
     }
 }

@@ -15,7 +15,7 @@ use crate::region::Region;
 /// starts a segment, and fills it even if few bytes remain below the mark.
 const SEGMENT_MAX: u32 = 65_536;
 
-/// Returns the number of unread bytes; only a snapshot without the lock.
+/// Returns the number of unread bytes. Without the lock, the number may be outdated at once.
 pub fn unread(slot: &Slot) -> u32 {
     // Load the start before the end; otherwise a concurrent reader could make the difference
     // negative.
@@ -84,14 +84,14 @@ fn is_wanted(slot: &Slot) -> bool {
     slot.rx_wanted.load(Ordering::Relaxed) != 0 && slot.rx_wanted.swap(0, Ordering::AcqRel) != 0
 }
 
-/// Returns the number of bytes that may be written; 0 also without memory (if `tx_cap` is 0, send
-/// [`towpath_shm::layout::op::TX_WINDOW`] and wait).
+/// Returns the number of bytes that may be written; 0 also if no memory is attached. In that case
+/// `tx_cap` is 0: send [`towpath_shm::layout::op::TX_WINDOW`] and wait.
 pub fn room(slot: &Slot) -> u32 {
     room_at(slot, slot.tx_tail.load(Ordering::Acquire))
 }
 
-/// Returns the space after `position`, where bytes end of which the last ones are not published
-/// yet.
+/// Returns the space after `position`, the end of the written bytes. The last of these bytes may
+/// not be published yet.
 pub(crate) fn room_at(slot: &Slot, position: u32) -> u32 {
     let queued = queued_at(slot, position);
     let space = most(slot).saturating_sub(queued);
@@ -183,7 +183,8 @@ pub(crate) fn take_dirty(slot: &Slot) -> bool {
     slot.tx_dirty.swap(1, Ordering::AcqRel) == 0
 }
 
-/// Requests an event because there is no space. Check [`room`] again afterwards.
+/// Requests an event when space becomes free. Call [`room`] again afterwards, because space may
+/// have become free in the meantime.
 pub fn want_room(slot: &Slot) {
     slot.tx_wanted.store(1, Ordering::Relaxed);
     fence(Ordering::SeqCst);

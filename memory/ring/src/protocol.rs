@@ -78,8 +78,8 @@ pub(crate) fn consume<W: Word, T>(
     }
 }
 
-/// Announces that we sleep, then checks again. Returns true if we should sleep; a side with news
-/// will wake us.
+/// Announces that the caller sleeps, then checks for work again with `idle`. Returns true if the
+/// caller should sleep: the other side wakes it after publishing something.
 pub(crate) fn doze<W: Word>(sleeping: &W, idle: impl FnOnce() -> bool) -> bool {
     sleeping.store(1, Ordering::Relaxed);
     W::fence();
@@ -97,8 +97,8 @@ pub(crate) fn rouse<W: Word>(sleeping: &W) -> bool {
     sleeping.load(Ordering::Relaxed) == 1 && sleeping.swap(0, Ordering::AcqRel) == 1
 }
 
-/// Announces a new sleep, then checks again; `at` is the sleeper's own copy of the number. Returns
-/// true if we should sleep; call [`wake_up`] afterwards.
+/// Announces a new sleep, then checks for work again with `idle`; `at` is the sleeper's own copy of
+/// the number. Returns true if the caller should sleep; call [`wake_up`] afterwards.
 pub(crate) fn fall_asleep<N: Number>(epoch: &N, at: &mut u64, idle: impl FnOnce() -> bool) -> bool {
     *at += 1;
     epoch.store(*at, Ordering::Relaxed);
@@ -110,7 +110,7 @@ pub(crate) fn fall_asleep<N: Number>(epoch: &N, at: &mut u64, idle: impl FnOnce(
     sleep
 }
 
-/// Ends the sleep.
+/// Ends the sleep that [`fall_asleep`] announced; wakers send no more notifications for it.
 pub(crate) fn wake_up<N: Number>(epoch: &N, at: &mut u64) {
     *at += 1;
     epoch.store(*at, Ordering::Relaxed);
@@ -177,8 +177,8 @@ pub(crate) fn enter<W: Word>(seq: &W, asleep: &W) -> u32 {
         asleep.store(1, Ordering::Relaxed);
         W::fence();
         let at = seq.load(Ordering::Acquire);
-        // If it was cleared, it was taken for an earlier sequence, and the next change would not
-        // wake us.
+        // If `asleep` was cleared meanwhile, it was cleared for an earlier sequence. The next
+        // change of the sequence would then not wake this thread.
         if asleep.load(Ordering::Relaxed) != 0 {
             return at;
         }

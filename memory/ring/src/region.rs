@@ -37,7 +37,7 @@ use towpath_shm::layout::{
 #[derive(Debug, Clone)]
 pub struct Region {
     mapping: Arc<Mapping>,
-    /// Loom's atomics cannot be placed in shared memory.
+    /// Slots for loom models, because loom's atomics cannot be placed in shared memory.
     #[cfg(loom)]
     slots: Arc<[Slot; 2]>,
 }
@@ -52,8 +52,8 @@ impl Region {
         Ok(Self::over(Mapping::shared("towpath-region", REGION_LEN).map_err(explain)?))
     }
 
-    /// A region in which no slot can be used, for an engine without programs. A page of private
-    /// memory stands in for [`REGION_LEN`] bytes of address space.
+    /// Creates a region in which no slot can be used, for an engine without programs. A page of
+    /// private memory stands in for [`REGION_LEN`] bytes of address space.
     ///
     /// # Errors
     /// As for [`Mapping::private`].
@@ -65,7 +65,7 @@ impl Region {
     /// shows whether the engine is of the same build.
     ///
     /// # Errors
-    /// `InvalidInput` if it is too short; `OutOfMemory` as for [`Region::create`].
+    /// `InvalidInput` if the file is too short; `OutOfMemory` as for [`Region::create`].
     pub fn map(file: OwnedFd) -> io::Result<Self> {
         Ok(Self::over(Mapping::from_file(file, REGION_LEN).map_err(explain)?))
     }
@@ -140,7 +140,7 @@ fn explain_with(error: io::Error, limit: Option<u64>) -> io::Error {
 #[derive(Debug, Clone)]
 pub struct Channel {
     mapping: Arc<Mapping>,
-    /// Offset in the mapping.
+    /// Offset of the channel in the mapping, in bytes.
     at: usize,
 }
 

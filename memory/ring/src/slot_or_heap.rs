@@ -25,7 +25,8 @@ pub enum SocketSend {
     Heap(Box<HeapSend>),
 }
 
-/// Part of an idle connection's memory (the table is in `core/stack/src/socket.rs`).
+/// Each idle connection has a `SocketRecv`, so the enum must not be larger than its most frequent
+/// variant. The table of sizes is in `core/stack/src/socket.rs`.
 const _: () = assert!(size_of::<SocketRecv>() == size_of::<EngineRecv>());
 const _: () = assert!(size_of::<SocketSend>() == size_of::<EngineSend>());
 

@@ -1,6 +1,7 @@
 //! Thread-local variables: std's, or loom's in a model.
 
-/// `thread_local_value! { NAME: Type = value }`, with `with`.
+/// Defines a thread-local variable: `thread_local_value! { NAME: Type = value }`. Access the value
+/// through `NAME.with`.
 #[cfg(not(loom))]
 macro_rules! thread_local_value {
     ($name:ident: $type:ty = $value:expr) => {

@@ -295,8 +295,8 @@ impl Windows {
         self.lock().refused += 1;
     }
 
-    /// Allocates an extent of at least `bytes` (or the largest), of which `touch` bytes may be
-    /// written at once.
+    /// Allocates an extent of at least `bytes` bytes, or of the maximum size if `bytes` exceeds it.
+    /// The first `touch` bytes of the extent may be written at once.
     pub(crate) fn take(&self, side: Side, bytes: u32, touch: u32) -> Option<Window> {
         let mut ledger = self.lock();
         let window = ledger.take(side, bytes, touch, first_of(side));

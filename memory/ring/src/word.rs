@@ -12,9 +12,9 @@ use towpath_shm::spin::LOCK_ATTEMPTS;
 pub(crate) enum Next {
     /// Check the word again.
     Look,
-    /// We own the word, because it was stolen from its owner.
+    /// The caller owns the word now, because `sleep` has stolen it from its owner.
     Taken,
-    /// Give up.
+    /// Stop waiting for the word.
     GiveUp,
 }
 

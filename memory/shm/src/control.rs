@@ -514,19 +514,19 @@ const _: () = {
 
 // SAFETY: integers only; the sizes asserted above show that there is no padding.
 unsafe impl Plain for Request {}
-// SAFETY: as above.
+// SAFETY: integers only; the sizes asserted above show that there is no padding.
 unsafe impl Plain for ControlReply {}
-// SAFETY: as above.
+// SAFETY: integers only; the sizes asserted above show that there is no padding.
 unsafe impl Plain for Interface {}
-// SAFETY: as above.
+// SAFETY: integers only; the sizes asserted above show that there is no padding.
 unsafe impl Plain for Route {}
-// SAFETY: as above.
+// SAFETY: integers only; the sizes asserted above show that there is no padding.
 unsafe impl Plain for SocketRow {}
-// SAFETY: as above.
+// SAFETY: integers only; the sizes asserted above show that there is no padding.
 unsafe impl Plain for Tally {}
-// SAFETY: as above.
+// SAFETY: integers only; the sizes asserted above show that there is no padding.
 unsafe impl Plain for Traffic {}
-// SAFETY: as above.
+// SAFETY: integers only; the sizes asserted above show that there is no padding.
 unsafe impl Plain for NeighborRecord {}
 
 #[cfg(test)]

@@ -131,7 +131,7 @@ fn move_up(fd: &Fd, lowest: u32) -> Option<Fd> {
 fn beyond_soft_limit<T>(limit: Rlimit, work: impl FnOnce() -> T) -> Option<T> {
     let raised = Rlimit { current: limit.maximum, ..limit };
     setrlimit(Resource::Nofile, raised).ok()?;
-    // See `opened`.
+    // Prevent a drop here, because that would call std's close; see `Fd`.
     let done = ManuallyDrop::new(work());
     // Lowering the soft limit is always allowed.
     let _ = setrlimit(Resource::Nofile, limit);

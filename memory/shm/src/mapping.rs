@@ -40,7 +40,7 @@ pub struct Mapping {
 // SAFETY: the mapping is plain memory that lives until drop; all access is by copying or by
 // atomics.
 unsafe impl Send for Mapping {}
-// SAFETY: as above; the type is designed for concurrent access.
+// SAFETY: all access is by copying or by atomics, so threads may share the mapping.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
@@ -200,7 +200,9 @@ impl Mapping {
     /// As for [`Mapping::read`].
     #[inline]
     pub fn write(&self, offset: usize, from: &[u8]) {
-        // SAFETY: as in `read`, in the opposite direction.
+        // SAFETY: `at` checked the range; `from` is a slice of ours, which never refers to the
+        // mapping. If the other side writes concurrently, the mapping contains an unspecified
+        // mixture of bytes, which harms only that side's data.
         unsafe {
             std::ptr::copy_nonoverlapping(from.as_ptr(), self.at(offset, from.len()), from.len())
         }
@@ -235,7 +237,8 @@ impl Mapping {
     #[inline]
     pub fn u64(&self, offset: usize) -> &AtomicU64 {
         assert!(offset.is_multiple_of(8));
-        // SAFETY: as for `u32`.
+        // SAFETY: in range and aligned (the base is page-aligned); such words are accessed only as
+        // atomics.
         unsafe { AtomicU64::from_ptr(self.at(offset, 8).cast()) }
     }
 
@@ -245,7 +248,7 @@ impl Mapping {
     /// If it is beyond the mapping.
     #[inline]
     pub fn u8(&self, offset: usize) -> &AtomicU8 {
-        // SAFETY: as for `u32`.
+        // SAFETY: in range; such bytes are accessed only as atomics.
         unsafe { AtomicU8::from_ptr(self.at(offset, 1)) }
     }
 
@@ -365,7 +368,7 @@ impl Stretch {
         self.len == 0
     }
 
-    /// See [`Part::as_ptr`].
+    /// Returns the address of the bytes, for an iovec; see [`Part::as_ptr`].
     pub fn as_ptr(&self) -> *const u8 {
         self.part().as_ptr()
     }
@@ -426,7 +429,8 @@ impl Part<'_> {
 /// them.
 #[derive(Debug, Default)]
 pub struct Fragments {
-    /// `None` if there are no bytes. Notified by [`Backing::hold`].
+    /// Owner of the memory; `None` if there are no bytes. [`Backing::hold`] notifies the owner when
+    /// fragments are created.
     backing: Option<Arc<dyn Backing>>,
     offsets: [usize; 2],
     lens: [u32; 2],

@@ -11,7 +11,7 @@
 /// As for the system call: pointers must be valid for it.
 #[inline]
 pub unsafe fn syscall(number: usize, args: [usize; 6]) -> Result<usize, i32> {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the arguments are valid for the system call, by the contract of `syscall`.
     let result = unsafe { raw(number, args) };
     // The kernel returns -errno, and errno is below 4096.
     if result > usize::MAX - 4095 { Err(result.wrapping_neg() as i32) } else { Ok(result) }

@@ -101,7 +101,7 @@ impl Connection {
             return Err(SegmentDropReason::ResetInWindow);
         }
         if self.state == State::TimeWait {
-            // RFC 1337.
+            // A RST must not end TIME-WAIT (RFC 1337).
             return Err(SegmentDropReason::ResetIgnored);
         }
         match self.state {

@@ -54,7 +54,7 @@ impl Connection {
             }
             self.store(now, segment, text, buffers, received);
         } else if segment.payload_len > 0 {
-            // A window probe, or an old duplicate with a new ACK.
+            // The segment is a window probe, or an old duplicate with a new ACK. Acknowledge it.
             self.owed.ack = true;
             received.payload_dropped = cut.then_some(SegmentDropReason::OutOfWindow);
         }
