@@ -180,8 +180,8 @@ impl Claim {
         p.finish(TCX_NEXT)
     }
 
-    /// Emits the selection: continues for a frame of the stack, and jumps to the end for other
-    /// frames.
+    /// Emits the selection: continues for a frame of the stack. For other frames, jumps to the next
+    /// [`Program::land_others`].
     fn choose(&self, p: &mut Program) {
         match self {
             Self::Station { mac, addresses } => p.station(*mac, addresses),
@@ -226,8 +226,8 @@ impl Program {
     }
 
     /// Emits a load of the frame's bytes at offset `at` to `R0`, as a number. If the frame is
-    /// shorter, the program jumps to the end. With [`Access::Loads`] the kernel ends the program
-    /// instead, with result 0.
+    /// shorter, the program jumps to the next [`Self::land_others`]. With [`Access::Loads`] the
+    /// kernel ends the program instead, with result 0.
     fn load(&mut self, size: Size, at: i16) {
         match self.access {
             Access::Loads => self.asm.load(size, at.into()),
@@ -379,7 +379,8 @@ impl Program {
         self.asm.land(ours);
     }
 
-    /// Emits jumps for transport protocols, one of whose numbers `R0` must contain.
+    /// Emits a jump for each transport protocol, taken if `R0` is its number. For other protocols,
+    /// the frame is not selected.
     fn jump_to(&mut self, transports: &[Transport]) -> Vec<(Transport, Jump)> {
         let jump = |&it: &Transport| (it, self.asm.jump_if(Reg::R0, If::Equal, it as i32));
         let jumps = transports.iter().map(jump).collect();

@@ -1,8 +1,8 @@
 //! The program that divides flows among the queues of a TAP device (TUNSETSTEERINGEBPF), or among
 //! packet sockets of an interface (PACKET_FANOUT_EBPF).
 //!
-//! Without such a program, the kernel remembers the queue on which a flow last sent, and delivers
-//! the flow's frames to that queue.
+//! Without such a program, the kernel selects the queue on which the stack last sent a frame of the
+//! same flow.
 
 use crate::assembler::{BpfAssembler, BpfInstruction, If, Jump, Op, Reg, Size};
 
@@ -87,7 +87,7 @@ const ROUTING: i32 = 43;
 const FRAGMENT: i32 = 44;
 const DESTINATION_OPTIONS: i32 = 60;
 
-/// Registers of the SipHash state, of the message word, and of temporary values.
+/// Registers of the SipHash state, and of temporary values.
 const STATE: [Reg; 4] = [Reg::R1, Reg::R2, Reg::R3, Reg::R4];
 const SCRATCH: Reg = Reg::R0;
 /// Register of the last words of the message: addresses, then ports. Before that, the register

@@ -72,8 +72,8 @@ fn is_option(word: &str, option: &str) -> bool {
     word.strip_prefix(option).is_some_and(|rest| rest.is_empty() || rest.starts_with('='))
 }
 
-/// Returns whether a word is this option like [`is_option`], but for all words, and also for a
-/// value joined to a short option.
+/// Returns whether one of the words is this option, with or without a value. The value may be
+/// joined to a short option, as in `-l0`.
 fn has_joined(words: &[String], option: &str) -> bool {
     let is_short = option.len() == 2;
     words.iter().any(|word| is_option(word, option) || is_short && word.starts_with(option))

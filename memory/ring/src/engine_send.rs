@@ -343,8 +343,8 @@ impl EngineSend {
         self.shared().tx_unacked.store(sent + pinned, Ordering::Relaxed);
     }
 
-    /// Publishes the position up to which the program may write. Call after the references were
-    /// checked.
+    /// Publishes the position up to which the program may write. If packets may have returned, call
+    /// `Memory::settle` before.
     fn publish_free(&self) {
         self.shared().tx_head.store(self.memory.free(self.head), Ordering::Release);
         self.note_sent(self.sent.get());

@@ -131,7 +131,7 @@ impl Memory {
 pub(crate) struct Pinned {
     /// The pin for new packets.
     pin: Arc<Pin>,
-    /// The second pin, created when first needed.
+    /// The pin of the other period; created when it is first needed.
     other: Option<Arc<Pin>>,
     /// Whether packets of the former period, which hold the second pin, are out.
     is_waiting: bool,

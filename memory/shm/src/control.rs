@@ -37,7 +37,7 @@ const _: () = assert!(DESCRIPTORS_MAX >= TOKENS_MAX);
 /// Offset of the request slot in a channel.
 pub const REQUEST_SLOT_OFFSET: usize = size_of::<ChannelHeader>();
 
-/// Request slot for requests that carry no descriptors. A program has one request in progress at a
+/// Holds a request without descriptors, and its reply. A program has one request in progress at a
 /// time.
 #[repr(C, align(64))]
 #[derive(Debug)]
@@ -70,15 +70,15 @@ pub struct Request {
     pub slot: u32,
     /// Generation of the slot.
     pub generation: u32,
-    /// Depends on the call.
+    /// First argument, whose meaning depends on the call; see [`call`].
     pub a: u32,
-    /// Depends on the call.
+    /// Second argument, whose meaning depends on the call; see [`call`].
     pub b: u32,
     /// Number of valid bytes in `data`.
     pub len: u32,
-    /// Depends on the call.
+    /// Address, if the call has one; see [`call`].
     pub addr: RawAddr,
-    /// Depends on the call.
+    /// Data of the call, such as an option's value; see [`call`]. The first `len` bytes are valid.
     pub data: [u8; DATA_MAX],
 }
 
@@ -88,19 +88,19 @@ pub struct Request {
 pub struct ControlReply {
     /// 0, or the errno that Linux would return.
     pub errno: i32,
-    /// Depends on the call.
+    /// Result whose meaning depends on the call, usually a slot; see [`call`].
     pub slot: u32,
-    /// Depends on the call.
+    /// Result whose meaning depends on the call, usually the generation of `slot`; see [`call`].
     pub generation: u32,
-    /// Depends on the call.
+    /// First result, whose meaning depends on the call; see [`call`].
     pub a: u32,
-    /// Depends on the call.
+    /// Second result, whose meaning depends on the call; see [`call`].
     pub b: u32,
     /// Number of valid bytes in `data`.
     pub len: u32,
-    /// Depends on the call.
+    /// Address, if the call returns one; see [`call`].
     pub addr: RawAddr,
-    /// Depends on the call.
+    /// Data that the call returns; see [`call`]. The first `len` bytes are valid.
     pub data: [u8; DATA_MAX],
 }
 
@@ -149,18 +149,19 @@ pub mod call {
     /// first one here; the instructions follow. Parts are sent in order; the last one attaches the
     /// filter.
     pub const SET_OPTION: u32 = 9;
-    /// Interfaces. Reply: `data` = [`super::Interface`] structs, `a` = their number.
+    /// Returns the interfaces of the stack. Reply: `data` = [`super::Interface`] structs, `a` =
+    /// their number.
     pub const INTERFACES: u32 = 10;
-    /// Sockets for `towpath ss`: `a` = first slot to look at. Reply: `data` = JSON lines, `a` =
-    /// next slot, 0 at the end. A reply may have no line and a next slot, because few slots are in
-    /// use. Handled by the shard that owns the first slot.
+    /// Returns sockets for `towpath ss`: `a` = first slot to look at. Reply: `data` = JSON lines,
+    /// `a` = next slot, 0 at the end. A reply may have no line and a next slot, because few slots
+    /// are in use. Handled by the shard that owns the first slot.
     pub const SOCKETS: u32 = 11;
-    /// The region, before HELLO: a new process image uses it to find the sockets of its
+    /// Returns the region, before HELLO: a new process image uses it to find the sockets of its
     /// descriptors. Reply: `a` = layout version, `data` = the run ([`crate::token::Run`]);
     /// descriptor: region.
     pub const REGION: u32 = 12;
-    /// A [`crate::layout::Command`] in `data`, from a signal handler that interrupted a call while
-    /// it used the ring.
+    /// Sends a [`crate::layout::Command`] in `data` instead of the command ring. Used by a signal
+    /// handler that interrupted a call while it used the ring.
     pub const COMMAND: u32 = 13;
     /// Takes the oldest report of the error queue. Reply: `a` = errno, `b` = ICMP type << 8 | code,
     /// or [`super::LOCAL_REPORT`], `addr` = destination of the datagram, `slot` = path MTU. `data`
@@ -182,31 +183,32 @@ pub mod call {
     /// ([`crate::image::Outside`]), `data` = path of the file. Fails with EACCES if such programs
     /// are not allowed; otherwise the reply is empty. Handled by the first shard.
     pub const OUTSIDE: u32 = 20;
-    /// Routing table: `a` = number of the first route to return. Reply: `data` = [`super::Route`]
-    /// structs, `a` = number of the next one, 0 at the end.
+    /// Returns the routing table: `a` = number of the first route to return. Reply: `data` =
+    /// [`super::Route`] structs, `a` = number of the next one, 0 at the end.
     pub const ROUTES: u32 = 21;
-    /// The nameserver to use instead of those in /etc/resolv.conf. Reply: `addr` = address (family
-    /// 0: use the file), `a` = 1 if it replaces only servers on a loopback address.
+    /// Returns the nameserver to use instead of those in /etc/resolv.conf. Reply: `addr` = address
+    /// (family 0: use the file), `a` = 1 if it replaces only servers on a loopback address.
     pub const RESOLVER: u32 = 22;
-    /// Sockets for /proc/net and NETLINK_SOCK_DIAG: `a` = first slot to look at. `b` = 0, or 1 plus
-    /// the number of connections without a slot that this shard has already returned. Reply: `data`
-    /// = [`super::SocketRow`] structs; `a` and `b` for the next request, both 0 at the end. A reply
-    /// without rows does not imply the end.
+    /// Returns sockets for /proc/net and NETLINK_SOCK_DIAG: `a` = first slot to look at. `b` = 0,
+    /// or 1 plus the number of connections without a slot that this shard has already returned.
+    /// Reply: `data` = [`super::SocketRow`] structs; `a` and `b` for the next request, both 0 at
+    /// the end. A reply without rows does not imply the end.
     pub const SOCKET_ROWS: u32 = 23;
-    /// Statistics of any socket of the run: `a` = slot. Reply: `data` = struct tcp_info, then the
-    /// name of the congestion control. `a` = length of the struct in bytes, `b` = 1 if there is a
-    /// connection; otherwise the name is empty.
+    /// Returns statistics of any socket of the run: `a` = slot. Reply: `data` = struct tcp_info,
+    /// then the name of the congestion control. `a` = length of the struct in bytes, `b` = 1 if
+    /// there is a connection; otherwise the name is empty.
     pub const SOCKET_FIGURES: u32 = 24;
-    /// Counters of one shard: `a` = its first slot (0 for the first shard). Reply: `data` =
+    /// Returns counters of one shard: `a` = its first slot (0 for the first shard). Reply: `data` =
     /// [`super::Tally`], then a [`super::Traffic`] for each interface by index; `a` = first slot of
     /// the next shard, 0 at the end.
     pub const TALLY: u32 = 25;
-    /// Neighbours: `a` = number of the first one to return. Reply: `data` =
+    /// Returns neighbours: `a` = number of the first one to return. Reply: `data` =
     /// [`super::NeighborRecord`] structs, `a` = number of the next one, 0 at the end.
     pub const NEIGHBORS: u32 = 26;
-    /// Host names configured for the run: `a` = offset in the text. Reply: `data` = bytes of the
-    /// text, `a` = next offset, 0 at the end. The first line is the host's own name, empty to use
-    /// the kernel's; further lines are in the format of hosts(5). Empty if no names are configured.
+    /// Returns host names configured for the run: `a` = offset in the text. Reply: `data` = bytes
+    /// of the text, `a` = next offset, 0 at the end. The first line is the host's own name, empty
+    /// to use the kernel's; further lines are in the format of hosts(5). The text is empty if no
+    /// names are configured.
     pub const NAMES: u32 = 27;
 }
 }
@@ -239,14 +241,14 @@ pub const FAST_OPEN: u32 = 1;
 numbered! {
 /// `a` of [`call::CLONE`]: the future owner of the channels, and which sockets they hold.
 pub mod purpose {
-    /// A child created by fork: holds the sockets of this process.
+    /// The channels are for a child created by fork, which holds the sockets of this process.
     pub const FORK: u32 = 0;
-    /// The program that this process executes: holds the sockets listed by
-    /// [`crate::layout::op::LIST`].
+    /// The channels are for the program that this process executes, which holds the sockets listed
+    /// by [`crate::layout::op::LIST`].
     pub const EXEC: u32 = 1;
-    /// A program that this process spawns: holds the sockets of this process until its HELLO. If
-    /// there is none within some seconds of [`crate::layout::op::SPAWNED`]: holds the sockets
-    /// listed by [`crate::layout::op::LIST`].
+    /// The channels are for a program that this process spawns, which holds the sockets of this
+    /// process until its HELLO. If there is no HELLO within some seconds of
+    /// [`crate::layout::op::SPAWNED`], it holds the sockets listed by [`crate::layout::op::LIST`].
     pub const SPAWN: u32 = 2;
 }
 }
@@ -437,11 +439,11 @@ pub struct NeighborRecord {
 
 /// [`Route::origin`]: the source of a route.
 pub mod route_origin {
-    /// Configured by the operator.
+    /// The operator configured the route.
     pub const STATIC: u32 = 0;
-    /// Derived from an interface's address.
+    /// The stack derived the route from an interface's address.
     pub const LINK: u32 = 1;
-    /// Advertised by a router.
+    /// A router advertised the route.
     pub const ROUTER: u32 = 2;
 }
 

@@ -22,7 +22,7 @@ impl Fd {
     /// Converts to an [`OwnedFd`], which libc's function closes on drop. The caller is responsible
     /// for that.
     pub fn into_owned(mut self) -> OwnedFd {
-        // SAFETY: taken only once, because drop does not run.
+        // SAFETY: the descriptor is taken only once, because `forget` prevents the drop.
         let owned = unsafe { ManuallyDrop::take(&mut self.0) };
         std::mem::forget(self);
         owned

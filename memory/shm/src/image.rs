@@ -53,7 +53,7 @@ impl Outside {
     }
 }
 
-/// Completes a sentence whose subject is the program.
+/// Formats the reason as the end of a sentence whose subject is the program.
 impl std::fmt::Display for Outside {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {

@@ -27,7 +27,7 @@ const CHILDREN_MAX: u32 = 4;
 /// Maximum number of rules in a leaf without trying to cut, because comparing them is cheaper.
 const LEAF_RULES: usize = 3;
 
-/// Rule to insert into a tree.
+/// A rule to be inserted into a tree.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Item<const LANES: usize> {
     pub(crate) rule: RuleBox<LANES>,
@@ -86,8 +86,8 @@ impl<const LANES: usize> CutTree<LANES> {
     }
 }
 
-/// Returns the indices of all items except those with the same box as an earlier one, which can
-/// never be the first match.
+/// Returns the indices of all items without repetitions: an item with the same box as an earlier
+/// item can never be the first match.
 fn without_repetitions<const LANES: usize>(items: &[Item<LANES>]) -> Vec<u32> {
     let mut list: Vec<u32> = (0..items.len() as u32).collect();
     list.sort_by(|a, b| {
@@ -112,7 +112,8 @@ impl<const LANES: usize> TreeBuilder<'_, LANES> {
         }
     }
 
-    /// Removes the rules after one that matches all packets of `region`.
+    /// Removes the rules after the first rule that matches all packets of `region`, because these
+    /// rules can never decide.
     fn forget_covered(&self, list: &mut Vec<u32>, region: &[Range; LANES]) {
         let covers = |item: &u32| {
             let rule = &self.items[*item as usize].rule;

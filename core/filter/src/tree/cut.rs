@@ -3,7 +3,7 @@
 use super::build::{BITS_MAX, Item};
 use crate::lanes::Range;
 
-/// Cut of a node.
+/// A candidate cut of a node.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Cut {
     pub(super) lane: usize,
@@ -11,13 +11,14 @@ pub(super) struct Cut {
     pub(super) whole: Range,
     pub(super) shift: u32,
     pub(super) bits: u32,
-    /// Maximum number of children per rule; rules in more children are wide.
+    /// Maximum number of children that contain the same rule. Rules that need more children are
+    /// wide.
     children_max: u32,
-    /// Maximum class of a rule in children: the position of the highest bit of its width.
+    /// Maximum class of a rule that is put into children: the number of bits of its width.
     class_max: u32,
 }
 
-/// Cut with the expected work below it.
+/// A cut with the estimated work of a search below it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Plan {
     pub(super) cut: Cut,

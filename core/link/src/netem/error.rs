@@ -6,7 +6,7 @@ use std::fmt;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NetemError {
     pub(super) text: String,
-    /// Position and length of the word, in characters.
+    /// Position and length of the erroneous word, in characters.
     pub(super) column: usize,
     pub(super) width: usize,
     pub(super) message: String,

@@ -45,7 +45,7 @@ impl FromStr for Netem {
     }
 }
 
-/// Properties so far, each with its word.
+/// The properties parsed so far, each with its word.
 #[derive(Default)]
 struct Parsed<'a> {
     config: LinkConfig,
@@ -83,7 +83,7 @@ impl<'a> Parsed<'a> {
         Ok(())
     }
 
-    /// `delay TIME [JITTER [CORRELATION]] [distribution uniform]`.
+    /// Parses `delay TIME [JITTER [CORRELATION]] [distribution uniform]`.
     fn delay(&mut self, words: &mut Words<'a>) -> Result<(), NetemError> {
         const TIME: &str = "a time, as 50ms";
         self.config.delay_ns = words.value(TIME, units::time_ns)?;
@@ -149,7 +149,7 @@ impl<'a> Parsed<'a> {
     }
 }
 
-/// `loss [random] PERCENT [CORRELATION]` or `loss gemodel P [R [1-H [1-K]]]`.
+/// Parses `loss [random] PERCENT [CORRELATION]` or `loss gemodel P [R [1-H [1-K]]]`.
 fn loss(words: &mut Words<'_>) -> Result<Loss, NetemError> {
     if let Some(state) = words.next_if("state") {
         let message = "loss state is not supported: expected a percentage, random or gemodel";
@@ -163,7 +163,7 @@ fn loss(words: &mut Words<'_>) -> Result<Loss, NetemError> {
     let mut next = |default| {
         if words.is_number_next() { percent(words) } else { Ok(default) }
     };
-    // By default Gilbert's model: all packets are lost in the bad state, and none in the good
+    // The default is Gilbert's model: all packets are lost in the bad state, and none in the good
     // state.
     Ok(Loss::GilbertElliott {
         to_bad,
@@ -173,7 +173,7 @@ fn loss(words: &mut Words<'_>) -> Result<Loss, NetemError> {
     })
 }
 
-/// `PERCENT [CORRELATION]`.
+/// Parses `PERCENT [CORRELATION]`.
 fn chance(words: &mut Words<'_>) -> Result<Chance, NetemError> {
     let probability = percent(words)?;
     let correlation = if words.is_number_next() { percent(words)? } else { Probability::NEVER };

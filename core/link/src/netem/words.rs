@@ -6,7 +6,7 @@ use super::NetemError;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Word<'a> {
     pub(super) text: &'a str,
-    /// The description.
+    /// The whole description, for error messages.
     whole: &'a str,
     /// Position of the word in the description, in characters.
     column: usize,
@@ -28,7 +28,7 @@ impl Word<'_> {
 pub(super) struct Words<'a> {
     whole: &'a str,
     words: std::vec::IntoIter<Word<'a>>,
-    /// The word returned last.
+    /// The word that was returned last.
     last: Option<Word<'a>>,
 }
 

@@ -19,11 +19,11 @@ pub struct Options {
     pub mss: Option<u16>,
     /// Window scale of the sender (RFC 7323 §2.2), as on the wire; a receiver has to cap it at 14.
     pub window_scale: Option<u8>,
-    /// SACK-permitted (RFC 2018 §2); only in SYNs.
+    /// Whether the sender permits selective acknowledgements (RFC 2018 §2); only in SYNs.
     pub sack_permitted: bool,
     /// Timestamps (RFC 7323 §3.2).
     pub timestamps: Option<Timestamps>,
-    /// SACK blocks (RFC 2018 §3); empty without the option.
+    /// SACK blocks (RFC 2018 §3); empty if the segment has no SACK option.
     pub sack: SackBlocks,
 }
 

@@ -14,8 +14,8 @@ use core::ops::{Add, AddAssign, Sub};
 /// assert_eq!(SeqNum(16) - rcv_nxt, 32);
 /// ```
 ///
-/// Comparison is not transitive: among three numbers, each may precede the next one cyclically.
-/// There is therefore no `Ord`, but two sets of methods:
+/// Comparison is not transitive: three numbers may precede each other in a cycle. Therefore there
+/// is no `Ord`, but two sets of methods:
 ///
 /// * For a number that a peer chose, use [`is_within`](Self::is_within) with a known range.
 ///   Alternatively subtract a base (`seq - base`), and compare the length with a known one. A
@@ -46,7 +46,8 @@ impl SeqNum {
         self.0.wrapping_sub(other.0) as i32
     }
 
-    /// Returns [`distance`](Self::distance) for two numbers of our own.
+    /// Returns [`distance`](Self::distance) for two numbers of our own, which must not be too far
+    /// apart.
     #[inline]
     const fn ours(self, other: SeqNum) -> i32 {
         let distance = self.distance(other);

@@ -8,11 +8,11 @@ use crate::area::{CLASSES, PAGE, Side, SizeClass, WINDOW_MAX, Window, class_of};
 /// State of the thread that returns pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum GiveBackState {
-    /// Waits to be unparked or started.
+    /// The thread waits to be unparked, or to be started.
     Idle,
-    /// Runs until no pages have to be returned.
+    /// The thread runs until no pages have to be returned.
     Busy,
-    /// There is no thread; a test does its work.
+    /// There is no thread; a test returns the pages itself.
     #[cfg(all(test, not(loom)))]
     ByHand,
 }
@@ -21,14 +21,14 @@ pub(super) enum GiveBackState {
 #[derive(Debug)]
 pub(super) struct Ledger {
     pub(super) classes: [SizeClass; CLASSES.len()],
-    /// Pages of all extents.
+    /// Bytes of pages in all extents.
     pub(super) touched: u64,
-    /// Pages of free extents.
+    /// Bytes of pages in free extents.
     pub(super) kept: u64,
-    /// Pages of the extent that is being returned.
+    /// Bytes of pages in the extent that is being returned.
     pub(super) returning: u64,
     pub(super) giver: GiveBackState,
-    /// Pages of used extents of each side.
+    /// Bytes of pages in the used extents of each side.
     pub(super) used: [u64; 2],
     /// Part of `used` beyond [`Ledger::common`], taken from the reserve of each side. Freed memory
     /// refills the reserves first.
@@ -41,7 +41,7 @@ pub(super) struct Ledger {
     pub(super) in_use: BTreeMap<u32, Vec<Window>>,
     /// Slots added to `in_use` since the last `Windows::take_awaited`.
     pub(super) awaited: Vec<u32>,
-    /// Slots whose packets returned, and that `Windows::pop_unpinned` has not returned yet.
+    /// Slots of FIFOs whose packets have returned. `Windows::pop_unpinned` removes them.
     pub(super) unpinned: Vec<u32>,
 }
 
@@ -54,7 +54,7 @@ pub(super) fn first_of(side: Side) -> u64 {
 }
 
 impl Ledger {
-    /// Returns the bytes reserved for FIFOs of a side that have no memory yet.
+    /// Returns the bytes that are reserved for FIFOs of this side without memory.
     pub(super) fn reserve(&self, side: Side) -> u64 {
         match side {
             Side::Recv => self.limit / 8,
@@ -62,7 +62,7 @@ impl Ledger {
         }
     }
 
-    /// Returns the bytes outside both reserves.
+    /// Returns the bytes of the limit that belong to neither reserve.
     pub(super) fn common(&self) -> u64 {
         self.limit - self.reserve(Side::Recv) - self.reserve(Side::Send)
     }
@@ -121,9 +121,10 @@ impl Ledger {
         None
     }
 
-    /// Returns the maximum bytes of pages that free extents may keep. Pages are returned before
-    /// FIFOs need them, so that enough fresh pages for the largest extent remain. In general an
-    /// eighth of the limit remains, the part that neither side can take from the other one.
+    /// Returns the maximum bytes of pages that free extents may keep. Excess pages are returned
+    /// before FIFOs need them, so that fresh pages for the largest extent remain available. In
+    /// general an eighth of the limit remains, the part that neither side can take from the other
+    /// one.
     pub(super) fn keepable(&self) -> u64 {
         let left = (self.limit / 8).max(u64::from(WINDOW_MAX));
         self.limit.saturating_sub(self.touched - self.kept + left).min(KEPT_MAX)
@@ -160,8 +161,8 @@ impl Ledger {
         self.classes[usize::from(window.class)].give(window);
     }
 
-    /// Returns the least recently used extent of the largest class that has any, because these are
-    /// fewest and have the most pages.
+    /// Returns the least recently used free extent with pages, from the largest class that has any.
+    /// Large extents are fewest and have the most pages.
     pub(super) fn next_to_return(&mut self) -> Option<Window> {
         if self.kept <= self.keepable() {
             return None;

@@ -21,7 +21,7 @@ fn hot_windows_come_back_first() {
     assert_eq!(windows.take(Side::Recv, 100, 0).unwrap().base(), base);
 }
 
-/// Does the work of the thread immediately.
+/// Returns all excess pages at once, in place of the thread.
 fn return_all(windows: &Windows) {
     while let Some(window) = windows.begin_return() {
         windows.end_return(window, true);
@@ -39,7 +39,8 @@ fn the_limit_is_of_touched_pages() {
     assert!(windows.touch(&mut b, 12 << 10));
     assert_eq!(windows.usage().touched, 96 << 10);
     assert_eq!((windows.usage().refused, windows.receivable()), (1, 0));
-    // An eighth belongs to the transmit side; half of it is reserved for first pages, one per FIFO.
+    // An eighth of the memory belongs to the transmit side. Half of that eighth is reserved for
+    // first pages, one per FIFO.
     let c = windows.take(Side::Send, 1, 8 << 10).unwrap();
     assert_eq!(windows.usage().touched, 104 << 10);
     assert!(windows.take(Side::Send, 1, 1).is_none());
@@ -103,7 +104,7 @@ fn a_window_is_nobodys_while_its_pages_are_given_back() {
     let taken = [0; 2].map(|_| windows.take(Side::Send, WINDOW_MIN, 1).unwrap());
     assert!(free.contains(&taken[0].base()) && taken[0].base() != returning.base());
     assert!(!free.contains(&taken[1].base()));
-    // If the kernel refuses unexpectedly, nothing is lost, and the pages remain counted.
+    // If the kernel refuses to free the pages, the extent is kept, and its pages remain counted.
     let base = returning.base();
     windows.end_return(returning, false);
     assert_eq!(windows.usage().kept, 32 << 10);
@@ -119,7 +120,7 @@ fn when_memory_is_short_windows_with_enough_pages_go_first() {
     let base = full.base();
     windows.give(full);
     windows.give(less);
-    // The thread has not started yet, or cannot.
+    // The thread has not started yet, or could not be started.
     assert_eq!(windows.take(Side::Send, WINDOW_MIN, WINDOW_MIN).unwrap().base(), base);
 }
 

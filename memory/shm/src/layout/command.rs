@@ -12,11 +12,11 @@ pub struct Command {
     pub slot: u32,
     /// Generation of the slot, so that a late command never affects a new socket.
     pub generation: u32,
-    /// Depends on `op`.
+    /// First argument, whose meaning depends on `op`; see [`op`].
     pub a: u32,
-    /// Depends on `op`.
+    /// Second argument, whose meaning depends on `op`; see [`op`].
     pub b: u64,
-    /// Depends on `op`.
+    /// Third argument, whose meaning depends on `op`; see [`op`].
     pub c: u64,
 }
 
@@ -25,7 +25,7 @@ numbered! {
 pub mod op {
     /// The transmit FIFO has new bytes or datagrams.
     pub const TX: u32 = 1;
-    /// The program has read while `rx_wanted` was set.
+    /// The program has read bytes while `rx_wanted` was set, so a window update may be due.
     pub const RX_SPACE: u32 = 2;
     /// The process took the connection off an accept queue, and now holds the slot, too.
     pub const ACCEPTED: u32 = 3;
@@ -38,17 +38,18 @@ pub mod op {
     /// The program needs transmit memory (`tx_cap` is 0) or more of it (`tx_limit` is below
     /// `tx_goal`). The engine attaches it and reports `event::TX`.
     pub const TX_WINDOW: u32 = 7;
-    /// Before CLONE: the program to be executed inherits this socket. Before SETTLED: this process
-    /// holds it.
+    /// Sent before CLONE: the program to be executed inherits this socket. Sent before SETTLED:
+    /// this process holds this socket.
     pub const LIST: u32 = 8;
-    /// The programs that this process has spawned are running, or never will. Concerns no socket.
+    /// The programs that this process has spawned are running, or will never run. Concerns no
+    /// socket.
     pub const SPAWNED: u32 = 9;
-    /// From a child of fork: it holds exactly the sockets listed by LIST. Until then it also holds
-    /// every socket of its parent, including those that the parent opens meanwhile. `a` = its
-    /// process id. Concerns no socket.
+    /// Sent by a child of fork: it holds exactly the sockets listed by LIST. Before SETTLED the
+    /// child also holds every socket of its parent, including those that the parent opens
+    /// meanwhile. `a` = process id of the child. Concerns no socket.
     pub const SETTLED: u32 = 10;
-    /// A lock of the slot was released whose word had [`crate::layout::LOCK_ENGINE`]. The slot may
-    /// be of any generation.
+    /// A thread has released a lock of the slot whose word had [`crate::layout::LOCK_ENGINE`],
+    /// because the engine waits for it. The slot may be of any generation.
     pub const UNLOCKED: u32 = 11;
 }
 }
@@ -68,13 +69,13 @@ pub mod setting {
     pub const USER_TIMEOUT: u32 = 5;
     /// SO_LINGER, b encoded as [`crate::layout::Slot::linger`].
     pub const LINGER: u32 = 6;
-    /// IP_TOS.
+    /// IP_TOS, b = TOS.
     pub const TOS: u32 = 7;
     /// IP_TTL, b encoded as [`crate::layout::Slot::ttl`].
     pub const TTL: u32 = 8;
-    /// SO_RCVBUF in bytes.
+    /// SO_RCVBUF, b = bytes.
     pub const RCVBUF: u32 = 9;
-    /// SO_SNDBUF in bytes.
+    /// SO_SNDBUF, b = bytes.
     pub const SNDBUF: u32 = 10;
     /// SO_REUSEADDR, b = 0/1; takes effect at bind.
     pub const REUSEADDR: u32 = 11;
@@ -106,7 +107,7 @@ pub mod setting {
     pub const HOPS: u32 = 24;
     /// IPV6_MULTICAST_HOPS, b = hops.
     pub const MULTICAST_HOPS: u32 = 25;
-    /// IPV6_TCLASS.
+    /// IPV6_TCLASS, b = traffic class.
     pub const TRAFFIC_CLASS: u32 = 26;
     /// IPV6_MULTICAST_LOOP, b = 0/1.
     pub const MULTICAST_LOOP_V6: u32 = 27;
@@ -126,19 +127,19 @@ pub mod setting {
     pub const RCVLOWAT: u32 = 43;
     /// TCP_NOTSENT_LOWAT, b = bytes, 0 for none; also in the slot.
     pub const NOTSENT_LOWAT: u32 = 44;
-    /// IP_MINTTL.
+    /// IP_MINTTL, b = minimum TTL.
     pub const MIN_TTL: u32 = 45;
-    /// IPV6_MINHOPCOUNT.
+    /// IPV6_MINHOPCOUNT, b = minimum hop limit.
     pub const MIN_HOPS: u32 = 46;
     /// MSG_OOB: the byte before position b of the transmit FIFO is urgent. The program publishes
     /// the byte only after the engine has processed this command.
     pub const URGENT: u32 = 47;
-    /// MSG_ZEROCOPY: one call's bytes were copied; report the completion to the program.
+    /// MSG_ZEROCOPY: the bytes of one call were copied; report the completion to the program.
     pub const ZERO_COPY: u32 = 48;
-    /// A write without bytes: sends a SYN that waits for data.
+    /// The program has written without bytes: send the SYN that waits for data.
     pub const OPEN: u32 = 49;
 }
 }
 
-// SAFETY: integers only; its size, asserted in `mod.rs`, leaves no padding.
+// SAFETY: integers only; the size of the struct, asserted in `mod.rs`, leaves no padding.
 unsafe impl Plain for Command {}

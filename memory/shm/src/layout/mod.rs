@@ -74,7 +74,8 @@ pub const fn first_slot(shard: u32, shards: u32) -> u32 {
 
 /// Length of a status page in bytes.
 pub const STATUS_LEN: usize = 4096;
-/// Offset of the slots in the region. Not 0, so that an offset that was never set is no slot's.
+/// Offset of the slots in the region. The offset is not 0, so that an offset that was never set
+/// refers to no slot.
 pub const SLOTS_OFFSET: usize = 4096;
 /// Offset of the marks, [`MARKS`] per shard.
 pub const MARKS_OFFSET: usize = 1 << 29;
@@ -139,8 +140,8 @@ pub struct Mark {
     /// Slot and generation of the sender, and whether it has closed its send direction; 0 if there
     /// was none. Written by the sender.
     pub sender: atomic::AtomicU64,
-    /// The sender, and the end of its bytes, for which a reader last waited in vain. Written by the
-    /// reader.
+    /// The newest sender, and the end of its bytes, for which a reader has waited without receiving
+    /// bytes. Written by the reader.
     pub vain: atomic::AtomicU64,
 }
 

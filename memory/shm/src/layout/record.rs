@@ -2,7 +2,7 @@
 
 use crate::atomic::{AtomicU64, Ordering};
 
-/// Plain structs in shared memory: `repr(C)`, no padding, every bit pattern valid.
+/// Plain structs in shared memory: `repr(C)`, without padding, and valid for every bit pattern.
 ///
 /// # Safety
 /// The type must be `repr(C)`, without padding, and consist only of integers or such structs.
@@ -39,7 +39,7 @@ pub struct RawAddr {
     pub ip: [u8; 16],
 }
 
-/// A [`RawAddr`] that may be written while it is read, stored in three words.
+/// A [`RawAddr`] that may be read while it is written, stored in three words.
 #[repr(C)]
 #[derive(Debug, Default)]
 pub struct SharedAddr {
@@ -145,18 +145,19 @@ pub struct AcceptRecord {
 pub struct DatagramHeader {
     /// Payload bytes that follow, at most 65535.
     pub len: u32,
-    /// Interface of reception, or for transmission; 0 for any.
+    /// Interface that received the datagram, or that should send it; 0 for any interface.
     pub ifindex: u32,
-    /// Source of a received datagram, or destination for transmission (family 0 for the connected
-    /// address).
+    /// Source of a received datagram. For transmission, the destination; family 0 for the connected
+    /// address.
     pub remote: RawAddr,
-    /// Destination of a received datagram, or source for transmission (family 0 for the socket's).
+    /// Destination of a received datagram. For transmission, the source; family 0 for the socket's
+    /// address.
     pub local: RawAddr,
     /// Unix time of arrival in ns.
     pub time_ns: u64,
-    /// TOS or traffic class; [`Self::DEFAULT`] in transmission uses the socket's.
+    /// TOS or traffic class. For transmission, [`Self::DEFAULT`] selects the socket's setting.
     pub tos: u16,
-    /// TTL or hop limit; [`Self::DEFAULT`] in transmission uses the socket's.
+    /// TTL or hop limit. For transmission, [`Self::DEFAULT`] selects the socket's setting.
     pub ttl: u16,
     /// UDP_SEGMENT: if not 0, the payload consists of several datagrams of this size; the last may
     /// be shorter.
@@ -175,7 +176,7 @@ impl DatagramHeader {
 
 // SAFETY: integers only; the sizes asserted in `mod.rs` leave no padding.
 unsafe impl Plain for RawAddr {}
-// SAFETY: as above.
+// SAFETY: integers only; the sizes asserted in `mod.rs` leave no padding.
 unsafe impl Plain for AcceptRecord {}
-// SAFETY: as above.
+// SAFETY: integers only; the sizes asserted in `mod.rs` leave no padding.
 unsafe impl Plain for DatagramHeader {}

@@ -25,10 +25,10 @@ pub struct Slot {
     pub family: AtomicU32,
     /// TCP state with Linux's numbers (TCP_ESTABLISHED = 1 ...); 7 (CLOSE) for other protocols.
     pub state: AtomicU32,
-    /// See [`flags`].
+    /// Flags of the socket's state, see [`flags`].
     pub flags: AtomicU32,
-    /// Pending error (errno, or 0), taken by the program with swap 0 (SO_ERROR, or the next call).
-    /// Swap.
+    /// Pending error (errno, or 0). The program takes it by an atomic swap with 0, for SO_ERROR or
+    /// the next call.
     pub error: AtomicI32,
     /// Capacity of the receive FIFO in bytes; 0 if no memory is attached.
     pub rx_cap: AtomicU32,
@@ -41,9 +41,10 @@ pub struct Slot {
     /// Offset of the transmit FIFO in the region; see `tx_cap`.
     pub tx_base: AtomicU64,
     /// Rotation of the transmit FIFO: byte `p` of the stream is at `tx_base + ((p + tx_shift) &
-    /// (tx_cap - 1))`. Without it, a FIFO that moves or grows could not keep its positions.
+    /// (tx_cap - 1))`. Without the rotation, a FIFO that moves or grows could not keep its
+    /// positions.
     pub tx_shift: AtomicU32,
-    /// Rotation of the receive FIFO.
+    /// Rotation of the receive FIFO, like `tx_shift` with `rx_base` and `rx_cap`.
     pub rx_shift: AtomicU32,
     /// F_SETOWN of the open file, as for fcntl(2): a process, or a negated group; 0 if none.
     /// Written by the program, but in a line of the engine because it is rarely used.
@@ -59,17 +60,17 @@ pub struct Slot {
     /// Changes with every event; futex word of programs that are blocked on this socket.
     pub event_seq: AtomicU32,
     /// Set to 1 by the engine if it needs [`op::RX_SPACE`](super::op::RX_SPACE) after the next
-    /// read, because a window update may depend on it. The program swaps it to 0 when it sends the
-    /// command. Swap.
+    /// read, because a window update may depend on it. The program sets it to 0 by an atomic swap
+    /// when it sends the command.
     pub rx_wanted: AtomicU32,
-    /// Bytes in the transmit FIFO that were sent and are not released (for SIOCOUTQ users).
+    /// Number of sent bytes in the transmit FIFO that are not released yet (for SIOCOUTQ).
     pub tx_unacked: AtomicU32,
     /// Maximum bytes that the program should queue (SO_SNDBUF, autotuned); at most `tx_cap`.
     pub tx_limit: AtomicU32,
-    /// Local address; written before the state for which it matters.
+    /// Local address, written before the socket enters a state in which the address matters.
     pub local: SharedAddr,
-    /// Maximum to which [`op::TX_WINDOW`](super::op::TX_WINDOW) may raise `tx_limit`; no effect if
-    /// not above `tx_limit`.
+    /// Maximum to which [`op::TX_WINDOW`](super::op::TX_WINDOW) may raise `tx_limit`. Without
+    /// effect unless it is above `tx_limit`.
     pub tx_goal: AtomicU32,
     /// 1 if the last write had MSG_MORE, so that the next one has to notify the engine of the
     /// change. Written by the program under `tx_lock`, because the next sender may be another
@@ -84,14 +85,15 @@ pub struct Slot {
     pub rx_head: AtomicU32,
     /// End of the bytes to be sent.
     pub tx_tail: AtomicU32,
-    /// 1 if the engine was notified (or is about to be) of new bytes. Swap by both sides.
+    /// 1 if the engine was notified (or is about to be) of new bytes. Both sides modify it by
+    /// atomic swaps.
     pub tx_dirty: AtomicU32,
     /// Set by the program before it fails or waits for lack of space. The engine swaps it to 0 and
-    /// reports [`event::TX`] when there is space again. Swap by both sides.
+    /// reports [`event::TX`] when there is space again. Both sides modify it by atomic swaps.
     pub tx_wanted: AtomicU32,
-    /// Nonzero if threads sleep on `event_seq`, or are about to. The engine swaps it to 0 at an
-    /// event, and wakes all of them; each sets it again before it continues to sleep. The word is
-    /// not reset with the socket, because the threads may outlive it. Swap.
+    /// Nonzero if threads sleep on `event_seq`, or are about to. At an event, the engine sets it to
+    /// 0 by an atomic swap and wakes all of them. Each thread sets it again before it continues to
+    /// sleep. The word is not reset with the socket, because the threads may outlive it.
     pub asleep: AtomicU32,
     /// Lock of the read end: 0 if free, otherwise the owner | [`LOCK_CONTENDED`]. The owner is a
     /// channel number, from [`LOCK_CHANNEL_SHIFT`] on, and bits of a thread id. The engine releases
@@ -104,7 +106,7 @@ pub struct Slot {
     pub file_flags: AtomicU32,
     /// [`shut`] bits of the directions that the program has shut down.
     pub shut: AtomicU32,
-    /// SO_RCVLOWAT.
+    /// SO_RCVLOWAT in bytes.
     pub rcvlowat: AtomicU32,
     /// SO_RCVTIMEO in microseconds; 0 if unlimited.
     pub rcvtimeo_us: AtomicU32,
@@ -112,9 +114,9 @@ pub struct Slot {
     pub sndtimeo_us: AtomicU32,
     /// Boolean options as set ([`option_bit`]), for getsockopt.
     pub option_bits: AtomicU32,
-    /// SO_RCVBUF as set; 0 if never.
+    /// SO_RCVBUF in bytes as set by the program; 0 if it was never set.
     pub rcvbuf: AtomicU32,
-    /// SO_SNDBUF as set; 0 if never.
+    /// SO_SNDBUF in bytes as set by the program; 0 if it was never set.
     pub sndbuf: AtomicU32,
     /// Number of SCM_RIGHTS messages in flight with this socket: incremented when sent, decremented
     /// when adopted. Written by programs; the engine checks it when no process holds the socket any
@@ -158,7 +160,7 @@ pub struct Slot {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
-    /// Not in use.
+    /// The slot is not in use.
     Free = 0,
     /// A TCP socket: unconnected, connecting or connected.
     Stream = 1,
@@ -189,13 +191,13 @@ impl Kind {
 pub mod flags {
     /// The handshake is complete (TCP), or a remote address is set (UDP).
     pub const CONNECTED: u32 = 1;
-    /// A connect is in progress.
+    /// A connect is in progress, and has neither succeeded nor failed.
     pub const CONNECTING: u32 = 2;
     /// The peer's FIN arrived: reads return 0 after the unread bytes, whatever happens later.
     pub const RX_EOF: u32 = 4;
     /// No more data can be sent (reset, timed out, or shut down and finished).
     pub const TX_CLOSED: u32 = 8;
-    /// Bound to a local address.
+    /// The socket is bound to a local address.
     pub const BOUND: u32 = 16;
     /// The stack's socket is gone; the slot only keeps the error and the unread bytes.
     pub const DEAD: u32 = 32;
@@ -255,18 +257,18 @@ pub mod connect_asked {
 ///   gap to the mark                                           the byte    the receive FIFO
 /// ```
 pub mod urgent {
-    /// There is a mark.
+    /// Whether there is a mark.
     pub const PRESENT: u64 = 1 << 40;
-    /// The byte has arrived.
+    /// Whether the byte has arrived.
     pub const VALID: u64 = 1 << 41;
-    /// The byte was read with MSG_OOB.
+    /// Whether the byte was read with MSG_OOB.
     pub const READ: u64 = 1 << 42;
-    /// A byte before the mark is skipped (`tcp_check_urg`). The gap was the previous mark, and the
-    /// reader was in front of it when the new one arrived.
+    /// Whether a byte before the mark, the gap, is skipped (`tcp_check_urg`). The gap was the
+    /// previous mark, and the reader was in front of it when the new mark arrived.
     pub const GAP: u64 = 1 << 43;
-    /// Position of the distance from the gap to the mark.
+    /// Position of the bits that hold the distance from the gap to the mark.
     pub const DISTANCE_SHIFT: u32 = 44;
-    /// Maximum distance. A gap further back is read like any other byte.
+    /// Maximum distance from the gap to the mark. A byte further back is read like any other byte.
     pub const DISTANCE_MAX: u32 = (1 << 20) - 1;
 
     /// Creates a mark at a position, with its byte if that has arrived.
@@ -388,10 +390,11 @@ pub mod option_bit {
     pub const TIMESTAMPING_RX: u32 = 1 << 30;
 }
 
-/// Flag of a lock word: a thread sleeps on it.
+/// Flag of a lock word: a thread sleeps until the lock is released.
 pub const LOCK_CONTENDED: u32 = 1 << 31;
-/// Flag of a lock word. Alone: the engine holds the lock. With an owner: the engine waits for the
-/// lock, and the thread that releases it sends [`op::UNLOCKED`](super::op::UNLOCKED).
+/// Flag of a lock word. Without an owner, it means that the engine holds the lock. With an owner,
+/// the engine waits for the lock, and the thread that releases it sends
+/// [`op::UNLOCKED`](super::op::UNLOCKED).
 pub const LOCK_ENGINE: u32 = 1 << 30;
 /// Position of the channel number in a lock word. The bits below are the lowest bits of the owner's
 /// thread id.
@@ -421,16 +424,16 @@ pub mod event {
         (entry & (super::super::SLOTS_MAX - 1), (entry >> SHIFT) as u8)
     }
 
-    /// Bytes, a datagram, a connection to accept, or the end of the stream arrived.
+    /// Bytes, a datagram or a connection to accept arrived, or the stream ended.
     pub const RX: u8 = 1;
     /// There is space to send, or a connect has completed.
     pub const TX: u8 = 2;
     /// The peer closed its send direction (EPOLLRDHUP).
     pub const RDHUP: u8 = 4;
-    /// Reset, refused or timed out, see [`super::Slot::error`].
+    /// The connection was reset, refused or timed out; see [`super::Slot::error`].
     pub const ERROR: u8 = 8;
     /// Both sides are closed (EPOLLHUP).
     pub const HUP: u8 = 16;
-    /// Urgent data (EPOLLPRI).
+    /// Urgent data arrived (EPOLLPRI).
     pub const PRI: u8 = 32;
 }
