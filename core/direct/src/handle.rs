@@ -9,7 +9,7 @@ pub struct SocketHandle {
 }
 
 impl SocketHandle {
-    /// Index in the socket table: small, and unique among the node's current sockets.
+    /// Returns the index in the socket table: small, and unique among the node's current sockets.
     pub fn index(self) -> usize {
         self.index as usize
     }

@@ -21,7 +21,8 @@ pub struct BufferSizes {
 }
 
 impl Default for BufferSizes {
-    /// Linux's `tcp_rmem` and `tcp_wmem`, except that the send buffer starts at 64 KiB.
+    /// Returns the defaults of Linux's `tcp_rmem` and `tcp_wmem`, except that the send buffer
+    /// starts at 64 KiB.
     fn default() -> Self {
         Self { recv: 128 << 10, recv_max: 6 << 20, send: 64 << 10, send_max: 4 << 20 }
     }

@@ -21,7 +21,8 @@ pub struct RingConfig {
 }
 
 impl Default for RingConfig {
-    /// A ring of 256 descriptors, as many drivers have, at 1 Gbit/s, with an interrupt per packet.
+    /// Returns a configuration with 256 descriptors, as in many drivers, at 1 Gbit/s, with an
+    /// interrupt per packet.
     fn default() -> Self {
         Self { descriptors: 256, rate: 1_000_000_000, overhead: 0, frames: 1, delay_ns: 0 }
     }
@@ -146,7 +147,7 @@ mod tests {
         }
     }
 
-    /// A configuration at which a byte takes 8 ns.
+    /// Returns a configuration in which a byte takes 8 ns.
     fn config(descriptors: usize, frames: usize, delay_ns: u64) -> RingConfig {
         RingConfig { descriptors, frames, delay_ns, ..RingConfig::default() }
     }

@@ -304,7 +304,7 @@ mod tests {
         u128::MAX.checked_shl(128 - u32::from(len)).unwrap_or(0)
     }
 
-    /// Clustered addresses with overlapping prefixes, and arbitrary ones.
+    /// Generates clustered addresses with overlapping prefixes, and arbitrary addresses.
     fn addr() -> impl Strategy<Value = u128> {
         let clustered = (0u32..4, 0u32..128, any::<bool>()).prop_map(|(high, at, ones)| {
             let low = if ones { u128::MAX } else { 0 };

@@ -23,7 +23,8 @@ pub struct PieParams {
     /// Whether to mark ECN-capable packets instead of dropping them, while the probability is below
     /// MARK_ECNTH.
     pub ecn: bool,
-    /// Average packet length in bytes: no packet is dropped while the queue has at most two.
+    /// Average packet length in bytes. While the queue has at most two packets of this length, no
+    /// packet is dropped.
     pub mean_packet: u64,
 }
 

@@ -24,7 +24,7 @@ pub struct QueueLimitsConfig {
 }
 
 impl Default for QueueLimitsConfig {
-    /// Linux's defaults: minimum 0, maximum half of the 32-bit range, hold time one second.
+    /// Returns Linux's defaults: minimum 0, maximum half of the 32-bit range, hold time one second.
     fn default() -> Self {
         Self { limit_min: 0, limit_max: u64::from(u32::MAX / 2), hold_time_ns: 1_000_000_000 }
     }

@@ -92,8 +92,8 @@ impl Extensions {
         }
     }
 
-    /// Maximum number of SACK blocks in a segment: with timestamps, 40 - 12 - 4 bytes have room for
-    /// three.
+    /// Returns the maximum number of SACK blocks in a segment. With timestamps, 40 - 12 - 4 bytes
+    /// have room for three.
     fn sack_blocks_max(&self) -> usize {
         if self.timestamps { 3 } else { SackBlocks::COUNT_MAX }
     }

@@ -122,7 +122,7 @@ pub struct Record<'a> {
 }
 
 impl Record<'_> {
-    /// Length of the record in bytes.
+    /// Returns the length of the record in bytes.
     #[must_use]
     pub const fn emitted_len(&self) -> usize {
         8 + 4 * self.sources.len()

@@ -457,7 +457,7 @@ mod tests {
     const ALL: [u8; 6] = [0xff; 6];
     const XDP_DROP: u32 = 1;
 
-    /// An Ethernet frame.
+    /// Builds an Ethernet frame.
     fn frame(to: [u8; 6], ethertype: u16, body: &[&[u8]]) -> Vec<u8> {
         let mut out = [&to[..], &[2, 0, 0, 0, 0, 9], &ethertype.to_be_bytes()].concat();
         body.iter().for_each(|part| out.extend_from_slice(part));

@@ -173,7 +173,7 @@ fn absorb(p: &mut BpfAssembler, word: Reg) {
     p.alu(Op::Xor, v0, word);
 }
 
-/// SipRound: figure 2.1 of "SipHash: a fast short-input PRF" (Aumasson and Bernstein, 2012).
+/// Emits SipRound, figure 2.1 of "SipHash: a fast short-input PRF" (Aumasson and Bernstein, 2012).
 fn round(p: &mut BpfAssembler) {
     let [v0, v1, v2, v3] = STATE;
     half_round(p, v0, v1, 13);

@@ -295,7 +295,7 @@ fn a_port_without_offloads_gets_finished_segments() {
     assert_eq!((whole.len(), whole.meta.segmentation), (3054, Some(how)));
 }
 
-/// Without segmentation it would be sent as one frame that exceeds the MTU.
+/// The bridge drops such a packet, because it would otherwise send a frame that exceeds the MTU.
 #[test]
 fn segments_that_the_headers_do_not_describe_are_dropped() {
     let sums = Offloads { checksum: true, ..Offloads::default() };

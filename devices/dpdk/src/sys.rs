@@ -131,7 +131,8 @@ pub(crate) fn init(words: &[CString], logs: bool, keeps_files: bool) -> io::Resu
     let mut list: Vec<_> = words.iter().map(|word| word.clone().into_raw()).collect();
     list.push(std::ptr::null_mut());
     let list = list.leak();
-    // SAFETY: like the arguments of main, a list of words terminated by a null pointer.
+    // SAFETY: `list` has the form of main's arguments: a list of words terminated by a null
+    // pointer.
     checked(unsafe {
         twp_init(words.len() as c_int, list.as_mut_ptr(), logs.into(), keeps_files.into())
     })
@@ -412,7 +413,8 @@ impl Receiver {
     #[inline]
     pub fn receive(&mut self, max: usize) -> impl ExactSizeIterator<Item = ReceivedFrame<'_>> {
         let max = max.min(BURST) as u16;
-        // SAFETY: see the top of this file; `arrived` has room for `BURST` frames.
+        // SAFETY: only one thread uses the queue, because `self` is borrowed exclusively. `arrived`
+        // has room for `BURST` frames.
         let count = unsafe { twp_rx(self.port, self.queue, self.arrived.as_mut_ptr(), max) };
         let frame_len = self.frame_len;
         // Each mbuf is returned to DPDK once, because the next call overwrites the entries.
@@ -568,7 +570,8 @@ impl QueueSender {
         if waiting.is_empty() {
             return 0;
         }
-        // SAFETY: see the top of this file; accepted packets are owned by the driver.
+        // SAFETY: only one thread uses the queue, because `self` is borrowed exclusively. Accepted
+        // packets are owned by the driver.
         let sent =
             unsafe { twp_tx(self.port, self.queue, waiting.as_mut_ptr(), waiting.len() as u16) };
         self.offered.start += usize::from(sent);

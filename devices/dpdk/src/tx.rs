@@ -181,7 +181,7 @@ mod tests {
         assert_eq!(left_to_do(&long), None, "beyond what an mbuf can state");
     }
 
-    /// Echo request of RFC 792 with identifier 1.
+    /// Completes the checksum of an ICMP echo request (RFC 792) with identifier 1.
     #[test]
     fn sums_of_other_protocols_are_completed() {
         let pool = &mut Pool::default();

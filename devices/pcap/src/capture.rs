@@ -435,7 +435,8 @@ mod tests {
         }
     }
 
-    /// Enhanced packet blocks of a file: interface, time in nanoseconds, data, and options.
+    /// Returns the enhanced packet blocks of a file: interface, time in nanoseconds, data, and
+    /// options.
     fn packets(file: &[u8]) -> Vec<(u32, u64, Vec<u8>, Vec<u8>)> {
         let word = |at: usize| u32::from_le_bytes(file[at..at + 4].try_into().unwrap());
         let (mut at, mut out) = (0, Vec::new());

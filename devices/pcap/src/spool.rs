@@ -120,7 +120,7 @@ impl Shared {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Thread main: ends after the last byte or the first error.
+    /// Writes the appended bytes until the last byte or the first error. Runs on the writer thread.
     fn write_all(&self, mut out: Box<dyn Write + Send>, failed: impl FnOnce(&io::Error)) {
         // Swap two vectors, so that their memory is reused.
         let mut writing = Vec::new();

@@ -257,7 +257,7 @@ impl Port for Replay {
         count
     }
 
-    /// All offloads are supported, because sent packets are dropped.
+    /// Supports all offloads, because sent packets are dropped.
     fn offloads(&self) -> Offloads {
         Offloads { checksum: true, tcp_segmentation: true, udp_segmentation: true }
     }

@@ -143,7 +143,8 @@ mod tests {
         out
     }
 
-    /// Ethernet, IPv4, TCP with 12 bytes of options, 3000 bytes of payload.
+    /// Builds a frame with Ethernet, IPv4, and TCP with 12 bytes of options and 3000 bytes of
+    /// payload.
     fn tcp_frame() -> Vec<u8> {
         let mut frame = vec![0; 14 + 20 + 32 + 3000];
         frame[34 + TCP_DATA_OFFSET] = 8 << 4;

@@ -106,7 +106,8 @@ fn each_frame_goes_to_the_port_of_its_vlan_without_its_tag() {
     assert!(ports.iter().all(|port| port.next_timeout_ns().is_none()));
 }
 
-/// Otherwise each would enter VLAN 10 or 20, or cross a bridge.
+/// Frames with two tags must be dropped. Otherwise each would enter VLAN 10 or 20, or cross a
+/// bridge.
 #[test]
 fn frames_with_two_tags_or_with_a_foreign_one_are_no_ports() {
     let tags: [&[u8]; 8] = [

@@ -215,7 +215,7 @@ impl<P: Port> Port for VlanPort<P> {
         }
     }
 
-    /// Reported only by the first port of the trunk, because owners sum their ports.
+    /// Returns 0 except for the first port of the trunk, because owners sum their ports.
     fn undelivered(&self) -> u64 {
         if self.place == 0 { self.trunk().port.undelivered() } else { 0 }
     }

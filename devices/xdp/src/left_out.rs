@@ -59,7 +59,7 @@ fn left_out(frame: &[u8]) -> Option<Checksum> {
 mod tests {
     use super::*;
 
-    /// UDP datagram with 4 bytes from 10.1.0.1 to 10.1.0.2.
+    /// Builds a UDP datagram with 4 bytes from 10.1.0.1 to 10.1.0.2.
     fn udp(checksum: [u8; 2]) -> Vec<u8> {
         let ip = [0x45, 0, 0, 32, 0, 0, 0, 0, 64, 17, 0, 0, 10, 1, 0, 1, 10, 1, 0, 2];
         let header = [0, 9, 0, 9, 0, 12, checksum[0], checksum[1], b'b', b'y', b't', b'e'];

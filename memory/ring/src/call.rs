@@ -16,7 +16,7 @@ use towpath_shm::control::{ControlReply, Request, RequestSlot};
 use crate::protocol;
 use crate::region::Channel;
 
-/// Program: makes a request, and returns its number for [`answer_to`]. The caller must hold its
+/// Makes a request of a program, and returns its number for [`answer_to`]. The caller must hold its
 /// process's request lock until the reply has arrived, and must call [`crate::ring_engine`]
 /// afterwards.
 pub fn ask(channel: &Channel, request: &Request) -> u32 {
@@ -27,7 +27,7 @@ pub fn ask(channel: &Channel, request: &Request) -> u32 {
     number
 }
 
-/// Program: returns the reply to the request with this number, if it has arrived.
+/// Returns the reply to the program's request with this number, if the reply has arrived.
 ///
 /// Does not allocate, because a signal handler may call it while the program is inside its
 /// allocator.
@@ -36,9 +36,9 @@ pub fn answer_to(channel: &Channel, number: u32) -> Option<ControlReply> {
         .then(|| channel.read_reply())
 }
 
-/// Program: returns a futex word and its expected value, to wait for a reply. The word changes when
-/// the request is answered, and when the engine stops serving the channel ([`crate::has_ended`]).
-/// Check both conditions between this call and the wait.
+/// Returns a futex word and its expected value, for a program that waits for a reply. The word
+/// changes when the request is answered, and when the engine stops serving the channel
+/// ([`crate::has_ended`]). Check both conditions between this call and the wait.
 pub fn await_answer(channel: &Channel) -> (&AtomicU32, u32) {
     let cell = channel.request_slot();
     (&cell.seq, protocol::enter(&cell.seq, &cell.asleep))
@@ -61,12 +61,12 @@ pub(crate) struct Calls {
 }
 
 impl Calls {
-    /// See [`EngineChannel::is_asked`](crate::EngineChannel::is_asked).
+    /// Whether the program has made a request, and the previous request is answered.
     pub fn is_asked(&self, channel: &Channel) -> bool {
         !self.is_due && channel.header().asked.load(Ordering::Acquire) != self.taken
     }
 
-    /// See [`EngineChannel::take_request`](crate::EngineChannel::take_request).
+    /// Takes a copy of the request; its content is not validated.
     pub fn take(&mut self, channel: &Channel) -> Option<Box<Request>> {
         let asked = channel.header().asked.load(Ordering::Acquire);
         if self.is_due || asked == self.taken {
@@ -77,7 +77,7 @@ impl Calls {
         Some(channel.read_request())
     }
 
-    /// See [`EngineChannel::answer`](crate::EngineChannel::answer).
+    /// Answers the request taken last, unless it is answered already.
     pub fn answer(&mut self, channel: &Channel, reply: &ControlReply) {
         if !std::mem::take(&mut self.is_due) {
             return;
@@ -88,7 +88,7 @@ impl Calls {
     }
 }
 
-/// Engine: wakes a thread that waits at a request slot.
+/// Wakes the program's thread that waits at a request slot. Called by the engine.
 pub(crate) fn wake(cell: &RequestSlot) {
     // At most one thread waits at a request slot; waking any other sleeper there is spurious.
     const SLEEPERS_MAX: u32 = 8;
@@ -136,7 +136,7 @@ mod tests {
         }
     }
 
-    /// A shorter request after a longer one must not contain bytes of the longer one.
+    /// Ensures that a shorter request after a longer one contains no bytes of the longer one.
     #[test]
     fn what_was_not_said_is_zero() {
         let (channel, mut engine) = pair();
@@ -167,7 +167,7 @@ mod tests {
         assert_eq!(taken(&mut engine).a, 2);
     }
 
-    /// Every request is taken exactly once, under concurrency.
+    /// Checks that every request is taken exactly once, under concurrency.
     #[test]
     fn each_is_taken_once() {
         // Each round takes two time slices if other processes compete for the processors.

@@ -317,7 +317,8 @@ impl RecvBuffer for EngineRecv {
         self.tail.wrapping_sub(self.head())
     }
 
-    /// Limited to the memory available now, because the advertised window must be backed by memory.
+    /// Returns at most the memory available now, because the advertised window must be backed by
+    /// memory.
     fn free(&self) -> u32 {
         let unread = self.unread();
         let free = self.capacity().saturating_sub(unread);

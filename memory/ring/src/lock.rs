@@ -123,17 +123,18 @@ pub(crate) fn is_still(slot: &Slot, generation: u32) -> bool {
     slot.generation.load(Ordering::Acquire) == generation
 }
 
-/// Engine: invalidates all handles of the slot; `next` is its new generation. If no thread is
-/// inside, returns `Ok`, and the slot can be reused.
+/// Invalidates all handles of a slot; `next` is its new generation. Called by the engine. Returns
+/// `Ok` if no thread uses the slot under a lock; then the slot can be reused.
 ///
 /// # Errors
-/// As for [`are_out`], which has to be called again later.
+/// As for [`are_out`]. Call that function again later.
 pub fn end_generation(slot: &Slot, next: u32) -> Result<(), u32> {
     slot.generation.store(next, Ordering::Release);
     are_out(slot)
 }
 
-/// Engine, after [`end_generation`]: checks that no thread is inside any more. Never waits.
+/// Checks that no thread uses the slot under a lock any more. Called by the engine after
+/// [`end_generation`]; never waits.
 ///
 /// # Errors
 /// Returns the number of the channel whose thread is inside. The thread notifies the engine when it
@@ -144,7 +145,7 @@ pub fn are_out(slot: &Slot) -> Result<(), u32> {
     rx.and(tx)
 }
 
-/// Checks one lock like [`are_out`], after the data that it protects was invalidated.
+/// Checks one lock like [`are_out`], after the data that the lock protects was invalidated.
 pub(crate) fn is_out(word: &AtomicU32) -> Result<(), u32> {
     let mut held = 0;
     for _ in 0..LOOKS {
@@ -166,7 +167,7 @@ pub fn forget_thread_id() {
     THREAD.with(|thread| thread.id.set(0));
 }
 
-/// Engine: releases a socket's locks that a dead process on `channel` held.
+/// Releases the socket's locks that a dead process on `channel` held. Called by the engine.
 pub fn release_dead(slot: &Slot, channel: u32) {
     release(&slot.rx_lock, channel);
     release(&slot.tx_lock, channel);

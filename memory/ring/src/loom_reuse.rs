@@ -72,7 +72,7 @@ pub(crate) fn receive(recv: &mut EngineRecv, byte: u8) {
     recv.commit(1);
 }
 
-/// A single attempt of recv(2).
+/// Attempts to receive a byte once, like recv(2).
 pub(crate) fn read(region: &Region, generation: u32, door: &Told) -> Option<u8> {
     let slot = region.slot(0).unwrap();
     let _guard = lock_rx(slot, generation, door)?;
@@ -92,7 +92,7 @@ fn next_receives(region: &Region, windows: &Windows) -> EngineRecv {
     next
 }
 
-/// Whether the engine waits for threads that are inside.
+/// Whether the engine waits for threads that hold a lock of the slot.
 #[derive(Clone, Copy, PartialEq)]
 enum Rule {
     Waits,
@@ -145,7 +145,7 @@ fn loom_a_slot_used_again_at_once_loses_bytes() {
     reuse_of_a_slot(Rule::DoesNotWait);
 }
 
-/// A single attempt of send(2) with one byte.
+/// Attempts to send one byte once, like send(2).
 pub(crate) fn write(
     region: &Region,
     index: u32,
@@ -236,7 +236,7 @@ fn loom_a_writer_publishes_nothing_in_a_new_fifo() {
     });
 }
 
-/// The same for a reader.
+/// A reader takes no byte of the new FIFO, as in the model above for a writer.
 #[test]
 fn loom_a_reader_takes_nothing_of_a_new_fifo_for_old() {
     model(|| {

@@ -23,7 +23,7 @@ pub(crate) trait Word {
     fn fetch_add(&self, value: u32, order: Ordering) -> u32;
     /// Replaces `current` by `new` (AcqRel); returns false if the value was different.
     fn replace(&self, current: u32, new: u32) -> bool;
-    /// `std::sync::atomic::fence(SeqCst)`, or loom's.
+    /// Executes a SeqCst fence: `std::sync::atomic::fence`, or loom's.
     fn fence();
 }
 
@@ -31,7 +31,7 @@ pub(crate) trait Word {
 pub(crate) trait Number {
     fn load(&self, order: Ordering) -> u64;
     fn store(&self, value: u64, order: Ordering);
-    /// See [`Word::fence`].
+    /// Executes a SeqCst fence, like [`Word::fence`].
     fn fence();
 }
 
@@ -39,7 +39,8 @@ pub(crate) trait Number {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BadPosition;
 
-/// Puts an item at position `at`, the producer's own end. Returns `Ok(false)` if the ring is full.
+/// Puts an item at position `at`, the producer's own position. Returns `Ok(false)` if the ring is
+/// full.
 pub(crate) fn produce<W: Word>(
     head: &W,
     tail: &W,
@@ -59,7 +60,8 @@ pub(crate) fn produce<W: Word>(
     }
 }
 
-/// Takes the item at position `at`, the consumer's own start.
+/// Takes the item at position `at`, the consumer's own position. Returns `None` if the ring is
+/// empty.
 pub(crate) fn consume<W: Word, T>(
     head: &W,
     tail: &W,
@@ -185,15 +187,15 @@ pub(crate) fn enter<W: Word>(seq: &W, asleep: &W) -> u32 {
     }
 }
 
-/// Producer: adds bits to the item in a place, if `is_it` accepts the item. Returns false if the
-/// consumer has taken it. A single attempt suffices, because only the producer modifies an item
-/// before the consumer takes it.
+/// Adds bits to the item in a place, if `is_it` accepts the item. Called by the producer. Returns
+/// false if the consumer has taken the item. A single attempt suffices, because only the producer
+/// modifies an item before the consumer takes it.
 pub(crate) fn amend<W: Word>(place: &W, is_it: impl FnOnce(u32) -> bool, bits: u32) -> bool {
     let item = place.load(Ordering::Relaxed);
     is_it(item) && place.replace(item, item | bits)
 }
 
-/// Consumer: takes the item in a place, and leaves 0 (no item).
+/// Takes the item in a place, and leaves 0 (no item). Called by the consumer.
 pub(crate) fn take<W: Word>(place: &W) -> u32 {
     place.swap(0, Ordering::AcqRel)
 }

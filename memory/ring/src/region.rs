@@ -43,7 +43,7 @@ pub struct Region {
 }
 
 impl Region {
-    /// Engine: creates a region in which all slots are free.
+    /// Creates a region in which all slots are free. Called by the engine.
     ///
     /// # Errors
     /// `OutOfMemory`, with advice for the user, if the limit of address space (RLIMIT_AS) is too
@@ -145,7 +145,7 @@ pub struct Channel {
 }
 
 impl Channel {
-    /// Engine: creates a channel with empty rings.
+    /// Creates a channel with empty rings. Called by the engine.
     ///
     /// # Errors
     /// As for [`Mapping::shared`].
@@ -153,7 +153,7 @@ impl Channel {
         Ok(Self::create_all(1)?.swap_remove(0))
     }
 
-    /// Engine: creates `count` channels for one process, in one mapping.
+    /// Creates `count` channels for one process, in one mapping. Called by the engine.
     ///
     /// # Errors
     /// As for [`Mapping::shared`].

@@ -91,7 +91,7 @@ pub enum Taken {
 }
 
 impl Who {
-    /// Returns the value of `holder` for a thread of this kind.
+    /// Returns the value of `holder` for thread number `thread` of this kind.
     pub const fn number(self, thread: u32) -> u32 {
         match self {
             Self::StandsBy => thread | STAND_BY,
@@ -254,7 +254,8 @@ impl Relay {
         self.following.load(Ordering::Relaxed) > 0 || self.elsewhere.load(Ordering::Relaxed) > 0
     }
 
-    /// The standby thread sleeps until a thread leaves; returns at once if the relay is free.
+    /// Rests until another thread leaves the relay. Called by the standby thread. Returns at once
+    /// if the relay is free.
     pub fn rest(&self) {
         self.rests.store(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);

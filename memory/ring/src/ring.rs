@@ -11,7 +11,7 @@ use crate::notification;
 use crate::protocol::{self, BadPosition};
 use crate::region::Channel;
 
-/// The command ring is full: notify the engine and try again.
+/// The command ring is full. The program should notify the engine, and try again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Full;
 
@@ -23,8 +23,8 @@ impl std::fmt::Display for Full {
 
 impl std::error::Error for Full {}
 
-/// Program: pushes a command. The caller must hold its process's lock of the command ring, and call
-/// [`crate::ring_engine`] afterwards.
+/// Pushes a command of a program. The caller must hold its process's lock of the command ring, and
+/// call [`crate::ring_engine`] afterwards.
 ///
 /// # Errors
 /// [`Full`] if [`COMMANDS_MAX`] commands wait, or if code of this process has overwritten the
@@ -39,8 +39,8 @@ pub fn push_command(channel: &Channel, command: &Command) -> Result<(), Full> {
     }
 }
 
-/// Program: takes the next event, a slot and its [`towpath_shm::layout::event`] bits. The caller
-/// must hold its process's lock of the event ring.
+/// Takes the next event for a program: a slot and its [`towpath_shm::layout::event`] bits. The
+/// caller must hold its process's lock of the event ring.
 pub fn pop_event(channel: &Channel) -> Option<(u32, u8)> {
     let header = channel.header();
     let at = header.event_head.load(Ordering::Relaxed);
@@ -50,37 +50,39 @@ pub fn pop_event(channel: &Channel) -> Option<(u32, u8)> {
     Some(event::parts(entry))
 }
 
-/// Program: whether events were lost since the last call. If so, check every socket.
+/// Returns whether events for a program were lost since the last call. If so, the program must
+/// check every socket.
 pub fn take_events_lost(channel: &Channel) -> bool {
     let lost = &channel.header().events_lost;
     lost.load(Ordering::Relaxed) != 0 && lost.swap(0, Ordering::AcqRel) != 0
 }
 
-/// Program: whether there is an event, or a loss of events, to be taken.
+/// Returns whether the program has an event, or a loss of events, to take.
 pub fn events_waiting(channel: &Channel) -> bool {
     let header = channel.header();
     header.event_tail.load(Ordering::Acquire) != header.event_head.load(Ordering::Relaxed)
         || header.events_lost.load(Ordering::Relaxed) != 0
 }
 
-/// Program: announces that it sleeps on its notification descriptor. Returns false if there are
-/// events; then do not sleep (the announcement is revoked). Call [`cancel_sleep`] after the sleep.
+/// Announces that a program sleeps on its notification descriptor. Returns false if there are
+/// events; then the program must not sleep (the announcement is revoked). Call [`cancel_sleep`]
+/// after the sleep.
 pub fn prepare_sleep(channel: &Channel) -> bool {
     protocol::doze(&channel.header().sleeping, || !events_waiting(channel))
 }
 
-/// Program: ends a sleep, so that no further notification is sent.
+/// Ends a program's sleep, so that the engine sends no further notification.
 pub fn cancel_sleep(channel: &Channel) {
     channel.header().sleeping.store(0, Ordering::Relaxed);
 }
 
-/// Program: whether the engine no longer serves this channel.
+/// Returns whether the engine no longer serves this channel. Called by programs.
 #[inline]
 pub fn has_ended(channel: &Channel) -> bool {
     channel.header().ended.load(Ordering::Acquire) != 0
 }
 
-/// The program wrote an impossible ring position, so the channel is unusable.
+/// The program wrote an impossible ring position, so the engine cannot use the channel any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChannelError;
 

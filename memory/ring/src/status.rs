@@ -11,11 +11,11 @@ use towpath_shm::layout::{self, ENGINE_ENDED, LIVES, MAGIC, STATUS_LEN, VERSION}
 use crate::life::{self, Life};
 use crate::{notification, protocol, region};
 
-/// A program's read-only view of a shard's status page.
+/// A program's read-only view of the status page of a shard.
 #[derive(Debug, Clone)]
 pub struct Status {
     mapping: Arc<Mapping>,
-    /// Offset of the page in the mapping.
+    /// Offset of the status page in the mapping, in bytes.
     at: usize,
 }
 
@@ -103,8 +103,8 @@ impl Status {
 #[derive(Debug, Default)]
 pub struct Rung(AtomicU64);
 
-/// Program: called after commands were pushed. Wakes the engine if it sleeps and this process has
-/// not yet notified it. Returns true if a notification was sent.
+/// Wakes the engine if it sleeps, and this process has not notified it yet. Called by programs
+/// after they have pushed commands. Returns true if a notification was sent.
 pub fn ring_engine(status: &Status, rung: &Rung, doorbell: BorrowedFd<'_>) -> bool {
     let Some(sleep) = protocol::unrung(&status.page().sleep_epoch, &rung.0) else { return false };
     notification::ring(doorbell);
@@ -134,7 +134,7 @@ pub fn ring_engine(status: &Status, rung: &Rung, doorbell: BorrowedFd<'_>) -> bo
 #[derive(Debug)]
 pub struct EngineStatus {
     mapping: Arc<Mapping>,
-    /// Offset of the page in the mapping.
+    /// Offset of the status page in the mapping, in bytes.
     at: usize,
     /// Own copies of the numbers on the page, which are never read back.
     epoch: u64,

@@ -98,7 +98,7 @@ pub fn settle(slot: &Slot) {
     }
 }
 
-/// Whether a read stops at the mark, `skip` bytes after `rx_head`.
+/// Whether a read that starts `skip` bytes after `rx_head` stops at the mark.
 pub fn is_mark(slot: &Slot, skip: u32) -> bool {
     let word = slot.urgent.load(Ordering::Acquire);
     let head = slot.rx_head.load(Ordering::Acquire);
@@ -106,7 +106,7 @@ pub fn is_mark(slot: &Slot, skip: u32) -> bool {
         && view(slot, word, head).is_some_and(|view| view.ahead == skip.saturating_add(view.gap))
 }
 
-/// Returns the number of bytes for FIONREAD: those up to the mark.
+/// Returns the number of bytes for FIONREAD: the unread bytes up to the mark.
 pub fn readable(slot: &Slot) -> u32 {
     let all = unread(slot);
     let word = slot.urgent.load(Ordering::Acquire);
@@ -117,7 +117,7 @@ pub fn readable(slot: &Slot) -> u32 {
     }
 }
 
-/// Returns the number of unread bytes that reads skip.
+/// Returns the number of unread bytes that reads skip, because they are urgent and not in-line.
 pub fn hidden(slot: &Slot) -> u32 {
     let word = slot.urgent.load(Ordering::Acquire);
     let head = slot.rx_head.load(Ordering::Acquire);
@@ -130,7 +130,7 @@ pub fn is_pending(slot: &Slot) -> bool {
     matches!(look(slot), UrgentByte::Byte(_) | UrgentByte::At(_))
 }
 
-/// Looks up the urgent byte, in-line or not.
+/// Returns the urgent byte: its value, or its offset if urgent data is in-line.
 fn look(slot: &Slot) -> UrgentByte {
     let word = slot.urgent.load(Ordering::Acquire);
     let head = slot.rx_head.load(Ordering::Acquire);

@@ -34,8 +34,9 @@ impl<'a> Waiter<'a> {
         (&self.slot.event_seq, self.seq)
     }
 
-    /// Sleeps until an event since the last `new` or `sleep`, a signal, or the `timeout` (`None`
-    /// for no limit). The returned reason is a hint, because futex(2) has spurious wake-ups.
+    /// Sleeps until an event, a signal, or the `timeout` (`None` for no limit). An event since the
+    /// last `new` or `sleep` counts, too. The returned reason is a hint, because futex(2) has
+    /// spurious wake-ups.
     pub fn sleep(&mut self, timeout: Option<Duration>) -> Woken {
         let woken = futex::wait(&self.slot.event_seq, self.seq, timeout);
         *self = Self::new(self.slot);
@@ -43,8 +44,8 @@ impl<'a> Waiter<'a> {
     }
 }
 
-/// Engine: wakes the threads that sleep on the slot, after something was published. Returns true if
-/// one had announced that it sleeps; it may have been killed since.
+/// Wakes the threads that sleep on the slot, after the engine has published something. Returns true
+/// if a thread had announced that it sleeps; that thread may have been killed since.
 pub fn wake(slot: &Slot) -> bool {
     let wake = protocol::signal(&slot.event_seq, &slot.asleep);
     if wake {

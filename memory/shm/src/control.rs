@@ -536,7 +536,7 @@ mod tests {
     use super::{call, purpose};
     use crate::layout::{op, setting};
 
-    /// A loop over the list would not detect a number that is used twice, or one beyond the last.
+    /// A loop over numbers would not detect a number that is used twice, or one beyond the last.
     #[test]
     fn numbers_stand_for_one_thing_and_ascend() {
         for (list, first) in [(call::ALL, 1), (purpose::ALL, 0), (op::ALL, 1), (setting::ALL, 1)] {

@@ -8,7 +8,7 @@ fn mask(len: u8) -> u32 {
     u32::MAX.checked_shl(32 - u32::from(len)).unwrap_or(0)
 }
 
-/// Clustered addresses with overlapping prefixes, and arbitrary ones.
+/// Generates clustered addresses with overlapping prefixes, and arbitrary addresses.
 fn addr() -> impl Strategy<Value = u32> {
     let clustered = (0u32..3, 0u32..32, any::<bool>()).prop_map(|(high, at, ones)| {
         high << 30 | (if ones { u32::MAX >> 2 } else { 0 }) ^ (1 << at)

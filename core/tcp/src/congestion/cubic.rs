@@ -84,7 +84,7 @@ impl CongestionControl for Cubic {
 }
 
 impl Cubic {
-    /// W_cubic(t) = C (t - K)^3 + W_max (RFC 9438 equation 1), in bytes.
+    /// Returns W_cubic(t) = C (t - K)^3 + W_max (RFC 9438 equation 1), in bytes.
     fn window_at(&self, elapsed: Duration, mss: u32) -> u64 {
         // More than a minute from the plateau, the bound of 1.5 windows per RTT applies anyway, so
         // clamping is safe and avoids an overflow.
