@@ -6,15 +6,15 @@
 /// duplicated == delivered + dropped() + held`, with [`Link::held`](crate::Link::held).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LinkStats {
-    /// Packets that entered.
+    /// Packets that entered the link.
     pub entered: u64,
-    /// Bytes that entered.
+    /// Bytes that entered the link.
     pub entered_bytes: u64,
     /// Packets delivered.
     pub delivered: u64,
     /// Bytes delivered.
     pub delivered_bytes: u64,
-    /// Copies created.
+    /// Copies created by duplication.
     pub duplicated: u64,
     /// Packets lost at random.
     pub lost: u64,

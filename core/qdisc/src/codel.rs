@@ -117,7 +117,8 @@ pub(crate) struct Control {
     delay_ns: u64,
 }
 
-/// The head of the queue, and whether its sojourn time allows dropping it.
+/// The head of the queue, and whether its sojourn time has been too long for an interval, so that
+/// CoDel may drop it.
 struct CodelHead<T> {
     item: T,
     ok_to_drop: bool,

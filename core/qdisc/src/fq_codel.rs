@@ -49,7 +49,7 @@ pub struct FqCodel<T> {
     /// because no packet had this value.
     table: Vec<u32>,
     flows: Vec<FlowQueue<T>>,
-    /// Queues that became active recently, and queues that stayed active.
+    /// `new` has the queues that became active recently, and `old` those that stayed active.
     new: VecDeque<u32>,
     old: VecDeque<u32>,
     tally: Tally,

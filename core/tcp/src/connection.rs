@@ -72,9 +72,9 @@ pub(crate) enum LastReset {
     /// No RST is due.
     #[default]
     Never,
-    /// After the bytes that the windows allow, and a FIN if one is queued.
+    /// The RST follows the bytes that the windows allow, and a FIN if one is queued.
     BehindBytes,
-    /// As the next segment.
+    /// The RST is the next segment to send.
     Now,
 }
 

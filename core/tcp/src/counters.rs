@@ -11,7 +11,7 @@ use crate::urgent_mark::Urgent;
 pub(crate) struct ConnectionCounters {
     pub(crate) bytes_acked: u64,
     pub(crate) bytes_received: u64,
-    /// Time limited by the network. The low bits hold the current [`SendLimit`].
+    /// Time during which the network limited sending. The low bits hold the current [`SendLimit`].
     network: Stopwatch,
     pub(crate) last_data_sent: Instant,
     pub(crate) last_data_recv: Instant,
@@ -33,9 +33,9 @@ pub(crate) struct RareCounters {
     pub(crate) out_of_order_in: u32,
     /// Timestamp of the last retransmission of the segment at SND.UNA.
     pub(crate) ts_repeated: u32,
-    /// Time limited by the peer's window.
+    /// Time during which the peer's window limited sending.
     peer_window: Stopwatch,
-    /// Time limited by our send buffer.
+    /// Time during which our send buffer limited sending.
     send_buffer: Stopwatch,
     /// Urgent data; `None` until the first urgent byte.
     urgent: Option<Urgent>,
@@ -85,7 +85,7 @@ impl Stopwatch {
         self.0 & 3 == limit as u64
     }
 
-    /// Whether the current limit's time is in the box of rare counters.
+    /// Whether the time of this limit is counted in [`RareCounters`].
     #[inline]
     fn is_at_rare(self) -> bool {
         self.0 & 3 > SendLimit::Network as u64
@@ -149,8 +149,7 @@ impl ConnectionCounters {
         }
     }
 
-    /// Updates the stopwatches in the box; the part of [`ConnectionCounters::change`] for rare
-    /// limits.
+    /// Updates the stopwatches of the rare limits, as part of [`ConnectionCounters::change`].
     #[cold]
     fn change_rare(&mut self, now: Instant, before: Stopwatch, limit: SendLimit) {
         let rare = self.rare_mut();
@@ -166,7 +165,8 @@ impl ConnectionCounters {
         }
     }
 
-    /// Returns the nanoseconds limited by network, peer's window and send buffer, up to `now`.
+    /// Returns for how many nanoseconds the network, the peer's window and the send buffer have
+    /// limited sending, up to `now`.
     pub(crate) fn limited_until(&self, now: Instant) -> [u64; 3] {
         let RareCounters { peer_window, send_buffer, .. } = self.rare();
         [

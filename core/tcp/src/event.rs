@@ -8,7 +8,7 @@ use crate::time_wait::TimeWait;
 pub enum ConnectionEvent {
     /// An active open is complete.
     Connected,
-    /// The peer's FIN is in order: end of file after the bytes committed so far.
+    /// The peer's FIN is in order: the stream ends after the bytes committed so far.
     PeerClosed,
     /// The peer has acknowledged our FIN, so all bytes reached it.
     SendClosed,
@@ -37,6 +37,6 @@ pub(crate) mod pending {
     pub(crate) const REFUSED: u16 = 1 << 4;
     pub(crate) const UNREACHABLE: u16 = 1 << 5;
     pub(crate) const TIMED_OUT: u16 = 1 << 6;
-    /// The final event was delivered.
+    /// Set after the final event was delivered.
     pub(crate) const ENDED: u16 = 1 << 15;
 }

@@ -33,13 +33,14 @@ pub(crate) struct FlightRecord {
     transmissions: VecDeque<Transmission>,
     /// Sequence number at which the first transmission starts.
     start: SeqNum,
-    /// Bytes delivered since the record began: C.delivered.
+    /// Bytes delivered since the record began: C.delivered of the draft.
     delivered: u64,
-    /// Time of the last delivery: C.delivered_time.
+    /// Time of the last delivery: C.delivered_time of the draft.
     delivered_at: Instant,
-    /// Send time of the newest transmission that was delivered: C.first_send_time.
+    /// Send time of the newest delivered transmission: C.first_send_time of the draft.
     first_sent: Instant,
-    /// The program limits the sender until `delivered` exceeds this value; 0 means not limited.
+    /// Value of `delivered` up to which the program limits the sender; 0 if the program does not
+    /// limit it.
     app_limited: u64,
     newest: Option<Newest>,
     rate: DeliveryRate,
@@ -54,8 +55,8 @@ pub(crate) struct Transmission {
     is_app_limited: bool,
     sent: Instant,
     first_sent: Instant,
-    /// [`Instant::FAR`] if the delivery of this transmission gives no sample, because its send time
-    /// is ambiguous.
+    /// Time of the last delivery before this transmission was sent. [`Instant::FAR`] if the
+    /// delivery of this transmission gives no sample, because its send time is ambiguous.
     delivered_at: Instant,
     delivered: u64,
 }

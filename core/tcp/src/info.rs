@@ -111,7 +111,7 @@ pub struct Info {
     pub data_segs_out: u32,
     /// Segments delivered to the peer: acknowledged or reported by SACK.
     pub delivered: u32,
-    /// Received segments with a congestion-experienced mark.
+    /// Received segments with a congestion-experienced mark (ECN).
     pub ce_segs_in: u32,
     /// Segments received out of order.
     pub rcv_ooopack: u32,
@@ -129,9 +129,9 @@ pub struct Info {
     pub since_ack_recv: Option<Duration>,
     /// Time with unacknowledged or unsent data, including `rwnd_limited` and `sndbuf_limited`.
     pub busy_time: Duration,
-    /// Part of `busy_time` limited by the peer's window.
+    /// Part of `busy_time` during which the peer's window limited sending.
     pub rwnd_limited: Duration,
-    /// Part of `busy_time` limited by our send buffer.
+    /// Part of `busy_time` during which our send buffer limited sending.
     pub sndbuf_limited: Duration,
 }
 

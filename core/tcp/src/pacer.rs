@@ -9,13 +9,13 @@ const BURST_SHIFT: u32 = 10;
 /// Minimum segments per burst: Linux's `tcp_min_tso_segs`. With two segments, a peer that
 /// acknowledges every second segment need not wait.
 const BURST_SEGMENTS_MIN: u32 = 2;
-/// Maximum delay, in ns, that a late sender may make up for, because timers and scheduling are
-/// late. If half of a burst's time is longer, that applies, as in Linux's
+/// Maximum delay, in ns, for which a late sender may compensate, because timers and scheduling are
+/// late. The maximum is half of a burst's time if that is longer, as in Linux's
 /// `tcp_update_skb_after_send`.
 const CREDIT_NS: u64 = 1_000_000;
 const NANOS_PER_SEC: u64 = 1_000_000_000;
 
-/// Token state of a paced connection.
+/// Pacing state of a connection: its rate, and the time of its next transmission.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pacer {
     /// Maximum rate in payload bytes per second.

@@ -77,7 +77,7 @@ pub enum Message {
     },
     /// The lifetime of the quoted packet expired.
     TimeExceeded {
-        /// Where it expired: one of the `TIME_EXCEEDED_` codes.
+        /// Reason: one of the `TIME_EXCEEDED_` codes.
         code: u8,
     },
     /// The quoted packet has an invalid header.

@@ -32,7 +32,7 @@ macro_rules! counters {
 counters! {
     /// Frames forwarded to the port of a known destination.
     forwarded,
-    /// Frames flooded to all other ports; each counts once.
+    /// Frames flooded to all other ports. A frame counts once, regardless of the number of ports.
     flooded,
     /// Frames passed to the stack.
     to_stack,
@@ -70,6 +70,6 @@ impl BridgeStats {
 
 /// Increments a counter.
 pub(crate) fn count(counter: &AtomicU64) {
-    // Only the bridge's thread writes.
+    // A load and a store suffice, because only the bridge's thread writes the counter.
     counter.store(counter.load(Relaxed) + 1, Relaxed);
 }

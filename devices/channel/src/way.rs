@@ -100,7 +100,7 @@ impl Way {
 
     fn ring_locked(&self, queue: &mut Queue) {
         if !std::mem::replace(&mut queue.is_rung, true) {
-            // The counter cannot overflow.
+            // The write cannot fail, because the eventfd's counter is 0 here.
             let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
         }
     }

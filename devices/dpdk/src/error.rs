@@ -17,7 +17,7 @@ pub enum OpenError {
     Refused {
         /// Rejected argument.
         word: String,
-        /// Reason.
+        /// Reason for the rejection.
         why: &'static str,
     },
     /// EAL can be initialized only once per process.
@@ -55,9 +55,9 @@ pub enum OpenError {
     Queues {
         /// Name of the port.
         name: String,
-        /// Maximum number of queues.
+        /// Maximum number of queues of the port.
         has: usize,
-        /// Required number of queues.
+        /// Required number of queues, one per shard.
         wanted: usize,
         /// Remedy.
         advice: &'static str,

@@ -31,7 +31,7 @@ const _: () = assert!(PRIVATE + HEADROOM == Pool::HEADROOM, "a received frame be
 /// Maximum number of counters of a port.
 const COUNTERS_MAX: usize = 512;
 
-/// `struct twp_info`.
+/// The shim's `struct twp_info`: properties of a port.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub(crate) struct RawInfo {
@@ -47,7 +47,7 @@ pub(crate) struct RawInfo {
     pub can_segment: u8,
 }
 
-/// `struct twp_in`.
+/// The shim's `struct twp_in`: a received mbuf and its metadata.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct In {
@@ -58,12 +58,12 @@ struct In {
     state: u16,
 }
 
-/// Bits of `state`.
+/// Bits of [`In`]'s `state`.
 const PLAIN: u16 = 1;
 const VERIFIED: u16 = 2;
 const TAGGED: u16 = 4;
 
-/// `struct twp_out`.
+/// The shim's `struct twp_out`: an mbuf to send and its offload work.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Out {
@@ -77,7 +77,7 @@ struct Out {
     goes_on: u8,
 }
 
-/// Bits of `work`.
+/// Bits of [`Out`]'s `work`.
 pub(crate) mod work {
     pub const TCP: u8 = 1;
     pub const UDP: u8 = 2;

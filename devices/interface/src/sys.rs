@@ -18,7 +18,7 @@ const SIOCETHTOOL: libc::c_ulong = 0x8946;
 const ETHTOOL_GDRVINFO: u32 = 3;
 const ETHTOOL_GCHANNELS: u32 = 0x3c;
 
-/// `struct packet_mreq`.
+/// The kernel's `struct packet_mreq` (linux/if_packet.h).
 #[repr(C)]
 struct Membership {
     index: c_int,
@@ -27,7 +27,7 @@ struct Membership {
     address: [u8; 8],
 }
 
-/// `struct ethtool_drvinfo`.
+/// The kernel's `struct ethtool_drvinfo` (linux/ethtool.h).
 #[repr(C)]
 struct DriverInfo {
     command: u32,
@@ -35,8 +35,8 @@ struct DriverInfo {
     rest: [u8; 160],
 }
 
-/// `struct ethtool_channels`: maximum numbers of receive, transmit, other and combined queues,
-/// followed by the current numbers.
+/// The kernel's `struct ethtool_channels`: maximum numbers of receive, transmit, other and combined
+/// queues, followed by the current numbers.
 #[repr(C)]
 struct EthtoolChannels {
     command: u32,

@@ -1,7 +1,7 @@
 //! Classic BPF program with which the kernel selects frames for the socket (SO_ATTACH_FILTER,
 //! socket(7)).
 
-/// An instruction, `struct sock_filter`.
+/// An instruction in the format of the kernel's `struct sock_filter`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub(crate) struct SockFilter {
@@ -13,14 +13,14 @@ pub(crate) struct SockFilter {
 
 const _: () = assert!(size_of::<SockFilter>() == 8);
 
-/// BPF_LD | BPF_ABS, with BPF_W, BPF_H or BPF_B.
+/// Code that loads a word: BPF_LD | BPF_ABS with BPF_W; then with BPF_H and BPF_B.
 const LOAD_WORD: u16 = 0x20;
 const LOAD_HALF: u16 = 0x28;
 const LOAD_BYTE: u16 = 0x30;
-/// BPF_JMP | BPF_JEQ and BPF_JMP | BPF_JSET, with BPF_K.
+/// Codes of jumps: BPF_JMP | BPF_JEQ and BPF_JMP | BPF_JSET, with BPF_K.
 const JUMP_EQUAL: u16 = 0x15;
 const JUMP_ANY_BIT: u16 = 0x45;
-/// BPF_RET | BPF_K.
+/// Code that ends the program with a constant result: BPF_RET | BPF_K.
 const RETURN: u16 = 0x06;
 /// Result of a program that passes the whole frame to the socket.
 const WHOLE: u32 = u32::MAX;

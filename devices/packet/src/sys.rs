@@ -19,7 +19,7 @@ use crate::filter::SockFilter;
 /// that of the frames. Their buffers of 68 KiB take about 1 MiB.
 pub const BATCH: usize = 16;
 
-/// From linux/if_packet.h.
+/// Constants of linux/if_packet.h.
 const PACKET_STATISTICS: c_int = 6;
 const PACKET_AUXDATA: c_int = 8;
 const PACKET_VNET_HDR: c_int = 15;
@@ -32,7 +32,7 @@ const PACKET_IGNORE_OUTGOING: c_int = 23;
 const TP_STATUS_VLAN_VALID: u32 = 1 << 4;
 const TP_STATUS_VLAN_TPID_VALID: u32 = 1 << 6;
 
-/// `struct tpacket_auxdata`.
+/// The kernel's `struct tpacket_auxdata` (linux/if_packet.h).
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct AuxiliaryData {
@@ -45,7 +45,7 @@ struct AuxiliaryData {
     vlan_tpid: u16,
 }
 
-/// `struct tpacket_stats`.
+/// The kernel's `struct tpacket_stats` (linux/if_packet.h).
 #[derive(Default)]
 #[repr(C)]
 struct TpacketStats {

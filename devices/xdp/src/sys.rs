@@ -24,7 +24,7 @@ const XDP_UMEM_FILL_RING: c_int = 5;
 const XDP_UMEM_COMPLETION_RING: c_int = 6;
 const XDP_STATISTICS: c_int = 7;
 const XDP_OPTIONS: c_int = 8;
-/// From linux/if_packet.h.
+/// Option of packet sockets, from linux/if_packet.h.
 const PACKET_IGNORE_OUTGOING: c_int = 23;
 const XDP_OPTIONS_ZEROCOPY: u32 = 1;
 const XDP_USE_NEED_WAKEUP: u16 = 1 << 3;
@@ -34,7 +34,7 @@ pub(crate) const RING_PLACES: [u64; 4] = [0, 0x8000_0000, 0x1_0000_0000, 0x1_800
 const RING_OPTIONS: [c_int; 4] =
     [XDP_RX_RING, XDP_TX_RING, XDP_UMEM_FILL_RING, XDP_UMEM_COMPLETION_RING];
 
-/// `struct xdp_umem_reg`.
+/// The kernel's `struct xdp_umem_reg` (linux/if_xdp.h).
 #[repr(C)]
 struct MemoryRegistration {
     address: u64,
@@ -45,7 +45,7 @@ struct MemoryRegistration {
     metadata_len: u32,
 }
 
-/// `struct sockaddr_xdp`.
+/// The kernel's `struct sockaddr_xdp` (linux/if_xdp.h).
 #[repr(C)]
 struct Address {
     family: u16,
@@ -55,7 +55,7 @@ struct Address {
     shared: u32,
 }
 
-/// `struct xdp_statistics`.
+/// The kernel's `struct xdp_statistics` (linux/if_xdp.h).
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]
 pub(crate) struct Statistics {
@@ -77,7 +77,7 @@ const _: () = {
 /// Opens an unbound XDP socket.
 pub(crate) fn open() -> io::Result<Fd> {
     let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-    // SAFETY: socket(2) takes numbers.
+    // SAFETY: socket(2) takes only numbers.
     let fd = unsafe { libc::socket(libc::AF_XDP, kind, 0) };
     check(fd)?;
     // SAFETY: the descriptor is new and has no other owner.
@@ -190,14 +190,14 @@ pub(crate) fn statistics(socket: BorrowedFd<'_>) -> Statistics {
 /// Returns the errno. EAGAIN: more frames are pending, or the device queue is full.
 pub(crate) fn wake_sender(socket: BorrowedFd<'_>) -> Result<(), i32> {
     let args = [socket.as_raw_fd() as usize, 0, 0, libc::MSG_DONTWAIT as usize, 0, 0];
-    // SAFETY: sendto(2) with no bytes and no address.
+    // SAFETY: sendto(2) with no bytes and no address accesses no memory.
     unsafe { syscall(libc::SYS_sendto as usize, args) }.map(drop)
 }
 
 /// Makes the kernel process the fill ring.
 pub(crate) fn wake_receiver(socket: BorrowedFd<'_>) {
     let args = [socket.as_raw_fd() as usize, 0, 0, libc::MSG_DONTWAIT as usize, 0, 0];
-    // SAFETY: recvfrom(2) with no bytes and no address.
+    // SAFETY: recvfrom(2) with no bytes and no address accesses no memory.
     let _ = unsafe { syscall(libc::SYS_recvfrom as usize, args) };
 }
 

@@ -20,7 +20,8 @@ use crate::program_fifo;
 /// Capacity of a full FIFO here: the smallest of which a third is not 0.
 const FULL: u32 = 3;
 
-/// The transmit flag: every published byte is pulled by a visit that a command requested.
+/// Models the transmit flag: the engine pulls every published byte during a visit that a command
+/// has requested.
 #[test]
 fn loom_published_bytes_are_told() {
     model(|| {
@@ -55,8 +56,8 @@ fn loom_published_bytes_are_told() {
     });
 }
 
-/// A writer finds no space while the engine frees some: either its request for a notification is
-/// seen, or it sees the space.
+/// A writer finds no space while the engine frees some. Either the engine sees the request for a
+/// notification, or the writer sees the space.
 #[test]
 fn loom_who_finds_no_room_is_told() {
     model(|| {
@@ -82,8 +83,8 @@ fn loom_who_finds_no_room_is_told() {
     });
 }
 
-/// The engine requests a notification of the next read while its window is small. Either it sees
-/// the read, or it is notified.
+/// The engine requests a notification of the next read while its window is small. Either the engine
+/// sees the read, or the engine is notified of it.
 #[test]
 fn loom_a_read_that_the_window_waits_for_is_told() {
     model(|| {

@@ -82,7 +82,7 @@ pub struct Request {
     pub data: [u8; DATA_MAX],
 }
 
-/// The engine's answer.
+/// The engine's reply to a request.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct ControlReply {

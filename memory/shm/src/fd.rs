@@ -9,7 +9,8 @@ use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 std::thread_local! {
-    /// Lowest number for new descriptors, see [`placed`]; 0 to leave them where they are.
+    /// Lowest number for new descriptors of this thread, see [`placed`]; 0 if descriptors are not
+    /// moved.
     static LOWEST: Cell<u32> = const { Cell::new(0) };
 }
 
@@ -29,7 +30,7 @@ impl Fd {
     }
 }
 
-/// Moves the descriptor to a high number within [`placed`].
+/// Wraps the descriptor. Within [`placed`], moves it to a high number.
 impl From<OwnedFd> for Fd {
     fn from(fd: OwnedFd) -> Self {
         let low = Self(ManuallyDrop::new(fd));

@@ -320,7 +320,7 @@ pub trait Backing: Debug + Send + Sync {
     /// Called when [`Fragments`] are dropped, after their last read.
     fn leave(&self) {}
 
-    /// Whether only fragments keep the memory, which could be freed if they were copied.
+    /// Whether only fragments keep the memory, so that copying their bytes would free it.
     fn is_forsaken(&self) -> bool {
         false
     }
@@ -333,8 +333,8 @@ impl Backing for Mapping {
     }
 }
 
-/// A range of bytes of a mapping, which it keeps alive. The other side may change the bytes at any
-/// time.
+/// A range of bytes of a mapping. Keeps the mapping alive. The other side may change the bytes at
+/// any time.
 #[derive(Debug, Clone)]
 pub struct Stretch {
     backing: Arc<dyn Backing>,
@@ -393,7 +393,7 @@ impl Part<'_> {
         self.len == 0
     }
 
-    /// Returns the offset in the mapping.
+    /// Returns the offset of the bytes in the mapping.
     pub fn offset(&self) -> usize {
         self.offset
     }

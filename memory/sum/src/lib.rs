@@ -55,7 +55,8 @@ mod avx2 {
         _mm_cvtsi128_si64(sum).cast_unsigned()
     }
 
-    /// Adds the lower halves to `sums[to]`, and the upper halves to the next one.
+    /// Adds the lower halves of the block's 64-bit words to `sums[to]`, and the upper halves to
+    /// `sums[to + 1]`.
     #[inline]
     #[target_feature(enable = "avx2")]
     fn add(mut sums: [__m256i; 4], block: &[u8; BLOCK], to: usize) -> [__m256i; 4] {

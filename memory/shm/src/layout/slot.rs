@@ -19,7 +19,7 @@ pub struct Slot {
     /// until it unlocks. Until then the engine does not reuse the slot, nor the memory of its
     /// FIFOs.
     pub generation: AtomicU32,
-    /// The [`Kind`] as u32.
+    /// Kind of the socket: a [`Kind`] as u32.
     pub kind: AtomicU32,
     /// Address family, AF_INET or AF_INET6.
     pub family: AtomicU32,
@@ -49,7 +49,7 @@ pub struct Slot {
     /// F_SETOWN of the open file, as for fcntl(2): a process, or a negated group; 0 if none.
     /// Written by the program, but in a line of the engine because it is rarely used.
     pub owner: AtomicI32,
-    /// IPV6_TCLASS as set. Written by the program, like `owner`.
+    /// IPV6_TCLASS as set by the program, which writes this word like `owner`.
     pub tclass: AtomicU32,
 
     // Cache line 1: written by the engine, often.
@@ -112,7 +112,7 @@ pub struct Slot {
     pub rcvtimeo_us: AtomicU32,
     /// SO_SNDTIMEO in microseconds; 0 if unlimited.
     pub sndtimeo_us: AtomicU32,
-    /// Boolean options as set ([`option_bit`]), for getsockopt.
+    /// Boolean options as set by the program ([`option_bit`]), for getsockopt.
     pub option_bits: AtomicU32,
     /// SO_RCVBUF in bytes as set by the program; 0 if it was never set.
     pub rcvbuf: AtomicU32,
@@ -126,21 +126,21 @@ pub struct Slot {
     // Cache line 3: written by the engine, rarely.
     /// Remote address of a connected socket.
     pub remote: SharedAddr,
-    /// TCP_KEEPIDLE in seconds, as set. Written by the program, for getsockopt.
+    /// TCP_KEEPIDLE in seconds, as set by the program, for getsockopt.
     pub keepidle: AtomicU32,
-    /// TCP_KEEPINTVL in seconds; see `keepidle`.
+    /// TCP_KEEPINTVL in seconds, as set by the program, for getsockopt.
     pub keepintvl: AtomicU32,
-    /// TCP_USER_TIMEOUT in milliseconds; see `keepidle`.
+    /// TCP_USER_TIMEOUT in milliseconds, as set by the program, for getsockopt.
     pub user_timeout_ms: AtomicU32,
     /// SO_LINGER: 0 if off, otherwise seconds + 1. Written by the program.
     pub linger: AtomicU32,
-    /// IP_TOS as set; 0 for the default. Written by the program.
+    /// IP_TOS as set by the program; 0 for the default.
     pub tos: AtomicU8,
-    /// IP_TTL as set; 0 for the default. Written by the program.
+    /// IP_TTL as set by the program; 0 for the default.
     pub ttl: AtomicU8,
     /// IPV6_UNICAST_HOPS: 0 for the default, otherwise hops + 1. Written by the program.
     pub hops: AtomicU16,
-    /// TCP_KEEPCNT; see `keepidle`.
+    /// TCP_KEEPCNT as set by the program, for getsockopt.
     pub keepcnt: AtomicU16,
     /// Protocol of the socket (6, 17, 1, 58). Written by the engine.
     pub protocol: AtomicU8,
