@@ -15,7 +15,7 @@ pub(crate) const KEYS: [&str; 14] = [
     LOG, "rate",
 ];
 
-/// Key without a value.
+/// The key that has no value.
 pub(crate) const LOG: &str = "log";
 
 /// Partially parsed rule; each key may occur once.

@@ -162,8 +162,8 @@ impl<T: Carried> Link<T> {
         self.config = config;
     }
 
-    /// Transmits packets that the rate allows until now; [`Link::on_packet`] and
-    /// [`Link::poll_packet`] do so first.
+    /// Transmits packets that the rate allows until now. [`Link::on_packet`] and
+    /// [`Link::poll_packet`] call this function first.
     pub fn advance(&mut self, now_ns: u64, drops: &mut Vec<Dropped<T>>) {
         while self.pull_ns <= now_ns && self.waiting > 0 {
             let before = drops.len();

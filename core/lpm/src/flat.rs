@@ -1,5 +1,5 @@
-//! A flat copy of the IPv4 prefixes of a trie. A lookup reads four locations, and two of them are
-//! not in a cache if there are many prefixes.
+//! A flat copy of the IPv4 prefixes of a trie. A lookup reads four memory locations; with many
+//! prefixes, two of these are not in a cache.
 //!
 //! ```text
 //!   address   7 bits      7 bits      10 bits              8 bits

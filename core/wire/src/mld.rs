@@ -53,8 +53,7 @@ impl Query {
     //# the message is a valid link-local address, if the Hop Limit is set to 1, and if the Router Alert
     //# option is present in the Hop-By-Hop Options header of the IPv6 packet.
     ///
-    /// The Router Alert is not checked here; the caller must do so, because it has the extension
-    /// headers.
+    /// The caller must check the Router Alert, because the caller has the extension headers.
     pub fn parse(data: &[u8], src: Ipv6Addr, hop_limit: u8) -> Result<(Self, usize), ParseError> {
         let h = at::<V1_LEN>(data, 0)?;
         if h[0] != QUERY {

@@ -30,7 +30,7 @@ pub enum OpenError {
         advice: &'static str,
         /// Last lines of EAL's log.
         log: String,
-        /// Cause.
+        /// Cause of the failure.
         source: io::Error,
     },
     /// EAL found no port.
@@ -94,7 +94,7 @@ pub enum OpenError {
         name: String,
         /// Failed step.
         step: String,
-        /// Cause.
+        /// Cause of the failure.
         source: io::Error,
         /// Remedy, with a leading colon.
         advice: &'static str,

@@ -301,8 +301,8 @@ fn open_socket(name: &str) -> Result<Fd, OpenError> {
 }
 
 impl OpenError {
-    /// Returns the error with all capabilities that the caller needs, if one of them is missing.
-    /// Otherwise a user would learn of them one by one.
+    /// Returns the error with all capabilities that the caller needs, if a capability is missing.
+    /// Otherwise a user would learn of the missing capabilities one by one.
     #[must_use]
     pub fn naming(self, rights: Rights) -> Self {
         let is_missing = |source: &io::Error| source.raw_os_error() == Some(libc::EPERM);

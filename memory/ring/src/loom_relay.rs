@@ -164,7 +164,7 @@ fn loom_relay_what_is_lent_is_had_by_one() {
 mod nightly {
     use super::*;
 
-    /// Each thread follows the other, because one of them takes the relay twice.
+    /// Two threads follow each other, because one of the threads takes the relay twice.
     #[test]
     fn loom_relay_each_follower_gets_it() {
         loom::model(|| {

@@ -206,7 +206,8 @@ fn loom_memory_used_again_at_once_gets_foreign_bytes() {
     reuse_of_memory(Rule::DoesNotWait);
 }
 
-/// connect(2) to AF_UNSPEC, then connect(2): a new FIFO in the same slot and generation.
+/// A socket is disconnected and connected again (connect(2) to AF_UNSPEC, then connect(2)), which
+/// creates a new FIFO in the same slot and generation.
 #[test]
 fn loom_a_writer_publishes_nothing_in_a_new_fifo() {
     model(|| {

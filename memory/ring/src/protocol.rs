@@ -119,7 +119,8 @@ pub(crate) fn wake_up<N: Number>(epoch: &N, at: &mut u64) {
 }
 
 /// Called after something was published. Returns the sleep epoch for which this waker has to send a
-/// notification, or `None` if it was sent already or nobody sleeps.
+/// notification. Returns `None` if the sleeper is awake, or a notification was sent for its sleep
+/// already.
 ///
 /// The waker stores the epoch in `rung` after the notification, never before. Otherwise a thread
 /// that is stopped in between would prevent the other threads of its process from sending it. Two

@@ -28,7 +28,7 @@ impl std::error::Error for Full {}
 ///
 /// # Errors
 /// [`Full`] if [`COMMANDS_MAX`] commands wait, or if code of this process has overwritten the
-/// ring's positions. In the latter case the engine ends the channel; see [`has_ended`].
+/// ring's positions. If positions were overwritten, the engine ends the channel; see [`has_ended`].
 pub fn push_command(channel: &Channel, command: &Command) -> Result<(), Full> {
     let header = channel.header();
     let at = header.command_tail.load(Ordering::Relaxed);
@@ -178,8 +178,8 @@ impl EngineChannel {
         call::wake(self.channel.request_slot());
     }
 
-    /// Records the current end of the commands, because an answer may have to wait for the commands
-    /// sent before.
+    /// Records the current end of the commands, because the reply to a request may have to wait
+    /// until the earlier commands are processed.
     pub fn mark(&mut self) {
         let end = self.channel.header().command_tail.load(Ordering::Acquire);
         let left = end.wrapping_sub(self.command_head);

@@ -132,9 +132,9 @@ pub mod call {
     /// listen(2): `a` = backlog. The slot's kind is Listener afterwards.
     pub const LISTEN: u32 = 5;
     /// connect(2): `addr`. With family 0, dissolves a UDP association, or makes a TCP socket
-    /// unconnected. With `a` = [`super::IF_FAILED`] the latter happens only if a connect failed.
-    /// For TCP this only starts the connection and returns immediate errors; the outcome is in the
-    /// slot's flags and error.
+    /// unconnected. With `a` = [`super::IF_FAILED`], makes a TCP socket unconnected only if a
+    /// connect failed. For TCP this only starts the connection and returns immediate errors; the
+    /// outcome is in the slot's flags and error.
     pub const CONNECT: u32 = 6;
     /// A descriptor was received by SCM_RIGHTS: this channel holds the slot, too.
     pub const ADOPT: u32 = 7;

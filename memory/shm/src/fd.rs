@@ -127,7 +127,7 @@ fn move_up(fd: &Fd, lowest: u32) -> Option<Fd> {
 /// Runs `work` while the soft limit is raised to the hard limit; `limit` has the current values.
 /// Returns `None` if it cannot be raised.
 ///
-/// Usually no other code changes the limit meanwhile: programs that do so do it once, at their
+/// Usually no other code changes the limit meanwhile, because programs change it once, at their
 /// start.
 fn beyond_soft_limit<T>(limit: Rlimit, work: impl FnOnce() -> T) -> Option<T> {
     let raised = Rlimit { current: limit.maximum, ..limit };

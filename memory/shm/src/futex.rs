@@ -12,15 +12,15 @@ use crate::atomic::AtomicU32;
 /// The reason why [`wait`] returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Woken {
-    /// Woken, or the word had changed already, or spurious.
+    /// The thread was woken, the word had changed already, or the wake-up was spurious.
     Changed,
-    /// Interrupted by a signal handler.
+    /// A signal handler interrupted the wait.
     Interrupted,
     /// The timeout expired.
     TimedOut,
 }
 
-/// Lets loom run other threads; then the caller checks again.
+/// Lets loom run other threads, and returns; the caller then checks the word again.
 #[cfg(loom)]
 pub fn wait<W>(_: &W, _: u32, _: Option<Duration>) -> Woken {
     loom::thread::yield_now();

@@ -123,8 +123,8 @@ pub fn content(file: &impl AsFd) -> Content {
     }
 }
 
-/// Bytes read from the start: enough for a `#!` line (the kernel reads 256 bytes) and for the
-/// program headers of any linker.
+/// Number of bytes read from the start of a file. Enough for a `#!` line (the kernel reads 256
+/// bytes), and for the program headers of any linker.
 const HEAD_LEN: usize = 4096;
 
 /// Returns the interpreter in the line after `#!`, parsed like the kernel: up to a space or tab.

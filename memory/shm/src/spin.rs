@@ -3,14 +3,16 @@
 
 use core::time::Duration;
 
-/// Attempts to take the lock of a slot or process before the first sleep. An uncontended owner
-/// needs less than a microsecond. Loom explores every interleaving anyway.
+/// Number of attempts to take the lock of a slot or process before the first sleep. An uncontended
+/// owner needs less than a microsecond. Loom explores every interleaving anyway.
 pub const LOCK_ATTEMPTS: u32 = if cfg!(loom) { 0 } else { 64 };
 
-/// Looks at a word of the engine before a program's thread sleeps or yields: about 10 µs.
+/// Number of times that a program's thread reads a word of the engine before it sleeps or yields:
+/// about 10 µs.
 pub const LOOKS: u32 = 200;
 
-/// Looks for the answer to a request, about 20 µs. An awake engine answers in less time.
+/// Number of times that a program's thread looks for the reply to a request, about 20 µs. An awake
+/// engine replies in less time.
 pub const LOOKS_FOR_ANSWER: u32 = 400;
 
 /// Time for which an engine thread looks for work before it sleeps.

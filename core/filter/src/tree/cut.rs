@@ -1,4 +1,4 @@
-//! Selects the lane and bits of a cut that partition a node's rules best.
+//! Selects the lane and bits by which a node's rules are best divided among children.
 
 use super::build::{BITS_MAX, Item};
 use crate::lanes::Range;

@@ -232,7 +232,7 @@ fn windows_without_pages_come_back_lowest_first() {
     for at in [150, 70, 71] {
         windows.give(taken.remove(at));
     }
-    // Indices before the removals in front of them.
+    // Indices in `bases`. An earlier `remove` of a smaller index has shifted the last one by one.
     let mut back = [150, 70, 72].map(|at| bases[at]);
     back.sort_unstable();
     let again: Vec<_> = (0..4).map(|_| windows.take(Side::Recv, 1, 0).unwrap()).collect();

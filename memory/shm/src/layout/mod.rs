@@ -20,9 +20,9 @@
 //!   EVENTS_OFFSET    u32[EVENTS_MAX]          engine -> program: slot and bits of `event`
 //! ```
 //!
-//! An engine has one shard, or a power of two of them up to [`SHARDS_MAX`]. The upper bits of a
-//! slot's number identify its shard ([`shard_of`]); all messages about a socket use the channel of
-//! that shard.
+//! The number of shards of an engine is a power of two, from 1 to [`SHARDS_MAX`]. The upper bits of
+//! a slot's number identify its shard ([`shard_of`]); all messages about a socket use the channel
+//! of that shard.
 //!
 //! A region is one trust domain: the programs that descend from one `towpath run`, which could
 //! ptrace each other anyway. Fork, exec and SCM_RIGHTS can therefore pass sockets between them. The
