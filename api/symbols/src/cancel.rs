@@ -15,18 +15,18 @@ use towpath_posix::signal;
 
 use crate::{POSIX, real, signals};
 
-// Set once a thread of this process was cancelled.
+// True after the first pthread_cancel of this process.
 static IN_USE: AtomicBool = AtomicBool::new(false);
 
 // Distance from a pthread_t to that thread's number in thread-local storage; 0 without an
 // attachment.
 //
-// In glibc and musl a pthread_t is the address in the thread pointer. A library that is loaded at
-// program start has its thread-local storage at a fixed distance from it (static TLS). The address
-// is valid as long as the thread may be cancelled: until it is joined.
+// In glibc and musl a pthread_t is the value of the thread pointer. A library that is loaded at
+// program start has its thread-local storage at a fixed distance from the thread pointer (static
+// TLS). The storage is valid as long as the thread may be cancelled: until the thread is joined.
 static DISTANCE: AtomicUsize = AtomicUsize::new(0);
 
-/// Computes `DISTANCE`. Called by the library's constructor.
+/// Computes `DISTANCE`. Called by the constructor of the library.
 pub fn prepare() {
     // SAFETY: `pthread_self` has no preconditions.
     let me = unsafe { libc::pthread_self() } as usize;
@@ -46,7 +46,7 @@ unsafe extern "C-unwind" {
 }
 
 /// Runs a call that is a cancellation point. Does not return if the thread is cancelled before the
-/// call or while it waits. Failure is reported as in C: -1 and errno.
+/// call or while the call waits. `call` returns -1 and sets errno if it fails.
 #[inline]
 pub fn point<T: PartialEq + From<i8>>(call: impl Fn() -> T) -> T {
     let point = CancellationPoint::new();
@@ -70,8 +70,8 @@ pub fn point<T: PartialEq + From<i8>>(call: impl Fn() -> T) -> T {
             signal::send_cancellation(towpath_client::thread_id());
             return result;
         }
-        // Let libc check for the cancellation again. If the thread has cancellation disabled, libc
-        // returns and the call is repeated.
+        // The next round lets libc check for the cancellation. If the thread has disabled
+        // cancellation, pthread_testcancel returns and the call is repeated.
     }
 }
 
@@ -102,8 +102,8 @@ pub unsafe extern "C" fn pthread_cancel(thread: pthread_t) -> c_int {
         // libc installed its own handler in the call above.
         signal::hear_cancellation(&POSIX, signals::entry_address());
         let place = (thread as usize).wrapping_add(distance) as *const AtomicU32;
-        // SAFETY: the caller ensures that the thread is not joined yet, so its number is at
-        // DISTANCE.
+        // SAFETY: the thread is not joined yet, by the contract of pthread_cancel, so its storage
+        // is valid and has its number at this distance.
         let number = unsafe { (*place).load(Relaxed) };
         // Send the signal ourselves: libc may have sent it before our handler was installed. libc
         // sends none if the thread is not in one of its cancellation points.

@@ -10,7 +10,7 @@ pub unsafe extern "C" fn close(fd: c_int) -> c_int {
     if descriptor::is_ours(&POSIX, fd) {
         return answer::zero(descriptor::close(&POSIX, fd));
     }
-    // SAFETY: the caller upholds the C function's contract, here and in the whole file.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe { real::close(fd) }
 }
 
@@ -19,7 +19,7 @@ pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) 
     if POSIX.is_active() {
         return answer::zero(descriptor::close_range(&POSIX, first, last, flags as u32));
     }
-    // SAFETY: see `close`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe { real::close_range(first, last, flags) }
 }
 
@@ -30,7 +30,7 @@ pub unsafe extern "C" fn closefrom(first: c_int) {
         let _ = descriptor::close_range(&POSIX, first.max(0) as u32, u32::MAX, 0);
         return;
     }
-    // SAFETY: see `close`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe { real::closefrom(first) }
 }
 
@@ -39,7 +39,7 @@ pub unsafe extern "C" fn dup(fd: c_int) -> c_int {
     if descriptor::is_ours(&POSIX, fd) {
         return answer::int(descriptor::dup(&POSIX, fd, libc::F_DUPFD, 0));
     }
-    // SAFETY: see `close`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe { real::dup(fd) }
 }
 
@@ -48,7 +48,7 @@ pub unsafe extern "C" fn dup2(old: c_int, new: c_int) -> c_int {
     if descriptor::is_ours(&POSIX, old) || descriptor::is_ours(&POSIX, new) {
         return answer::int(descriptor::dup2(&POSIX, old, new, None));
     }
-    // SAFETY: see `close`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe { real::dup2(old, new) }
 }
 
@@ -57,7 +57,7 @@ pub unsafe extern "C" fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
     if descriptor::is_ours(&POSIX, old) || descriptor::is_ours(&POSIX, new) {
         return answer::int(descriptor::dup2(&POSIX, old, new, Some(flags)));
     }
-    // SAFETY: see `close`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe { real::dup3(old, new, flags) }
 }
 
@@ -65,7 +65,7 @@ pub unsafe extern "C" fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
 /// x86_64 and aarch64 Linux.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fcntl(fd: c_int, command: c_int, arg: usize) -> c_int {
-    // SAFETY: see `close`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe {
         if descriptor::is_ours(&POSIX, fd) {
             return answer::int(descriptor::fcntl(&POSIX, fd, command, arg));
@@ -77,14 +77,14 @@ pub unsafe extern "C" fn fcntl(fd: c_int, command: c_int, arg: usize) -> c_int {
 /// Same as [`fcntl`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fcntl64(fd: c_int, command: c_int, arg: usize) -> c_int {
-    // SAFETY: see `close`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe { fcntl(fd, command, arg) }
 }
 
 /// Declared with a fixed third argument, as [`fcntl`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, arg: usize) -> c_int {
-    // SAFETY: see `close`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe {
         if descriptor::is_socket(&POSIX, fd) {
             return answer::int(posix_ioctl::ioctl(&POSIX, fd, request, arg));

@@ -14,10 +14,10 @@ use towpath_posix::signal as posix;
 use crate::signals::ENDING;
 use crate::{POSIX, real};
 
-/// Function to call before this process ends; 0 if none.
+/// Address of the function to call before this process ends, or 0 if there is none.
 static BEFORE: AtomicUsize = AtomicUsize::new(0);
-/// Process that registered `BEFORE`. A child created by a raw vfork(2) shares its parent's memory
-/// and must not call it.
+/// Id of the process that registered `BEFORE`. A child created by a raw vfork(2) shares its
+/// parent's memory, and must not call the function.
 static PROCESS: AtomicU32 = AtomicU32::new(0);
 
 /// Registers `before`, called when this process is about to end by _exit(2) or by the default
@@ -36,6 +36,8 @@ fn process() -> u32 {
     unsafe { syscall(libc::SYS_getpid as usize, [0; 6]) }.unwrap_or(0) as u32
 }
 
+/// Calls the registered function, unless this process is a child of the one that registered it.
+/// Called when the process is about to end.
 pub fn come() {
     let before = BEFORE.load(Relaxed);
     if before != 0 && PROCESS.load(Relaxed) == process() {
@@ -50,7 +52,8 @@ extern "C" fn by_signal(signal: c_int) {
     // The handler may have interrupted a thread that sleeps as the driver.
     interrupt::handler_runs(true);
     come();
-    // SAFETY: plain structures, and libc calls that are async-signal-safe.
+    // SAFETY: zeroed memory is valid for these C structures. The called functions are
+    // async-signal-safe.
     unsafe {
         let default: libc::sigaction = std::mem::zeroed();
         real::sigaction(signal, &raw const default, std::ptr::null_mut());
@@ -63,7 +66,7 @@ extern "C" fn by_signal(signal: c_int) {
 
 /// Unblocks the terminating signals in a process that ends within a signal handler.
 pub fn hear_wishes_to_end() {
-    // SAFETY: a plain structure.
+    // SAFETY: zeroed memory is a valid sigset_t.
     unsafe {
         let mut wishes: libc::sigset_t = std::mem::zeroed();
         for signal in ENDING {

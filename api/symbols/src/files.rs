@@ -13,11 +13,11 @@ use crate::{POSIX, answer, real};
 enum CallSubject {
     /// Descriptor passed to the call.
     Itself(c_int),
-    /// Descriptor that a path of /proc/self/fd leads to.
+    /// Descriptor of this process, from a path /proc/self/fd/N that the call follows.
     Linked(c_int),
-    /// Descriptor of another process (by its number), reached through a path of /proc.
+    /// Process id and descriptor of another process, from a path /proc/PID/fd/N.
     Others(u32, c_int),
-    /// No descriptor.
+    /// File that the call does not reach through a descriptor.
     Other,
 }
 
@@ -25,7 +25,7 @@ impl CallSubject {
     /// Finds the descriptor that a path of /proc names. The kernel has read the path already: an
     /// invalid address would have failed the call with EFAULT.
     unsafe fn path(path: *const c_char) -> Self {
-        // SAFETY: the kernel has read a NUL-terminated path there.
+        // SAFETY: the kernel has read `path` as a NUL-terminated string.
         match identity::descriptor(unsafe { CStr::from_ptr(path) }) {
             Some(Named::Own(fd)) => Self::Linked(fd),
             Some(Named::Other(pid, fd)) if POSIX.is_active() => Self::Others(pid, fd),
@@ -33,14 +33,17 @@ impl CallSubject {
         }
     }
 
+    /// Finds the descriptor that an fstatat(2) call refers to.
     unsafe fn at(dir: c_int, path: *const c_char, flags: c_int) -> Self {
-        // SAFETY: as in `path`; a path has at least one byte.
+        // SAFETY: `path` is not null here, and the kernel has read it as a NUL-terminated string,
+        // so it has at least one byte.
         if flags & libc::AT_EMPTY_PATH != 0 && (path.is_null() || unsafe { *path } == 0) {
             Self::Itself(dir)
         } else if flags & libc::AT_SYMLINK_NOFOLLOW != 0 {
             Self::Other
         } else {
-            // SAFETY: as above.
+            // SAFETY: the call succeeded, so the kernel has read `path` as a NUL-terminated string.
+            // A null or empty path needs AT_EMPTY_PATH, which is handled above.
             unsafe { Self::path(path) }
         }
     }
@@ -59,7 +62,7 @@ impl CallSubject {
 }
 
 /// Corrects the result of stat(2) and its variants, because programs use it to detect sockets and
-/// to compare descriptors. `about` is called only if the call succeeded.
+/// to compare descriptors. `about` finds the descriptor; it is called only if stat succeeded.
 unsafe fn correct(
     about: impl FnOnce() -> CallSubject,
     to: *mut libc::stat,
@@ -91,40 +94,40 @@ unsafe fn correct(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fstat(fd: c_int, to: *mut libc::stat) -> c_int {
-    // SAFETY: the caller upholds the C function's contract, here and in the whole file.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe { fstat_by(fd, to, || real::fstat(fd, to)) }
 }
 
 /// Performs fstat(2) using `real`.
 pub unsafe fn fstat_by(fd: c_int, to: *mut libc::stat, real: impl FnOnce() -> c_int) -> c_int {
-    // SAFETY: see `fstat`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe { correct(|| CallSubject::Itself(fd), to, real()) }
 }
 
-/// struct stat64 equals struct stat on the supported 64-bit machines.
+/// Same as [`fstat`]: struct stat64 equals struct stat on the supported 64-bit machines.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fstat64(fd: c_int, to: *mut libc::stat) -> c_int {
-    // SAFETY: see `fstat`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe { fstat(fd, to) }
 }
 
 /// Entry point of fstat for programs built against an old glibc.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __fxstat(version: c_int, fd: c_int, to: *mut libc::stat) -> c_int {
-    // SAFETY: see `fstat`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe { fstat_by(fd, to, || real::__fxstat(version, fd, to)) }
 }
 
 /// Same as [`__fxstat`] for `stat64`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __fxstat64(version: c_int, fd: c_int, to: *mut libc::stat) -> c_int {
-    // SAFETY: see `fstat`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe { __fxstat(version, fd, to) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stat(path: *const c_char, to: *mut libc::stat) -> c_int {
-    // SAFETY: see `fstat`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe { stat_by(path, to, || real::stat(path, to)) }
 }
 
@@ -134,36 +137,36 @@ pub unsafe fn stat_by(
     to: *mut libc::stat,
     real: impl FnOnce() -> c_int,
 ) -> c_int {
-    // SAFETY: see `fstat`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe { correct(|| CallSubject::path(path), to, real()) }
 }
 
-/// See [`fstat64`].
+/// Same as the function without `64`: struct stat64 equals struct stat on 64-bit machines.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stat64(path: *const c_char, to: *mut libc::stat) -> c_int {
-    // SAFETY: see `fstat`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe { stat(path, to) }
 }
 
-/// See [`__fxstat`].
+/// Entry point for programs built against an old glibc, as [`__fxstat`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __xstat(
     version: c_int,
     path: *const c_char,
     to: *mut libc::stat,
 ) -> c_int {
-    // SAFETY: see `fstat`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe { stat_by(path, to, || real::__xstat(version, path, to)) }
 }
 
-/// See [`__fxstat64`].
+/// Entry point for programs built against an old glibc, as [`__fxstat64`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __xstat64(
     version: c_int,
     path: *const c_char,
     to: *mut libc::stat,
 ) -> c_int {
-    // SAFETY: see `fstat`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe { __xstat(version, path, to) }
 }
 
@@ -174,7 +177,7 @@ pub unsafe extern "C" fn fstatat(
     to: *mut libc::stat,
     flags: c_int,
 ) -> c_int {
-    // SAFETY: see `fstat`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe { fstatat_by(dir, path, to, flags, || real::fstatat(dir, path, to, flags)) }
 }
 
@@ -186,11 +189,11 @@ pub unsafe fn fstatat_by(
     flags: c_int,
     real: impl FnOnce() -> c_int,
 ) -> c_int {
-    // SAFETY: see `fstat`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe { correct(|| CallSubject::at(dir, path, flags), to, real()) }
 }
 
-/// See [`fstat64`].
+/// Same as the function without `64`: struct stat64 equals struct stat on 64-bit machines.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fstatat64(
     dir: c_int,
@@ -198,11 +201,11 @@ pub unsafe extern "C" fn fstatat64(
     to: *mut libc::stat,
     flags: c_int,
 ) -> c_int {
-    // SAFETY: see `fstat`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe { fstatat(dir, path, to, flags) }
 }
 
-/// See [`__fxstat`].
+/// Entry point for programs built against an old glibc, as [`__fxstat`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __fxstatat(
     version: c_int,
@@ -211,11 +214,11 @@ pub unsafe extern "C" fn __fxstatat(
     to: *mut libc::stat,
     flags: c_int,
 ) -> c_int {
-    // SAFETY: see `fstat`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe { fstatat_by(dir, path, to, flags, || real::__fxstatat(version, dir, path, to, flags)) }
 }
 
-/// See [`__fxstat64`].
+/// Entry point for programs built against an old glibc, as [`__fxstat64`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __fxstatat64(
     version: c_int,
@@ -224,7 +227,7 @@ pub unsafe extern "C" fn __fxstatat64(
     to: *mut libc::stat,
     flags: c_int,
 ) -> c_int {
-    // SAFETY: see `fstat`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe { __fxstatat(version, dir, path, to, flags) }
 }
 
@@ -236,7 +239,7 @@ pub unsafe extern "C" fn statx(
     mask: c_uint,
     to: *mut libc::statx,
 ) -> c_int {
-    // SAFETY: see `fstat`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe { statx_by(dir, path, flags, to, || real::statx(dir, path, flags, mask, to)) }
 }
 
@@ -252,7 +255,8 @@ pub unsafe fn statx_by(
     if result != 0 {
         return result;
     }
-    // SAFETY: see `fstat`; only filled-in parts are read.
+    // SAFETY: the caller upholds the C function's contract. The call succeeded, so the kernel has
+    // filled in the structure.
     unsafe {
         match CallSubject::at(dir, path, flags).identity() {
             Ok(None) => {}
@@ -261,7 +265,7 @@ pub unsafe fn statx_by(
                 (*to).stx_dev_major = libc::major(identity.device);
                 (*to).stx_dev_minor = libc::minor(identity.device);
                 (*to).stx_ino = identity.inode;
-                // Timestamps as in `correct`.
+                // Show ctime in all timestamps, because the others may store a token.
                 (*to).stx_atime = (*to).stx_ctime;
                 (*to).stx_mtime = (*to).stx_ctime;
             }
@@ -274,8 +278,8 @@ pub unsafe fn statx_by(
     0
 }
 
-/// Performs readlink(2) and its variants using `real`. Replaces the result for a link of
-/// /proc/PID/fd by the name of the socket it leads to.
+/// Performs readlink(2) or a variant by calling `real`. For a link of /proc/PID/fd that leads to a
+/// socket, replaces the result by the name of that socket.
 pub unsafe fn readlink_by(
     path: *const c_char,
     to: *mut c_char,
@@ -286,7 +290,8 @@ pub unsafe fn readlink_by(
     if result < 0 {
         return result;
     }
-    // SAFETY: see `fstat`; the call succeeded, so there is room as long as the caller says.
+    // SAFETY: the caller upholds the C function's contract: `path` is a NUL-terminated string, and
+    // `to` has `len` writable bytes.
     unsafe {
         match CallSubject::path(path).identity() {
             Ok(None) => result,
@@ -304,7 +309,7 @@ pub unsafe fn readlink_by(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn readlink(path: *const c_char, to: *mut c_char, len: size_t) -> ssize_t {
-    // SAFETY: see `fstat`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe { readlink_by(path, to, len, || real::readlink(path, to, len)) }
 }
 
@@ -315,7 +320,7 @@ pub unsafe extern "C" fn readlinkat(
     to: *mut c_char,
     len: size_t,
 ) -> ssize_t {
-    // SAFETY: see `fstat`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe { readlink_by(path, to, len, || real::readlinkat(dir, path, to, len)) }
 }
 
@@ -327,7 +332,8 @@ pub unsafe extern "C" fn __readlink_chk(
     len: size_t,
     room: size_t,
 ) -> ssize_t {
-    // SAFETY: see `fstat`; libc ends the program when the room is too small.
+    // SAFETY: the caller upholds the C function's contract. libc aborts the program if `len` is
+    // above `room`, the size of the buffer.
     unsafe { readlink_by(path, to, len, || real::__readlink_chk(path, to, len, room)) }
 }
 
@@ -340,6 +346,7 @@ pub unsafe extern "C" fn __readlinkat_chk(
     len: size_t,
     room: size_t,
 ) -> ssize_t {
-    // SAFETY: as above.
+    // SAFETY: the caller upholds the C function's contract. libc aborts the program if `len` is
+    // above `room`, the size of the buffer.
     unsafe { readlink_by(path, to, len, || real::__readlinkat_chk(dir, path, to, len, room)) }
 }

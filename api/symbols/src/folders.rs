@@ -1,8 +1,8 @@
 //! Directory reads of /proc/self/fd that hide the library's own descriptors. The program did not
 //! open these, and close(2), fcntl(2) and fstat(2) report them as closed.
 //!
-//! Only an entry named like a hidden descriptor is examined further. Then the kernel is asked for
-//! the directory's identity, so every path to /proc/self/fd is covered.
+//! If an entry has the name of a hidden descriptor, the kernel is asked for the identity of the
+//! directory. Therefore every path to /proc/self/fd is covered.
 
 use std::ffi::CStr;
 
@@ -17,8 +17,7 @@ const NAME_AT: usize = 19;
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn readdir(folder: *mut DIR) -> *mut dirent {
-    // SAFETY: the caller upholds the C function's contract, here and in the whole file. An entry
-    // that libc returns has a name.
+    // SAFETY: the caller upholds the C function's contract. An entry of libc has a valid name.
     unsafe {
         loop {
             let entry = real::readdir(folder);
@@ -31,7 +30,7 @@ pub unsafe extern "C" fn readdir(folder: *mut DIR) -> *mut dirent {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn readdir64(folder: *mut DIR) -> *mut dirent64 {
-    // SAFETY: see `readdir`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe {
         loop {
             let entry = real::readdir64(folder);
@@ -48,7 +47,7 @@ pub unsafe extern "C" fn readdir_r(
     entry: *mut dirent,
     result: *mut *mut dirent,
 ) -> c_int {
-    // SAFETY: see `readdir`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe {
         loop {
             let failed = real::readdir_r(folder, entry, result);
@@ -65,7 +64,7 @@ pub unsafe extern "C" fn readdir64_r(
     entry: *mut dirent64,
     result: *mut *mut dirent64,
 ) -> c_int {
-    // SAFETY: see `readdir`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe {
         loop {
             let failed = real::readdir64_r(folder, entry, result);
@@ -78,7 +77,7 @@ pub unsafe extern "C" fn readdir64_r(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn getdents64(fd: c_int, to: *mut c_void, len: size_t) -> ssize_t {
-    // SAFETY: see `readdir`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe { getdents64_by(fd, to, || real::getdents64(fd, to, len)) }
 }
 
@@ -104,15 +103,15 @@ pub unsafe fn getdents64_by(
 }
 
 unsafe fn is_hidden(folder: *mut DIR, name: &[libc::c_char]) -> bool {
-    // SAFETY: libc terminates names with NUL.
+    // SAFETY: `name` is NUL-terminated, because libc returned it.
     let name = unsafe { CStr::from_ptr(name.as_ptr()) };
     // SAFETY: libc has just read from this directory stream.
     identity::is_hidden(&POSIX, name.to_bytes())
         && identity::lists_descriptors(unsafe { libc::dirfd(folder) })
 }
 
-/// Removes hidden entries and returns the remaining length in bytes. `in_list` returns whether the
-/// directory is a list of descriptors; called only when needed.
+/// Removes entries of hidden descriptors, and returns the remaining length in bytes. `in_list`
+/// returns whether the directory is /proc/PID/fd; called only for an entry that may be hidden.
 fn without_hidden(entries: &mut [u8], mut in_list: impl FnMut() -> bool) -> usize {
     let (mut at, mut left) = (0, 0);
     while let Some(entry) = entries.get(at..).filter(|rest| rest.len() > NAME_AT) {

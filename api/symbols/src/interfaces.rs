@@ -1,4 +1,4 @@
-//! The stack's interfaces instead of the kernel's.
+//! Functions that list the network interfaces: of the stack instead of the kernel.
 
 use std::ffi::CStr;
 
@@ -7,27 +7,28 @@ use towpath_posix::interface;
 
 use crate::{POSIX, answer, real};
 
-/// Returns one block from malloc, as glibc's own does, so that either freeifaddrs can free it.
+/// Allocates the list as one block by malloc, as glibc does, so that either freeifaddrs can free
+/// the list.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn getifaddrs(to: *mut *mut ifaddrs) -> c_int {
     if !POSIX.is_active() {
-        // SAFETY: the caller upholds the C function's contract, here and in the whole file.
+        // SAFETY: the caller upholds the C function's contract.
         return unsafe { real::getifaddrs(to) };
     }
-    // SAFETY: as above.
+    // SAFETY: `to` is writable, by the contract of getifaddrs.
     answer::zero(interface::getifaddrs(&POSIX).map(|first| unsafe { *to = first }))
 }
 
-/// Frees our own or glibc's list: both are one block from malloc.
+/// Frees our list or glibc's, because both are one block from malloc.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freeifaddrs(list: *mut ifaddrs) {
-    // SAFETY: see `getifaddrs`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe { libc::free(list.cast()) };
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn if_nametoindex(name: *const c_char) -> c_uint {
-    // SAFETY: see `getifaddrs`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe {
         if !POSIX.is_active() {
             return real::if_nametoindex(name);
@@ -41,7 +42,7 @@ pub unsafe extern "C" fn if_nametoindex(name: *const c_char) -> c_uint {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn if_indextoname(index: c_uint, name: *mut c_char) -> *mut c_char {
-    // SAFETY: see `getifaddrs`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe {
         if !POSIX.is_active() {
             return real::if_indextoname(index, name);

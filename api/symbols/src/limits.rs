@@ -8,7 +8,8 @@ use crate::{POSIX, answer, real};
 
 type Resource = libc::__rlimit_resource_t;
 
-/// Performs prlimit(2) on limits that are translated between the program and the kernel.
+/// Performs prlimit(2) on this process. The program's limits are translated to those of the kernel,
+/// and back.
 ///
 /// # Safety
 /// `new` and `old` must each be null or point to a structure.
@@ -16,23 +17,23 @@ unsafe fn translate(resource: Resource, new: *const rlimit, old: *mut rlimit) ->
     let mut before = rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `before` outlives the call.
     unsafe { ask(resource, 0, (&raw mut before).addr()) }?;
-    // SAFETY: the caller's promise. `new` is read before `old` is written because both may be the
-    // same structure.
+    // `new` is read before `old` is written, because both may be the same structure.
+    // SAFETY: `new` is null or points to a structure, by the contract of this function.
     if let Some(new) = unsafe { new.as_ref() } {
         let told = to_program(&POSIX, resource, before);
         let kernels = to_kernel(&POSIX, resource, *new, before)?;
-        // SAFETY: as above.
+        // SAFETY: `kernels` outlives the call.
         unsafe { ask(resource, (&raw const kernels).addr(), 0) }?;
         if resource == libc::RLIMIT_NOFILE && new.rlim_max != told.rlim_max {
             set_lowered(&POSIX, new.rlim_max);
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: `old` is null or points to a structure, by the contract of this function.
         if let Some(old) = unsafe { old.as_mut() } {
             *old = told;
         }
         return Ok(());
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: `old` is null or points to a structure, by the contract of this function.
     if let Some(old) = unsafe { old.as_mut() } {
         *old = to_program(&POSIX, resource, before);
     }
@@ -45,14 +46,14 @@ unsafe fn translate(resource: Resource, new: *const rlimit, old: *mut rlimit) ->
 /// `new` and `old` must each be null or the address of a structure.
 unsafe fn ask(resource: Resource, new: usize, old: usize) -> Result<()> {
     let args = [0, resource as usize, new, old, 0, 0];
-    // SAFETY: the caller's promise.
+    // SAFETY: `new` and `old` are null or addresses of structures, by this function's contract.
     let done = unsafe { towpath_client::syscall::syscall(libc::SYS_prlimit64 as usize, args) };
     done.map(drop).map_err(Errno)
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn getrlimit(resource: Resource, limit: *mut rlimit) -> c_int {
-    // SAFETY: the caller upholds the C function's contract, here and in the whole file.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe {
         if limit.is_null() || !is_translated(&POSIX, 0, resource) {
             return real::getrlimit(resource, limit);
@@ -63,7 +64,7 @@ pub unsafe extern "C" fn getrlimit(resource: Resource, limit: *mut rlimit) -> c_
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn setrlimit(resource: Resource, limit: *const rlimit) -> c_int {
-    // SAFETY: see `getrlimit`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe {
         if limit.is_null() || !is_translated(&POSIX, 0, resource) {
             return real::setrlimit(resource, limit);
@@ -79,7 +80,7 @@ pub unsafe extern "C" fn prlimit(
     new: *const rlimit,
     old: *mut rlimit,
 ) -> c_int {
-    // SAFETY: see `getrlimit`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe {
         if !is_translated(&POSIX, pid, resource) {
             return real::prlimit(pid, resource, new, old);
@@ -88,18 +89,18 @@ pub unsafe extern "C" fn prlimit(
     }
 }
 
-// Both structures are equal on 64-bit machines.
+// rlimit and rlimit64 are equal on 64-bit machines.
 const _: () = assert!(size_of::<rlimit>() == size_of::<rlimit64>());
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn getrlimit64(resource: Resource, limit: *mut rlimit64) -> c_int {
-    // SAFETY: see `getrlimit`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe { getrlimit(resource, limit.cast()) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn setrlimit64(resource: Resource, limit: *const rlimit64) -> c_int {
-    // SAFETY: see `getrlimit`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe { setrlimit(resource, limit.cast()) }
 }
 
@@ -110,6 +111,6 @@ pub unsafe extern "C" fn prlimit64(
     new: *const rlimit64,
     old: *mut rlimit64,
 ) -> c_int {
-    // SAFETY: see `getrlimit`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe { prlimit(pid, resource, new.cast(), old.cast()) }
 }

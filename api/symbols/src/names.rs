@@ -1,8 +1,8 @@
 //! Name lookups (getaddrinfo(3) and relatives). The machine's own name resolves to the stack, and
 //! names that the user gave the run resolve to their addresses.
 //!
-//! libc builds the results: its own functions are called with numeric addresses. Memory, services
-//! and hints are therefore handled as in all its results.
+//! libc allocates the results, because we call its own functions with numeric addresses. libc also
+//! parses the services and hints.
 
 use std::ffi::{CStr, CString};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -22,7 +22,7 @@ pub unsafe extern "C" fn getaddrinfo(
     to: *mut *mut addrinfo,
 ) -> c_int {
     nss::prepare();
-    // SAFETY: the caller upholds the C function's contract, here and in the whole file.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe {
         let narrowed = match narrowed(hints.as_ref()) {
             Ok(narrowed) => narrowed,
@@ -46,7 +46,7 @@ pub unsafe extern "C" fn getaddrinfo(
         if wanted.is_empty() && family == libc::AF_INET6 && flags & libc::AI_V4MAPPED != 0 {
             wanted = of(libc::AF_INET).collect();
         }
-        // As with /etc/hosts: if the name has no address of this family, DNS may have one.
+        // As with /etc/hosts: if the run has no address of this family for the name, ask DNS.
         if wanted.is_empty() && !names::is_own(&POSIX, CStr::from_ptr(node)) {
             return real::getaddrinfo(node, service, hints, to);
         }
@@ -67,7 +67,7 @@ pub unsafe extern "C" fn getaddrinfo(
             while !(*last).ai_next.is_null() {
                 last = (*last).ai_next;
             }
-            // Only the first entry of a list should have the canonical name.
+            // Only the first entry of a getaddrinfo list has the canonical name.
             if !list.is_null() {
                 libc::free((*list).ai_canonname.cast());
                 (*list).ai_canonname = std::ptr::null_mut();
@@ -92,15 +92,15 @@ pub unsafe extern "C" fn getaddrinfo_a(
     event: *mut libc::sigevent,
 ) -> c_int {
     nss::prepare();
-    // SAFETY: see `getaddrinfo`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe { real::getaddrinfo_a(mode, list, count, event) }
 }
 
 /// Applies AI_ADDRCONFIG using the addresses of the stack, because glibc would use the kernel's.
 /// Returns None if glibc should use the hints unchanged.
 fn narrowed(hints: Option<&addrinfo>) -> Result<Option<addrinfo>, c_int> {
-    // SAFETY: a plain structure, for which zeroed memory is valid. The flags are glibc's
-    // AI_DEFAULT, used if the program gives no hints.
+    // SAFETY: zeroed memory is a valid addrinfo. Without hints of the program, the flags are
+    // glibc's AI_DEFAULT.
     let none = || addrinfo {
         ai_flags: libc::AI_V4MAPPED | libc::AI_ADDRCONFIG,
         ..unsafe { std::mem::zeroed() }
@@ -124,7 +124,7 @@ fn narrowed(hints: Option<&addrinfo>) -> Result<Option<addrinfo>, c_int> {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gethostbyname(name: *const c_char) -> *mut hostent {
     nss::prepare();
-    // SAFETY: see `getaddrinfo`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe {
         match own_number(name, libc::AF_INET) {
             Some(number) => renamed(real::gethostbyname(number.as_ptr()), CStr::from_ptr(name)),
@@ -136,7 +136,7 @@ pub unsafe extern "C" fn gethostbyname(name: *const c_char) -> *mut hostent {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gethostbyname2(name: *const c_char, family: c_int) -> *mut hostent {
     nss::prepare();
-    // SAFETY: see `getaddrinfo`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe {
         match own_number(name, family) {
             Some(number) => {
@@ -157,7 +157,7 @@ pub unsafe extern "C" fn gethostbyname_r(
     error: *mut c_int,
 ) -> c_int {
     nss::prepare();
-    // SAFETY: see `getaddrinfo`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe {
         match own_number(name, libc::AF_INET) {
             Some(number) => within(name, (to, buffer, len), |len| {
@@ -179,7 +179,7 @@ pub unsafe extern "C" fn gethostbyname2_r(
     error: *mut c_int,
 ) -> c_int {
     nss::prepare();
-    // SAFETY: see `getaddrinfo`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe {
         match own_number(name, family) {
             Some(number) => within(name, (to, buffer, len), |len| {
@@ -201,7 +201,7 @@ pub unsafe extern "C" fn getnameinfo(
     flags: c_int,
 ) -> c_int {
     nss::prepare();
-    // SAFETY: see `getaddrinfo`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe {
         let asks = !host.is_null() && host_len > 0 && flags & libc::NI_NUMERICHOST == 0;
         let ip = if asks { ip_in(addr, len) } else { None };
@@ -229,7 +229,7 @@ pub unsafe extern "C" fn gethostbyaddr(
     family: c_int,
 ) -> *mut hostent {
     nss::prepare();
-    // SAFETY: see `getaddrinfo`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe {
         match own_name(addr, len, family) {
             Some((number, name)) => renamed(real::gethostbyname2(number.as_ptr(), family), &name),
@@ -250,7 +250,7 @@ pub unsafe extern "C" fn gethostbyaddr_r(
     error: *mut c_int,
 ) -> c_int {
     nss::prepare();
-    // SAFETY: see `getaddrinfo`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe {
         match own_name(addr, addr_len, family) {
             Some((number, name)) => within(name.as_ptr(), (to, buffer, len), |len| {
@@ -263,7 +263,7 @@ pub unsafe extern "C" fn gethostbyaddr_r(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gethostname(to: *mut c_char, len: usize) -> c_int {
-    // SAFETY: see `getaddrinfo`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe {
         match given::hostname(&POSIX) {
             Some(name) => put_hostname(&name, to, len),
@@ -275,7 +275,7 @@ pub unsafe extern "C" fn gethostname(to: *mut c_char, len: usize) -> c_int {
 /// Entry point of gethostname(2) for programs built with _FORTIFY_SOURCE.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __gethostname_chk(to: *mut c_char, len: usize, room: usize) -> c_int {
-    // SAFETY: see `getaddrinfo`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe {
         match given::hostname(&POSIX).filter(|_| len <= room) {
             Some(name) => put_hostname(&name, to, len),
@@ -286,12 +286,12 @@ pub unsafe extern "C" fn __gethostname_chk(to: *mut c_char, len: usize, room: us
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn uname(to: *mut utsname) -> c_int {
-    // SAFETY: see `getaddrinfo`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe { named(real::uname(to), to) }
 }
 
-/// Replaces `nodename` in a successful answer of uname(2) by the hostname of this run, if one is
-/// set. Returns `result`.
+/// Replaces `nodename` in the result of a successful uname(2) by the hostname of this run, if one
+/// is set. Returns `result`.
 pub(crate) unsafe fn named(result: c_int, to: *mut utsname) -> c_int {
     let Some(name) = given::hostname(&POSIX).filter(|_| result == 0) else { return result };
     // SAFETY: the call succeeded, so the kernel has filled in the structure.
@@ -308,7 +308,7 @@ pub(crate) unsafe fn named(result: c_int, to: *mut utsname) -> c_int {
 unsafe fn put_hostname(name: &Hostname, to: *mut c_char, len: usize) -> c_int {
     let name = name.bytes();
     let copied = name.len().min(len);
-    // SAFETY: the caller's buffer has `len` bytes.
+    // SAFETY: `to` has `len` writable bytes, by the contract of gethostname.
     unsafe {
         std::ptr::copy_nonoverlapping(name.as_ptr(), to.cast(), copied);
         if copied == len {
@@ -320,13 +320,13 @@ unsafe fn put_hostname(name: &Hostname, to: *mut c_char, len: usize) -> c_int {
     0
 }
 
-/// Returns an address as text, and the name that the run has for it.
+/// Returns an address as text, and the name of the run for this address. None if the run has none.
 unsafe fn own_name(
     addr: *const c_void,
     len: socklen_t,
     family: c_int,
 ) -> Option<(CString, CString)> {
-    // SAFETY: the caller's buffer has an address of `len` bytes.
+    // SAFETY: `addr` is null or points to `len` bytes, by the contract of gethostbyaddr.
     let ip: IpAddr = unsafe {
         match (family, len) {
             _ if addr.is_null() => return None,
@@ -339,16 +339,16 @@ unsafe fn own_name(
     Some((number(&ip), CString::new(name).ok()?))
 }
 
-/// Returns the addresses that the run has for a name.
+/// Returns the addresses of a name, or None if the run does not define this name.
 unsafe fn own_addresses(name: *const c_char) -> Option<Vec<IpAddr>> {
     // SAFETY: `name` is null or NUL-terminated, by the contract of the C functions.
     let name = (!name.is_null()).then(|| unsafe { CStr::from_ptr(name) })?;
     names::of_name(&POSIX, name)
 }
 
-/// Returns the first address of a family that the run has for a name, as text.
+/// Returns, as text, the first address of a family that the run defines for a name.
 unsafe fn own_number(name: *const c_char, family: c_int) -> Option<CString> {
-    // SAFETY: the caller's promise.
+    // SAFETY: `name` is null or NUL-terminated, by the contract of the C functions.
     let all = unsafe { own_addresses(name) }?;
     all.iter().find(|ip| family_of(ip) == family).map(number)
 }
@@ -363,7 +363,8 @@ fn number(ip: &IpAddr) -> CString {
 
 /// Replaces the canonical name in the result of a numeric lookup by the requested name.
 unsafe fn rename(first: *mut addrinfo, name: *const c_char) {
-    // SAFETY: a list of libc's, whose canonical name is from malloc, and a NUL-terminated name.
+    // SAFETY: `first` is from libc, which allocated its canonical name by malloc. `name` is
+    // NUL-terminated.
     unsafe {
         if !(*first).ai_canonname.is_null() {
             let copy = libc::strdup(name);
@@ -375,12 +376,13 @@ unsafe fn rename(first: *mut addrinfo, name: *const c_char) {
     }
 }
 
-/// Replaces the name in a result that lies in libc's static memory.
+/// Replaces the name in a hostent that lies in libc's static memory.
 ///
-/// The name is valid until the next such call, as with all results in static memory.
+/// The name is valid until the next call of this function, as usual for results in static memory.
 unsafe fn renamed(host: *mut hostent, name: &CStr) -> *mut hostent {
     static NAME: AtomicPtr<c_char> = AtomicPtr::new(std::ptr::null_mut());
-    // SAFETY: libc's structure, or null; the previous name was allocated by this function.
+    // SAFETY: `host` is null or libc's structure. The previous name was
+    // allocated by this function.
     unsafe {
         if let Some(host) = host.as_mut() {
             host.h_name = name.to_owned().into_raw();
@@ -393,13 +395,15 @@ unsafe fn renamed(host: *mut hostent, name: &CStr) -> *mut hostent {
     host
 }
 
-/// Builds a result in the program's buffer, with the name at its end.
+/// Has `ask` build a result in the program's buffer of `len` bytes, and puts the name at the end of
+/// the buffer. `ask` gets the length that is left. Returns ERANGE if the buffer is too small.
 unsafe fn within(
     name: *const c_char,
     (to, buffer, len): (*mut hostent, *mut c_char, usize),
     ask: impl FnOnce(usize) -> c_int,
 ) -> c_int {
-    // SAFETY: a NUL-terminated name, and `len` writable bytes.
+    // SAFETY: `name` is NUL-terminated, and `buffer` has `len` writable bytes, by the contract of
+    // the C functions.
     unsafe {
         let name = CStr::from_ptr(name).to_bytes_with_nul();
         let Some(rest) = len.checked_sub(name.len()) else { return libc::ERANGE };
@@ -413,7 +417,7 @@ unsafe fn within(
     }
 }
 
-/// Returns the IP address in a sockaddr.
+/// Returns the IP address in a sockaddr of `len` bytes. None for other families.
 pub(crate) unsafe fn ip_in(addr: *const sockaddr, len: socklen_t) -> Option<IpAddr> {
     let len = len as usize;
     if addr.is_null() || len < size_of::<libc::sockaddr_in>() {

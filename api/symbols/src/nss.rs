@@ -26,7 +26,7 @@ const NO_DATA: c_int = 4;
 
 static IS_PREPARED: AtomicBool = AtomicBool::new(false);
 
-/// struct gaih_addrtuple of nss.h.
+/// struct gaih_addrtuple of nss.h: an address in a list.
 #[repr(C)]
 pub struct AddrTuple {
     next: *mut Self,
@@ -65,7 +65,7 @@ fn configure(services: &CStr) {
     }
 }
 
-/// Locations for the two errors that a service function returns.
+/// Pointers by which a service function returns errno and h_errno.
 struct NssErrors {
     errno: *mut c_int,
     h_errno: *mut c_int,
@@ -103,7 +103,7 @@ impl NssErrors {
             Err(failure) => return self.failed(failure),
         };
         if !ttl.is_null() {
-            // SAFETY: `ttl` is the caller's valid pointer.
+            // SAFETY: a `ttl` that is not null is valid, by the contract of nss.h.
             unsafe { *ttl = found.ttl.min(i32::MAX as u32) as i32 };
         }
         match put(found) {
@@ -113,7 +113,7 @@ impl NssErrors {
     }
 }
 
-/// Caller's buffer, from which a result is allocated.
+/// Unused part of the caller's buffer, from which parts of a result are allocated.
 struct Arena {
     at: *mut u8,
     left: usize,
@@ -124,7 +124,7 @@ impl Arena {
         Self { at: at.cast(), left }
     }
 
-    /// Allocates `count` values of T, aligned.
+    /// Allocates aligned space for `count` values of T. None if the buffer is too small.
     fn take<T>(&mut self, count: usize) -> Option<*mut T> {
         let gap = self.at.align_offset(align_of::<T>());
         let len = gap.checked_add(size_of::<T>().checked_mul(count)?)?;
@@ -136,7 +136,7 @@ impl Arena {
 
     fn put(&mut self, bytes: &[u8]) -> Option<*mut u8> {
         let to = self.take(bytes.len())?;
-        // SAFETY: `take` has allocated that many bytes of the caller's buffer.
+        // SAFETY: `take` has allocated `bytes.len()` bytes of the caller's buffer.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
         Some(to)
     }
@@ -146,10 +146,10 @@ impl Arena {
         self.put(text.as_bytes_with_nul()).map(|at| at.cast())
     }
 
-    /// Stores pointers, followed by null.
+    /// Stores an array of pointers, terminated by null. None if the buffer is too small.
     fn put_list(&mut self, all: &[*mut c_char]) -> Option<*mut *mut c_char> {
         let to: *mut *mut c_char = self.take(all.len() + 1)?;
-        // SAFETY: `take` has allocated aligned space for one pointer more.
+        // SAFETY: `take` has allocated aligned space for these pointers and the null.
         unsafe {
             std::ptr::copy_nonoverlapping(all.as_ptr(), to, all.len());
             *to.add(all.len()) = std::ptr::null_mut();
@@ -180,9 +180,9 @@ impl Arena {
         Some(())
     }
 
-    /// Stores a list of tuples. `to` may point to the caller's tuple, which is then used as the
-    /// first. If the buffer is too small, `to` stays unchanged: glibc before 2.36 frees the buffer
-    /// and retries with the same `to`.
+    /// Stores the found addresses as a list of tuples. If `to` points to a tuple of the caller,
+    /// this is used as the first. If the buffer is too small, `to` stays unchanged, because glibc
+    /// before 2.36 frees the buffer and retries with the same `to`.
     fn put_tuples(&mut self, found: &FoundAddresses, to: &mut *mut AddrTuple) -> Option<()> {
         let before = *to;
         let put = self.chain_tuples(found, to);
@@ -224,7 +224,7 @@ fn write_address(ip: &IpAddr, to: *mut u32) {
 }
 
 unsafe fn found(name: *const c_char, family: Family) -> Result<FoundAddresses, ResolveError> {
-    // SAFETY: glibc passes a NUL-terminated string.
+    // SAFETY: `name` is NUL-terminated, by the contract of nss.h.
     let name = unsafe { CStr::from_ptr(name) }.to_str().map_err(|_| ResolveError::NotFound)?;
     dns::addresses(&POSIX, name, family)
 }
@@ -240,7 +240,7 @@ pub unsafe extern "C" fn _nss_towpath_gethostbyname4_r(
     ttl: *mut i32,
 ) -> c_int {
     let errors = NssErrors { errno, h_errno };
-    // SAFETY: glibc upholds the contract of nss.h, here and in the whole file.
+    // SAFETY: glibc upholds the contract of nss.h.
     unsafe {
         let put = |found: FoundAddresses| Arena::new(buffer, len).put_tuples(&found, &mut *to);
         errors.ended(found(name, Family::Both), ttl, put)
@@ -265,7 +265,7 @@ pub unsafe extern "C" fn _nss_towpath_gethostbyname3_r(
         libc::AF_INET6 => Family::V6,
         _ => return errors.tell(UNAVAIL, libc::EAFNOSUPPORT, NO_DATA),
     };
-    // SAFETY: see `_nss_towpath_gethostbyname4_r`.
+    // SAFETY: glibc upholds the contract of nss.h.
     unsafe {
         errors.ended(found(name, wanted), ttl, |found| {
             Arena::new(buffer, len).put_host(&found, family, &mut *to)?;
@@ -288,7 +288,7 @@ pub unsafe extern "C" fn _nss_towpath_gethostbyname2_r(
     h_errno: *mut c_int,
 ) -> c_int {
     let (ttl, canonical) = (std::ptr::null_mut(), std::ptr::null_mut());
-    // SAFETY: see `_nss_towpath_gethostbyname4_r`.
+    // SAFETY: glibc upholds the contract of nss.h.
     unsafe {
         _nss_towpath_gethostbyname3_r(name, family, to, buffer, len, errno, h_errno, ttl, canonical)
     }
@@ -303,7 +303,7 @@ pub unsafe extern "C" fn _nss_towpath_gethostbyname_r(
     errno: *mut c_int,
     h_errno: *mut c_int,
 ) -> c_int {
-    // SAFETY: see `_nss_towpath_gethostbyname4_r`.
+    // SAFETY: glibc upholds the contract of nss.h.
     unsafe { _nss_towpath_gethostbyname2_r(name, libc::AF_INET, to, buffer, len, errno, h_errno) }
 }
 
@@ -320,7 +320,7 @@ pub unsafe extern "C" fn _nss_towpath_gethostbyaddr2_r(
     ttl: *mut i32,
 ) -> c_int {
     let errors = NssErrors { errno, h_errno };
-    // SAFETY: see `_nss_towpath_gethostbyname4_r`.
+    // SAFETY: glibc upholds the contract of nss.h.
     unsafe {
         let ip: IpAddr = match (family, addr_len) {
             (libc::AF_INET, 4) => Ipv4Addr::from(addr.cast::<[u8; 4]>().read()).into(),
@@ -346,7 +346,7 @@ pub unsafe extern "C" fn _nss_towpath_gethostbyaddr_r(
     h_errno: *mut c_int,
 ) -> c_int {
     let ttl = std::ptr::null_mut();
-    // SAFETY: see `_nss_towpath_gethostbyname4_r`.
+    // SAFETY: glibc upholds the contract of nss.h.
     unsafe {
         _nss_towpath_gethostbyaddr2_r(addr, addr_len, family, to, buffer, len, errno, h_errno, ttl)
     }

@@ -1,4 +1,4 @@
-//! Opening of files. A few of them are replaced, see [`towpath_posix::resolver`],
+//! Opening of files. A few files are replaced by generated ones: see [`towpath_posix::resolver`],
 //! [`towpath_posix::proc_net`] and [`towpath_posix::given`].
 
 use std::ffi::CStr;
@@ -11,12 +11,12 @@ use crate::{POSIX, answer, real};
 /// Returns the descriptor that the program gets for a file that it has opened. A relative path
 /// starts at `dir`.
 ///
-/// The kernel has read the path already: an invalid address would have failed the call with EFAULT.
+/// The kernel has read the path already, because an invalid address fails with EFAULT.
 pub(crate) unsafe fn opened(fd: c_int, dir: c_int, path: *const c_char, flags: c_int) -> c_int {
     if fd < 0 {
         return fd;
     }
-    // SAFETY: the kernel has read a NUL-terminated path there.
+    // SAFETY: the file was opened, so the kernel has read `path` as a NUL-terminated string.
     let path = unsafe { CStr::from_ptr(path) };
     if resolver::is_wanted(&POSIX, path, flags) {
         return answer::int(resolver::put_in_place(&POSIX, fd).map(|()| fd));
@@ -30,18 +30,17 @@ pub(crate) unsafe fn opened(fd: c_int, dir: c_int, path: *const c_char, flags: c
     }
 }
 
-/// Opens a file. `mode` is passed only if the flags require one. Otherwise it holds whatever is in
-/// the register or on the stack, and the kernel ignores it. The same applies to every function of
-/// this file.
+/// open(2). Programs pass `mode` only if the flags require one. Otherwise `mode` is undefined, and
+/// the kernel ignores it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
-    // SAFETY: the caller upholds the C function's contract, here and in the whole file.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe { opened(real::open(path, flags, mode), libc::AT_FDCWD, path, flags) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
-    // SAFETY: see `open`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe { opened(real::open64(path, flags, mode), libc::AT_FDCWD, path, flags) }
 }
 
@@ -52,7 +51,7 @@ pub unsafe extern "C" fn openat(
     flags: c_int,
     mode: mode_t,
 ) -> c_int {
-    // SAFETY: see `open`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe { opened(real::openat(dir, path, flags, mode), dir, path, flags) }
 }
 
@@ -63,39 +62,40 @@ pub unsafe extern "C" fn openat64(
     flags: c_int,
     mode: mode_t,
 ) -> c_int {
-    // SAFETY: see `open`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe { opened(real::openat64(dir, path, flags, mode), dir, path, flags) }
 }
 
 /// Entry point of open for programs built with _FORTIFY_SOURCE, without a mode.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __open_2(path: *const c_char, flags: c_int) -> c_int {
-    // SAFETY: see `open`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe { opened(real::__open_2(path, flags), libc::AT_FDCWD, path, flags) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __open64_2(path: *const c_char, flags: c_int) -> c_int {
-    // SAFETY: see `open`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe { opened(real::__open64_2(path, flags), libc::AT_FDCWD, path, flags) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __openat_2(dir: c_int, path: *const c_char, flags: c_int) -> c_int {
-    // SAFETY: see `open`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe { opened(real::__openat_2(dir, path, flags), dir, path, flags) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __openat64_2(dir: c_int, path: *const c_char, flags: c_int) -> c_int {
-    // SAFETY: see `open`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe { opened(real::__openat64_2(dir, path, flags), dir, path, flags) }
 }
 
-/// Returns the stream that the program gets for a file that it has opened. Nothing has been read
-/// from it yet.
+/// Returns the stream that the program gets for a file that it has opened by fopen(3). `stream` has
+/// not been read from yet.
 unsafe fn streamed(stream: *mut FILE, path: *const c_char, mode: *const c_char) -> *mut FILE {
-    // SAFETY: the arguments of a call to fopen, which succeeded unless the stream is null.
+    // SAFETY: `path` and `mode` are NUL-terminated, by the contract of fopen. fopen succeeded if
+    // `stream` is not null.
     unsafe {
         if stream.is_null() {
             return stream;
@@ -112,12 +112,12 @@ unsafe fn streamed(stream: *mut FILE, path: *const c_char, mode: *const c_char) 
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fopen(path: *const c_char, mode: *const c_char) -> *mut FILE {
-    // SAFETY: see `open`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe { streamed(real::fopen(path, mode), path, mode) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fopen64(path: *const c_char, mode: *const c_char) -> *mut FILE {
-    // SAFETY: see `open`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe { streamed(real::fopen64(path, mode), path, mode) }
 }

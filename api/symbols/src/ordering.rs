@@ -7,7 +7,7 @@ use towpath_posix::dns;
 
 use crate::{POSIX, names};
 
-/// Adjacent entries of one address: glibc returns one entry per socket type.
+/// Adjacent entries with the same address. glibc returns one entry for each socket type.
 #[derive(Clone, Copy)]
 struct Group {
     first: *mut addrinfo,
@@ -20,13 +20,14 @@ struct Group {
 /// # Safety
 /// `list` must point to a list of getaddrinfo(3).
 pub unsafe fn order(list: *mut *mut addrinfo) {
-    // SAFETY: the caller's promise, here and below.
+    // SAFETY: `list` points to a list of getaddrinfo, by the contract of this function.
     let Some(groups) = (unsafe { groups(*list) }) else { return };
     let addresses: Vec<_> = groups.iter().map(|group| group.address).collect();
     let Some(places) = dns::order(&POSIX, &addresses) else { return };
-    // SAFETY: as above. Each entry is in one group, and each group is linked once.
+    // SAFETY: `list` points to a list of getaddrinfo. Each entry is in one group, and each group is
+    // linked once.
     unsafe {
-        // Only the first entry of a list should have the canonical name.
+        // Only the first entry of a getaddrinfo list has the canonical name.
         let name = std::mem::replace(&mut (**list).ai_canonname, std::ptr::null_mut());
         let mut next = std::ptr::null_mut();
         for place in places.into_iter().rev() {
@@ -42,7 +43,7 @@ pub unsafe fn order(list: *mut *mut addrinfo) {
 /// Groups the entries by address. Returns None if an address is neither IPv4 nor IPv6.
 unsafe fn groups(mut entry: *mut addrinfo) -> Option<Vec<Group>> {
     let mut groups: Vec<Group> = Vec::new();
-    // SAFETY: a getaddrinfo list, terminated by null.
+    // SAFETY: `entry` is null, or an entry of a getaddrinfo list.
     while let Some(this) = unsafe { entry.as_ref() } {
         // SAFETY: `ai_addrlen` is the length of the address at `ai_addr`.
         let ip = unsafe { names::ip_in(this.ai_addr, this.ai_addrlen) }?;

@@ -8,7 +8,7 @@ use towpath_posix::{Errno, Result, environment};
 
 use crate::{POSIX, answer, processes, real};
 
-/// Parsed mode of a stream.
+/// Parsed `mode` argument of popen(3).
 struct StreamMode {
     reads: bool,
     cloexec: bool,
@@ -17,7 +17,7 @@ struct StreamMode {
 impl StreamMode {
     /// Parses `r` or `w`, optionally with `e` (close-on-exec).
     unsafe fn parse(mode: *const c_char) -> Result<Self> {
-        // SAFETY: popen requires a NUL-terminated string.
+        // SAFETY: `mode` is NUL-terminated, by the contract of popen.
         let mode = unsafe { std::ffi::CStr::from_ptr(mode) }.to_bytes();
         let has = |letter| mode.contains(&letter);
         if has(b'r') == has(b'w') || mode.iter().any(|letter| !b"rwe".contains(letter)) {
@@ -29,7 +29,7 @@ impl StreamMode {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn popen(command: *const c_char, mode: *const c_char) -> *mut FILE {
-    // SAFETY: the caller upholds the C function's contract, here and in the whole file.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe {
         if !POSIX.is_active() {
             return real::popen(command, mode);
@@ -49,7 +49,7 @@ unsafe fn open(command: *const c_char, mode: &StreamMode) -> Result<*mut FILE> {
     }
     let [reader, writer] = ends;
     let (ours, its) = if mode.reads { (reader, writer) } else { (writer, reader) };
-    // SAFETY: both descriptors are owned by this function.
+    // SAFETY: this function owns both descriptors of the pipe.
     unsafe {
         let pid = spawn(command, its, c_int::from(mode.reads));
         real::close(its);
@@ -70,10 +70,11 @@ unsafe fn open(command: *const c_char, mode: &StreamMode) -> Result<*mut FILE> {
     }
 }
 
-/// Spawns the shell for the command, with an end of the pipe as its standard input or output.
+/// Spawns a shell that runs the command, with `end` of the pipe as its descriptor `at` (standard
+/// input or output). Returns the process id.
 unsafe fn spawn(command: *const c_char, end: c_int, at: c_int) -> Result<c_int> {
     let argv = [c"sh".as_ptr(), c"-c".as_ptr(), command, std::ptr::null()];
-    // SAFETY: all structures live in this frame and are destroyed after use.
+    // SAFETY: zeroed memory is valid for these C structures, which outlive the calls.
     unsafe {
         let mut actions = std::mem::zeroed();
         libc::posix_spawn_file_actions_init(&raw mut actions);
@@ -101,7 +102,7 @@ unsafe fn spawn(command: *const c_char, end: c_int, at: c_int) -> Result<c_int> 
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pclose(stream: *mut FILE) -> c_int {
-    // SAFETY: see `popen`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe {
         match exec::take_pipe(&POSIX, stream as usize) {
             Some(command) => {

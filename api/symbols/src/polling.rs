@@ -13,7 +13,7 @@ use towpath_posix::{Errno, Result, descriptor, epoll};
 use crate::cancel::point;
 use crate::{POSIX, answer, real};
 
-/// Converts a timeout in milliseconds; a negative one never expires.
+/// Converts a timeout in milliseconds to a deadline. None if it is negative, so never expires.
 fn after_ms(timeout: c_int) -> Option<Deadline> {
     u64::try_from(timeout).ok().map(|ms| Deadline::after(Duration::from_millis(ms)))
 }
@@ -26,10 +26,10 @@ unsafe fn after(timeout: *const timespec) -> Result<Option<Deadline>> {
     }
 }
 
-/// Returns whether poll was called with more descriptors than the process may open. The kernel
-/// refuses such a call. The list must not be read in this case, because it may be missing.
+/// Returns whether `count` is above the number of descriptors that the process may open. The kernel
+/// refuses such a call, so the list must not be read: its address may be invalid.
 fn too_many(count: nfds_t) -> bool {
-    // Below every usual limit, so that polling a few descriptors needs no extra system call.
+    // Less than every usual limit, so polling a few descriptors needs no extra system call.
     const FEW: nfds_t = 256;
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `limit` is writable.
@@ -38,7 +38,7 @@ fn too_many(count: nfds_t) -> bool {
         && count > limit.rlim_cur
 }
 
-/// Returns whether a poll involves any descriptor of ours.
+/// Returns whether a list of poll(2) contains a descriptor of ours.
 pub unsafe fn any_ours(fds: *mut pollfd, count: nfds_t) -> bool {
     // SAFETY: the program upholds the C function's contract.
     POSIX.is_active() && !too_many(count) && unsafe { posix::any_ours(&POSIX, list(fds, count)) }
@@ -54,7 +54,7 @@ unsafe fn list<'a>(fds: *mut pollfd, count: nfds_t) -> &'a mut [pollfd] {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
-    // SAFETY: the caller upholds the C function's contract, here and in the whole file.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe {
         if any_ours(fds, count) {
             let deadline = after_ms(timeout);
@@ -72,7 +72,7 @@ pub unsafe extern "C" fn ppoll(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
-    // SAFETY: see `poll`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe {
         if any_ours(fds, count) {
             let poll = |deadline| posix::poll(&POSIX, list(fds, count), deadline, mask.cast());
@@ -90,7 +90,8 @@ pub unsafe extern "C" fn __poll_chk(
     timeout: c_int,
     room: size_t,
 ) -> c_int {
-    // SAFETY: see `poll`. libc reports a length beyond the buffer.
+    // SAFETY: the caller upholds the C function's contract. libc aborts the program if `room` bytes
+    // do not hold `count` entries.
     unsafe {
         if room / size_of::<pollfd>() < count as usize {
             return real::__poll_chk(fds, count, timeout, room);
@@ -107,7 +108,7 @@ pub unsafe extern "C" fn __ppoll_chk(
     mask: *const sigset_t,
     room: size_t,
 ) -> c_int {
-    // SAFETY: see `__poll_chk`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe {
         if room / size_of::<pollfd>() < count as usize {
             return real::__ppoll_chk(fds, count, timeout, mask, room);
@@ -130,7 +131,7 @@ pub unsafe extern "C" fn select(
     timeout: *mut timeval,
 ) -> c_int {
     let sets = sets(count, read, write, except);
-    // SAFETY: see `poll`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe {
         if !POSIX.is_active() || !sets.any_ours(&POSIX) {
             return real::select(count, read, write, except, timeout);
@@ -167,7 +168,7 @@ pub unsafe extern "C" fn pselect(
     mask: *const sigset_t,
 ) -> c_int {
     let sets = sets(count, read, write, except);
-    // SAFETY: see `poll`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe {
         if !POSIX.is_active() || !sets.any_ours(&POSIX) {
             return real::pselect(count, read, write, except, timeout, mask);
@@ -183,7 +184,7 @@ pub unsafe extern "C" fn epoll_create(size: c_int) -> c_int {
     if POSIX.is_active() && size > 0 {
         return answer::int(epoll::create(&POSIX, 0));
     }
-    // SAFETY: see `poll`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe { real::epoll_create(size) }
 }
 
@@ -192,7 +193,7 @@ pub unsafe extern "C" fn epoll_create1(flags: c_int) -> c_int {
     if POSIX.is_active() {
         return answer::int(epoll::create(&POSIX, flags));
     }
-    // SAFETY: see `poll`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe { real::epoll_create1(flags) }
 }
 
@@ -203,7 +204,7 @@ pub unsafe extern "C" fn epoll_ctl(
     fd: c_int,
     event: *mut epoll_event,
 ) -> c_int {
-    // SAFETY: see `poll`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe {
         if descriptor::is_ours(&POSIX, epfd) {
             return answer::zero(epoll::ctl(&POSIX, epfd, op, fd, event));
@@ -219,7 +220,7 @@ pub unsafe extern "C" fn epoll_wait(
     most: c_int,
     timeout: c_int,
 ) -> c_int {
-    // SAFETY: see `poll`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe {
         if descriptor::is_ours(&POSIX, epfd) {
             let deadline = after_ms(timeout);
@@ -238,7 +239,7 @@ pub unsafe extern "C" fn epoll_pwait(
     timeout: c_int,
     mask: *const sigset_t,
 ) -> c_int {
-    // SAFETY: see `poll`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe {
         if descriptor::is_ours(&POSIX, epfd) {
             let deadline = after_ms(timeout);
@@ -257,7 +258,7 @@ pub unsafe extern "C" fn epoll_pwait2(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
-    // SAFETY: see `poll`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe {
         if descriptor::is_ours(&POSIX, epfd) {
             let wait = |deadline| epoll::wait(&POSIX, epfd, events, most, deadline, mask.cast());

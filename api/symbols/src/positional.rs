@@ -6,7 +6,7 @@ use towpath_posix::{Errno, Result, descriptor, proc_net, transfer};
 use crate::cancel::point;
 use crate::{POSIX, answer, real};
 
-/// Returns the error of preadv2 and pwritev2 on a socket for every position except -1.
+/// Fails with the error of preadv2 and pwritev2 on a socket, for a position other than -1.
 fn no_position<T>(offset: off_t) -> Result<T> {
     Err(Errno(if offset < 0 { libc::EINVAL } else { libc::ESPIPE }))
 }
@@ -77,7 +77,7 @@ pub unsafe extern "C" fn lseek(fd: c_int, offset: off_t, whence: c_int) -> off_t
     {
         return answer::zero(Err(errno)).into();
     }
-    // SAFETY: the caller upholds the C function's contract, here and in the whole file.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe { real::lseek(fd, offset, whence) }
 }
 
@@ -91,7 +91,7 @@ pub unsafe extern "C" fn pread(fd: c_int, to: *mut c_void, len: size_t, offset: 
     {
         return answer::size(Err(errno));
     }
-    // SAFETY: see `lseek`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe { real::pread(fd, to, len, offset) }
 }
 
@@ -105,7 +105,7 @@ pub unsafe extern "C" fn pwrite(
     if descriptor::is_socket(&POSIX, fd) {
         return answer::size(no_position(offset));
     }
-    // SAFETY: see `lseek`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe { real::pwrite(fd, from, len, offset) }
 }
 
@@ -124,7 +124,7 @@ pub unsafe extern "C" fn preadv(
     {
         return answer::size(Err(errno));
     }
-    // SAFETY: see `lseek`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe { real::preadv(fd, to, count, offset) }
 }
 
@@ -138,7 +138,7 @@ pub unsafe extern "C" fn pwritev(
     if descriptor::is_socket(&POSIX, fd) {
         return answer::size(no_position(offset));
     }
-    // SAFETY: see `lseek`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe { real::pwritev(fd, from, count, offset) }
 }
 
@@ -150,7 +150,7 @@ pub unsafe extern "C" fn preadv2(
     offset: off_t,
     flags: c_int,
 ) -> ssize_t {
-    // SAFETY: see `lseek`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe {
         if descriptor::is_socket(&POSIX, fd) {
             return point(|| answer::size(read_vector(fd, to, count, offset, flags)));
@@ -167,7 +167,7 @@ pub unsafe extern "C" fn pwritev2(
     offset: off_t,
     flags: c_int,
 ) -> ssize_t {
-    // SAFETY: see `lseek`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe {
         if descriptor::is_socket(&POSIX, fd) {
             return point(|| answer::size(write_vector(fd, from, count, offset, flags)));
@@ -180,7 +180,7 @@ pub unsafe extern "C" fn pwritev2(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn lseek64(fd: c_int, offset: off_t, whence: c_int) -> off_t {
-    // SAFETY: see `lseek`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe { lseek(fd, offset, whence) }
 }
 
@@ -191,7 +191,7 @@ pub unsafe extern "C" fn pread64(
     len: size_t,
     offset: off_t,
 ) -> ssize_t {
-    // SAFETY: see `lseek`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe { pread(fd, to, len, offset) }
 }
 
@@ -202,7 +202,7 @@ pub unsafe extern "C" fn pwrite64(
     len: size_t,
     offset: off_t,
 ) -> ssize_t {
-    // SAFETY: see `lseek`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe { pwrite(fd, from, len, offset) }
 }
 
@@ -213,7 +213,7 @@ pub unsafe extern "C" fn preadv64(
     count: c_int,
     offset: off_t,
 ) -> ssize_t {
-    // SAFETY: see `lseek`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe { preadv(fd, to, count, offset) }
 }
 
@@ -224,7 +224,7 @@ pub unsafe extern "C" fn pwritev64(
     count: c_int,
     offset: off_t,
 ) -> ssize_t {
-    // SAFETY: see `lseek`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe { pwritev(fd, from, count, offset) }
 }
 
@@ -236,7 +236,7 @@ pub unsafe extern "C" fn preadv64v2(
     offset: off_t,
     flags: c_int,
 ) -> ssize_t {
-    // SAFETY: see `lseek`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe { preadv2(fd, to, count, offset, flags) }
 }
 
@@ -248,12 +248,12 @@ pub unsafe extern "C" fn pwritev64v2(
     offset: off_t,
     flags: c_int,
 ) -> ssize_t {
-    // SAFETY: see `lseek`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe { pwritev2(fd, from, count, offset, flags) }
 }
 
-/// Entry point of pread for programs built with _FORTIFY_SOURCE. libc reports a length beyond the
-/// buffer.
+/// Entry point of pread for programs built with _FORTIFY_SOURCE. libc aborts the program if `len`
+/// is above `room`, the size of the buffer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __pread_chk(
     fd: c_int,
@@ -262,7 +262,7 @@ pub unsafe extern "C" fn __pread_chk(
     offset: off_t,
     room: size_t,
 ) -> ssize_t {
-    // SAFETY: see `lseek`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe {
         if len > room {
             return real::__pread_chk(fd, to, len, offset, room);
@@ -279,6 +279,6 @@ pub unsafe extern "C" fn __pread64_chk(
     offset: off_t,
     room: size_t,
 ) -> ssize_t {
-    // SAFETY: see `lseek`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe { __pread_chk(fd, to, len, offset, room) }
 }

@@ -47,12 +47,12 @@ extern "C" fn child() {
 }
 
 /// Returns whether malloc is libc's. Replacements such as jemalloc and tcmalloc take their locks in
-/// atfork handlers of their own. Our handlers would run inside of those, where allocation
-/// deadlocks. With such a malloc we do the work around all handlers, so the program's own handlers
-/// cannot use sockets.
+/// atfork handlers of their own. Our handlers would run while these locks are held, so that an
+/// allocation would deadlock. With such a malloc we do the work of our handlers outside libc's
+/// fork, so the program's own atfork handlers cannot use sockets.
 fn malloc_is_libcs() -> bool {
     let object = |function: *const c_void| {
-        // SAFETY: a structure of nullable pointers, for which zeroed memory is valid.
+        // SAFETY: all fields of Dl_info are nullable pointers, so zeroed memory is valid.
         let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
         // SAFETY: dladdr only looks up the address, and does not read from it.
         let found = unsafe { libc::dladdr(function, &raw mut info) } != 0;
@@ -71,13 +71,13 @@ pub unsafe extern "C" fn __register_atfork(
     object: *mut c_void,
 ) -> c_int {
     has_handlers();
-    // SAFETY: the caller upholds the C function's contract, here and in the whole file.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe { real::__register_atfork(prepare, parent, child, object) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fork() -> pid_t {
-    // SAFETY: see `__register_atfork`.
+    // SAFETY: the caller upholds the C function's contract.
     let real = || unsafe { real::fork() };
     if has_handlers() {
         fork::fork(&POSIX, real)
@@ -86,23 +86,23 @@ pub unsafe extern "C" fn fork() -> pid_t {
     }
 }
 
-/// Calls fork: whatever the child may do after vfork, it may do after fork.
+/// Calls fork, because a child after fork may do everything that a child after vfork may do.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vfork() -> pid_t {
-    // SAFETY: see `fork`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe { fork() }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn _Fork() -> pid_t {
-    // SAFETY: see `fork`.
+    // SAFETY: the caller upholds the C function's contract.
     fork::fork_without_handlers(&POSIX, || unsafe { real::_Fork() })
 }
 
 /// Replaces glibc's login_tty, whose internal dup2 calls could overwrite our sockets unnoticed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn login_tty(fd: c_int) -> c_int {
-    // SAFETY: see `fork`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe {
         if !POSIX.is_active() {
             return real::login_tty(fd);
@@ -130,7 +130,7 @@ pub unsafe extern "C" fn forkpty(
     settings: *const libc::termios,
     size: *const libc::winsize,
 ) -> pid_t {
-    // SAFETY: see `fork`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe {
         if !POSIX.is_active() {
             return real::forkpty(terminal, name, settings, size);
@@ -163,7 +163,7 @@ pub unsafe extern "C" fn forkpty(
 /// Replaces glibc's daemon, because its internal fork would bypass ours.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn daemon(nochdir: c_int, noclose: c_int) -> c_int {
-    // SAFETY: see `fork`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe {
         if !POSIX.is_active() {
             return real::daemon(nochdir, noclose);
@@ -196,8 +196,8 @@ pub unsafe extern "C" fn daemon(nochdir: c_int, noclose: c_int) -> c_int {
     }
 }
 
-/// Determines whether the sockets of the new program belong to the stack or to the kernel. Notifies
-/// the engine of a program that leaves the stack; fails if the user forbids such programs.
+/// Determines whether the new program will use sockets of the stack or of the kernel. Reports a
+/// program that will use the kernel's to the engine. Fails if the user forbids such programs.
 unsafe fn told<'a>(
     name: *const c_char,
     program: impl FnOnce(&'a CStr) -> Program<'a>,
@@ -205,7 +205,7 @@ unsafe fn told<'a>(
     if name.is_null() {
         return Ok(Executable::default());
     }
-    // SAFETY: exec requires a NUL-terminated string.
+    // SAFETY: `name` is NUL-terminated, by the contract of exec.
     outside::tell(&POSIX, program(unsafe { CStr::from_ptr(name) }))
 }
 
@@ -216,7 +216,7 @@ unsafe fn exec(
     real: impl FnOnce(Strings) -> c_int,
 ) -> c_int {
     match told {
-        // SAFETY: exec requires a valid environment.
+        // SAFETY: `envp` is a valid environment, by the contract of exec.
         Ok(program) => unsafe { exec::exec(&POSIX, &program, envp, real) },
         Err(errno) => answer::zero(Err(errno)),
     }
@@ -224,32 +224,32 @@ unsafe fn exec(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn execve(path: *const c_char, argv: Strings, envp: Strings) -> c_int {
-    // SAFETY: see `fork`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe { exec(told(path, Program::Path), envp, |envp| real::execve(path, argv, envp)) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn execv(path: *const c_char, argv: Strings) -> c_int {
-    // SAFETY: see `fork`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe { execve(path, argv, environment::current()) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn execvpe(file: *const c_char, argv: Strings, envp: Strings) -> c_int {
-    // SAFETY: see `fork`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe { exec(told(file, Program::Name), envp, |envp| real::execvpe(file, argv, envp)) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn execvp(file: *const c_char, argv: Strings) -> c_int {
-    // SAFETY: see `fork`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe { execvpe(file, argv, environment::current()) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fexecve(fd: c_int, argv: Strings, envp: Strings) -> c_int {
     let told = outside::tell(&POSIX, Program::File(fd));
-    // SAFETY: see `fork`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe { exec(told, envp, |envp| real::fexecve(fd, argv, envp)) }
 }
 
@@ -261,7 +261,7 @@ pub unsafe extern "C" fn execveat(
     envp: Strings,
     flags: c_int,
 ) -> c_int {
-    // SAFETY: see `fork`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe { execveat_by(dir, path, envp, |envp| real::execveat(dir, path, argv, envp, flags)) }
 }
 
@@ -272,7 +272,7 @@ pub unsafe fn execveat_by(
     envp: Strings,
     real: impl FnOnce(Strings) -> c_int,
 ) -> c_int {
-    // SAFETY: see `fork`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe { exec(told(path, |path| Program::At(dir, path)), envp, real) }
 }
 
@@ -290,7 +290,7 @@ unsafe fn spawn(
     };
     let mut own = 0;
     let pid = if pid.is_null() { &raw mut own } else { pid };
-    // SAFETY: see `exec`.
+    // SAFETY: the caller upholds the C function's contract.
     let failed = unsafe { exec::spawn(&POSIX, &program, envp, |envp| real(pid, envp)) };
     let failed = failed.unwrap_or_else(|errno| errno.0);
     if failed == 0 && program.sockets == SocketsPlace::Kernel {
@@ -309,7 +309,7 @@ pub unsafe extern "C" fn posix_spawn(
     argv: Strings,
     envp: Strings,
 ) -> c_int {
-    // SAFETY: see `fork`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe {
         spawn(told(path, Program::Path), pid, envp, |pid, envp| {
             real::posix_spawn(pid, path, actions, attributes, argv, envp)
@@ -326,7 +326,7 @@ pub unsafe extern "C" fn posix_spawnp(
     argv: Strings,
     envp: Strings,
 ) -> c_int {
-    // SAFETY: see `fork`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe {
         spawn(told(file, Program::Name), pid, envp, |pid, envp| {
             real::posix_spawnp(pid, file, actions, attributes, argv, envp)
@@ -343,18 +343,18 @@ pub unsafe extern "C" fn posix_spawn_file_actions_adddup2(
     if POSIX.is_active() {
         exec::note_in_actions(&POSIX, fd);
     }
-    // SAFETY: see `fork`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe { real::posix_spawn_file_actions_adddup2(actions, fd, new) }
 }
 
-/// Closes all descriptors from a number on, except the one where the new program finds its control
-/// socket.
+/// Adds an action that closes all descriptors from `from` on, except the control socket by which
+/// the new program attaches to the engine.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn posix_spawn_file_actions_addclosefrom_np(
     actions: *mut posix_spawn_file_actions_t,
     from: c_int,
 ) -> c_int {
-    // SAFETY: see `fork`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe {
         exec::close_from(
             &POSIX,
@@ -369,7 +369,7 @@ pub unsafe extern "C" fn posix_spawn_file_actions_addclosefrom_np(
 /// not find its engine.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn system(command: *const c_char) -> c_int {
-    // SAFETY: see `fork`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe {
         if !POSIX.is_active() || command.is_null() {
             return real::system(command);
@@ -400,7 +400,8 @@ pub unsafe extern "C" fn system(command: *const c_char) -> c_int {
     }
 }
 
-/// Signal dispositions while system(3) waits: SIGINT and SIGQUIT are ignored, SIGCHLD is blocked.
+/// Former dispositions of SIGINT and SIGQUIT and the former signal mask, restored on drop. While
+/// system(3) waits, SIGINT and SIGQUIT are ignored and SIGCHLD is blocked.
 struct Quiet {
     interrupt: libc::sigaction,
     quit: libc::sigaction,
@@ -409,7 +410,8 @@ struct Quiet {
 
 impl Quiet {
     unsafe fn new() -> Self {
-        // SAFETY: plain structures, filled in by the calls.
+        // SAFETY: zeroed memory is valid for these C structures, and the pointers are to local
+        // variables.
         unsafe {
             let mut quiet: Self = std::mem::zeroed();
             let mut ignore: libc::sigaction = std::mem::zeroed();
@@ -425,7 +427,8 @@ impl Quiet {
 
     /// Returns spawn attributes that restore the program's signal state in the command.
     unsafe fn attributes(&self) -> posix_spawnattr_t {
-        // SAFETY: as above.
+        // SAFETY: zeroed memory is valid for these C structures, and the pointers are to local
+        // variables.
         unsafe {
             let mut attributes: posix_spawnattr_t = std::mem::zeroed();
             let mut default: libc::sigset_t = std::mem::zeroed();
@@ -446,7 +449,7 @@ impl Quiet {
 
 impl Drop for Quiet {
     fn drop(&mut self) {
-        // SAFETY: restores the state that `new` saved.
+        // SAFETY: `new` has filled in the structures, whose values are restored here.
         unsafe {
             libc::sigaction(libc::SIGINT, &raw const self.interrupt, std::ptr::null_mut());
             libc::sigaction(libc::SIGQUIT, &raw const self.quit, std::ptr::null_mut());

@@ -31,14 +31,14 @@ impl Symbol {
 
     #[cold]
     fn resolve(&self) -> usize {
-        // SAFETY: a NUL-terminated name; RTLD_NEXT searches the libraries loaded after this one.
+        // SAFETY: `name` is NUL-terminated. RTLD_NEXT searches the libraries loaded after this one.
         let at = unsafe { dlsym(RTLD_NEXT, self.name.as_ptr()) } as usize;
         self.at.store(at, Ordering::Relaxed);
         at
     }
 
-    /// Aborts the program. The program was linked against a libc that has the function, so the
-    /// current libc is older.
+    /// Aborts the program, because libc lacks the function: the program was linked against a newer
+    /// libc.
     #[cold]
     fn missing(&self) -> ! {
         let text = b"towpath: this libc lacks a function that the program calls\n";
@@ -68,8 +68,8 @@ macro_rules! reals {
                 if at == 0 {
                     symbols::$name.missing();
                 }
-                // SAFETY: libc's function of this name has this type; the caller upholds its
-                // contract.
+                // SAFETY: `at` is the address of libc's function, which has this type. The caller
+                // upholds the function's contract.
                 unsafe {
                     let function: unsafe extern "C" fn($($kind),*) $(-> $ret)? =
                         std::mem::transmute(at);
@@ -78,7 +78,7 @@ macro_rules! reals {
             }
         )*
 
-        /// Returns whether libc has `__register_atfork`: glibc has, musl has not.
+        /// Returns whether libc has `__register_atfork`. glibc has the function, musl lacks it.
         pub fn has_register_atfork() -> bool {
             symbols::__register_atfork.get() != 0
         }

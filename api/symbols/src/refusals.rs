@@ -40,7 +40,7 @@ pub unsafe extern "C" fn isatty(fd: c_int) -> c_int {
         answer::set_errno(libc::ENOTTY);
         return 0;
     }
-    // SAFETY: the caller upholds the C function's contract, here and in the functions below.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe { real::isatty(fd) }
 }
 
@@ -49,13 +49,13 @@ pub unsafe extern "C" fn posix_fallocate(fd: c_int, offset: off_t, len: off_t) -
     if descriptor::is_socket(&POSIX, fd) {
         return if offset < 0 || len <= 0 { libc::EINVAL } else { libc::ENODEV };
     }
-    // SAFETY: see `isatty`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe { real::posix_fallocate(fd, offset, len) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn posix_fallocate64(fd: c_int, offset: off_t, len: off_t) -> c_int {
-    // SAFETY: see `isatty`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe { posix_fallocate(fd, offset, len) }
 }
 
@@ -66,7 +66,7 @@ pub unsafe extern "C" fn posix_fadvise(fd: c_int, from: off_t, len: off_t, advic
         let known = (libc::POSIX_FADV_NORMAL..=libc::POSIX_FADV_NOREUSE).contains(&advice);
         return if known && len >= 0 { 0 } else { libc::EINVAL };
     }
-    // SAFETY: see `isatty`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe { real::posix_fadvise(fd, from, len, advice) }
 }
 
@@ -77,7 +77,7 @@ pub unsafe extern "C" fn posix_fadvise64(
     len: off_t,
     advice: c_int,
 ) -> c_int {
-    // SAFETY: see `isatty`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe { posix_fadvise(fd, from, len, advice) }
 }
 
@@ -87,7 +87,7 @@ pub unsafe extern "C" fn tee(from: c_int, to: c_int, len: size_t, flags: c_uint)
     if descriptor::is_socket(&POSIX, from) || descriptor::is_socket(&POSIX, to) {
         return answer::size(Err(Errno(libc::EINVAL)));
     }
-    // SAFETY: see `isatty`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe { real::tee(from, to, len, flags) }
 }
 
@@ -104,6 +104,6 @@ pub unsafe extern "C" fn copy_file_range(
     if descriptor::is_socket(&POSIX, from) || descriptor::is_socket(&POSIX, to) {
         return answer::size(Err(Errno(libc::EINVAL)));
     }
-    // SAFETY: see `isatty`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe { real::copy_file_range(from, from_offset, to, to_offset, len, flags) }
 }

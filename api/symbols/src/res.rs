@@ -22,7 +22,7 @@ use crate::{POSIX, answer, real};
 /// Minimum buffer length, in bytes, that includes the byte with the RCODE.
 const CODE_END: usize = 4;
 
-/// Function of libc or libresolv, looked up under its two names.
+/// Resolver function of libc or libresolv, which is exported by one of two names.
 struct Own {
     at: AtomicUsize,
     names: [&'static CStr; 2],
@@ -33,13 +33,13 @@ impl Own {
         Self { at: AtomicUsize::new(0), names }
     }
 
-    /// Returns its address; 0 if neither name exists, as when libresolv is not loaded.
+    /// Returns the function's address, or 0 if neither name exists (libresolv is not loaded).
     fn get(&self) -> usize {
         let known = self.at.load(Ordering::Relaxed);
         if known != 0 {
             return known;
         }
-        // SAFETY: NUL-terminated names; RTLD_NEXT searches the libraries after this one.
+        // SAFETY: `name` is NUL-terminated. RTLD_NEXT searches the libraries after this one.
         let find = |name: &CStr| unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) } as usize;
         let at = self.names.into_iter().map(find).find(|at| *at != 0).unwrap_or(0);
         self.at.store(at, Ordering::Relaxed);
@@ -47,10 +47,11 @@ impl Own {
     }
 }
 
-/// Defines the functions under both names. Without a nameserver for the run they call libc's.
+/// Defines resolver functions under both names. If the run has no nameserver,
+/// libc's functions are called.
 macro_rules! functions {
     ($($name:ident $other:ident ($($arg:ident: $kind:ty),*) in $settings:expr => $ours:expr;)*) => {
-        /// Resolves libc's functions, see [`crate::real`].
+        /// Looks up libc's functions. Called by the constructor, see [`crate::real`].
         pub fn resolve_all() {
             $(own::$name.get();)*
         }
@@ -64,7 +65,7 @@ macro_rules! functions {
         $(
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $name($($arg: $kind),*) -> c_int {
-                // SAFETY: the caller upholds the C function's contract, here and in the whole file.
+                // SAFETY: the caller upholds the C function's contract.
                 unsafe {
                     let settings: Option<(*mut ResState, StubSettings)> = $settings;
                     if let Some((state, settings)) = settings {
@@ -81,7 +82,7 @@ macro_rules! functions {
 
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $other($($arg: $kind),*) -> c_int {
-                // SAFETY: as above.
+                // SAFETY: the caller upholds the C function's contract.
                 unsafe { $name($($arg),*) }
             }
         )*
@@ -144,7 +145,7 @@ pub unsafe extern "C" fn __res_init() -> c_int {
     unsafe { initialised(real::__res_init(), real::__res_state().cast()) }
 }
 
-/// res_ninit(3).
+/// res_ninit(3): initializes the settings in `state`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __res_ninit(state: *mut ResState) -> c_int {
     // SAFETY: the caller upholds the C function's contract.
@@ -161,11 +162,12 @@ unsafe fn initialised(result: c_int, state: *mut ResState) -> c_int {
     result
 }
 
-/// Returns the settings of this thread. The lookup below makes glibc read /etc/resolv.conf first,
-/// if it has not yet done so or the file has changed. Returns None as [`of`] does.
+/// Returns the resolver settings of this thread. A lookup of a numeric name makes glibc first read
+/// /etc/resolv.conf, if it has not yet done so or the file has changed. Returns None if the
+/// kernel's network resolves names in this run.
 unsafe fn of_thread() -> Option<(*mut ResState, StubSettings)> {
     let substitution = Substitution::new(&POSIX)?;
-    // SAFETY: glibc's function; a numeric name sends no query.
+    // SAFETY: the pointers are to local variables. A numeric name sends no query.
     unsafe {
         let mut host: libc::hostent = std::mem::zeroed();
         let (mut buffer, mut to, mut error) = ([0; 512], std::ptr::null_mut(), 0);
@@ -180,8 +182,8 @@ unsafe fn of_thread() -> Option<(*mut ResState, StubSettings)> {
     }
 }
 
-/// Returns the settings in a state that the program allocated. Returns None if the kernel's network
-/// resolves names in this run.
+/// Returns the resolver settings in a structure of the program. Returns None if the structure is
+/// missing, or if the kernel's network resolves names in this run.
 unsafe fn of(state: *mut ResState) -> Option<(*mut ResState, StubSettings)> {
     if state.is_null() {
         return None;
@@ -218,7 +220,7 @@ unsafe fn search(
 ) -> c_int {
     // SAFETY: the caller upholds the C function's contract.
     unsafe {
-        // glibc sets these first, and leaves them unchanged if an answer is found.
+        // glibc sets h_errno and errno first, and leaves them unchanged if an answer is found.
         set_h_errno(state.as_mut(), h_errno::HOST_NOT_FOUND);
         answer::set_errno(0);
         let name = CStr::from_ptr(name).to_bytes();
@@ -237,7 +239,7 @@ unsafe fn query_domain(
     to: *mut c_uchar,
     len: c_int,
 ) -> c_int {
-    // SAFETY: the caller upholds the C function's contract; a null `domain` means none.
+    // SAFETY: the caller upholds the C function's contract: `domain` is null or NUL-terminated.
     unsafe {
         let domain = (!domain.is_null()).then(|| CStr::from_ptr(domain).to_bytes());
         let name = CStr::from_ptr(name).to_bytes();
@@ -279,9 +281,10 @@ fn room(len: c_int) -> usize {
     usize::try_from(len).unwrap_or(0)
 }
 
-/// Returns the result of a query to the program.
+/// Copies the answer of a query to the program's buffer, sets h_errno, and returns the value for
+/// the program.
 unsafe fn tell(state: *mut ResState, asked: Asked, to: *mut c_uchar, len: c_int) -> c_int {
-    // SAFETY: the program's buffer has `len` bytes.
+    // SAFETY: `to` has `len` writable bytes, by the contract of the C functions.
     unsafe {
         if room(len) >= CODE_END {
             // Clear the RCODE, because programs read it even if no message was received.
@@ -302,7 +305,7 @@ unsafe fn tell(state: *mut ResState, asked: Asked, to: *mut c_uchar, len: c_int)
 
 unsafe fn copy(message: &[u8], to: *mut c_uchar, len: c_int) {
     let count = message.len().min(room(len));
-    // SAFETY: the program's buffer has `len` bytes.
+    // SAFETY: `to` has `len` writable bytes, by the contract of the C functions.
     unsafe { std::ptr::copy_nonoverlapping(message.as_ptr(), to, count) };
 }
 

@@ -8,10 +8,10 @@ use libc::{c_char, c_int, c_ulong, c_void, in_addr, sockaddr_in, sockaddr_in6};
 use towpath_posix::dns::Substitution;
 use towpath_posix::dns::raw::StubSettings;
 
-/// MAXNS and MAXDNSRCH of resolv.h.
+/// Maximum numbers of nameservers and of search domains: MAXNS and MAXDNSRCH of resolv.h.
 const SERVERS_MAX: usize = 3;
 const DOMAINS_MAX: usize = 6;
-/// Bits of `ndots`, the lowest bits of the word `bits`.
+/// Mask of the bit field `ndots` in [`ResState`]'s `bits`.
 const NDOTS_MASK: u32 = 15;
 
 /// Resolver state. Fields with an underscore are used by glibc alone, and named as in resolv.h.
@@ -65,7 +65,7 @@ impl ResState {
     /// # Safety
     /// glibc or the program must have initialized the state as resolv.h requires.
     pub unsafe fn settings(&self, substitution: &Substitution) -> StubSettings {
-        // SAFETY: the caller's promise.
+        // SAFETY: the state is initialized, by the contract of this function.
         let (servers, domains) = unsafe { (self.servers(), self.domains()) };
         StubSettings {
             servers: substitution.apply(&servers),
@@ -78,7 +78,7 @@ impl ResState {
         }
     }
 
-    /// Returns the nameservers in their order. IPv6 addresses are allocated separately.
+    /// Returns the nameservers in the order of the structure.
     unsafe fn servers(&self) -> Vec<SocketAddr> {
         let count = usize::try_from(self.nscount).unwrap_or(0).min(SERVERS_MAX);
         let mut all = Vec::with_capacity(count);
@@ -87,7 +87,8 @@ impl ResState {
                 let ip = Ipv4Addr::from(v4.sin_addr.s_addr.to_ne_bytes());
                 all.push(SocketAddr::new(ip.into(), u16::from_be(v4.sin_port)));
             } else {
-                // SAFETY: allocated by glibc or the program.
+                // SAFETY: a pointer that is not null points to an address that glibc or the program
+                // has allocated.
                 let v6 = unsafe { v6.read_unaligned() };
                 let ip = Ipv6Addr::from(v6.sin6_addr.s6_addr);
                 let port = u16::from_be(v6.sin6_port);
@@ -102,7 +103,7 @@ impl ResState {
 
     unsafe fn domains(&self) -> Vec<Vec<u8>> {
         let all = self.dnsrch.iter().take_while(|domain| !domain.is_null());
-        // SAFETY: NUL-terminated strings, see above; the list ends with null or with the array.
+        // SAFETY: each pointer before the first null is a NUL-terminated string.
         all.map(|domain| unsafe { CStr::from_ptr(*domain) }.to_bytes().to_vec()).collect()
     }
 
@@ -111,7 +112,7 @@ impl ResState {
     /// # Safety
     /// glibc must have just initialized the state.
     pub unsafe fn substitute(&mut self, substitution: &Substitution) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the state is initialized, by the contract of this function.
         let before = unsafe { self.servers() };
         let servers = substitution.apply(&before);
         if servers == before {
@@ -119,13 +120,13 @@ impl ResState {
         }
         let mut count = 0;
         for server in servers.iter().take(SERVERS_MAX) {
-            // SAFETY: as above.
+            // SAFETY: glibc has initialized the state, so its pointers are null or from malloc.
             count += usize::from(unsafe { self.put(count, *server) });
         }
         self.nscount = count as c_int;
     }
 
-    /// Stores a nameserver. Returns false if the allocation failed.
+    /// Stores a nameserver at index `at`. Returns false if memory for an IPv6 address is missing.
     unsafe fn put(&mut self, at: usize, server: SocketAddr) -> bool {
         let (family, ip) = match server {
             SocketAddr::V4(v4) => (libc::AF_INET, u32::from_ne_bytes(v4.ip().octets())),

@@ -8,8 +8,8 @@ use towpath_posix::{Errno, signal as posix};
 use crate::{POSIX, answer, real};
 
 /// Entry point that the kernel calls for a signal. `begin` returns the program's handler, which is
-/// called with the kernel's arguments by a tail call. An exception or return therefore leaves it as
-/// if the kernel had called it.
+/// called with the kernel's arguments by a tail call. A return or an exception therefore leaves the
+/// handler as if the kernel had called it.
 #[unsafe(naked)]
 unsafe extern "C" fn entry() {
     #[cfg(target_arch = "x86_64")]
@@ -52,12 +52,12 @@ pub unsafe extern "C" fn sigaction(
     new: *const libc::sigaction,
     old: *mut libc::sigaction,
 ) -> c_int {
-    // SAFETY: the caller upholds the C function's contract, here and in the whole file.
+    // SAFETY: the caller upholds the C function's contract.
     let real = |new, old| unsafe { real::sigaction(signal, new, old) };
     if !POSIX.is_active() {
         return real(new, old);
     }
-    // SAFETY: as above.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe { posix::sigaction(&POSIX, signal, new, old, entry_address(), real) }
 }
 
@@ -68,7 +68,7 @@ pub unsafe extern "C" fn __sigaction(
     new: *const libc::sigaction,
     old: *mut libc::sigaction,
 ) -> c_int {
-    // SAFETY: see `sigaction`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe { sigaction(signal, new, old) }
 }
 
@@ -80,7 +80,8 @@ pub const ENDING: [c_int; 4] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc:
 /// status.
 pub fn on_end_request(handler: extern "C" fn(c_int)) {
     for signal in ENDING {
-        // SAFETY: plain structures, for which zeroed memory is valid.
+        // SAFETY: zeroed memory is valid for these C structures, and the pointers are to local
+        // variables.
         unsafe {
             let mut before: libc::sigaction = std::mem::zeroed();
             let asked = real::sigaction(signal, std::ptr::null(), &raw mut before);
@@ -108,7 +109,8 @@ unsafe fn set(
     flags: c_int,
     blocked: Option<c_int>,
 ) -> sighandler_t {
-    // SAFETY: plain structures, for which zeroed memory is valid.
+    // SAFETY: zeroed memory is valid for these C structures, and the pointers are to local
+    // variables.
     unsafe {
         let mut new: libc::sigaction = std::mem::zeroed();
         let mut old: libc::sigaction = std::mem::zeroed();
@@ -133,39 +135,40 @@ unsafe fn set(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn signal(signal: c_int, handler: sighandler_t) -> sighandler_t {
     let interrupts = signal > 0 && INTERRUPTS.load(Relaxed) & bit(signal) != 0;
-    // SAFETY: see `sigaction`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe { set(signal, handler, if interrupts { 0 } else { libc::SA_RESTART }, Some(signal)) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bsd_signal(number: c_int, handler: sighandler_t) -> sighandler_t {
-    // SAFETY: see `sigaction`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe { signal(number, handler) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ssignal(number: c_int, handler: sighandler_t) -> sighandler_t {
-    // SAFETY: see `sigaction`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe { signal(number, handler) }
 }
 
 /// Entry point of signal(3) for programs compiled with System V semantics.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __sysv_signal(signal: c_int, handler: sighandler_t) -> sighandler_t {
-    // SAFETY: see `sigaction`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe { set(signal, handler, libc::SA_RESETHAND | libc::SA_NODEFER, None) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sysv_signal(signal: c_int, handler: sighandler_t) -> sighandler_t {
-    // SAFETY: see `sigaction`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe { __sysv_signal(signal, handler) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sigset(signal: c_int, handler: sighandler_t) -> sighandler_t {
     const SIG_HOLD: sighandler_t = 2;
-    // SAFETY: plain structures, for which zeroed memory is valid.
+    // SAFETY: zeroed memory is valid for these C structures, and the pointers are to local
+    // variables.
     unsafe {
         let mut one: sigset_t = std::mem::zeroed();
         let mut blocked: sigset_t = std::mem::zeroed();
@@ -194,7 +197,7 @@ pub unsafe extern "C" fn sigset(signal: c_int, handler: sighandler_t) -> sighand
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siginterrupt(signal: c_int, flag: c_int) -> c_int {
-    // SAFETY: a plain structure, for which zeroed memory is valid.
+    // SAFETY: zeroed memory is a valid sigaction, and the pointer is to a local variable.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         if sigaction(signal, std::ptr::null(), &raw mut action) != 0 {

@@ -16,13 +16,13 @@ pub unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> 
     {
         return answer::int(made);
     }
-    // SAFETY: the caller upholds the C function's contract, here and in the whole file.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe { real::socket(domain, kind, protocol) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bind(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int {
-    // SAFETY: see `socket`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe {
         if descriptor::is_ours(&POSIX, fd) {
             return answer::zero(posix::bind(&POSIX, fd, addr, len));
@@ -39,13 +39,13 @@ pub unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
     if descriptor::is_ours(&POSIX, fd) {
         return answer::zero(posix::listen(&POSIX, fd, backlog));
     }
-    // SAFETY: see `socket`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe { real::listen(fd, backlog) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn accept(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int {
-    // SAFETY: see `socket`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe {
         if descriptor::is_ours(&POSIX, fd) {
             return point(|| answer::int(posix::accept4(&POSIX, fd, addr, len, 0)));
@@ -61,7 +61,7 @@ pub unsafe extern "C" fn accept4(
     len: *mut socklen_t,
     flags: c_int,
 ) -> c_int {
-    // SAFETY: see `socket`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe {
         if descriptor::is_ours(&POSIX, fd) {
             return point(|| answer::int(posix::accept4(&POSIX, fd, addr, len, flags)));
@@ -72,7 +72,7 @@ pub unsafe extern "C" fn accept4(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn connect(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int {
-    // SAFETY: see `socket`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe {
         if descriptor::is_ours(&POSIX, fd) {
             return point(|| answer::zero(posix::connect(&POSIX, fd, addr, len)));
@@ -89,13 +89,13 @@ pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
     if descriptor::is_ours(&POSIX, fd) {
         return answer::zero(posix::shutdown(&POSIX, fd, how));
     }
-    // SAFETY: see `socket`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe { real::shutdown(fd, how) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn getsockname(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int {
-    // SAFETY: see `socket`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe {
         if descriptor::is_ours(&POSIX, fd) {
             return answer::zero(posix::getsockname(&POSIX, fd, addr, len));
@@ -110,7 +110,7 @@ pub unsafe extern "C" fn getsockname(fd: c_int, addr: *mut sockaddr, len: *mut s
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn getpeername(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int {
-    // SAFETY: see `socket`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe {
         if descriptor::is_ours(&POSIX, fd) {
             return answer::zero(posix::getpeername(&POSIX, fd, addr, len));
@@ -131,7 +131,7 @@ pub unsafe extern "C" fn getsockopt(
     value: *mut c_void,
     len: *mut socklen_t,
 ) -> c_int {
-    // SAFETY: see `socket`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe {
         if descriptor::is_ours(&POSIX, fd) {
             return answer::zero(option::getsockopt(&POSIX, fd, level, name, value, len));
@@ -162,7 +162,7 @@ pub unsafe extern "C" fn setsockopt(
     value: *const c_void,
     len: socklen_t,
 ) -> c_int {
-    // SAFETY: see `socket`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe {
         if descriptor::is_ours(&POSIX, fd) {
             return answer::zero(option::setsockopt(&POSIX, fd, level, name, value, len));

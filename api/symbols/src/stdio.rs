@@ -8,7 +8,7 @@ use towpath_posix::descriptor;
 
 use crate::{POSIX, answer, real};
 
-/// `cookie_io_functions_t`.
+/// `cookie_io_functions_t` of fopencookie(3).
 #[repr(C)]
 struct Functions {
     read: unsafe extern "C" fn(*mut c_void, *mut c_char, size_t) -> ssize_t,
@@ -36,24 +36,25 @@ unsafe extern "C" {
 }
 
 unsafe extern "C" fn read(cookie: *mut c_void, to: *mut c_char, len: size_t) -> ssize_t {
-    // SAFETY: the cookie is the descriptor; stdio passes a valid buffer.
+    // SAFETY: stdio passes a buffer of `len` bytes. The cookie is the descriptor.
     unsafe { crate::transfer::read(cookie as c_int, to.cast(), len) }
 }
 
 unsafe extern "C" fn write(cookie: *mut c_void, from: *const c_char, len: size_t) -> ssize_t {
-    // SAFETY: as above. A cookie function returns 0 on failure.
+    // SAFETY: stdio passes a buffer of `len` bytes. The cookie is the descriptor; the function
+    // returns 0 on failure.
     unsafe { crate::transfer::write(cookie as c_int, from.cast(), len).max(0) }
 }
 
 unsafe extern "C" fn close(cookie: *mut c_void) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: the cookie is the descriptor, which the stream owns.
     unsafe { crate::descriptors::close(cookie as c_int) }
 }
 
 unsafe fn open(fd: c_int, mode: *const c_char) -> *mut FILE {
     let functions = Functions { read, write, seek: None, close };
-    // SAFETY: the functions have the types that fopencookie requires; the caller passes a valid
-    // mode.
+    // SAFETY: the functions have the types that fopencookie requires. `mode` is NUL-terminated, by
+    // the contract of fdopen.
     unsafe { fopencookie(fd as usize as *mut c_void, mode, functions) }
 }
 
@@ -102,7 +103,7 @@ pub unsafe extern "C" fn freopen64(
 
 /// Releases the stream's socket: freopen(3) closes the stream's descriptor even if it fails.
 unsafe fn give_up_socket(stream: *mut FILE) {
-    // SAFETY: freopen requires a valid stream.
+    // SAFETY: `stream` is valid, by the contract of freopen.
     unsafe {
         let fd = libc::fileno(stream);
         if descriptor::is_socket(&POSIX, fd) {
@@ -139,16 +140,17 @@ type Next = unsafe extern "C" fn(*mut FILE) -> *mut FILE;
 /// fflush(3) would wait for such a stream, possibly until input arrives at a terminal.
 pub fn write_out_streams() {
     let names = [c"_IO_list_lock", c"_IO_list_unlock", c"_IO_iter_begin", c"_IO_iter_next"];
-    // SAFETY: NUL-terminated names.
+    // SAFETY: each name is NUL-terminated.
     let [lock, unlock, begin, next] =
         names.map(|name| unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) });
     if [lock, unlock, begin, next].contains(&std::ptr::null_mut()) {
-        // SAFETY: null means all streams. A libc other than glibc lacks these functions.
+        // A libc other than glibc lacks these functions.
+        // SAFETY: a null pointer makes fflush flush all streams.
         unsafe { libc::fflush(std::ptr::null_mut()) };
         return;
     }
-    // SAFETY: glibc's interface to iterate over all streams, unchanged since glibc 2.2. A stream
-    // stays valid while the list is locked.
+    // SAFETY: glibc's functions for iterating over all streams have had these types since 2.2. A
+    // stream stays valid while the list is locked.
     unsafe {
         let lock: Do = std::mem::transmute(lock);
         let unlock: Do = std::mem::transmute(unlock);
@@ -169,7 +171,7 @@ pub fn write_out_streams() {
     }
 }
 
-/// Sends the text that `print` allocated. Returns the result of dprintf.
+/// Sends the text that `print` allocates, and frees it. Returns the number of bytes, or -1.
 unsafe fn send_printed(fd: c_int, print: impl FnOnce(*mut *mut c_char) -> c_int) -> c_int {
     let mut text: *mut c_char = std::ptr::null_mut();
     let len = print(&raw mut text);
@@ -185,7 +187,7 @@ unsafe fn send_printed(fd: c_int, print: impl FnOnce(*mut *mut c_char) -> c_int)
         }
         done += n as usize;
     }
-    // SAFETY: allocated by vasprintf; free preserves errno.
+    // SAFETY: vasprintf has allocated `text` by malloc. (free preserves errno.)
     unsafe { libc::free(text.cast()) };
     if done == len as usize { len } else { -1 }
 }

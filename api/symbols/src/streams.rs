@@ -52,16 +52,16 @@ unsafe extern "C" {
     static mut stdin: *mut FILE;
 }
 
-/// Patches glibc's tables. Called by the constructor. Returns false if libc is not glibc, or a
-/// glibc with another layout.
+/// Patches glibc's tables, so that streams support our sockets. Called by the constructor. Returns
+/// false if libc is not glibc, or if the layout of its tables differs.
 pub fn take_part() -> bool {
     for (name, at) in NAMES.iter().zip(&GLIBC) {
-        // SAFETY: a NUL-terminated name.
+        // SAFETY: `name` is NUL-terminated.
         at.store(unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) } as usize, Relaxed);
     }
-    // SAFETY: a stream of libc's, not in use yet.
+    // SAFETY: `stdin` is a valid stream of libc, which no thread uses yet.
     let narrow = unsafe { (*stdin.cast::<Plus>()).jumps };
-    // SAFETY: a NUL-terminated name. The table is that of wide-character streams (fwide(3)).
+    // SAFETY: the name, of the table of wide-character streams (fwide(3)), is NUL-terminated.
     let wide = unsafe { libc::dlsym(libc::RTLD_NEXT, c"_IO_wfile_jumps".as_ptr()) };
     // SAFETY: `change` verifies each table before it writes.
     unsafe {
@@ -73,14 +73,17 @@ pub fn take_part() -> bool {
     }
 }
 
+/// Replaces the four functions in a table by ours. Returns false and changes nothing if the table
+/// does not contain glibc's functions at the expected places.
+///
 /// # Safety
-/// `jumps` must be the address of a table.
+/// `jumps` must be the address of a table of glibc.
 unsafe fn change(jumps: *mut Jumps) -> bool {
     let known = GLIBC.each_ref().map(|at| at.load(Relaxed));
     let Some(pages) = Pages::around(jumps.addr()) else {
         return false;
     };
-    // SAFETY: `Pages::around` has found a loaded segment with this address.
+    // SAFETY: `Pages::around` has found the address in a loaded segment, so it is readable.
     if known.contains(&0) || unsafe { (*jumps).own } != known || !pages.protect(PROT_WRITE) {
         return false;
     }
@@ -90,7 +93,7 @@ unsafe fn change(jumps: *mut Jumps) -> bool {
         seek as Seek as usize,
         close as Close as usize,
     ];
-    // SAFETY: the pages are writable now, and no other thread runs yet.
+    // SAFETY: `protect` has made the pages writable, and no other thread runs yet.
     unsafe { (*jumps).own = ours };
     pages.protect(0);
     true
@@ -106,7 +109,7 @@ const PAGE: usize = 4096;
 const PROT_WRITE: usize = libc::PROT_WRITE as usize;
 
 impl Pages {
-    /// Returns the pages of a table. None if the table is in no such segment.
+    /// Returns the pages of a table at address `at`. None if it is in no PT_GNU_RELRO segment.
     fn around(at: usize) -> Option<Self> {
         let mut found = (at, 0);
         // SAFETY: `look` only reads its arguments and writes to `found`, which outlives the call.
@@ -119,12 +122,14 @@ impl Pages {
 
     fn protect(&self, more: usize) -> bool {
         let args = [self.start, self.len, libc::PROT_READ as usize | more, 0, 0, 0];
-        // SAFETY: readable pages of libc's data; `more` is removed again by the caller.
+        // SAFETY: the pages are libc's data and stay readable. The caller removes the additional
+        // protection `more` again.
         unsafe { syscall(libc::SYS_mprotect as usize, args) }.is_ok()
     }
 }
 
-/// Sets the second number to the page size if the first is an address in a PT_GNU_RELRO segment.
+/// Callback of dl_iterate_phdr(3). `found` points to an address and a page size, which is set if
+/// the address is in a PT_GNU_RELRO segment of `object`.
 unsafe extern "C" fn look(
     object: *mut libc::dl_phdr_info,
     _len: size_t,
@@ -132,7 +137,7 @@ unsafe extern "C" fn look(
 ) -> c_int {
     // SAFETY: dl_iterate_phdr(3) passes a valid object, and the pointer from `around`.
     let (object, found) = unsafe { (&*object, &mut *found.cast::<(usize, usize)>()) };
-    // SAFETY: as above.
+    // SAFETY: a valid object has `dlpi_phnum` program headers at `dlpi_phdr`.
     let segments =
         unsafe { std::slice::from_raw_parts(object.dlpi_phdr, object.dlpi_phnum.into()) };
     let is_in = |segment: &&libc::Elf64_Phdr| {
@@ -150,13 +155,12 @@ unsafe extern "C" fn look(
 }
 
 unsafe fn number(file: *mut FILE) -> c_int {
-    // SAFETY: a valid stream, whose lock the caller holds. (fileno takes no lock.)
+    // SAFETY: `file` is a valid stream, and the caller holds its lock. (fileno takes no lock.)
     unsafe { libc::fileno(file) }
 }
 
 unsafe extern "C" fn read(file: *mut FILE, to: *mut c_void, len: ssize_t) -> ssize_t {
-    // SAFETY: called by glibc with valid arguments, here and in the functions below. `GLIBC` has a
-    // function of this type.
+    // SAFETY: glibc passes valid arguments. `GLIBC[0]` is the address of a function of this type.
     unsafe {
         let fd = number(file);
         if descriptor::is_socket(&POSIX, fd) {
@@ -168,7 +172,7 @@ unsafe extern "C" fn read(file: *mut FILE, to: *mut c_void, len: ssize_t) -> ssi
 
 /// Writes all bytes. On an error returns the count written so far, and sets the error flag.
 unsafe extern "C" fn write(file: *mut FILE, from: *const c_void, len: ssize_t) -> ssize_t {
-    // SAFETY: see `read`.
+    // SAFETY: glibc passes valid arguments. `GLIBC` has the address of a function of this type.
     unsafe {
         let fd = number(file);
         if !descriptor::is_socket(&POSIX, fd) {
@@ -189,7 +193,7 @@ unsafe extern "C" fn write(file: *mut FILE, from: *const c_void, len: ssize_t) -
 }
 
 unsafe extern "C" fn seek(file: *mut FILE, offset: off64_t, whence: c_int) -> off64_t {
-    // SAFETY: see `read`.
+    // SAFETY: glibc passes valid arguments. `GLIBC` has the address of a function of this type.
     unsafe {
         if descriptor::is_socket(&POSIX, number(file)) {
             answer::set_errno(libc::ESPIPE);
@@ -200,7 +204,7 @@ unsafe extern "C" fn seek(file: *mut FILE, offset: off64_t, whence: c_int) -> of
 }
 
 unsafe extern "C" fn close(file: *mut FILE) -> c_int {
-    // SAFETY: see `read`.
+    // SAFETY: glibc passes valid arguments. `GLIBC` has the address of a function of this type.
     unsafe {
         let fd = number(file);
         if descriptor::is_socket(&POSIX, fd) {

@@ -14,10 +14,10 @@ use crate::{
     refusals, sockets, transfer,
 };
 
-/// Size of the bitmap; calls with higher numbers go to the kernel.
+/// Number of bits of [`LOOKED_AT`]. Calls with higher numbers go to the kernel.
 const NUMBERS: usize = 512;
 
-/// Bitmap of calls that may be about our descriptors.
+/// Bitmap of the system calls in `CALLS`, which may concern our descriptors.
 static LOOKED_AT: [u64; NUMBERS / 64] = {
     let mut bits = [0; NUMBERS / 64];
     let mut n = 0;
@@ -104,7 +104,7 @@ const CALLS: [c_long; 65] = [
     libc::SYS_writev,
 ];
 
-/// Calls that newer architectures such as aarch64 lack.
+/// Calls of [`LOOKED_AT`] that newer architectures such as aarch64 lack.
 #[cfg(target_arch = "x86_64")]
 const OLD_CALLS: [c_long; 11] = [
     libc::SYS_dup2,
@@ -120,7 +120,8 @@ const OLD_CALLS: [c_long; 11] = [
     libc::SYS_sync_file_range,
 ];
 
-/// Calls the kernel without using the stack, or jumps to `special`.
+/// syscall(2). Calls the kernel without using the thread's stack memory, or jumps to `special` for
+/// a call of [`LOOKED_AT`].
 ///
 /// clone(2) may return on another stack, or in two processes that share one (CLONE_VM). `special`
 /// receives the arguments in place: the kernel's sixth argument is C's seventh.
@@ -221,7 +222,7 @@ unsafe extern "C" fn special(
     f: usize,
 ) -> c_long {
     let args = [a, b, c, d, e, f];
-    // SAFETY: the program upholds the contract of the call, here and in the whole file.
+    // SAFETY: the program upholds the contract of the system call.
     unsafe {
         let ours = if POSIX.is_active() {
             of_processes(number, args)
@@ -239,13 +240,13 @@ unsafe extern "C" fn special(
 
 unsafe fn of_processes(number: c_long, args: [usize; 6]) -> Option<c_long> {
     let [a, b, c, d, e, _] = args;
-    // SAFETY: see `special`.
+    // SAFETY: the program upholds the contract of the system call.
     let fork = || fork_without_handlers(&POSIX, || unsafe { kernel(number, args) } as c_int);
     let filters = number == libc::SYS_prctl && a as c_int == libc::PR_SET_SECCOMP;
     if filters || number == libc::SYS_seccomp {
         POSIX.process.calls_are_filtered();
     }
-    // SAFETY: see `special`.
+    // SAFETY: the program upholds the contract of the system call.
     unsafe {
         Some(match number {
             // io_uring would operate on the kernel's side of our descriptors. Event loops fall back
@@ -256,7 +257,7 @@ unsafe fn of_processes(number: c_long, args: [usize; 6]) -> Option<c_long> {
             libc::SYS_clone if a & libc::CLONE_FILES as usize == 0 => c_long::from(fork()),
             #[cfg(target_arch = "x86_64")]
             libc::SYS_fork => c_long::from(fork()),
-            // Implemented as fork: the parent continues at once.
+            // Performed as fork, so the parent continues at once.
             #[cfg(target_arch = "x86_64")]
             libc::SYS_vfork => c_long::from(processes::vfork()),
             libc::SYS_exit_group => {
@@ -278,7 +279,7 @@ unsafe fn of_processes(number: c_long, args: [usize; 6]) -> Option<c_long> {
 /// descriptors.
 unsafe fn of_messages(number: c_long, [a, b, c, d, e, _]: [usize; 6]) -> Option<c_long> {
     let (fd, messages) = (a as c_int, b as *mut mmsghdr);
-    // SAFETY: see `special`.
+    // SAFETY: the program upholds the contract of the system call.
     unsafe {
         Some(match number {
             libc::SYS_sendmsg => transfer::sendmsg(fd, b as *const msghdr, c as c_int) as c_long,
@@ -294,11 +295,11 @@ unsafe fn of_messages(number: c_long, [a, b, c, d, e, _]: [usize; 6]) -> Option<
 
 unsafe fn of_polling(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> Option<c_long> {
     let is_ours = || descriptor::is_ours(&POSIX, a as c_int);
-    // SAFETY: see `special`.
+    // SAFETY: the program upholds the contract of the system call.
     let polled = || unsafe { polling::any_ours(a as *mut pollfd, b as u64) };
-    // SAFETY: see `special`.
+    // SAFETY: the program upholds the contract of the system call.
     let selected = || unsafe { polling::sets(a as c_int, b as _, c as _, d as _).any_ours(&POSIX) };
-    // SAFETY: see `special`.
+    // SAFETY: the program upholds the contract of the system call.
     unsafe {
         Some(c_long::from(match number {
             libc::SYS_ppoll if polled() => polling::ppoll(a as _, b as _, c as _, d as _),
@@ -339,7 +340,7 @@ unsafe fn of_descriptors(number: c_long, args: [usize; 6]) -> Option<c_long> {
     let fd = a as c_int;
     let is_ours = || descriptor::is_ours(&POSIX, fd);
     let either = || is_ours() || descriptor::is_ours(&POSIX, b as c_int);
-    // SAFETY: see `special`.
+    // SAFETY: the program upholds the contract of the system call.
     unsafe {
         Some(c_long::from(match number {
             libc::SYS_socket
@@ -369,10 +370,10 @@ unsafe fn of_descriptors(number: c_long, args: [usize; 6]) -> Option<c_long> {
 unsafe fn of_paths(number: c_long, args: [usize; 6]) -> Option<c_long> {
     let [a, b, c, d, e, _] = args;
     let fd = a as c_int;
-    // SAFETY: see `special`.
+    // SAFETY: the program upholds the contract of the system call.
     let done = || unsafe { kernel(number, args) };
     let status = || done() as c_int;
-    // SAFETY: see `special`.
+    // SAFETY: the program upholds the contract of the system call.
     unsafe {
         Some(match number {
             libc::SYS_newfstatat => {
@@ -406,7 +407,7 @@ unsafe fn of_paths(number: c_long, args: [usize; 6]) -> Option<c_long> {
     }
 }
 
-/// Handles the remaining calls, which take one or two descriptors.
+/// Handles calls that take one or two descriptors and are not covered by the functions above.
 unsafe fn of_sockets(number: c_long, args: [usize; 6]) -> Option<c_long> {
     let [a, _, c, ..] = args;
     let second = match number {
@@ -420,7 +421,7 @@ unsafe fn of_sockets(number: c_long, args: [usize; 6]) -> Option<c_long> {
     if !ours && !takes_requests && !shows(a as c_int) {
         return None;
     }
-    // SAFETY: see `special`.
+    // SAFETY: the program upholds the contract of the system call.
     unsafe {
         of_names(number, args).or_else(|| of_bytes(number, args)).or_else(|| of_files(number, args))
     }
@@ -428,7 +429,7 @@ unsafe fn of_sockets(number: c_long, args: [usize; 6]) -> Option<c_long> {
 
 unsafe fn of_names(number: c_long, [a, b, c, d, e, _]: [usize; 6]) -> Option<c_long> {
     let fd = a as c_int;
-    // SAFETY: see `special`.
+    // SAFETY: the program upholds the contract of the system call.
     unsafe {
         Some(c_long::from(match number {
             libc::SYS_accept => sockets::accept(fd, b as _, c as _),
@@ -448,7 +449,7 @@ unsafe fn of_names(number: c_long, [a, b, c, d, e, _]: [usize; 6]) -> Option<c_l
 
 unsafe fn of_bytes(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> Option<c_long> {
     let (fd, bytes, vector) = (a as c_int, b as *mut c_void, b as *const iovec);
-    // SAFETY: see `special`.
+    // SAFETY: the program upholds the contract of the system call.
     unsafe {
         Some(match number {
             libc::SYS_read => transfer::read(fd, bytes, c),
@@ -477,7 +478,7 @@ unsafe fn of_bytes(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> Option<c_l
 
 unsafe fn of_files(number: c_long, [a, b, c, d, ..]: [usize; 6]) -> Option<c_long> {
     let fd = a as c_int;
-    // SAFETY: see `special`.
+    // SAFETY: the program upholds the contract of the system call.
     unsafe {
         Some(match number {
             libc::SYS_lseek => positional::lseek(fd, b as _, c as c_int),

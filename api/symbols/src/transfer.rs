@@ -59,7 +59,7 @@ unsafe fn send_netlink_message(fd: c_int, message: *const msghdr) -> ssize_t {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn read(fd: c_int, to: *mut c_void, len: size_t) -> ssize_t {
-    // SAFETY: the caller upholds the C function's contract, here and in the whole file.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe {
         if descriptor::is_socket(&POSIX, fd) {
             return point(|| answer::size(transfer::read(&POSIX, fd, &buffer(to, len), 0)));
@@ -70,7 +70,7 @@ pub unsafe extern "C" fn read(fd: c_int, to: *mut c_void, len: size_t) -> ssize_
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn write(fd: c_int, from: *const c_void, len: size_t) -> ssize_t {
-    // SAFETY: see `read`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe {
         if descriptor::is_socket(&POSIX, fd) {
             return send_plain(fd, from, len, 0);
@@ -84,7 +84,7 @@ pub unsafe extern "C" fn write(fd: c_int, from: *const c_void, len: size_t) -> s
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn recv(fd: c_int, to: *mut c_void, len: size_t, flags: c_int) -> ssize_t {
-    // SAFETY: see `read`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe {
         if descriptor::is_ours(&POSIX, fd) {
             return recv_plain(fd, to, len, flags);
@@ -100,7 +100,7 @@ pub unsafe extern "C" fn send(
     len: size_t,
     flags: c_int,
 ) -> ssize_t {
-    // SAFETY: see `read`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe {
         if descriptor::is_ours(&POSIX, fd) {
             return send_plain(fd, from, len, flags);
@@ -114,7 +114,7 @@ pub unsafe extern "C" fn send(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn readv(fd: c_int, to: *const iovec, count: c_int) -> ssize_t {
-    // SAFETY: see `read`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe {
         if descriptor::is_socket(&POSIX, fd) {
             let count = usize::try_from(count).unwrap_or(usize::MAX);
@@ -129,7 +129,7 @@ pub unsafe extern "C" fn readv(fd: c_int, to: *const iovec, count: c_int) -> ssi
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn writev(fd: c_int, from: *const iovec, count: c_int) -> ssize_t {
-    // SAFETY: see `read`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe {
         if descriptor::is_socket(&POSIX, fd) {
             let count = usize::try_from(count).unwrap_or(usize::MAX);
@@ -157,7 +157,7 @@ pub unsafe extern "C" fn recvfrom(
     addr: *mut sockaddr,
     addr_len: *mut socklen_t,
 ) -> ssize_t {
-    // SAFETY: see `read`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe {
         if descriptor::is_ours(&POSIX, fd) {
             return point(|| answer::size(recv_from(fd, &buffer(to, len), flags, addr, addr_len)));
@@ -177,7 +177,7 @@ unsafe fn recv_from(
     addr: *mut sockaddr,
     addr_len: *mut socklen_t,
 ) -> Result<usize> {
-    // SAFETY: see `read`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe {
         let arrival = transfer::recv(&POSIX, fd, to, flags)?;
         if !addr.is_null() {
@@ -196,7 +196,7 @@ pub unsafe extern "C" fn sendto(
     addr: *const sockaddr,
     addr_len: socklen_t,
 ) -> ssize_t {
-    // SAFETY: see `read`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe {
         if descriptor::is_ours(&POSIX, fd) {
             let to = transfer::destination(&POSIX, fd, addr, addr_len, flags);
@@ -214,7 +214,7 @@ pub unsafe extern "C" fn sendto(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
-    // SAFETY: see `read`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe {
         if descriptor::is_ours(&POSIX, fd) {
             return point(|| answer::size(message::recvmsg(&POSIX, fd, message, flags)));
@@ -233,7 +233,7 @@ pub unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) 
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
-    // SAFETY: see `read`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe {
         if descriptor::is_ours(&POSIX, fd) {
             return point(|| answer::size(message::sendmsg(&POSIX, fd, message, flags)));
@@ -255,7 +255,7 @@ pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int
 
 /// Calls `visit` for each descriptor in a message of an AF_UNIX socket.
 unsafe fn each_right(message: *const msghdr, visit: impl Fn(&'static Posix, c_int)) {
-    // SAFETY: the header is valid: the kernel has just filled it in, or is about to read it.
+    // SAFETY: `message` is valid, because the kernel has just filled it in or is about to read it.
     unsafe {
         let mut at = libc::CMSG_FIRSTHDR(message);
         while !at.is_null() {
@@ -279,7 +279,7 @@ pub unsafe extern "C" fn recvmmsg(
     flags: c_int,
     timeout: *mut timespec,
 ) -> c_int {
-    // SAFETY: see `read`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe {
         if descriptor::is_ours(&POSIX, fd) {
             return point(|| {
@@ -309,7 +309,7 @@ pub unsafe extern "C" fn sendmmsg(
     count: c_uint,
     flags: c_int,
 ) -> c_int {
-    // SAFETY: see `read`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe {
         if descriptor::is_ours(&POSIX, fd) {
             return point(|| answer::int(message::sendmmsg(&POSIX, fd, messages, count, flags)));
@@ -357,7 +357,7 @@ pub unsafe extern "C" fn sendfile(
     offset: *mut off_t,
     count: size_t,
 ) -> ssize_t {
-    // SAFETY: see `read`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe {
         let is_ours = descriptor::is_socket(&POSIX, to) || descriptor::is_socket(&POSIX, from);
         if is_ours || netlink::is_ours(&POSIX, to) {
@@ -377,7 +377,7 @@ pub unsafe extern "C" fn sendfile64(
     offset: *mut off_t,
     count: size_t,
 ) -> ssize_t {
-    // SAFETY: see `read`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe { sendfile(to, from, offset, count) }
 }
 
@@ -395,12 +395,12 @@ pub unsafe extern "C" fn splice(
         let offsets = (!from_offset.is_null(), !to_offset.is_null());
         return point(|| answer::size(copy::splice(&POSIX, from, to, offsets, len, flags)));
     }
-    // SAFETY: see `read`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe { real::splice(from, from_offset, to, to_offset, len, flags) }
 }
 
-// Entry points of read, recv and recvfrom for programs built with _FORTIFY_SOURCE. libc reports a
-// length beyond the buffer.
+// Entry points of read, recv and recvfrom for programs built with _FORTIFY_SOURCE. libc aborts the
+// program if a length is above `room`, the size of the buffer.
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __read_chk(
@@ -409,7 +409,7 @@ pub unsafe extern "C" fn __read_chk(
     len: size_t,
     room: size_t,
 ) -> ssize_t {
-    // SAFETY: see `read`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe { if len > room { real::__read_chk(fd, to, len, room) } else { read(fd, to, len) } }
 }
 
@@ -421,7 +421,7 @@ pub unsafe extern "C" fn __recv_chk(
     room: size_t,
     flags: c_int,
 ) -> ssize_t {
-    // SAFETY: see `read`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe {
         if len > room {
             real::__recv_chk(fd, to, len, room, flags)
@@ -441,7 +441,7 @@ pub unsafe extern "C" fn __recvfrom_chk(
     addr: *mut sockaddr,
     addr_len: *mut socklen_t,
 ) -> ssize_t {
-    // SAFETY: see `read`.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe {
         if len > room {
             return real::__recvfrom_chk(fd, to, len, room, flags, addr, addr_len);
