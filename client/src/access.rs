@@ -11,7 +11,8 @@ use crate::{Client, Error};
 
 impl Socket {
     /// Returns the readiness of the socket: bits of [`ready`], as Linux's tcp_poll and
-    /// datagram_poll compute them. A snapshot, taken without a lock or a system call.
+    /// datagram_poll compute them. Reads the slot without a lock or a system call, so the state may
+    /// change at any time.
     pub fn readiness(self, client: &Client) -> u32 {
         use ready::{ERR, HUP, IN, OUT, RDHUP};
         if client.is_dead() {
@@ -39,18 +40,19 @@ impl Socket {
         u64::from(tail) << 32 | u64::from(self.readiness(client) & (ERR | HUP | PRI | RDHUP))
     }
 
-    /// Requests an event when there is room to send. Look at [`Self::readiness`] once more
-    /// afterwards.
+    /// Requests an event when there is room to send. Check [`Self::readiness`] again afterwards,
+    /// because room that appears before the request causes no event.
     pub fn want_room(self, client: &Client) {
         if let Some(slot) = client.slot(self) {
             program_fifo::want_room(slot);
         }
     }
 
-    /// Takes the pending error (SO_ERROR). Only one of several threads gets it.
+    /// Clears the pending error (SO_ERROR) and returns it. Only one of several threads gets the
+    /// error.
     ///
     /// # Errors
-    /// `Refused` with the error, if there was one; `Dead` when the slot is a new socket's, or the
+    /// `Refused` with the pending error; `Dead` if the slot belongs to a newer socket, or the
     /// engine has ended.
     pub fn take_error(self, client: &Client) -> Result<(), Error> {
         let slot = client.slot(self).ok_or(Error::Dead)?;
@@ -60,18 +62,18 @@ impl Socket {
         self.change(client, take_error)?
     }
 
-    /// Keeps the slot this socket's until the result is dropped. Changes need it, because the slot
-    /// might become a new socket's between the look at its generation and the change. Drop the
-    /// result before a sleep.
+    /// Prevents reuse of the slot until the result is dropped. Needed to change the slot, because
+    /// the slot might otherwise be reused between the check of its generation and the change. Drop
+    /// the result before a sleep.
     ///
     /// # Errors
-    /// `Dead` when the slot is a new socket's, or the engine has ended.
+    /// `Dead` if the slot belongs to a newer socket, or the engine has ended.
     pub fn enter(self, client: &Client) -> Result<impl Drop + '_, Error> {
         let slot = client.slot(self).ok_or(Error::Dead)?;
         lock_input(client, self, slot).ok_or(Error::Dead)
     }
 
-    /// Changes the slot while it is this socket's.
+    /// Changes fields of the slot, whose reuse is prevented meanwhile.
     ///
     /// # Errors
     /// As for [`Self::enter`].
@@ -82,7 +84,7 @@ impl Socket {
     }
 }
 
-/// Program's side of the locks of a socket, by which they notify the engine: see [`Door`].
+/// Implements [`Door`] for the program: the locks of a socket use it to notify the engine.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Entrance<'a> {
     pub client: &'a Client,
@@ -104,7 +106,7 @@ impl Door for Entrance<'_> {
     }
 }
 
-/// Locks the read end. Returns `None` as [`lock_rx`] does.
+/// Locks the input of a socket. Returns `None` as [`lock_rx`] does.
 #[inline]
 pub(crate) fn lock_input<'a>(
     client: &'a Client,

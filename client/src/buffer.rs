@@ -1,11 +1,11 @@
-//! The program's memory, as read(2), writev(2) and the like are given it.
+//! Buffers of the program, as passed to read(2), writev(2) and similar calls.
 
 use towpath_ring::program_fifo;
 use towpath_shm::layout::Slot;
 
 use crate::Client;
 
-/// Memory of the program, laid out as `struct iovec`.
+/// Buffer of the program, with the layout of `struct iovec`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct Buffer {
@@ -21,37 +21,38 @@ impl Buffer {
         buffers.iter().fold(0, |sum, buffer| sum.saturating_add(buffer.len))
     }
 
-    /// Returns the bytes, to be filled.
+    /// Returns the buffer's bytes for writing.
     ///
     /// # Safety
-    /// The memory must be valid for writes, and not be used otherwise while the result lives, as
-    /// that of a call of read(2).
+    /// The memory must be valid for writes, and must not be accessed otherwise while the result
+    /// lives.
     #[inline]
     unsafe fn room<'a>(self) -> &'a mut [u8] {
         if self.len == 0 {
             return &mut [];
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: `len` bytes at `at` are valid for writes, by the contract of this function.
         unsafe { std::slice::from_raw_parts_mut(self.at, self.len) }
     }
 
-    /// Returns the bytes after the first `skip`, to be read.
+    /// Returns the buffer's bytes after the first `skip`.
     ///
     /// # Safety
-    /// The memory must be valid for reads, and not be written to while the result lives, as that of
-    /// a call of write(2).
+    /// The memory must be valid for reads, and must not be written to while the result lives.
     #[inline]
     pub unsafe fn bytes<'a>(self, skip: usize) -> &'a [u8] {
         if self.len <= skip {
             return &[];
         }
-        // SAFETY: the caller's promise; skip is below len.
+        // SAFETY: `len` bytes at `at` are valid for reads, by the contract of this function. `skip`
+        // is less than `len`.
         unsafe { std::slice::from_raw_parts(self.at.add(skip), self.len - skip) }
     }
 }
 
-/// Copies unread bytes from the `skip`th on into `buffers`, at most `most` of them. Returns their
-/// number: fewer when there are no more, or the buffers are full. The bytes stay unread.
+/// Copies at most `most` unread bytes, after the first `skip`, into `buffers`. Returns the number
+/// of copied bytes, which is lower if no more are unread or the buffers are full. The bytes stay
+/// unread.
 ///
 /// # Safety
 /// The buffers must be valid for writes.
@@ -64,7 +65,7 @@ pub(crate) unsafe fn peek(
 ) -> usize {
     let mut done = 0;
     for buffer in buffers {
-        // SAFETY: the caller's promise.
+        // SAFETY: the buffers are valid for writes, by the contract of this function.
         let to = unsafe { buffer.room() };
         let wanted = to.len().min(most - done);
         let to = &mut to[..wanted];
@@ -77,7 +78,7 @@ pub(crate) unsafe fn peek(
     done
 }
 
-/// Copies bytes of `buffers` without the first `skip`, at most `most`, to a position of the FIFO.
+/// Copies at most `most` bytes of `buffers`, after the first `skip`, to a position of the FIFO.
 ///
 /// # Safety
 /// The buffers must be valid for reads.
@@ -95,7 +96,7 @@ pub(crate) unsafe fn fill(
             skip -= buffer.len;
             continue;
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: the buffers are valid for reads, by the contract of this function.
         let from = unsafe { buffer.bytes(skip) };
         skip = 0;
         let from = &from[..from.len().min(left)];

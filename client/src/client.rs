@@ -1,8 +1,8 @@
 //! The attachment of this process to its engine.
 //!
-//! `control` has the requests by the control socket, `calls` those in shared memory, and `commands`
-//! messages without an answer. `opening` opens sockets by requests. `life` reports when the engine
-//! has ended, and when the attachment belonged to the parent.
+//! `control` makes requests by the control socket, `calls` makes requests in shared memory, and
+//! `commands` sends commands, which have no answer. `opening` opens sockets. `life` reports whether
+//! the engine has ended, and whether the attachment is that of the parent process.
 
 mod calls;
 mod commands;
@@ -25,30 +25,32 @@ use crate::ahead::Ahead;
 use crate::driver::Driver;
 use crate::{Error, HighFd, Process, Socket, parent_death};
 
-/// A process's attachment: the region of its run, its own channel, and the socket and notification
-/// descriptors beside it. Shared by all threads.
+/// Attachment of a process to its engine: the region of the run, a channel to each shard, the
+/// control socket and notification descriptors. Shared by all threads.
 #[derive(Debug)]
 pub struct Client {
     process: &'static Process,
-    /// `None` if the engine runs in another process, or on threads of its own.
+    /// Driver of an engine that waiting threads of this process turn. `None` if the engine runs in
+    /// another process, or on threads of its own.
     driver: Option<&'static Driver>,
     /// Number of processors that the process may use.
     processors: u32,
     region: Region,
     run: Run,
-    /// Connections to the engine's shards, in order.
+    /// Connections to the engine's shards, by the number of the shard.
     links: Box<[ShardLink]>,
-    /// Shard that opens the next socket.
+    /// Counter by which the shard of the next socket is chosen.
     next: AtomicU32,
     /// Number of calls of [`Self::spawned`].
     spawned: AtomicU32,
-    /// Number of the channels.
+    /// Number of this process's channels, the same in each shard.
     number: u32,
     control: HighFd,
     notifier: HighFd,
     blank: HighFd,
     spare: HighFd,
-    /// See [`parent_death`]. `None` if the run has no guardian, or no descriptor was free.
+    /// Pipe by which the guardian notices the end of the parent ([`parent_death`]). `None` if the
+    /// run has no guardian, or no descriptor was free.
     death_pipe: Option<HighFd>,
     dead: AtomicBool,
     /// The attachment belongs to the parent: see [`Self::abandon`].
@@ -70,29 +72,31 @@ struct ShardLink {
 /// Channel of a process that is about to be forked, executed or spawned.
 #[derive(Debug)]
 pub struct Cloned {
-    /// Control socket, close-on-exec.
+    /// Control socket of the new process, with close-on-exec.
     pub control: HighFd,
     number: u32,
-    /// Memory of the channels.
+    /// Memory of the new process's channels.
     channels: Fd,
     engine_notifiers: Vec<Fd>,
     notifier: Fd,
 }
 
 impl Cloned {
-    /// Returns the control socket, on which a new image says hello. The image needs nothing else.
+    /// Returns the control socket, by which the new process image attaches ([`Client::attach`]).
+    /// Closes the other descriptors.
     pub fn into_control(self) -> HighFd {
         self.control
     }
 }
 
 impl Client {
-    /// Says hello on a control socket. `held` finds the sockets that this process image was born
-    /// with; None when there can be none.
+    /// Attaches this process to an engine by the control socket. `held` finds the sockets that the
+    /// process image inherited; `None` if it cannot have any.
     ///
     /// # Errors
-    /// `Dead` if no answer arrives. `Refused` if the engine refuses, or is of another build; with
-    /// ENOMEM if this process may not have the address space.
+    /// - `Dead`: no answer arrives;
+    /// - `Refused`: the engine refuses, is of another build (EPROTO), or the limit of the address
+    ///   space is too low (ENOMEM).
     pub fn attach(
         process: &'static Process,
         control: Fd,
@@ -101,8 +105,8 @@ impl Client {
         let high = |fd| HighFd::new(fd, &process.descriptors);
         let control = high(control);
         process.prepare()?;
-        // The hello drops sockets that this image does not list. The list takes full generations,
-        // which are in the region, so ask for that first.
+        // The engine drops sockets that HELLO does not list. The list needs the generations of the
+        // sockets, which are in the region, so request the region first.
         let request = Request { call: call::REGION, ..Request::default() };
         let (reply, asked) = exchange(&control, &request)?;
         let run = Run::from_bytes(*reply.data.first_chunk().ok_or(PROTOCOL)?);
@@ -142,31 +146,30 @@ impl Client {
         })
     }
 
-    /// The same attachment, to an engine in this process: from now on threads that wait turn it.
+    /// Returns this attachment for an engine in this process, which waiting threads turn.
     pub fn hosted_by(self, driver: &'static Driver) -> Self {
         Self { driver: Some(driver), ..self }
     }
 
-    /// The driver lock of its engine, if that is in this process.
+    /// Returns the driver of the engine, if waiting threads of this process turn the engine.
     #[inline]
     pub fn driver(&self) -> Option<&'static Driver> {
-        // In a child that a handler has forked on top of a call of its parent's, the engine is the
-        // parent's.
+        // A signal handler may have forked: in the child the engine is the parent's.
         self.driver.filter(|_| !self.is_abandoned())
     }
 
-    /// Returns whether there are events to take.
+    /// Returns whether a shard has queued events for this process. Also true after events were lost
+    /// because the ring was full, until this is noticed.
     pub fn has_events(&self) -> bool {
         self.channels().any(towpath_ring::events_waiting)
     }
 
-    /// In the child after fork: the attachment on the channel that was cloned before. The caller
-    /// then
-    /// [abandons](Self::abandon) the parent's.
+    /// Returns the attachment of a child after fork, on the channel that was cloned before the
+    /// fork. The caller then [abandons](Self::abandon) the parent's attachment.
     ///
     /// # Errors
-    /// `Refused` with ENOMEM when the channel's memory cannot be mapped, with EMFILE without free
-    /// descriptors, and with EPROTO for a reply that is no channel.
+    /// `Refused`: ENOMEM if the channel's memory cannot be mapped, EMFILE if no descriptor is free,
+    /// EPROTO if the cloned memory is not a valid channel.
     pub fn forked(&self, cloned: Cloned) -> Result<Self, Error> {
         let process = self.process;
         let high = |fd| HighFd::new(fd, &process.descriptors);
@@ -201,17 +204,17 @@ impl Client {
     #[inline]
     fn end(&self, slot: u32) -> &ShardLink {
         let shards = self.links.len() as u32;
-        // The number may be that of no slot, which the first shard refuses.
+        // An invalid slot number goes to the first shard, which refuses it.
         self.links.get(shard_of(slot, shards) as usize).unwrap_or(&self.links[0])
     }
 
-    /// Returns the descriptor of which those of unnamed sockets are duplicates.
+    /// Returns the descriptor that is duplicated for sockets without a token of their own.
     pub fn blank(&self) -> &HighFd {
         &self.blank
     }
 
-    /// Returns the length in bytes up to which no IP packet is refused for its length, or 0 until
-    /// the engine knows.
+    /// Returns the length in bytes up to which no IP packet is refused for its length, or 0 if
+    /// that is not known yet.
     pub fn datagram_mtu(&self) -> u32 {
         self.links.iter().map(|end| end.status.datagram_mtu()).min().unwrap_or(0)
     }
@@ -228,13 +231,13 @@ impl Client {
         &self.links[shard as usize].status
     }
 
-    /// Wakes a shard if it sleeps.
+    /// Wakes a shard that sleeps.
     pub(crate) fn ring_shard(&self, shard: u32) {
         self.ring(&self.links[shard as usize]);
     }
 
-    /// Wakes a shard if it sleeps and this process has not rung for that sleep yet: at most one
-    /// system call a sleep.
+    /// Wakes a shard that sleeps, unless this process has already notified it in this sleep. Costs
+    /// at most one system call for each sleep.
     fn ring(&self, end: &ShardLink) {
         if self.is_abandoned() {
             return;
@@ -245,14 +248,14 @@ impl Client {
         }
     }
 
-    /// Returns the slot of a socket, or `None` if the slot is a new socket's.
+    /// Returns the slot of a socket, or `None` if the slot belongs to a newer socket.
     #[inline]
     pub fn slot(&self, socket: Socket) -> Option<&Slot> {
         let slot = self.region.slot(socket.slot)?;
         (slot.generation.load(Ordering::Acquire) == socket.generation).then_some(slot)
     }
 
-    /// Returns the process of the attachment.
+    /// Returns the state of this process.
     #[inline]
     pub fn process(&self) -> &'static Process {
         self.process
@@ -269,7 +272,7 @@ impl Client {
         &self.region
     }
 
-    /// Returns the name of the run in its tokens.
+    /// Returns the identification of the run that its tokens contain.
     pub fn run(&self) -> Run {
         self.run
     }
@@ -286,15 +289,15 @@ impl Client {
         &self.control
     }
 
-    /// Returns the socket to which the engine writes if there is an event while this process
-    /// sleeps. The [reactor](crate::reactor) empties the socket before it is full. A thread that
-    /// waits for readability, not for a further ring, has to empty it.
+    /// Returns the descriptor to which the engine writes when an event occurs while this process
+    /// sleeps. The [reactor](crate::reactor) reads it before its buffer is full. A thread that
+    /// polls the descriptor for readability must read from it.
     pub fn notifier(&self) -> &HighFd {
         &self.notifier
     }
 }
 
-/// Error for an engine of another build, or an answer that lacks an expected part.
+/// Error of an attachment to an engine of another build, or of an invalid answer.
 const PROTOCOL: Error = Error::Refused(Errno::PROTO.raw_os_error());
 
 /// Creates the connections to all shards. `channels` is the memory of their channels.
@@ -323,7 +326,7 @@ fn links(
     Ok(each.map(end).collect())
 }
 
-/// Memory of another build, or none to be had.
+/// Converts an error of mapping memory: ENOMEM, or EPROTO for memory of another build.
 fn not_mapped(error: std::io::Error) -> Error {
     match error.kind() {
         std::io::ErrorKind::OutOfMemory => Error::Refused(Errno::NOMEM.raw_os_error()),

@@ -16,23 +16,24 @@ const HEADER: u32 = size_of::<DatagramHeader>() as u32;
 /// A received datagram.
 #[derive(Debug, Clone, Copy)]
 pub struct DatagramRead {
-    /// Header, with the whole length in `len`.
+    /// Header, whose `len` is the length of the whole payload.
     pub header: DatagramHeader,
     /// Number of bytes copied to the buffers.
     pub copied: usize,
-    /// Number of bytes before the first that was copied, for reads with an offset.
+    /// Number of payload bytes before the first copied byte, for reads with an offset.
     pub skipped: usize,
 }
 
-/// Takes the next datagram, in one attempt. Bytes that do not fit `buffers` are lost, as recv(2)
-/// says of datagrams; [`DatagramRead::header`] has its whole length. With `keep` it stays. The
-/// first `keep` bytes are then passed over, by whole datagrams as far as they go
-/// (`__skb_try_recv_from_queue`). None: shut down for reading.
+/// Takes the next datagram without waiting. Bytes that do not fit `buffers` are lost, as with
+/// recv(2); [`DatagramRead::header`] has the whole length. With `keep` the datagram stays queued,
+/// and the first `keep` bytes of all payloads are skipped, as by SO_PEEK_OFF. Returns `None` if the
+/// socket is shut down for reading.
 ///
 /// # Errors
 /// - `WouldBlock`: no datagram has arrived;
-/// - `Refused`: the socket's error, such as ECONNREFUSED after an ICMP message, which this takes;
-/// - `Dead`: the engine is gone, or another thread has closed the socket.
+/// - `Refused`: the socket's error, such as ECONNREFUSED after an ICMP message, which the call
+///   clears;
+/// - `Dead`: the engine has ended, or another thread has closed the socket.
 ///
 /// # Safety
 /// The buffers must be valid for writes.
@@ -56,7 +57,7 @@ pub unsafe fn recv(
             }
             return Err(Error::WouldBlock);
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: the buffers are valid for writes, by the contract of this function.
         let copied = unsafe {
             peek(client, slot, at + HEADER + skip, (header.len - skip) as usize, buffers)
         };
@@ -65,7 +66,7 @@ pub unsafe fn recv(
         } else {
             program_fifo::consume_from(slot, start, footprint(header.len))
         };
-        // None: a signal handler took it from under our hands.
+        // None means that a signal handler took the datagram meanwhile, so try again.
         if let Some(tell) = taken {
             break (DatagramRead { header, copied, skipped: skip as usize }, tell);
         }
@@ -88,16 +89,18 @@ pub fn next_len(client: &Client, socket: Socket) -> usize {
     next_header(client, slot).map_or(0, |header| header.len as usize)
 }
 
-/// Queues one datagram (or, with `header.segment_size`, several in one), all of it or nothing, in
-/// one attempt. `header.len` bytes of `buffers` are its payload. Returns `header.len`.
+/// Queues one datagram (or, with `header.segment_size`, several of that size) completely or not at
+/// all, without waiting. The first `header.len` bytes of `buffers` are the payload. Returns
+/// `header.len`.
 ///
 /// # Errors
-/// - `WouldBlock`: there is no room now. An event follows when there is;
-/// - `TooLong`: longer than the socket may ever queue (SO_SNDBUF);
-/// - `Closed`: shut down for writing;
-/// - `Refused`: the socket's error, which this takes;
-/// - `Interrupting`: this is a signal handler, on top of a call that fills the rest of the FIFO;
-/// - `Dead`: the engine is gone, or another thread has closed the socket.
+/// - `WouldBlock`: there is no room now. An event reports when there is;
+/// - `TooLong`: the datagram is longer than the socket may ever queue (SO_SNDBUF);
+/// - `Closed`: the socket is shut down for writing;
+/// - `Refused`: the socket's error, which the call clears;
+/// - `Interrupting`: the caller is a signal handler that interrupted a call which is filling the
+///   FIFO of this socket;
+/// - `Dead`: the engine has ended, or another thread has closed the socket.
 ///
 /// # Safety
 /// The buffers must be valid for reads.
@@ -113,14 +116,14 @@ pub unsafe fn send(
     let slot = client.slot(socket).ok_or(Error::Dead)?;
     socket.take_error(client)?;
     if slot.shut.load(Relaxed) & shut::WRITE != 0 {
-        // The slot may have been reused, and its next socket be shut down.
+        // The slot may belong to a new socket, which was shut down instead.
         client.slot(socket).ok_or(Error::Dead)?;
         return Err(Error::Closed);
     }
     let needed = footprint(header.len);
     let write = |at: u32, _| {
         program_fifo::write_at(client.region(), slot, at, header.as_bytes());
-        // SAFETY: the caller's promise.
+        // SAFETY: the buffers are valid for reads, by the contract of this function.
         unsafe { fill(client, slot, at.wrapping_add(HEADER), buffers, 0, header.len) };
     };
     match append(slot, socket.generation, Entrance { client, socket }, Wanted::All(needed), write) {
@@ -146,7 +149,7 @@ fn next_header(client: &Client, slot: &Slot) -> Option<DatagramHeader> {
     header_at(client, slot, 0)
 }
 
-/// Returns the header that begins `at` bytes after the start.
+/// Returns the header of the datagram `at` bytes after the start of the unread bytes.
 fn header_at(client: &Client, slot: &Slot, at: u32) -> Option<DatagramHeader> {
     let unread = program_fifo::unread(slot).checked_sub(at)?;
     if unread < HEADER {
@@ -159,8 +162,8 @@ fn header_at(client: &Client, slot: &Slot, at: u32) -> Option<DatagramHeader> {
     Some(header)
 }
 
-/// Finds the datagram that contains byte `skip` of all payloads. Returns where it begins, the
-/// byte's offset in its payload, and its header.
+/// Finds the datagram that contains byte `skip` of all unread payloads. Returns the datagram's
+/// offset in the unread bytes, the byte's offset in the payload, and the header.
 fn seek(client: &Client, slot: &Slot, mut skip: u32) -> Option<(u32, u32, DatagramHeader)> {
     let mut at = 0;
     loop {

@@ -2,8 +2,8 @@
 //!
 //! Each socket's number is also a descriptor of the kernel ([`towpath_shm::token`]), so numbers
 //! cannot collide, and the kernel handles close-on-exec. The table is an array in a static. Its
-//! pages cost nothing until used, and a lookup is one load. Each change must accompany a change of
-//! the kernel's descriptors. The API layer has the lock and the order for that.
+//! pages take no memory until used, and a lookup is one load. The API layer changes the table
+//! together with the kernel's descriptors, under its own lock.
 
 use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
@@ -13,28 +13,29 @@ use crate::high_fd;
 use crate::socket::Socket;
 use crate::syscall::{self, nr, syscall};
 
-/// Limit of the table. Numbers from here on belong to the kernel.
+/// Length of the table. Higher descriptor numbers always belong to the kernel.
 pub const DESCRIPTORS_MAX: usize = 1 << 20;
 
-/// Descriptor numbers that are not the kernel's, and the number of descriptors of each slot.
+/// Descriptor numbers that belong to sockets, epoll sets and this library, and the number of
+/// descriptors of each slot.
 #[derive(Debug)]
 pub struct Descriptors {
     table: [AtomicU64; DESCRIPTORS_MAX],
-    /// Number of descriptors of each slot, or [`MANY`] if the table has to be searched. A byte
-    /// each, because up to a hundred processes use the pages of the slots that they have sockets
-    /// in.
+    /// Number of descriptors of each slot, or [`MANY`] if the table has to be searched. A byte per
+    /// slot is used, because each of up to a hundred processes may touch all pages of this array.
     holds: [AtomicU8; SLOTS_MAX as usize],
     /// Number of descriptors that are about to be entered for slots with [`MANY`].
     entering: AtomicU32,
-    /// Number of descriptors that were entered for such slots.
+    /// Number of descriptors that were entered for slots with [`MANY`].
     entered: AtomicU32,
     /// Highest number ever entered, plus one. Scans end there.
     end: AtomicU32,
-    /// Lowest number that belongs to an engine in this process, or 0 without one.
+    /// Lowest number that belongs to an engine in this process, or 0 without such an engine.
     engines_from: AtomicU32,
 }
 
-/// Number of descriptors from which those of a slot are not counted until the last one is closed.
+/// Value of `holds` of a slot whose descriptors are no longer counted, because there are too many
+/// for the byte. Stays until the last descriptor is closed.
 const MANY: u8 = u8::MAX;
 
 const KIND_SHIFT: u32 = 60;
@@ -51,20 +52,20 @@ pub enum DescriptorKind {
     Socket(Socket),
     /// An epoll set, by its number.
     Epoll(u32),
-    /// A descriptor of this library that the program does not know of.
+    /// A descriptor of this library, hidden from the program.
     Internal,
 }
 
 /// Descriptor that was taken out of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClosedDescriptor {
-    /// Its former meaning.
+    /// Meaning that the number had in the table.
     pub entry: DescriptorKind,
-    /// Whether it was the last of this process for that socket.
+    /// True if it was the last descriptor of this process for its socket.
     pub last: bool,
 }
 
-/// Returns whether `fd` can be entered.
+/// Returns whether the table has an entry for `fd`.
 pub fn fits(fd: i32) -> bool {
     (fd as usize) < DESCRIPTORS_MAX
 }
@@ -96,8 +97,8 @@ impl Descriptors {
         }
     }
 
-    /// Gives all numbers from `lowest` on to an engine in this process, since the program's limit
-    /// ends there. 0: there is no engine any more, as in a child after fork.
+    /// Gives all numbers from `lowest` on to an engine in this process; the program's own limit of
+    /// descriptors is lower. 0 means no engine, as in a child after fork.
     pub fn give_to_engine(&self, lowest: u32) {
         self.engines_from.store(lowest, Ordering::Relaxed);
     }
@@ -110,28 +111,27 @@ impl Descriptors {
             return;
         }
         let all = [lowest as usize, u32::MAX as usize, 0, 0, 0, 0];
-        // SAFETY: numbers that are neither the program's nor this library's, but the engine's,
-        // which is not used here.
+        // SAFETY: the numbers belong to the parent's engine alone, which this process does not use.
         if unsafe { syscall(nr::CLOSE_RANGE, all) }.is_err() {
             // A kernel before 5.9.
             (lowest..DESCRIPTORS_MAX as u32).for_each(|fd| syscall::close(fd.cast_signed()));
         }
     }
 
-    /// Returns the lowest number of an engine in this process, or 0 without one.
+    /// Returns the lowest descriptor number of an engine in this process, or 0 without an engine.
     pub fn engines_from(&self) -> u32 {
         self.engines_from.load(Ordering::Relaxed)
     }
 
-    /// Returns whether a number belongs to an engine in this process. A dup2 of the program does
-    /// not move such a descriptor.
+    /// Returns whether a number belongs to an engine in this process. dup2 onto such a number does
+    /// not move the engine's descriptor.
     #[inline]
     pub fn is_engines(&self, fd: i32) -> bool {
         let lowest = self.engines_from();
         lowest != 0 && fd >= lowest.cast_signed()
     }
 
-    /// Returns the socket of `fd`, if it has one.
+    /// Returns the socket that `fd` refers to, if any.
     #[inline]
     pub fn socket(&self, fd: i32) -> Option<Socket> {
         Self::socket_of(self.table.get(fd as usize)?.load(Ordering::Acquire))
@@ -143,7 +143,7 @@ impl Descriptors {
         self.table.as_ptr() as usize
     }
 
-    /// Returns the socket of a word of a table.
+    /// Returns the socket in an entry of the table, if the entry is a socket's.
     pub fn socket_of(word: u64) -> Option<Socket> {
         (word >> KIND_SHIFT == SOCKET).then(|| unpack_socket(word))
     }
@@ -153,7 +153,7 @@ impl Descriptors {
         self.replace(fd, DescriptorKind::Socket(socket));
     }
 
-    /// Enters an epoll descriptor.
+    /// Enters an open descriptor for the epoll set of number `index`.
     pub fn set_epoll(&self, fd: i32, index: u32) {
         self.replace(fd, DescriptorKind::Epoll(index));
     }
@@ -194,7 +194,7 @@ impl Descriptors {
         if are_many {
             self.entering.fetch_add(1, Ordering::AcqRel);
         }
-        // Count the descriptor before it can be removed.
+        // Count the descriptor before it is entered, because another thread may then remove it.
         let more = |holds: u8| Some(holds.saturating_add(1));
         // `more` always returns a value, so the update does not fail.
         let _ = holds.fetch_update(Ordering::AcqRel, Ordering::Acquire, more);
@@ -226,9 +226,9 @@ impl Descriptors {
 
     /// Returns whether a slot with [`MANY`] descriptors has none left.
     ///
-    /// A signal handler may call this on top of a thread that is about to enter a descriptor, which
-    /// counts as entered. The handler may also enter a descriptor and remove one that the
-    /// interrupted search has not reached.
+    /// A signal handler may call this while the interrupted thread is about to enter a descriptor;
+    /// this descriptor counts as entered. A handler may also interrupt the search, enter a
+    /// descriptor, and remove one that the search has not reached.
     fn is_end_of_many(&self, slot: u32) -> bool {
         loop {
             let entered = self.entered.load(Ordering::Acquire);
@@ -253,7 +253,7 @@ impl Descriptors {
             && self.ours(0).any(|(_, entry)| entry == DescriptorKind::Socket(socket))
     }
 
-    /// Returns the numbers from `from` on that are not the kernel's, ascending.
+    /// Returns the numbers from `from` on that are in the table, in ascending order.
     pub fn ours(&self, from: u32) -> impl Iterator<Item = (i32, DescriptorKind)> {
         let end = self.end.load(Ordering::Acquire);
         (from..end).filter_map(|fd| match self.lookup(fd as i32) {
@@ -262,7 +262,7 @@ impl Descriptors {
         })
     }
 
-    /// Moves a descriptor of this library away from `fd`.
+    /// If `fd` is a descriptor of this library, moves it to another number.
     pub fn evacuate(&self, fd: i32) {
         let Some(word) = self.table.get(fd as usize).map(|word| word.load(Ordering::Acquire))
         else {
@@ -270,15 +270,15 @@ impl Descriptors {
         };
         if word >> KIND_SHIFT == INTERNAL {
             let at = (word & !(INTERNAL << KIND_SHIFT)) as usize as *const AtomicI32;
-            // SAFETY: the pointer was entered by `set_internal`; HighFd clears the entry before it
-            // frees the word.
+            // SAFETY: `set_internal` has entered the pointer. HighFd clears the entry before it
+            // frees the word that the pointer refers to.
             high_fd::evacuate(self, fd, unsafe { &*at });
         }
     }
 
     pub(crate) fn set_internal(&self, fd: i32, word: &AtomicI32) {
         if fits(fd) {
-            // User-space addresses have 47 (or 48, 56) bits: below the kind.
+            // User-space addresses have at most 56 bits, so they do not overlap the kind.
             self.set(fd, INTERNAL << KIND_SHIFT | std::ptr::from_ref(word) as u64);
         }
     }
@@ -289,7 +289,7 @@ impl Descriptors {
         }
     }
 
-    /// Sets an entry. Returns the former one.
+    /// Sets the entry of `fd`, and returns the former entry.
     fn set(&self, fd: i32, word: u64) -> u64 {
         let Some(entry) = self.table.get(fd as usize) else { return 0 };
         self.end.fetch_max(fd as u32 + 1, Ordering::AcqRel);
@@ -368,11 +368,11 @@ mod tests {
             (0..most).for_each(|fd| DESCRIPTORS.set_socket(fd, socket));
             DESCRIPTORS.set_socket(most, Socket { slot: 8, generation: 3 });
             assert!((1..most).all(|fd| !last(fd)), "{most}");
-            // Moved to another number, which is entered before the first is taken out.
+            // Move the socket to another number, which is entered before the first is removed.
             DESCRIPTORS.set_socket(2000, socket);
             assert!(!last(0) && DESCRIPTORS.is_held(socket), "{most}");
             assert!(last(2000) && !DESCRIPTORS.is_held(socket), "{most}");
-            // And counted from the beginning.
+            // Descriptors are counted again after the last was closed.
             DESCRIPTORS.set_socket(0, socket);
             assert!(last(0), "{most}");
             assert!(DESCRIPTORS.take(most).last);

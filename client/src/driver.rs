@@ -8,7 +8,7 @@
 //!   a thread that would sleep:   take ─► turn ─► its own event? ─ yes ─► leave, and go on
 //!                                          ▲         │ no: nothing to do
 //!                                          └── sleep on the engine's descriptor, and on its own
-//!   another one:                 sleep as beside any engine, and on the hand-off word
+//!   another such thread:         sleep as beside any engine, and on the hand-off word
 //!   the stand-by thread:         tick … no turn since the last tick? take ─► turn ─► sleep there
 //! ```
 //!
@@ -60,33 +60,34 @@ pub use patience::Patience;
 pub use state::Turned;
 pub use towpath_ring::Who;
 
-/// The engine that lives in this process, and the state of its turning.
+/// An engine in this process, and the lock by which threads take turns as its driver.
 pub struct Driver {
     process: &'static Process,
     relay: Relay,
     engine: UnsafeCell<DriverState>,
-    /// The engine's: one of our own, for threads that sleep on it when the engine has gone.
+    /// Duplicate of the engine's descriptor, on which threads sleep even after the engine has
+    /// ended.
     descriptor: HighFd,
-    /// Number of times that a thread began to turn it.
+    /// Number of times that a thread began to turn the engine.
     turns: AtomicU32,
-    /// Wakes the stand-by thread when another thread took the lock from it.
+    /// Wakes the stand-by thread after another thread has taken the lock from it.
     notifier: HighFd,
     /// A stand-by thread exists, so other threads need not wait for the driver lock.
     is_stood_by: AtomicBool,
     has_ended: AtomicBool,
 }
 
-// SAFETY: `engine` is reached only by the thread that has the relay (see `DriverLock`), and is
-// Send.
+// SAFETY: only the thread that holds the relay accesses `engine` (see `DriverLock`), and the engine
+// is Send.
 unsafe impl Sync for Driver {}
 
 impl Driver {
-    /// Creates a driver lock that no thread holds. Run [`Self::stand_by`] on a thread of its own,
+    /// Creates a driver whose lock no thread holds. Run [`Self::stand_by`] on a thread of its own,
     /// because the end of that thread tells other processes that the engine has ended
     /// ([`towpath_ring::Life`]).
     ///
     /// # Errors
-    /// `Refused` when there are no descriptors left, or no memory for a stack.
+    /// `Refused` if no descriptor is free, or there is no memory for the engine's stack.
     pub fn new(process: &'static Process, engine: Box<dyn TurnedEngine>) -> Result<Self, Error> {
         let high = |fd| HighFd::new(fd, &process.descriptors);
         let descriptor = high(rustix::io::fcntl_dupfd_cloexec(engine.descriptor(), 0)?.into());
@@ -108,13 +109,13 @@ impl Driver {
         self.relay.is_free_for(who)
     }
 
-    /// Takes the driver lock, or returns `None` if another thread holds it. A thread that asks or
-    /// stands by has its signals blocked already.
+    /// Takes the driver lock, or returns `None` if another thread holds it. Blocks the signals of a
+    /// thread that takes it as `Who::Waits`; others have blocked their signals already.
     pub fn take(&self, who: Who) -> Option<DriverLock<'_>> {
         if !self.relay.is_free_for(who) {
             return None;
         }
-        // A handler on top of this thread would wait for it.
+        // A handler that needs the engine would wait for the thread that it interrupts.
         let signals = (who == Who::Waits).then(SignalsBlocked::new);
         let me = who.number(towpath_ring::thread_id());
         if self.relay.take(me, who)? == Taken::FromStandBy {
@@ -123,15 +124,15 @@ impl Driver {
         Some(DriverLock::new(self, me, signals))
     }
 
-    /// Counts this thread among those that take the lock when the hand-off word changes. The thread
-    /// is about to sleep on that word. Returns `None` if the lock can be taken now.
+    /// Counts this thread, which is about to sleep on the hand-off word, among the threads that
+    /// take the lock when that word changes. Returns `None` if the lock can be taken now.
     pub(crate) fn follow(&self) -> Option<Following<'_>> {
         self.relay.follow().map(|handoff| Following { driver: self, handoff })
     }
 
-    /// Counts this thread among those that take the lock when woken. The thread is about to sleep
-    /// on a list of descriptors that contains a wake-up. Returns `None` if the lock can be taken
-    /// now. The driver must not call this.
+    /// Counts this thread among the threads that take the lock when woken. The thread is about to
+    /// sleep on a list of descriptors with an eventfd for wake-ups. Returns `None` if the lock can
+    /// be taken now. The driver must not call this.
     pub fn sleep_in_list(&self) -> Option<ListSleeper<'_>> {
         let sleeper = self.count_list_sleeper();
         if self.relay.is_free_for(Who::Waits) {
@@ -146,7 +147,7 @@ impl Driver {
         ListSleeper(self)
     }
 
-    /// Notes that a thread that does not wait has woken the engine, and so the sleeping driver.
+    /// Notes that a thread which is not waiting itself has woken the sleeping driver.
     pub(crate) fn was_rung(&self) {
         self.relay.want();
     }
@@ -158,21 +159,21 @@ impl Driver {
         }
     }
 
-    /// In a child after fork: the engine is its parent's.
+    /// Closes the descriptors. Called in a child after fork, because the engine is its parent's.
     pub(crate) fn forget(&self) {
         self.descriptor.close();
         self.notifier.close();
     }
 
-    /// A signal handler begins on a thread that sleeps as the driver, and may not come back, or
-    /// turn the engine itself.
+    /// Releases the lock. Called when a signal handler begins on a thread that sleeps as the
+    /// driver, because the handler may call siglongjmp or become the driver itself.
     pub(crate) fn abandon(&self) {
         if self.relay.abandon(Who::Waits.number(towpath_ring::thread_id())) {
             self.pass_on();
         }
     }
 
-    /// The driver lock is free: wakes another thread to take it, or leaves it to the stand-by
+    /// Wakes another thread to take the free driver lock, or leaves the lock to the stand-by
     /// thread.
     fn pass_on(&self) {
         self.relay.pass_on(|| {
@@ -192,7 +193,7 @@ impl std::fmt::Debug for Driver {
     }
 }
 
-/// A thread that sleeps on the hand-off word.
+/// Count of a thread that sleeps on the hand-off word. Dropping it ends the count.
 #[derive(Debug)]
 pub(crate) struct Following<'a> {
     driver: &'a Driver,
@@ -200,14 +201,14 @@ pub(crate) struct Following<'a> {
 }
 
 impl Following<'_> {
-    /// Returns the hand-off word, to sleep on together with the thread's own words, and its current
-    /// value.
+    /// Returns the hand-off word, on which the thread sleeps besides its own words, and the value
+    /// that the word must still have.
     pub fn word(&self) -> (&AtomicU32, u32) {
         (self.driver.relay.handoff(), self.handoff)
     }
 
-    /// Call after the sleep: reduces `patience` if the hand-off word changed. An event of the
-    /// thread itself ends its wait in any case.
+    /// Reduces `patience` if the hand-off word changed in the sleep. Called after the sleep. An
+    /// event of the thread itself ends its wait in any case.
     pub fn has_slept(&self, patience: &mut Patience) {
         let has_passed = self.driver.relay.handoff().load(Relaxed) != self.handoff;
         if has_passed && self.driver.is_stood_by.load(Relaxed) {
@@ -224,7 +225,7 @@ impl Drop for Following<'_> {
     }
 }
 
-/// A thread that sleeps in a list of descriptors.
+/// Count of a thread that sleeps on a list of descriptors. Dropping it ends the count.
 #[derive(Debug)]
 pub struct ListSleeper<'a>(&'a Driver);
 

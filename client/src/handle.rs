@@ -1,4 +1,4 @@
-//! A socket and the attachment of its calls, and the time that a call may wait.
+//! A socket together with the attachment of its process, and the time that a call may wait.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::Duration;
@@ -10,18 +10,19 @@ use towpath_shm::layout::{Kind, Slot, flags, op};
 use crate::interrupt::Handled;
 use crate::{Client, Deadline, Error, Socket, stream, wait};
 
-/// Time that a first write on a fresh connection waits for transmit memory, even if it must not
-/// block. The engine attaches memory within a turn. A longer wait means that memory is short
-/// everywhere.
+/// Maximum time that the first write on a connection waits for transmit memory, even if the call is
+/// nonblocking. The engine normally attaches memory within a turn, so a longer wait means that the
+/// run is short of memory.
 const MEMORY_PATIENCE: Duration = Duration::from_millis(100);
-/// Limit of a wait that ends before the engine has had its turn.
+/// Waits shorter than this may end before the engine has made a turn.
 const BRIEF: Duration = Duration::from_millis(1);
-/// TCP_CLOSE, as Linux numbers states.
+/// State CLOSE, as Linux numbers the states (TCP_CLOSE).
 const TCP_CLOSE: u32 = 7;
-/// FIN_WAIT2, TIME_WAIT and CLOSE: the peer has acknowledged our FIN.
+/// Linux's numbers of the states FIN_WAIT2, TIME_WAIT and CLOSE, in which the peer has acknowledged
+/// our FIN.
 const FIN_ACKNOWLEDGED: std::ops::RangeInclusive<u32> = 5..=TCP_CLOSE;
 
-/// A socket with the attachment that its calls are made with. Every API makes its calls by one.
+/// A socket with the attachment by which calls on it reach the engine. Used by every API.
 #[derive(Debug, Clone, Copy)]
 pub struct Handle<'a> {
     /// The attachment.
@@ -35,9 +36,10 @@ pub struct Handle<'a> {
 pub struct WaitLimit {
     /// The call must not wait.
     pub nonblocking: bool,
-    /// Time at which the call gives up. `None`: never.
+    /// Time at which the call fails. `None`: never.
     pub deadline: Option<Deadline>,
-    /// Signal handlers that had run when the call began. A further one interrupts the wait.
+    /// Number of signal handlers that had run when the call began. A further handler interrupts the
+    /// wait.
     pub since: Handled,
 }
 
@@ -56,7 +58,7 @@ impl WaitLimit {
         Self { nonblocking: false, deadline, since: Handled::so_far() }
     }
 
-    /// Returns whether the call cannot wait for a turn of the engine.
+    /// Returns whether the call is nonblocking, or ends before the engine has made a turn.
     fn is_brief(&self) -> bool {
         self.nonblocking || self.deadline.is_some_and(|deadline| deadline.left() < BRIEF)
     }
@@ -66,13 +68,13 @@ impl<'a> Handle<'a> {
     /// Returns the slot of the socket.
     ///
     /// # Errors
-    /// `Dead` when the slot is another socket's.
+    /// `Dead` if the slot belongs to a newer socket.
     #[inline]
     pub fn slot(self) -> Result<&'a Slot, Error> {
         self.client.slot(self.socket).ok_or(Error::Dead)
     }
 
-    /// Changes what belongs to the program in the slot.
+    /// Changes fields of the slot that belong to the program.
     ///
     /// # Errors
     /// As for [`Socket::enter`].
@@ -80,7 +82,8 @@ impl<'a> Handle<'a> {
         self.socket.change(self.client, change)
     }
 
-    /// Makes a request about the socket, and waits for the answer.
+    /// Makes the request `call` about the socket, and waits for the answer. `fill` sets further
+    /// fields of the request.
     ///
     /// # Errors
     /// As for [`Client::call`].
@@ -88,7 +91,7 @@ impl<'a> Handle<'a> {
         self.client.call(&self.request(call, fill))
     }
 
-    /// Returns a request about the socket.
+    /// Returns the request `call` about the socket. `fill` sets further fields of the request.
     pub fn request(self, call: u32, fill: impl FnOnce(&mut Request)) -> Request {
         let Socket { slot, generation } = self.socket;
         let mut request = Request { call, slot, generation, ..Request::default() };
@@ -96,11 +99,11 @@ impl<'a> Handle<'a> {
         request
     }
 
-    /// Repeats `attempt` while it would block, until `limit` allows no further wait. A call that
-    /// must not wait nevertheless waits for bytes that programs of the run have sent before.
+    /// Repeats `attempt` while it returns `WouldBlock`, until `limit` allows no further wait. Even
+    /// a nonblocking call waits for bytes that programs of the run have sent before the call.
     ///
     /// # Errors
-    /// As for [`wait::until`]; `WouldBlock` of a call that must not wait.
+    /// As for [`wait::until`]; `WouldBlock` if the call is nonblocking.
     #[inline]
     pub fn blocking<T>(
         self,
@@ -116,19 +119,19 @@ impl<'a> Handle<'a> {
         }
     }
 
-    /// As [`Self::blocking`], for calls that queue bytes to send. Even a call that must not wait
-    /// waits for the transmit memory that the socket lacks, since that is no backpressure of the
-    /// peer.
+    /// Repeats `attempt`, which queues bytes to send, as [`Self::blocking`] does. Even a
+    /// nonblocking call waits for transmit memory if the socket has none, since that is no
+    /// backpressure of the peer.
     ///
     /// # Errors
-    /// As for [`Self::blocking`]; `TimedOut` when no memory came.
+    /// As for [`Self::blocking`]; `TimedOut` if no memory was attached in time.
     #[inline]
     pub fn sending<T>(
         self,
         limit: WaitLimit,
         mut attempt: impl FnMut() -> Result<T, Error>,
     ) -> Result<T, Error> {
-        // Read before the attempt, since the engine may attach memory right after a failed one.
+        // Read this before the attempt, since the engine may attach memory right after it fails.
         let lacked = self.lacks_memory();
         match attempt() {
             Err(Error::WouldBlock) if limit.is_brief() && (lacked || self.lacks_memory()) => {
@@ -148,9 +151,9 @@ impl<'a> Handle<'a> {
         if self.slot().is_ok_and(|slot| slot.flags.load(Acquire) & flags::CONNECTING != 0) {
             return Err(Error::WouldBlock);
         }
-        // The engine attaches memory, or reports that there is none. Either way the socket lacks
-        // none any more, and the attempt after that is the last one. If memory comes after an
-        // attempt that lacked it, the next attempt uses it.
+        // The engine attaches memory, or reports that there is none. In both cases `lacks_memory`
+        // becomes false, and the attempt after that is the last one. If memory arrives after an
+        // attempt failed, the next attempt uses it.
         let mut once = || {
             let lacked = self.lacks_memory();
             match attempt() {
@@ -165,11 +168,11 @@ impl<'a> Handle<'a> {
         }
     }
 
-    /// Returns the outcome of a connect, in one attempt.
+    /// Returns the result of a connect, without waiting.
     ///
     /// # Errors
-    /// `WouldBlock` while the connect is in progress; `Refused` with the reason why it failed, or
-    /// with ECONNABORTED when another call took the reason.
+    /// `WouldBlock` while the connect is in progress; `Refused` with the error of the connect, or
+    /// with ECONNABORTED if another call has cleared that error.
     pub fn connected(self) -> Result<(), Error> {
         match self.slot()?.flags.load(Acquire) {
             seen if seen & (flags::CONNECTING | flags::OPENING) != 0 => Err(Error::WouldBlock),
@@ -181,8 +184,9 @@ impl<'a> Handle<'a> {
         }
     }
 
-    /// Closes the socket, whose last descriptor in the process goes. With `lingers` the call waits
-    /// as SO_LINGER says: until the peer has acknowledged everything, or the time is up.
+    /// Closes the socket. Called when its last descriptor in the process is closed. With `lingers`
+    /// the call waits as SO_LINGER requires: until the peer has acknowledged all data, or the time
+    /// is up.
     pub fn close(self, lingers: bool) {
         self.client.process().forget(self.socket);
         let linger = match self.slot() {
@@ -212,19 +216,19 @@ impl<'a> Handle<'a> {
     }
 }
 
-/// Returns the kind of a slot's socket. The kind of a socket may change.
+/// Returns the kind of a slot's socket. The kind may change: listen makes a stream a listener.
 #[inline]
 pub fn kind(slot: &Slot) -> Kind {
     Kind::from_u32(slot.kind.load(Acquire)).unwrap_or(Kind::Free)
 }
 
-/// Returns whether the socket of a slot is one of TCP, listening or not.
+/// Returns whether the socket of a slot is a TCP socket, listening or not.
 #[inline]
 pub fn is_tcp(slot: &Slot) -> bool {
     matches!(kind(slot), Kind::Stream | Kind::Listener)
 }
 
-/// Returns whether a stream is connected, or about to be.
+/// Returns whether a stream is connected or connecting.
 pub fn is_open_stream(slot: &Slot) -> bool {
     let seen = slot.flags.load(Acquire);
     seen & (flags::CONNECTED | flags::CONNECTING) != 0

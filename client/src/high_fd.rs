@@ -1,4 +1,4 @@
-//! Descriptors of our own, at high numbers that programs do not expect.
+//! Descriptors of this library, moved to high numbers so that programs do not notice them.
 
 use std::os::fd::{BorrowedFd, IntoRawFd};
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -14,26 +14,27 @@ const FD_CLOEXEC: usize = 1;
 const EMFILE: i32 = 24;
 const O_CLOEXEC: i32 = 0o2000000;
 const RLIMIT_NOFILE: usize = 7;
-/// Distance from the soft limit (RLIMIT_NOFILE) at which our descriptors begin. Room for the
-/// control socket, notification descriptors and tokens, for those of a child that is being forked,
-/// and for epoll sets' sleepers.
+/// Our descriptors begin this far below the soft limit (RLIMIT_NOFILE). The room is for
+/// the control socket, notification descriptors and tokens, also of a child being forked. Calls on
+/// epoll sets need further descriptors to sleep on.
 const BELOW_LIMIT: u64 = 64;
-/// A kernel's descriptor table is as long as its highest number: not higher than this.
+/// Upper bound of the number at which our descriptors begin, because the kernel's descriptor table
+/// of the process is as long as its highest number.
 const HIGHEST: u64 = 16384;
 
-/// A descriptor that the program does not know of. Its close, dup2 and close_range leave it alone
-/// (dup2 makes it move).
+/// Descriptor of this library, hidden from the program. The program's close and close_range do not
+/// close it, and a dup2 to its number moves it to another number.
 #[derive(Debug)]
 pub struct HighFd {
     number: Box<AtomicI32>,
-    /// Where it is entered.
+    /// Table that contains the descriptor.
     among: &'static Descriptors,
 }
 
 impl HighFd {
-    /// Moves a descriptor up and makes it close-on-exec. Its number is shortly below the soft limit
-    /// (RLIMIT_NOFILE), because programs expect the lowest free ones for themselves. Without room
-    /// above, the number stays.
+    /// Moves a descriptor to a number shortly below the soft limit (RLIMIT_NOFILE), because
+    /// programs expect to get the lowest free numbers. Sets close-on-exec. The number stays if no
+    /// high number is free.
     pub fn new(fd: Fd, among: &'static Descriptors) -> Self {
         let low = fd.into_owned().into_raw_fd();
         let number = match move_up(low) {
@@ -50,18 +51,18 @@ impl HighFd {
         Self::at(number, among)
     }
 
-    /// Another descriptor for the same: up there, or where there is room.
+    /// Duplicates the descriptor, to a high number if one is free.
     ///
     /// # Errors
-    /// EMFILE when the process has no number left.
+    /// EMFILE if the process has no free descriptor number.
     pub fn duplicate(&self) -> Result<Self, i32> {
         duplicate(self.get()).map(|number| Self::at(number, self.among)).ok_or(EMFILE)
     }
 
-    /// The same at the first free number from `lowest` on.
+    /// Duplicates the descriptor to the first free number from `lowest` on.
     ///
     /// # Errors
-    /// EMFILE when there is none.
+    /// EMFILE if no such number is free.
     pub fn duplicate_above(&self, lowest: i32) -> Result<Self, i32> {
         duplicate_from(self.get(), lowest as usize)
             .map(|number| Self::at(number, self.among))
@@ -74,28 +75,29 @@ impl HighFd {
         Self { number: word, among }
     }
 
-    /// Becomes a duplicate of `other` under its own number. Other threads see either the old or the
-    /// new descriptor under it, never none. `inheritable`: it survives exec.
+    /// Replaces this descriptor by a duplicate of `other` with the same number. Other threads see
+    /// either the old or the new descriptor, never a closed number. `inheritable`: the descriptor
+    /// stays open on exec.
     ///
     /// # Errors
-    /// As for [`syscall::dup3`]; it is then unchanged.
+    /// As for [`syscall::dup3`]; the descriptor is then unchanged.
     pub fn become_duplicate(&self, other: &Self, inheritable: bool) -> Result<(), i32> {
         syscall::dup3(other.get(), self.get(), if inheritable { 0 } else { O_CLOEXEC })
     }
 
-    /// The number; -1 after [`Self::close`]. A dup2 of the program to this number changes it, so
-    /// ask each time.
+    /// Returns the number, or -1 after [`Self::close`]. Call this for each use, because a dup2 of
+    /// the program to this number changes it.
     pub fn get(&self) -> i32 {
         self.number.load(Ordering::Relaxed)
     }
 
-    /// For calls that want a borrowed one. Not after [`Self::close`].
+    /// Borrows the descriptor. Must not be called after [`Self::close`].
     pub fn borrow(&self) -> BorrowedFd<'_> {
-        // SAFETY: it is open until `self` is dropped.
+        // SAFETY: the descriptor is open until `self` is closed or dropped.
         unsafe { BorrowedFd::borrow_raw(self.get()) }
     }
 
-    /// Closes it before its time.
+    /// Closes the descriptor before `self` is dropped.
     pub fn close(&self) {
         let number = self.number.swap(-1, Ordering::Relaxed);
         if number >= 0 {
@@ -104,7 +106,7 @@ impl HighFd {
         }
     }
 
-    /// After [`Self::close`]: a duplicate of another one, if there is a number for it.
+    /// After [`Self::close`], makes this a duplicate of `of`, if a descriptor number is free.
     pub fn renew(&self, of: &Self) {
         if self.get() < 0
             && let Some(number) = duplicate(of.get())
@@ -114,9 +116,9 @@ impl HighFd {
         }
     }
 
-    /// Whether it survives exec; it does not unless this was called.
+    /// Sets whether the descriptor stays open on exec. The default is false.
     pub fn set_inheritable(&self, yes: bool) {
-        // The call fails only after `close`, when there is nothing to be inherited.
+        // The call fails only after `close`, when no descriptor can be inherited.
         let _ = syscall::fcntl(self.get(), F_SETFD, if yes { 0 } else { FD_CLOEXEC });
     }
 }
@@ -127,7 +129,8 @@ impl Drop for HighFd {
     }
 }
 
-/// Gives way: `number` is about to be overwritten by dup2.
+/// Moves a descriptor of this library to another number, because dup2 is about to overwrite
+/// `number`.
 pub(crate) fn evacuate(among: &Descriptors, number: i32, word: &AtomicI32) {
     if let Some(other) = duplicate(number) {
         word.store(other, Ordering::Relaxed);
@@ -152,7 +155,7 @@ fn duplicate_from(fd: i32, lowest: usize) -> Option<i32> {
 fn soft_limit() -> u64 {
     let mut limits = [1024u64, 0];
     let args = [0, RLIMIT_NOFILE, 0, limits.as_mut_ptr() as usize, 0, 0];
-    // SAFETY: struct rlimit64 is two 64-bit words; a null new limit only asks.
+    // SAFETY: struct rlimit64 is two 64-bit words. With a null new limit the call only reads.
     let _ = unsafe { syscall::syscall(nr::PRLIMIT64, args) };
     limits[0]
 }

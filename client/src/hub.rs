@@ -12,21 +12,20 @@ use crate::descriptors::DESCRIPTORS_MAX;
 use crate::watches::{LIST_WATCHES_MAX, Watches};
 use crate::{Error, HighFd};
 
-/// Epoll sets, sleeping threads and waiting tasks of a process. Attachments that the process has in
-/// succession share one.
+/// Epoll sets, sleeping threads and waiting tasks of a process. Kept when the process attaches
+/// anew, as after a fork.
 #[derive(Debug)]
 pub struct Reactor {
-    /// `None` until first locked. An empty vector is not zeroed memory, so it would put the
-    /// megabytes of a static into the file of the library.
+    /// `None` until first locked. An empty vector is not zeroed memory, so a static `Reactor` with
+    /// vectors would take megabytes in the library's file instead of .bss.
     hub: ProcessLock<Option<Box<Hub>>>,
     /// Index of the first watch of each slot, plus one. Changed only under the lock.
     pub(crate) heads: [AtomicU32; SLOTS_MAX as usize],
-    /// Pending changes of [`EpollSet::refs`], by the number of the set. A signal handler adds to
-    /// them if the thread that it interrupted has the lock. A process has more sets than
-    /// descriptors only while calls are in closed ones.
+    /// Pending changes of [`EpollSet::refs`], by the number of the set. A signal handler records a
+    /// change here if the interrupted thread has the lock.
     pub(crate) deferred_counts: [AtomicI32; DESCRIPTORS_MAX],
-    /// A signal handler has closed a descriptor while its thread had the lock, so the next call
-    /// that locks it forgets the descriptor.
+    /// A signal handler has closed a descriptor while the interrupted thread had the lock. The next
+    /// call that takes the lock removes the watches of the descriptor.
     pub(crate) has_deferred: AtomicBool,
     /// The process is a child without an attachment of its own. A thread of the parent may have had
     /// the lock when it forked, so the lock must not be awaited.
@@ -38,36 +37,36 @@ pub struct Reactor {
 pub struct Hub {
     pub(crate) watches: Watches,
     pub(crate) sets: Vec<Option<EpollSet>>,
-    /// Number of threads that sleep or are about to, and of dispatchers.
+    /// Number of threads that sleep or are about to sleep, plus the number of dispatchers.
     pub(crate) sleepers: u32,
-    /// Maximum number of rings in the notification descriptor: requests for one since it was
-    /// cleared.
+    /// Notifications requested since the notification descriptor was cleared: an upper bound for
+    /// the number that it contains.
     pub(crate) rings: usize,
-    /// Wake-ups of threads that wait for a list of descriptors.
+    /// Eventfds of threads that wait for a list of descriptors, as poll(2) does.
     pub(crate) lists: Vec<ListWakeup>,
-    /// Tasks to be woken when the lock is free, because a waker may run any code.
+    /// Wakers to call after the lock is released, because a waker may run any code.
     pub(crate) due_wakers: Vec<Waker>,
     /// All threads and tasks were woken because the engine has ended.
     pub(crate) dead: bool,
-    /// Number of sets that the process ever made.
+    /// Number of sets that the process has ever created.
     pub(crate) made: u64,
 }
 
-/// An eventfd for a thread that waits for a list of descriptors.
+/// Eventfd that wakes a thread which waits for a list of descriptors, as in poll(2).
 #[derive(Debug)]
 pub(crate) struct ListWakeup {
     pub(crate) fd: HighFd,
-    /// A thread sleeps on it.
+    /// A thread sleeps on this eventfd.
     pub(crate) is_taken: bool,
     /// The sleeping thread takes the driver lock when it is woken ([`crate::driver`]).
     pub(crate) is_willing: bool,
-    /// An event of one of its sockets has arrived.
+    /// An event of one of the thread's sockets has arrived.
     pub(crate) is_due: bool,
     /// Each event of the process wakes the thread, because some of its descriptors have no watch.
     pub(crate) is_for_all: bool,
-    /// The count has to be cleared before the wake-up is used again.
+    /// The eventfd was written, so its count must be cleared before it is used again.
     pub(crate) is_rung: bool,
-    /// Watches of its sockets.
+    /// Watches of the sockets that the thread waits for.
     pub(crate) watches: Vec<u32>,
 }
 
@@ -80,11 +79,11 @@ impl ListWakeup {
     }
 }
 
-/// The sockets of an epoll set. Kernel descriptors are in the kernel's set, whose descriptor the
-/// program holds.
+/// Epoll set of the program, with its sockets of the stack. Kernel descriptors of the set are in a
+/// set of the kernel, whose descriptor the program holds.
 #[derive(Debug, Default)]
 pub(crate) struct EpollSet {
-    /// Number of descriptors of the process for the set.
+    /// Number of descriptors of the process that refer to the set.
     pub(crate) refs: u32,
     /// Watches that may be ready, in the order of their events.
     pub(crate) ready: VecDeque<u32>,
@@ -94,23 +93,23 @@ pub(crate) struct EpollSet {
     pub(crate) nested: Vec<NestedSet>,
     /// Number of kernel descriptors in the set.
     pub(crate) kernel: u32,
-    /// Number of calls since one looked at the kernel's set first.
+    /// Number of calls since a call last checked the kernel's set before our sockets.
     pub(crate) calls: u32,
-    /// Number of calls that still look at the kernel's set, because it had a ready descriptor
-    /// recently.
+    /// Number of further calls that check the kernel's set, because one of its descriptors was
+    /// ready recently.
     pub(crate) eager: u32,
-    /// Number of threads asleep in the set.
+    /// Number of threads that sleep in a call on the set.
     pub(crate) sleepers: u32,
     /// Number of sleepers that take the driver lock when they are woken ([`crate::driver`]).
     pub(crate) willing: u32,
-    /// Number of calls that have slept in the set and have not returned. Until they do, the set and
-    /// its number exist even if its last descriptor is closed, as in the kernel.
+    /// Number of calls that have slept in the set and have not returned. Until they return, the set
+    /// exists even if its last descriptor is closed, as in the kernel.
     pub(crate) calls_inside: u32,
-    /// Unique number among all sets that the process ever made, because `number`s are reused.
+    /// Unique id of the set in the process. Numbers of closed sets are reused, ids are not.
     pub(crate) id: u64,
-    /// A wake-up was written and not read yet.
+    /// The set's eventfd was written and not read since.
     pub(crate) is_woken: bool,
-    /// Kernel epoll set on which threads of the set sleep.
+    /// Kernel epoll set on which threads sleep that wait for this set.
     pub(crate) place: Option<SleepPlace>,
 }
 
@@ -123,20 +122,20 @@ pub struct NestedSet {
     pub fd: i32,
     /// Events wanted: bits of epoll_ctl(2).
     pub events: u32,
-    /// Data that the program gave with the interest.
+    /// Data that the program gave to epoll_ctl(2).
     pub data: u64,
     /// A socket became ready in the inner set since the last report.
     pub fresh: bool,
 }
 
-/// Kernel epoll set of our own, with the program's set, the notification descriptor, the control
-/// socket and a wake-up. The program's set is shared with forked children, so that it must not
-/// contain our descriptors.
+/// Kernel epoll set of this library on which threads sleep. Contains the program's kernel set, the
+/// notification descriptor, the control socket and an eventfd. The program's set cannot contain
+/// them, because forked children share that set.
 #[derive(Debug)]
 pub(crate) struct SleepPlace {
     pub(crate) epoll: HighFd,
     pub(crate) wakeup: HighFd,
-    /// Forks of this process before the place was created.
+    /// Number of forks of this process when the set was created.
     pub(crate) forks: u32,
 }
 
@@ -146,15 +145,15 @@ impl Hub {
         self.sets.get_mut(number as usize)?.as_mut()
     }
 
-    /// Returns the set of that number, unless the number has been reused.
+    /// Returns the set with this number and id. Fails with EBADF if the number has been reused.
     pub(crate) fn known(&mut self, number: u32, id: u64) -> Result<&mut EpollSet, Error> {
         self.set(number).filter(|set| set.id == id).ok_or(Errno::BADF.into())
     }
 }
 
 impl Reactor {
-    /// Creates a reactor without sets. Its two tables have an entry for each slot and descriptor,
-    /// and cost nothing in a static until they are used.
+    /// Creates a reactor without sets. Its tables, with an entry for each slot and descriptor, take
+    /// no memory in a static until they are used.
     pub(crate) const fn new() -> Self {
         Self {
             hub: ProcessLock::new(None),
@@ -165,8 +164,8 @@ impl Reactor {
         }
     }
 
-    /// Creates the state under the lock. A signal handler, or a fork for which malloc is locked,
-    /// could not allocate it later.
+    /// Creates the state under the lock early, because a signal handler, or a fork during which
+    /// malloc is locked, cannot allocate it.
     ///
     /// # Errors
     /// `Refused` with EDEADLK if this thread has the lock.
@@ -189,12 +188,12 @@ impl Reactor {
         Ok(hub)
     }
 
-    /// Gives up the watches of the parent, in a child of it.
+    /// Marks the watches as the parent's. Called in a child process without an attachment.
     pub(crate) fn disown(&self) {
         self.is_disowned.store(true, Relaxed);
     }
 
-    /// Returns whether the watches are the parent's.
+    /// Returns whether the watches belong to the parent process.
     pub(crate) fn is_disowned(&self) -> bool {
         self.is_disowned.load(Relaxed)
     }
@@ -204,7 +203,7 @@ impl Reactor {
         self.hub.is_mine()
     }
 
-    /// Has the next call that takes the lock forget the descriptors that were closed.
+    /// Makes the next call that takes the lock remove the watches of closed descriptors.
     pub(crate) fn defer(&self) {
         self.has_deferred.store(true, Relaxed);
     }

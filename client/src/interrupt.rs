@@ -1,10 +1,9 @@
 //! Signal handlers during calls that wait, and the cancellation of threads.
 //!
-//! A kernel call that a handler interrupted does not sleep again, because the kernel sees the
-//! pending signal, and runs the handler on return. Our calls look at shared memory in user space,
-//! where handlers run at any time, also between the last look and the sleep. So the API layer has
-//! each handler of the program report that it runs ([`handler_runs`]), on the thread that it
-//! interrupts:
+//! A system call of the kernel does not sleep if a signal is pending. Our calls check shared memory
+//! in user space. A handler that runs between the last check and the sleep would not interrupt the
+//! sleep. Therefore the API layer calls [`handler_runs`] when a handler of the program
+//! begins, on the thread that the handler interrupts:
 //!
 //! ```text
 //!   thread:   set the time limit | has a handler run? | system call: read the limit, sleep
@@ -12,9 +11,9 @@
 //! ```
 //!
 //! The time limit, which the kernel reads when the system call begins, is in thread-local storage,
-//! so that handlers can set it to 0. The limit stays valid if a handler leaves the call by
-//! siglongjmp. Between sleeps it is 0, so that a sleeping call in a handler leaves no limit with
-//! which the interrupted call would sleep.
+//! so that handlers can set it to 0. The memory of the limit stays valid if a handler leaves the
+//! call by siglongjmp. Between sleeps the limit is 0. Therefore a call that sleeps in a handler
+//! leaves no limit with which the interrupted call would sleep.
 //!
 //! A cancelled thread (pthread_cancel) gets a signal, whose handler calls [`cancellation_comes`].
 //! In a call that is a cancellation point the handler ends the wait. The API layer acts on the
@@ -29,17 +28,18 @@ use crate::driver::Driver;
 use crate::syscall::{nr, syscall};
 
 struct InterruptedThread {
-    // Number of handlers that ran, and of those without SA_RESTART.
+    // Number of handlers that ran on this thread.
     any: AtomicU32,
+    // Number of handlers without SA_RESTART that ran on this thread.
     firm: AtomicU32,
     // Outermost cancellation point of the thread, or null. May be stale after a siglongjmp.
     point: AtomicPtr<CancellationPoint>,
     cancelled: AtomicBool,
     // Number of the thread, or 0 before its first cancellation point.
     number: AtomicU32,
-    // struct timespec.
+    // Time limit of the next sleep, as a struct timespec.
     limit: [AtomicI64; 2],
-    // Engine whose driver this thread is and sleeps, or null.
+    // Driver of the engine, while this thread sleeps with the driver lock. Otherwise null.
     driver: AtomicPtr<Driver>,
 }
 
@@ -58,10 +58,11 @@ std::thread_local! {
     };
 }
 
-/// Notes that a handler of the program begins on this thread. `restarts`: it has SA_RESTART.
+/// Notes that a handler of the program begins on this thread. `restarts`: the handler has
+/// SA_RESTART.
 pub fn handler_runs(restarts: bool) {
     THREAD.with(|thread| {
-        // Handlers of one thread are nested, so that a load and a store lose none.
+        // A load and a store lose no count, because handlers of one thread are nested.
         thread.any.store(thread.any.load(Relaxed).wrapping_add(1), Relaxed);
         if !restarts {
             thread.firm.store(thread.firm.load(Relaxed).wrapping_add(1), Relaxed);
@@ -86,8 +87,8 @@ pub fn cancellation_comes() -> bool {
     })
 }
 
-/// Call of the program in which a cancellation of the thread ends waits. The value lies in the
-/// stack frame of the call.
+/// Call of the program that is a cancellation point: a cancellation of the thread ends its waits.
+/// The value lies in the stack frame of the call.
 ///
 /// ```text
 ///   enter ── waits, cancelled ──► EINTR ── leave: the API layer lets libc end the thread
@@ -95,10 +96,11 @@ pub fn cancellation_comes() -> bool {
 ///     └── a handler leaves the call by siglongjmp, unnoticed. Other calls may overwrite the frame;
 ///         the next point entered, or the next cancellation, checks whether the mark is intact.
 ///
-/// The type is no guard, because a thread that ends inside must not run our code again.
+/// The type does not implement Drop, because a thread that libc ends within the call must not run
+/// our code again.
 #[derive(Debug)]
 pub struct CancellationPoint {
-    /// [`CancellationPoint::MARK`] while it is the outermost point of its thread.
+    /// [`CancellationPoint::MARK`] while this is the outermost point of its thread.
     mark: AtomicU32,
 }
 
@@ -111,8 +113,8 @@ impl CancellationPoint {
         Self { mark: AtomicU32::new(0) }
     }
 
-    /// Enters the point: from here on a cancellation of this thread ends its waits. Within an outer
-    /// point, as in a call of a handler, the outer one stays in effect.
+    /// Enters the point, after which a cancellation of this thread ends its waits. Has no effect
+    /// within another point, as in a call of a signal handler.
     #[inline]
     pub fn enter(&self) {
         THREAD.with(|thread| {
@@ -120,8 +122,8 @@ impl CancellationPoint {
                 thread.number.store(towpath_ring::thread_id(), Relaxed);
             }
             let outermost = thread.point.load(Relaxed).cast_const();
-            // `self` takes over if there is no outermost point, or if a jump left it, perhaps at
-            // this address.
+            // `self` becomes the outermost point if there is none, or if siglongjmp left the former
+            // one, which may have had the same address.
             if outermost.is_null() || ptr::eq(outermost, self) || !thread.is_in_point() {
                 self.mark.store(Self::MARK, Relaxed);
                 // Store the mark before publishing the pointer, since the handler reads both.
@@ -132,7 +134,7 @@ impl CancellationPoint {
         compiler_fence(SeqCst);
     }
 
-    /// Ends the point.
+    /// Leaves the point, after which a cancellation no longer ends waits.
     #[inline]
     pub fn leave(&self) {
         compiler_fence(SeqCst);
@@ -150,8 +152,8 @@ impl Default for CancellationPoint {
     }
 }
 
-/// Returns the address of this thread's number, for threads that send it a signal. The number is 0
-/// if the thread has never been in a cancellation point.
+/// Returns the address of this thread's number, for threads that send this thread a signal. The
+/// number is 0 if the thread has never been in a cancellation point.
 pub fn number_place() -> *const AtomicU32 {
     THREAD.with(|thread| &raw const thread.number)
 }
@@ -167,8 +169,8 @@ pub fn take_cancellation() -> bool {
 }
 
 impl InterruptedThread {
-    /// Returns whether the thread is in its outermost point. If a jump left the point, its frame is
-    /// usually overwritten soon. Until then a cancellation counts as one of a waiting call.
+    /// Returns whether the thread is in a cancellation point. After a siglongjmp out of a point
+    /// this is true until the frame of the point is overwritten, usually soon.
     fn is_in_point(&self) -> bool {
         let point = self.point.load(Relaxed);
         if point.is_null() {
@@ -185,8 +187,8 @@ impl InterruptedThread {
     /// siglongjmp, or a function that becomes the driver.
     fn leave_driver(&self) {
         let driver = self.driver.swap(ptr::null_mut(), Relaxed);
-        // SAFETY: the thread sleeps in `while_driving`, which borrows the driver, and whose frame
-        // is below this one.
+        // SAFETY: a pointer that is not null was stored by `while_driving`, which the handler has
+        // interrupted and which borrows the driver.
         if let Some(driver) = unsafe { driver.as_ref() } {
             driver.abandon();
         }
@@ -198,7 +200,8 @@ impl InterruptedThread {
     }
 }
 
-/// Runs a system call in which the driver sleeps. Signals are blocked except in the call.
+/// Runs a system call in which the thread sleeps with the driver lock. Handlers of this thread can
+/// run only in this call.
 pub(crate) fn while_driving<T>(driver: &Driver, sleep: impl FnOnce() -> T) -> T {
     THREAD.with(|thread| {
         thread.driver.store(ptr::from_ref(driver).cast_mut(), Relaxed);
@@ -208,8 +211,8 @@ pub(crate) fn while_driving<T>(driver: &Driver, sleep: impl FnOnce() -> T) -> T 
     })
 }
 
-/// Returns whether the mark of a point is intact. The kernel looks, because the stack may be
-/// unmapped.
+/// Returns whether the mark of a point is intact. The kernel reads the mark, because the stack that
+/// contains the point may be unmapped.
 #[cold]
 fn is_marked(point: *const CancellationPoint) -> bool {
     const FUTEX_WAIT_PRIVATE: usize = 128;
@@ -218,8 +221,8 @@ fn is_marked(point: *const CancellationPoint) -> bool {
     let at_once = [0i64; 2];
     let limit = at_once.as_ptr().addr();
     let args = [point.addr(), FUTEX_WAIT_PRIVATE, CancellationPoint::MARK as usize, limit, 0, 0];
-    // SAFETY: the kernel compares the word at the address with the mark (EAGAIN), and refuses an
-    // address without memory (EFAULT). If they are equal, the time limit of 0 ends the sleep.
+    // SAFETY: futex(2) fails with EAGAIN if the word at the address differs from the mark, and with
+    // EFAULT if the address is not mapped. If they are equal, the time limit of 0 ends the sleep.
     let compared = unsafe { syscall(nr::FUTEX, args) };
     !matches!(compared, Err(EAGAIN | EFAULT))
 }
@@ -232,29 +235,29 @@ pub struct Handled {
 }
 
 impl Handled {
-    /// Returns the number until now.
+    /// Returns the number of handlers that have run on this thread until now.
     pub fn so_far() -> Self {
         THREAD
             .with(|thread| Self { any: thread.any.load(Relaxed), firm: thread.firm.load(Relaxed) })
     }
 
-    /// Returns whether a handler that interrupts a call has run since. By signal(7) a handler with
-    /// SA_RESTART interrupts calls with a time limit (`limited`), and always poll, select and
-    /// epoll_wait.
+    /// Returns whether a handler that interrupts the call has run since `self`, or the thread was
+    /// cancelled. A handler with SA_RESTART interrupts only calls with a time limit (`limited`);
+    /// poll, select and epoll_wait count as such (signal(7)).
     pub fn is_interrupted(self, limited: bool) -> bool {
         let now = Self::so_far();
         let cancelled = THREAD.with(|thread| thread.cancelled.load(Relaxed));
         cancelled || now.firm != self.firm || limited && now.any != self.any
     }
 
-    /// Returns whether handlers have run since, but none that interrupts a call.
+    /// Returns whether handlers have run since `self`, but none that interrupts the call.
     pub(crate) fn is_restarted(self, limited: bool) -> bool {
         Self::so_far().any != self.any && !self.is_interrupted(limited)
     }
 
-    /// Makes a system call that sleeps. Returns `None` if the call was interrupted already. `sleep`
-    /// gets the address of the time limit, a struct timespec that is 0 if a handler runs before the
-    /// kernel reads it.
+    /// Makes the system call `sleep`. Returns `None` if the call was interrupted already. `sleep`
+    /// gets the address of the time limit, a struct timespec. A handler that runs before the kernel
+    /// reads the limit sets it to 0.
     pub fn sleep<T>(
         self,
         limited: bool,
@@ -273,7 +276,7 @@ impl Handled {
     }
 }
 
-/// Time limit of a system call: a duration or a point in time, as the call takes it.
+/// Time limit of a system call: a duration or a point in time, whichever the call requires.
 #[derive(Debug, Clone, Copy)]
 pub struct SleepLimit {
     seconds: i64,
@@ -308,7 +311,7 @@ mod tests {
 
     fn sleep(since: Handled, limited: bool, at: impl FnOnce(&[i64; 2])) -> bool {
         let limit = SleepLimit { seconds: 5, ns: 7 };
-        // SAFETY: the place of two words, without other writers meanwhile.
+        // SAFETY: `place` is the address of two words, which no other thread writes.
         since.sleep(limited, limit, |place| at(unsafe { &*(place as *const [i64; 2]) })).is_some()
     }
 
@@ -329,14 +332,14 @@ mod tests {
         let limit = SleepLimit { seconds: 5, ns: 7 };
         let left = since.sleep(false, limit, |place| {
             handler_runs(true);
-            // SAFETY: as above.
+            // SAFETY: `place` is the address of two words, which no other thread writes.
             unsafe { *(place as *const [i64; 2]) }
         });
         assert_eq!(left, Some([0, 0]));
         // A sleep within a handler leaves no limit that would let the interrupted call sleep.
         let left = since.sleep(false, limit, |place| {
             assert!(sleep(Handled::so_far(), false, |_| {}));
-            // SAFETY: as above.
+            // SAFETY: `place` is the address of two words, which no other thread writes.
             unsafe { *(place as *const [i64; 2]) }
         });
         assert_eq!(left, Some([0, 0]));
@@ -365,7 +368,7 @@ mod tests {
         assert!(!cancellation_comes());
     }
 
-    /// Leaves a call as siglongjmp does, without the end of its point.
+    /// Returns without leaving the point, as after a siglongjmp.
     #[inline(never)]
     fn leave_by_a_jump() {
         let point = CancellationPoint::new();
@@ -396,7 +399,7 @@ mod tests {
     #[test]
     fn ignores_a_point_on_an_unmapped_stack() {
         let stack = towpath_shm::Mapping::private(4096).unwrap();
-        // SAFETY: zeroes are a point, and an atomic is all that it has.
+        // SAFETY: zeroed memory is a valid point, which consists of one atomic.
         unsafe { stack.view::<CancellationPoint>(0) }.enter();
         assert!(cancellation_comes() && take_cancellation());
         drop(stack);

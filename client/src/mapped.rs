@@ -1,4 +1,4 @@
-//! A `Process` in a mapping of its own.
+//! `MappedProcess`: a `Process` in its own memory mapping.
 
 use std::ops::Deref;
 use std::ptr::{NonNull, null_mut};
@@ -7,10 +7,10 @@ use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
 use crate::{Error, Process};
 
-/// A [`Process`] in a mapping of its own, which is unmapped when this is dropped.
+/// A [`Process`] in its own memory mapping, which is unmapped on drop.
 ///
-/// The tables are megabytes of zeros, of which most are never touched. An allocator that recycles
-/// freed memory would write the zeros, and keep the pages.
+/// The tables are megabytes of zeros, most of which are never touched. An allocator that reuses
+/// freed memory would write these zeros, so all pages would take memory.
 ///
 /// [`Client`](crate::Client) takes `&'static Process`. Before an owner drops this, it drops every
 /// value of this crate that was created with the reference, and then calls [`Process::close`].
@@ -29,24 +29,24 @@ const LEN: usize = size_of::<Process>();
 
 const _: () = assert!(align_of::<Process>() <= 4096, "a page is not aligned enough");
 
-// SAFETY: the mapping is this value's alone, and `Process` is Send.
+// SAFETY: the mapping belongs to this value alone, and `Process` is Send.
 unsafe impl Send for MappedProcess {}
-// SAFETY: as above; `Process` is Sync.
+// SAFETY: shared references give access to the `Process` only, which is Sync.
 unsafe impl Sync for MappedProcess {}
 
 impl MappedProcess {
     /// Creates a `Process` without an attachment.
     ///
     /// # Errors
-    /// `Refused` with ENOMEM if the process may not have the address space (RLIMIT_AS).
+    /// `Refused` with ENOMEM if the process has too little address space (RLIMIT_AS).
     pub fn new() -> Result<Self, Error> {
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-        // SAFETY: fresh memory, at an address that the kernel chooses.
+        // SAFETY: the kernel chooses the address of the new mapping.
         let base =
             unsafe { mmap_anonymous(null_mut(), LEN, ProtFlags::READ | ProtFlags::WRITE, flags) };
         let base = base.map_err(|errno| Error::Refused(errno.raw_os_error()))?;
-        // The mapping is zeros, and so is the result of `Process::new`: atomics of 0 and false, and
-        // a free lock. The lock contains None in place of a Box, which is a null pointer.
+        // Zeroed memory equals the result of `Process::new`: atomics are 0 or false, and the lock
+        // is free. `None` in place of a Box is a null pointer.
         let process = NonNull::new(base.cast::<Process>());
         process.map(Self).ok_or(Error::Refused(rustix::io::Errno::NOMEM.raw_os_error()))
     }
@@ -56,16 +56,16 @@ impl Deref for MappedProcess {
     type Target = Process;
 
     fn deref(&self) -> &Process {
-        // SAFETY: mapped and initialized until `drop`; a page is aligned enough.
+        // SAFETY: the mapping is initialized, valid until `drop`, and aligned as a page.
         unsafe { self.0.as_ref() }
     }
 }
 
 impl Drop for MappedProcess {
     fn drop(&mut self) {
-        // SAFETY: initialized, and not used afterwards.
+        // SAFETY: the `Process` is initialized, and is not used afterwards.
         unsafe { self.0.drop_in_place() };
-        // SAFETY: the mapping of `new`, which is this value's alone.
+        // SAFETY: `new` has created the mapping with this length, and no references remain.
         let _ = unsafe { munmap(self.0.as_ptr().cast(), LEN) };
     }
 }
@@ -96,7 +96,7 @@ mod tests {
     #[test]
     fn a_closed_reactor_has_no_descriptors() {
         let process = MappedProcess::new().expect("address space");
-        // SAFETY: the mapping lives as long as the descriptor in its reactor, which `close` drops.
+        // SAFETY: `close` drops the descriptor in the reactor before the mapping ends.
         let descriptors = unsafe { &*std::ptr::from_ref(&process.descriptors) };
         let eventfd = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).expect("one");
         let fd = HighFd::new(eventfd.into(), descriptors);

@@ -1,4 +1,4 @@
-//! State that a process has once, for all its attachments.
+//! State of a process that all its attachments share.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
@@ -13,8 +13,8 @@ use crate::hub::Reactor;
 /// The tables and the reactor of a process, which outlive its attachment, since a forked child gets
 /// an attachment of its own.
 ///
-/// No static of this crate exists. The library that is loaded into a program has one `Process`; a
-/// program that hosts several engines has one for each, [mapped](crate::MappedProcess).
+/// There is no static `Process` in this crate. The library that is loaded into a program has one; a
+/// program that hosts several engines has one [mapped](crate::MappedProcess) for each.
 ///
 /// ```
 /// static PROCESS: towpath_client::Process = towpath_client::Process::new();
@@ -26,10 +26,11 @@ pub struct Process {
     pub descriptors: Descriptors,
     /// Epoll sets, sleeping threads and waiting tasks of the process.
     pub reactor: Reactor,
-    /// Number of the channel of the attachment, or 0 before there is one.
+    /// Number of the process's channel (1 to CHANNELS_MAX), or 0 if it is not attached to an
+    /// engine.
     channel: AtomicU32,
     forks: AtomicU32,
-    /// The kernel lacks futex_waitv(2), or a filter may forbid it.
+    /// True if the kernel lacks futex_waitv(2), or a seccomp filter may forbid the call.
     without_waitv: AtomicBool,
 }
 
@@ -48,18 +49,17 @@ impl Process {
         }
     }
 
-    /// Closes the descriptors of the reactor. Otherwise they would be closed while the table of
-    /// descriptors, which has an entry for each, is being dropped.
+    /// Closes the descriptors of the reactor. Call this before dropping the `Process`, because
+    /// closing a descriptor accesses the table of descriptors.
     pub fn close(&self) {
         self.reactor.close();
     }
 
-    /// Makes the system calls that waiting needs once, for the clock (vDSO), and checks whether
-    /// calls are filtered. A program that forbids itself system calls later (seccomp) does not
-    /// expect them.
+    /// Reads the clock once, so that later reads need no system call (vDSO), and checks whether
+    /// system calls are filtered. Later a seccomp filter of the program might forbid these calls.
     ///
     /// # Errors
-    /// `Refused` with EDEADLK in a signal handler on top of a call that has the reactor's lock.
+    /// `Refused` with EDEADLK in a signal handler that interrupted a call with the reactor's lock.
     pub(crate) fn prepare(&self) -> Result<(), Error> {
         now_ns();
         if is_filtered() {
@@ -68,9 +68,8 @@ impl Process {
         self.reactor.prepare()
     }
 
-    /// Resets the state in a child after fork, which cannot reach the parent's engine. Reads the id
-    /// of the thread at once, since a child that forbids itself system calls (seccomp) does not
-    /// expect that call later.
+    /// Resets the state in a child after fork, which cannot reach the parent's engine. Reads the
+    /// thread id at once, because a seccomp filter of the child might forbid the call later.
     pub fn forked(&self) {
         self.forks.fetch_add(1, Relaxed);
         self.descriptors.leave_engine();
@@ -86,8 +85,7 @@ impl Process {
     }
 
     /// Notes that the program filters its system calls (seccomp(2)), or was executed with a filter.
-    /// A filter may end the process for a call that it does not know, as futex_waitv(2). All
-    /// filters allow futex(2).
+    /// Then futex_waitv(2) is not used, because a filter may kill the process for an unknown call.
     pub fn calls_are_filtered(&self) {
         self.without_waitv.store(true, Relaxed);
     }
@@ -97,8 +95,8 @@ impl Process {
         self.without_waitv.load(Relaxed)
     }
 
-    /// Returns the number of the channel, from 1 to [`towpath_shm::layout::CHANNELS_MAX`], or 0
-    /// before there is one. Locks of its threads contain the number.
+    /// Returns the number of the channel, from 1 to [`towpath_shm::layout::CHANNELS_MAX`], or 0 if
+    /// the process is not attached. Locks in shared memory contain the number of their holder.
     pub(crate) fn channel(&self) -> u32 {
         self.channel.load(Relaxed)
     }
@@ -108,7 +106,8 @@ impl Process {
     }
 }
 
-/// Returns whether /proc/self/status names a filter, or cannot be read, as a filter may forbid.
+/// Returns whether /proc/self/status reports a seccomp filter, or cannot be read, which a filter
+/// may cause.
 fn is_filtered() -> bool {
     let mut status = [0; 4096];
     let read = open("/proc/self/status", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())

@@ -1,4 +1,4 @@
-//! State of a socket as its slot has it, read without a lock.
+//! State and readiness of a socket, read from its slot without a lock.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -8,7 +8,8 @@ use towpath_shm::layout::{DatagramHeader, Slot, connect_asked, flags, shut};
 use crate::Error;
 use crate::socket::ready;
 
-/// With either lock held.
+/// Clears the pending error (SO_ERROR) and returns it, if any. The caller holds the socket's input
+/// or output lock.
 pub(crate) fn take_error(slot: &Slot) -> Result<(), Error> {
     if slot.error.load(Acquire) != 0 {
         let errno = slot.error.swap(0, std::sync::atomic::Ordering::AcqRel);
@@ -19,19 +20,19 @@ pub(crate) fn take_error(slot: &Slot) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether all input is in the FIFO: no more will follow the unread bytes.
+/// Returns whether no further input will arrive after the unread bytes.
 pub(crate) fn no_more_input(slot: &Slot) -> bool {
     slot.flags.load(Acquire) & (flags::RX_EOF | flags::DEAD) != 0
         || slot.shut.load(Relaxed) & shut::READ != 0
 }
 
-/// Nothing more can be sent.
+/// Returns whether no more bytes can be sent.
 pub(crate) fn no_more_output(slot: &Slot) -> bool {
     slot.flags.load(Acquire) & (flags::TX_CLOSED | flags::DEAD) != 0
         || slot.shut.load(Relaxed) & shut::WRITE != 0
 }
 
-/// Readiness of a stream.
+/// Returns the readiness of a stream: bits of [`ready`].
 pub(crate) fn stream_readiness(slot: &Slot) -> u32 {
     use ready::{ERR, HUP, IN, OUT, PRI, RDHUP};
     let seen = slot.flags.load(Acquire);
@@ -43,7 +44,7 @@ pub(crate) fn stream_readiness(slot: &Slot) -> u32 {
         return mask;
     }
     if seen & (flags::CONNECTED | flags::DEAD | flags::RX_EOF | flags::TX_CLOSED) == 0 {
-        // tcp_poll: halves of an unconnected socket that were shut are reported, too.
+        // As in tcp_poll, shutdown of an unconnected socket is reported, too.
         let shut_input = slot.shut.load(Relaxed) & shut::READ != 0;
         return mask | OUT | HUP | if shut_input { IN | RDHUP } else { 0 };
     }
@@ -65,18 +66,18 @@ pub(crate) fn stream_readiness(slot: &Slot) -> u32 {
     mask
 }
 
-/// Whether a write has sent the SYN (RFC 7413), and the handshake is not complete. Linux reports
-/// such a socket as writable when the peer has answered.
+/// Returns whether a write has sent the SYN (RFC 7413), and the handshake is not complete. Linux
+/// reports such a socket as writable only after the peer has answered.
 fn has_sent_syn(slot: &Slot) -> bool {
     slot.flags.load(Acquire) & flags::OPENING != 0
         && slot.connect_asked.load(Acquire) == connect_asked::STARTED
 }
 
-/// Bytes of the longest datagram in a FIFO.
+/// Number of bytes that the longest datagram takes in a FIFO.
 const DATAGRAM_FOOTPRINT_MAX: u32 =
     (size_of::<DatagramHeader>() as u32 + 65_535).next_multiple_of(8);
 
-/// Readiness of a datagram or echo socket.
+/// Returns the readiness of a datagram or echo socket: bits of [`ready`].
 pub(crate) fn datagram_readiness(slot: &Slot) -> u32 {
     use ready::{ERR, HUP, IN, OUT, RDHUP};
     let mut mask = 0;
@@ -93,9 +94,9 @@ pub(crate) fn datagram_readiness(slot: &Slot) -> u32 {
     if program_fifo::unread(slot) as usize >= size_of::<DatagramHeader>() {
         mask |= IN;
     }
-    // Unlike Linux's, our queue cannot exceed the limit. The socket is writable when any datagram
-    // fits. Otherwise a program would be woken again and again for room that its datagram does not
-    // find.
+    // Unlike in Linux, our queue cannot exceed the limit. The socket is writable if the longest
+    // datagram fits. Otherwise poll would report the socket again and again although the program's
+    // datagram does not fit.
     let queued = program_fifo::queued(slot);
     let any_fits = program_fifo::room(slot) >= DATAGRAM_FOOTPRINT_MAX;
     if lacks_memory(slot) || slot.tx_cap.load(Acquire) != 0 && (queued == 0 || any_fits) {
@@ -110,31 +111,33 @@ fn readable(slot: &Slot) -> bool {
     if unread > 0 && urgent::is_marked(slot) {
         return unread >= low_water.saturating_add(urgent::hidden(slot));
     }
-    // Half full counts as well: a receive FIFO that is smaller than SO_RCVLOWAT could never reach
-    // the mark.
+    // A half-full FIFO counts as readable, too, because a receive FIFO smaller than SO_RCVLOWAT
+    // could never reach that number of bytes.
     unread >= low_water || unread > 0 && unread >= slot.rx_cap.load(Acquire) / 2
 }
 
-/// sk_stream_is_writeable: free memory is at least half of the queued bytes, and little is unsent.
-/// Without memory it is writable too: the write asks for memory.
+/// Returns whether a stream is writable, as sk_stream_is_writeable: free memory is at least half of
+/// the queued bytes, and the unsent bytes are below TCP_NOTSENT_LOWAT. A socket that lacks memory
+/// is writable, too, because the write requests memory.
 fn writable(slot: &Slot) -> bool {
     let (room, queued) = (program_fifo::space(slot), program_fifo::queued(slot));
-    // `tx_goal` is an offer to sockets that have transmit memory; one without any asks for its
-    // first.
+    // `tx_goal` offers more memory to sockets that have transmit memory. A socket without any must
+    // request its first memory instead.
     let goal = if slot.tx_cap.load(Acquire) == 0 { 0 } else { slot.tx_goal.load(Relaxed) };
     let more = goal.saturating_sub(queued);
     let has_room = room > 0 && room >= queued / 2 || more > 0 && more >= queued / 2;
     (lacks_memory(slot) || has_room) && program_fifo::is_below_lowat(slot)
 }
 
-/// Whether a command TX_WINDOW would help. Either the socket has no transmit memory and the engine
-/// did not report a shortage, or it may have more.
+/// Returns whether the socket should request transmit memory (TX_WINDOW): it has none and the
+/// engine has not reported a shortage, or the engine offers more.
 pub(crate) fn lacks_memory(slot: &Slot) -> bool {
     let starved = slot.flags.load(Acquire) & flags::TX_AWAITS_MEMORY != 0;
     !starved && slot.tx_cap.load(Acquire) == 0 || may_have_more(slot)
 }
 
-/// Whether it has filled its transmit memory, and the engine offers more (`tx_goal`).
+/// Returns whether the socket has filled its transmit memory, and the engine offers more
+/// (`tx_goal`).
 pub(crate) fn may_have_more(slot: &Slot) -> bool {
     slot.tx_cap.load(Acquire) != 0
         && slot.tx_goal.load(Acquire) > slot.tx_limit.load(Acquire)
@@ -173,7 +176,7 @@ mod tests {
             assert_eq!((stream_readiness(slot), lacks_memory(slot)), (0, false), "{goal}");
             slot.flags.store(flags::CONNECTED, Relaxed);
         }
-        // Its transmit memory is full, and more is offered (`tx_goal`): a write asks for it.
+        // Transmit memory is full and more is offered (`tx_goal`), so a write requests more.
         slot.tx_cap.store(1 << 16, Relaxed);
         slot.tx_tail.store(1 << 16, Relaxed);
         assert_eq!((stream_readiness(slot), lacks_memory(slot)), (ready::OUT, true));

@@ -13,25 +13,25 @@ use crate::under_way::ByteFlow;
 use crate::urgent::{ReadTarget, recv_marked};
 use crate::{Buffer, Client, Error, Socket};
 
-/// Treatment of the connection's error when no bytes are unread.
+/// Whether a read without unread bytes returns the connection's error (SO_ERROR).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnError {
-    /// The call returns the error, and takes it.
+    /// The call returns the error and clears it.
     Tell,
-    /// The error stays for the next call, since this one has bytes to return. Counts as end of
-    /// file.
+    /// The call returns 0, as at the end of file, and the error stays for the next call. Used if
+    /// the program's call has read bytes already.
     Leave,
 }
 
-/// Reads unread bytes into `buffers`, in one attempt. With `keep` they stay unread, and that many
-/// bytes are passed over first. 0: end of file (or no room in `buffers`).
+/// Reads unread bytes into `buffers` without waiting, and returns their number. 0 means end of file
+/// or no room in `buffers`. With `keep` the bytes stay unread, and the first `keep` are skipped.
 ///
 /// # Errors
-/// - `WouldBlock`: nothing is unread, and more may come;
-/// - `NotConnected`: neither connected nor about to be;
-/// - `Refused`: the connection's error, such as ECONNRESET, which this takes; bytes before it are
-///   read first;
-/// - `Dead`: the engine is gone, or another thread has closed the socket.
+/// - `WouldBlock`: no bytes are unread, and more may arrive;
+/// - `NotConnected`: the socket is neither connected nor connecting;
+/// - `Refused`: the connection's error, such as ECONNRESET, which the call clears; bytes that
+///   arrived before it are read first;
+/// - `Dead`: the engine has ended, or another thread has closed the socket.
 ///
 /// # Safety
 /// The buffers must be valid for writes.
@@ -51,14 +51,14 @@ pub unsafe fn recv(
     let end = StreamEnd::of(slot);
     loop {
         let start = program_fifo::start(slot);
-        // SAFETY: the caller's promise.
+        // SAFETY: the buffers are valid for writes, by the contract of this function.
         let done = unsafe { peek(client, slot, keep.unwrap_or(0), usize::MAX, buffers) };
         if done == 0 {
             break;
         }
         // Read after the count, since a mark is published before the bytes that follow it.
         if is_marked(slot) {
-            // SAFETY: as above.
+            // SAFETY: the buffers are valid for writes, by the contract of this function.
             let (done, tell) =
                 unsafe { recv_marked(client, slot, ReadTarget::Buffers(buffers), keep) };
             if tell {
@@ -82,21 +82,21 @@ pub unsafe fn recv(
         }
         return Ok(done);
     }
-    // Under the lock the slot is still this socket's.
+    // The slot still belongs to this socket, because the lock is held.
     match why_nothing(slot, end, on_error) {
         Err(Error::WouldBlock) if Buffer::total(buffers) == 0 => Ok(0),
         why => why,
     }
 }
 
-/// Whether more bytes will come.
+/// Whether the peer may send more bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum StreamEnd {
-    /// More bytes may come.
+    /// More bytes may arrive.
     Open,
-    /// No: the connection failed, or the program wants no more.
+    /// The connection failed, or the program has shut down reading.
     Cut,
-    /// No: the peer said so.
+    /// The peer has sent its FIN.
     Finished,
 }
 
@@ -112,9 +112,9 @@ impl StreamEnd {
     }
 }
 
-/// Returns what a read without unread bytes does: end of file, an error, or a wait.
+/// Returns the result of a read without unread bytes: end of file (0), an error, or `WouldBlock`.
 fn why_nothing(slot: &Slot, end: StreamEnd, on_error: OnError) -> Result<usize, Error> {
-    // As on Linux, an error after the peer's FIN is for the writer.
+    // As on Linux, only writes return an error that occurred after the peer's FIN.
     if end != StreamEnd::Finished {
         match on_error {
             OnError::Tell => take_error(slot)?,
@@ -131,8 +131,8 @@ fn why_nothing(slot: &Slot, end: StreamEnd, on_error: OnError) -> Result<usize, 
     Err(Error::WouldBlock)
 }
 
-/// Drops up to `n` unread bytes (MSG_TRUNC on a stream, tcp(7)), in one attempt. Returns their
-/// number. 0: end of file.
+/// Drops up to `n` unread bytes (MSG_TRUNC on a stream, tcp(7)) without waiting. Returns the number
+/// of dropped bytes; 0 means end of file.
 ///
 /// # Errors
 /// As for [`recv`].
@@ -150,7 +150,7 @@ pub fn discard(
     let end = StreamEnd::of(slot);
     let (n, tell) = loop {
         if program_fifo::unread(slot) > 0 && is_marked(slot) {
-            // SAFETY: no buffers.
+            // SAFETY: `ReadTarget::Nowhere` has no buffers.
             break unsafe { recv_marked(client, slot, ReadTarget::Nowhere(n), None) };
         }
         let start = program_fifo::start(slot);
@@ -170,8 +170,8 @@ pub fn discard(
     nothing.unwrap_or(Ok(n))
 }
 
-/// Returns how many of `n` bytes after the first `skip` could be read now, in one attempt. The
-/// bytes stay unread (MSG_PEEK with MSG_TRUNC on a stream). 0: end of file.
+/// Returns how many bytes, at most `n`, could be read now after the first `skip` unread bytes. The
+/// bytes stay unread (MSG_PEEK with MSG_TRUNC on a stream). 0 means end of file.
 ///
 /// # Errors
 /// As for [`recv`].
@@ -184,7 +184,7 @@ pub fn measure(client: &Client, socket: Socket, skip: u32, n: usize) -> Result<u
     let end = StreamEnd::of(slot);
     let there = match program_fifo::unread(slot).saturating_sub(skip) {
         1.. if is_marked(slot) => {
-            // SAFETY: no buffers.
+            // SAFETY: `ReadTarget::Nowhere` has no buffers.
             unsafe { recv_marked(client, slot, ReadTarget::Nowhere(n), Some(skip)) }.0
         }
         there => there as usize,
@@ -195,7 +195,7 @@ pub fn measure(client: &Client, socket: Socket, skip: u32, n: usize) -> Result<u
     }
 }
 
-/// Returns the number of unread bytes (FIONREAD), or 0 if the socket is gone.
+/// Returns the number of unread bytes (FIONREAD), or 0 if the socket is closed.
 pub fn unread(client: &Client, socket: Socket) -> usize {
     client.slot(socket).map_or(0, |slot| match program_fifo::unread(slot) {
         1.. if is_marked(slot) => towpath_ring::urgent::readable(slot) as usize,
@@ -203,17 +203,19 @@ pub fn unread(client: &Client, socket: Socket) -> usize {
     })
 }
 
-/// Queues bytes `skip..` of `buffers`, as many as there is room for, in one attempt. `more`:
-/// further bytes follow at once, so no short segment is sent for these. Returns the number of
-/// queued bytes: at least one, if any was given.
+/// Queues bytes `skip..` of `buffers` to be sent, as many as there is room for, without waiting.
+/// `more`: further bytes follow at once, so these are not sent in a short segment. Returns the
+/// number of queued bytes, which is at least one unless no bytes were given.
 ///
 /// # Errors
-/// - `WouldBlock`: there is no room, or a connect is under way. An event follows when that has
-///   changed;
-/// - `Closed`: shut down for writing, or not connected (EPIPE; the signal is the caller's to send);
-/// - `Refused`: the connection's error, such as ECONNRESET, which this takes;
-/// - `Interrupting`: this is a signal handler, on top of a call that fills the rest of the FIFO;
-/// - `Dead`: the engine is gone, or another thread has closed the socket.
+/// - `WouldBlock`: there is no room, or a connect is in progress. An event reports when the socket
+///   becomes writable;
+/// - `Closed`: the socket is shut down for writing or not connected (EPIPE; the caller sends
+///   SIGPIPE);
+/// - `Refused`: the connection's error, such as ECONNRESET, which the call clears;
+/// - `Interrupting`: the caller is a signal handler that interrupted a call which is filling the
+///   FIFO of this socket;
+/// - `Dead`: the engine has ended, or another thread has closed the socket.
 ///
 /// # Safety
 /// The buffers must be valid for reads.
@@ -230,12 +232,12 @@ pub unsafe fn send(
             client.setting(socket, setting::MORE, u64::from(more));
         }
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: the buffers are valid for reads, by the contract of this function.
     unsafe { queue(client, socket, buffers, skip, note) }
 }
 
-/// Queues bytes as [`send`] does. `note` is called before the engine sees them, with their place
-/// in the FIFO and their number.
+/// Queues bytes as [`send`] does. Calls `note` with the position of the bytes in the FIFO and their
+/// number, before the engine sees the bytes.
 ///
 /// # Errors
 /// As for [`send`].
@@ -261,7 +263,7 @@ pub(crate) unsafe fn queue(
     }
     let most = Wanted::UpTo(u32::try_from(wanted).unwrap_or(u32::MAX));
     let write = |at, n| {
-        // SAFETY: the caller's promise.
+        // SAFETY: the buffers are valid for reads, by the contract of this function.
         unsafe { fill(client, slot, at, buffers, skip, n) };
         note(slot, at, n);
     };
@@ -282,8 +284,8 @@ pub fn lacks_memory(client: &Client, socket: Socket) -> bool {
     client.slot(socket).is_some_and(crate::state::lacks_memory)
 }
 
-/// Returns the number of queued bytes, which are not acknowledged (SIOCOUTQ), and of those not sent
-/// yet (SIOCOUTQNSD).
+/// Returns the number of queued bytes that are not acknowledged (SIOCOUTQ), and the number of bytes
+/// that were not sent yet (SIOCOUTQNSD).
 pub fn queued(client: &Client, socket: Socket) -> (u32, u32) {
     client.slot(socket).map_or((0, 0), |slot| {
         let queued = program_fifo::queued(slot);
@@ -291,12 +293,13 @@ pub fn queued(client: &Client, socket: Socket) -> (u32, u32) {
     })
 }
 
-/// Requests transmit memory after an attempt without room, if that can help.
+/// Requests transmit memory after an attempt failed for lack of room, if the socket may get more.
+/// Returns the error for the caller.
 fn no_room(client: &Client, socket: Socket, slot: &Slot) -> Error {
     if slot.tx_cap.load(Acquire) == 0 || may_have_more(slot) {
         client.socket_command(socket, op::TX_WINDOW, 0, 0);
     }
-    // The socket may have been closed since the first look, after which no event arrives.
+    // Check again, because no event arrives if the socket was closed meanwhile.
     check_sendable(client, socket, slot).err().unwrap_or(Error::WouldBlock)
 }
 
@@ -310,8 +313,8 @@ fn check_sendable(client: &Client, socket: Socket, slot: &Slot) -> Result<(), Er
     } else if seen & flags::CONNECTED != 0 {
         return Ok(());
     }
-    // Without a lock the state may be that of the next socket in the slot. A closed socket is no
-    // broken pipe.
+    // No lock is held, so the state may belong to the next socket in the slot. A closed socket must
+    // not fail with EPIPE.
     client.slot(socket).ok_or(Error::Dead)?;
     Err(Error::Closed)
 }

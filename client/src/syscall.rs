@@ -3,8 +3,7 @@
 
 pub use towpath_shm::syscall::{raw, syscall};
 
-/// Numbers of system calls that are made here with [`syscall`] (asm/unistd.h). Each constant is the
-/// `__NR_` of its name for the architecture of the build.
+/// Numbers of system calls for [`syscall()`], as in asm/unistd.h of the target architecture.
 pub mod nr {
     #[cfg(target_arch = "x86_64")]
     #[allow(missing_docs)] // The manual's section 2 has a page for each name.
@@ -23,7 +22,7 @@ pub mod nr {
         pub const PRLIMIT64: usize = 302;
     }
     #[cfg(target_arch = "aarch64")]
-    #[allow(missing_docs)] // As above.
+    #[allow(missing_docs)] // The manual's section 2 has a page for each name.
     mod arch {
         pub const CLOSE: usize = 57;
         pub const READ: usize = 63;
@@ -41,57 +40,57 @@ pub mod nr {
     pub use arch::*;
     /// close_range(2), since Linux 5.9.
     pub const CLOSE_RANGE: usize = 436;
-    /// futex_waitv(2), since Linux 5.16: ENOSYS before. As all that came after 5.1 it has one
-    /// number everywhere.
+    /// futex_waitv(2), since Linux 5.16; older kernels return ENOSYS. Same number on all
+    /// architectures, as for every call since Linux 5.1.
     pub const FUTEX_WAITV: usize = 449;
 }
 
-/// close(2); the result does not matter for descriptors of ours.
+/// close(2). The result is ignored, because it does not matter for our descriptors.
 pub fn close(fd: i32) {
-    // SAFETY: takes integers only. The caller owns the number.
+    // SAFETY: close(2) takes only an integer. The caller owns the descriptor.
     let _ = unsafe { syscall(nr::CLOSE, [fd as usize, 0, 0, 0, 0, 0]) };
 }
 
 /// fcntl(2) with an integer argument.
 ///
 /// # Errors
-/// The errno of fcntl(2): EBADF for a number that is not open, EMFILE of F_DUPFD when there is none
-/// left.
+/// The errno of fcntl(2): EBADF if `fd` is not open, EMFILE if no number is free for F_DUPFD.
 pub fn fcntl(fd: i32, command: i32, argument: usize) -> Result<usize, i32> {
-    // SAFETY: the commands used here take integers.
+    // SAFETY: all commands that are used take integers.
     unsafe { syscall(nr::FCNTL, [fd as usize, command as usize, argument, 0, 0, 0]) }
 }
 
 /// dup3(2). The caller must own both numbers: a descriptor at `new` is closed silently.
 ///
 /// # Errors
-/// The errno of dup3(2): EINVAL where both are one number, EBADF where `old` is not open, EBUSY
-/// when another thread is just opening `new`.
+/// The errno of dup3(2): EINVAL if both numbers are equal, EBADF if `old` is not open, EBUSY if
+/// another thread is opening `new`.
 pub fn dup3(old: i32, new: i32, flags: i32) -> Result<(), i32> {
-    // SAFETY: integers only.
+    // SAFETY: dup3(2) takes only integers.
     unsafe { syscall(nr::DUP3, [old as usize, new as usize, flags as usize, 0, 0, 0]) }.map(drop)
 }
 
-/// Blocks all signals of this thread until dropped, for the time of a call that holds a lock which
-/// a signal handler might want too.
+/// Guard that blocks all signals of this thread until it is dropped. Used while a thread holds a
+/// lock that a signal handler might need, too.
 #[derive(Debug)]
 pub struct SignalsBlocked(u64);
 
-/// SIGSETXID of glibc is 33, SIGSYNCCALL of musl 34; bit n - 1 stands for signal n.
+/// Mask of the signal that libc uses internally: SIGSETXID (33) of glibc, SIGSYNCCALL (34) of musl.
+/// Signal n has bit n - 1.
 const LIBCS: u64 = if cfg!(target_env = "musl") { 1 << 33 } else { 1 << 32 };
 
 impl SignalsBlocked {
-    /// Blocks signals until the result is dropped; then the mask is the former one, and signals
-    /// that came meanwhile are handled. SIGKILL and SIGSTOP cannot be blocked (sigprocmask(2)).
+    /// Blocks signals until the result is dropped. Dropping it restores the former mask, so pending
+    /// signals are handled then. SIGKILL and SIGSTOP cannot be blocked (sigprocmask(2)).
     ///
-    /// A signal that libc keeps for itself goes through: by it setuid(3) and its kin reach all
-    /// threads, and wait for each.
+    /// The internal signal of libc is not blocked. setuid(3) and similar functions send it to all
+    /// threads, and wait until every thread has handled it.
     pub fn new() -> Self {
         Self(set_mask(!LIBCS))
     }
 
-    /// Where the mask is that was there before, for a system call that sleeps with it. The result
-    /// is no longer that place when this is moved.
+    /// Returns the address of the former mask, for a system call that sleeps with that mask. The
+    /// address becomes invalid when `self` is moved.
     pub(crate) fn before(&self) -> usize {
         (&raw const self.0).addr()
     }
@@ -113,7 +112,7 @@ fn set_mask(mask: u64) -> u64 {
     const SIG_SETMASK: usize = 2;
     let mut old = 0u64;
     let (new, old_at) = (&raw const mask as usize, &raw mut old as usize);
-    // SAFETY: both masks are 64 bits, as the size says; nothing can fail with valid pointers.
+    // SAFETY: both masks have 64 bits, as the size argument says, and outlive the call.
     let _ = unsafe { syscall(nr::RT_SIGPROCMASK, [SIG_SETMASK, new, old_at, 8, 0, 0]) };
     old
 }

@@ -1,10 +1,10 @@
-//! Bytes and datagrams that a program of the run has sent to a program of the run, and that have
-//! not arrived.
+//! Bytes and datagrams that a program of the run has sent to another socket of the run, and that
+//! have not arrived.
 //!
 //! On Linux bytes over loopback arrive before send(2) returns. Here they arrive in the next turn of
-//! the engine. A call that waits sees no difference. A call that does not wait must not return
-//! EAGAIN although bytes were sent before, so it waits for a turn. Only a reader that finds nothing
-//! pays for the look.
+//! the engine. A blocking call sees no difference. A nonblocking call must not return EAGAIN if
+//! bytes were sent before, so it waits for a turn. Only a reader without unread bytes checks the
+//! mark.
 //!
 //! ```text
 //!   sender:  bytes ─► command ─► mark of the flow = the sender
@@ -13,15 +13,16 @@
 //!                                                   └─► wait for a turn ─► look again
 //! ```
 //!
-//! A flow is one direction of a connection, by its ports, or the port that datagrams are sent to.
-//! Its mark rarely changes, so it costs the sender nothing. The receive FIFO of a stream counts the
-//! bytes that have arrived. Datagrams have left when the transmit FIFO of their sender has released
-//! them. With several shards they may then be on their way to another one.
+//! A flow is one direction of a connection, identified by its ports, or the port that datagrams are
+//! sent to. The mark of a flow rarely changes, so senders seldom write to it. The receive FIFO of a
+//! stream counts the bytes that have arrived. Datagrams have left when the transmit FIFO of their
+//! sender has released them. With several shards, the datagrams may then be on their way to another
+//! shard.
 //!
-//! The awaited turn begins after the wait does (`Status::beat`), so it takes the command. Packets
-//! between shards need more turns, and pass a third shard at most. If bytes do not arrive then,
-//! they wait for something else, as a window. The reader notes them in the mark, so that it does
-//! not wait for them again. The engine does not use marks.
+//! The awaited turn begins after the wait does (`Status::beat`), so the turn takes the command.
+//! Packets between shards need more turns, and pass at most one further shard. If bytes do not
+//! arrive in these turns, they wait for something else, such as a window. The reader then notes the
+//! bytes in the mark, to avoid a second wait for them. The engine does not use marks.
 //!
 //! Two flows may share a mark. The reader of the overwritten flow may then return EAGAIN too early.
 
@@ -49,7 +50,7 @@ const TURNS: u32 = 4;
 /// Number of turns to wait for, since a socket's end is sent in the turn after the one that takes
 /// the command.
 const ROUNDS: u32 = 2;
-/// As [`ROUNDS`], with several shards.
+/// Number of turns to wait for, as [`ROUNDS`], if the engine has several shards.
 const ROUNDS_OF_SHARDS: u32 = 4;
 /// Maximum number of sockets that one call waits for.
 const SOCKETS_MAX: usize = 32;
@@ -61,7 +62,7 @@ const ARRIVED: u32 = ready::IN | ready::RDHUP | ready::HUP | ready::ERR;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ByteFlow {
     kind: Kind,
-    /// The ports: to, from.
+    /// Destination port and source port, in one word.
     ports: u32,
 }
 
@@ -70,14 +71,15 @@ impl ByteFlow {
         Self { kind, ports: u32::from(to) << 16 | u32::from(from) }
     }
 
-    /// Returns the flow out of a stream, if its peer is in the run.
+    /// Returns the flow of bytes that a stream sends, if its peer is in the run.
     #[inline]
     pub fn out_of(slot: &Slot) -> Option<Self> {
         is_near_stream(slot).then(|| Self::new(Kind::Stream, slot.remote.port(), slot.local.port()))
     }
 
-    /// Returns the flow of a datagram, if its receiver may be in the run. The engine has set `NEAR`
-    /// then, or the address is of loopback, the socket's own, or one of several hosts.
+    /// Returns the flow of a datagram, if its receiver may be in the run. Then the engine has set
+    /// `NEAR`, or the address is a loopback address, the socket's own, a multicast or a broadcast
+    /// address.
     pub fn of_datagram(slot: &Slot, to: &RawAddr) -> Option<Self> {
         let (is_near, port) = match to.family {
             0 => {
@@ -89,7 +91,7 @@ impl ByteFlow {
         is_near.then(|| Self::new(Kind::Datagram, port, 0))
     }
 
-    /// Returns the flow into a socket.
+    /// Returns the flow of bytes that the socket receives.
     fn into(slot: &Slot) -> Option<Self> {
         match Kind::from_u32(slot.kind.load(Acquire)) {
             Some(Kind::Stream) if is_near_stream(slot) => {
@@ -104,7 +106,7 @@ impl ByteFlow {
         (self.ports ^ (self.kind as u32) << 8).wrapping_mul(0x9e37_79b1)
     }
 
-    /// Returns the number of the flow's mark.
+    /// Returns the index of the flow's mark.
     fn number(self) -> u32 {
         self.hash() >> (u32::BITS - MARKS.ilog2())
     }
@@ -129,9 +131,9 @@ fn is_own(slot: &Slot, to: &RawAddr) -> bool {
     })
 }
 
-/// Returns whether an address may be a group or a broadcast address, of whose datagrams this host
-/// gets copies. With SO_BROADCAST each address may be one, because a program does not know the
-/// prefix lengths of networks.
+/// Returns whether an address may be a multicast or broadcast address, because this host gets
+/// copies of such datagrams. With SO_BROADCAST every IPv4 address may be a broadcast address, since
+/// the prefix lengths of networks are not known here.
 fn is_shared(slot: &Slot, to: &RawAddr) -> bool {
     let may_broadcast = || slot.option_bits.load(Relaxed) & option_bit::BROADCAST != 0;
     to.to_socket_addr().is_some_and(|to| match to.ip().to_canonical() {
@@ -140,10 +142,10 @@ fn is_shared(slot: &Slot, to: &RawAddr) -> bool {
     })
 }
 
-/// Bit of a mark above the number of the sender's slot: the sender has ended.
+/// Bit of a mark that says that the sender has ended. Lies above the number of the sender's slot.
 const ENDED: u64 = 1 << 31;
 
-/// Bits of a mark for the tag of the flow.
+/// Mask of the bits of a mark that hold the tag of the flow.
 const TAGS: u64 = ENDED - SLOTS_MAX as u64;
 const _: () = assert!(SLOTS_MAX.is_power_of_two() && (SLOTS_MAX as u64) < ENDED);
 
@@ -152,17 +154,17 @@ const _: () = assert!(SLOTS_MAX.is_power_of_two() && (SLOTS_MAX as u64) < ENDED)
 struct MissingBytes<'a> {
     socket: Socket,
     mark: &'a Mark,
-    /// The sender, and the end of its bytes.
+    /// Sender, and position of the end of its bytes, for [`Mark::vain`].
     what: u64,
 }
 
-/// Wait for bytes and datagrams that were sent to some sockets.
+/// Wait of one call for bytes and datagrams that were sent to its sockets.
 #[derive(Debug)]
 pub struct UnderWay<'a> {
     client: &'a Client,
     missing: [Option<MissingBytes<'a>>; SOCKETS_MAX],
     count: usize,
-    /// A socket has become ready since a call looked.
+    /// A socket has become ready since the call found nothing.
     any: bool,
 }
 
@@ -183,12 +185,12 @@ impl<'a> UnderWay<'a> {
                 self.count += 1;
             }
         }
-        // Look after the marks, so that bytes which are not missing any more are seen.
+        // Check readiness after the marks, so that bytes that arrived meanwhile are noticed.
         self.any |= socket.readiness(client) & ARRIVED != 0;
     }
 
-    /// Waits until bytes have arrived, the engine has ended, or turns have brought nothing. Returns
-    /// whether bytes have arrived.
+    /// Waits until bytes arrive, the engine ends, or the maximum number of turns has passed.
+    /// Returns whether bytes have arrived.
     pub fn wait(&self) -> bool {
         self.any || self.count > 0 && self.wait_for_turns()
     }
@@ -209,8 +211,8 @@ impl<'a> UnderWay<'a> {
     }
 }
 
-/// Returns the marks of a flow whose senders have sent bytes that are missing, with the value for
-/// [`Mark::vain`].
+/// Returns the marks of a flow whose senders have sent bytes that have not arrived, each with the
+/// value for [`Mark::vain`].
 fn marks<'a>(
     client: &'a Client,
     socket: Socket,
@@ -224,7 +226,8 @@ fn marks<'a>(
     })
 }
 
-/// Returns a value that names the last bytes of the sender in a mark, if they have not arrived.
+/// Returns a value that identifies the last bytes of the sender in a mark, if these bytes have not
+/// arrived.
 fn missing(
     client: &Client,
     socket: Socket,
@@ -242,7 +245,7 @@ fn missing(
     }
     let whose = (sender & (2 * ENDED - 1)) << 32;
     if sender & ENDED != 0 {
-        // A reader that knows of the end does not ask.
+        // A reader that has received the end of file does not get here.
         return Some(whose | u64::from(generation));
     }
     let from = client.region().slot(number)?;
@@ -262,7 +265,7 @@ fn missing(
 
 impl Client {
     /// Waits for bytes that programs of the run have sent to a socket. Called before a call returns
-    /// EAGAIN. Returns whether to look again.
+    /// EAGAIN. Returns whether the call should try again.
     pub fn await_senders(&self, socket: Socket) -> bool {
         // Usually no bytes are missing.
         let Some(slot) = self.slot(socket) else { return false };
@@ -276,11 +279,11 @@ impl Client {
         under_way.wait()
     }
 
-    /// Sends the command `op`, SHUTDOWN or CLOSE, which ends the bytes that a socket sends.
+    /// Sends the command `op`: SHUTDOWN or CLOSE, after which the socket sends no more bytes.
     ///
-    /// Waits for an end that the peer has sent before, as [`Self::await_senders`] does. Otherwise
-    /// the engine might take both commands in one turn, so that both ends would close at once and
-    /// go to TIME-WAIT. On Linux only the end that closes first does.
+    /// First waits for a FIN that the peer has sent before, as [`Self::await_senders`] does.
+    /// Otherwise the engine might take both commands in one turn, so that both sockets would close
+    /// simultaneously and go to TIME-WAIT. On Linux only the socket that closes first does.
     pub fn tell_end(&self, socket: Socket, op: u32, a: u32) {
         // Read now, because the slot may belong to a new socket afterwards.
         let flow = self.slot(socket).and_then(ByteFlow::out_of);
@@ -293,7 +296,8 @@ impl Client {
         }
     }
 
-    /// Notifies the engine of published bytes if `tell`, and marks their sender for the reader.
+    /// Notifies the engine of published bytes if `tell`, and stores their sender in the flow's mark
+    /// for the reader.
     #[inline]
     pub(crate) fn tell_bytes(&self, socket: Socket, tell: bool, flow: Option<ByteFlow>) {
         if tell {
@@ -315,12 +319,12 @@ impl Client {
         }
     }
 
-    /// Waits for the end of a turn of each shard that begins now.
+    /// Waits until each shard has completed a turn that begins after the call.
     pub(crate) fn await_turns(&self) {
         (0..self.shards()).for_each(|shard| self.await_turn(shard));
     }
 
-    /// Waits for the end of a turn of a shard that begins now.
+    /// Waits until a shard has completed a turn that begins after the call.
     fn await_turn(&self, shard: u32) {
         let status = self.status(shard);
         let due = status.due();
@@ -342,7 +346,7 @@ impl Client {
                 std::hint::spin_loop();
             }
         }
-        // The engine may have taken the command and sleep again.
+        // Wake the shard, because it may have taken the command and sleep again.
         self.ring_shard(shard);
         let deadline = Deadline::after(PATIENCE);
         let mut yields = 0;

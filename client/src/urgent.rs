@@ -18,9 +18,9 @@ pub(crate) enum ReadTarget<'a> {
     Nowhere(usize),
 }
 
-/// Reads from a stream that has or had a mark, in one attempt and under the lock. The read ends at
-/// the mark, or begins there. With `keep` the bytes stay unread, and that many are skipped first.
-/// Returns the number of bytes, and whether the engine needs a command.
+/// Reads from a stream that has or had an urgent mark, without waiting. The caller holds the input
+/// lock. A read ends at the mark or begins there. With `keep` the bytes stay unread, and the first
+/// `keep` are skipped. Returns the number of bytes, and whether to send the engine RX_SPACE.
 ///
 /// # Safety
 /// The buffers must be valid for writes.
@@ -45,7 +45,7 @@ pub(crate) unsafe fn recv_marked(
         let Reach { passed, most } = urgent::reach(slot, start, before);
         let skip = before.saturating_add(passed);
         let n = match target {
-            // SAFETY: the caller's promise.
+            // SAFETY: the buffers are valid for writes, by the contract of this function.
             ReadTarget::Buffers(to) => unsafe { peek(client, slot, skip, most as usize, to) },
             ReadTarget::Nowhere(n) => {
                 let there = program_fifo::unread(slot).saturating_sub(skip).min(most);
@@ -56,7 +56,7 @@ pub(crate) unsafe fn recv_marked(
             Some(_) => program_fifo::peeked_from(slot, start),
             None => program_fifo::consume_from(slot, start, passed.saturating_add(n as u32)),
         };
-        // None: a signal handler has taken the bytes meanwhile.
+        // None means that a signal handler has taken the bytes meanwhile, so try again.
         let Some(wants) = taken else { continue };
         tell |= wants;
         if keep.is_none() {
@@ -67,14 +67,14 @@ pub(crate) unsafe fn recv_marked(
     }
 }
 
-/// Reads the urgent byte (MSG_OOB), in one attempt. With `keep` it can be read again. Returns
+/// Reads the urgent byte (MSG_OOB) without waiting. With `keep` the byte can be read again. Returns
 /// `None` at the end of file.
 ///
 /// # Errors
 /// - `Refused` with EINVAL: the byte does not exist, was read, or is in line (SO_OOBINLINE);
 /// - `NotConnected`: the connection was cut before the peer's FIN;
-/// - `WouldBlock`: the byte is announced and has not arrived. No call waits for it;
-/// - `Dead`: the engine is gone, or another thread has closed the socket.
+/// - `WouldBlock`: the byte is announced and has not arrived. Calls do not block until it does;
+/// - `Dead`: the engine has ended, or another thread has closed the socket.
 pub fn recv(client: &Client, socket: Socket, keep: bool) -> Result<Option<u8>, Error> {
     if client.is_dead() {
         return Err(Error::Dead);
@@ -112,13 +112,14 @@ pub fn is_at_mark(client: &Client, socket: Socket) -> bool {
     stops_at(client, socket, 0)
 }
 
-/// Returns whether a read stops after `skip` unread bytes, because the mark is there.
+/// Returns whether a read stops after `skip` unread bytes, because the urgent mark is at that byte.
 pub fn stops_at(client: &Client, socket: Socket, skip: u32) -> bool {
     client.slot(socket).is_some_and(|slot| urgent::is_marked(slot) && urgent::is_mark(slot, skip))
 }
 
-/// Queues bytes as [`crate::stream::send`] does, of which the last is urgent (MSG_OOB). Waits until
-/// the engine has noted the mark, because the engine must know it before it sees the bytes.
+/// Queues bytes as [`crate::stream::send`] does, the last of which is urgent (MSG_OOB). Waits until
+/// the engine has noted the urgent mark, because the engine must know the mark before it sees the
+/// bytes.
 ///
 /// # Errors
 /// As for [`crate::stream::send`].
@@ -141,6 +142,6 @@ pub unsafe fn send(
             c: 0,
         });
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: the buffers are valid for reads, by the contract of this function.
     unsafe { stream::queue(client, socket, buffers, skip, note) }
 }

@@ -1,12 +1,12 @@
-//! Sleeping until a socket, or one of a few, can go on.
+//! Waits of a thread for an event of a socket, or of one of a few sockets.
 //!
-//! A waiting thread sleeps on several words at once (futex_waitv(2), Linux 5.16): those of its
-//! sockets' slots, and one for the engine's end ([`towpath_ring::Life`]). An idle wait takes no
-//! processor time.
+//! A waiting thread sleeps on several words at once by futex_waitv(2), since Linux 5.16. Each
+//! socket's slot has such a word, and one shows the engine's end ([`towpath_ring::Life`]). An idle
+//! wait takes no processor time.
 //!
-//! Some kernels lack that call, and some programs filter their system calls. There a thread that
-//! waits for one socket sleeps on the word of its slot. Every [`LIVENESS_SLICE`] the thread then
-//! checks that the engine is alive, so that no wait hangs.
+//! If the kernel lacks futex_waitv, or the program filters its system calls, a thread can wait for
+//! one socket only. The thread then sleeps on the word in the socket's slot by futex(2). Every
+//! [`LIVENESS_SLICE`] the thread then checks that the engine is alive, so that no wait hangs.
 
 use std::cell::Cell;
 use std::sync::atomic::AtomicU32;
@@ -22,11 +22,11 @@ use crate::interrupt::{Handled, SleepLimit};
 use crate::syscall::{nr, syscall};
 use crate::{Client, Deadline, Error, Socket};
 
-/// Interval of checks that the engine is alive, if no wake-up would report its end.
+/// Interval of checks that the engine is alive, used if its end would not wake the thread.
 pub const LIVENESS_SLICE: Duration = Duration::from_millis(500);
 
-/// Maximum number of sockets of one wait. Each costs a write to its slot and an entry of a kernel
-/// table at every sleep. Threads that wait for more sockets use the [`crate::reactor`].
+/// Maximum number of sockets of one wait. At every sleep, each socket costs a write to its slot and
+/// an entry in a kernel table. Threads that wait for more sockets use the [`crate::reactor`].
 pub const SOCKETS_MAX: usize = 16;
 
 /// Repeats `attempt` while it returns [`Error::WouldBlock`], after each event of `socket`.
@@ -48,10 +48,12 @@ pub fn until<T>(
     until_any(client, &[socket], deadline, since, attempt)
 }
 
-/// As [`until`], after each event of one of `sockets`, at most [`SOCKETS_MAX`].
+/// Repeats `attempt` as [`until`] does, after each event of one of `sockets`: at most
+/// [`SOCKETS_MAX`].
 ///
 /// # Errors
-/// As for [`until`]; `Dead` when one of them was closed, and if the kernel cannot wait for several.
+/// As for [`until`]; `Dead` when one of the sockets was closed, or if futex_waitv(2) is missing and
+/// there are several sockets.
 pub fn until_any<T>(
     client: &Client,
     sockets: &[Socket],
@@ -62,7 +64,7 @@ pub fn until_any<T>(
     debug_assert!((1..=SOCKETS_MAX).contains(&sockets.len()), "{}", sockets.len());
     // Waiting threads turn an engine of their own process, so spinning would only delay it.
     if client.driver().is_none()
-        // The engine needs a processor, and so does a sender.
+        // The engine and a sender need a processor each.
         && client.processors() > 2
         && let Some(done) = look_for_a_moment(&SPIN, LOOKS / sockets.len() as u32, || {
             let done = attempt();
@@ -71,7 +73,7 @@ pub fn until_any<T>(
     {
         return done;
     }
-    // In a child that a handler forks, the attachment is its parent's.
+    // A signal handler may fork; in the child the attachment is the parent's.
     let began = client.process().forks();
     let (mut has_slept, mut patience) = (false, Patience::default());
     loop {
@@ -115,12 +117,12 @@ pub fn until_any<T>(
     }
 }
 
-/// Sleeps once, or turns the engine. Without `is_asked` no thread wakes this one, so it only turns
-/// the engine.
+/// Sleeps once, or turns an engine of this process. `is_asked`: this thread has requested wake-ups.
+/// Otherwise no thread would wake it, so it only turns the engine.
 ///
 /// # Errors
-/// `TimedOut` at the deadline, or when it is time to check the engine; `Dead` if the kernel cannot
-/// wait for several sockets.
+/// `TimedOut` at the deadline, or after [`LIVENESS_SLICE`]; `Dead` if futex_waitv(2) is missing and
+/// there are several sockets.
 fn sleep(
     client: &Client,
     waiters: &[Option<Waiter<'_>>],
@@ -160,7 +162,7 @@ fn sleep(
         if let Some(following) = &handoff {
             following.has_slept(patience);
         }
-        // ENOSYS of an older kernel, EPERM of a filter that does not know the call.
+        // ENOSYS is from an older kernel, EPERM from a seccomp filter that does not know the call.
         if !matches!(slept, Some(Err(ENOSYS | EPERM))) {
             return outcome(slept);
         }
@@ -179,10 +181,10 @@ fn sleep(
     }
 }
 
-/// Sleeps until a word of the engine differs from `expected`, or the engine ends. The thread has
-/// its signals blocked. Wake-ups may be spurious. Without `is_asked` no thread wakes this one, so
-/// it sleeps only by turning the engine. Returns whether the caller must check that the engine is
-/// alive ([`Client::check_alive`]).
+/// Sleeps until `word` in shared memory differs from `expected`, or the engine ends. The caller has
+/// blocked signals. Wake-ups may be spurious. Without `is_asked` no thread would wake this one, so
+/// it only turns an engine of this process. Returns whether the caller must check that the engine
+/// is alive ([`Client::check_alive`]).
 pub(crate) fn sleep_on(client: &Client, word: &AtomicU32, expected: u32, is_asked: bool) -> bool {
     const NO_LIMIT: usize = 0;
     let mut handoff = None;
@@ -215,7 +217,7 @@ pub(crate) fn sleep_on(client: &Client, word: &AtomicU32, expected: u32, is_aske
         }
     }
     let (seconds, ns) = Deadline::after(LIVENESS_SLICE).parts();
-    // The caller looks at the word, whatever the result.
+    // The result is ignored, because the caller checks the word in any case.
     let _ = wait_for_one(word, expected, [seconds, ns].as_ptr().addr());
     true
 }
@@ -235,7 +237,7 @@ const EAGAIN: i32 = 11;
 const ENOSYS: i32 = 38;
 const ETIMEDOUT: i32 = 110;
 
-/// struct futex_waitv.
+/// struct futex_waitv of futex_waitv(2).
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Wait {
@@ -255,23 +257,25 @@ impl Wait {
     }
 }
 
-/// After a handler with SA_RESTART the kernel restarts the call with the time limit then in place.
-/// Where the API layer knows of the handler no time is left, so that the caller decides.
+/// Sleeps until one of the words changes. After a handler with SA_RESTART the kernel restarts the
+/// call with the current time limit. If the API layer reported the handler, that limit is 0, so the
+/// call returns.
 fn wait_for_any(words: &[Wait], until: usize) -> Result<usize, i32> {
     const CLOCK_MONOTONIC: usize = 1;
     let args = [words.as_ptr().addr(), words.len(), 0, until, CLOCK_MONOTONIC, 0];
-    // SAFETY: as many structures as said, each of a word that is mapped, and a time limit: all
-    // outlive the call.
+    // SAFETY: `args` has the number of structures, whose words are mapped. The structures and the
+    // time limit outlive the call.
     unsafe { syscall(nr::FUTEX_WAITV, args) }
 }
 
-/// Fails with EINTR after each handler, even with SA_RESTART, because the call has a time limit.
+/// Sleeps until `word` changes. Fails with EINTR after each signal handler, even with SA_RESTART,
+/// because the call has a time limit.
 fn wait_for_one(word: &AtomicU32, expected: u32, until: usize) -> Result<usize, i32> {
     // Unlike FUTEX_WAIT, FUTEX_WAIT_BITSET takes a point in time of CLOCK_MONOTONIC.
     const FUTEX_WAIT_BITSET: usize = 9;
     const ANY: usize = u32::MAX as usize;
     let args = [word.as_ptr().addr(), FUTEX_WAIT_BITSET, expected as usize, until, 0, ANY];
-    // SAFETY: a word and a time limit, which outlive the call.
+    // SAFETY: the word and the time limit outlive the call.
     unsafe { syscall(nr::FUTEX, args) }
 }
 
@@ -281,7 +285,8 @@ std::thread_local! {
     static SPIN_FOR_ANSWER: Cell<Spin> = const { Cell::new(Spin::new()) };
 }
 
-/// Spins for an answer before the sleep. Returns the answer if it arrives soon.
+/// Polls for an answer of the engine for a short time, before the thread sleeps. Returns the answer
+/// if it arrives in that time.
 pub(crate) fn look_for_answer<T>(client: &Client, answer: impl FnMut() -> Option<T>) -> Option<T> {
     // With one processor, spinning would delay the engine.
     if client.processors() < 2 {
@@ -291,7 +296,7 @@ pub(crate) fn look_for_answer<T>(client: &Client, answer: impl FnMut() -> Option
 }
 
 /// Repeats `attempt` for about as long as a sleep and its wake-up take, if that has saved sleeps
-/// before. Returns its result, or `None` if it had none.
+/// before. Returns the result of `attempt`, or `None` if the time is up.
 fn look_for_a_moment<T>(
     spin: &'static LocalKey<Cell<Spin>>,
     looks: u32,

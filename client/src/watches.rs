@@ -1,4 +1,4 @@
-//! Table of the watches of [`crate::reactor`], and the list of each slot's watches.
+//! Table of the watches of [`crate::reactor`], which form a linked list for each slot.
 
 use std::ops::{Index, IndexMut};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -6,10 +6,11 @@ use std::task::Waker;
 
 use crate::Socket;
 
-/// Maximum number of sockets in a list that is woken for these sockets alone. A thread that waits
-/// for a longer list wakes at each event of the process, because each watch costs at every sleep.
+/// Maximum number of sockets in a list of poll(2) for which watches are created. A thread with a
+/// longer list wakes at each event of the process, because creating watches costs time at each
+/// sleep.
 pub(crate) const LIST_WATCHES_MAX: usize = 64;
-/// Watches whose memory is reserved: those of a few lists. Pages that are never used cost nothing.
+/// Number of watches whose memory is reserved: enough for a few lists. Unused pages take no memory.
 const RESERVED: usize = 4 * LIST_WATCHES_MAX;
 
 /// Interest in the events of a socket.
@@ -21,14 +22,15 @@ pub(crate) struct Watch {
     pub(crate) target: WatchTarget,
     /// Value that epoll_wait(2) reports with the events.
     pub(crate) data: u64,
-    /// In the ready list of its set.
+    /// The watch is in the ready list of its set.
     pub(crate) queued: bool,
-    /// Events since the last look: without any, an edge-triggered interest has nothing to report.
+    /// Events since the last report. If there are none, an edge-triggered interest is not reported.
     pub(crate) fresh: u32,
     /// State of the socket's input at the last report of an edge-triggered interest, or when the
     /// interest was set ([`Socket::input`]).
     pub(crate) seen: u64,
-    /// Removed from the slot's list. The entry is free once its set or owner has let it go.
+    /// The watch was removed from the slot's list. The entry can be reused after its set or owner
+    /// has released it.
     pub(crate) gone: bool,
     /// Index of the slot's next watch, plus one.
     next: u32,
@@ -56,7 +58,7 @@ impl Watch {
 #[derive(Debug)]
 pub(crate) struct Watches {
     entries: Vec<Watch>,
-    /// Unused indices. Has room for all of them, so that [`Self::free`] does not allocate.
+    /// Unused indices. Has capacity for all indices, so that [`Self::free`] does not allocate.
     free: Vec<u32>,
 }
 
@@ -83,7 +85,7 @@ impl Watches {
         self[index].next
     }
 
-    /// Returns whether [`Self::insert`] needs no memory.
+    /// Returns whether [`Self::insert`] can add a watch without allocating.
     pub(crate) fn has_room(&self) -> bool {
         !self.free.is_empty() || self.entries.len() < self.entries.capacity()
     }

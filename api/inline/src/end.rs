@@ -20,10 +20,10 @@ use towpath_engine::Remote;
 use towpath_posix::Posix;
 use towpath_uplink::{LaunchSocket, Said};
 
-/// Maximum time for a stopped engine to end.
+/// Maximum time that the process waits for the engine to end after stopping it.
 const STOPPED: Duration = Duration::from_secs(1);
 
-/// The engine of this process, with the handles to end it.
+/// Handles for ending the engine of this process.
 struct InlineEngine {
     posix: &'static Posix,
     driver: &'static Driver,
@@ -33,11 +33,11 @@ struct InlineEngine {
 
 static ENGINE: OnceLock<InlineEngine> = OnceLock::new();
 
-/// Whether the user interrupted the wait.
+/// True after the user interrupted the wait.
 static CUT_OFF: AtomicBool = AtomicBool::new(false);
 
-/// Whether a thread has begun to wait. If another thread ends the process meanwhile, it does not
-/// wait.
+/// True after a thread has begun to wait. If another thread ends the process meanwhile, that thread
+/// does not wait.
 static BEGUN: AtomicBool = AtomicBool::new(false);
 
 /// Stores the handles for [`end`].
@@ -70,7 +70,8 @@ pub fn end() {
     }
 }
 
-/// Waits until the process's data is delivered, in any of the cases above.
+/// Waits until the process's data is delivered. Called when the process ends by exit(3), _exit(2),
+/// quick_exit(3) or a terminating signal.
 extern "C" fn deliver() {
     let Some(InlineEngine { posix, driver, remote, home }) = ENGINE.get() else { return };
     let Ok(client) = posix.client() else { return };
@@ -92,7 +93,7 @@ extern "C" fn deliver() {
     posix.ends_no_more();
 }
 
-/// Signal handler that interrupts the wait.
+/// Signal handler that interrupts the wait for delivery.
 extern "C" fn cut_off(_: c_int) {
     CUT_OFF.store(true, Relaxed);
 }

@@ -30,14 +30,15 @@ const SIZES: usize = 2 * (SHIFT_MAX - SHIFT_MIN) as usize + 1;
 const CHUNK: usize = 256 << 10;
 const PAGE: usize = 4096;
 
-/// The global allocator.
+/// The global allocator of this library.
 #[derive(Debug)]
 pub struct Heap {
     /// Null until the first allocation.
     heaps: AtomicPtr<Heaps>,
 }
 
-/// Pages that the kernel wipes in a child; zero is the initial state.
+/// The heaps of this process, in pages that the kernel zeroes in a child after fork. Zero is the
+/// initial state.
 #[repr(C)]
 struct Heaps([Pieces; HEAPS]);
 
@@ -53,7 +54,7 @@ struct Pieces {
     end: AtomicUsize,
 }
 
-/// A heap that this thread has locked.
+/// Guard of a heap that this thread has locked.
 struct Taken<'a>(&'a Pieces);
 
 impl Heap {
@@ -67,8 +68,8 @@ impl Heap {
         let mut heaps = self.heaps.load(Ordering::Acquire);
         if heaps.is_null() {
             let fresh = map(size_of::<Heaps>())?;
-            // SAFETY: mapped just now. Kernels before 4.14 refuse the advice, so errors are
-            // ignored.
+            // An error is ignored, because kernels before 4.14 do not support the advice.
+            // SAFETY: `fresh` is a mapping of this length, created just now.
             let _ = unsafe { madvise(fresh.cast(), size_of::<Heaps>(), Advice::LinuxWipeOnFork) };
             let set = self.heaps.compare_exchange(
                 null_mut(),
@@ -78,7 +79,7 @@ impl Heap {
             );
             heaps = fresh.cast();
             if let Err(others) = set {
-                // SAFETY: mapped just now, and not used yet.
+                // SAFETY: `fresh` was mapped just now, and is not in use.
                 unsafe { unmap(fresh, size_of::<Heaps>()) };
                 heaps = others;
             }
@@ -109,7 +110,7 @@ impl Taken<'_> {
         if first.is_null() {
             return self.carve(size.len());
         }
-        // SAFETY: a free block, whose first word is the address of the next one.
+        // SAFETY: `first` is a free block, whose first word is the address of the next free block.
         free.store(unsafe { first.cast::<usize>().read() }, Ordering::Relaxed);
         Some(first)
     }
@@ -131,11 +132,11 @@ impl Taken<'_> {
     }
 
     /// # Safety
-    /// `at` must be an unused piece of that size.
+    /// `at` must be an unused block of this size class.
     unsafe fn free(&self, at: *mut u8, size: Size) {
         let free = &self.0.free[size.index()];
-        // SAFETY: guaranteed by the caller; every block is large enough for a word, and aligned to
-        // it.
+        // SAFETY: `at` is an unused block, by the contract of this function. Every block is large
+        // enough for a word, and aligned to it.
         unsafe { at.cast::<usize>().write(free.load(Ordering::Relaxed)) };
         free.store(at.expose_provenance(), Ordering::Relaxed);
     }
@@ -187,21 +188,22 @@ unsafe impl GlobalAlloc for Heap {
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
         match Size::of(layout) {
-            // SAFETY: guaranteed by the caller. Without heaps nothing could have been allocated.
+            // SAFETY: the caller guarantees that `at` came from this allocator with this layout, so
+            // it is a block of this size class.
             Some(size) => unsafe {
                 if let Some(heap) = self.take() {
                     heap.free(at, size);
                 }
             },
-            // SAFETY: a mapping of this length, created by `large`.
+            // SAFETY: `at` is a mapping of this length, created by `large`.
             None => unsafe { unmap(at, layout.size()) },
         }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller guarantees that the layout is valid for `alloc`.
         let at = unsafe { self.alloc(layout) };
-        // Mapped memory is zero already.
+        // Large allocations are new mappings, which are zeroed already.
         if !at.is_null() && Size::of(layout).is_some() {
             // SAFETY: the block is at least as long as the layout.
             unsafe { at.write_bytes(0, layout.size()) };
@@ -217,13 +219,14 @@ unsafe impl GlobalAlloc for Heap {
             (Some(before), Some(after)) if before == after => return at,
             (None, None) if layout.align() <= PAGE => {
                 let (old, new) = (pages(layout.size()), pages(len));
-                // SAFETY: a mapping created by `large`.
+                // SAFETY: `at` is a mapping of `old` bytes, created by `large`.
                 let moved = unsafe { mremap(at.cast(), old, new, MremapFlags::MAYMOVE) };
                 return moved.map_or(null_mut(), <*mut _>::cast);
             }
             _ => {}
         }
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller guarantees that `at` came from this allocator with `layout`. The
+        // copied length fits both blocks, which do not overlap.
         unsafe {
             let to = self.alloc(new);
             if !to.is_null() {
@@ -249,7 +252,7 @@ fn large(layout: Layout) -> Option<*mut u8> {
     let whole = map(len.checked_add(align)?)?;
     let before = whole.align_offset(align);
     let at = whole.wrapping_add(before);
-    // SAFETY: unused parts of the mapping.
+    // SAFETY: both ranges are parts of the new mapping that the result does not contain.
     unsafe {
         unmap(whole, before);
         unmap(at.wrapping_add(len), align - before);
@@ -268,8 +271,8 @@ fn map(len: usize) -> Option<*mut u8> {
 /// refuses later.
 ///
 /// After mlockall(2) with MCL_FUTURE, new mappings are locked and count against RLIMIT_MEMLOCK. An
-/// earlier mapping is not locked, and mremap(2) can still enlarge and move it. We turn each of
-/// these pages into one such mapping.
+/// earlier mapping is not locked, and mremap(2) can still enlarge and move it. Therefore each of
+/// these pages can serve one later allocation.
 pub struct Spare {
     first: AtomicPtr<u8>,
     used: AtomicUsize,
@@ -304,7 +307,7 @@ impl Spare {
             return None;
         }
         let page = first.wrapping_add(place * PAGE).cast();
-        // SAFETY: an unused page, which no other call gets.
+        // SAFETY: `page` is an unused spare page, which no other call gets.
         let at = unsafe { mremap(page, PAGE, pages(len.max(1)), MremapFlags::MAYMOVE) };
         at.ok().map(<*mut _>::cast)
     }
@@ -314,7 +317,7 @@ impl Spare {
 /// The range must be mapped by [`map`], and no longer in use.
 unsafe fn unmap(at: *mut u8, len: usize) {
     if len > 0 {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the range is mapped and not in use, by the contract of this function.
         let _ = unsafe { munmap(at.cast(), pages(len)) };
     }
 }
@@ -335,7 +338,7 @@ mod tests {
                 assert!(size.len() >= layout.size() && size.index() < SIZES, "{layout:?}");
                 assert!(size.len() <= 2 * layout.size().max(layout.align()).max(16));
             }
-            // SAFETY: each is used within its layout, and freed once.
+            // SAFETY: each block is used within its layout, and freed once.
             unsafe {
                 let all = [(); 3].map(|()| heap.alloc_zeroed(layout));
                 for at in all {

@@ -1,4 +1,4 @@
-//! The engine, as the threads that run it use it.
+//! The engine of this process, as the threads use it that run it.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -85,7 +85,7 @@ struct CancellationGuard(c_int);
 impl CancellationGuard {
     fn new() -> Self {
         let mut before = 0;
-        // SAFETY: a valid state, and memory for the old one.
+        // SAFETY: the state is valid, and `before` is writable.
         unsafe { pthread_setcancelstate(CANCEL_DISABLE, &raw mut before) };
         Self(before)
     }
@@ -94,7 +94,7 @@ impl CancellationGuard {
 impl Drop for CancellationGuard {
     fn drop(&mut self) {
         let mut ours = 0;
-        // SAFETY: as above.
+        // SAFETY: the state is the former one, and `ours` is writable.
         unsafe { pthread_setcancelstate(self.0, &raw mut ours) };
     }
 }

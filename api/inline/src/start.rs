@@ -17,10 +17,10 @@ use towpath_uplink::{LaunchSocket, LaunchSpec, Said, Uplink};
 use crate::inside::{EngineEnd, Inside};
 use crate::{desk, end};
 
-/// Exit status of a `towpath` that failed itself, as for env(1).
+/// Exit status if towpath itself fails, as for env(1).
 const FAILED: usize = 125;
 
-/// Result of the driver thread after it has created the engine.
+/// Result of the driver thread: the created engine's driver, and handles to the engine.
 struct Made {
     driver: &'static Driver,
     remote: Remote,
@@ -64,7 +64,7 @@ pub fn start(posix: &'static Posix) -> Result<()> {
     Ok(())
 }
 
-/// Ends a program that has no stack, before it runs any code.
+/// Ends the process before the program runs, because the engine could not be created.
 fn end_before_it_begins() {
     let args = [FAILED, 0, 0, 0, 0, 0];
     // SAFETY: exit_group(2) has no memory arguments.
@@ -88,7 +88,7 @@ fn begin(posix: &'static Posix, home: &LaunchSocket) -> io::Result<Made> {
     told.recv().map_err(|_| io::ErrorKind::BrokenPipe)?
 }
 
-/// Runs the driver thread. Other processes take its end as the end of the engine.
+/// Runs the driver thread, whose end tells other processes that the engine has ended.
 fn live(
     posix: &'static Posix,
     outfit: &LaunchSpec,

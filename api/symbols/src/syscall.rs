@@ -104,7 +104,7 @@ const CALLS: [c_long; 65] = [
     libc::SYS_writev,
 ];
 
-/// Calls of [`LOOKED_AT`] that newer architectures such as aarch64 lack.
+/// Calls of `LOOKED_AT` that newer architectures such as aarch64 lack.
 #[cfg(target_arch = "x86_64")]
 const OLD_CALLS: [c_long; 11] = [
     libc::SYS_dup2,
@@ -121,7 +121,7 @@ const OLD_CALLS: [c_long; 11] = [
 ];
 
 /// syscall(2). Calls the kernel without using the thread's stack memory, or jumps to `special` for
-/// a call of [`LOOKED_AT`].
+/// a call in `LOOKED_AT`.
 ///
 /// clone(2) may return on another stack, or in two processes that share one (CLONE_VM). `special`
 /// receives the arguments in place: the kernel's sixth argument is C's seventh.

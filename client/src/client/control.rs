@@ -1,4 +1,4 @@
-//! Requests by the control socket, whose answers may bring descriptors.
+//! Requests by the control socket, whose answers may contain descriptors.
 
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
@@ -19,19 +19,20 @@ use crate::{Error, HighFd, Socket};
 /// Result of [`Client::tokens`].
 #[derive(Debug)]
 pub struct Tokens {
-    /// Tokens that exist, each with the index of its socket among the requested ones.
+    /// Tokens, each with the index of its socket in the request. Sockets without a token are left
+    /// out.
     pub tokens: Vec<(usize, Fd)>,
-    /// Number of sockets, from the first requested one, of which a further request would return no
-    /// further token.
+    /// Number of sockets, from the first of the request, that need not be requested again.
     pub dealt_with: usize,
 }
 
 impl Client {
-    /// Notes with the engine that this process holds a socket, whose descriptor came by SCM_RIGHTS.
+    /// Tells the engine that this process holds a socket whose descriptor it received by
+    /// SCM_RIGHTS.
     ///
     /// # Errors
-    /// `Dead` when the engine has ended. A socket that ended in flight is no error, since the calls
-    /// on it will fail.
+    /// `Dead` if the engine has ended. If the socket was closed meanwhile, no error is returned,
+    /// because later calls on the socket will fail.
     pub fn adopt(&self, socket: Socket) -> Result<(), Error> {
         let (slot, generation) = (socket.slot, socket.generation);
         let request = Request { call: call::ADOPT, slot, generation, ..Request::default() };
@@ -41,12 +42,13 @@ impl Client {
         }
     }
 
-    /// Creates a second channel, for a [`towpath_shm::control::purpose`]. The engine first notes
-    /// the sockets that the new channel holds, which takes time in proportion to their number.
+    /// Creates a second channel, for a [`towpath_shm::control::purpose`] such as fork. The engine
+    /// copies the list of held sockets to the channel, which takes time in proportion to their
+    /// number.
     ///
     /// # Errors
-    /// As for [`Self::call`]; `Refused` with EAGAIN, as fork(2) has it, when there are too many
-    /// processes or too many that are about to be.
+    /// As for [`Self::call`]; `Refused` with EAGAIN, as for fork(2), if there are too many
+    /// processes or too many processes are being created.
     pub fn clone_channel(&self, purpose: u32) -> Result<Cloned, Error> {
         let request = Request { call: call::CLONE, a: purpose, ..Request::default() };
         let (reply, fds) = self.call_with_descriptors(&request)?;
@@ -80,13 +82,14 @@ impl Client {
         Ok(Tokens { tokens, dealt_with })
     }
 
-    /// Frees the number that is reserved for [`Self::tokens`], if the process has no other free
-    /// one.
+    /// Frees the descriptor number that is reserved for [`Self::tokens`]. Called if the process has
+    /// no other free number.
     pub fn use_spare(&self) {
         self.spare.close();
     }
 
-    /// Reserves a descriptor again after the token was closed. Called by one thread at a time.
+    /// Reserves a descriptor number again, after the token that used it was closed. Called by one
+    /// thread at a time.
     pub fn spare_again(&self) {
         self.spare.renew(&self.blank);
     }
@@ -104,8 +107,8 @@ impl Client {
         Ok((reply, fds))
     }
 
-    /// Turns the engine if no other thread does. Otherwise this one would wait for the stand-by
-    /// thread.
+    /// Turns an engine of this process until the answer has arrived, unless another thread turns
+    /// the engine. Otherwise this thread would wait for the stand-by thread.
     fn turn_until_answered(&self) {
         if let Some(driver_lock) = self.driver().and_then(|driver| driver.take(Who::Asks)) {
             let control = self.control.get();
@@ -114,7 +117,7 @@ impl Client {
     }
 }
 
-/// Says hello, and lists the sockets that this process image was born with.
+/// Sends HELLO with the list of the sockets that this process image inherited.
 pub(super) fn hello(control: &HighFd, held: &[Socket]) -> Result<(ControlReply, Vec<Fd>), Error> {
     const AT_ONCE: usize = DATA_MAX / 8;
     let pid = rustix::process::getpid().as_raw_nonzero().get().unsigned_abs();
@@ -141,7 +144,8 @@ fn list(request: &mut Request, sockets: impl Iterator<Item = Socket>) {
     }
 }
 
-/// Makes one request before there is a client. Returns the reply and its descriptors.
+/// Makes one request on a control socket. Returns the reply and its descriptors. Used before a
+/// [`Client`] exists.
 pub(super) fn exchange(
     control: &HighFd,
     request: &Request,
@@ -168,7 +172,8 @@ fn send_request(control: &HighFd, request: &Request) -> Result<(), Error> {
 
 fn recv_reply(control: &HighFd, fds: &mut Vec<Fd>) -> Result<ControlReply, Error> {
     let mut bytes = [0; size_of::<ControlReply>()];
-    // TOKENS returns the most descriptors. The kernel closes those that do not fit.
+    // Room for the maximum number of descriptors of a reply. The kernel closes those that do not
+    // fit.
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let received = loop {
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -192,22 +197,23 @@ fn recv_reply(control: &HighFd, fds: &mut Vec<Fd>) -> Result<ControlReply, Error
     Ok(ControlReply::from_bytes(&bytes[..received.min(size_of::<ControlReply>())]))
 }
 
-/// Returns whether bytes can be received, or the engine has closed its end.
+/// Returns whether a message can be received, or the engine has closed its end of the socket.
 fn is_readable(control: BorrowedFd<'_>) -> bool {
     let mut byte = [MaybeUninit::uninit(); 1];
     let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
     !matches!(recv(control, &mut byte, flags), Err(Errno::AGAIN | Errno::INTR))
 }
 
-/// Returns the control socket whose number is in the environment.
+/// Returns the control socket with this number, which is from the environment. `None` if the number
+/// is no SOCK_SEQPACKET socket.
 ///
 /// # Safety
 /// No other owner of that number may exist.
 pub unsafe fn control_from_number(number: i32) -> Option<Fd> {
-    // SAFETY: borrowed for the time of a check only.
+    // SAFETY: the descriptor is only borrowed for the check, which fails if it is not open.
     let borrowed = unsafe { BorrowedFd::borrow_raw(number) };
     let is_packet_socket =
         rustix::net::sockopt::socket_type(borrowed) == Ok(rustix::net::SocketType::SEQPACKET);
-    // SAFETY: it is open, and by the caller's promise without another owner.
+    // SAFETY: the descriptor is open, and has no other owner by the contract of this function.
     is_packet_socket.then(|| unsafe { OwnedFd::from_raw_fd(borrowed.as_raw_fd()) }.into())
 }

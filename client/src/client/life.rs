@@ -1,4 +1,4 @@
-//! Detection of the engine's end, and the leave from the parent's attachment after fork.
+//! Detection of the engine's end, and abandoning of the parent's attachment after fork.
 
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -9,8 +9,8 @@ use rustix::net::{RecvFlags, recv};
 use super::Client;
 
 impl Client {
-    /// Returns whether the engine has ended, or has given this process up. Makes no system call,
-    /// since a program may make only calls that do not wait.
+    /// Returns whether the engine has ended, or no longer serves this process. Makes no system
+    /// call, because nonblocking calls of the program check this, too.
     #[inline]
     pub fn is_dead(&self) -> bool {
         self.dead.load(Ordering::Relaxed) || self.has_ended() && self.set_dead()
@@ -18,13 +18,14 @@ impl Client {
 
     #[inline]
     fn has_ended(&self) -> bool {
-        // Look at one shard only, because all shards give up a process together, and end together.
+        // Checking one shard is enough, because all shards end together, and stop serving a process
+        // together.
         let end = &self.links[0];
         end.status.has_ended(self.number) || towpath_ring::has_ended(&end.channel)
     }
 
-    /// Returns whether the engine is alive, by a system call. Kernels without robust lists need it,
-    /// because [`Self::is_dead`] does not notice that an engine was killed there.
+    /// Returns whether the engine is alive, by a system call. Needed on kernels without robust
+    /// lists, where [`Self::is_dead`] does not notice that an engine was killed.
     pub fn check_alive(&self) -> bool {
         if self.is_dead() || self.is_abandoned() {
             return false;
@@ -42,14 +43,14 @@ impl Client {
         !gone
     }
 
-    /// Returns a futex word that changes, or is woken, when [`Self::is_dead`] becomes true, and its
-    /// value until then. `None` if a thread that sleeps on it would not be woken.
+    /// Returns a futex word that changes, or is woken, when the engine ends, and the word's value
+    /// until then. `None` if a thread that sleeps on the word would not be woken.
     pub(crate) fn life(&self) -> Option<(&AtomicU32, u32)> {
         self.links[0].status.life(self.number)
     }
 
-    /// Notes that the engine has ended. The kernel has woken at most one of the sleeping threads,
-    /// so the first thread that sees the end wakes all of them. Always returns true.
+    /// Notes that the engine has ended, and returns true. The first call wakes all sleeping
+    /// threads, because the kernel has woken at most one of them.
     #[cold]
     pub(super) fn set_dead(&self) -> bool {
         if !self.dead.swap(true, Ordering::Relaxed) {
@@ -58,8 +59,8 @@ impl Client {
         true
     }
 
-    /// Returns whether this thread is in a command or a call, so that the caller is a signal
-    /// handler. In a child that the handler forks, the interrupted call would go on with the
+    /// Returns whether this thread is sending a command or making a request. The caller is then a
+    /// signal handler. If it forks, the interrupted call would continue in the child on the
     /// parent's channel.
     pub fn is_in_midst(&self) -> bool {
         self.links.iter().any(|end| end.commands.is_mine() || end.calls.is_mine())
@@ -69,8 +70,9 @@ impl Client {
     /// Otherwise the engine would not notice the parent's end. The memory stays mapped, because
     /// references to it may live on the stack of the thread that forked.
     ///
-    /// A handler may have forked on top of a call. The interrupted call must neither write into the
-    /// parent's rings nor take its events; requests fail with `Error::Forked`.
+    /// If a signal handler has forked, the interrupted call continues in the child. There, the
+    /// call must neither write into the parent's rings nor take events. Requests fail with
+    /// `Error::Forked`.
     pub fn abandon(&self) {
         self.abandoned.store(true, Ordering::Relaxed);
         let fds = [&self.control, &self.notifier, &self.blank, &self.spare];

@@ -1,4 +1,4 @@
-//! The lock that a driver holds.
+//! The driver lock, which the thread holds that turns the engine or sleeps for it.
 
 use std::marker::PhantomData;
 use std::sync::atomic::Ordering::{Relaxed, Release};
@@ -11,8 +11,10 @@ use crate::interrupt::{self, Handled, SleepLimit};
 use crate::syscall::{SignalsBlocked, nr, syscall};
 use crate::{Deadline, Error};
 
-/// The right to turn the engine, of the thread that has taken it; its signals are blocked but while
-/// it sleeps. Dropping it releases the lock.
+/// Exclusive right of a thread to turn the engine; dropping it releases the right. The thread's
+/// signals are blocked, because a handler that needs the engine would wait for the thread that it
+/// interrupts. Only in a sleep of a thread that waits (`Who::Waits`) its former signal mask
+/// applies.
 #[derive(Debug)]
 pub struct DriverLock<'a> {
     driver: &'a Driver,
@@ -20,15 +22,15 @@ pub struct DriverLock<'a> {
     me: u32,
     /// Another thread has become the driver, or this is a child that a handler has forked.
     is_lost: bool,
-    /// How often the process had forked.
+    /// Number of forks of the process when the lock was taken.
     forks: u32,
-    /// Time at which the engine wants a turn at the latest.
+    /// Latest time of the engine's next turn. `None`: no limit.
     until: Option<Deadline>,
     signals: Option<SignalsBlocked>,
     _of_this_thread: PhantomData<*const ()>,
 }
 
-/// struct pollfd.
+/// struct pollfd of poll(2).
 #[repr(C)]
 struct Watched {
     fd: i32,
@@ -47,8 +49,8 @@ impl<'a> DriverLock<'a> {
         Self { driver, me, is_lost: false, forks, until: None, signals, _of_this_thread }
     }
 
-    /// Turns the engine until `is_done`, which is asked after each turn, or until there is nothing
-    /// to do. `own`: a time limit of the thread.
+    /// Turns the engine until `is_done` returns true, which is called after each turn, or until the
+    /// engine has nothing to do. `own` is the time limit of the thread's own wait.
     pub fn turn(&mut self, own: Option<Deadline>, mut is_done: impl FnMut() -> bool) -> Turned {
         debug_assert!(!self.is_lost);
         let driver = self.driver;
@@ -61,26 +63,27 @@ impl<'a> DriverLock<'a> {
         turned
     }
 
-    /// Most bytes that turns have taken of the engine's stack, and how many there are.
+    /// Returns the maximum number of bytes that turns have used of the engine's stack, and its
+    /// size.
     pub fn stack_used(&mut self) -> (usize, usize) {
         self.state().stack_used()
     }
 
     fn state(&mut self) -> &mut DriverState {
-        // SAFETY: this thread has the relay, which one thread at a time has. The relay can be taken
-        // from it only while lent, that is, within `lend_to`. A thread has one driver lock, which
-        // is borrowed exclusively.
+        // SAFETY: this thread holds the relay, which one thread at a time can hold. Another thread
+        // can take the relay only while it is lent, within `lend_to`. A thread has one driver lock,
+        // which is borrowed exclusively here.
         unsafe { &mut *self.driver.engine.get() }
     }
 
-    /// Until when to sleep after a turn, at the latest, where a thread has a time limit of its own.
-    /// None: no limit.
+    /// Returns the latest time at which a sleep after a turn must end: the engine's or `own`, the
+    /// limit of the thread's own wait. `None`: no limit.
     pub fn until(&self, own: Option<Deadline>) -> Option<Deadline> {
         self.until.into_iter().chain(own).min()
     }
 
-    /// After a turn that has brought nothing for this thread: whether its `patience` has ended, and
-    /// so it is to leave the driver lock.
+    /// Returns whether the `patience` of this thread has ended, so that it should release the
+    /// driver lock. Called after a turn without an event for this thread.
     pub fn has_ended(&self, patience: &mut Patience) -> bool {
         if self.driver.is_stood_by.load(Relaxed) {
             patience.has_turned(self.driver.relay.wanted());
@@ -88,26 +91,28 @@ impl<'a> DriverLock<'a> {
         patience.has_ended()
     }
 
-    /// The engine's descriptor, to be polled for input in the sleep.
+    /// Returns the engine's descriptor, which the driver polls for input in its sleep.
     pub fn descriptor(&self) -> i32 {
         self.driver.descriptor.get()
     }
 
-    /// Where the signal mask is that the thread sleeps with; 0: with the one that it has.
+    /// Returns the address of the signal mask for the thread's sleep, as for ppoll(2). 0 means that
+    /// the mask stays unchanged.
     pub fn mask(&self) -> usize {
         self.signals.as_ref().map_or(NULL, SignalsBlocked::before)
     }
 
-    /// Sleeps in the kernel on [`Self::descriptor`] and on everything that the thread waits for:
-    /// meanwhile others may become the driver. False comes with the result: another thread has.
+    /// Calls `sleep`, which sleeps on [`Self::descriptor`] and the thread's own descriptors.
+    /// Another thread may become the driver meanwhile; then false is returned with the result.
     pub fn lend<T>(&mut self, sleep: impl FnOnce() -> T) -> (T, bool) {
         let driver = self.driver;
-        // A thread that becomes the driver sees that this one is counted.
+        // Count this thread first, so that a thread that becomes the driver sees the count.
         let _sleeper = driver.count_list_sleeper();
         self.lend_to(sleep)
     }
 
-    /// Lends the driver lock for a thread without another way to be woken.
+    /// Lends the driver lock during `sleep`, without counting this thread as a sleeper. Returns
+    /// false with the result if another thread has become the driver.
     fn lend_to<T>(&mut self, sleep: impl FnOnce() -> T) -> (T, bool) {
         let driver = self.driver;
         driver.relay.lend(self.me);
@@ -117,16 +122,16 @@ impl<'a> DriverLock<'a> {
         (slept, is_ours)
     }
 
-    /// Whether this is a forked child, whose driver lock is the parent's.
+    /// Returns whether this process is a forked child, in which the lock belongs to the parent.
     fn has_forked(&self) -> bool {
         self.driver.process.forks() != self.forks
     }
 
-    /// For a thread that waits for words: turns and sleeps until one of them `has_changed`, or as
-    /// long as its `patience` lasts.
+    /// Turns the engine and sleeps until `has_changed` returns true, or until the `patience` of the
+    /// thread ends. Called by threads that wait for words of shared memory.
     ///
     /// # Errors
-    /// `TimedOut` at the deadline; `Interrupted` by a signal handler.
+    /// `TimedOut` when the deadline passed; `Interrupted` when a signal handler ran.
     pub(crate) fn drive(
         mut self,
         patience: &mut Patience,
@@ -146,7 +151,7 @@ impl<'a> DriverLock<'a> {
             let limit = SleepLimit::within(self.until(deadline));
             let slept = since.sleep(limited, limit, |limit| self.sleep(limit, None));
             match slept {
-                // The handler left the driver lock to others.
+                // The handler has released the driver lock.
                 Some(Err(EINTR)) if since.is_restarted(limited) => return Ok(()),
                 None | Some(Err(EINTR)) => return Err(Error::Interrupted),
                 Some(_) if self.is_lost => return Ok(()),
@@ -158,30 +163,32 @@ impl<'a> DriverLock<'a> {
         }
     }
 
-    /// The same with signals blocked, and until a descriptor is readable if one is given.
+    /// Turns the engine and sleeps until `is_done` returns true, with signals blocked. The sleep
+    /// also ends when the descriptor `own`, if any, is readable.
     pub(crate) fn drive_blocked(mut self, own: Option<i32>, mut is_done: impl FnMut() -> bool) {
         while matches!(self.turn(None, &mut is_done), Turned::Idle | Turned::Busy) {
             let limit = self.until.map(Deadline::timespec);
-            // However the sleep ends, the next turn looks.
+            // The result is ignored, because the next turn calls `is_done` in any case.
             let _ = self.sleep(place(limit.as_ref()), own);
         }
     }
 
-    /// Sleeps on the engine's descriptor, and one of the thread's own, with the driver lock in
-    /// hand. `limit`: where a timespec is.
+    /// Sleeps on the engine's descriptor and the descriptor `own`, while this thread keeps the
+    /// driver lock. `limit` is the address of a timespec, or 0 for no limit.
     pub(super) fn sleep(&mut self, limit: usize, own: Option<i32>) -> Result<usize, i32> {
         let watched = |fd| Watched { fd, events: POLLIN, revents: 0 };
-        // The kernel passes negative numbers over.
+        // poll(2) ignores negative descriptor numbers.
         let mut list = [watched(self.descriptor()), watched(own.unwrap_or(-1))];
         let at = list.as_mut_ptr().expose_provenance();
         let args = [at, list.len(), limit, self.mask(), 8, 0];
-        // SAFETY: two entries, a time limit and a mask of eight bytes, or none.
+        // SAFETY: `list` has two entries. `limit` and the mask (eight bytes) are valid or null.
         let slept = interrupt::while_driving(self.driver, || unsafe { syscall(nr::PPOLL, args) });
         self.is_lost = self.has_forked() || !self.driver.relay.has(self.me);
         slept
     }
 
-    /// The stand-by thread's sleep: until the driver lock is taken from it, too. False: it was.
+    /// Sleeps as the stand-by thread, until the engine has work or another thread takes the driver
+    /// lock. Returns false if the lock was taken.
     pub(super) fn stand_by(&mut self) -> bool {
         let limit = self.until.map(Deadline::timespec);
         let limit = place(limit.as_ref());
@@ -192,7 +199,7 @@ impl<'a> DriverLock<'a> {
         let driver = self.driver;
         let (_, is_ours) = self.lend_to(|| {
             if !driver.relay.has_followers() {
-                // SAFETY: two entries and a time limit, or none.
+                // SAFETY: `list` has two entries, and `limit` is valid or null.
                 let _ = unsafe { syscall(nr::PPOLL, [at, list.len(), limit, NULL, 8, 0]) };
             }
         });
@@ -203,7 +210,7 @@ impl<'a> DriverLock<'a> {
     }
 }
 
-/// Where a time limit is; no limit: 0.
+/// Returns the address of a time limit, or 0 for no limit.
 pub(super) fn place(limit: Option<&[i64; 2]>) -> usize {
     limit.map_or(NULL, |limit| limit.as_ptr().addr())
 }

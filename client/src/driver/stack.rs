@@ -1,4 +1,4 @@
-//! The stack that an engine is turned on.
+//! The thread stack on which an engine of this process runs.
 //!
 //! Threads that turn the engine are the program's, and may have as little stack as
 //! PTHREAD_STACK_MIN, 16 KiB. The engine therefore has a stack of its own. A single one is enough,
@@ -11,33 +11,33 @@ use std::ptr::{NonNull, null_mut};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
 
-/// Bytes, the guard included. Pages that are not touched take no memory.
+/// Length of the mapping in bytes, including the guard. Untouched pages take no memory.
 const LEN: usize = 256 << 10;
-/// Inaccessible bytes at the lower end: a turn that overflows its stack is to end the process, not
-/// to write elsewhere. The longest page of any processor that this is built for.
+/// Length in bytes of the inaccessible guard at the lower end, so that a stack overflow ends the
+/// process instead of overwriting other memory. The largest page size of the supported processors.
 const GUARD: usize = 64 << 10;
 
-/// Memory for a stack, with a guard.
+/// Mapping for a thread stack, with a guard at the lower end.
 #[derive(Debug)]
 pub(super) struct ThreadStack(NonNull<u8>);
 
-// SAFETY: memory of the process, which belongs to this.
+// SAFETY: the mapping belongs to this value alone, and any thread may use it.
 unsafe impl Send for ThreadStack {}
 
-/// A function to call on the stack, and its result.
+/// Function to call on the stack, and its result or panic.
 struct StackCall<F, T> {
     work: Option<F>,
     done: Option<Result<T, Box<dyn Any + Send>>>,
 }
 
 impl ThreadStack {
-    /// An unused stack.
+    /// Maps an unused stack.
     ///
     /// # Errors
-    /// ENOMEM where the process may not have the address space (RLIMIT_AS).
+    /// ENOMEM if the process has too little address space (RLIMIT_AS).
     pub fn new() -> Result<Self, Errno> {
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::STACK;
-        // SAFETY: fresh memory, chosen by the kernel, whose lower end is not in use yet.
+        // SAFETY: the kernel chooses the address of the new mapping, which is not used yet.
         unsafe {
             let base = mmap_anonymous(null_mut(), LEN, ProtFlags::READ | ProtFlags::WRITE, flags)?;
             let stack = Self(NonNull::new(base.cast()).ok_or(Errno::NOMEM)?);
@@ -46,25 +46,25 @@ impl ThreadStack {
         }
     }
 
-    /// Bytes that have ever been used, and all of them. The lowest byte that is not zero marks the
-    /// use.
+    /// Returns the maximum number of bytes that were ever used, and the number of all bytes. The
+    /// used part begins at the lowest word that is not zero.
     pub fn used(&self) -> (usize, usize) {
         let words = (LEN - GUARD) / size_of::<u64>();
         let lowest = self.0.as_ptr().wrapping_add(GUARD).cast::<u64>();
-        // SAFETY: so many words are there, aligned as a page, and the stack is not in use.
+        // SAFETY: `words` words follow the guard, aligned as a page, and the stack is not in use.
         let is_used = |n: &usize| unsafe { lowest.wrapping_add(*n).read() } != 0;
         let unused = (0..words).find(is_used).unwrap_or(words);
         ((words - unused) * size_of::<u64>(), words * size_of::<u64>())
     }
 
-    /// Calls `work` on this stack, and goes on where it was. The thread has its signals blocked, so
-    /// that no handler, which may leave by siglongjmp, runs on it.
+    /// Calls `work` on this stack, and returns its result on the caller's stack. The caller must
+    /// have blocked signals, because a handler that leaves by siglongjmp would abandon the call.
     pub fn call<F: FnOnce() -> T, T>(&mut self, work: F) -> T {
         let mut call = StackCall { work: Some(work), done: None };
         let top = self.0.as_ptr().wrapping_add(LEN);
-        // SAFETY: the memory up to `top`, which is as aligned as a page, is a stack in no other
-        // use, as `self` is borrowed exclusively. `run` gets the call that it is made for, and does
-        // not unwind.
+        // SAFETY: the memory below `top` is an unused stack, because `self` is borrowed
+        // exclusively, and `top` is aligned as a page. `run` gets a `StackCall` of its types, and
+        // does not unwind.
         unsafe { switch(top, run::<F, T>, (&raw mut call).cast()) };
         match call.done {
             Some(Ok(value)) => value,
@@ -76,31 +76,30 @@ impl ThreadStack {
 
 impl Drop for ThreadStack {
     fn drop(&mut self) {
-        // SAFETY: our mapping, no longer in use.
+        // SAFETY: the mapping belongs to this value, and is no longer in use.
         let _ = unsafe { munmap(self.0.as_ptr().cast(), LEN) };
     }
 }
 
-/// Entry on the other stack. A panic stops here: an unwinder must not cross to the former stack,
-/// although a debugger can.
+/// Runs the call on the engine's stack. Catches panics, because unwinding must not continue on the
+/// caller's stack.
 ///
 /// # Safety
 /// `call` must point to a [`StackCall`] of these types.
 unsafe extern "C" fn run<F: FnOnce() -> T, T>(call: *mut ()) {
-    // SAFETY: the caller's promise.
+    // SAFETY: `call` points to a `StackCall` of these types, by the contract of this function.
     let call = unsafe { &mut *call.cast::<StackCall<F, T>>() };
     call.done = call.work.take().map(|work| catch_unwind(AssertUnwindSafe(work)));
 }
 
-/// Calls `run(call)` with the stack pointer at `top`, and puts it back.
+/// Calls `run(call)` with the stack pointer at `top`, and restores the stack pointer.
 ///
 /// # Safety
 /// Below `top`, which is a multiple of 16, there must be an unused stack; `run` must not unwind.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 unsafe extern "C" fn switch(top: *mut u8, run: unsafe extern "C" fn(*mut ()), call: *mut ()) {
-    // The frame pointer, which `run` gives back as it was, leads back to this frame, for debuggers
-    // too.
+    // The frame pointer, which `run` preserves, refers to this frame, also for debuggers.
     std::arch::naked_asm!(
         ".cfi_startproc",
         "push rbp",
@@ -119,14 +118,14 @@ unsafe extern "C" fn switch(top: *mut u8, run: unsafe extern "C" fn(*mut ()), ca
     )
 }
 
-/// Calls `run(call)` with the stack pointer at `top`, and puts it back.
+/// Calls `run(call)` with the stack pointer at `top`, and restores the stack pointer.
 ///
 /// # Safety
 /// Below `top`, which is a multiple of 16, there must be an unused stack; `run` must not unwind.
 #[cfg(target_arch = "aarch64")]
 #[unsafe(naked)]
 unsafe extern "C" fn switch(top: *mut u8, run: unsafe extern "C" fn(*mut ()), call: *mut ()) {
-    // As above.
+    // The frame pointer, which `run` preserves, refers to this frame, also for debuggers.
     std::arch::naked_asm!(
         ".cfi_startproc",
         "stp x29, x30, [sp, #-16]!",
@@ -178,7 +177,7 @@ mod tests {
         assert_eq!(stack.call(|| 5), 5);
     }
 
-    /// On a stack on which it would not have room.
+    /// The call uses more memory than the thread's own stack has.
     #[test]
     fn it_has_room_whatever_the_thread_has() {
         const ROOM: usize = LEN - GUARD - (16 << 10);

@@ -1,4 +1,4 @@
-//! The engine as the driver has it.
+//! State of an engine that threads of this process turn, accessed by the driver alone.
 
 use std::time::Duration;
 
@@ -8,63 +8,66 @@ use super::engine::{EngineStep, TurnedEngine};
 use super::stack::ThreadStack;
 use crate::{Deadline, Error};
 
-/// Turns in a row for others, after which the thread looks at its own signals and time limit.
+/// Maximum number of turns in a row without an event for the thread. Afterwards the thread checks
+/// its signals and its time limit.
 const TURNS_MAX: u32 = 32;
-/// Interval of looks at processes. An engine looks at them when it sleeps; where its threads always
-/// find work before, it looks this often, which costs a system call.
+/// Interval at which a busy engine checks its descriptors, which costs a system call. An engine
+/// that is not busy checks them before each sleep.
 const LOOK_EVERY: Duration = Duration::from_micros(200);
 
-/// Limit on going on in a row, where others have work each time that the thread is about to sleep.
-/// Its own descriptors and signals are not looked at meanwhile.
+/// Maximum time that a thread continues to turn the engine because new work arrives whenever it is
+/// about to sleep. The thread's own descriptors and signals are not checked meanwhile.
 const LOOKS_ON: Duration = Duration::from_micros(100);
 
-/// How turning the engine has ended.
+/// Reason why the thread stopped turning the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Turned {
-    /// An event of the thread has come, or may have.
+    /// An event of the thread has arrived, or may have arrived.
     Done,
-    /// There is nothing to do: the engine has gone to sleep. Now sleep, until
+    /// The engine has nothing to do and expects the thread to sleep, at most until
     /// [`DriverLock::until`](crate::driver::DriverLock::until).
     Idle,
-    /// There was much to do for others. The thread is to look at its signals and its time limit,
-    /// and go on.
+    /// The engine has more work, but none for this thread. The thread should check its signals and
+    /// its time limit, and then continue.
     Busy,
     /// The engine has ended.
     Ended,
 }
 
-/// State that only the driver touches.
+/// State that only the driver may access.
 pub(super) struct DriverState {
     stack: ThreadStack,
     turning: Turning,
 }
 
-/// State used on that stack.
+/// The engine, and state of its turns. Accessed on the engine's stack.
 struct Turning {
-    /// None: it has ended.
+    /// The engine, or `None` after it has ended.
     engine: Option<Box<dyn TurnedEngine>>,
     lowest: u32,
-    /// [`TurnedEngine::begin_sleep`] was the last that was done to it.
+    /// [`TurnedEngine::begin_sleep`] was called, but not `end_sleep` afterwards.
     is_asleep: bool,
-    /// When it is to look at its descriptors, if it has not slept by then.
+    /// Time of the next check of the engine's descriptors, unless the engine sleeps before.
     look_at: Deadline,
 }
 
 impl DriverState {
-    /// `lowest`: where descriptors go that the engine opens ([`placed`]).
+    /// Creates the state. `lowest` is the lowest number for descriptors that the engine opens
+    /// ([`placed`]).
     pub fn new(engine: Box<dyn TurnedEngine>, lowest: u32) -> Result<Self, Error> {
         let look_at = Deadline::after(Duration::ZERO);
         let turning = Turning { engine: Some(engine), lowest, is_asleep: false, look_at };
         Ok(Self { stack: ThreadStack::new()?, turning })
     }
 
-    /// See [`ThreadStack::used`].
+    /// Returns the used and the total number of bytes of the engine's stack.
     pub fn stack_used(&self) -> (usize, usize) {
         self.stack.used()
     }
 
-    /// Turns the engine until `is_done`, which is asked after each turn, or until there is nothing
-    /// to do. With that, until when the thread may sleep. `own`: its own time limit.
+    /// Turns the engine until `is_done` returns true, which is called after each turn, or until the
+    /// engine has nothing to do. Also returns the time until which the thread may sleep. `own` is
+    /// the time limit of the thread's own wait.
     pub fn turn(
         &mut self,
         own: Option<Deadline>,

@@ -1,4 +1,4 @@
-//! Events for tasks, while no thread waits in a set or list.
+//! Dispatcher of events to tasks of an async runtime.
 
 use std::os::fd::BorrowedFd;
 
@@ -9,29 +9,29 @@ use super::locked::Result;
 use super::sleep::{cookie, new_place};
 use crate::{Client, Error, HighFd, Process};
 
-/// Takes the events of a process on behalf of an async runtime, and so wakes its tasks
-/// ([`Registration`](super::Registration)). A runtime needs one, whatever the number of its sockets
-/// and threads.
+/// Takes the events of a process and wakes the tasks that wait for them
+/// ([`Registration`](super::Registration)). An async runtime needs one dispatcher, independent of
+/// the number of its sockets and threads.
 ///
 /// Poll [`Self::descriptor`] for input, level-triggered or edge-triggered, and call
 /// [`Self::dispatch`] when it is readable.
 ///
-/// Drop it before the [`Client`].
+/// Drop the dispatcher before the [`Client`].
 #[derive(Debug)]
 pub struct Dispatcher {
     process: &'static Process,
     /// Epoll set with the notification descriptor and the control socket.
     place: HighFd,
-    /// Forks of the process before this was created.
+    /// Number of forks of the process when the dispatcher was created.
     forks: u32,
 }
 
 impl Dispatcher {
-    /// Creates a dispatcher. From here on the engine notifies the process of each event.
+    /// Creates a dispatcher. Afterwards the engine notifies the process of each event.
     ///
     /// # Errors
-    /// `Refused` when the kernel gives no descriptor; `Forked` in a child whose attachment is its
-    /// parent's; otherwise as for [`Process::lock_reactor`].
+    /// `Refused` if no descriptor is free; `Forked` in a child whose attachment is the parent's;
+    /// otherwise as for [`Process::lock_reactor`].
     pub fn new(client: &Client) -> Result<Self> {
         let process = client.process();
         let place = new_place(client)?;
@@ -43,7 +43,7 @@ impl Dispatcher {
         Ok(Self { process, place, forks: process.forks() })
     }
 
-    /// Returns the descriptor that is readable when [`Self::dispatch`] has something to do.
+    /// Returns a descriptor that is readable when [`Self::dispatch`] has events to take.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.place.borrow()
     }

@@ -1,4 +1,4 @@
-//! The lock of the reactor, and the rings of events that are emptied under it.
+//! Locking of the reactor, and taking of events under the lock.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::Ordering::Relaxed;
@@ -19,10 +19,10 @@ pub const ALWAYS: u32 = ready::ERR | ready::HUP;
 pub(super) const EPOLLET: u32 = EventFlags::ET.bits();
 pub(super) const EPOLLONESHOT: u32 = EventFlags::ONESHOT.bits();
 pub(super) const EPOLLEXCLUSIVE: u32 = EventFlags::EXCLUSIVE.bits();
-/// Bits that an interest with EPOLLONESHOT keeps after a report.
+/// Bits that a one-shot interest (EPOLLONESHOT) keeps after a report.
 pub(super) const PRIVATE: u32 = EPOLLET | EPOLLONESHOT | EPOLLEXCLUSIVE | EventFlags::WAKEUP.bits();
 
-/// The hub of a [`Reactor`], locked.
+/// Guard of the locked state of a [`Reactor`].
 #[derive(Debug)]
 pub struct LockedReactor<'a> {
     hub: LockGuard<'a, Option<Box<Hub>>>,
@@ -31,7 +31,7 @@ pub struct LockedReactor<'a> {
     woken: WokenTasks<'a>,
 }
 
-/// Tasks that are woken when this is dropped.
+/// Wakers of tasks, called on drop.
 #[derive(Debug)]
 struct WokenTasks<'a> {
     wakers: Vec<Waker>,
@@ -60,7 +60,7 @@ impl WokenTasks<'_> {
     #[cold]
     fn wake(&mut self) {
         self.wakers.drain(..).for_each(Waker::wake);
-        // The memory serves the next tasks, unless another thread has wakers due already.
+        // Keep the memory for later wakers, unless another thread has allocated some meanwhile.
         if let Ok(mut hub) = self.reactor.lock()
             && let Some(hub) = hub.as_mut()
             && hub.due_wakers.capacity() == 0
@@ -84,7 +84,7 @@ impl DerefMut for LockedReactor<'_> {
     }
 }
 
-/// Message for a lock without state.
+/// Panic message for a locked reactor without state.
 const MADE: &str = "who locks it has made it";
 
 impl Process {
@@ -92,8 +92,8 @@ impl Process {
     ///
     /// # Errors
     /// `Refused` with EDEADLK in a signal handler that interrupted a call with the lock, since
-    /// epoll's functions are not async-signal-safe. close(2) is, and defers its work to the next
-    /// call.
+    /// epoll's functions are not async-signal-safe. close(2), which is, defers its work to the next
+    /// call that takes the lock.
     pub fn lock_reactor(&self) -> Result<LockedReactor<'_>> {
         let hub = self.reactor.lock()?;
         let woken = WokenTasks { wakers: Vec::new(), reactor: &self.reactor };
@@ -129,8 +129,8 @@ impl Process {
 }
 
 impl LockedReactor<'_> {
-    /// Resets the sleepers in a child after fork, which has one thread, and none of the parent's
-    /// wake-ups.
+    /// Removes sleepers and their eventfds in a child after fork, because the parent's other
+    /// threads do not exist in the child.
     pub fn forked(&mut self) {
         self.sleepers = 0;
         for list in std::mem::take(&mut self.lists) {
@@ -146,10 +146,10 @@ impl LockedReactor<'_> {
         self.queue_all();
     }
 
-    /// Takes all events out of the rings.
+    /// Takes all events out of the rings, and queues them in sets and for tasks.
     pub fn drain(&mut self, client: &Client) {
         if client.is_abandoned() {
-            // A handler has forked, and this is the child. The rings are its parent's.
+            // A signal handler has forked: in this child, the rings belong to the parent.
             return;
         }
         if client.is_dead() {
@@ -204,14 +204,14 @@ impl LockedReactor<'_> {
         any
     }
 
-    /// Counts this thread among the sleepers and empties the rings. From here on the engine rings
-    /// the notification descriptor at each event.
+    /// Counts this thread as a sleeper and takes all events. Afterwards the engine writes to the
+    /// notification descriptor when an event occurs.
     pub fn begin_sleep(&mut self, client: &Client) {
         self.sleepers += 1;
         self.drain(client);
     }
 
-    /// Ends the sleep of this thread.
+    /// Ends the sleep of this thread, and takes all events.
     pub fn end_sleep(&mut self, client: &Client) {
         self.sleepers -= 1;
         self.drain(client);

@@ -9,13 +9,13 @@ use crate::{Client, Process, Socket, ready};
 /// Interest of one task in a socket, for async runtimes: an event wakes the task by its
 /// [`Waker`]. Dropping the registration ends the interest.
 ///
-/// A waker may be any callback ([`std::task::Wake`]). The thread that takes the events runs wakers
-/// without a lock of this crate, so that they may call this crate.
+/// A waker may be any callback ([`std::task::Wake`]). The thread that takes the events calls wakers
+/// without holding a lock of this crate, so that wakers may call this crate.
 ///
-/// Several registrations for one socket are independent of each other. None of them costs a
-/// descriptor, a system call, or memory once the table of watches has grown.
+/// Several registrations for one socket are independent of each other. A registration needs no
+/// descriptor and no system call, and allocates memory only while the table of watches grows.
 ///
-/// Drop it before the [`Client`], and not in a signal handler.
+/// Drop a registration before the [`Client`], and not in a signal handler.
 #[derive(Debug)]
 pub struct Registration {
     process: &'static Process,
@@ -38,8 +38,8 @@ impl Registration {
     /// Returns which events of `interest` are ready: bits of [`ready`]. Errors and hang-ups
     /// ([`ALWAYS`]) are always of interest.
     ///
-    /// If none is ready, `waker` replaces the former one, and is woken once when an event has
-    /// arrived. The wake-up may be spurious, so poll again.
+    /// If none is ready, `waker` replaces the former one, and is woken once when an event arrives.
+    /// The wake-up may be spurious, so poll again.
     ///
     /// A socket that was closed, or whose engine has ended, is ready.
     ///
@@ -94,8 +94,8 @@ impl LockedReactor<'_> {
             return (ready::ERR | ready::HUP, Some(waker));
         }
         watch.events = wanted;
-        // The watch is in the table before this look. An event that was taken before is seen here,
-        // and a later one wakes the task.
+        // The watch is in the table already, so a later event wakes the task. An event that was
+        // taken before shows in the readiness that is read here.
         let mask = watch.ready_now(client);
         let WatchTarget::Task(current) = &mut watch.target else { return (mask, Some(waker)) };
         if mask != 0 {

@@ -1,4 +1,4 @@
-//! A call that waits in an epoll set: the descriptors that it looks at, and its sleep.
+//! A call of epoll_wait(2): which descriptors it checks, and its sleep.
 
 use rustix::io::Errno;
 
@@ -6,13 +6,13 @@ use super::locked::{EPOLLET, LockedReactor, Result};
 use crate::hub::{Hub, NestedSet, SleepPlace};
 use crate::{Client, Error, Process, UnderWay, ready};
 
-/// Number of calls without a look at the kernel's descriptors while our sockets keep a thread busy.
-/// The look is a system call, and most kernel descriptors of event loops are seldom ready.
+/// Number of calls after which kernel descriptors are checked, if our sockets are always ready. The
+/// check is a system call, and most kernel descriptors of event loops are seldom ready.
 const KERNEL_EVERY: u32 = 8;
-/// Number of calls that look after a kernel descriptor was ready or was added.
+/// Number of calls that check kernel descriptors after one of them was ready or was added.
 const EAGER: u32 = 16;
 
-/// Maximum number of sockets in a set of which [`SetCall::await_senders`] looks at each.
+/// Maximum number of sockets in a set for which [`SetCall::await_senders`] checks each socket.
 const AWAITED_MAX: usize = 32;
 
 /// Number of turns that [`SetCall::await_senders`] waits for the event of a ready socket. Usually
@@ -20,10 +20,10 @@ const AWAITED_MAX: usize = 32;
 /// turn's events were pushed has its event at the end of the next turn.
 const EVENT_TURNS: u32 = 3;
 
-/// Descriptors to look at, and their order.
+/// Descriptors that a call of epoll_wait(2) checks, and their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LookOrder {
-    /// Only our sockets, because the set has no kernel descriptors, or the call has looked at them.
+    /// Only our sockets, because the set has no kernel descriptors or the call has checked them.
     Ours,
     /// Our sockets first. Kernel descriptors are reported when a thread is idle or sleeps, or at
     /// once if `eager`.
@@ -42,16 +42,17 @@ pub struct ReadySocket {
     pub events: u32,
     /// Data that the program gave with its interest.
     pub data: u64,
-    /// The entry is a set inside the set. The kernel may report the same for its descriptors.
+    /// The entry is an epoll set inside the set. The kernel may report the same entry because of
+    /// kernel descriptors in the inner set.
     pub is_set: bool,
 }
 
-/// Change of a kernel descriptor in a set.
+/// Change of a kernel descriptor in a set by epoll_ctl(2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KernelChange {
     /// The descriptor was added.
     Added,
-    /// Other events are wanted of it.
+    /// The wanted events of the descriptor were changed.
     Modified,
     /// The descriptor was removed.
     Removed,
@@ -80,10 +81,10 @@ impl LockedReactor<'_> {
 }
 
 impl LockedReactor<'_> {
-    /// Queues level-triggered sockets of a set that are ready, though their event has not arrived.
-    /// Returns whether edge-triggered ones are ready, too. The caller awaits their events, because
-    /// an event after the report would be a second edge. With `is_last` an event that comes still
-    /// later is no second edge.
+    /// Queues level-triggered sockets of a set that are ready although their event has not arrived.
+    /// Returns whether edge-triggered sockets are ready, too. The caller waits for the events of
+    /// these, because an event after the report would be a second edge. With `is_last` the caller
+    /// stops waiting. Then the current input is noted, so that a later event is no second edge.
     fn queue_unreported(&mut self, client: &Client, number: u32, is_last: bool) -> bool {
         let mut awaits = false;
         let mut indices = [0; AWAITED_MAX];
@@ -118,7 +119,8 @@ pub struct SetCall<'a> {
     number: u32,
     /// Id of the set that had the number when the call began.
     id: Option<u64>,
-    /// Forks of the process before the call first slept. From then on `calls_inside` counts it.
+    /// Number of forks of the process when the call first slept, or `None` before. From then on
+    /// `EpollSet::calls_inside` counts the call.
     slept: Option<u32>,
     /// The call counts among the sleepers.
     asleep: bool,
@@ -127,12 +129,12 @@ pub struct SetCall<'a> {
 }
 
 impl<'a> SetCall<'a> {
-    /// Creates a call in the set of that number.
+    /// Creates a call on the set `number`.
     pub fn new(process: &'a Process, number: u32) -> Self {
         Self { process, number, id: None, slept: None, asleep: false, willing: false }
     }
 
-    /// Returns the descriptors to look at now. `kernel_done`: the call has looked at the kernel's.
+    /// Returns the descriptors to check now. `kernel_done`: the call has checked the kernel's.
     ///
     /// # Errors
     /// `Refused` with EBADF if the set does not exist, or its number was reused; otherwise as
@@ -180,7 +182,7 @@ impl<'a> SetCall<'a> {
     }
 
     /// Waits for bytes that programs of the run have sent to the sockets of the set, if there are
-    /// few. Called before a call returns without a report. Returns whether to look again.
+    /// few. Called before a call returns without events. Returns whether to check them again.
     ///
     /// # Errors
     /// As for [`Self::turn`].
@@ -216,7 +218,7 @@ impl<'a> SetCall<'a> {
         Ok(true)
     }
 
-    /// Notes that the call has looked at the kernel's descriptors, and how many were ready.
+    /// Notes that the call has checked the kernel's descriptors, `ready` of which were ready.
     pub fn saw_kernel(&self, ready: usize) {
         if let Ok(mut hub) = self.process.lock_reactor()
             && let Some(set) = hub.set(self.number)
@@ -273,13 +275,13 @@ impl<'a> SetCall<'a> {
         Ok(set.place.as_ref().map(|place| place.epoll.get()))
     }
 
-    /// Ends a sleep.
+    /// Ends the sleep that [`Self::go_to_sleep`] began.
     pub fn get_up(&mut self, client: &Client) {
-        // Otherwise the call has slept in the program's set, or this is a forked child, which
-        // counts no sleepers.
+        // Not counted are calls that slept in the program's set, and those of the parent in a
+        // forked child.
         if std::mem::take(&mut self.asleep)
             && self.slept == Some(self.process.forks())
-            // Infallible, because a call that slept did not interrupt one that has the lock.
+            // The lock succeeds, because a call that slept did not interrupt a call with the lock.
             && let Ok(mut hub) = self.process.lock_reactor()
         {
             if let Some(set) = hub.set(self.number) {
