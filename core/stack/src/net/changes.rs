@@ -1,8 +1,8 @@
-//! Changes of a host that runs: a list of them is checked as a whole, then made as a whole.
+//! Lists of changes to a running host. A list is validated as a whole, and then applied as a whole.
 //!
-//! Packets see one snapshot with all of them, or none. Each change is checked after those before
-//! it: a route may lead through the network of an address that the same list adds. The rules and
-//! the faults are those of Linux (rtnetlink(7)).
+//! Packets see a snapshot with all changes of a list, or with none. Each change is validated after
+//! the changes before it: a route may lead through the network of an address that the same list
+//! adds. The rules and the errors are those of Linux (rtnetlink(7)).
 
 use core::fmt;
 use core::net::IpAddr;
@@ -14,165 +14,179 @@ use super::iface::IfaceId;
 use super::layer::Net;
 use super::route::RouteKind;
 
-/// A change of a host.
+/// A change of the host's configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Change {
-    /// Gives an interface an address, and the route to its link.
+    /// Adds an address to an interface, and the route to the address's network.
     AddAddress {
-        /// Owner of the address.
+        /// Interface that gets the address.
         iface: IfaceId,
-        /// The address with the length of its network.
+        /// The address, with the prefix length of its network.
         prefix: Prefix,
     },
-    /// Takes an address away; the route to its link goes with the last address in that network.
+    /// Removes an address. The route to its network is removed with the last address in that
+    /// network.
     RemoveAddress {
-        /// Owner of the address.
+        /// Interface that has the address.
         iface: IfaceId,
         /// The address.
         addr: IpAddr,
-        /// Length of its network, where that has to be right, too.
+        /// Prefix length, which must match that of the address; `None` accepts any length.
         len: Option<u8>,
     },
     /// Adds or replaces a route.
     SetRoute(RouteSpec, How),
-    /// Removes the best route that has everything that is given. Without a router given, those
-    /// that share its flows go as well: they are one route in the words of ip-route(8).
+    /// Removes the best route that matches all given fields. Without a next hop in the
+    /// [`RouteSpec`], the routes that share flows with that route are removed, too: ip-route(8)
+    /// shows them as one multipath route.
     RemoveRoute(RouteSpec),
-    /// Says where a neighbour is, for ever: it is asked for no more.
+    /// Sets a permanent MAC address for a neighbour, so that no solicitations are sent for it.
     SetNeighbor {
-        /// Link of the neighbour.
+        /// Interface whose link the neighbour is on.
         iface: IfaceId,
-        /// Its IP address.
+        /// IP address of the neighbour.
         addr: IpAddr,
-        /// Its link address.
+        /// MAC address of the neighbour.
         mac: MacAddr,
-        /// Whether there may be an entry already.
+        /// Behaviour if the neighbour has an entry already.
         how: How,
     },
-    /// Removes the entry of a neighbour, if any.
+    /// Removes the entry of a neighbour. Fails if there is no entry.
     RemoveNeighbor {
-        /// Link of the neighbour.
+        /// Interface whose link the neighbour is on.
         iface: IfaceId,
-        /// Its IP address.
+        /// IP address of the neighbour.
         addr: IpAddr,
     },
-    /// Sets an interface up or down. An interface that is down sends and receives nothing, and has
-    /// no routes and no neighbours. Up again, it has the routes to the links of its addresses.
+    /// Sets an interface up or down. An interface that is down sends and receives no packets, and
+    /// has no routes and no neighbours. When set up again, the interface gets the routes to the
+    /// networks of its addresses.
     SetUp {
-        /// The interface.
+        /// Interface to set up or down.
         iface: IfaceId,
-        /// Up, or down.
+        /// `true` for up, `false` for down.
         up: bool,
     },
-    /// Sets the longest IP packet that the device of an interface takes, which is the most for
-    /// [`Change::SetMtu`]. The interface's MTU follows, unless it was set to less and still fits.
+    /// Sets the maximum MTU of an interface's device, the upper limit for [`Change::SetMtu`]. The
+    /// interface gets this MTU, unless the operator or a router set a smaller one.
     SetMtuMost {
-        /// The interface.
+        /// Interface of the device.
         iface: IfaceId,
-        /// Bytes.
+        /// Maximum MTU in bytes.
         mtu: u32,
     },
-    /// Sets the longest IP packet that an interface sends, at most what its device takes.
+    /// Sets the MTU of an interface, at most the maximum of its device.
     SetMtu {
-        /// The interface.
+        /// Interface whose MTU is set.
         iface: IfaceId,
-        /// Bytes.
+        /// MTU in bytes.
         mtu: u32,
     },
 }
 
-/// A route as an operator names it.
+/// A route as the operator specifies it, to add, change or remove it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RouteSpec {
-    /// Destinations, without host bits.
+    /// Network of the destinations; bits after the prefix length are 0.
     pub prefix: Prefix,
-    /// The router; `None`: the destinations are on the link, or any router when a route is removed.
+    /// Router that packets are sent to. `None`: the destinations are on the link. In a removal,
+    /// `None` matches any router.
     pub next_hop: Option<IpAddr>,
-    /// The interface; `None`: that of the link which the router is on, or any.
+    /// Interface that packets leave by. `None`: the interface whose link has the router. In a
+    /// removal, `None` matches any interface.
     pub iface: Option<IfaceId>,
-    /// The metric; `None`: Linux's default, 0 for IPv4 and 1024 for IPv6, or any.
+    /// Metric of the route. `None`: Linux's default, 0 for IPv4 and 1024 for IPv6. In a removal,
+    /// `None` matches any metric.
     pub metric: Option<u32>,
-    /// Fate of packets that take it; `None`: unicast, or any. Any but unicast leads nowhere.
+    /// Type of the route. `None`: unicast. In a removal, `None` matches any type. A route that is
+    /// not unicast has no next hop.
     pub kind: Option<RouteKind>,
-    /// The router is on the link of `iface`, even without a route to it (`onlink` of ip-route(8)).
+    /// Treat `next_hop` as directly reachable on `iface`, even without a route to it (`onlink` of
+    /// ip-route(8)).
     pub on_link: bool,
-    /// Longest IP packet in bytes that takes it; `None`: as long as the link takes, or any.
+    /// MTU of the route in bytes. `None`: the MTU of the link. In a removal, `None` matches any
+    /// MTU.
     pub mtu: Option<u32>,
-    /// Share of flows among routes to the same network, 1 to 256; `None`: 1, or any.
+    /// Weight among multipath routes to the same network, 1 to 256. `None`: 1. Ignored in a
+    /// removal.
     pub weight: Option<u16>,
 }
 
 impl RouteSpec {
-    /// The route to a network of which nothing more is said.
+    /// Returns a specification with only the network set.
     pub const fn to(prefix: Prefix) -> Self {
         let (next_hop, iface, metric, kind) = (None, None, None, None);
         Self { prefix, next_hop, iface, metric, kind, on_link: false, mtu: None, weight: None }
     }
 }
 
-/// Meaning of an entry that is there already.
+/// Behaviour of an addition if an equal entry exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum How {
-    /// A fault: the entry is to be a new one.
+    /// Fail if the entry exists (NLM_F_EXCL).
     Add,
-    /// The entry is one more beside those. Routes of one metric through routers share the flows.
+    /// Add another entry after the existing ones (NLM_F_APPEND). Routes with the same metric
+    /// through routers share their flows.
     Append,
-    /// The entry is replaced.
+    /// Replace the existing entry, or add the entry if none exists (NLM_F_REPLACE with
+    /// NLM_F_CREATE).
     Replace,
-    /// The entry is replaced, and a fault if it is not there.
+    /// Replace the existing entry, and fail if none exists (NLM_F_REPLACE).
     Change,
 }
 
-/// Why none of a list of changes was made.
+/// Rejection of a list of changes, of which none was applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Refused {
-    /// Place of the first change that cannot be made, from 0.
+    /// Index of the first invalid change in the list.
     pub at: usize,
-    /// Its fault.
+    /// Reason why the change is invalid.
     pub why: Fault,
 }
 
-/// Fault of a change.
+/// Reason why a change is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
-    /// No such interface, or none is named and none follows from the router (ENODEV).
+    /// The interface does not exist, or none is given and the router is on no interface's link
+    /// (ENODEV).
     NoInterface,
-    /// The address, route or neighbour is there already (EEXIST).
+    /// The address, route or neighbour exists already (EEXIST).
     Exists,
-    /// The interface has no such address (EADDRNOTAVAIL).
+    /// The interface does not have the address to remove (EADDRNOTAVAIL).
     NoAddress,
-    /// There is no such route (ESRCH).
+    /// The route to remove does not exist (ESRCH).
     NoRoute,
-    /// There is no route to be changed (ENOENT).
+    /// The route or neighbour to change does not exist (ENOENT).
     NotThere,
-    /// There is no such neighbour (ENOENT).
+    /// The neighbour to remove has no entry (ENOENT).
     NoNeighbor,
-    /// The router is on no link of the interface (ENETUNREACH).
+    /// The router is not directly reachable through the interface (ENETUNREACH).
     GatewayUnreachable,
     /// The interface is down (ENETDOWN).
     Down,
-    /// The address or its length cannot be one of a host, or families differ (EINVAL).
+    /// The address or prefix length is invalid for a host, or the address families differ (EINVAL).
     Invalid,
-    /// The network of a route has host bits (EINVAL).
+    /// The network of the route has bits set after the prefix length (EINVAL).
     HostBits,
-    /// The MTU is above the interface's initial one, or below 1280 bytes (EINVAL).
+    /// The MTU is above the maximum of the interface's device (`Change::SetMtuMost`), or either is
+    /// below 1280 bytes, IPv6's minimum (EINVAL).
     Mtu,
-    /// The MTU of a route is below 68 bytes, of IPv6 below 1280, or above 65535 (EINVAL).
+    /// The MTU of the route is below 68 bytes (1280 for IPv6) or above 65,535 (EINVAL).
     RouteMtu,
     /// The weight of a route is 0 or above 256 (EINVAL).
     Weight,
-    /// The interface has no neighbours: it is no Ethernet interface (EINVAL).
+    /// The interface is not an Ethernet interface, so it has no neighbours (EINVAL).
     NoNeighbors,
-    /// The loopback interface stays as it is (EPERM).
+    /// The change would modify the loopback interface, which is not allowed (EPERM).
     Loopback,
-    /// A table is full (ENOSPC).
+    /// The limit on addresses, routers or neighbours is reached (ENOSPC).
     Full,
 }
 
 impl fmt::Display for Fault {
-    /// In the words in which ip(8) shows them.
+    /// Writes the error text that ip(8) prints for the errno.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::NoInterface => "No such device",
@@ -197,12 +211,14 @@ impl fmt::Display for Fault {
 }
 
 impl Net {
-    /// Makes all of several changes, for packets at one moment.
+    /// Applies a list of changes atomically: packets see all of them, or none.
     ///
     /// # Errors
-    /// None of them was made: the first one that cannot be, and why.
+    ///
+    /// The index of the first invalid change and the reason. No change was applied.
     ///
     /// # Panics
+    ///
     /// On a shard other than the first.
     pub fn apply(&mut self, now: Instant, changes: &[Change]) -> Result<(), Refused> {
         self.decide(|control| control.apply(now, changes))

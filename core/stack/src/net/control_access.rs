@@ -21,16 +21,16 @@ use super::snapshot::Snapshot;
 /// Access of a stack to the control part of its host.
 #[derive(Debug)]
 pub(super) enum ControlAccess {
-    /// Control itself: this stack is the only one.
+    /// The stack is the host's only one, and owns control.
     Alone(Box<Control>),
-    /// Control of several shards, run by this one.
+    /// First of several shards, which runs control.
     First(Arc<Shared>),
-    /// Another shard runs it.
+    /// Another shard than the first, which runs control.
     Other(Arc<Shared>),
 }
 
 impl ControlAccess {
-    /// Looks at control, wherever it is.
+    /// Calls `question` with the control part; takes the lock if there are several shards.
     pub(super) fn ask<R>(&self, question: impl FnOnce(&Control) -> R) -> R {
         match self {
             Self::Alone(control) => question(control),
@@ -38,7 +38,7 @@ impl ControlAccess {
         }
     }
 
-    /// The snapshot that counts.
+    /// Returns the current snapshot.
     pub(super) fn snapshot(&self) -> Arc<Snapshot> {
         match self {
             Self::Alone(control) => Arc::clone(control.snapshot()),
@@ -47,29 +47,30 @@ impl ControlAccess {
     }
 }
 
-/// Control, for all shards of a host.
+/// Control part, shared by the shards of a host.
 #[derive(Debug)]
 pub(super) struct Shared {
     control: Mutex<Control>,
-    /// The last one that control made.
+    /// Current snapshot.
     snapshot: Mutex<Arc<Snapshot>>,
-    /// Next deadline of control, in ns; 0 when it has orders for data.
+    /// Next deadline of control in ns; 0 if it has commands for the data parts.
     due: AtomicU64,
-    /// Number of times that another shard made that earlier.
+    /// Number of times that another shard made the deadline earlier.
     hurries: AtomicU64,
     seen_by_all: Line,
 }
 
-/// Words that all shards read for each batch and before they sleep, changed with a snapshot only.
-/// Locks and deadlines are in other cache lines, so writes to those do not evict this one.
+/// Values that all shards read for each batch and before they sleep. The values change only with a
+/// snapshot. Aligned to separate cache lines from locks and deadlines, so that writes to those do
+/// not evict this line.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Line {
-    /// How many snapshots there were, as shows once the last one is in its place.
+    /// Number of snapshots; incremented after the new snapshot was stored.
     snapshots: AtomicU64,
-    /// The last one's generation of routes.
+    /// Routes generation of the current snapshot.
     routes: AtomicU64,
-    /// How many interfaces it has.
+    /// Number of interfaces in the current snapshot.
     links: AtomicUsize,
 }
 
@@ -86,17 +87,18 @@ impl Shared {
         }
     }
 
-    /// Works on control. All shards can see the result before the next caller gets control.
+    /// Calls `work` with control under the lock. All shards see a new snapshot before the lock is
+    /// released.
     pub(super) fn with<R>(&self, work: impl FnOnce(&mut Control) -> R) -> R {
         self.with_control(work).0
     }
 
-    /// The same in a shard other than the first. Also returns whether control wants to be called
-    /// sooner than before, which the first one sees from then on ([`Shared::hurries`]).
+    /// Like [`Shared::with`], for a shard other than the first. Also returns whether the deadline
+    /// of control became earlier; if so, [`Shared::hurries`] tells the first shard.
     pub(super) fn with_from_other<R>(&self, work: impl FnOnce(&mut Control) -> R) -> (R, bool) {
         let (result, sooner) = self.with_control(work);
         if sooner {
-            // Release: a thread that sees the number sees the deadline.
+            // Release: a thread that reads the new count also sees the deadline.
             self.hurries.fetch_add(1, Ordering::Release);
         }
         (result, sooner)
@@ -107,44 +109,44 @@ impl Shared {
         let result = work(&mut control);
         self.show(control.snapshot());
         let due = if control.has_commands() { Instant::ZERO } else { control.next_timeout() };
-        // Changed under the lock alone.
+        // Only written under the lock.
         let before = self.due.swap(due.0, Ordering::Relaxed);
         (result, due.0 < before)
     }
 
-    /// Shows all shards the last snapshot, if it is a new one. Under the lock of control.
+    /// Publishes a snapshot to all shards if it is new. The caller has the lock of control.
     fn show(&self, snapshot: &Arc<Snapshot>) {
         let mut last = lock(&self.snapshot);
         if !Arc::ptr_eq(&last, snapshot) {
             *last = Arc::clone(snapshot);
             self.seen_by_all.routes.store(snapshot.generation, Ordering::Relaxed);
             self.seen_by_all.links.store(snapshot.host.links.len(), Ordering::Relaxed);
-            // Release: a thread that sees the number finds the snapshot.
+            // Release: a thread that reads the new count also sees the snapshot.
             self.seen_by_all.snapshots.fetch_add(1, Ordering::Release);
         }
     }
 
-    /// How many snapshots there were.
+    /// Returns the number of snapshots so far.
     #[inline]
     pub(super) fn snapshots(&self) -> u64 {
         self.seen_by_all.snapshots.load(Ordering::Acquire)
     }
 
-    /// The last one's generation of routes.
+    /// Returns the routes generation of the current snapshot.
     #[inline]
     pub(super) fn routes(&self) -> u64 {
         self.seen_by_all.routes.load(Ordering::Relaxed)
     }
 
-    /// Number of times that other shards gave control an earlier deadline.
+    /// Returns how many times other shards gave control an earlier deadline.
     #[inline]
     pub(super) fn hurries(&self) -> u64 {
         self.hurries.load(Ordering::Acquire)
     }
 
-    /// The last snapshot for a shard that knows `links` interfaces, after a look at
-    /// [`Shared::snapshots`]. None while another thread has the lock. A new interface is rare, and
-    /// waited for: packets come from it.
+    /// Returns the current snapshot for a shard that knows `links` interfaces, after it read
+    /// [`Shared::snapshots`]. Returns `None` while another thread has the lock, unless the number
+    /// of interfaces changed. Then it waits, because packets may come from a new interface.
     pub(super) fn snapshot_if_free(&self, links: usize) -> Option<Arc<Snapshot>> {
         if self.seen_by_all.links.load(Ordering::Relaxed) != links {
             return Some(self.snapshot());
@@ -156,19 +158,20 @@ impl Shared {
         }
     }
 
-    /// The last one.
+    /// Returns the current snapshot.
     pub(super) fn snapshot(&self) -> Arc<Snapshot> {
         Arc::clone(&lock(&self.snapshot))
     }
 
-    /// When control wants to be called next; in the past when it has orders for data.
+    /// Returns the next deadline of control; in the past if it has commands for the data parts.
     #[inline]
     pub(super) fn due(&self) -> Instant {
         Instant(self.due.load(Ordering::Relaxed))
     }
 }
 
-/// A thread that panics with the lock ends its host; until then the others use the last state.
+/// Locks a mutex, also if a thread panicked while it had the lock. A panic ends the host, and
+/// until then the other threads use the last state.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -181,8 +184,8 @@ mod tests {
     use super::*;
     use crate::net::{IfaceId, InterfaceConfig, Keys, Net, NetConfig};
 
-    /// The lock's holder may be descheduled: packets do not wait for it, and calls find the new
-    /// snapshot once the lock is free.
+    /// The thread that has the lock may be descheduled. Packets do not wait for it; calls find the
+    /// new snapshot once the lock is free.
     #[test]
     fn a_batch_does_not_wait_for_the_snapshot() {
         let keys = [1, 2].map(|seed| Keys::derive(&[seed; 32]));
@@ -200,7 +203,7 @@ mod tests {
         assert!(other.is_local(addr));
     }
 
-    /// Packets of a new interface may be in the batch.
+    /// A batch may have packets of the new interface.
     #[test]
     #[allow(clippy::disallowed_methods)] // A thread waits for a lock that another holds.
     fn a_batch_waits_for_a_new_interface() {

@@ -1,5 +1,5 @@
-//! The forwarding table (FIB): routes by the longest prefix of a destination. A `Fib` is a
-//! snapshot: lookups in it never change, and share no mutable state with changes of the routes.
+//! Forwarding table (FIB): longest-prefix match of destinations. A `Fib` is a snapshot: later
+//! changes of routes do not affect lookups in it.
 
 use core::cmp::Reverse;
 use core::hash::BuildHasher;
@@ -16,26 +16,26 @@ use super::iface::IfaceId;
 use super::messages::HopKey;
 use super::route::{RouteEntry, RouteKind};
 
-/// A way that a lookup found.
+/// Result of a route lookup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Choice {
     pub way: Way,
-    /// A better route was passed over, because its router does not answer.
+    /// A better route was skipped, because its router does not answer.
     pub avoids: bool,
 }
 
-/// The part of a route that packets go by, the same for many networks.
+/// Properties of a route that sending needs. Many networks can share one `Way`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Way {
     pub iface: IfaceId,
-    /// The router; `None` when destinations are on the link.
+    /// The router; `None` if the destinations are on the link.
     pub next_hop: Option<IpAddr>,
     pub kind: RouteKind,
     pub metric: u32,
     pub gateway: Option<GatewayId>,
-    /// As of [`RouteEntry::mtu`].
+    /// MTU of the route; see [`RouteEntry::mtu`].
     pub mtu: Option<u16>,
-    /// As of [`RouteEntry::weight`].
+    /// Weight of the route; see [`RouteEntry::weight`].
     pub weight: u16,
 }
 
@@ -45,41 +45,42 @@ impl Way {
         Self { iface, next_hop, kind, metric, gateway, mtu, weight }
     }
 
-    /// Longest IP packet in bytes that goes this way over a link which takes `link_mtu`.
+    /// Returns the maximum IP packet length in bytes for this route on a link with MTU `link_mtu`.
     #[inline]
     pub(super) fn limit(&self, link_mtu: u32) -> u32 {
         self.mtu.map_or(link_mtu, |mtu| link_mtu.min(mtu.into()))
     }
 
-    /// Leads through a router that others with the same metric may share packets with.
+    /// Returns whether routes with the same metric may share flows with this one.
     fn is_shared(&self) -> bool {
         self.kind == RouteKind::Unicast && self.next_hop.is_some()
     }
 }
 
-/// Ways to a network, those with the smallest metric in front. Networks with equal ways share them,
-/// so that the ways of a million routes stay in a processor's cache.
+/// Routes to one network, sorted by metric. Networks with equal routes share the list, so that the
+/// lists of a million routes fit a processor's cache.
 pub(super) type Ways = Arc<[Way]>;
 
 type Networks = Trie<Ways>;
 
-/// All routes of both families, to look up in.
+/// Routes of both address families for lookups.
 #[derive(Debug, Clone)]
 pub(super) struct Fib {
     v4: Networks,
     v6: Networks,
-    /// Copy of `v4` in which a router looks up: hosts keep their routes, and need none.
+    /// Copy of `v4` for fast lookups by a router. `None` on hosts, whose connections cache their
+    /// routes.
     flat: Option<Flat<Ways>>,
-    /// Weighs ways for pairs of addresses, the same in all shards.
+    /// Hash that chooses one of several routes for a pair of addresses; the same in all shards.
     weights: Keyed,
     /// Routers that do not answer.
     pub failures: Arc<UnreachableRouters>,
-    /// No route has a smaller MTU, in bytes.
+    /// Lower bound in bytes of the MTUs that routes set.
     pub mtu_least: u16,
 }
 
 impl Fib {
-    /// No routes, of a host or of a router.
+    /// Creates an empty table, for a host or a router.
     pub(super) fn new(weights: Keyed, is_router: bool) -> Self {
         let (v4, v6) = (Networks::default(), Networks::default());
         let flat = is_router.then(Flat::default);
@@ -87,17 +88,17 @@ impl Fib {
         Self { v4, v6, flat, weights, failures, mtu_least: u16::MAX }
     }
 
-    /// Ends a list of calls of [`set`](Self::set), before anything is looked up.
+    /// Completes the calls of [`set`](Self::set). Required before a lookup.
     pub(super) fn finish(&mut self) {
         if let Some(flat) = &mut self.flat {
             flat.update(&self.v4);
         }
     }
 
-    /// The best route for packets of this host to `dst`, only through `iface` when one is given. A
-    /// destination has one of several equal routes, so that all look-ups for a connection find the
-    /// same. Routes through the interface `near` come first: the packets' source is an address of
-    /// it.
+    /// Returns the best route for packets of this host to `dst`; with `iface`, only routes through
+    /// this interface. Among equal routes, the destination chooses one, so that all lookups of a
+    /// connection agree. Routes through `near`, the interface that has the source address, are
+    /// preferred.
     #[inline]
     pub(super) fn lookup(
         &self,
@@ -111,14 +112,14 @@ impl Fib {
         }
         let networks = if dst.is_ipv4() { &self.v4 } else { &self.v6 };
         match &**networks.longest(left_aligned(dst))? {
-            // Without another one it is the best, whether its router answers or not.
+            // The only route is the best one, even if its router does not answer.
             [way] => Some(Choice { way: *way, avoids: false }),
             ways => share(ways),
         }
     }
 
-    /// Whether the best route to `src`, or one that is equal, leads out of `iface`; without one,
-    /// whether it leads on at all.
+    /// Returns whether the best route to `src`, or an equal one, is unicast and uses `iface`. With
+    /// `iface` `None`, any interface matches. Used for reverse-path filters.
     pub(super) fn leads_back(&self, src: IpAddr, iface: Option<IfaceId>) -> bool {
         let Some(ways) = self.matching(src).next() else { return false };
         let Some(best) = self.choose(ways, None) else { return false };
@@ -138,8 +139,8 @@ impl Fib {
     //# probably reachable, routers SHOULD be selected in a round-robin
     //# fashion
     ///
-    /// Chooses by round-robin: without an answering router, the one that failed longest ago. When
-    /// it fails again it is the last.
+    /// Chooses a router that answers. If none answers, chooses the one that failed longest ago,
+    /// which gives round-robin: a router that fails again is chosen last.
     fn choose(&self, ways: &[Way], iface: Option<IfaceId>) -> Option<Choice> {
         let mut failed: Option<(Instant, Way)> = None;
         for way in ways.iter().filter(|way| iface.is_none_or(|i| i == way.iface)).copied() {
@@ -152,14 +153,14 @@ impl Fib {
         failed.map(|(_, way)| Choice { way, avoids: false })
     }
 
-    /// The best route for transit from `src` to `dst`.
+    /// Returns the best route to forward a packet from `src` to `dst`.
     #[inline]
     pub(super) fn best_between(&self, src: IpAddr, dst: IpAddr) -> Option<Choice> {
         let networks = if dst.is_ipv4() { &self.v4 } else { &self.v6 };
         self.choose_between(networks.longest(left_aligned(dst))?, (src, dst))
     }
 
-    /// The ways to each of several destinations, which are looked up together.
+    /// Looks up several IPv4 destinations together, and returns the routes to each.
     #[inline]
     pub(super) fn find_all<'a>(&'a self, all: &[u32], found: &mut [Option<&'a Ways>]) {
         match &self.flat {
@@ -171,8 +172,8 @@ impl Fib {
         }
     }
 
-    /// The way for transit between two addresses. Routes of one metric through several routers
-    /// that answer share the pairs of addresses.
+    /// Chooses the route to forward packets between two addresses. Flows are distributed to routes
+    /// with the same metric whose routers answer.
     #[inline]
     pub(super) fn choose_between(&self, ways: &Ways, ends: (IpAddr, IpAddr)) -> Option<Choice> {
         match &**ways {
@@ -181,10 +182,10 @@ impl Fib {
         }
     }
 
-    /// By the highest random weight (RFC 2991 section 4): a way that goes moves its own flows.
-    /// The hash-threshold of RFC 2992 would move others as well. Addresses alone are hashed, as
-    /// Linux does by default: fragments go the way of their flow. A way of weight `w` has as many
-    /// flows as `w` ways would have.
+    /// Chooses by highest random weight (RFC 2991 section 4): if a route is removed, only its own
+    /// flows move. Hash-threshold (RFC 2992) would move other flows as well. As on Linux, only
+    /// addresses are hashed, so fragments take the route of their flow. A route of weight `w` gets
+    /// as many flows as `w` routes of weight 1.
     fn share(
         &self,
         ways: &[Way],
@@ -210,7 +211,7 @@ impl Fib {
             answer.max_by_key(rank)
         };
         let best = near.and_then(|near| best_by(Some(near))).or_else(|| best_by(None));
-        // Without an answering router, the one that failed longest ago.
+        // No router answers: choose the one that failed longest ago.
         let Some(way) = best else { return Some(first) };
         let avoids = first.avoids || equal().any(|way| self.has_failed(&way));
         Some(Choice { way, avoids })
@@ -220,15 +221,17 @@ impl Fib {
         way.gateway.is_some_and(|gateway| self.failures.failed_at(gateway).is_some())
     }
 
-    /// The silent router that a packet to `dst` would go to, if a probe is due. A probe is one
-    /// solicitation, at most once a minute (RFC 4191 §3.5). Without traffic no router is probed.
+    /// Returns the failed router on the best route to `dst`, if a probe is due. A probe is one
+    /// solicitation, at most once a minute (RFC 4191 §3.5). Routers are probed only if there is
+    /// traffic for them.
     pub(super) fn to_probe(&self, now: Instant, dst: IpAddr) -> Option<HopKey> {
         if now < self.failures.probe_at() {
             return None;
         }
         let mut answers = None;
         for route in self.matching(dst).next()? {
-            // Behind a way that works, another metric is a worse one.
+            // A route with a larger metric is no better than the working one, so its router needs
+            // no probe.
             if answers.is_some_and(|metric| metric != route.metric) {
                 return None;
             }
@@ -243,19 +246,19 @@ impl Fib {
         None
     }
 
-    /// The routes to each network that `dst` is in, the smallest network first.
+    /// Returns the routes to each network that contains `dst`, the longest prefix first.
     fn matching(&self, dst: IpAddr) -> impl Iterator<Item = &[Way]> {
         let networks = if dst.is_ipv4() { &self.v4 } else { &self.v6 };
         networks.matching(left_aligned(dst)).map(|ways| &**ways)
     }
 
-    /// The ways to one network.
+    /// Returns the routes to a network, by exact match.
     pub(super) fn to(&self, prefix: Prefix) -> Option<&Ways> {
         let networks = if prefix.addr().is_ipv4() { &self.v4 } else { &self.v6 };
         networks.get(bits_of(prefix))
     }
 
-    /// Gives a network other ways, or none.
+    /// Replaces the routes to a network; `None` removes the network.
     pub(super) fn set(&mut self, prefix: Prefix, ways: Option<Ways>) {
         if let Some(flat) = self.flat.as_mut().filter(|_| prefix.addr().is_ipv4()) {
             flat.note(bits_of(prefix));
@@ -268,14 +271,15 @@ impl Fib {
     }
 }
 
-/// Length of an exponential interval of rate `weight`, drawn by a hash: the least of several ones
-/// falls on each in proportion to its weight. Equal weights leave the order to the hash.
+/// Derives from `hash` an exponentially distributed number with rate `weight`. The minimum over
+/// several routes then falls on each in proportion to its weight. With equal weights, `hash` alone
+/// decides.
 fn cost(hash: u64, weight: u16) -> u64 {
     let hash = hash | 1;
     let zeros = u64::from(hash.leading_zeros());
-    // 1 + x, in 32 bits behind the point.
+    // Mantissa: 1 + x, as a fixed-point number with 32 fractional bits.
     let x = ((hash << zeros) << 1) >> 32;
-    // log2(1 + x) to within 0.008: x + 0.344 x (1 - x).
+    // Approximate log2(1 + x) by x + 0.344 x (1 - x), with an error below 0.008.
     let bend = (x * ((1 << 32) - x)) >> 32;
     let log = x + ((bend * 352) >> 10);
     ((((zeros + 1) << 32) - log) << 16) / u64::from(weight.max(1))

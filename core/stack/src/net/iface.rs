@@ -6,15 +6,15 @@ use towpath_pool::{LinkType, Offloads};
 use towpath_tcp::Instant;
 use towpath_wire::{MacAddr, Prefix};
 
-/// An interface: its place in the order of adding. 0 is the loopback interface.
+/// Index of an interface, in the order of addition. 0 is the loopback interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct IfaceId(pub u16);
 
 impl IfaceId {
-    /// The loopback interface, `lo`, which every [`super::Net`] has.
+    /// The loopback interface `lo`, which every [`super::Net`] has.
     pub const LOOPBACK: Self = Self(0);
 
-    /// As an index.
+    /// Returns the id as an index.
     #[inline]
     pub fn index(self) -> usize {
         usize::from(self.0)
@@ -24,89 +24,90 @@ impl IfaceId {
 /// Configuration of a new interface.
 #[derive(Debug, Clone)]
 pub struct InterfaceConfig {
-    /// Its name, for people.
+    /// Name for display.
     pub name: String,
-    /// Header that its packets begin with.
+    /// Type of the link, which determines the link header.
     pub link: LinkType,
-    /// Its Ethernet address; ignored on an IP link.
+    /// MAC address; ignored for an IP link.
     pub mac: MacAddr,
-    /// Longest IP packet in bytes.
+    /// MTU in bytes.
     pub mtu: u32,
-    /// Work that its device takes over.
+    /// Offloads of the device.
     pub offloads: Offloads,
-    /// Its addresses, each with the prefix that is on the link.
+    /// Addresses, each with the prefix of its network.
     pub addresses: Vec<Prefix>,
-    /// Listen to IPv6 routers: make addresses and routes as they say (RFC 4862). Ethernet only.
+    /// Configure addresses and routes by IPv6 router advertisements (RFC 4862). Only for Ethernet.
     pub slaac: bool,
-    /// Take packets to every unicast destination for our own, as a gateway does.
+    /// Accept packets to every unicast address as local, as a gateway does.
     pub any_address: bool,
-    /// The host's kernel forwards packets behind this link, and fragments them to the path MTUs it
-    /// knows. DF then expresses the program's wish alone.
+    /// The kernel of the real host forwards the packets behind this link, and fragments them to the
+    /// path MTUs it knows. DF then depends only on the program's option.
     pub kernel_cuts: bool,
-    /// Whether the other end is in this process: the link loses nothing, and no SYN is part of a
-    /// flood. A SYN then takes its place in the accept queue at once, for the end of its handshake.
+    /// The peer on this link is in this process, so no packets are lost and no SYN is part of a
+    /// flood. A SYN then reserves its place in the accept queue, before the handshake is complete.
     pub in_process: bool,
 }
 
 /// An address of an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Address {
-    /// The address, and which part of it is the link's prefix.
+    /// Address, with the prefix length of its network.
     pub prefix: Prefix,
-    /// Whether it may be used.
+    /// State of duplicate address detection and lifetimes.
     pub state: AddressState,
-    /// Origin of the address.
+    /// Origin of the address: operator, link or router advertisement.
     pub origin: Origin,
-    /// Time until when new connections should use it; `None` for ever. Both times are as of the
-    /// last change of any address of the host: routers may have prolonged them since.
+    /// End of the preferred lifetime; `None`: infinite. Both lifetimes are as of the last change of
+    /// an address of this host; later advertisements may have extended them.
     pub preferred_until: Option<Instant>,
-    /// Until when it exists; `None` for ever.
+    /// End of the valid lifetime; `None`: infinite.
     pub valid_until: Option<Instant>,
-    /// Duplicates found so far while making this one, an input of RFC 7217.
+    /// Number of duplicates found for this address so far (DAD_Counter of RFC 7217).
     pub(super) dad_count: u8,
 }
 
 impl Address {
-    /// The address alone.
+    /// Returns the address without the prefix length.
     #[inline]
     pub fn addr(&self) -> IpAddr {
         self.prefix.addr()
     }
 
-    /// Whether packets may be sent from it.
+    /// Returns whether packets may be sent from the address.
     pub fn is_usable(&self) -> bool {
         !matches!(self.state, AddressState::Tentative | AddressState::DadFailed)
     }
 
-    /// Whether the address is known to be unique: duplicate address detection is over (RFC 4862
-    /// §2).
+    /// Returns whether duplicate address detection has finished, so that the address is known to be
+    /// unique (RFC 4862 §2).
     pub fn is_assigned(&self) -> bool {
         matches!(self.state, AddressState::Preferred | AddressState::Deprecated)
     }
 }
 
-/// How far an address may be used (RFC 4862 §5).
+/// State of an address (RFC 4862 §5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AddressState {
-    /// Not in use yet: duplicate address detection has not finished.
+    /// Not used yet, because duplicate address detection has not finished.
     Tentative,
-    /// Used while its duplicate address detection runs (RFC 4429): addresses an operator gave.
+    /// Used while duplicate address detection runs (RFC 4429), for addresses that the operator
+    /// added.
     Optimistic,
-    /// In use.
+    /// Used for new and existing connections.
     Preferred,
-    /// Valid for present users, not to be used anew.
+    /// Used for existing connections only, because the preferred lifetime ended.
     Deprecated,
-    /// Another host has it, as duplicate address detection found out: never used.
+    /// Not used, because duplicate address detection found it on another host.
     DadFailed,
 }
 
 /// Origin of an address or a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
-    /// The operator.
+    /// Added by the operator.
     Static,
-    /// An interface's address, which implies a route to its link, and the address `fe80::`.
+    /// Link-local address, or the route that follows from an address of an interface.
     Link,
-    /// A router's advertisement.
+    /// Learnt from a router advertisement.
     Router,
 }

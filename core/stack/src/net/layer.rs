@@ -1,4 +1,4 @@
-//! The IP layer of a stack: a data part, and control or a share of it.
+//! IP layer of a stack: a data part, and the control part or access to it.
 
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
@@ -30,27 +30,28 @@ use crate::drop::DropReason;
 pub struct Net {
     pub(super) seat: ControlAccess,
     pub(super) data: Data,
-    /// How many snapshots it has seen.
+    /// Number of snapshots that existed when this shard adopted its current one.
     pub(super) seen: u64,
-    /// News for the data parts of other shards.
+    /// Updates for the data parts of other shards, with their receivers.
     pub(super) news: VecDeque<(Parts, NeighborUpdate)>,
-    /// Number of times that other shards gave control work, as far as the first one has seen.
+    /// Number of times that other shards gave control an earlier deadline, as of the last check by
+    /// the first shard.
     pub(super) hurries_seen: u64,
-    /// The first shard may have work sooner than it knows.
+    /// Set when the first shard has to be woken, because its deadline became earlier.
     pub(super) hurries_first: bool,
-    /// Generation of the routes when the other shards were woken for them last.
+    /// Routes generation for which the other shards were woken last.
     pub(super) woken_for: u64,
 }
 
 impl Net {
-    /// A host with nothing but the loopback interface.
+    /// Creates the IP layer of a host with only the loopback interface.
     pub fn new(config: NetConfig, keys: Keys, now: Instant) -> Self {
         let control = Box::new(host_control(config, &keys, now));
         Self::assemble(config, &keys, now, (0, 1), ControlAccess::Alone(control))
     }
 
-    /// A host with several shards, the IP layer of each: `keys` has theirs. The first one runs
-    /// control.
+    /// Creates the IP layers of a host's shards, one for each element of `keys`. The first shard
+    /// runs control.
     pub(crate) fn shards(config: NetConfig, keys: &[Keys], now: Instant) -> Vec<Self> {
         let [first, ..] = keys else { return Vec::new() };
         let shared = Arc::new(Shared::new(host_control(config, first, now)));
@@ -77,9 +78,9 @@ impl Net {
         Self { seat, data, seen: 0, news: VecDeque::new(), hurries_seen, hurries_first, woken_for }
     }
 
-    /// Passes reports and control packets to control, and its commands to data. Where control is in
-    /// this stack, callers do so after each packet, so the next one finds the host as the last one
-    /// left it. Notices of other shards leave at the end of their turn.
+    /// Passes reports and control packets to control, and applies its commands. A single stack
+    /// calls this after each packet, so that the next packet sees the result. Reports of other
+    /// shards are sent at the end of their turn.
     pub(super) fn exchange(&mut self, now: Instant, pool: &mut Pool) {
         let Self { seat, data, news, .. } = self;
         match seat {
@@ -95,7 +96,7 @@ impl Net {
         self.data.clear_up(pool);
     }
 
-    /// Plans the transit of a batch of packets of the device of `iface`. The owner then calls
+    /// Plans the forwarding of a batch of packets received on `iface`. The owner then calls
     /// [`forward_run`](Self::forward_run) and [`receive`](Self::receive) in turn until the batch is
     /// empty.
     #[inline]
@@ -103,8 +104,8 @@ impl Net {
         self.data.plan_transit(iface, packets);
     }
 
-    /// Sends packets at the front of a planned batch on, up to the first one that is to be received
-    /// alone. Returns bytes of the packets that it took.
+    /// Forwards packets from the front of a planned batch, up to the first one that must be passed
+    /// to `receive`. Returns the bytes of the forwarded and dropped packets.
     #[inline]
     pub(crate) fn forward_run(
         &mut self,
@@ -120,8 +121,8 @@ impl Net {
         bytes
     }
 
-    /// Receives one packet of the device of `iface`. `None`: it was consumed here (ARP, neighbour
-    /// discovery, an answered ping, a fragment), or dropped and counted.
+    /// Receives one packet from the device of `iface`. Returns `None` if the packet was consumed
+    /// (ARP, neighbour discovery, an answered echo request, a fragment), or dropped and counted.
     pub fn receive(
         &mut self,
         now: Instant,
@@ -134,8 +135,8 @@ impl Net {
         received
     }
 
-    /// Receives one packet of [`take_loopback`](Self::take_loopback). `None` as with
-    /// [`Net::receive`].
+    /// Receives one packet of [`take_loopback`](Self::take_loopback). Returns `None` as
+    /// [`Net::receive`] does.
     pub fn receive_looped(
         &mut self,
         now: Instant,
@@ -147,10 +148,10 @@ impl Net {
         received
     }
 
-    /// When [`Net::on_timeout`] wants to be called next.
+    /// Returns the time of the next required call of [`Net::on_timeout`].
     pub fn next_timeout(&self) -> Option<Instant> {
         let control = match &self.seat {
-            // The owner may have given the data part updates.
+            // Control has commands for the data part, for example after a change by the owner.
             ControlAccess::Alone(control) if control.has_commands() => Instant::ZERO,
             ControlAccess::Alone(control) => control.next_timeout(),
             ControlAccess::First(shared) => shared.due(),
@@ -160,16 +161,16 @@ impl Net {
         (next != Instant::FAR).then_some(next)
     }
 
-    /// Does everything that is due at `now`.
+    /// Handles all timers that expired by `now`.
     pub fn on_timeout(&mut self, now: Instant, pool: &mut Pool) {
-        // A confirmation that is already queued ends a probe that is due.
+        // Process queued reports first, because a confirmation in them cancels a due probe.
         self.exchange(now, pool);
         match &mut self.seat {
             ControlAccess::Alone(control) => control.on_timeout(now, pool),
             ControlAccess::First(shared) if shared.due() <= now => {
                 let (data, news) = (&mut self.data, &mut self.news);
-                // An end of lifetime leaves no order, but a new snapshot: data follows it all the
-                // same, and other shards are woken for it.
+                // The end of an address lifetime produces no command, but a new snapshot. Adopt the
+                // snapshot here, and wake the other shards for it.
                 shared.with(|control| {
                     control.on_timeout(now, pool);
                     talk(control, data, news, now, pool);
@@ -182,8 +183,8 @@ impl Net {
         self.exchange(now, pool);
     }
 
-    /// Counters so far. The first of several shards includes those of control, so that sums over
-    /// the shards are right.
+    /// Returns the counters. With several shards, only the first includes those of control, so that
+    /// sums over the shards are right.
     pub fn counters(&self) -> NetCounters {
         let control = match &self.seat {
             ControlAccess::Other(_) => ControlCounters::default(),
@@ -194,23 +195,23 @@ impl Net {
         NetCounters { data, control }
     }
 
-    /// Counts a drop without its packet, which is gone or was never made.
+    /// Counts a drop of a packet that was freed before, or never built.
     pub(crate) fn count_drop(&mut self, reason: DropReason) {
         self.data.counters.drops.count(reason);
     }
 
-    /// The queue in front of the device of `iface`. Panics when there is no such interface.
+    /// Returns the output queue of `iface`. Panics if the interface does not exist.
     pub fn output(&mut self, iface: IfaceId) -> &mut Output {
         &mut self.data.outputs[iface.index()]
     }
 
-    /// Whether the operator set an interface down.
+    /// Returns whether the operator set the interface down.
     #[inline]
     pub(crate) fn is_down(&self, iface: IfaceId) -> bool {
         self.data.here().links.get(iface.index()).is_some_and(|link| link.down)
     }
 
-    /// Traffic of each interface through this stack, by its number.
+    /// Returns the traffic counters of this stack, indexed by interface.
     pub fn traffic(&self) -> &[Traffic] {
         &self.data.traffic
     }
@@ -231,7 +232,7 @@ impl Net {
         }
     }
 
-    /// Drops the queue of the device of `iface`, which is down.
+    /// Drops the packets in the output queue of `iface`, which is down.
     #[cold]
     pub(crate) fn drop_output(&mut self, iface: IfaceId, pool: &mut Pool) {
         let mut packets = Vec::new();
@@ -241,107 +242,108 @@ impl Net {
         }
     }
 
-    /// Size of the queue in front of the device of `iface`.
+    /// Returns the size of the output queue of `iface` on the wire.
     #[inline]
     pub fn output_load(&self, iface: IfaceId) -> Load {
         self.data.outputs.get(iface.index()).map_or(Load::default(), Output::load)
     }
 
-    /// Size of the connections' packets there alone.
+    /// Returns the size of the connections' packets in the output queue of `iface`.
     #[inline]
     pub(crate) fn output_connections(&self, iface: IfaceId) -> Load {
         self.data.outputs.get(iface.index()).map_or(Load::default(), Output::connections)
     }
 
-    /// Size of the queues of all devices together.
+    /// Returns the total size of all output queues.
     pub fn output_waiting(&self) -> Load {
         let mut sum = Load::default();
         self.data.outputs.iter().for_each(|output| sum += output.load());
         sum
     }
 
-    /// Bytes of `sender` that wait for the device of `iface`.
+    /// Returns the bytes of `sender` in the output queue of `iface`.
     #[inline]
     pub(crate) fn output_share(&self, iface: IfaceId, sender: NonZeroU32) -> u32 {
         self.data.outputs.get(iface.index()).map_or(0, |output| output.share(sender))
     }
 
-    /// Whether `sender` has as many bytes as `share` in the queue of some device.
+    /// Returns whether `sender` has at least `share` bytes in one of the output queues.
     #[inline]
     pub(crate) fn has_share(&self, sender: NonZeroU32, share: u32) -> bool {
         let mut outputs = self.data.outputs.iter();
-        // A shorter queue cannot contain that share of any sender.
+        // Check the length first, because a queue shorter than `share` needs no lookup.
         outputs.any(|it| it.load().bytes >= share as usize && it.share(sender) >= share)
     }
 
-    /// Copies queued packets that alone keep their FIFO's memory
-    /// ([`towpath_shm::Fragments::is_forsaken`]). Called when that memory has become too much;
-    /// copies a turn's work at most.
+    /// Copies queued packets that alone keep the memory of a closed socket's FIFO
+    /// ([`towpath_shm::Fragments::is_forsaken`]). Called when this memory reached its limit.
     pub fn copy_forsaken(&mut self, pool: &mut Pool) {
         let copied = self.data.outputs.iter_mut().map(|output| output.copy_forsaken(pool));
         self.data.counters.output_copied += copied.sum::<u64>();
     }
 
-    /// Senders that have packets in the queue of some device.
+    /// Returns the senders with packets in an output queue.
     pub(crate) fn senders(&self) -> Vec<NonZeroU32> {
         self.data.outputs.iter().flat_map(Output::senders).collect()
     }
 
-    /// The next sender of which a device has taken so much that it may go on.
+    /// Takes a sender whose queued bytes fell enough to continue.
     pub(crate) fn pop_drained(&mut self) -> Option<NonZeroU32> {
         self.data.outputs.iter_mut().find_map(Output::pop_drained)
     }
 
-    /// Packets on their way out: those that a device did not take yet, and those that wait for a
-    /// neighbour.
+    /// Returns the number of packets in the output queues and of packets that wait for a MAC
+    /// address.
     pub fn waiting(&self) -> usize {
         let outputs = self.data.outputs.iter().map(Output::len);
         outputs.sum::<usize>() + self.data.next_hops.waiting()
     }
 
-    /// Packets of this host to itself that wait to be received.
+    /// Returns the number of packets in the loopback queue.
     pub fn loopback_len(&self) -> usize {
         self.data.loopback.len()
     }
 
-    /// The next packet of this host to itself; it goes to [`receive_looped`](Self::receive_looped).
+    /// Takes the oldest packet of the loopback queue; pass it to
+    /// [`receive_looped`](Self::receive_looped).
     pub fn take_loopback(&mut self) -> Option<Looped> {
         self.data.loopback.pop_front()
     }
 
-    /// The next error about a packet that never left this host: its neighbour does not answer.
+    /// Takes the oldest error about a packet that was never sent, because its neighbour did not
+    /// answer.
     pub fn take_error(&mut self) -> Option<IcmpError> {
         self.data.errors.pop_front()
     }
 
-    /// Throws a packet away: counts why, and keeps a copy when drops are traced.
+    /// Drops a packet: counts the reason, and keeps a copy if drops are traced.
     pub fn drop(&mut self, iface: IfaceId, packet: Packet, reason: DropReason, pool: &mut Pool) {
         self.data.drop(iface, packet, reason, pool);
     }
 
-    /// The oldest traced drop not yet taken.
+    /// Takes the oldest copy of a dropped packet.
     pub fn take_dropped(&mut self) -> Option<DroppedCopy> {
         self.data.dropped.pop_front()
     }
 
-    /// Whether dropped packets are kept from now on.
+    /// Sets whether copies of dropped packets are kept.
     pub fn set_trace_drops(&mut self, on: bool) {
         self.data.set_trace_drops(on);
     }
 }
 
-/// Control of a host with nothing but the loopback interface.
+/// Creates the control part of a host with only the loopback interface.
 fn host_control(config: NetConfig, keys: &Keys, now: Instant) -> Control {
     let mut control = Control::new(config, keys);
     control.add_loopback(now);
     control
 }
 
-/// Passes everything between control and a data part on its thread, and keeps updates for other
-/// data parts.
+/// Exchanges messages between control and the data part of this thread until none is left, and
+/// queues updates for other data parts.
 ///
-/// The loop ends, because neither side repeats itself. Data reports a next hop once until an
-/// answer, and control orders a packet to an unknown neighbour once.
+/// The loop ends, because data reports a next hop only once until an answer, and control sends a
+/// packet to an unknown neighbour only once.
 fn talk(
     control: &mut Control,
     data: &mut Data,

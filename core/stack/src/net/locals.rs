@@ -1,4 +1,4 @@
-//! Addresses that are this host's, and groups and broadcast addresses that it receives.
+//! Addresses of this host, and the groups and broadcast addresses that it receives.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -9,60 +9,61 @@ use towpath_wire::addr;
 use super::hash::Cheap;
 use super::iface::{Address, IfaceId};
 
-/// Meaning of each address to this host. Link-local IPv6 addresses, groups and directed broadcast
-/// addresses count on their own link only. As on Linux, any other address is this host's on every
-/// interface (the weak model of RFC 1122 §3.3.4.2). A packet costs one lookup for each of its
-/// addresses, whatever their number.
+/// Roles of addresses for this host. Link-local IPv6 addresses, groups and directed broadcast
+/// addresses are valid only on their own link. As on Linux, any other address is this host's on
+/// every interface (the weak model of RFC 1122 §3.3.4.2). A packet costs one lookup for each of its
+/// two addresses, whatever the number of entries.
 #[derive(Debug, Clone)]
 pub(super) struct Locals {
     pub hosts: Arc<Roles>,
     pub groups: Arc<Roles>,
 }
 
-/// A table of addresses, or of groups. Any change makes a new table.
+/// Table of the roles of addresses, or of groups. A change creates a new table.
 #[derive(Debug)]
 pub(super) struct Roles {
     roles: HashMap<(u128, u32), Role, Cheap>,
-    /// Bloom filter: a bit for each address in `roles`, and for others by chance. Most addresses of
-    /// packets in transit are not known, and thereby cost no lookup.
+    /// Bloom filter of the addresses in `roles`. Most addresses of forwarded packets are not in the
+    /// table, and need no lookup.
     known: [u64; KNOWN_BITS / 64],
-    /// Times that it was asked.
+    /// Number of lookups so far.
     #[cfg(test)]
     asked: core::sync::atomic::AtomicU64,
 }
 
-/// Meaning of an address, on an interface or on any.
+/// Role of an address, on one interface or on any.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Role {
-    /// The first interface that has the address; `None` when it is not this host's.
+    /// First interface that has the address; `None` if this host does not have it.
     pub owner: Option<IfaceId>,
-    /// A directed broadcast address.
+    /// The address is a directed broadcast address.
     pub broadcast: bool,
-    /// A group that was joined.
+    /// The address is a joined group.
     pub joined: bool,
 }
 
-/// Bits for addresses that are known: 4096, so that a router with 60 addresses is asked for one in
-/// 70 others in vain.
+/// Number of bits in the Bloom filter. With 60 addresses of a router, one of 70 other addresses
+/// causes a needless lookup.
 const KNOWN_BITS: usize = 4096;
 
-/// The bit of an address: its word, and its place there.
+/// Returns the index of an address's word in the Bloom filter, and the bit in this word.
 #[inline]
 fn known_bit(addr: IpAddr) -> (usize, u64) {
     let folded = match addr {
         IpAddr::V4(v4) => u64::from(v4.to_bits()),
         IpAddr::V6(v6) => (v6.to_bits() >> 64) as u64 ^ v6.to_bits() as u64,
     };
-    // Fibonacci hashing (Knuth, volume 3, section 6.4): the upper bits are the best ones.
+    // Fibonacci hashing (Knuth, volume 3, section 6.4): the upper bits are the best distributed
+    // ones.
     let at = folded.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - KNOWN_BITS.ilog2());
     ((at / 64) as usize, 1 << (at % 64))
 }
 
-/// In place of an interface: any.
+/// Stands for any interface in a key.
 const ANY: u32 = u32::MAX;
 
 impl Roles {
-    /// Without any.
+    /// Creates an empty table.
     pub(super) fn new(hash: Cheap) -> Self {
         Self {
             roles: HashMap::with_hasher(hash),
@@ -72,7 +73,7 @@ impl Roles {
         }
     }
 
-    /// An interface has an address.
+    /// Adds an address of an interface.
     pub(super) fn add(&mut self, iface: IfaceId, address: &Address) {
         if address.is_usable() {
             let (addr, here) = (address.addr(), u32::from(iface.0));
@@ -88,7 +89,7 @@ impl Roles {
         }
     }
 
-    /// A group was joined on an interface.
+    /// Adds a group that was joined on an interface.
     pub(super) fn join(&mut self, iface: IfaceId, group: IpAddr) {
         self.role(group, iface.0.into()).joined = true;
     }
@@ -112,12 +113,12 @@ impl Roles {
 }
 
 impl Locals {
-    /// The table of a host without addresses.
+    /// Creates the tables of a host without addresses.
     pub(super) fn new(hash: Cheap) -> Self {
         Self { hosts: Arc::new(Roles::new(hash)), groups: Arc::new(Roles::new(hash)) }
     }
 
-    /// Role of `addr` in a packet that came in on `iface`, or goes out there.
+    /// Returns the role of `addr` in a packet received or sent on `iface`.
     #[inline]
     pub(super) fn on(&self, iface: IfaceId, addr: IpAddr) -> Role {
         let here = u32::from(iface.0);
@@ -128,25 +129,26 @@ impl Locals {
             return self.hosts.known(addr, here);
         }
         let anywhere = self.hosts.known(addr, ANY);
-        // An address of one subnet may be the broadcast address of another one.
+        // An address of one subnet can be the broadcast address of another one.
         let broadcast = anywhere.broadcast && self.hosts.known(addr, here).broadcast;
         Role { broadcast, ..anywhere }
     }
 
-    /// Role of `addr`, which is no group, on any interface.
+    /// Returns the role of `addr`, which is no group, on any interface.
     #[inline]
     pub(super) fn anywhere(&self, addr: IpAddr) -> Role {
         self.hosts.known(addr, ANY)
     }
 
-    /// Whether an IPv4 address, which is no group, may be known. If not, it is none of this host's.
+    /// Returns whether the table may have an IPv4 address, which is no group. If false, the address
+    /// is not this host's.
     #[inline]
     pub(super) fn may_know(&self, v4: u32) -> bool {
         let (word, bit) = known_bit(IpAddr::V4(Ipv4Addr::from_bits(v4)));
         self.hosts.known[word] & bit != 0
     }
 
-    /// Times that the tables were asked.
+    /// Returns the number of lookups in the tables.
     #[cfg(test)]
     pub(super) fn asked(&self) -> u64 {
         let tables = [&self.hosts, &self.groups];
@@ -159,8 +161,8 @@ fn is_scoped(addr: IpAddr) -> bool {
     matches!(addr, IpAddr::V6(v6) if v6.is_unicast_link_local())
 }
 
-/// Plain numbers, which hash in two multiplications: the address (IPv4 as its mapped form, which no
-/// link may carry), and the interface.
+/// Returns the key of an address: the address (IPv4 as its mapped form, which no link may carry),
+/// and the interface. Plain numbers are hashed by two multiplications.
 #[inline]
 fn key(addr: IpAddr, on: u32) -> (u128, u32) {
     match addr {
@@ -169,11 +171,11 @@ fn key(addr: IpAddr, on: u32) -> (u128, u32) {
     }
 }
 
-/// Whether every interface is a member of `group` (RFC 1112 §4, RFC 4291 §2.8).
+/// Returns whether all hosts are members of `group` (RFC 1112 §4, RFC 4291 §2.8).
 pub(super) fn is_of_all_hosts(group: IpAddr) -> bool {
     match group {
         IpAddr::V4(v4) => v4 == addr::ALL_HOSTS_V4,
-        // All nodes, of the interface and of the link.
+        // Interface-local and link-local all-nodes groups.
         IpAddr::V6(v6) => v6 == addr::ALL_NODES || v6 == INTERFACE_LOCAL_ALL_NODES,
     }
 }

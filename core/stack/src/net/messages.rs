@@ -1,5 +1,5 @@
-//! Messages between control and the data parts, besides snapshots. Shards other than the first
-//! exchange theirs in batches.
+//! Messages between control and the data parts, in addition to snapshots. Shards other than the
+//! first exchange them in batches.
 
 use core::net::IpAddr;
 
@@ -11,78 +11,77 @@ use super::iface::IfaceId;
 use super::received::Local;
 use crate::drop::DropReason;
 
-/// A neighbour: its address on a link.
+/// Key of a neighbour or next hop: interface and IP address.
 pub(crate) type HopKey = (IfaceId, IpAddr);
 
-/// Data parts of a host, a bit each.
+/// Set of data parts of a host, with a bit for each shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Parts(u16);
 
 impl Parts {
-    /// The part that runs control, which gets all updates.
+    /// Data part of the first shard, which runs control and gets all updates.
     pub(crate) const FIRST: Self = Self(1);
-    /// None.
+    /// The empty set.
     pub(crate) const NONE: Self = Self(0);
-    /// All the others.
+    /// All data parts except that of the first shard.
     pub(crate) const OTHERS: Self = Self(!Self::FIRST.0);
 
-    /// The one of the shard `n`, of at most 16.
+    /// Returns the set with only the data part of shard `n`, which must be below 16.
     pub(crate) fn one(n: u8) -> Self {
         Self(1 << n)
     }
 
-    /// Whether that of the shard `n` is among them.
+    /// Returns whether the set has the data part of shard `n`.
     pub(crate) fn has(self, n: usize) -> bool {
         self.0 >> n & 1 != 0
     }
 
-    /// Union of both sets.
+    /// Returns the union of both sets.
     pub(crate) fn and(self, more: Self) -> Self {
         Self(self.0 | more.0)
     }
 
-    /// The parts of `self` that are not in `less`.
+    /// Returns the parts of `self` that are not in `less`.
     pub(crate) fn without(self, less: Self) -> Self {
         Self(self.0 & !less.0)
     }
 }
 
-/// Event of a next hop for control, or a path MTU for the first data part.
+/// Report of a data part: about a next hop to control, or a path MTU to the first data part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DataReport {
-    /// A packet goes to the neighbour.
+    /// A packet is sent to the neighbour.
     Used(HopKey),
-    /// The transport made progress beyond it (RFC 4861 §7.3.1), while packets went to `mac`.
-    /// Confirms nothing if control knows another MAC address by now.
+    /// The transport made progress through the neighbour (RFC 4861 §7.3.1), while packets were sent
+    /// to `mac`. Ignored if control has another MAC address meanwhile.
     Confirmed { key: HopKey, mac: MacAddr },
-    /// A packet went another way because it, a router, did not answer, and it is time to ask it
-    /// again.
+    /// A packet avoided this router, which failed and is due for a probe.
     Avoided(HopKey),
-    /// Datagrams that leave by this way get through up to this MTU only, by a report that a socket
-    /// believed.
+    /// A socket accepted an ICMP report that the path MTU of datagrams is `mtu`. `way` is interface
+    /// and destination.
     TooBig { way: HopKey, mtu: u32 },
 }
 
-/// A packet that came in, with valid IP addresses if it is one of IP, and is for control.
+/// Received packet for control. If it is an IP packet, its addresses are valid.
 #[derive(Debug)]
 pub(crate) enum ControlPacket {
-    /// A packet of ARP, which starts at `at`.
+    /// ARP packet.
     Arp {
-        /// Where it came in.
+        /// Interface that the packet arrived on.
         iface: IfaceId,
         packet: Packet,
         at: usize,
     },
-    /// Neighbour discovery, the checksum of which is right.
+    /// Neighbour discovery message with a valid checksum.
     Discovery(Local),
-    /// Multicast listener discovery, likewise.
+    /// Multicast listener discovery message with a valid checksum.
     Listeners(Local),
-    /// IGMP.
+    /// IGMP message.
     Igmp(Local),
 }
 
 impl ControlPacket {
-    /// The packet.
+    /// Returns the packet.
     pub(crate) fn packet(&self) -> &Packet {
         match self {
             Self::Arp { packet, .. } => packet,
@@ -90,7 +89,7 @@ impl ControlPacket {
         }
     }
 
-    /// The same, to change it.
+    /// Returns the packet for modification.
     pub(crate) fn packet_mut(&mut self) -> &mut Packet {
         match self {
             Self::Arp { packet, .. } => packet,
@@ -100,7 +99,7 @@ impl ControlPacket {
         }
     }
 
-    /// The packet, and where it came in.
+    /// Returns the interface that the packet arrived on, and the packet.
     pub(crate) fn into_packet(self) -> (IfaceId, Packet) {
         match self {
             Self::Arp { iface, packet, .. } => (iface, packet),
@@ -111,35 +110,36 @@ impl ControlPacket {
     }
 }
 
-/// Order of control to the data parts.
+/// Command of control to the data parts.
 #[derive(Debug)]
 pub(super) enum DataCommand {
-    /// Send a frame, link header and all.
+    /// Send a complete frame, with link header.
     Frame { iface: IfaceId, packet: Packet },
     /// Send an IP packet of at most `mtu` bytes to a group or a neighbour.
     Packet { to: HopKey, packet: Packet, mtu: u32 },
-    /// Drop a punted packet that was of no use.
+    /// Drop and count a received packet that control rejected.
     Drop { iface: IfaceId, packet: Packet, reason: DropReason },
-    /// News of a neighbour for the parts `to`, its users.
+    /// Pass an update to the data parts `to`, which use the neighbour.
     News { to: Parts, news: NeighborUpdate },
 }
 
-/// News about a neighbour, or about a way.
+/// Update about a neighbour, or about a path MTU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NeighborUpdate {
-    /// The neighbour is at `mac`. Its next use at `tell_at` or later is to be reported.
+    /// The neighbour has the MAC address `mac`. Its next use at `tell_at` or later must be
+    /// reported.
     Known { key: HopKey, mac: MacAddr, tell_at: Instant },
     /// The neighbour does not answer.
     Failed(HopKey),
-    /// The neighbour was displaced in its table, so the next packet has to ask for it again.
+    /// The neighbour's entry was evicted or removed, so the next packet needs a solicitation.
     Forgotten(HopKey),
-    /// News were lost for want of room: every neighbour has to be asked for again.
+    /// Updates were lost because a queue was full, so all MAC addresses are unknown again.
     AllForgotten,
-    /// Datagrams that leave by this way get through up to this MTU only.
+    /// The path MTU of datagrams is `mtu`. `way` is interface and destination.
     TooBig { way: HopKey, mtu: u32 },
 }
 
-/// Message of a shard other than the first to control, or to the first data part.
+/// Message of another shard to the first shard: to control or to its data part.
 #[derive(Debug)]
 pub(crate) enum ToControl {
     Punt(Box<ControlPacket>),

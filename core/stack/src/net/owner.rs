@@ -1,6 +1,6 @@
-//! Calls of the host's owner: configuration and questions. If there are several shards, only the
-//! first one is configured. The others follow at their next turn, or when a program binds, connects
-//! or sends there. Each shard answers questions.
+//! Methods for the host's owner: configuration and queries. With several shards, only the first one
+//! may be configured. The other shards adopt the configuration at their next turn, or when a
+//! program binds, connects or sends there. All shards answer queries.
 
 use core::net::IpAddr;
 use std::sync::Arc;
@@ -21,50 +21,52 @@ use super::rule_set::{Logged, RuleSet};
 use super::snapshot::Link;
 
 impl Net {
-    /// Adds an interface with its addresses and the routes to their links.
+    /// Adds an interface with its addresses and the routes to their networks.
     ///
-    /// IPv6 addresses may be used at once, while duplicate address detection runs (RFC 4429). An
-    /// Ethernet interface with `slaac` or an IPv6 address gets a link-local address too. Interfaces
-    /// stay: the 65 537th panics.
+    /// IPv6 addresses can be used at once, while duplicate address detection runs (RFC 4429). An
+    /// Ethernet interface with `slaac` or an IPv6 address also gets a link-local address.
+    /// Interfaces cannot be removed.
     ///
     /// # Panics
-    /// On a shard other than the first, as everything here does that changes the host: it would be
-    /// done twice.
+    ///
+    /// On a shard other than the first, and if there are 65,536 interfaces already. All methods
+    /// that change the host panic on other shards, because the change would be made twice.
     pub fn add_interface(&mut self, now: Instant, config: InterfaceConfig) -> IfaceId {
         self.decide(|control| control.add_interface(now, config))
     }
 
-    /// All interfaces; an [`IfaceId`] is an index.
+    /// Returns all interfaces; [`IfaceId::index`] is the index of an interface.
     pub fn interfaces(&self) -> &[Link] {
         &self.data.here().links
     }
 
-    /// Sets a device's offloads, where they were not known in time. Panics when there is no such
-    /// interface.
+    /// Sets the offloads of an interface's device, if they were unknown when the interface was
+    /// added. Panics if the interface does not exist.
     pub fn set_offloads(&mut self, iface: IfaceId, offloads: Offloads) {
         self.decide(|control| control.set_offloads(iface, offloads));
     }
 
-    /// Says whether the device of an interface has a link. Without one its neighbours are unknown,
-    /// and routers behind it are avoided where a route has others. Panics when there is no such
-    /// interface.
+    /// Sets whether the device of an interface has a carrier. An interface without carrier forgets
+    /// its neighbours, and multipath routes avoid its routers. Panics if the interface does not
+    /// exist.
     pub fn set_carrier(&mut self, now: Instant, iface: IfaceId, carrier: bool) {
         self.decide(|control| control.set_carrier(now, iface, carrier));
     }
 
-    /// Gives an interface an address and the route to its link. False when it has it already.
-    /// Panics when there is no such interface.
+    /// Adds an address to an interface, and the route to the address's network. Returns false if
+    /// the interface has the address already. Panics if the interface does not exist.
     pub fn add_address(&mut self, now: Instant, iface: IfaceId, prefix: Prefix) -> bool {
         self.decide(|control| control.add_address(now, iface, prefix))
     }
 
-    /// Takes an address and the route to its link away. False when there is no such address.
+    /// Removes an address and the route to its network. Returns false if the interface does not
+    /// have the address.
     pub fn remove_address(&mut self, now: Instant, iface: IfaceId, addr: IpAddr) -> bool {
         self.decide(|control| control.remove_address(now, iface, addr))
     }
 
-    /// Adds a route; the same one again replaces its metric. False when there is no such interface,
-    /// when the router is of the other family, or when there are as many routers as may be.
+    /// Adds a route, or replaces the metric of an equal one. Returns false if the interface does
+    /// not exist, the router is of the other address family, or the router limit is reached.
     pub fn add_route(
         &mut self,
         prefix: Prefix,
@@ -75,46 +77,48 @@ impl Net {
         self.decide(|control| control.add_route(prefix, next_hop, iface, metric))
     }
 
-    /// Removes an operator's routes to `prefix`, all or those through `next_hop`; returns how many.
+    /// Removes the operator's routes to `prefix`. With `next_hop`, removes only the route through
+    /// this router. Returns the number of removed routes.
     pub fn remove_route(&mut self, prefix: Prefix, next_hop: Option<IpAddr>) -> usize {
         self.decide(|control| control.remove_route(prefix, next_hop))
     }
 
-    /// Judges packets by other rules from now on, or by none. Each packet is judged by one set.
+    /// Replaces the rules that packets are checked against; `None` removes them. Each packet is
+    /// checked against either the old or the new rules.
     pub fn set_rules(&mut self, rules: Option<Rules>) {
         let shards = self.data.shards;
         let rules = rules.map(|rules| Arc::new(RuleSet::new(rules, shards)));
         self.decide(|control| control.set_rules(rules));
     }
 
-    /// The rules in force.
+    /// Returns the current rules.
     pub fn rules(&self) -> Option<&Arc<RuleSet>> {
         self.data.snapshot.rules.as_ref()
     }
 
-    /// Shows the packets of this shard to another tracker from now on, or to none.
+    /// Replaces the [`Tracker`] of this shard, which sees each packet; `None` removes it.
     pub fn set_tracker(&mut self, tracker: Option<Box<dyn Tracker>>) {
         self.data.set_tracker(tracker);
     }
 
-    /// Whether a tracker may rewrite packets of this shard.
+    /// Returns whether this shard has a tracker, which may rewrite packets.
     #[inline]
     pub(crate) fn has_tracker(&self) -> bool {
         self.data.hooks.has_tracker()
     }
 
-    /// Takes the oldest packet that a rule wants logged.
+    /// Takes the oldest packet that a rule logged.
     pub fn take_logged(&mut self) -> Option<Logged> {
         self.data.hooks.take_logged()
     }
 
-    /// The addresses of an interface as they are now, with the lifetimes that routers gave them
-    /// last.
+    /// Returns the addresses of an interface, with the current lifetimes from router
+    /// advertisements.
     pub fn addresses(&self, iface: IfaceId) -> Vec<Address> {
         self.seat.ask(|control| control.addresses_of(iface))
     }
 
-    /// All routes, in order of adding.
+    /// Returns all routes, in the order of insertion.
     pub fn routes(&self) -> impl Iterator<Item = RouteEntry> {
         let (list, mut next) = (self.seat.ask(|control| control.routes()), 0);
         core::iter::from_fn(move || {
@@ -124,8 +128,7 @@ impl Net {
         })
     }
 
-    /// Takes the oldest conflict of an address that was not taken before. `None` on shards other
-    /// than the first.
+    /// Takes the oldest address conflict. Returns `None` on shards other than the first.
     pub fn take_conflict(&mut self) -> Option<Conflict> {
         match &mut self.seat {
             ControlAccess::Alone(control) => control.take_conflict(),
@@ -134,7 +137,7 @@ impl Net {
         }
     }
 
-    /// All neighbours known, in no particular order. Where there are several shards, they are
+    /// Returns all known neighbours, in no particular order. With several shards, the entries are
     /// copied first.
     pub fn neighbors(&self) -> impl Iterator<Item = NeighborInfo> {
         let (own, copied) = match &self.seat {
@@ -144,10 +147,10 @@ impl Net {
         own.into_iter().flatten().chain(copied.into_iter().flatten())
     }
 
-    /// Takes packets to `group` from `iface`. With `source`, the routers of the link are asked for
-    /// packets from there only; each member filters for itself. Joins count. False when it is no
-    /// group or there is no room for another. Any shard may call this; all shards take packets to
-    /// the group from their next batch on.
+    /// Joins `group` on `iface`. With `source`, only packets of that source are requested from the
+    /// link's routers; each member socket filters on its own. Joins are counted. Returns false if
+    /// the address is not a group or a limit is reached. Any shard may call this; all shards
+    /// receive packets to the group from their next batch on.
     pub fn join_group(
         &mut self,
         now: Instant,
@@ -158,7 +161,7 @@ impl Net {
         self.change(|control| control.join_group(now, iface, group, source))
     }
 
-    /// Undoes one join. False when there was none.
+    /// Reverts one join. Returns false if there was none.
     pub fn leave_group(
         &mut self,
         now: Instant,
@@ -169,7 +172,7 @@ impl Net {
         self.change(|control| control.leave_group(now, iface, group, source))
     }
 
-    /// Changes the host, in its first shard.
+    /// Changes the host's configuration. Panics on a shard other than the first.
     pub(super) fn decide<R>(&mut self, change: impl FnOnce(&mut Control) -> R) -> R {
         assert!(
             !matches!(self.seat, ControlAccess::Other(_)),
@@ -184,7 +187,8 @@ impl Net {
             ControlAccess::First(shared) => shared.with(change),
             ControlAccess::Other(shared) => {
                 let (result, sooner) = shared.with_from_other(change);
-                // The shard that sends reports may sleep until a later deadline.
+                // Wake the first shard, which sends the reports: it may sleep until a later
+                // deadline.
                 self.hurries_first |= sooner;
                 result
             }
@@ -193,44 +197,44 @@ impl Net {
         result
     }
 
-    /// Whether packets to `ip` are for this host: its addresses, 127/8 and `::1`.
+    /// Returns whether `ip` is an address of this host, including 127.0.0.0/8 and `::1`.
     pub fn is_local(&self, ip: IpAddr) -> bool {
         self.data.is_local(ip)
     }
 
-    /// Whether packets to other hosts are sent on.
+    /// Returns whether this host forwards packets to other hosts.
     pub(crate) fn is_router(&self) -> bool {
         self.data.is_router()
     }
 
-    /// Whether packets to `dst` that come in by `iface` are for another host.
+    /// Returns whether packets to `dst` that arrive on `iface` are for another host.
     pub(crate) fn is_beyond(&self, iface: IfaceId, dst: IpAddr) -> bool {
         self.data.is_beyond(iface, dst)
     }
 
-    /// The interface that a packet to `local` came in on, as sockets see it. As on Linux (`rt_iif`,
-    /// `inet6_iif`), a looped packet counts for the interface that has its destination address, not
-    /// for loopback.
+    /// Returns the interface that sockets see for a packet to `local` received on `iface`. As on
+    /// Linux (`rt_iif`, `inet6_iif`), a looped packet counts for the interface that has its
+    /// destination address, not for loopback.
     pub fn link_of(&self, iface: IfaceId, local: IpAddr) -> IfaceId {
         self.data.link_of(iface, local)
     }
 
-    /// Whether the other end of `iface` is in this process.
+    /// Returns whether the peer on the link of `iface` is in this process.
     pub fn is_in_process(&self, iface: IfaceId) -> bool {
         self.data.is_in_process(iface)
     }
 
-    /// Whether every unicast destination is local on `iface`.
+    /// Returns whether `iface` accepts packets to every unicast address as local.
     pub fn is_any_address(&self, iface: IfaceId) -> bool {
         self.data.is_any_address(iface)
     }
 
-    /// Whether packets to `group` that come from `iface` are for this host.
+    /// Returns whether this host receives packets to `group` on `iface`.
     pub fn is_member(&self, iface: IfaceId, group: IpAddr) -> bool {
         self.data.is_member(iface, group)
     }
 
-    /// Whether `dst` is a broadcast address of some link of this host.
+    /// Returns whether `dst` is a broadcast address of one of this host's links.
     pub(crate) fn is_broadcast(&self, dst: IpAddr) -> bool {
         self.data.is_broadcast(dst)
     }

@@ -1,4 +1,4 @@
-//! Received packets, as the layers above get them.
+//! Received packets, as the IP layer gives them to the layers above.
 
 use core::net::IpAddr;
 
@@ -8,122 +8,124 @@ use towpath_wire::tcp::SeqNum;
 
 use super::iface::IfaceId;
 
-/// A validated transport packet for this host. Only its transport checksum is unchecked
-/// ([`verify_transport`](super::verify_transport)).
+/// A validated packet of a transport protocol for this host. Its transport checksum is not verified
+/// yet; see [`verify_transport`](super::verify_transport).
 #[derive(Debug)]
 pub struct Local {
     /// The packet, with the link header if it came with one.
     pub packet: Packet,
-    /// Where it came in.
+    /// Interface that the packet arrived on.
     pub iface: IfaceId,
-    /// Sender.
+    /// Source address.
     pub src: IpAddr,
-    /// Receiver: an address of ours, a group, a broadcast address, or anything on an any-address
-    /// interface.
+    /// Destination address: an address of this host, a group or a broadcast address. Any address on
+    /// an interface with `any_address`.
     pub dst: IpAddr,
-    /// Number of the transport protocol.
+    /// Number of the transport protocol (IANA), such as 6 for TCP.
     pub protocol: u8,
-    /// TTL or hop limit as it arrived.
+    /// TTL or hop limit of the received packet.
     pub ttl: u8,
-    /// Type of service or traffic class: DSCP and ECN.
+    /// Type of Service (IPv4) or Traffic Class (IPv6): DSCP and ECN.
     pub tos: u8,
-    /// Where the IP header starts in `packet.linear()`.
+    /// Offset of the IP header in `packet.linear()`.
     pub ip_offset: usize,
-    /// Where the transport header starts in `packet.linear()`.
+    /// Offset of the transport header in `packet.linear()`.
     pub offset: usize,
-    /// Bytes of transport header and payload, linear part and tail.
+    /// Length in bytes of transport header and payload. The payload may continue in the packet's
+    /// tail.
     pub len: usize,
-    /// The packet was sent to a group or broadcast address, of IP or of the link.
+    /// The destination is a multicast or broadcast address, either of IP or of the link layer.
     pub broadcast_or_multicast: bool,
-    /// The packet is from this host itself. Its link header is missing, whatever `iface` is.
+    /// The packet was sent by this host to itself, so it has no link header. `iface` need not be
+    /// loopback.
     pub looped: bool,
 }
 
 impl Local {
-    /// The transport header and payload of a linear packet.
+    /// Returns transport header and payload. The packet must be linear.
     pub(super) fn body(&self) -> &[u8] {
         self.packet.linear().get(self.offset..self.offset + self.len).unwrap_or_default()
     }
 }
 
-/// A packet of this host to itself, without link header.
+/// A packet that this host sent to itself, without link header.
 #[derive(Debug)]
 pub struct Looped {
-    /// The interface that the packet counts as received on: the loopback. As on Linux, the copy of
-    /// a datagram to a group or broadcast address counts for the interface that the datagram left
-    /// by.
+    /// Interface that the packet counts as received on: loopback. As on Linux, the copy of a
+    /// datagram to a group or broadcast address counts for the interface that the datagram left by.
     pub iface: IfaceId,
-    /// The IP packet.
+    /// The packet, from its IP header on.
     pub packet: Packet,
 }
 
-/// An address of this host that another host on the link has as well.
+/// Address conflict: another host on the link uses an address of this host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Conflict {
-    /// The interface of the address.
+    /// Interface that has the address.
     pub iface: IfaceId,
-    /// The address.
+    /// Address that both hosts use.
     pub addr: IpAddr,
-    /// Ethernet address of the other host, if it said so.
+    /// MAC address of the other host, if its message had one.
     pub mac: Option<MacAddr>,
-    /// Duplicate address detection found it before the address was established: it is not used.
+    /// Duplicate address detection found the conflict, so this host does not use the address.
     pub is_given_up: bool,
 }
 
-/// A received packet or report for the layers above.
+/// Received packet or report for the layers above.
 #[derive(Debug)]
 pub enum Received {
-    /// A transport packet: TCP, UDP, or a protocol that this layer does not know.
+    /// Transport packet: TCP, UDP, or a protocol unknown to the IP layer.
     Local(Local),
-    /// A report that a packet of ours was not delivered.
+    /// ICMP error about a packet of this host.
     IcmpError(IcmpError),
-    /// An answer to an echo request, for ping sockets.
+    /// Echo reply, for ping sockets.
     EchoReply(Echo),
-    /// An echo request to an address that is not ours, on an any-address interface.
+    /// Echo request to an address that is not this host's, received on an interface with
+    /// `any_address`.
     EchoRequest(Echo),
 }
 
-/// An echo message.
+/// ICMP echo message.
 #[derive(Debug)]
 pub struct Echo {
-    /// The packet; `local.offset` is where the ICMP header starts.
+    /// The packet; `local.offset` is the offset of the ICMP header.
     pub local: Local,
-    /// Identifier: which pinger (RFC 792, RFC 4443 §4).
+    /// Identifier of the sending ping socket (RFC 792, RFC 4443 §4).
     pub ident: u16,
-    /// Sequence number: which of its pings.
+    /// Sequence number of the echo request (RFC 792, RFC 4443 §4).
     pub seq: u16,
-    /// Where the data starts in `local.packet.linear()`.
+    /// Offset of the echo data in `local.packet.linear()`.
     pub data_offset: usize,
-    /// Bytes of data, all in the linear part.
+    /// Length of the echo data in bytes. The data is in the packet's linear part.
     pub data_len: usize,
 }
 
-/// An ICMP error about a packet of ours.
+/// ICMP error about a packet that this host sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IcmpError {
-    /// ICMP type and code, of the IP version that the addresses have.
+    /// ICMP type and code; the addresses tell whether ICMPv4 or ICMPv6.
     pub message: (u8, u8),
-    /// Bytes that the next link takes, when the packet was longer; 0 when the reporter does not say
-    /// (before RFC 1191).
+    /// MTU in bytes of the next link, if the packet was too big for it. 0 if the router does not
+    /// report the MTU (before RFC 1191).
     pub too_big: Option<u32>,
-    /// Source of our packet.
+    /// Source address of the packet in error.
     pub src: IpAddr,
-    /// Destination of our packet.
+    /// Destination address of the packet in error.
     pub dst: IpAddr,
-    /// Transport of our packet: an IANA protocol number, as 6 for TCP.
+    /// Transport protocol of the packet in error, as an IANA number, such as 6 for TCP.
     pub protocol: u8,
-    /// Source port of our packet; the ident of an echo request.
+    /// Source port of the packet in error; the identifier for an echo request.
     pub src_port: u16,
-    /// Destination port of our packet; 0 for an echo request.
+    /// Destination port of the packet in error; 0 for an echo request.
     pub dst_port: u16,
-    /// Sequence number of a TCP segment: it shows whether the reporter saw our packet (RFC 5927
-    /// §4).
+    /// Sequence number of the TCP segment in error. The connection checks it, because an attacker
+    /// off the path does not know it (RFC 5927 §4).
     pub tcp_seq: Option<SeqNum>,
-    /// Sender of the report.
+    /// Sender of the ICMP error.
     pub from: IpAddr,
-    /// The interface that the report came in on, or whose neighbour does not answer.
+    /// Interface that the ICMP error arrived on. If a neighbour does not answer, the interface of
+    /// the neighbour.
     pub iface: IfaceId,
-    /// Quoted bytes of a UDP datagram behind its header, or of a whole echo request. 1280 bytes at
-    /// most.
+    /// Quoted payload of a UDP datagram, or a whole quoted echo request; at most 1280 bytes.
     pub payload: Vec<u8>,
 }

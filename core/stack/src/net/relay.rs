@@ -1,5 +1,5 @@
-//! Exchange between the shards of a host: the first one gets messages for control from the others,
-//! and they get its answers. The caller transports both.
+//! Exchange of messages between the shards of a host. The first shard receives messages for control
+//! from the other shards, and sends them updates. The caller transports both.
 
 use towpath_pool::Pool;
 use towpath_tcp::Instant;
@@ -23,8 +23,8 @@ impl Net {
         }
     }
 
-    /// Catches up before a batch of packets, without waiting for another thread that holds the
-    /// snapshot's lock. The next batch finds the new snapshot then.
+    /// Adopts a new snapshot before a batch of packets. If another thread has the snapshot's lock,
+    /// the next batch adopts it.
     #[inline]
     pub(crate) fn catch_up_if_free(&mut self) {
         let (ControlAccess::First(shared) | ControlAccess::Other(shared)) = &self.seat else {
@@ -40,8 +40,8 @@ impl Net {
         }
     }
 
-    /// Whether this shard has work that no message announced: another shard gave control work, or
-    /// routes have changed.
+    /// Returns whether this shard has work that no message announced: control got an earlier
+    /// deadline, or routes have changed.
     #[inline]
     pub(crate) fn has_unseen(&self) -> bool {
         let routes = |shared: &Shared| shared.routes() != self.data.snapshot.generation;
@@ -52,7 +52,7 @@ impl Net {
         }
     }
 
-    /// Whether there are messages for other shards.
+    /// Returns whether there are messages for other shards.
     #[inline]
     pub(crate) fn has_for_others(&self) -> bool {
         match self.seat {
@@ -64,20 +64,20 @@ impl Net {
         }
     }
 
-    /// Takes the next message for the first shard; none in the first shard itself.
+    /// Takes the next message for the first shard. Returns `None` in the first shard itself.
     pub(crate) fn take_for_control(&mut self, pool: &mut Pool) -> Option<ToControl> {
         if !matches!(self.seat, ControlAccess::Other(_)) {
             return None;
         }
         if let Some(mut punt) = self.data.take_control_packet() {
-            // The packet may lie in a FIFO that belongs to this thread.
+            // Copy the packet, because its bytes may be in a FIFO of this thread's sockets.
             punt.packet_mut().linearize(pool);
             return Some(ToControl::Punt(Box::new(punt)));
         }
         self.data.take_report().map(ToControl::Notice)
     }
 
-    /// The first shard takes no more packets for control.
+    /// Drops all packets for control, because the queue to the first shard is full.
     pub(crate) fn drop_for_control(&mut self, pool: &mut Pool) {
         while let Some(punt) = self.data.take_control_packet() {
             self.drop_control_packet(punt, pool);
@@ -89,7 +89,7 @@ impl Net {
         self.data.drop(iface, packet, DropReason::ShardFull, pool);
     }
 
-    /// The first shard takes a message of the shard `from`.
+    /// Handles a message of the shard `from`, in the first shard.
     pub(crate) fn on_told(&mut self, now: Instant, from: u8, told: ToControl, pool: &mut Pool) {
         let by = Parts::one(from);
         match (told, &self.seat) {
@@ -109,9 +109,9 @@ impl Net {
         self.exchange(now, pool);
     }
 
-    /// Passes a path MTU that a socket of this shard believed on to all. An attacker that knows a
-    /// socket's port can forge reports about ever new ways, and each costs every shard work. The
-    /// rate is therefore limited; further ones are passed on when they are reported again.
+    /// Passes a path MTU that a socket of this shard accepted on to all shards. An attacker that
+    /// knows a socket's port can forge reports about ever new paths, and each causes work in all
+    /// shards. The rate is therefore limited; other path MTUs are passed on when reported again.
     pub(super) fn share_path_mtu(&mut self, now: Instant, way: HopKey, mtu: u32) {
         if matches!(self.seat, ControlAccess::Alone(_)) {
             return;
@@ -129,12 +129,12 @@ impl Net {
         }
     }
 
-    /// Takes the next updates of the first shard, and its receivers.
+    /// Takes the next update of the first shard, and the data parts that it is for.
     pub(crate) fn take_neighbor_update(&mut self) -> Option<(Parts, NeighborUpdate)> {
         self.news.pop_front()
     }
 
-    /// Takes updates of the first shard.
+    /// Handles updates of the first shard.
     pub(crate) fn on_neighbor_update(
         &mut self,
         now: Instant,
@@ -145,9 +145,9 @@ impl Net {
         self.data.clear_up(pool);
     }
 
-    /// Shards to wake because something has changed. Changed routes wake all others, because their
-    /// connections may wait for a device that routes no longer lead to. Reports to send wake the
-    /// first.
+    /// Takes the set of shards to wake. Changed routes wake all other shards, because their
+    /// connections may wait for a device that is no longer on their route. Reports to send wake the
+    /// first shard.
     pub(crate) fn take_wakes(&mut self) -> Parts {
         let generation = self.data.snapshot.generation;
         match self.seat {

@@ -1,4 +1,4 @@
-//! Routes, as the owner lists them and as sockets keep them.
+//! Routes, as listed for the owner and as cached by sockets.
 
 use core::net::IpAddr;
 use core::num::NonZeroU16;
@@ -7,99 +7,103 @@ use towpath_wire::Prefix;
 
 use super::iface::{IfaceId, Origin};
 
-/// Metric of a route to `prefix` for which none is given: that of Linux, IP6_RT_PRIO_USER
-/// (ipv6_route.h) for IPv6.
+/// Returns the default metric for a route to `prefix`, as on Linux: 0 for IPv4, 1024 for IPv6
+/// (IP6_RT_PRIO_USER of ipv6_route.h).
 pub fn metric_unless_given(prefix: Prefix) -> u32 {
     if prefix.addr().is_ipv4() { 0 } else { 1024 }
 }
 
-/// The way to a destination, to be kept by a connection while [`Route::generation`] is that of
+/// Result of a route lookup. A connection may cache it while [`Route::generation`] equals
 /// [`super::Net::route_generation`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Route {
-    /// Out of which interface; loopback for destinations that are this host.
+    /// Outgoing interface; loopback if the destination is this host.
     pub iface: IfaceId,
-    /// The neighbour: a router, or the destination itself.
+    /// Address of the next hop: a router, or the destination itself.
     pub next_hop: IpAddr,
-    /// The address to send from.
+    /// Source address for packets to the destination.
     pub src: IpAddr,
-    /// Longest IP packet in bytes that gets through, as far as datagrams know.
+    /// Path MTU in bytes: minimum of `link_mtu` and the path MTU that datagrams have learnt.
     pub mtu: u32,
-    /// Longest IP packet in bytes that the link takes, and the route.
+    /// MTU in bytes of the outgoing link or of the route, whichever is smaller.
     pub link_mtu: u32,
-    /// A link of the path takes less than packets are cut to: routers have to do it, and DF stays
-    /// clear.
+    /// The path MTU is below the minimum that this host accepts. Packets are sent without DF, so
+    /// that routers can fragment them.
     pub needs_fragments: bool,
-    /// State of the tables that this was found in.
+    /// Generation of the routes in which this route was found.
     pub generation: u64,
     /// The destination is a broadcast address of the link.
     pub broadcast: bool,
-    /// There is a better router, which does not answer: sending this way asks it now and then.
+    /// A better route exists, but its router does not answer. Packets on this route probe that
+    /// router at intervals.
     pub avoids: bool,
-    /// The place of `next_hop`, for a caller that keeps the route ([`super::Net::route_to_keep`]).
+    /// Next-hop entry of `next_hop`, only for a caller that caches the route
+    /// ([`super::Net::route_to_keep`]).
     pub hop: Option<HopId>,
 }
 
-/// Why there is no way to a destination.
+/// Reason why a route lookup failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RouteError {
-    /// No route matches.
+    /// No route matches the destination.
     NoRoute,
-    /// The interface has no address to send from, or the given one is of the other family.
+    /// The outgoing interface has no source address, or the given source is of the other address
+    /// family.
     NoSource,
-    /// Nothing can be sent there: unspecified, loopback through another interface, class E.
+    /// The destination is invalid: unspecified, class E, or loopback through another interface.
     BadDestination,
-    /// There is no such interface.
+    /// The given interface does not exist.
     NoInterface,
-    /// The given source is of 127.0.0.0/8, and the destination is not this host.
+    /// The given source is in 127.0.0.0/8, but the destination is not this host.
     LoopbackSource,
-    /// The route is a blackhole.
+    /// The matching route is of type blackhole.
     Blackhole,
-    /// The route says that the destination is unreachable.
+    /// The matching route is of type unreachable.
     Unreachable,
-    /// The route prohibits it.
+    /// The matching route is of type prohibit.
     Prohibited,
 }
 
-/// An entry of the routing table.
+/// Entry of the routing table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RouteEntry {
-    /// Destinations it is for.
+    /// Network of the destinations.
     pub prefix: Prefix,
-    /// The router; `None` when the destinations are on the link.
+    /// Router; `None` if the destinations are on the link.
     pub next_hop: Option<IpAddr>,
-    /// Out of which interface.
+    /// Outgoing interface.
     pub iface: IfaceId,
-    /// Preference: the route with the smallest metric is used among those of equal prefix.
+    /// Metric: among routes to the same network, the one with the smallest metric is preferred.
     pub metric: u32,
-    /// Origin of the route.
+    /// Origin of the route: operator, interface address or router advertisement.
     pub origin: Origin,
-    /// Fate of packets that take it.
+    /// Type of the route.
     pub kind: RouteKind,
-    /// Longest IP packet in bytes that takes it, where that is less than the link's.
+    /// MTU of the route in bytes; `None`: the MTU of the link.
     pub mtu: Option<u16>,
-    /// Share of flows among routes to the same network, 1 to 256.
+    /// Weight among multipath routes to the same network, 1 to 256.
     pub weight: u16,
 }
 
-/// Fate of packets to the destinations of a route. The kinds are those of ip-route(8).
+/// Type of a route, with the names of ip-route(8).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RouteKind {
     /// Packets are sent to the next hop.
     #[default]
     Unicast,
-    /// Packets are dropped in silence.
+    /// Packets are dropped without an ICMP error.
     Blackhole,
-    /// Packets are dropped; their sender gets the ICMP error that the host is unreachable.
+    /// Packets are dropped, and their sender gets the ICMP error "host unreachable".
     Unreachable,
-    /// Packets are dropped; their sender gets the ICMP error that communication is prohibited.
+    /// Packets are dropped, and their sender gets the ICMP error "communication administratively
+    /// prohibited".
     Prohibit,
 }
 
 impl RouteEntry {
-    /// Whether packets to the same network are shared out between both: through routers, and of one
-    /// metric.
+    /// Returns whether both routes share flows as one multipath route: to the same network, with
+    /// one metric, and through routers.
     pub fn shares_with(&self, other: &Self) -> bool {
         let leads_on = |route: &Self| route.kind == RouteKind::Unicast && route.next_hop.is_some();
         (self.prefix, self.metric, self.origin) == (other.prefix, other.metric, other.origin)
@@ -107,8 +111,8 @@ impl RouteEntry {
             && leads_on(other)
     }
 
-    /// Whether both are one route, which may have another MTU or weight. Routes of routers and
-    /// links may have another metric as well. With it a route of the operator is one more.
+    /// Returns whether both entries are the same route, so that one replaces the other. MTU and
+    /// weight may differ. Only routes of the operator with different metrics are different routes.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         self.prefix == other.prefix
             && self.next_hop == other.next_hop
@@ -119,8 +123,8 @@ impl RouteEntry {
     }
 }
 
-/// Version of a table of next hops, which counts changes that can invalidate a kept route. A route
-/// would have to lie unused through 2³² of these to be mistaken for a newer one.
+/// Counter of changes that invalidate cached next hops. A stale route would be taken for a current
+/// one only if unused for 2³² changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Epoch(u32);
 
@@ -129,17 +133,18 @@ impl Epoch {
         Self(self.0.wrapping_add(1))
     }
 
-    /// How long ago it was.
+    /// Returns the number of changes from this epoch to `now`.
     pub(super) fn age(self, now: Self) -> u32 {
         now.0.wrapping_sub(self.0)
     }
 }
 
-/// Names a next hop. When its place is given to another one, the id is dead.
+/// Reference to an entry of the next-hop table. Invalid once the entry is reused for another next
+/// hop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HopId {
-    /// Place in the table of next hops, plus one.
+    /// Index in the next-hop table, plus one.
     pub(crate) place: NonZeroU16,
-    /// When it was looked up.
+    /// Epoch of the lookup.
     pub(crate) epoch: Epoch,
 }

@@ -1,6 +1,6 @@
-//! The configuration that packets go by: interfaces, addresses, routes and rules at one time.
+//! Snapshot of the configuration that packets need: interfaces, addresses, routes and rules.
 //!
-//! A snapshot never changes. Each change makes a new one, which shares the unchanged parts:
+//! A snapshot is immutable. Each change creates a new one, which shares the unchanged parts:
 //!
 //! - a router that stops answering copies the list of such routers;
 //! - a route copies the nodes on the way to its network;
@@ -19,19 +19,19 @@ use super::limits::LOOPBACK_MTU;
 use super::locals::Locals;
 use super::rule_set::RuleSet;
 
-/// The host at one time.
+/// Configuration of the host at one time.
 #[derive(Debug)]
 pub(super) struct Snapshot {
-    /// Goes up with each change that may void a route ([`super::Net::route_generation`]).
+    /// Incremented with each change that may invalidate a route ([`super::Net::route_generation`]).
     pub generation: u64,
     pub host: Arc<Host>,
     pub fib: Fib,
-    /// Rules that packets are judged by; `None` lets all pass.
+    /// Rules that packets are checked against; `None` accepts all packets.
     pub rules: Option<Arc<RuleSet>>,
 }
 
 impl Snapshot {
-    /// The snapshot of a host without interfaces.
+    /// Creates the snapshot of a host without interfaces.
     pub(super) fn empty(hash: Cheap) -> Self {
         let host = Host::new(Vec::new(), Locals::new(hash));
         Self {
@@ -43,21 +43,21 @@ impl Snapshot {
     }
 }
 
-/// Several threads may look at one.
+/// Several threads share a snapshot.
 const _: fn() = || {
     fn is_shared<T: Send + Sync>() {}
     is_shared::<Snapshot>();
 };
 
-/// Interfaces and addresses.
+/// Interfaces and addresses of the host.
 #[derive(Debug)]
 pub(super) struct Host {
-    /// By number of the interface.
+    /// Interfaces by index.
     pub links: Vec<Link>,
     pub locals: Locals,
-    /// Some interface takes every unicast destination for its own.
+    /// At least one interface accepts packets to every unicast address as local.
     pub any_address: bool,
-    /// Least MTU of any interface but loopback, in bytes.
+    /// Minimum MTU in bytes of all interfaces except loopback.
     pub mtu_min: u32,
 }
 
@@ -70,7 +70,7 @@ impl Host {
     }
 }
 
-/// An interface as it was at one time.
+/// State of an interface at one time.
 #[derive(Debug)]
 pub struct Link {
     pub(super) id: IfaceId,
@@ -90,52 +90,54 @@ pub struct Link {
 }
 
 impl Link {
-    /// Its id.
+    /// Returns the interface's id.
     pub fn id(&self) -> IfaceId {
         self.id
     }
 
-    /// Its name.
+    /// Returns the interface's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Header that its packets begin with.
+    /// Returns the type of the link.
     pub fn link(&self) -> LinkType {
         self.kind
     }
 
-    /// Its Ethernet address.
+    /// Returns the interface's MAC address.
     pub fn mac(&self) -> MacAddr {
         self.mac
     }
 
-    /// Longest IP packet in bytes.
+    /// Returns the MTU in bytes.
     pub fn mtu(&self) -> u32 {
         self.mtu
     }
 
-    /// Whether the operator set it down: nothing is sent or received.
+    /// Returns whether the operator set the interface down, so that it sends and receives no
+    /// packets.
     pub fn is_down(&self) -> bool {
         self.down
     }
 
-    /// Work that its device takes over.
+    /// Returns the offloads of the device.
     pub fn offloads(&self) -> Offloads {
         self.offloads
     }
 
-    /// Its addresses, in order of adding.
+    /// Returns the addresses, in the order of addition.
     pub fn addresses(&self) -> &[Address] {
         &self.addresses
     }
 
-    /// Whether every unicast destination is local on it.
+    /// Returns whether the interface accepts packets to every unicast address as local.
     pub fn is_any_address(&self) -> bool {
         self.any_address
     }
 
-    /// Longest IP packet in bytes that may be sent to `dst`: routers may ask for less with IPv6.
+    /// Returns the MTU in bytes for packets to `dst`. For IPv6, a router can advertise a smaller
+    /// one.
     pub(crate) fn mtu_for(&self, dst: IpAddr) -> u32 {
         if dst.is_ipv6() { self.mtu_v6 } else { self.mtu }
     }

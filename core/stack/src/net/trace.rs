@@ -1,32 +1,33 @@
-//! Trace of dropped packets, and counters.
+//! Copies of dropped packets, and the counters of the IP layer.
 
 use super::iface::IfaceId;
 use crate::drop::{DropReason, Drops};
 
-/// A copy of a dropped packet.
+/// Copy of a dropped packet, for captures of drops.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DroppedCopy {
-    /// Where it came from or was to go.
+    /// Interface that the packet arrived on or was to leave by.
     pub iface: IfaceId,
-    /// Why it was dropped.
+    /// Reason for the drop.
     pub reason: DropReason,
-    /// When it arrived, ns; 0 for packets of our own.
+    /// Arrival time in ns; 0 for packets of this host.
     pub arrival_ns: u64,
-    /// Its bytes from the first of the link header, or of the headers it had got so far.
+    /// Bytes of the packet from its first header on. For packets of this host, that is the last
+    /// header added before the drop.
     pub bytes: Vec<u8>,
 }
 
 /// Counters of the IP layer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NetCounters {
-    /// Counters of packets in and out.
+    /// Counters of the data part: packets received, sent, forwarded and dropped.
     pub data: DataCounters,
-    /// Counters of control messages on the links.
+    /// Counters of the control part: neighbours, addresses, routers and groups.
     pub control: ControlCounters,
 }
 
 impl NetCounters {
-    /// Names and values in a fixed order, drops excepted.
+    /// Returns the counters' names and values in a fixed order, without the drops.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
         self.data.iter().chain(self.control.iter())
     }
@@ -37,71 +38,75 @@ impl NetCounters {
 pub struct DataCounters {
     /// Packets handed to [`Net::receive`](super::Net::receive).
     pub received: u64,
-    /// Bytes of them.
+    /// Bytes of the packets in `received`.
     pub received_bytes: u64,
     /// Transport packets given to the sockets.
     pub delivered: u64,
-    /// Packets to other hosts sent on, or kept until their neighbour is known.
+    /// Packets to other hosts that were sent on, or queued until their next hop's MAC address is
+    /// known.
     pub forwarded: u64,
-    /// Bytes of them, from the IP header on.
+    /// Bytes of the packets in `forwarded`, from the IP header on.
     pub forwarded_bytes: u64,
-    /// Packets put into an output or onto the loopback queue.
+    /// Packets added to an interface's output queue or to the loopback queue.
     pub sent: u64,
-    /// Bytes of them.
+    /// Bytes of the packets in `sent`.
     pub sent_bytes: u64,
-    /// Packets not taken because their device's queue had as many bytes as it may.
+    /// Packets refused because the output queue of their interface reached its limit in bytes.
     pub output_bytes_full: u64,
-    /// Packets not taken because their device's queue had as many packets as it may.
+    /// Packets refused because the output queue of their interface reached its limit in packets.
     pub output_packets_full: u64,
-    /// Packets of protocols, taken into the reserve of a full queue.
+    /// Control packets, as acknowledgements and ARP, that used the reserve of a full output queue.
     pub output_reserve_used: u64,
-    /// Packets of protocols, refused because the reserve was full, too.
+    /// Control packets refused because the reserve of their output queue was full, too.
     pub output_reserve_full: u64,
-    /// Packets copied in the queue because too much memory was kept for them alone.
+    /// Queued packets that were copied, because they alone kept the memory of a closed socket's
+    /// FIFO.
     pub output_copied: u64,
-    /// Packets cut by software for a device that cannot.
+    /// Packets that were segmented in software, because their device has no such offload.
     pub segmented: u64,
-    /// Packets cut into fragments.
+    /// Packets that were sent in fragments.
     pub fragmented: u64,
     /// Fragments received.
     pub fragments_received: u64,
-    /// Packets put together from fragments.
+    /// Packets that were reassembled from fragments.
     pub reassembled: u64,
-    /// Datagrams in reassembly given up because their source had its share.
+    /// Incomplete datagrams dropped because their source reached its limit.
     pub reassembly_source_full: u64,
-    /// Datagrams in reassembly given up because all sources together had too much.
+    /// Incomplete datagrams dropped because all sources together reached their limit.
     pub reassembly_full: u64,
-    /// Datagrams in reassembly lost because they were cut into too many fragments.
+    /// Incomplete datagrams dropped because they had more fragments than
+    /// [`FRAGMENTS_MAX`](super::limits::FRAGMENTS_MAX).
     pub fragments_too_many: u64,
     /// ICMP errors sent.
     pub icmp_errors_sent: u64,
     /// ICMP errors not sent because of the rate limit.
     pub icmp_errors_limited: u64,
-    /// Reports of a path MTU not sent because of their rate limit.
+    /// Path MTU reports (ICMP) not sent because of their own rate limit.
     pub icmp_too_big_limited: u64,
-    /// ICMP errors not sent because one host, or link, had its share.
+    /// ICMP errors not sent because of the rate limit for one host or IPv6 link.
     pub icmp_errors_limited_host: u64,
-    /// Hosts told of a better first hop on their link, a time each.
+    /// ICMP redirects sent.
     pub redirects_sent: u64,
-    /// Redirects not sent because the host was told already.
+    /// ICMP redirects not sent, because the host had received some for its packets.
     pub redirects_limited: u64,
-    /// ICMP errors received about packets of ours.
+    /// ICMP errors received about packets of this host.
     pub icmp_errors_received: u64,
     /// Echo requests answered.
     pub echoes_answered: u64,
-    /// Next hops whose link header is ready no longer, because others needed their place.
+    /// Next hops that lost their cached link header, because the table was full.
     pub next_hops_displaced: u64,
-    /// Notices of neighbours' use and path MTUs for which the first shard had no room.
+    /// Reports to control (used neighbours, path MTUs) that were lost because the queue was full.
     pub neighbor_notices_full: u64,
-    /// Path MTUs that were not passed on to other shards at once, because there were too many.
+    /// Path MTUs that were not passed on to other shards, because of the rate limit.
     pub path_mtus_untold: u64,
-    /// Packets that a rule wanted logged, without room in the log.
+    /// Packets that a rule wanted to log, but the log was full.
     pub rules_unlogged: u64,
-    /// Packets dropped, by reason.
+    /// Dropped packets, by reason.
     pub drops: Drops,
 }
 
-/// Lists counters by name. The pattern is exhaustive, so that a new field is named or excepted.
+/// Lists counters by name. The pattern is exhaustive, so the compiler reports a new field that is
+/// in neither list.
 macro_rules! named_counters {
     ($counters:expr, { $($name:ident,)* } except { $($other:ident)? }) => {{
         let Self { $($name,)* $($other: _)? } = *$counters;
@@ -110,7 +115,7 @@ macro_rules! named_counters {
 }
 
 impl DataCounters {
-    /// Names and values in a fixed order, drops excepted.
+    /// Returns the counters' names and values in a fixed order, without `drops`.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
         named_counters!(self, {
             received,
@@ -149,20 +154,20 @@ impl DataCounters {
     }
 }
 
-/// Traffic of an interface.
+/// Traffic counters of an interface.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// Packets that its device gave, each as one if it was merged of several.
+    /// Packets received from the device. A packet merged from several by GRO counts once.
     pub rx_packets: u64,
-    /// Bytes of them, with their link headers.
+    /// Bytes of the packets in `rx_packets`, with their link headers.
     pub rx_bytes: u64,
-    /// Packets that were dropped after they came in.
+    /// Received packets that were dropped.
     pub rx_dropped: u64,
-    /// Packets that its device took, as they are on the wire.
+    /// Packets that the device took, counted as they are on the wire: each segment counts once.
     pub tx_packets: u64,
-    /// Bytes of them, with their link headers.
+    /// Bytes of the packets in `tx_packets`, with their link headers.
     pub tx_bytes: u64,
-    /// Packets that were dropped on their way out.
+    /// Packets that were dropped before the device took them.
     pub tx_dropped: u64,
 }
 
@@ -182,28 +187,30 @@ impl core::ops::AddAssign for Traffic {
 pub struct ControlCounters {
     /// ARP requests and neighbour solicitations sent.
     pub solicits_sent: u64,
-    /// Neighbours that did not answer.
+    /// Neighbours that did not answer solicitations.
     pub neighbors_failed: u64,
-    /// Neighbours forgotten to make room for others.
+    /// Neighbours evicted because a neighbour table was full.
     pub neighbors_displaced: u64,
-    /// Addresses given up because someone else has them.
+    /// Addresses not used because duplicate address detection found them on another host.
     pub duplicate_addresses: u64,
-    /// Claims of another host to an IPv4 address of this one.
+    /// ARP packets in which another host claimed an IPv4 address of this host.
     pub address_conflicts: u64,
-    /// Addresses not made of an advertised prefix: the interface has as many as it may.
+    /// Addresses not generated from an advertised prefix, because the interface had the maximum
+    /// number of addresses.
     pub addresses_refused: u64,
-    /// Routers forgotten to make room for others that advertise themselves.
+    /// Routers evicted because the interface knew the maximum number of routers.
     pub routers_displaced: u64,
-    /// Advertised routes not taken: their router has as many as it may.
+    /// Advertised routes not added, because a limit on routes or routers was reached.
     pub router_routes_refused: u64,
-    /// Advertised prefixes forgotten to make room for others.
+    /// Advertised prefixes evicted because the interface knew the maximum number of prefixes.
     pub prefixes_displaced: u64,
-    /// Changes of groups that were not reported one by one, because there were too many.
+    /// Group changes reported by one report about all groups, because too many single reports were
+    /// pending.
     pub group_reports_full: u64,
 }
 
 impl ControlCounters {
-    /// Names and values in a fixed order.
+    /// Returns the counters' names and values in a fixed order.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
         named_counters!(self, {
             solicits_sent,

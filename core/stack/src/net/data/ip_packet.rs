@@ -6,7 +6,7 @@ use towpath_pool::Packet;
 use towpath_wire::ipv6_ext::{self, UpperLayer};
 use towpath_wire::{IpProtocol, ipv4, ipv6};
 
-/// Fields of the IP headers.
+/// Fields of the IP headers of a received packet.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct IpPacket {
     pub src: IpAddr,
@@ -14,14 +14,14 @@ pub(super) struct IpPacket {
     pub protocol: IpProtocol,
     pub ttl: u8,
     pub tos: u8,
-    /// Place of the IP header.
+    /// Offset of the IP header in the packet.
     pub ip_offset: usize,
-    /// End of the IP headers, as far as they were read.
+    /// Offset of the first header that was not parsed yet.
     pub offset: usize,
-    /// End of the IP packet.
+    /// Offset of the end of the IP packet, by its length field.
     pub end: usize,
     pub fragment: Option<FragmentPiece>,
-    /// A tracker replaced an address.
+    /// A tracker replaced an address of the packet.
     pub is_rewritten: bool,
 }
 
@@ -35,16 +35,17 @@ pub(super) struct FragmentPiece {
 }
 
 impl IpPacket {
-    /// The headers of a packet whose IPv4 header at `at` is valid, has no options and is of no
-    /// fragment.
+    /// Parses the IPv4 header at `at`, which the caller has validated. The packet has no IP options
+    /// and is no fragment.
     #[inline]
     pub(super) fn of_plain_v4(packet: &Packet, at: usize) -> Option<Self> {
         let (header, len) = ipv4::Header::parse_quoted(packet.linear().get(at..)?).ok()?;
         Some(Self::of_v4(&header, at, len, None))
     }
 
-    /// Transport header, or the piece of it in a fragment, with its place in `packet`. `None` if
-    /// extension headers end beyond the packet, or it is a fragment of a fragment.
+    /// Returns protocol and offset in `packet` of the upper-layer header; for a later fragment, the
+    /// offset of its data. `None` if the packet ends within an extension header, or has two
+    /// fragment headers.
     #[inline]
     pub(super) fn upper(&self, packet: &Packet) -> Option<UpperLayer> {
         let (protocol, at) = (self.protocol, self.offset);

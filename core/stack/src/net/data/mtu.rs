@@ -1,9 +1,9 @@
-//! Path MTUs smaller than the link's, as routers reported them (RFC 1191, RFC 8201).
+//! Table of path MTUs below the link's MTU, as reported by routers (RFC 1191, RFC 8201).
 //!
-//! The table here is for datagrams, and equal in all shards: each report that a socket believed is
-//! passed on to all. Connections do not use it, because an attacker can forge a report about a
-//! known UDP port. A connection believes only a report that quotes a segment of its own in flight
-//! (RFC 5927 §4), and keeps the result to itself ([`crate::tcp::path`]).
+//! The table is used for datagrams. All shards have the same entries, because a shard passes each
+//! accepted report on to the others. Connections do not use the table, because an attacker can
+//! forge a report about a known UDP port. A connection accepts only a report that quotes a segment
+//! of its own in flight (RFC 5927 §4), and stores the result itself ([`crate::tcp::path`]).
 
 use core::net::IpAddr;
 use core::time::Duration;
@@ -17,42 +17,43 @@ use crate::net::limits::{
 };
 use crate::net::lru::Lru;
 
-/// The longest IP packet of which a router said that it gets through.
+/// Path MTU in bytes, as reported by a router.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct PathMtu(u16);
 
 impl PathMtu {
-    /// Nothing was said.
+    /// No report was received.
     pub(crate) const UNKNOWN: Self = Self(u16::MAX);
 
     /// Creates the path MTU from an ICMP report of `mtu` bytes. Routers older than RFC 1191 report
-    /// 0, which is kept because `limit` raises it to the minimum. Reports below the minimum of IPv6
+    /// 0, which is stored because `limit` raises it to the minimum. Reports below IPv6's minimum
     /// were discarded before.
     pub(crate) fn reported(mtu: u32) -> Self {
         Self(u16::try_from(mtu).unwrap_or(u16::MAX))
     }
 
-    /// Longest IP packet to be sent over a link that takes `link_mtu` bytes.
+    /// Returns the maximum IP packet length in bytes for this path over a link with MTU `link_mtu`.
     pub(crate) fn limit(self, link_mtu: u32) -> u32 {
         u32::from(self.0).max(PATH_MTU_MIN_V4).min(link_mtu)
     }
 
-    /// Whether a link of the path takes less than the least size that packets are cut to. Its
-    /// router has to fragment them, so they go without DF, as on Linux ("locked" path MTU).
+    /// Returns whether the path MTU is below the minimum that this host accepts. Packets are then
+    /// sent without DF so that routers can fragment them, as on Linux ("locked" path MTU).
     pub(crate) fn needs_fragments(self) -> bool {
         u32::from(self.0) < PATH_MTU_MIN_V4
     }
 }
 
-/// Path of datagrams: link and destination. Another link may lead over other routers.
+/// Path of datagrams: outgoing interface and destination.
 type PathKey = (IfaceId, IpAddr);
 
-/// A path MTU that was reported, and how long it is valid.
+/// Reported path MTU, with its expiry time.
 #[derive(Debug)]
 struct Known {
     mtu: PathMtu,
     until: Instant,
-    /// Other shards do not know it, for want of room: the next report is passed on.
+    /// The entry was not passed on to other shards because of the rate limit. The next report of it
+    /// is passed on.
     untold: bool,
 }
 
@@ -60,20 +61,21 @@ struct Known {
 #[derive(Debug)]
 pub(in crate::net) struct PathMtus {
     mtus: Lru<PathKey, Known>,
-    /// Not later than the first expiry.
+    /// Lower bound of the entries' expiry times.
     next: Instant,
-    /// No entry says less; one that had to go may have.
+    /// Lower bound of the entries' MTUs; an evicted entry may have had it.
     least: PathMtu,
-    /// Goes up with each change.
+    /// Number of changes so far.
     generation: u64,
-    /// Reports that may still be passed on to other shards, and until when.
+    /// Number of reports that may still be passed on to other shards, and the time at which it is
+    /// reset.
     tellings: (u32, Instant),
-    /// Limit on these in a second.
+    /// Maximum number of reports passed on per second.
     tellings_max: u32,
 }
 
 impl PathMtus {
-    /// The table of one of `shards` data parts.
+    /// Creates the table of one of `shards` data parts.
     pub(super) fn new(keys: Keyed, shards: usize) -> Self {
         Self {
             tellings: (0, Instant::ZERO),
@@ -85,9 +87,9 @@ impl PathMtus {
         }
     }
 
-    /// The MTU of `path`, unless it has expired.
+    /// Returns the MTU of `path`; `UNKNOWN` if there is no entry or it has expired.
     pub(super) fn lookup(&self, now: Instant, path: PathKey) -> PathMtu {
-        // Most hosts never learn one. Then a lookup of a route costs no probe of this table.
+        // Avoid the lookup if the table is empty, as on most hosts.
         if self.mtus.len() == 0 {
             return PathMtu::UNKNOWN;
         }
@@ -95,8 +97,8 @@ impl PathMtus {
         known.map_or(PathMtu::UNKNOWN, |known| known.mtu)
     }
 
-    /// Notes a report that the transport believed; whether it is updates. Repeated ones keep their
-    /// time: a path may have got better.
+    /// Records a report that the transport accepted. Returns whether the path MTU was lowered. A
+    /// repeated report does not extend the expiry time, because the path may have changed.
     pub(super) fn lower(
         &mut self,
         now: Instant,
@@ -118,7 +120,8 @@ impl PathMtus {
         true
     }
 
-    /// Whether a report may be passed on to other shards now.
+    /// Returns whether the rate limit allows another report to be passed on to other shards, and
+    /// counts it.
     pub(in crate::net) fn may_tell(&mut self, now: Instant) -> bool {
         let (left, until) = &mut self.tellings;
         if now >= *until {
@@ -129,15 +132,15 @@ impl PathMtus {
         may
     }
 
-    /// Notes that a report was not passed on to other shards.
+    /// Records that a report was not passed on to other shards.
     pub(in crate::net) fn set_untold(&mut self, path: PathKey) {
         if let Some(known) = self.mtus.get_mut(&path) {
             known.untold = true;
         }
     }
 
-    /// Takes the MTU of a path that was reported once more, in bytes, if other shards still
-    /// have to learn it.
+    /// If the entry was not passed on to other shards yet, marks it as passed on and returns its
+    /// MTU in bytes. Called when a report is repeated.
     pub(in crate::net) fn take_untold(&mut self, path: PathKey) -> Option<u32> {
         let known = self.mtus.peek(&path).filter(|known| known.untold)?;
         let mtu = u32::from(known.mtu.0);
@@ -145,12 +148,12 @@ impl PathMtus {
         Some(mtu)
     }
 
-    /// No path is known to carry less.
+    /// Returns a lower bound of the path MTUs.
     pub(super) fn least(&self) -> PathMtu {
         self.least
     }
 
-    /// Changes whenever results of [`PathMtus::lookup`] may be outdated.
+    /// Returns a number that changes when results of [`PathMtus::lookup`] may be outdated.
     pub(in crate::net) fn generation(&self) -> u64 {
         self.generation
     }
@@ -159,7 +162,7 @@ impl PathMtus {
         self.next
     }
 
-    /// Forgets expired entries.
+    /// Removes expired entries.
     pub(super) fn expire(&mut self, now: Instant) {
         if now < self.next {
             return;

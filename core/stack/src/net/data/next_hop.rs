@@ -1,5 +1,6 @@
-//! Next hops as data sends to them: an entry for each neighbour, host or router, that packets of
-//! ours go to. An entry has the link header ready, or the packets that wait for it.
+//! Table of next hops in the data part, with an entry for each host or router that this host sends
+//! packets to. An entry has either the link header, or the packets that wait for the neighbour's
+//! MAC address.
 //!
 //! ```text
 //!   UNKNOWN ──used──► ASKED ──known──► READY ─┐ used at `tell_at` or later: reported, and used
@@ -8,12 +9,13 @@
 //!             failed, forgotten
 //! ```
 //!
-//! Control alone knows whether a neighbour is there. A [`DataReport`] reports a use to it.
-//! [`News`](crate::net::messages::News) answers with the MAC address, and the time from which uses
-//! are to be reported again. Packets before that time cost control nothing, and no hash here.
+//! Only control knows whether a neighbour is reachable. A [`DataReport`] tells control that the
+//! neighbour is used. [`News`](crate::net::messages::News) answers with the MAC address, and the
+//! time from which uses are to be reported again. Packets before that time need no report and no
+//! hash.
 //!
-//! Routes keep a [`HopId`]. The id is valid until its place goes to another next hop, whatever the
-//! neighbour's MAC address is by then.
+//! Cached routes have a [`HopId`]. The id is valid until its entry is reused for another next hop,
+//! even if the neighbour's MAC address changes.
 
 use core::net::IpAddr;
 use core::num::NonZeroU16;
@@ -50,16 +52,16 @@ impl Waiting {
     }
 }
 
-/// Where packets to a neighbour go.
+/// State of a next hop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum HopState {
-    /// No packet went to it since the last updates.
+    /// No packet was sent to this next hop since its MAC address was last lost.
     Unknown,
-    /// The use was reported to control; packets wait.
+    /// The use was reported to control. Packets are queued until the answer.
     Asked,
     Ready {
         link: LinkHeader,
-        /// Time from which a use is reported.
+        /// Time from which the next use is reported to control.
         tell_at: Instant,
     },
 }
@@ -67,26 +69,26 @@ enum HopState {
 #[derive(Debug)]
 struct HopSlot {
     key: HopKey,
-    /// When the place was given to it.
+    /// Epoch in which this next hop got the entry; older ids refer to an earlier next hop.
     since: Epoch,
     state: HopState,
-    /// Something was sent to it, or it was looked up to be kept, since the search for a place last
-    /// came by.
+    /// A packet was sent to this next hop, or a route to it was cached, since the eviction search
+    /// last visited the entry.
     used: bool,
-    /// Time from which a confirmation is reported.
+    /// Time from which the next confirmation of reachability is reported to control.
     confirm_at: Instant,
     queue: Queue,
 }
 
-/// A neighbour counts as reachable for half a minute (RFC 4861 §10), so that this is often enough
-/// to say that it is.
+/// Minimum interval of confirmations. A confirmed neighbour is REACHABLE for 15 to 45 s (RFC 4861
+/// §10), so that one per second suffices.
 const CONFIRM_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Packets that wait for a neighbour, the oldest first.
+/// Packets that wait for a neighbour's MAC address, the oldest first.
 #[derive(Debug, Default)]
 struct Queue {
     packets: VecDeque<Waiting>,
-    /// Sum of the packets' bytes, and of [`NEIGHBOR_PACKET_COST`] for each.
+    /// Sum of the packets' lengths in bytes, plus [`NEIGHBOR_PACKET_COST`] for each packet.
     cost: usize,
 }
 
@@ -102,48 +104,49 @@ impl Queue {
         Some(waiting)
     }
 
-    /// Takes all, and their cost off `queued`.
+    /// Takes all packets, and subtracts their cost from `queued`.
     fn take(&mut self, queued: &mut usize) -> VecDeque<Waiting> {
         *queued -= core::mem::take(&mut self.cost);
         core::mem::take(&mut self.packets)
     }
 }
 
-/// A packet that had to go for others, and why.
+/// A packet evicted from a full queue: its interface, and the reason for the drop.
 pub(super) type Gone = (IfaceId, Packet, DropReason);
 
-/// All next hops.
+/// Table of next hops.
 #[derive(Debug)]
 pub(in crate::net) struct NextHops {
     index: HashMap<HopKey, u16, Keyed>,
-    /// Places that were asked for last, by [`recent_slot`]: a router has few next hops for many
-    /// packets, and finds them without a keyed hash.
+    /// Recently used entries, indexed by [`recent_slot`]. A router sends many packets to few next
+    /// hops, and finds them here without a keyed hash.
     recent: [u16; RECENT],
     places: Vec<HopSlot>,
-    /// Where the search for a place that is given up goes on.
+    /// Index of the entry that the next eviction search visits first.
     hand: usize,
     epoch: Epoch,
-    /// Cost of all queues together.
+    /// Sum of the costs of all queues.
     queued: usize,
     /// Limit on `queued`: this data part's portion of [`NEIGHBOR_QUEUES_BYTES_MAX`].
     queued_max: usize,
-    /// Most places.
+    /// Maximum number of entries.
     places_max: usize,
-    /// At most [`NEIGHBOR_REPORTS_MAX`].
+    /// Reports to control, at most [`NEIGHBOR_REPORTS_MAX`].
     notices: VecDeque<DataReport>,
-    /// The router whose avoidance was reported last, and when it is reported again.
+    /// The failed router that was last reported as avoided, and the time from which it is reported
+    /// again.
     avoided: Option<(HopKey, Instant)>,
     gone: VecDeque<Gone>,
     displaced: u64,
-    /// Notices for which there was no room.
+    /// Number of reports lost because the queue was full.
     untold: u64,
-    /// Hashes computed so far.
+    /// Number of hashes computed so far.
     #[cfg(test)]
     pub(in crate::net) hashes: u64,
 }
 
 impl NextHops {
-    /// Next hops of one of `shards` data parts, with room for `places_max` neighbours.
+    /// Creates the table of one of `shards` data parts, with at most `places_max` entries.
     pub(super) fn new(keys: Keyed, places_max: usize, shards: usize) -> Self {
         Self {
             index: HashMap::with_hasher(keys),
@@ -164,7 +167,7 @@ impl NextHops {
         }
     }
 
-    /// The next hop at an address, which gets a place if it has none.
+    /// Returns the id of a next hop, and creates an entry if it has none.
     pub(in crate::net) fn at(&mut self, key: HopKey) -> HopId {
         let slot = recent_slot(&key);
         let recent = self.recent[slot];
@@ -177,7 +180,7 @@ impl NextHops {
         HopId { place: number, epoch: self.epoch }
     }
 
-    /// The place of a next hop by its hash.
+    /// Returns the index of a next hop's entry by hash, and creates the entry if there is none.
     fn find(&mut self, key: HopKey) -> u16 {
         #[cfg(test)]
         {
@@ -208,10 +211,10 @@ impl NextHops {
         index as u16
     }
 
-    /// Gives the place of a next hop that was not used for a while to another one (the clock
-    /// algorithm). A place in use is passed over once, so a sender to many addresses displaces no
-    /// neighbour in constant use. A search looks at each place twice at most; over all searches the
-    /// mean is constant.
+    /// Evicts a next hop that was not used lately, and gives its entry to `key` (clock algorithm).
+    /// An entry used since the last visit is skipped once. A sender to many addresses therefore
+    /// evicts no neighbour in constant use. A search visits each entry at most twice; the amortized
+    /// cost is constant.
     fn give_up_one(&mut self, key: HopKey) -> usize {
         while core::mem::take(&mut self.places[self.hand].used) {
             self.hand = (self.hand + 1) % self.places.len();
@@ -230,13 +233,13 @@ impl NextHops {
         index
     }
 
-    /// Invalidates earlier lookups of next hops.
+    /// Starts a new epoch after changes that invalidate cached next hops.
     pub(in crate::net) fn begin_epoch(&mut self) -> Epoch {
         self.epoch = self.epoch.next();
         self.epoch
     }
 
-    /// Whether `epoch` is not before `since`.
+    /// Returns whether `epoch` is `since` or later.
     #[inline]
     pub(in crate::net) fn is_since(&self, epoch: Epoch, since: Epoch) -> bool {
         epoch.age(self.epoch) <= since.age(self.epoch)
@@ -246,14 +249,14 @@ impl NextHops {
         self.epoch
     }
 
-    /// The address of a next hop; `None` when the id is dead.
+    /// Returns interface and address of a next hop; `None` if the id is no longer valid.
     #[inline]
     pub(in crate::net) fn key(&self, id: HopId) -> Option<HopKey> {
         let place = self.places.get(index(id))?;
         self.is_since(id.epoch, place.since).then_some(place.key)
     }
 
-    /// The link header of a next hop; `None` when the packet has to wait.
+    /// Returns the link header for packets to a next hop; `None` if the packet has to wait.
     #[inline]
     pub(super) fn link(&mut self, now: Instant, id: HopId) -> Option<LinkHeader> {
         self.key(id)?;
@@ -263,8 +266,8 @@ impl NextHops {
             HopState::Ready { link, tell_at } => {
                 let (link, is_due) = (*link, now >= *tell_at);
                 let used = DataReport::Used(place.key);
-                // Without room for the notice the next use is reported: otherwise control would
-                // never get another.
+                // If the report queue is full, keep `tell_at`, so that the next packet reports the
+                // use. Otherwise control would never get a report.
                 if is_due
                     && self.tell(used)
                     && let HopState::Ready { tell_at, .. } = &mut self.places[index(id)].state
@@ -275,7 +278,8 @@ impl NextHops {
             }
             HopState::Asked => None,
             HopState::Unknown => {
-                // Without room for that it remains unknown, and the packet is not kept.
+                // If the report queue is full, keep the state, so that the packet is dropped and
+                // the next one reports the use.
                 let used = DataReport::Used(place.key);
                 if self.tell(used) {
                     self.places[index(id)].state = HopState::Asked;
@@ -285,8 +289,8 @@ impl NextHops {
         }
     }
 
-    /// The header of packets to a next hop that was used lately, is known, and needs no notice. No
-    /// hash is computed. `None` says nothing of the next hop.
+    /// Returns the link header of a recently used next hop, if it is known and its use need not be
+    /// reported. Computes no hash. `None`: the caller has to use [`link`](Self::link).
     #[inline]
     pub(super) fn ready(&mut self, now: Instant, key: &HopKey) -> Option<LinkHeader> {
         let recent = usize::from(self.recent[recent_slot(key)]);
@@ -300,7 +304,7 @@ impl NextHops {
         }
     }
 
-    /// The transport made progress beyond a next hop.
+    /// Reports to control that the transport made progress through a next hop (RFC 4861 §7.3.1).
     #[inline]
     pub(in crate::net) fn confirm(&mut self, now: Instant, id: HopId) {
         let Some(key) = self.key(id) else { return };
@@ -315,9 +319,10 @@ impl NextHops {
         }
     }
 
-    /// A packet goes another way because a router does not answer that may be asked again.
+    /// Reports to control that a packet avoids `router`, which failed and is due for a probe.
     pub(super) fn on_avoided(&mut self, now: Instant, router: HopKey) {
-        // With control on another thread the answer takes a while, and packets do not.
+        // Control on another thread answers later, so do not report again for each packet until
+        // then.
         if self.avoided.is_some_and(|(last, again)| last == router && now < again) {
             return;
         }
@@ -326,9 +331,9 @@ impl NextHops {
         }
     }
 
-    /// Keeps a packet until its neighbour is known; others may have to go for it
-    /// ([`take_gone`](Self::take_gone)). The last one of a neighbour stays in any case, as long as
-    /// there is room for one of each.
+    /// Queues a packet until the neighbour's MAC address is known. Packets evicted from a full
+    /// queue go to [`take_gone`](Self::take_gone). The newest packet of each neighbour is kept,
+    /// unless the limit on all queues together is reached.
     //= https://www.rfc-editor.org/rfc/rfc1122#section-2.3.2.2
     //# The link layer SHOULD save (rather than discard) at least
     //# one (the latest) packet of each set of packets destined to
@@ -354,7 +359,7 @@ impl NextHops {
     }
 
     /// Drops the oldest packet of the neighbour with the longest queue. A sender to hosts that do
-    /// not answer thereby loses its own packets, not the few of other senders.
+    /// not answer thereby loses its own packets, not those of other senders.
     fn drop_from_longest(&mut self) {
         let longest = self.places.iter_mut().max_by_key(|place| place.queue.cost);
         let Some(HopSlot { key, queue, .. }) = longest else { return };
@@ -364,7 +369,8 @@ impl NextHops {
         self.gone.push_back((key.0, waiting.packet, DropReason::NeighborQueuesFull));
     }
 
-    /// A neighbour is there: packets to it begin with `link`. Returns those that waited.
+    /// Sets the link header of a neighbour whose MAC address is now known. Returns the packets that
+    /// waited.
     pub(super) fn on_known(
         &mut self,
         key: HopKey,
@@ -374,7 +380,7 @@ impl NextHops {
         self.change(key, HopState::Ready { link, tell_at })
     }
 
-    /// Forgets where a neighbour is. Returns the packets that waited for it.
+    /// Removes the link header of a neighbour. Returns the packets that waited.
     pub(super) fn on_lost(&mut self, key: HopKey) -> VecDeque<Waiting> {
         self.change(key, HopState::Unknown)
     }
@@ -386,7 +392,7 @@ impl NextHops {
         place.queue.take(&mut self.queued)
     }
 
-    /// Forgets where all neighbours are. Returns those for which packets waited.
+    /// Removes the link headers of all neighbours. Returns the neighbours for which packets waited.
     pub(super) fn on_all_lost(&mut self) -> Vec<HopKey> {
         let mut waited = Vec::new();
         for place in &mut self.places {
@@ -396,7 +402,7 @@ impl NextHops {
         waited
     }
 
-    /// Queues a notice; false when there is no room for it.
+    /// Queues a report to control. Returns false if the queue is full.
     pub(in crate::net) fn tell(&mut self, notice: DataReport) -> bool {
         let has_room = self.notices.len() < NEIGHBOR_REPORTS_MAX;
         match has_room {
@@ -406,35 +412,35 @@ impl NextHops {
         has_room
     }
 
-    /// Whether there are notices for control.
+    /// Returns whether reports to control are queued.
     #[inline]
     pub(super) fn has_reports(&self) -> bool {
         !self.notices.is_empty()
     }
 
-    /// Takes the next notice for control.
+    /// Takes the oldest report to control.
     #[inline]
     pub(in crate::net) fn take_report(&mut self) -> Option<DataReport> {
         self.notices.pop_front()
     }
 
-    /// The next packet that had to go for others.
+    /// Takes the oldest packet evicted from a full queue.
     #[inline]
     pub(super) fn take_gone(&mut self) -> Option<Gone> {
         self.gone.pop_front()
     }
 
-    /// Next hops that had to make room for others since last asked.
+    /// Returns the number of next hops evicted since the last call.
     pub(super) fn take_displaced(&mut self) -> u64 {
         core::mem::take(&mut self.displaced)
     }
 
-    /// Notices for which there was no room since last asked.
+    /// Returns the number of reports lost to a full queue since the last call.
     pub(super) fn take_untold(&mut self) -> u64 {
         core::mem::take(&mut self.untold)
     }
 
-    /// Packets that wait for an answer.
+    /// Returns the number of packets that wait for a MAC address.
     pub(in crate::net) fn waiting(&self) -> usize {
         self.places.iter().map(|place| place.queue.packets.len()).sum()
     }
@@ -442,11 +448,11 @@ impl NextHops {
 
 const _: () = assert!(NEIGHBORS_MOST < u16::MAX as usize);
 
-/// Places that are found without a hash: next hops of a router with many neighbours.
+/// Number of entries in [`NextHops::recent`].
 const RECENT: usize = 256;
 
-/// The slot of a next hop among [`NextHops::recent`]. An attacker can make next hops collide there:
-/// each then costs a hash, as without slots.
+/// Returns the index of a next hop in [`NextHops::recent`]. An attacker can make next hops collide;
+/// each packet to them then costs a hash.
 #[inline]
 fn recent_slot((iface, addr): &HopKey) -> usize {
     let low = match addr {
@@ -456,12 +462,13 @@ fn recent_slot((iface, addr): &HopKey) -> usize {
     (low ^ iface.index() << 4) % RECENT
 }
 
-/// The index of a place.
+/// Returns the index of an id's entry.
 fn index(id: HopId) -> usize {
     usize::from(id.place.get()) - 1
 }
 
-/// The MAC address of a group or broadcast address; `None` for a neighbour to be asked for.
+/// Returns the MAC address for a multicast or broadcast address; `None` for a unicast address,
+/// which has to be resolved.
 pub(super) fn group_mac(next_hop: IpAddr, broadcast: bool) -> Option<MacAddr> {
     match next_hop {
         IpAddr::V4(_) if broadcast => Some(MacAddr::BROADCAST),
@@ -498,14 +505,14 @@ mod tests {
         Waiting { packet, mtu: 1500 }
     }
 
-    /// Sends a packet to a next hop that is not known yet.
+    /// Queues a packet for a next hop whose MAC address is unknown.
     fn send(hops: &mut NextHops, id: HopId, packet: Waiting) {
         assert_eq!(hops.link(at(0), id), None);
         hops.enqueue(id, packet);
         hops.take_report();
     }
 
-    /// Lengths of the packets that had to go, and why.
+    /// Returns the lengths of the evicted packets, with the drop reasons.
     fn gone(hops: &mut NextHops) -> Vec<(usize, DropReason)> {
         let gone = std::iter::from_fn(|| hops.take_gone());
         gone.map(|(_, packet, reason)| (packet.len(), reason)).collect()
@@ -534,7 +541,7 @@ mod tests {
             hops.confirm(at(time), id);
             assert_eq!(hops.take_report().is_some(), told, "at {time} ms");
         }
-        // News about another neighbour changes nothing for this one.
+        // An update about another neighbour does not affect this one.
         hops.on_lost(nth(2));
         assert_eq!(hops.link(at(2000), id), Some(LINK));
     }
@@ -556,7 +563,8 @@ mod tests {
         hops.confirm(at(0), ids[0]);
         hops.take_report();
         assert_eq!(hops.take_report(), None, "the dead id confirms nobody");
-        // A next hop that is used between two searches keeps its place, however many come and go.
+        // A next hop used between two searches keeps its entry, however many other next hops come
+        // and go.
         for n in 0..3 * NEXT_HOPS_MAX as u32 {
             assert_eq!(hops.link(at(0), ids[9]), Some(LINK));
             hops.at(nth(6000 + n));
@@ -570,7 +578,7 @@ mod tests {
     fn as_much_waits_as_on_linux_and_the_oldest_go_first() {
         let (mut hops, mut pool) = (table(), Pool::default());
         let id = hops.at(nth(1));
-        // SYNs of a program that opens hundreds of connections at once.
+        // Connection requests of a program that opens hundreds of connections at once.
         let small = NEIGHBOR_QUEUE_BYTES_MAX / (60 + NEIGHBOR_PACKET_COST);
         assert!(small > 300);
         for _ in 0..small {
@@ -592,7 +600,8 @@ mod tests {
             send(hops, id, waiting(&mut pool, len));
             gone(hops)
         };
-        // A program sends little to each of many hosts, another one as much as it can to some.
+        // Traffic of two programs: the first sends a little to each of many hosts, the second as
+        // much as possible to a few hosts.
         for n in 0..500 {
             assert!(enqueue(&mut hops, n, 60).is_empty());
         }
@@ -611,7 +620,7 @@ mod tests {
         for n in 0..500 {
             assert_eq!(hops.on_known(nth(n), LINK, at(30_000)).len(), 1);
         }
-        // An answer, a failure and a displacement each take packets out of the sum.
+        // An answer, a failure and an eviction each subtract their packets from the sum.
         for n in 500..600 {
             hops.on_lost(nth(n));
         }
@@ -622,8 +631,8 @@ mod tests {
         assert_eq!(hops.queued, NEXT_HOPS_MAX * (60 + NEIGHBOR_PACKET_COST));
     }
 
-    /// All data parts together keep as many packets as one would, and each of them as many as one
-    /// neighbour may have.
+    /// All data parts together queue as many packets as a single one would. Each has room for the
+    /// longest queue of one neighbour.
     #[test]
     fn shards_have_a_part_of_what_waits_each() {
         let (mut hops, mut pool) =
@@ -641,8 +650,8 @@ mod tests {
         );
     }
 
-    /// Notices are not taken, as when the thread of control is busy: a packet whose neighbour
-    /// cannot be asked for does not wait.
+    /// Reports are not taken, as when the control thread is busy. A packet whose use could not be
+    /// reported is not queued.
     #[test]
     fn what_is_told_is_bounded_and_what_is_not_told_does_not_wait() {
         let (mut hops, mut pool) = (table(), Pool::default());
@@ -653,7 +662,7 @@ mod tests {
         }
         assert_eq!((hops.notices.len(), hops.take_untold()), (NEIGHBOR_REPORTS_MAX, 10));
         assert!(hops.waiting() <= NEXT_HOPS_MAX);
-        // The next packet asks for it.
+        // After one report was taken, the next packet can report its use.
         hops.take_report();
         let id = hops.at(nth(NEIGHBOR_REPORTS_MAX as u32 + 9));
         assert_eq!(hops.link(at(0), id), None);
@@ -661,8 +670,8 @@ mod tests {
         assert_eq!(hops.on_known(hops.key(id).unwrap(), LINK, Instant::FAR).len(), 1);
     }
 
-    /// A use, a confirmation and a detour for which there was no room are reported as soon as there
-    /// is.
+    /// A use, a confirmation and an avoided router that could not be reported are reported once the
+    /// queue has room.
     #[test]
     fn what_found_no_room_is_told_with_the_next_packet() {
         let mut hops = table();

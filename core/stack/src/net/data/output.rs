@@ -1,4 +1,4 @@
-//! The queue in front of a device: everything that an interface sends comes through here.
+//! Output queue of an interface: all frames that the interface sends pass through this queue.
 //!
 //! ```text
 //!  frame ─► admit? ─► enqueue ─► │ packets: first in, first out │ ─► hand_over ─► Port::submit
@@ -10,21 +10,22 @@
 //! kernel cuts into 45 counts as 45, each with its headers. Connections are counted apart from
 //! other senders, so that neither kind fills the queue for the other.
 //!
-//! - Other senders may have [`OUTPUT_BYTES_MAX`] and [`OUTPUT_PACKETS_MAX`] in it. Packets that
-//!   keep a link working ([`is_control`]) have a reserve beyond.
-//! - Connections wait at half of that ([`crate::limits::TX_OUTPUT_BYTES`]).
-//! - Each connection, and each socket of datagrams that asks, waits earlier at a share of its own.
+//! - Senders other than connections may queue [`OUTPUT_BYTES_MAX`] and [`OUTPUT_PACKETS_MAX`].
+//!   Packets that keep a link working ([`is_control`]) have a reserve beyond these limits.
+//! - Connections wait at half of these limits ([`crate::limits::TX_OUTPUT_BYTES`]).
+//! - Each connection waits earlier, when its own share is full. UDP sockets may request such a
+//!   share.
 //!
-//! Room in the queue becomes bandwidth of the device. Where the device is behind and connections
-//! wait, other senders may have as much as connections have, or [`OUTPUT_BESIDE_BYTES`]. Otherwise
-//! senders without flow control would get almost all of it.
+//! Room in the queue becomes bandwidth of the device. If the device is slow and connections wait,
+//! other senders may queue as much as connections have queued, or [`OUTPUT_BESIDE_BYTES`].
+//! Otherwise senders without flow control would get almost all bandwidth.
 //!
-//! Packets point into the FIFOs of their sockets for as long as they are here; the FIFOs prevent
-//! writes there meanwhile ([`towpath_ring::SendBuffer`]). Where closed sockets keep too much memory
-//! so, the packets are copied ([`Output::copy_forsaken`]).
+//! Queued packets refer to bytes in the FIFOs of their sockets; the FIFOs prevent writes to these
+//! bytes meanwhile ([`towpath_ring::SendBuffer`]). If closed sockets thereby keep too much memory,
+//! the packets are copied ([`Output::copy_forsaken`]).
 //!
-//! A packet leaves the counts when the device has taken it, in any order. Another order than that
-//! of arrival, or a rate limit, therefore belongs between `enqueue` and `hand_over`.
+//! A packet counts until the device has taken it. Code that reorders packets or limits their rate
+//! therefore belongs between `enqueue` and `hand_over`.
 
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
@@ -42,24 +43,24 @@ use crate::net::limits::{
     OUTPUT_RESERVE_BYTES, OUTPUT_RESERVE_PACKETS,
 };
 
-/// Bytes of a sender in the queue at which it is woken: half of the least share.
+/// Queued bytes of a sender at which it may continue: half of the smallest share.
 const SHARE_LOW: u32 = TX_SHARE_BYTES / 2;
 
-/// Bit of a sender that marks a socket of datagrams, which counts among the other senders.
+/// Bit in a sender's id that marks a UDP socket.
 const OF_DATAGRAMS: u32 = 1 << 31;
 
-/// The connection in place `index` as a sender. Another socket may get the place later; remaining
-/// packets of the former one count for it then.
+/// Returns the sender id of the connection at `index` in the socket table. If another socket gets
+/// this index later, packets of the former one count for it.
 pub(crate) fn connection(index: u32) -> Option<NonZeroU32> {
     NonZeroU32::new(index + 1)
 }
 
-/// The socket of datagrams in place `index` as a sender.
+/// Returns the sender id of the UDP socket at `index` in the socket table.
 pub(crate) fn datagrams(index: u32) -> Option<NonZeroU32> {
     NonZeroU32::new((index + 1) | OF_DATAGRAMS)
 }
 
-/// The place of a sender among the sockets.
+/// Returns the index of a sender in the socket table.
 pub(crate) fn place(sender: NonZeroU32) -> u32 {
     (sender.get() & !OF_DATAGRAMS) - 1
 }
@@ -73,14 +74,14 @@ const MOST: Load = Load { packets: OUTPUT_PACKETS_MAX, bytes: OUTPUT_BYTES_MAX }
 /// Size of packets as they are on the wire.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Load {
-    /// Packets, cut to the size of a segment.
+    /// Number of packets after segmentation.
     pub packets: usize,
-    /// Bytes of them from the link header on, with the headers of each.
+    /// Bytes of these packets, with link headers and the headers of each segment.
     pub bytes: usize,
 }
 
 impl Load {
-    /// Size of a packet that starts with the first header to count.
+    /// Returns the size of a packet; `packet` starts with the first header to count.
     pub(in crate::net) fn of(packet: &Packet) -> Self {
         let Some(how) = packet.meta.segmentation else {
             return Self { packets: 1, bytes: packet.len() };
@@ -113,7 +114,7 @@ impl SubAssign for Load {
     }
 }
 
-/// The limit that a packet met.
+/// Limit that prevents a packet from being queued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::net) enum QueueFull {
     /// [`OUTPUT_BYTES_MAX`].
@@ -124,17 +125,17 @@ pub(in crate::net) enum QueueFull {
     Reserve,
 }
 
-/// The queue of one interface.
+/// Output queue of an interface.
 #[derive(Debug, Default)]
 pub struct Output {
-    /// Packets for the device, from the front.
+    /// Queued packets, the oldest first.
     packets: Batch,
-    /// Load and sender of each packet, in the same order.
+    /// Size and sender of each queued packet, in the same order.
     notes: VecDeque<Note>,
     load: Load,
-    /// Load of the connections' packets.
+    /// Size of the packets of connections.
     connections: Load,
-    /// The device did not take all when it was offered it last.
+    /// The device did not take all packets when they were last offered.
     is_behind: bool,
     shares: Shares,
 }
@@ -146,52 +147,53 @@ struct Note {
 }
 
 impl Output {
-    /// Packets in it, each as one however it will be cut.
+    /// Returns the number of queued packets; a packet to be segmented counts once.
     #[inline]
     pub fn len(&self) -> usize {
         self.packets.len()
     }
 
-    /// Whether the device has taken all.
+    /// Returns whether the queue is empty.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.packets.is_empty()
     }
 
-    /// Size of the queued packets on the wire.
+    /// Returns the size of the queued packets on the wire.
     #[inline]
     pub fn load(&self) -> Load {
         self.load
     }
 
-    /// Size of the connections' packets alone.
+    /// Returns the size of the queued packets of connections.
     #[inline]
     pub(crate) fn connections(&self) -> Load {
         self.connections
     }
 
-    /// Bytes on the wire that `sender` has in it.
+    /// Returns the bytes on the wire that `sender` has queued.
     #[inline]
     pub fn share(&self, sender: NonZeroU32) -> u32 {
         self.shares.of(sender)
     }
 
-    /// Connections, and sockets of datagrams with a share, that have packets in the queue.
+    /// Returns the connections and UDP sockets that have packets in the queue and count by share.
     pub(crate) fn senders(&self) -> impl Iterator<Item = NonZeroU32> {
         self.shares.bytes.keys().copied()
     }
 
-    /// The packets in it, first in front.
+    /// Returns the queued packets, the oldest first.
     pub fn iter(&self) -> impl Iterator<Item = &Packet> {
         self.packets.iter()
     }
 
-    /// Offers the packets to a device, which takes as many as it can from the front of the batch
-    /// and adds none. Returns how many it took.
+    /// Calls `take` with the queued packets. `take` removes the packets that the device accepts
+    /// from the front of the batch, and adds none. Returns the number of removed packets.
     pub fn hand_over(&mut self, take: impl FnOnce(&mut Batch)) -> usize {
         take(&mut self.packets);
         let taken = self.notes.len().saturating_sub(self.packets.len());
-        // Consecutive packets of one sender cost one lookup of its share.
+        // Subtract consecutive packets of a sender together, so that they need one lookup of its
+        // share.
         let mut run = Note { load: Load::default(), sender: None };
         for Note { load, sender } in self.notes.drain(..taken) {
             self.load -= load;
@@ -210,8 +212,8 @@ impl Output {
         taken
     }
 
-    /// Copies the packets for which alone the memory of a socket's FIFO is kept, however little of
-    /// it they are. Returns how many there were.
+    /// Copies the packets that alone keep the memory of a closed socket's FIFO. Returns the number
+    /// of copied packets.
     pub(in crate::net) fn copy_forsaken(&mut self, pool: &mut Pool) -> u64 {
         let mut copied = 0;
         for packet in self.packets.iter_mut().filter(|packet| packet.tail.is_forsaken()) {
@@ -221,13 +223,13 @@ impl Output {
         copied
     }
 
-    /// The next sender of which the device has taken so much that it may go on. A sender that has
-    /// gone may be named.
+    /// Takes a sender whose queued bytes fell enough to continue. The socket may have been closed
+    /// meanwhile.
     pub(crate) fn pop_drained(&mut self) -> Option<NonZeroU32> {
         self.shares.drained.pop()
     }
 
-    /// The limit that a packet of `sender`, without a right to the reserve, would pass.
+    /// Returns the limit that another packet of `sender` would exceed, without use of the reserve.
     #[inline]
     pub(in crate::net) fn full(&self, sender: Option<NonZeroU32>) -> Option<QueueFull> {
         let (has, most) = match is_connection(sender) {
@@ -254,15 +256,15 @@ impl Output {
         }
     }
 
-    /// Whether there is room in the reserve.
+    /// Returns whether the reserve for control packets has room.
     pub(in crate::net) fn has_reserve(&self) -> bool {
         let others = self.others();
         others.bytes < OUTPUT_BYTES_MAX + OUTPUT_RESERVE_BYTES
             && others.packets < OUTPUT_PACKETS_MAX + OUTPUT_RESERVE_PACKETS
     }
 
-    /// Puts a frame at the end: an admitted packet, or a piece of one. Pieces stay together, so
-    /// those of the last admitted packet may pass the limit.
+    /// Appends a frame: an admitted packet or a part of one. All parts of an admitted packet are
+    /// queued, even if they exceed the limit.
     #[inline]
     pub(crate) fn enqueue(&mut self, packet: Packet) {
         let note = Note { load: Load::of(&packet), sender: packet.meta.sender };
@@ -278,8 +280,8 @@ impl Output {
     }
 }
 
-/// Bytes of each sender in the queue. Only senders with a packet there have an entry, so there are
-/// never more entries than packets.
+/// Queued bytes by sender. Only senders with queued packets have an entry, so the number of entries
+/// is at most that of packets.
 #[derive(Debug, Default)]
 struct Shares {
     bytes: HashMap<NonZeroU32, u32, Cheap>,
@@ -309,8 +311,8 @@ impl Shares {
     }
 }
 
-/// Whether an IP packet serves a protocol and not a program's data: ICMP but echo, group
-/// membership, and TCP segments without bytes that open nothing.
+/// Returns whether an IP packet serves a protocol and carries no program data. Examples are ICMP
+/// errors, group membership reports, and TCP segments without payload and SYN.
 pub(in crate::net) fn is_control(packet: &Packet) -> bool {
     let bytes = packet.linear();
     if let Ok((header, at)) = ipv6::Header::parse_quoted(bytes) {
@@ -322,7 +324,7 @@ pub(in crate::net) fn is_control(packet: &Packet) -> bool {
     }
 }
 
-/// The same of a transport packet whose header starts at `at`.
+/// Like [`is_control`], for a transport header at offset `at`.
 pub(in crate::net) fn is_control_message(protocol: IpProtocol, packet: &Packet, at: usize) -> bool {
     const ECHO_V4: [u8; 2] = [0, 8];
     const ECHO_V6: [u8; 2] = [128, 129];
@@ -332,7 +334,7 @@ pub(in crate::net) fn is_control_message(protocol: IpProtocol, packet: &Packet, 
     match protocol {
         IpProtocol::ICMP => bytes.first().is_some_and(|kind| !ECHO_V4.contains(kind)),
         IpProtocol::ICMPV6 => bytes.first().is_some_and(|kind| !ECHO_V6.contains(kind)),
-        // Reports of MLD, which carry a router alert (RFC 3810 §5).
+        // MLD reports, whose hop-by-hop header has a router alert (RFC 3810 §5).
         IpProtocol::IGMP | IpProtocol::HOP_BY_HOP => true,
         IpProtocol::TCP => {
             let (Some(offset), Some(flags)) = (bytes.get(DATA_OFFSET), bytes.get(FLAGS)) else {
@@ -370,7 +372,7 @@ mod tests {
         packet
     }
 
-    /// Cuts the packet, to count as the wire does.
+    /// Returns the size of a packet by cutting it into segments, to check `Load::of`.
     fn on_the_wire(len: usize, size: Option<u16>) -> Load {
         let Some(size) = size else { return Load { packets: 1, bytes: len } };
         let mut load = Load::default();
@@ -386,8 +388,7 @@ mod tests {
     }
 
     proptest! {
-        /// The counts, in all and of each sender, are those of the packets that went in and were
-        /// not taken.
+        /// The counts, in total and by sender, match the packets that were queued and not taken.
         #[test]
         fn the_counts_are_those_of_what_is_in_it(
             steps in prop::collection::vec(
@@ -430,8 +431,8 @@ mod tests {
         }
     }
 
-    /// The device takes nothing. Sockets with SO_SNDBUF of 16 MiB leave a packet each in its queue
-    /// and end: it was 16 MiB each that stayed.
+    /// The device takes no packets. Sockets with a SO_SNDBUF of 16 MiB each queue a packet and are
+    /// closed. Without the copy, each packet kept 16 MiB.
     #[test]
     fn a_packet_does_not_keep_the_memory_of_many_sockets_that_are_gone() {
         const LIMIT: u64 = 1 << 30;

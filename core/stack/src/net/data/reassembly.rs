@@ -1,4 +1,4 @@
-//! Putting fragments together, IPv4 and IPv6 alike.
+//! Reassembly of fragments, for IPv4 and IPv6.
 //!
 //! ```text
 //!   ranks, by how many datagrams a source has      its line, by when it was heard of last
@@ -11,17 +11,19 @@
 //! bytes that an attacker must send to make a host lose a datagram. A source is charged for the
 //! bytes received from it.
 //!
-//! - A source beyond its share loses the one of its datagrams that had no fragment for longest.
-//! - When all sources together have too much, the source with the most datagrams loses one
-//!   likewise.
-//! - Sources with a few datagrams each, as honest hosts have, count as equal. Among these, the
-//!   source that was not heard from for longest loses, not the one that happens to have two.
+//! - If a source exceeds its limit, that source loses the datagram that received no fragment for
+//!   longest.
+//! - If all sources together exceed their limit, the source with the most datagrams loses one by
+//!   the same rule.
+//! - Sources with at most four datagrams, as honest hosts have, count as equal. Among these, the
+//!   source that sent no fragment for longest loses a datagram.
 //!
 //! A datagram whose fragments keep arriving is therefore lost only to a flood. Between two of its
-//! fragments more datagrams must come than a source may have, or than all may.
+//! fragments, more datagrams must start than the limits allow.
 //!
-//! Any overlap costs the whole datagram, so that no two readers of the same fragments can see
-//! different packets. Work per fragment does not depend on how many datagrams there are.
+//! If two fragments overlap, the whole datagram is dropped. Otherwise different hosts could
+//! assemble different packets from the same fragments. The work per fragment is constant, whatever
+//! the number of datagrams.
 
 mod datagram;
 #[cfg(test)]

@@ -28,64 +28,66 @@ use crate::net::messages::HopKey;
 use crate::net::received::Looped;
 use crate::net::route::{HopId, Route};
 
-/// Longest IPv4 packet and longest IPv6 payload, bytes.
+/// Maximum length in bytes of an IPv4 packet, and of an IPv6 payload.
 const IP_LEN_MAX: usize = 65535;
 
 /// Reason why a packet was not sent. The packet has been counted as dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SendError {
-    /// Longer than `mtu`, the longest IP packet in bytes that gets there, and not to be fragmented;
-    /// or longer than IP can state.
+    /// The packet is longer than `mtu` and must not be fragmented, or longer than the IP length
+    /// field can state.
     TooBig {
-        /// In bytes, IP header included: that of the route, also when it is IP that cannot state
-        /// the length.
+        /// MTU of the route in bytes, IP header included; also if the IP length field was the
+        /// limit.
         mtu: u32,
     },
-    /// The interface's queue is full: its device is slow.
+    /// The output queue of the interface is full, because the device is slow.
     QueueFull,
 }
 
-/// An echo message to be sent.
+/// Echo message to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EchoOut {
-    /// From where.
+    /// Source address.
     pub src: IpAddr,
-    /// To where.
+    /// Destination address.
     pub dst: IpAddr,
-    /// A reply and not a request.
+    /// `true` for an echo reply, `false` for a request.
     pub reply: bool,
-    /// Identifier: which pinger (RFC 792, RFC 4443 §4).
+    /// Identifier of the ping socket (RFC 792, RFC 4443 §4).
     pub ident: u16,
-    /// Sequence number: which of its pings.
+    /// Sequence number of the echo request (RFC 792, RFC 4443 §4).
     pub seq: u16,
-    /// TTL or hop limit; `None` for the default.
+    /// TTL or hop limit; `None` for the interface's default.
     pub ttl: Option<u8>,
-    /// Type of service or traffic class.
+    /// Type of Service (IPv4) or Traffic Class (IPv6).
     pub tos: u8,
-    /// Hosts and routers that may fragment the packet.
+    /// Whether this host or routers may fragment the packet.
     pub fragmenting: Fragmenting,
 }
 
-/// Where the checksum of a transport header goes, and what it needs besides the packet.
+/// Data for the transport checksum: offset of its field, and the inputs besides the packet.
 struct TransportSum {
     at: u16,
-    /// Sum of the pseudo header.
+    /// Sum of the pseudo-header.
     pseudo: u64,
     protocol: u8,
 }
 
 impl Data {
-    /// Sends one transport packet, whose front is the transport header.
+    /// Sends a transport packet, whose front is the transport header.
     ///
-    /// `checksum_offset` says where in that header the checksum goes; the field holds 0. With
-    /// `packet.meta.segmentation`, whose `header_len` counts from the transport header, the packet
-    /// is cut by the device or here. `route` is from [`route`](Self::route) for `src` and `dst`,
-    /// which are of one family: panics otherwise.
+    /// `checksum_offset` is the offset of the checksum field in that header; the field must be 0.
+    /// With `packet.meta.segmentation`, whose `header_len` counts from the transport header, the
+    /// packet is segmented by the device or in software. `route` is the result of
+    /// [`route`](Self::route) for `src` and `dst`. Panics if `src` and `dst` differ in address
+    /// family.
     ///
     /// # Errors
-    /// The packet is gone, and counted. `Ok` does not say that it leaves: its neighbour may not
-    /// answer.
+    ///
+    /// The packet was dropped and counted. `Ok` does not ensure that the packet leaves: the
+    /// neighbour may not answer.
     #[allow(clippy::too_many_arguments)] // A struct for this single call would only rename them.
     pub(in crate::net) fn send(
         &mut self,
@@ -164,9 +166,9 @@ impl Data {
         Ok(())
     }
 
-    /// Gives this host its copy of a datagram that [`send`](Self::send) sent to a group or
-    /// broadcast address. The copy counts as received on the interface that the datagram went out
-    /// of, so that only members there get it. `packet` is the same as for `send`.
+    /// Queues this host's own copy of a datagram that [`send`](Self::send) sent to a group or
+    /// broadcast address. The copy counts as received on the interface that the datagram left by,
+    /// so that only members there receive it. `packet` is the same as for `send`.
     pub(in crate::net) fn send_copy(
         &mut self,
         now: Instant,
@@ -180,8 +182,8 @@ impl Data {
         self.send_to_self(route.iface, packet, pool)
     }
 
-    /// Leaves the checksum to the device, or computes it; a packet that is to be cut gets one for
-    /// each piece later.
+    /// Leaves the checksum to the device, or computes it. If the packet is to be segmented, each
+    /// segment gets its checksum later.
     fn prepare_checksum(
         &self,
         iface: IfaceId,
@@ -200,14 +202,14 @@ impl Data {
         }
         packet.meta.checksum = Checksum::Unknown;
         if packet.meta.segmentation.is_none() {
-            // The payload lies in memory that the program can write at any time: copy it, and sum
-            // the copy.
+            // The payload is in shared memory that the program can write at any time. Copy it
+            // first, and compute the sum of the copy.
             packet.linearize(pool);
             offload::fill_checksum(packet.linear_mut(), place, pseudo, protocol);
         }
     }
 
-    /// Puts the IP header in front.
+    /// Prepends the IP header.
     #[inline]
     fn push_ip(
         &mut self,
@@ -263,8 +265,8 @@ impl Data {
         self.idents.take_v4(now, ends.src, ends.dst, count as u32)
     }
 
-    /// Sends a packet to this host itself, without checksum and uncut. `Stack::give` separates the
-    /// datagrams of a merged packet.
+    /// Queues a packet from this host to itself, without checksum and segmentation. `Stack::give`
+    /// splits a packet that holds several datagrams.
     fn send_to_self(
         &mut self,
         iface: IfaceId,
@@ -281,7 +283,8 @@ impl Data {
         Ok(())
     }
 
-    /// Sends an IP packet to a group or a neighbour, or keeps it until that is found.
+    /// Sends an IP packet to a group or neighbour, or queues it until the neighbour's MAC address
+    /// is known.
     pub(super) fn dispatch(
         &mut self,
         now: Instant,
@@ -294,7 +297,7 @@ impl Data {
         self.transmit_to(to, iface, packet, mtu, pool);
     }
 
-    /// Link header for packets to a next hop. While `id` is alive, no hash is computed.
+    /// Returns the link header for packets to a next hop. Computes no hash while `id` is valid.
     #[inline]
     fn link_to(
         &mut self,
@@ -316,7 +319,7 @@ impl Data {
         self.next_hops.link(now, id).ok_or(id)
     }
 
-    /// Makes frames of an IP packet, or keeps it until its next hop is known.
+    /// Sends an IP packet, or queues it until the MAC address of its next hop is known.
     #[inline]
     fn transmit_to(
         &mut self,
@@ -329,16 +332,16 @@ impl Data {
         match to {
             Ok(link) => self.transmit(iface, link, packet, mtu, pool),
             Err(id) => {
-                // A packet that waits for seconds would pin its FIFO's memory, even beyond the
-                // socket's end.
+                // Copy the payload: a packet may wait for seconds, and would keep its FIFO's memory
+                // even after the socket was closed.
                 packet.linearize(pool);
                 self.next_hops.enqueue(id, Waiting { packet, mtu });
             }
         }
     }
 
-    /// The limit of the device's queue that refuses another packet, if any. Callers ask before each
-    /// packet of this host, so a blocked device bounds answers to a flood of requests, too.
+    /// Returns the limit of the output queue that prevents another packet, if any. Called before
+    /// each packet of this host is built, so that answers to a flood of requests are bounded, too.
     #[inline]
     pub(super) fn output_full(
         &self,
@@ -354,7 +357,8 @@ impl Data {
         (!output.has_reserve()).then_some(QueueFull::Reserve)
     }
 
-    /// The same for a packet that is put into the queue next if nothing is in the way.
+    /// Checks the limits of the output queue for a packet that the caller queues next, and counts a
+    /// use of the reserve.
     pub(super) fn admit(
         &mut self,
         iface: IfaceId,
@@ -373,7 +377,7 @@ impl Data {
         }
     }
 
-    /// Drops a packet that the queue refuses.
+    /// Drops a packet that exceeds a limit of the output queue.
     pub(super) fn drop_at_output(
         &mut self,
         iface: IfaceId,
@@ -389,7 +393,7 @@ impl Data {
         self.drop(iface, packet, DropReason::OutputFull, pool);
     }
 
-    /// Makes frames of an IP packet whose neighbour is known.
+    /// Sends an IP packet with a known link header: segments or fragments it if needed.
     pub(super) fn transmit(
         &mut self,
         iface: IfaceId,
@@ -435,7 +439,8 @@ impl Data {
         }
     }
 
-    /// IPv4 packets have an identification already; IPv6 ones get it when they are cut.
+    /// Returns the identification for fragments: that of an IPv4 packet's header, or a new one for
+    /// IPv6.
     fn fragment_ident(&mut self, packet: &Packet) -> u32 {
         let bytes = packet.linear();
         if ipv6::Header::parse_quoted(bytes).is_ok() {
@@ -444,7 +449,7 @@ impl Data {
         bytes.get(4..6).map_or(0, |ident| u32::from(u16::from_be_bytes([ident[0], ident[1]])))
     }
 
-    /// Puts the link header in front and hands the packet to the device.
+    /// Prepends the link header and queues the frame for the device.
     #[inline]
     fn push_frame(&mut self, iface: IfaceId, link: &LinkHeader, mut packet: Packet) {
         let header = link.bytes();
@@ -455,7 +460,7 @@ impl Data {
         self.push_output(iface, packet);
     }
 
-    /// Hands a frame to the device. Its packet was admitted before.
+    /// Queues a frame for the device. The caller has checked the limits by `admit`.
     #[inline]
     pub(super) fn push_output(&mut self, iface: IfaceId, packet: Packet) {
         self.count_sent(&packet);
@@ -467,7 +472,7 @@ impl Data {
         self.counters.sent_bytes += packet.len() as u64;
     }
 
-    /// Sends an echo message with `data`.
+    /// Sends an echo message with the payload `data`.
     pub(in crate::net) fn send_echo(
         &mut self,
         now: Instant,
@@ -510,15 +515,15 @@ fn ip_header_len(dst: IpAddr) -> usize {
     if dst.is_ipv4() { ipv4::HEADER_LEN } else { ipv6::HEADER_LEN }
 }
 
-/// Whether a transport packet is longer than IP can state, or than `mtu` if it may not be
+/// Returns whether a transport packet exceeds the IP length field, or `mtu` if it must not be
 /// fragmented.
 fn is_too_big(packet: &Packet, ip: Ip, dst: IpAddr, mtu: u32) -> bool {
     let (ip_len, mtu) = (ip_header_len(dst), mtu as usize);
     let stated = packet.len() + if dst.is_ipv4() { ip_len } else { 0 };
     let len = ip_len + packet.len();
     let is_longer = match packet.meta.segmentation {
-        // The size of UDP_SEGMENT is the program's and has to fit. TCP's segments are made
-        // smaller when they are sent.
+        // UDP_SEGMENT sets the size of datagrams, which must fit. TCP segments are shortened when
+        // sent.
         Some(how) if how.protocol == Protocol::Udp => {
             len.min(ip_len + usize::from(how.header_len) + usize::from(how.size)) > mtu
         }
@@ -528,9 +533,8 @@ fn is_too_big(packet: &Packet, ip: Ip, dst: IpAddr, mtu: u32) -> bool {
     stated > IP_LEN_MAX || is_longer
 }
 
-/// Whether a packet to `dst` may be put on a link. Members of a group on this host get a copy of
-/// their own in any case ([`Data::send_copy`]). With IP_MULTICAST_TTL or IPV6_MULTICAST_HOPS 0 a
-/// program sends to them alone.
+/// Returns whether a packet to `dst` may be sent on a link. With IP_MULTICAST_TTL or
+/// IPV6_MULTICAST_HOPS 0, only group members on this host receive the packet ([`Data::send_copy`]).
 //= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.1.7
 //# A host MUST NOT send a datagram with a Time-to-Live (TTL)
 //# value of zero.
@@ -538,14 +542,15 @@ fn may_leave(dst: IpAddr, ttl: Option<u8>) -> bool {
     match dst {
         IpAddr::V4(_) => ttl != Some(0),
         IpAddr::V6(v6) if v6.is_multicast() => ttl != Some(0) && addr::may_be_on_link(v6),
-        // As on Linux, IPV6_UNICAST_HOPS 0 is no obstacle. Only routers look at the hop limit; the
-        // destination accepts any value (RFC 8200 §3).
+        // As on Linux, IPV6_UNICAST_HOPS 0 does not prevent sending. Only routers check the hop
+        // limit; the destination accepts any value (RFC 8200 §3).
         IpAddr::V6(_) => true,
     }
 }
 
-/// Makes segments small enough for `max` bytes of transport header and payload, in case a path MTU
-/// was learnt after the stream was planned. A single segment needs no cutting.
+/// Lowers the segment size to `max` bytes of transport header and payload, in case the path MTU was
+/// lowered after the segments were planned. Removes the segmentation of a packet with a single
+/// segment.
 fn fit_segments(packet: &mut Packet, max: usize) {
     let Some(how) = &mut packet.meta.segmentation else { return };
     let room = max.saturating_sub(usize::from(how.header_len)).max(1);
@@ -556,7 +561,7 @@ fn fit_segments(packet: &mut Packet, max: usize) {
     }
 }
 
-/// Shifts the packet's offsets, after `n` bytes were put in front.
+/// Adds `n` to the packet's offsets after `n` bytes were prepended.
 pub(super) fn shift_offsets(packet: &mut Packet, n: usize) {
     if let Checksum::Partial { start, .. } = &mut packet.meta.checksum {
         *start += n as u16;

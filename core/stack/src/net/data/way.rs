@@ -1,4 +1,4 @@
-//! Choice of a packet's way: the interface, the next hop, and the source address.
+//! Route selection for a packet: interface, next hop and source address.
 
 use core::net::{IpAddr, Ipv4Addr};
 
@@ -18,18 +18,18 @@ use crate::net::route::{Route, RouteError, RouteKind};
 use crate::net::source;
 
 impl Data {
-    /// Whether packets to `ip` are for this host: its addresses, 127/8 and `::1`.
+    /// Returns whether `ip` is an address of this host, including 127.0.0.0/8 and `::1`.
     pub(in crate::net) fn is_local(&self, ip: IpAddr) -> bool {
         ip.is_loopback() || self.here().locals.anywhere(ip).owner.is_some()
     }
 
-    /// Whether packets to other hosts are sent on.
+    /// Returns whether this host forwards packets to other hosts.
     pub(in crate::net) fn is_router(&self) -> bool {
         self.forwarding.is_some()
     }
 
-    /// Whether packets to `dst` that come in by `iface` are for another host: no address of this
-    /// one, no group and no broadcast address.
+    /// Returns whether packets to `dst` that arrive on `iface` are for another host. `dst` is then
+    /// no address of this host, no group and no broadcast address.
     pub(in crate::net) fn is_beyond(&self, iface: IfaceId, dst: IpAddr) -> bool {
         let here = self.here();
         let role = here.locals.on(iface, dst);
@@ -37,9 +37,9 @@ impl Data {
         !is_here && !self.is_any_address(iface)
     }
 
-    /// The interface that a packet to `local` came in on, as sockets see it. As on Linux (`rt_iif`,
-    /// `inet6_iif`), a looped packet counts for the interface that has its destination address, not
-    /// for loopback.
+    /// Returns the interface that sockets see for a packet to `local` received on `iface`. As on
+    /// Linux (`rt_iif`, `inet6_iif`), a looped packet counts for the interface that has its
+    /// destination address, not for loopback.
     pub(in crate::net) fn link_of(&self, iface: IfaceId, local: IpAddr) -> IfaceId {
         if iface != IfaceId::LOOPBACK || local.is_loopback() {
             return iface;
@@ -47,24 +47,24 @@ impl Data {
         self.here().locals.anywhere(local).owner.unwrap_or(iface)
     }
 
-    /// Whether packets to `group` that come from `iface` are for this host.
+    /// Returns whether this host receives packets to `group` on `iface`.
     pub(in crate::net) fn is_member(&self, iface: IfaceId, group: IpAddr) -> bool {
         iface.index() < self.here().links.len()
             && (is_of_all_hosts(group) || self.here().locals.on(iface, group).joined)
     }
 
-    /// Whether the other end of `iface` is in this process.
+    /// Returns whether the peer on the link of `iface` is in this process.
     pub(in crate::net) fn is_in_process(&self, iface: IfaceId) -> bool {
         self.here().links.get(iface.index()).is_some_and(|link| link.in_process)
     }
 
-    /// Whether every unicast destination is local on `iface`.
+    /// Returns whether `iface` accepts packets to every unicast address as local.
     pub(in crate::net) fn is_any_address(&self, iface: IfaceId) -> bool {
         self.here().links.get(iface.index()).is_some_and(|link| link.any_address)
     }
 
-    /// The way to `dst`, through `iface` if one is given and from `src` if one is given. A given
-    /// `src` is not checked to be ours: a gateway answers from any address.
+    /// Returns the route to `dst`, through `iface` and from `src` if given. `src` need not be an
+    /// address of this host, because a gateway answers from any address.
     pub(in crate::net) fn route(
         &self,
         now: Instant,
@@ -88,7 +88,7 @@ impl Data {
         let iface = iface.or_else(|| self.interface_of_source(src?, dst));
         let FirstHop { iface: out, next_hop, avoids, mtu } = self.first_hop(src, dst, iface)?;
         let link = self.link(out);
-        // The routes of an interface that is down are gone, but a group needs none.
+        // An interface that is down has no routes, but a group needs no route.
         if link.down {
             return Err(RouteError::NoRoute);
         }
@@ -127,8 +127,8 @@ impl Data {
         Route {
             iface: IfaceId::LOOPBACK,
             next_hop: dst,
-            // As Linux does: a host talks to itself from the address that it talks to, but from
-            // 127.0.0.1 to all of 127.0.0.0/8.
+            // As on Linux, the source of packets to this host is the destination address; for
+            // 127.0.0.0/8, 127.0.0.1.
             src: src.unwrap_or(if is_loopback { Ipv4Addr::LOCALHOST.into() } else { dst }),
             mtu: LOOPBACK_MTU,
             link_mtu: LOOPBACK_MTU,
@@ -140,8 +140,8 @@ impl Data {
         }
     }
 
-    /// The interface that the source selects, for a datagram to an IPv4 group or to
-    /// 255.255.255.255. As on Linux, one from 127.0.0.1 stays on the host.
+    /// Returns the interface that has the address `src`, for a datagram to an IPv4 group or
+    /// 255.255.255.255. As on Linux, a datagram from 127.0.0.1 stays on the host.
     fn interface_of_source(&self, src: IpAddr, dst: IpAddr) -> Option<IfaceId> {
         let anywhere = dst.is_ipv4() && dst.is_multicast() || is_limited_broadcast(dst);
         match anywhere {
@@ -151,12 +151,12 @@ impl Data {
         }
     }
 
-    /// Whether `dst` is a broadcast address of some link of this host.
+    /// Returns whether `dst` is a broadcast address of one of this host's links.
     pub(in crate::net) fn is_broadcast(&self, dst: IpAddr) -> bool {
         is_limited_broadcast(dst) || self.here().locals.anywhere(dst).broadcast
     }
 
-    /// Out of which interface, and to which neighbour.
+    /// Returns the outgoing interface and the next hop.
     fn first_hop(
         &self,
         src: Option<IpAddr>,
@@ -174,17 +174,17 @@ impl Data {
             let mtu = way.mtu.map(u32::from);
             return Ok(match way.next_hop {
                 Some(next_hop) if !on_link => FirstHop { iface: way.iface, next_hop, avoids, mtu },
-                // A group is reached on the link, even if the route names a router.
+                // A group is on the link, even if its route has a router.
                 _ => FirstHop { mtu, ..direct(way.iface) },
             });
         }
-        // Without a route, a packet that cannot leave the link goes out of the first real
-        // interface.
+        // Without a route, a packet that cannot leave the link is sent by the first interface after
+        // loopback.
         let any = self.here().links.len() > 1 && on_link && iface.is_none();
         any.then(|| direct(IfaceId(1))).ok_or(RouteError::NoRoute)
     }
 
-    /// The address to send from to `dst` by way of a next hop.
+    /// Returns the source address for packets to `dst` through `next_hop` on interface `out`.
     pub(super) fn source_for(&self, out: IfaceId, next_hop: IpAddr, dst: IpAddr) -> Option<IpAddr> {
         let links = self.here().links.iter().zip(0..).skip(1);
         let others = links.filter(|(_, other)| IfaceId(*other) != out);
@@ -192,8 +192,7 @@ impl Data {
         source::choose(&self.link(out).addresses, others, next_hop, dst)
     }
 
-    /// The same as [`route`](Self::route), for a caller that keeps the route: with the place of its
-    /// next hop.
+    /// Like [`route`](Self::route), for a caller that caches the route: sets [`Route::hop`].
     pub(in crate::net) fn route_to_keep(
         &mut self,
         now: Instant,
@@ -208,26 +207,25 @@ impl Data {
         Ok(Route { hop, ..route })
     }
 
-    /// Whether `iface` has a link with neighbours to discover.
+    /// Returns whether neighbours on the link of `iface` have to be resolved.
     pub(super) fn has_neighbors(&self, iface: IfaceId) -> bool {
         self.link(iface).kind == LinkType::Ethernet
     }
 
-    /// Longest IP packet in bytes that gets to `dst`, as far as datagrams know.
+    /// Returns the path MTU in bytes to `dst` for datagrams.
     pub(in crate::net) fn path_mtu(&self, now: Instant, dst: IpAddr) -> u32 {
         self.route(now, None, dst, None).map_or(PATH_MTU_MIN_V6, |route| route.mtu)
     }
 
-    /// Longest IP packet in bytes that no path is known to be too narrow for, this host's own
-    /// excepted.
+    /// Returns a lower bound in bytes of all path MTUs, except those within this host.
     pub(in crate::net) fn path_mtu_least(&self) -> u32 {
         let of_routes = u32::from(self.snapshot.fib.mtu_least);
         self.mtus.least().limit(self.here().mtu_min.min(of_routes))
     }
 
-    /// Believes a report that datagrams from `src` to `dst`, sent through `iface` if one is given,
-    /// get through with `mtu` bytes only. For transports that checked that the report quotes a
-    /// packet of theirs. Returns the way and its path MTU, if other shards are to get them.
+    /// Lowers the path MTU of datagrams from `src` to `dst`, sent through `iface` if given, to
+    /// `mtu` bytes. The caller must have checked that the ICMP report quotes one of its packets.
+    /// Returns path and MTU if other shards must be told.
     pub(in crate::net) fn set_path_mtu(
         &mut self,
         now: Instant,
@@ -241,7 +239,7 @@ impl Data {
         self.hear_path_mtu(now, way, mtu).map(|mtu| (way, mtu))
     }
 
-    /// Notes a report about a way. Returns the path MTU if other shards are to get it.
+    /// Records a path MTU report. Returns the path MTU if other shards must be told.
     pub(in crate::net) fn hear_path_mtu(
         &mut self,
         now: Instant,
@@ -254,7 +252,7 @@ impl Data {
         }
     }
 
-    /// Notes a report about a way; whether it changes the path MTU.
+    /// Records a path MTU report. Returns whether the path MTU was lowered.
     pub(in crate::net) fn lower_path_mtu(&mut self, now: Instant, way: HopKey, mtu: u32) -> bool {
         let (iface, dst) = way;
         let Some(link) = self.here().links.get(iface.index()) else { return false };
@@ -263,8 +261,8 @@ impl Data {
     }
 }
 
-/// Out of which interface a packet goes, to which neighbour, and whether a better one does not
-/// answer. With the MTU of the route, if it has one.
+/// Outgoing interface and next hop, with the MTU of the route if it has one. `avoids` is set if a
+/// better router does not answer.
 struct FirstHop {
     iface: IfaceId,
     next_hop: IpAddr,
@@ -272,7 +270,8 @@ struct FirstHop {
     mtu: Option<u32>,
 }
 
-/// Packets of this host by a route that is for none. Linux fails with EINVAL, EHOSTUNREACH, EACCES.
+/// Returns the error for a route that is not unicast. Linux fails with EINVAL, EHOSTUNREACH,
+/// EACCES.
 fn refuse_by_kind(kind: RouteKind) -> Result<(), RouteError> {
     match kind {
         RouteKind::Unicast => Ok(()),
