@@ -1,18 +1,18 @@
-//! Hashing for tables. Keys that a stranger can choose are hashed with a secret; addresses of this
-//! host, which others choose only a few of, are hashed cheaply.
+//! Hash functions for tables. Keys that a peer can choose are hashed with a secret key. Addresses
+//! of this host, of which others choose only a few, are hashed by a faster function.
 
 use core::hash::{BuildHasher, Hasher};
 use core::time::Duration;
 
 use siphasher::sip::SipHasher13;
 
-/// A secret key for hashes that a peer cannot foresee (SipHash-1-3). Otherwise a peer could choose
+/// Secret key for hashes that a peer cannot predict (SipHash-1-3). Otherwise a peer could choose
 /// addresses and ports that fill one bucket, or infer one hash from another.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Keyed(pub [u64; 2]);
 
-/// A word of a [`Keyed`] from the seed of all. Words with different `purpose` or `label` tell
-/// nothing of each other.
+/// Derives a word of a [`Keyed`] from the seed of the host. Words with different `purpose` or
+/// `label` are independent.
 pub(crate) fn derive(seed: &[u8; 32], purpose: &[u8], label: u64) -> u64 {
     let (words, _) = seed.as_chunks::<8>();
     let word = |n: usize| u64::from_le_bytes(words[n]);
@@ -33,11 +33,11 @@ impl BuildHasher for Keyed {
     }
 }
 
-/// Hashes by multiplication, beginning with a secret number.
+/// Hash function by multiplication, which starts with a secret number.
 ///
-/// Uses are tables whose entries an attacker cannot choose freely. The table of addresses is one:
-/// the operator, routers of the link and programs fill it, within `limits`; strangers choose
-/// lookups only. Key 0 is for tables whose entries and lookups this host alone chooses.
+/// Only for tables whose entries an attacker cannot choose freely. In the table of addresses, the
+/// operator, routers of the link and programs add entries, within `limits`; strangers choose only
+/// lookups. Key 0 is for tables whose entries and lookups only this host chooses.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Cheap(pub u64);
 
@@ -49,14 +49,15 @@ impl BuildHasher for Cheap {
     }
 }
 
-/// See [`Cheap`].
+/// Hasher of [`Cheap`].
 #[derive(Debug)]
 pub(super) struct CheapHasher(u64);
 
 impl CheapHasher {
     #[inline]
     fn mix(&mut self, word: u64) {
-        // The multiplier of MurmurHash3's finaliser; any odd number with scattered bits does.
+        // Multiplier of MurmurHash3's finaliser; any odd number with well distributed bits would
+        // do.
         let x = (self.0.rotate_left(23) ^ word).wrapping_mul(0xff51_afd7_ed55_8ccd);
         self.0 = x ^ (x >> 32);
     }
@@ -103,14 +104,14 @@ impl Hasher for CheapHasher {
     }
 }
 
-/// A small generator for jitter and identifiers (xoshiro256++ by Blackman and Vigna), seeded from
-/// outside: the same seed gives the same run.
+/// Pseudo-random generator for jitter and identifiers (xoshiro256++ by Blackman and Vigna). Seeded
+/// by the caller, so that equal seeds give equal runs.
 #[derive(Debug, Clone)]
 pub(super) struct Random([u64; 4]);
 
 impl Random {
     pub(super) fn new(seed: u64) -> Self {
-        // SplitMix64 spreads the seed, so that even a seed of zero gives a good state.
+        // SplitMix64 expands the seed, so that even a zero seed gives a good state.
         let mut z = seed;
         Self(core::array::from_fn(|_| {
             z = z.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -134,12 +135,12 @@ impl Random {
         result
     }
 
-    /// A number below `n`; the bias of the multiplication is negligible for jitter.
+    /// Returns a random number below `n`. Its bias is negligible for jitter.
     pub(super) fn below(&mut self, n: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(n)) >> 64) as u64
     }
 
-    /// A random time below `max`.
+    /// Returns a random duration below `max`.
     pub(super) fn time_below(&mut self, max: Duration) -> Duration {
         Duration::from_nanos(self.below(max.as_nanos() as u64))
     }

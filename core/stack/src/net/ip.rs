@@ -2,51 +2,52 @@
 
 use core::net::IpAddr;
 
-/// TTL and hop limit unless someone says otherwise (RFC 1700; RFC 8504 §12.1 has the same).
+/// Default TTL and hop limit (RFC 1700, RFC 8504 §12.1).
 pub(super) const DEFAULT_TTL: u8 = 64;
 
-/// Source and destination of a packet, of one family.
+/// Source and destination of a packet; both of the same family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct AddressPair {
     pub(super) src: IpAddr,
     pub(super) dst: IpAddr,
 }
 
-/// Wishes of the transport for the IP header.
+/// Header fields that the transport sets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ip {
-    /// Number of the transport protocol.
+    /// Number of the transport protocol (IANA), such as 6 for TCP.
     pub protocol: u8,
-    /// TTL or hop limit; `None` for the default. Zero keeps a datagram to a group on this host.
+    /// TTL or hop limit; `None` for the interface's default. 0 restricts a multicast datagram to
+    /// this host.
     pub ttl: Option<u8>,
-    /// Type of service or traffic class: DSCP and ECN.
+    /// Type of Service (IPv4) or Traffic Class (IPv6): DSCP and ECN.
     pub tos: u8,
-    /// Hosts and routers that may fragment the packet.
+    /// Whether this host or routers may fragment the packet.
     pub fragmenting: Fragmenting,
     /// IPv6 flow label, 20 bits.
     pub flow_label: u32,
 }
 
-/// Permission to fragment a packet that is longer than a link takes. Routers never fragment IPv6.
+/// Permission to fragment a packet that exceeds a link's MTU. Routers never fragment IPv6 packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fragmenting {
-    /// No fragmentation: DF is set, and a packet longer than the known path MTU is refused.
+    /// No fragmentation: DF is set, and sending a packet longer than the path MTU fails.
     Never,
-    /// Only this host: DF is set on packets that leave whole.
+    /// Only this host may fragment: DF is set on packets that are sent unfragmented.
     Here,
-    /// Routers alone.
+    /// Only routers may fragment.
     Routers,
-    /// Both.
+    /// Routers and this host may fragment.
     Anywhere,
 }
 
 impl Fragmenting {
-    /// Whether this host may.
+    /// Returns whether this host may fragment.
     pub(super) fn is_allowed_here(self) -> bool {
         matches!(self, Self::Here | Self::Anywhere)
     }
 
-    /// Whether routers may not.
+    /// Returns whether DF is set, so that routers must not fragment.
     pub(super) fn sets_df(self) -> bool {
         matches!(self, Self::Never | Self::Here)
     }

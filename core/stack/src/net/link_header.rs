@@ -1,11 +1,11 @@
-//! Link headers, ready to be put in front of packets.
+//! Complete link headers that are prepended to packets.
 
 use core::net::IpAddr;
 
 use towpath_wire::MacAddr;
 use towpath_wire::ethernet::{self, EtherType};
 
-/// The bytes in front of each packet to one neighbour, group or link.
+/// Link header of all packets to one neighbour or group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct LinkHeader {
     bytes: [u8; ethernet::HEADER_LEN],
@@ -13,10 +13,10 @@ pub(super) struct LinkHeader {
 }
 
 impl LinkHeader {
-    /// A link that knows no neighbours.
+    /// Empty header of a link without link headers.
     pub(super) const NONE: Self = Self { bytes: [0; ethernet::HEADER_LEN], len: 0 };
 
-    /// The header of IP packets from `src` to `dst` on an Ethernet; `to` gives the IP version.
+    /// Creates an Ethernet header from `src` to `dst`; the family of `to` determines the EtherType.
     pub(super) fn ethernet(src: MacAddr, dst: MacAddr, to: IpAddr) -> Self {
         let ethertype = if to.is_ipv4() { EtherType::IPV4 } else { EtherType::IPV6 };
         let mut bytes = [0; ethernet::HEADER_LEN];
@@ -24,13 +24,13 @@ impl LinkHeader {
         Self { bytes, len: len as u8 }
     }
 
-    /// The station that packets go to.
+    /// Returns the destination MAC address.
     pub(super) fn dst(&self) -> MacAddr {
         let [a, b, c, d, e, f, ..] = self.bytes;
         MacAddr([a, b, c, d, e, f])
     }
 
-    /// The bytes of a header of an Ethernet; `None` on a link without headers.
+    /// Returns the bytes of an Ethernet header; `None` for an empty header.
     #[inline]
     pub(super) fn whole(&self) -> Option<&[u8; ethernet::HEADER_LEN]> {
         (self.len > 0).then_some(&self.bytes)

@@ -1,4 +1,4 @@
-//! A map with a capacity: when it is full, the least recently used entry makes room.
+//! Map with a capacity. If it is full, an insertion evicts the least recently used entry.
 
 use core::hash::Hash;
 
@@ -7,8 +7,9 @@ use hashbrown::HashMap;
 use super::hash::Keyed;
 use crate::tables::slab::{List, Queue};
 
-/// The entries stand in one list, the most recently used at its back. Everything is O(1) but
-/// [`Lru::iter`] and [`Lru::iter_mut`], which go over the places in order, the same on every run.
+/// Map whose entries are in a list from the least to the most recently used one. All methods take
+/// O(1), except [`Lru::iter`] and [`Lru::iter_mut`]. Iteration visits entries in a deterministic
+/// order.
 #[derive(Debug)]
 pub(crate) struct Lru<K, V> {
     index: HashMap<K, u32, Keyed>,
@@ -32,13 +33,13 @@ impl<K: Copy + Eq + Hash, V> Lru<K, V> {
         self.index.len()
     }
 
-    /// Looks without counting as use.
+    /// Returns a value without marking it as used.
     pub(crate) fn peek(&self, key: &K) -> Option<&V> {
         let at = *self.index.get(key)?;
         self.entries.get(at).map(|(_, value)| value)
     }
 
-    /// The value of `key`, which becomes the most recently used.
+    /// Returns a value and marks it as the most recently used.
     pub(crate) fn get_mut(&mut self, key: &K) -> Option<&mut V> {
         let at = *self.index.get(key)?;
         if self.by_use.back() != Some(at) {
@@ -47,8 +48,8 @@ impl<K: Copy + Eq + Hash, V> Lru<K, V> {
         self.entries.get_mut(at).map(|(_, value)| value)
     }
 
-    /// Puts a value in as the most recently used. Returns the entry that it replaces: the old value
-    /// of the key, or, in a full table, the least recently used entry.
+    /// Inserts a value as the most recently used. Returns the removed entry: the old value of the
+    /// key or, if the map was full, the least recently used entry.
     pub(crate) fn insert(&mut self, key: K, value: V) -> Option<(K, V)> {
         let gone = match self.remove(&key) {
             Some(old) => Some((key, old)),

@@ -1,28 +1,28 @@
-//! Rules in force, with their counters.
+//! Packet rules of a host, with their counters.
 
 use towpath_filter::{Count, Counters, Hook, Rules};
 
-/// Rules by which packets are judged. Unchangeable, so that no packet is judged by parts of two
-/// sets.
+/// Rules that packets are checked against. Immutable, so that each packet is checked against one
+/// consistent set.
 #[derive(Debug)]
 pub struct RuleSet {
     rules: Rules,
-    /// Counts of each shard, which alone writes them.
+    /// Counters by shard; each shard writes only its own.
     counters: Vec<Counters>,
-    /// Counts of sets before, for rules that were in them already.
+    /// Counts taken over from earlier rule sets, for rules that were in them.
     inherited: Counters,
 }
 
 impl RuleSet {
-    /// Rules for a host with as many `shards`.
+    /// Creates a rule set with counters for `shards` shards.
     pub(super) fn new(rules: Rules, shards: usize) -> Self {
         let counters = (0..shards).map(|_| Counters::new(&rules)).collect();
         let inherited = Counters::new(&rules);
         Self { rules, counters, inherited }
     }
 
-    /// Takes over the counts of the set before, for rules and defaults that are the same in both.
-    /// No packet may be judged by that one any more; one thread does it, once.
+    /// Takes over the counts of the rule set `before`, for rules and defaults that are equal in
+    /// both. Call this once, after all shards have stopped using `before`.
     pub fn inherit(&self, before: &Self) {
         let mut old = (0..).zip(before.rules.iter()).peekable();
         for (index, rule) in (0..).zip(self.rules.iter()) {
@@ -38,22 +38,23 @@ impl RuleSet {
         }
     }
 
-    /// The rules.
+    /// Returns the rules.
     pub fn rules(&self) -> &Rules {
         &self.rules
     }
 
-    /// Counters of one shard.
+    /// Returns the counters of one shard.
     pub(super) fn counters(&self, shard: usize) -> &Counters {
         &self.counters[shard]
     }
 
-    /// Packets that the rule at this place decided about, in all shards, since it is in force.
+    /// Returns how many packets matched the rule at `index`, in all shards, including the counts
+    /// taken over.
     pub fn count_of_rule(&self, index: u32) -> Count {
         self.sum(|counters| counters.of_rule(index))
     }
 
-    /// Packets at `hook` that no rule matched, in all shards.
+    /// Returns how many packets matched no rule at `hook`, in all shards.
     pub fn count_of_default(&self, hook: Hook) -> Count {
         self.sum(|counters| counters.of_default(hook))
     }
@@ -65,15 +66,15 @@ impl RuleSet {
     }
 }
 
-/// A packet that a rule wants logged.
+/// A packet that a rule logged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Logged {
-    /// The packet, as rules see it.
+    /// Fields of the packet that rules match.
     pub fields: towpath_filter::Fields,
-    /// Number of the rule.
+    /// Index of the rule.
     pub rule: u32,
-    /// Fate of the packet.
+    /// Action of the rule.
     pub action: towpath_filter::Action,
-    /// Length of the packet from the IP header on, in bytes.
+    /// Length of the packet in bytes, from the IP header on.
     pub len: usize,
 }

@@ -6,10 +6,10 @@ use towpath_wire::addr;
 
 use super::iface::{Address, AddressState};
 
-/// Selects the source address for packets to `dst`, among the outgoing interface's `own` and the
-/// `others` of this host. IPv6 follows the ranking of RFC 6724. IPv4 prefers, as Linux does, an
-/// address of the next hop's subnet. The router might filter another subnet's address, which it
-/// expects elsewhere.
+/// Selects the source address for packets to `dst`, among the addresses `own` of the outgoing
+/// interface and `others` of this host. IPv6 uses the ranking of RFC 6724. As on Linux, IPv4
+/// prefers an address in the next hop's subnet, because a router might filter other source
+/// addresses.
 pub(super) fn choose<'a>(
     own: &'a [Address],
     others: impl Iterator<Item = &'a [Address]>,
@@ -20,20 +20,21 @@ pub(super) fn choose<'a>(
     let foreign = others.flatten().map(|a| (a, true));
     own.chain(foreign)
         .filter(|(a, _)| a.is_usable() && a.addr().is_ipv4() == dst.is_ipv4())
-        // Another link's link-local address means nothing here.
+        // A link-local address of another link is invalid on this link.
         .filter(|(a, foreign)| !foreign || !addr::is_link_local(a.addr()))
         .map(|(a, foreign)| {
             let deprecated = a.state == AddressState::Deprecated;
             let near = a.prefix.contains(next_hop);
             (source_rank(a.addr(), dst, deprecated, foreign, near), a.addr())
         })
-        // The first of equals, in the order of the operator.
+        // Among equals, keep the first one in the operator's order.
         .reduce(|best, next| if next.0 > best.0 { next } else { best })
         .map(|(_, addr)| addr)
 }
 
-/// Rank of `src` as a source for `dst`; the greater, the better. The rules of RFC 6724 §5 apply in
-/// their order, those without an operator's policy. `near`: the next hop is in the subnet of `src`.
+/// Returns the rank of `src` as a source for `dst`; greater is better. Applies the rules of RFC
+/// 6724 §5 in order, except those that need a policy table. `near`: the next hop is in the subnet
+/// of `src`.
 pub(super) fn source_rank(
     src: IpAddr,
     dst: IpAddr,
@@ -55,14 +56,16 @@ pub(super) fn source_rank(
         !deprecated,
         !other_iface,
         label(src) == label(dst),
-        // IPv4's addresses say nothing about where networks are: their common bits are chance.
+        // For IPv4, common bits of addresses do not indicate distance, so the next hop's subnet is
+        // compared first.
         src.is_ipv4() && near,
         common_prefix_len(src, dst),
         near,
     )
 }
 
-/// Scope as in the multicast address's field: 2 link, 5 site, 14 global.
+/// Returns the scope with the value of a multicast address's scope field: 2 link, 5 site, 14
+/// global.
 fn scope(addr: IpAddr) -> u8 {
     match addr {
         IpAddr::V4(v4) if v4.is_loopback() || v4.is_link_local() => 2,
@@ -73,7 +76,7 @@ fn scope(addr: IpAddr) -> u8 {
     }
 }
 
-/// Labels of the default policy table (RFC 6724 §2.1), as far as they tell sources apart.
+/// Returns the label in the default policy table (RFC 6724 §2.1), if it matters for sources.
 fn label(addr: IpAddr) -> u8 {
     match addr {
         IpAddr::V4(_) => 4,
@@ -85,7 +88,8 @@ fn label(addr: IpAddr) -> u8 {
     }
 }
 
-/// Rule 8, for IPv6; beyond the 64 bits of a link's prefix equal bits mean nothing.
+/// Returns the length of the common prefix (rule 8), at most the 64 bits of a link's prefix. 0 for
+/// IPv4.
 fn common_prefix_len(a: IpAddr, b: IpAddr) -> u32 {
     match (a, b) {
         (IpAddr::V6(a), IpAddr::V6(b)) => common_v6(a, b).min(64),

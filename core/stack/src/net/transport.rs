@@ -1,4 +1,4 @@
-//! Calls of the transports: routes to destinations, and packets to send.
+//! Methods for the transport protocols: routes to destinations, and packets to send.
 
 use core::net::IpAddr;
 
@@ -14,8 +14,8 @@ use super::received::Local;
 use super::route::{Epoch, HopId, Route, RouteError};
 
 impl Net {
-    /// The way to `dst`, through `iface` if one is given and from `src` if one is given. A given
-    /// `src` is not checked to be ours: a gateway answers from any address.
+    /// Returns the route to `dst`, through `iface` and from `src` if given. `src` need not be an
+    /// address of this host, because a gateway answers from any address.
     pub fn route(
         &self,
         now: Instant,
@@ -26,8 +26,7 @@ impl Net {
         self.data.route(now, src, dst, iface)
     }
 
-    /// The same as [`route`](Self::route), for a caller that keeps the route: with the place of its
-    /// next hop.
+    /// Like [`route`](Self::route), for a caller that caches the route: sets [`Route::hop`].
     pub fn route_to_keep(
         &mut self,
         now: Instant,
@@ -38,30 +37,30 @@ impl Net {
         self.data.route_to_keep(now, src, dst, iface)
     }
 
-    /// Changes whenever a [`Route`] found earlier may be outdated, its path MTU excepted.
+    /// Returns a number that changes when a cached [`Route`] may be outdated, except for its path
+    /// MTU.
     pub fn route_generation(&self) -> u64 {
         self.data.snapshot.generation
     }
 
-    /// Changes whenever the path MTU of a [`Route`] found earlier may be outdated.
+    /// Returns a number that changes when the path MTU of a cached [`Route`] may be outdated.
     pub fn path_mtu_generation(&self) -> u64 {
         self.data.mtus.generation()
     }
 
-    /// Longest IP packet in bytes that gets to `dst`, as far as datagrams know.
+    /// Returns the path MTU in bytes to `dst` for datagrams.
     pub fn path_mtu(&self, now: Instant, dst: IpAddr) -> u32 {
         self.data.path_mtu(now, dst)
     }
 
-    /// Longest IP packet in bytes that no path is known to be too narrow for, this host's own
-    /// excepted. Each shard knows of the paths of all.
+    /// Returns a lower bound in bytes of all path MTUs, except those within this host. The path
+    /// MTUs learnt by other shards are included.
     pub fn path_mtu_least(&self) -> u32 {
         self.data.path_mtu_least()
     }
 
-    /// Believes a report that datagrams from `src` to `dst`, sent through `iface` if one is given,
-    /// get through with `mtu` bytes only. For transports that checked that the report quotes a
-    /// packet of theirs.
+    /// Lowers the path MTU of datagrams from `src` to `dst`, sent through `iface` if given, to
+    /// `mtu` bytes. The caller must have checked that the ICMP report quotes one of its packets.
     pub fn set_path_mtu(
         &mut self,
         now: Instant,
@@ -74,44 +73,46 @@ impl Net {
         }
     }
 
-    /// The address of a next hop; `None` when its place was given to another one.
+    /// Returns the address of a next hop; `None` if the id is no longer valid.
     #[inline]
     pub(crate) fn next_hop(&self, hop: HopId) -> Option<IpAddr> {
         self.data.next_hops.key(hop).map(|(_, addr)| addr)
     }
 
-    /// The present epoch, for a caller that keeps routes.
+    /// Returns the current epoch, for a caller that caches routes.
     pub(crate) fn epoch(&self) -> Epoch {
         self.data.next_hops.epoch()
     }
 
-    /// Routes that were found earlier may be wrong.
+    /// Starts a new epoch, because cached routes may be wrong.
     pub(crate) fn begin_epoch(&mut self) -> Epoch {
         self.data.next_hops.begin_epoch()
     }
 
-    /// Whether `epoch` is not before `since`.
+    /// Returns whether `epoch` is `since` or later.
     #[inline]
     pub(crate) fn is_since(&self, epoch: Epoch, since: Epoch) -> bool {
         self.data.next_hops.is_since(epoch, since)
     }
 
-    /// The transport made progress beyond a next hop: no probe is needed (RFC 4861 §7.3.1).
+    /// Reports that the transport made progress through a next hop, so that no probe is needed (RFC
+    /// 4861 §7.3.1).
     #[inline]
     pub(crate) fn confirm_reachable(&mut self, now: Instant, hop: HopId) {
         self.data.next_hops.confirm(now, hop);
     }
 
-    /// Sends one transport packet, whose front is the transport header.
+    /// Sends a transport packet, whose front is the transport header.
     ///
-    /// `checksum_offset` says where in that header the checksum goes; the field holds 0. With
-    /// `packet.meta.segmentation`, whose `header_len` counts from the transport header, the packet
-    /// is cut by the device or here. `route` is from [`Net::route`] for `src` and `dst`, which are
-    /// of one family: panics otherwise.
+    /// `checksum_offset` is the offset of the checksum field in that header; the field must be 0.
+    /// With `packet.meta.segmentation`, whose `header_len` counts from the transport header, the
+    /// packet is segmented by the device or in software. `route` is the result of [`Net::route`]
+    /// for `src` and `dst`. Panics if `src` and `dst` differ in address family.
     ///
     /// # Errors
-    /// The packet is gone, and counted. `Ok` does not say that it leaves: its neighbour may not
-    /// answer.
+    ///
+    /// The packet was dropped and counted. `Ok` does not ensure that the packet leaves: the
+    /// neighbour may not answer.
     #[inline]
     #[allow(clippy::too_many_arguments)] // A struct for this single call would only rename them.
     pub fn send(
@@ -131,9 +132,9 @@ impl Net {
         sent
     }
 
-    /// Gives this host its copy of a datagram that [`send`](Self::send) sent to a group or
-    /// broadcast address. The copy counts as received on the interface that the datagram went out
-    /// of, so that only members there get it. `packet` is the same as for `send`.
+    /// Queues this host's own copy of a datagram that [`send`](Self::send) sent to a group or
+    /// broadcast address. The copy counts as received on the interface that the datagram left by,
+    /// so that only members there receive it. `packet` is the same as for `send`.
     pub fn send_copy(
         &mut self,
         now: Instant,
@@ -146,7 +147,7 @@ impl Net {
         self.data.send_copy(now, route, AddressPair { src: ends.0, dst: ends.1 }, ip, packet, pool)
     }
 
-    /// Sends an echo message with `data`.
+    /// Sends an echo message with the payload `data`.
     pub fn send_echo(
         &mut self,
         now: Instant,
@@ -160,7 +161,8 @@ impl Net {
         sent
     }
 
-    /// Reports to the sender of `to` that it could not be delivered, unless the rules forbid it.
+    /// Sends an ICMP error to the sender of `to`, which could not be delivered, unless the rules
+    /// forbid it.
     pub fn unreachable(&mut self, now: Instant, to: &Local, why: Unreachable, pool: &mut Pool) {
         self.data.unreachable(now, to, why, pool);
         self.exchange(now, pool);

@@ -89,7 +89,8 @@ impl Common {
     }
 }
 
-/// Changes that a shard has not seen, on separate cache lines.
+/// Changes posted to one shard that it has not taken. Aligned so that the entries of two shards
+/// share no cache line.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct UnseenChanges {

@@ -55,7 +55,7 @@ pub(crate) enum ShardMessage {
     Claimed { flow: Flow, socket: SocketId, iss_min: Option<SeqNum> },
     /// Answer if another connection uses the flow.
     InUse { socket: SocketId },
-    /// From owner to owner; the stack does not interpret the message.
+    /// Message between the owners of two stacks, which the stack does not interpret.
     Owner { from: ShardId, words: [u64; 3] },
 }
 

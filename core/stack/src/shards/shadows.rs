@@ -212,7 +212,8 @@ impl<H: Host> Stack<H> {
             && let Some(AmongShards::Shadow { unqueued, .. }) = listener.among.map(|among| *among)
             && let Some(member) = &mut self.shards.member
         {
-            // No program has seen these children.
+            // Abort the children that were not offered to the listener: it is gone, so no program
+            // can accept them.
             member.forsaken.extend(unqueued);
             member.gone.push_back(elsewhere);
         }

@@ -268,7 +268,8 @@ impl Control {
     ) {
         let interface = &self.ifaces[iface.index()];
         let link_local = interface.addresses.iter().find_map(|a| match a.addr() {
-            // Do not use an optimistic address with our link-layer address (RFC 4429 §3.2).
+            // Skip optimistic addresses: a router solicitation from one must not carry the Source
+            // Link-Layer Address option (RFC 4429 section 3.2).
             IpAddr::V6(v6) if v6.is_unicast_link_local() && a.is_assigned() => Some(v6),
             _ => None,
         });

@@ -1,4 +1,4 @@
-//! How many ICMP errors are sent: in all, and to one host.
+//! Rate limit of ICMP errors: in total, and to one host.
 
 use core::hash::BuildHasher;
 use core::net::IpAddr;
@@ -12,36 +12,36 @@ use crate::net::limits::{
     ICMP_HOST_ERRORS_PER_SECOND, ICMP_HOSTS, ICMP_TOO_BIG_BURST, ICMP_TOO_BIG_PER_SECOND,
 };
 
-/// Limits how many errors are sent.
+/// Limits the rate of ICMP errors.
 #[derive(Debug)]
 pub(super) struct ErrorLimit {
-    /// All errors but reports of a path MTU.
+    /// Limit of all errors except path MTU reports.
     errors: Allowance,
-    /// Reports of a path MTU.
+    /// Limit of path MTU reports.
     too_big: Allowance,
     keys: Keyed,
-    /// For each group of hosts, until when errors to it have been paid for.
+    /// By hash of the host: the time until which its share of the rate is used up.
     hosts: Vec<Instant>,
-    /// Data parts that send errors for the host. Each has an equal part of the rate.
+    /// Number of shards of the host. Each has an equal part of the rate.
     shards: u64,
 }
 
-/// Errors that may be sent, at a rate and at once.
+/// Token bucket, in nanoseconds of credit.
 #[derive(Debug)]
 struct Allowance {
-    /// Price of one, in nanoseconds of credit.
+    /// Credit in ns that an error costs.
     cost: u64,
-    /// Credit in nanoseconds, and how much of it there may be.
+    /// Available credit in ns.
     credit: u64,
     burst: u64,
     last: Instant,
 }
 
-/// Nanoseconds in which a host may send one error.
+/// Interval in ns of errors at the maximum rate.
 const ERROR_COST: u64 = 1_000_000_000 / ICMP_ERRORS_PER_SECOND;
-/// The same of reports of a path MTU.
+/// Interval in ns of path MTU reports at the maximum rate.
 const TOO_BIG_COST: u64 = 1_000_000_000 / ICMP_TOO_BIG_PER_SECOND;
-/// The same to one host.
+/// Interval of errors to one host at the maximum rate.
 const HOST_ERROR_COST: Duration = Duration::from_nanos(1_000_000_000 / ICMP_HOST_ERRORS_PER_SECOND);
 
 impl Allowance {
@@ -60,7 +60,7 @@ impl Allowance {
 }
 
 impl ErrorLimit {
-    /// The limit of one of `shards` data parts.
+    /// Creates the limit of one of `shards` data parts.
     pub(super) fn new(keys: Keyed, now: Instant, shards: u64) -> Self {
         let part_of = |burst: u64| (burst / shards).max(1);
         Self {
@@ -72,17 +72,16 @@ impl ErrorLimit {
         }
     }
 
-    /// Whether one more error may be sent to `host` now.
+    /// Returns whether an error may be sent to `host` now, and counts it.
     pub(super) fn take_for(&mut self, now: Instant, host: IpAddr) -> bool {
         let link = match host {
             IpAddr::V4(v4) => u64::from(v4.to_bits()),
-            // A host may take any address of its link's prefix, which has 64 bits (RFC 4291
-            // §2.5.1).
+            // A host can use any address of its link's prefix, which has 64 bits (RFC 4291 §2.5.1).
             IpAddr::V6(v6) => (v6.to_bits() >> 64) as u64,
         };
         let paid = &mut self.hosts[self.keys.hash_one(link) as usize % ICMP_HOSTS];
         let cost = HOST_ERROR_COST * self.shards as u32;
-        // How far ahead of time errors to one host may be.
+        // Maximum time by which `paid` may be in the future, which allows a burst.
         let ahead = cost * ((ICMP_HOST_BURST / self.shards).max(1) - 1) as u32;
         if *paid > now + ahead {
             return false;
@@ -91,19 +90,19 @@ impl ErrorLimit {
         true
     }
 
-    /// Whether one more error may be sent now.
+    /// Returns whether an error may be sent now, and counts it.
     pub(super) fn take(&mut self, now: Instant, random: &mut Random) -> bool {
         let is_allowed = self.errors.take(now);
         if is_allowed {
-            // Drawn anew each time: the number of errors that fit reveals nothing about those sent
-            // to other hosts.
+            // Choose a new random burst each time, so that the number of errors does not reveal how
+            // many were sent to other hosts.
             let burst = (ICMP_BURST - random.below(ICMP_BURST_JITTER)) / self.shards;
             self.errors.burst = burst.max(1) * self.errors.cost;
         }
         is_allowed
     }
 
-    /// Whether one more report of a path MTU may be sent now.
+    /// Returns whether a path MTU report may be sent now, and counts it.
     pub(super) fn take_too_big(&mut self, now: Instant) -> bool {
         self.too_big.take(now)
     }

@@ -32,7 +32,7 @@ use crate::net::iface::IfaceId;
 use crate::net::messages::HopKey;
 use crate::net::route::RouteKind;
 
-/// Reason why a packet is not forwarded, and the error for its sender.
+/// Reason why a packet is not forwarded, and the ICMP error for its sender.
 #[derive(Debug)]
 struct TransitRefusal {
     reason: DropReason,
@@ -49,13 +49,13 @@ impl TransitRefusal {
     }
 }
 
-/// Place of the TTL in an IPv4 header, and of the hop limit in an IPv6 header.
+/// Offset of the TTL in an IPv4 header, and of the hop limit in an IPv6 header.
 const TTL_AT: usize = 8;
 const HOP_LIMIT_AT: usize = 7;
 
 impl Data {
-    /// Sends a packet to another host on, or drops it. `problem` was found in its options or
-    /// extension headers.
+    /// Forwards a packet to another host, or drops it. `problem` is an error found in its options
+    /// or extension headers.
     #[cold]
     pub(super) fn forward(
         &mut self,
@@ -79,7 +79,8 @@ impl Data {
         {
             return self.refuse_at_hook(now, iface, ip, refusal, packet, pool);
         }
-        // A redirect would name a destination that its receiver does not know.
+        // If the destination was rewritten, do not send a redirect, because its receiver does not
+        // know that destination.
         if hop.0 == iface && !ip.is_rewritten {
             self.redirect(now, iface, ip, hop.1, &packet, pool);
         }
@@ -98,7 +99,7 @@ impl Data {
         self.send_on(now, hop, packet, longest, mtu as usize, pool);
     }
 
-    /// The interface and next hop that a packet goes to, and the MTU of link and route.
+    /// Returns the interface and next hop for a packet, and the MTU of link and route.
     fn way_on(
         &mut self,
         now: Instant,
@@ -125,7 +126,8 @@ impl Data {
             RouteKind::Blackhole => {
                 return Err(TransitRefusal::silent(DropReason::TransitBlackhole));
             }
-            // Linux reports "no route" for an IPv6 destination, and "host" for an IPv4 one.
+            // As on Linux, report "no route" for an IPv6 destination, and "host unreachable" for an
+            // IPv4 one.
             RouteKind::Unreachable => {
                 let why = if is_v4 { Unreachable::Host } else { Unreachable::Net };
                 return Err(TransitRefusal::unreachable(
@@ -153,7 +155,7 @@ impl Data {
         Ok(((out, router.unwrap_or(ip.dst)), mtu))
     }
 
-    /// The best route, which may have been looked up ahead.
+    /// Returns the best route; uses the one that `plan_transit` looked up, if any.
     fn looked_up(&mut self, ends: (IpAddr, IpAddr)) -> Option<Choice> {
         match self.looked.take() {
             Some((ahead, choice)) if ahead == ends => choice,
@@ -161,7 +163,7 @@ impl Data {
         }
     }
 
-    /// Whether the routes let a packet from `src` come in by `iface`.
+    /// Returns whether the reverse-path filter accepts a packet from `src` on `iface`.
     //= https://www.rfc-editor.org/rfc/rfc1812#section-5.3.8
     //# A router SHOULD IMPLEMENT the ability to filter traffic based on a
     //# comparison of the source address of a packet and the forwarding table
@@ -193,8 +195,7 @@ impl Data {
         self.drop(iface, packet, refusal.reason, pool);
     }
 
-    /// The address that this router has on the link of a next hop, for options in which it leaves
-    /// one.
+    /// Returns this router's address on the link of a next hop, which it writes into IPv4 options.
     fn own_address_v4(&self, (iface, next_hop): HopKey) -> Option<core::net::Ipv4Addr> {
         match self.source_for(iface, next_hop, next_hop)? {
             IpAddr::V4(own) => Some(own),
@@ -202,8 +203,8 @@ impl Data {
         }
     }
 
-    /// Makes packets that device and link take of one that starts with its IP header. Its longest
-    /// packet on the wire has `longest` bytes, of `mtu` that link and route take.
+    /// Sends a packet, which starts with its IP header, as packets that the device and link accept.
+    /// `longest` is the length of its longest packet on the wire, `mtu` the MTU of link and route.
     fn send_on(
         &mut self,
         now: Instant,
@@ -239,7 +240,7 @@ impl Data {
         self.send_on_cut(now, hop, packet, mtu, pool);
     }
 
-    /// Sends a finished packet, after fragmentation if need be: only IPv4 packets are too long
+    /// Sends a completed packet, and fragments it if needed; only IPv4 packets can be too long
     /// here.
     fn send_on_cut(
         &mut self,
@@ -260,8 +261,8 @@ impl Data {
         }
     }
 
-    /// Reports to the sender of a packet that its next hop did not answer. False when this host
-    /// itself is the sender.
+    /// Sends an ICMP error to the sender of a packet whose next hop did not answer. Returns false
+    /// if this host is the sender.
     //= https://www.rfc-editor.org/rfc/rfc1812#section-4.3.3.1
     //# If a packet is to be forwarded to a host on a network that is
     //# directly connected to the router (i.e., the router is the last-hop
@@ -293,8 +294,8 @@ impl Data {
     }
 }
 
-/// Source and destination, if the bytes are an IP packet. An unchecked guess, good for a lookup
-/// only.
+/// Returns source and destination if the bytes look like an IP packet. Not validated, so use the
+/// result only for lookups.
 pub(super) fn ends(bytes: &[u8]) -> Option<(IpAddr, IpAddr)> {
     const SOURCE_AT: [usize; 2] = [12, 8];
     match bytes.first()? >> 4 {
@@ -310,8 +311,8 @@ pub(super) fn ends(bytes: &[u8]) -> Option<(IpAddr, IpAddr)> {
     }
 }
 
-/// Refuses a packet for an error in the options that routers read: those of IPv4, and hop-by-hop
-/// ones of IPv6.
+/// Refuses a packet with an error in the options that routers process: IPv4 options, and IPv6
+/// hop-by-hop options.
 fn refuse_options(
     packet: &Packet,
     ip: &IpPacket,
@@ -331,7 +332,7 @@ fn refuse_options(
     }
 }
 
-/// The problem of a packet's hop-by-hop options.
+/// Returns the error in a packet's hop-by-hop options, if any.
 fn hop_by_hop_problem(packet: &Packet, ip: &IpPacket) -> Result<Option<Report>, TransitRefusal> {
     let malformed = || TransitRefusal::silent(DropReason::IpMalformed);
     let bytes = packet.linear().get(ip.ip_offset..).unwrap_or_default();
@@ -387,8 +388,8 @@ fn check_scope(ip: &IpPacket) -> Result<(), TransitRefusal> {
     Err(TransitRefusal { reason: DropReason::TransitScope, report })
 }
 
-/// Length of the longest packet that this one will be on the wire, which is not more than `mtu`
-/// unless routers may cut it.
+/// Returns the length of the longest packet on the wire after segmentation. Refuses the packet if
+/// that exceeds `mtu` and routers must not fragment it.
 fn fit(packet: &Packet, ip: &IpPacket, mtu: u32) -> Result<usize, TransitRefusal> {
     let len = ip.end - ip.ip_offset;
     let longest = match packet.meta.segmentation {
@@ -432,7 +433,7 @@ fn is_partial(packet: &Packet) -> bool {
     matches!(packet.meta.checksum, Checksum::Partial { .. })
 }
 
-/// Takes the link header off, and metadata of the link that the packet came from.
+/// Removes the link header, and the metadata that applies only to the received packet.
 fn strip_link(packet: &mut Packet, len: usize) {
     packet.pull_front(len).expect("the IP header was read behind the link header");
     if let Checksum::Partial { start, .. } = &mut packet.meta.checksum {
@@ -444,7 +445,7 @@ fn strip_link(packet: &mut Packet, len: usize) {
     (packet.meta.vlan, packet.meta.sender) = (None, None);
 }
 
-/// Takes one off the TTL or hop limit of a packet that starts with its IP header.
+/// Decrements the TTL or hop limit of a packet that starts with its IP header.
 //= https://www.rfc-editor.org/rfc/rfc1812#section-5.3.1
 //# When a router forwards a packet, it MUST reduce the TTL by at least one.
 //= https://www.rfc-editor.org/rfc/rfc1624#section-3
@@ -459,11 +460,11 @@ fn lower_ttl(header: &mut [u8]) {
     }
 }
 
-/// The same of a packet of IPv4.
+/// Decrements the TTL of an IPv4 header, and updates its checksum.
 #[inline]
 pub(super) fn lower_ttl_v4(header: &mut [u8; ipv4::HEADER_LEN]) {
     let word = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
-    // The TTL is the upper half of its word.
+    // The TTL is the upper byte of its 16-bit word.
     let (sum, old) = (word(10), word(TTL_AT));
     let sum = checksum::update16(sum, old, old - 0x0100);
     header[10..12].copy_from_slice(&sum.to_be_bytes());

@@ -46,32 +46,34 @@ use crate::net::limits::{
 use crate::tables::slab::{List, Queue};
 use datagram::{Datagram, PIECE_OVERHEAD, check_bounds};
 
-/// Identity of a datagram. The interface belongs to it, because of link-local addresses.
+/// Identity of an incomplete datagram. Includes the interface, because link-local addresses are
+/// valid per link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Key {
     pub iface: IfaceId,
     pub src: IpAddr,
     pub dst: IpAddr,
-    /// 0 for IPv6, where the identification alone tells datagrams apart (RFC 8200 §4.5).
+    /// Transport protocol; 0 for IPv6, whose datagrams are identified without it (RFC 8200 §4.5).
     pub protocol: u8,
     pub ident: u32,
 }
 
-/// A fragment, and the fields of its packet's headers.
+/// A received fragment, and fields of its headers.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Fragment {
     pub key: Key,
-    /// Place in the datagram, bytes.
+    /// Offset in bytes within the datagram's payload.
     pub offset: usize,
     pub more: bool,
-    /// The IP headers, up to the fragment's bytes, from the start of the linear part.
+    /// Start and end offset of the IP headers in the packet's linear part.
     pub header: (usize, usize),
-    /// End of the fragment's bytes, in the linear part too.
+    /// Offset of the fragment data's end in the packet's linear part.
     pub end: usize,
     pub tos: u8,
-    /// IPv6: place of the next-header field that names the fragment header, and its new value.
+    /// For IPv6: offset of the next-header field that precedes the fragment header, and the value
+    /// it gets in the reassembled packet.
     pub next_header: Option<(usize, u8)>,
-    /// The packet came to a group or broadcast address.
+    /// The packet was sent to a multicast or broadcast address.
     pub group: bool,
 }
 
@@ -81,54 +83,56 @@ impl Fragment {
     }
 }
 
-/// Outcome of adding a fragment.
+/// Result of adding a fragment.
 #[derive(Debug)]
 pub(super) enum Added {
-    /// Kept until the missing fragments come.
+    /// The fragment was stored, and others are missing.
     Kept,
-    /// A copy of one that is here.
+    /// The fragment was already received.
     Duplicate,
-    /// The datagram is complete: a packet that starts with its IP header.
+    /// The datagram is complete; the packet starts with its IP header.
     Complete(Packet),
-    /// The fragment is lost, and its whole datagram unless the fragment alone is at fault.
+    /// The fragment was dropped. Unless only the fragment was invalid, its datagram was dropped,
+    /// too.
     Lost(DropReason),
 }
 
-/// A datagram whose fragments did not all come in time.
+/// A datagram that was not complete when its time expired.
 #[derive(Debug)]
 pub(super) struct Expired {
     pub key: Key,
-    /// Packet of the first fragment, if it came, for the error to the sender.
+    /// Packet of the first fragment for an ICMP error to the sender; `None` if that fragment is
+    /// missing.
     pub quote: Option<Vec<u8>>,
     pub group: bool,
 }
 
-/// Datagrams given up for others.
+/// Number of incomplete datagrams that were dropped because of limits.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct GivenUp {
-    /// Their source had more than its share.
+    /// Dropped because their source exceeded its limit.
     pub source: u64,
-    /// All sources together had too much.
+    /// Dropped because all sources together exceeded their limit.
     pub all: u64,
 }
 
-/// A source as limits count it: an interface, and an address or IPv6 prefix.
+/// A source of fragments, as counted by limits: an interface, and an IPv4 address or IPv6 prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Share(IfaceId, IpAddr);
 
-/// All datagrams in reassembly.
+/// All incomplete datagrams.
 #[derive(Debug)]
 pub(in crate::net) struct Reassembly {
     index: HashMap<Key, u32, Keyed>,
-    /// Each stands in the line of its source.
+    /// Datagrams; each is in the list `line` of its source.
     datagrams: Queue<Entry>,
     by_share: HashMap<Share, u32, Keyed>,
-    /// Each stands in the line of its rank; the source with the latest fragment is the youngest.
+    /// Sources; each is in the list of its rank, ordered by the time of its last fragment.
     sources: Queue<Source>,
-    /// Sources by how many datagrams they have, see [`rank`].
+    /// Lists of sources by number of datagrams; see [`rank`].
     ranks: [List; RANKS],
-    /// Deadlines of datagrams. All datagrams of an IP version wait equally long: the first to begin
-    /// expires first.
+    /// Deadlines of datagrams. Datagrams of one IP version have the same timeout, so each list is
+    /// in the order of expiry.
     deadlines: Queue<ReassemblyDeadline>,
     v4: List,
     v6: List,
@@ -147,7 +151,7 @@ struct Entry {
 #[derive(Debug)]
 struct Source {
     share: Share,
-    /// Its datagrams; the one without a fragment for longest is the oldest.
+    /// Datagrams of the source, ordered by the time of their last fragment.
     line: List,
     bytes: usize,
 }
@@ -158,22 +162,23 @@ struct ReassemblyDeadline {
     key: Key,
 }
 
-/// Datagrams that a source may have before its rank rises. A host with a few fragmented datagrams
-/// under way is thereby no worse off than a host with one. Few enough that a dozen sources are
-/// needed to fill the memory with datagrams of this rank, however long they are.
+/// Number of datagrams that a source can have in the lowest rank. A host that sends a few
+/// fragmented datagrams at once is then treated like a host that sends one. Low enough that at
+/// least a dozen sources are needed to fill the memory with datagrams of this rank.
 const ALIKE_MAX: usize = 4;
 const _: () = assert!(REASSEMBLY_BYTES_MAX / (ALIKE_MAX * (65_575 + 2 * OVERHEAD)) >= 12);
 const RANKS: usize = REASSEMBLY_SOURCE_DATAGRAMS_MAX - ALIKE_MAX + 1;
 
-/// Memory of a datagram besides its pieces: entries of tables, which may have as many free.
+/// Memory in bytes of a datagram besides its fragments: table entries, doubled because tables may
+/// be half empty.
 const OVERHEAD: usize = 1024;
 const _: () = assert!(
     2 * (size_of::<Entry>() + size_of::<Source>() + size_of::<ReassemblyDeadline>())
         + 2 * (size_of::<(Key, u32)>() + size_of::<(Share, u32)>() + 6 * size_of::<u64>())
         <= OVERHEAD
 );
-// A datagram fits its source's share however it is cut, so there is another one to give up. Its
-// header may be as long as an IPv6 packet's extension headers.
+// A single datagram never exceeds its source's limit, however it is fragmented, so another one can
+// be dropped instead. Its header may be as long as an IPv6 packet's extension headers.
 const _: () =
     assert!(OVERHEAD + 2 * 65_575 + FRAGMENTS_MAX * PIECE_OVERHEAD <= REASSEMBLY_SOURCE_BYTES_MAX);
 const _: () = assert!(REASSEMBLY_SOURCE_BYTES_MAX < REASSEMBLY_BYTES_MAX);
@@ -201,7 +206,7 @@ impl Reassembly {
         first(&self.v4).into_iter().chain(first(&self.v6)).min().unwrap_or(Instant::FAR)
     }
 
-    /// Takes a copy of the fragment in `packet`, which is all in the linear part.
+    /// Stores a copy of the fragment in `packet`, whose bytes are all in the linear part.
     pub(super) fn add(
         &mut self,
         now: Instant,
@@ -243,12 +248,12 @@ impl Reassembly {
         }
     }
 
-    /// Datagrams given up for others since last asked.
+    /// Returns how many datagrams were dropped because of limits since the last call.
     pub(super) fn take_given_up(&mut self) -> GivenUp {
         core::mem::take(&mut self.given_up)
     }
 
-    /// Something came of a datagram: it and its source are given up after all others.
+    /// Moves a datagram, and its source, to the end of their lists, because a fragment arrived.
     fn renew(&mut self, index: u32) {
         let Some(entry) = self.datagrams.get(index) else { return };
         let Some(source) = self.sources.get_mut(entry.source) else { return };
@@ -257,7 +262,7 @@ impl Reassembly {
         self.sources.renew(&mut self.ranks[rank], at);
     }
 
-    /// Begins a datagram, for which another one may have to go.
+    /// Creates an entry for a new datagram, and drops another one if a limit is reached.
     fn start(&mut self, now: Instant, fragment: &Fragment) -> u32 {
         let key = fragment.key;
         let share = share_of(&key);
@@ -287,7 +292,7 @@ impl Reassembly {
         index
     }
 
-    /// A source has one datagram more, and a fresh fragment.
+    /// Moves a source to the list of `rank` after it got another datagram.
     fn move_up(&mut self, source: u32, rank: usize) {
         match &mut self.ranks[rank.saturating_sub(1)..=rank] {
             [from, to] => self.sources.shift(from, to, source),
@@ -296,7 +301,7 @@ impl Reassembly {
         }
     }
 
-    /// The source that `share` belongs to; a new one gets a place in the first rank.
+    /// Returns the source of `share`, and creates it if there is none.
     fn source(&mut self, share: Share) -> u32 {
         let (sources, first) = (&mut self.sources, &mut self.ranks[0]);
         let new = Source { share, line: List::default(), bytes: 0 };
@@ -310,7 +315,7 @@ impl Reassembly {
         }
     }
 
-    /// Takes a datagram out of all tables.
+    /// Removes a datagram from all tables.
     fn remove(&mut self, key: &Key) -> Option<Datagram> {
         let index = self.index.remove(key)?;
         let at = self.datagrams.get(index)?.source;
@@ -334,8 +339,8 @@ impl Reassembly {
         Some(datagram)
     }
 
-    /// Gives up datagrams until `source`, and all sources together, are within their limits. The
-    /// datagram that just got a fragment goes last, and alone it is within any limit.
+    /// Drops datagrams until `source`, and all sources together, are within their limits. The
+    /// datagram that just received a fragment is dropped last, and never exceeds a limit alone.
     fn make_room(&mut self, source: u32) {
         while self.sources.get(source).is_some_and(|s| s.bytes > REASSEMBLY_SOURCE_BYTES_MAX) {
             self.give_up_of(source);
@@ -346,8 +351,8 @@ impl Reassembly {
         }
     }
 
-    /// Gives up the oldest datagram of the source with the most. Among equal sources it is the one
-    /// without a fragment for longest.
+    /// Drops the oldest datagram of the source with the most datagrams. Among sources of equal
+    /// rank, chooses the one that sent no fragment for longest.
     fn give_up_of_greatest(&mut self) {
         let greatest = self.ranks.iter().rev().find_map(List::front);
         self.give_up_of(greatest.expect("who has too much has something"));
@@ -360,7 +365,7 @@ impl Reassembly {
         self.remove(&key.expect("a source has datagrams as long as it is one"));
     }
 
-    /// Gives up expired datagrams.
+    /// Removes and returns the expired datagrams.
     pub(super) fn on_timeout(&mut self, now: Instant) -> Vec<Expired> {
         let mut expired = Vec::new();
         for v4 in [true, false] {
@@ -377,12 +382,13 @@ impl Reassembly {
     }
 }
 
-/// The rank of sources with `count` datagrams; a few datagrams count as none.
+/// Returns the rank of a source with `count` datagrams.
 fn rank(count: usize) -> usize {
     count.saturating_sub(ALIKE_MAX)
 }
 
-/// Hosts choose their IPv6 addresses within a prefix: it is their network that has a share.
+/// Returns the source of a datagram. For IPv6, the prefix is the source, because a host can choose
+/// many addresses within it.
 fn share_of(key: &Key) -> Share {
     let source = match key.src {
         IpAddr::V4(src) => src.into(),

@@ -15,8 +15,8 @@ use crate::net::ip::{AddressPair, Fragmenting, Ip};
 use crate::net::route::RouteKind;
 
 impl Data {
-    /// Redirects the sender of a packet that goes out by the interface it came in by, if `hop` is a
-    /// neighbour of the sender.
+    /// Sends a redirect to the sender of a packet that leaves by the interface it arrived on, if
+    /// `hop` is on the sender's link.
     //= https://www.rfc-editor.org/rfc/rfc1812#section-5.2.7.2
     //# Routers MUST NOT generate a Redirect Message unless all the following
     //# conditions are met:
@@ -106,19 +106,19 @@ impl Data {
             flow_label: 0,
         };
         let checksum_at = Some(icmpv4::CHECKSUM_OFFSET as u16);
-        // A redirect that cannot be sent is given up.
+        // A redirect that cannot be sent is not retried.
         self.send(now, &route, AddressPair { src: own, dst: host }, ip, body, checksum_at, pool)
             .is_ok()
     }
 }
 
-/// The message, and as much of the packet as fits behind it (RFC 4861 section 4.6.3).
+/// Creates the message, followed by as much of the packet as fits (RFC 4861 section 4.6.3).
 fn compose(message: &ndp::Message, about: &Offender, packet: &Packet, pool: &mut Pool) -> Packet {
     const OPTION_HEADER: usize = 8;
     let mut head = [0; ndp::MESSAGE_LEN_MAX];
     let len = message.emit(&mut head);
     let room = icmpv6::ERROR_PACKET_LEN_MAX - ipv6::HEADER_LEN - len - OPTION_HEADER;
-    // Options have whole units of 8 bytes.
+    // Option lengths are multiples of 8 bytes.
     let quoted = (about.end.min(packet.len()).saturating_sub(about.ip_offset).min(room) / 8) * 8;
     let mut out = pool.take(len + OPTION_HEADER + quoted);
     let bytes = out.push_back(len + OPTION_HEADER + quoted).expect("taken with room");

@@ -1,4 +1,4 @@
-//! How often a host is redirected.
+//! Rate limit of redirects.
 
 use core::hash::BuildHasher;
 use core::net::IpAddr;
@@ -9,19 +9,20 @@ use towpath_tcp::Instant;
 use crate::net::hash::Keyed;
 use crate::net::limits::{REDIRECT_HOSTS, REDIRECT_LOAD, REDIRECT_SILENCE, REDIRECTS_IGNORED};
 
-/// Limits how often a host is redirected, as Linux does. The wait doubles with each redirect. A
-/// host that takes no notice gets no more until its packets have paused.
+/// Limits the rate of redirects to a host, as on Linux. The interval doubles with each redirect. A
+/// host that ignores redirects gets no more until it has sent no such packets for a while.
 #[derive(Debug)]
 pub(super) struct RedirectLimit {
     keys: Keyed,
-    /// Groups of hosts; none before the first redirect, since most stacks are no routers.
+    /// Counts by hash of the host. Empty before the first redirect, because most stacks are no
+    /// routers.
     hosts: Vec<RedirectedHost>,
 }
 
-/// Redirects of a group of hosts.
+/// Redirect count of the hosts with the same hash.
 #[derive(Debug, Clone, Copy, Default)]
 struct RedirectedHost {
-    /// The last packet that called for one.
+    /// Time of the last packet that needed a redirect.
     seen: Option<Instant>,
     sent_at: Instant,
     count: u8,
@@ -32,7 +33,7 @@ impl RedirectLimit {
         Self { keys, hosts: Vec::new() }
     }
 
-    /// Whether `host` may be redirected now.
+    /// Returns whether a redirect may be sent to `host` now, and counts it.
     pub(super) fn take(&mut self, now: Instant, host: IpAddr) -> bool {
         self.hosts.resize(REDIRECT_HOSTS, RedirectedHost::default());
         let told = &mut self.hosts[self.keys.hash_one(host) as usize % REDIRECT_HOSTS];
@@ -59,7 +60,7 @@ mod tests {
         let (host, other) = ("10.0.0.2".parse().unwrap(), "10.0.0.3".parse().unwrap());
         let mut now = Instant(1_000_000_000);
         let mut sent = Vec::new();
-        // A packet each millisecond, for fifteen seconds.
+        // The host sends a packet per millisecond, for fifteen seconds.
         for ms in 0..15_000u64 {
             if limit.take(now, host) {
                 sent.push(ms);

@@ -1,4 +1,4 @@
-//! State of the data part. Other files of the folder add methods to [`Data`].
+//! State of the data part. Other files of this folder add methods to [`Data`].
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -26,16 +26,16 @@ use crate::net::received::{IcmpError, Looped};
 use crate::net::snapshot::{Host, Link, Snapshot};
 use crate::net::trace::{DataCounters, DroppedCopy, Traffic};
 
-/// The part of a [`Net`](crate::net::Net) that moves packets in and out, by its last [`Snapshot`].
-/// See the [folder](super).
+/// Part of a [`Net`](crate::net::Net) that receives and sends packets, using the last [`Snapshot`].
+/// See the [module](super).
 #[derive(Debug)]
 pub(in crate::net) struct Data {
-    /// Packets to other hosts are sent on.
+    /// State of a router; `None` on a host that does not forward packets.
     pub(super) forwarding: Option<Forwarding>,
     /// Number of shards of the host.
     pub(in crate::net) shards: usize,
     pub(in crate::net) hooks: PacketHooks,
-    /// Keep copies of dropped packets.
+    /// Whether copies of dropped packets are kept.
     pub(super) trace_drops: bool,
     pub(in crate::net) counters: DataCounters,
     pub(in crate::net) snapshot: Arc<Snapshot>,
@@ -46,24 +46,24 @@ pub(in crate::net) struct Data {
     pub(super) error_limit: ErrorLimit,
     pub(super) redirects: RedirectLimit,
     pub(super) random: Random,
-    /// Queues in front of the interfaces' devices.
+    /// Output queues by interface.
     pub(in crate::net) outputs: Vec<Output>,
-    /// Traffic of each interface.
+    /// Traffic counters by interface.
     pub(in crate::net) traffic: Vec<Traffic>,
     pub(in crate::net) loopback: VecDeque<Looped>,
     pub(in crate::net) dropped: VecDeque<DroppedCopy>,
     pub(in crate::net) errors: VecDeque<IcmpError>,
     pub(in crate::net) punts: VecDeque<ControlPacket>,
-    /// Plans for the next packets of a batch, made by `snapshot`.
+    /// Plans for the next packets of a batch, based on `snapshot`.
     pub(super) plans: Plans,
-    /// Route of the next packet, as `snapshot` has it.
+    /// Route of the next packet, looked up in `snapshot` by `plan_transit`.
     pub(super) looked: Option<Looked>,
 }
 
 impl Data {
-    /// The data part of shard `n`, for a host without any configuration yet. Several shards have
-    /// different keys: packets of one reveal nothing of the identifications of another. Limits of
-    /// the host as a whole are divided among the `shards`.
+    /// Creates the data part of shard `n`, without configuration. Shards have different keys, so
+    /// that one shard's packets do not reveal the identifications of another's. Limits of the whole
+    /// host are divided among the `shards`.
     pub(in crate::net) fn new(
         config: NetConfig,
         keys: &Keys,
@@ -97,7 +97,7 @@ impl Data {
         }
     }
 
-    /// Goes by another snapshot from now on, if there is another one.
+    /// Adopts another snapshot.
     #[inline]
     pub(in crate::net) fn follow(&mut self, snapshot: &Arc<Snapshot>) {
         if !Arc::ptr_eq(&self.snapshot, snapshot) {
@@ -111,48 +111,48 @@ impl Data {
         }
     }
 
-    /// Shows packets to another tracker from now on, or to none.
+    /// Replaces the tracker; `None` removes it.
     pub(in crate::net) fn set_tracker(&mut self, tracker: Option<Box<dyn Tracker>>) {
         self.hooks.set_tracker(tracker);
         self.plans.clear();
     }
 
-    /// Whether there is anything for control.
+    /// Returns whether control packets or reports are queued for control.
     #[inline]
     pub(in crate::net) fn has_told(&self) -> bool {
         !self.punts.is_empty() || self.next_hops.has_reports()
     }
 
-    /// The next packet for control.
+    /// Takes the oldest packet for control.
     #[inline]
     pub(in crate::net) fn take_control_packet(&mut self) -> Option<ControlPacket> {
         self.punts.pop_front()
     }
 
-    /// The next thing that happened to a next hop.
+    /// Takes the oldest report for control.
     #[inline]
     pub(in crate::net) fn take_report(&mut self) -> Option<DataReport> {
         self.next_hops.take_report()
     }
 
-    /// Interfaces and addresses.
+    /// Returns the interfaces and addresses of the snapshot.
     #[inline]
     pub(in crate::net) fn here(&self) -> &Host {
         &self.snapshot.host
     }
 
-    /// An interface.
+    /// Returns an interface.
     #[inline]
     pub(in crate::net) fn link(&self, iface: IfaceId) -> &Link {
         &self.snapshot.host.links[iface.index()]
     }
 
-    /// Whether dropped packets are kept from now on.
+    /// Sets whether copies of dropped packets are kept.
     pub(in crate::net) fn set_trace_drops(&mut self, on: bool) {
         self.trace_drops = on;
     }
 
-    /// Throws a packet away: counts why, and keeps a copy when drops are traced.
+    /// Drops a packet: counts the reason, and keeps a copy if drops are traced.
     pub(in crate::net) fn drop(
         &mut self,
         iface: IfaceId,

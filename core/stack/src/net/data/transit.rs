@@ -35,10 +35,10 @@ use crate::net::link_header::LinkHeader;
 use crate::net::route::RouteKind;
 use crate::net::snapshot::Link;
 
-/// Packets whose routes are looked up together.
+/// Number of packets whose routes are looked up together.
 const LOOK_UPS: usize = 32;
 
-/// Header fields that a plan needs; `len` is 0 where `receive` has to read the packet.
+/// Header fields that a plan needs. `len` is 0 if the packet must be passed to `receive`.
 #[derive(Debug, Clone, Copy, Default)]
 struct Head {
     src: u32,
@@ -46,7 +46,7 @@ struct Head {
     len: u16,
 }
 
-/// Interfaces of a packet that leaves as it is, and the place and length of its IP packet.
+/// Interfaces of a packet that is forwarded by a plan, and offset and length of its IP packet.
 #[derive(Debug, Clone, Copy)]
 struct TransitPass {
     iface: IfaceId,
@@ -55,7 +55,7 @@ struct TransitPass {
     len: usize,
 }
 
-/// Packets and bytes of a run, added to the counters at its end.
+/// Packets and bytes of a `forward_run`, added to the counters at its end.
 #[derive(Debug, Default)]
 struct TransitSums {
     received: u64,
@@ -66,10 +66,9 @@ struct TransitSums {
 }
 
 impl Data {
-    /// Plans the fate of each packet of a batch of the device of `iface`.
+    /// Plans the forwarding of each packet of a batch received on `iface`.
     ///
-    /// Look-ups of routes that do not wait for each other wait for memory at the same time, as
-    /// those of single packets cannot.
+    /// Routes are looked up together, so that the memory accesses of independent lookups overlap.
     pub(in crate::net) fn plan_transit(&mut self, iface: IfaceId, packets: &Batch) {
         self.plans.clear();
         if self.hooks.tracks_transit() {
@@ -110,14 +109,14 @@ impl Data {
         }
     }
 
-    /// Whether no address of a packet can be one of this host's, or a broadcast address.
+    /// Returns whether neither address of a packet can be this host's or a broadcast address.
     #[inline]
     fn is_between_others(&self, head: &Head) -> bool {
         let locals = &self.here().locals;
         !locals.may_know(head.src) && !locals.may_know(head.dst)
     }
 
-    /// The plan for a packet that may take its route without another look.
+    /// Returns the plan to forward a packet on its route without further checks, if possible.
     #[inline]
     fn pass_by(&self, iface: IfaceId, ways: &Ways, head: &Head) -> Option<TransitPlan> {
         let shared;
@@ -136,21 +135,22 @@ impl Data {
         };
         let is_plain = way.kind == RouteKind::Unicast
             && way.iface != IfaceId::LOOPBACK
-            // Out by the interface that it came in by: the sender may have to be redirected.
+            // The packet must leave by another interface than it arrived on. Otherwise its sender
+            // may need a redirect.
             && way.iface != iface
             && u32::from(head.len) <= way.limit(self.link(way.iface).mtu);
         is_plain.then_some(TransitPlan::Pass { out: way.iface, len: head.len, router })
     }
 
-    /// The route of a packet that is left to `receive`, looked up ahead.
+    /// Looks up the route of a packet that is passed to `receive`.
     fn look_up(&self, link: &Link, packet: &Packet) -> Option<Looked> {
         let at = if link.kind == LinkType::Ethernet { ethernet::HEADER_LEN } else { 0 };
         let ends = ends(packet.linear().get(at..)?)?;
         Some((ends, self.snapshot.fib.best_between(ends.0, ends.1)))
     }
 
-    /// Sends the packets at the front of a batch on, up to the first one that `receive` has to
-    /// decide about. Returns bytes of the packets, dropped ones included.
+    /// Forwards packets from the front of a batch, up to the first one that must be passed to
+    /// `receive`. Returns the bytes of the forwarded and dropped packets.
     pub(in crate::net) fn forward_run(
         &mut self,
         now: Instant,
@@ -174,7 +174,8 @@ impl Data {
             if has_rules {
                 match self.judge_pass(now, TransitPass { iface, out, at, len }, packet, pool) {
                     Some(accepted) => packet = accepted,
-                    // The error that its sender gets may wait for control.
+                    // Stop at messages for control: the ICMP error to the packet's sender may
+                    // depend on them.
                     None if self.has_told() => break,
                     None => continue,
                 }
@@ -203,7 +204,8 @@ impl Data {
         sums.received_bytes
     }
 
-    /// The header of packets to a next hop, if its use is no updates to control.
+    /// Returns the link header for packets to a next hop, if its use need not be reported to
+    /// control.
     #[inline]
     fn link_ready(&mut self, now: Instant, out: IfaceId, router: u32) -> Option<LinkHeader> {
         match self.link(out).kind {
@@ -212,7 +214,7 @@ impl Data {
         }
     }
 
-    /// Has rules judge a packet. `None`: it was refused.
+    /// Checks a packet against the rules. Returns `None` if it was refused.
     #[inline]
     fn judge_pass(
         &mut self,
@@ -250,7 +252,7 @@ impl Data {
     ) {
         match IpPacket::of_plain_v4(&packet, at) {
             Some(ip) => self.refuse_at_hook(now, iface, &ip, refusal, packet, pool),
-            // Unreachable: the plan was made of the same bytes.
+            // Unreachable, because the plan was made from the same bytes.
             None => self.drop(iface, packet, DropReason::IpMalformed, pool),
         }
     }
@@ -261,7 +263,7 @@ fn v4(bits: u32) -> IpAddr {
     Ipv4Addr::from_bits(bits).into()
 }
 
-/// Reads a packet that leaves as it is, unless one of its own bytes says otherwise.
+/// Reads the fields of a packet that can be forwarded by a plan. `len` is 0 if it cannot.
 #[inline]
 fn read_head(link: &Link, packet: &Packet) -> Option<Head> {
     let meta = &packet.meta;
@@ -290,7 +292,7 @@ fn read_head(link: &Link, packet: &Packet) -> Option<Head> {
     read_header(header).filter(|head| usize::from(head.len) <= room)
 }
 
-/// Reads an IPv4 header without options, of a whole packet between unicast addresses.
+/// Reads an IPv4 header without options, of an unfragmented packet between unicast addresses.
 #[inline]
 fn read_header(header: &[u8; ipv4::HEADER_LEN]) -> Option<Head> {
     const FIRST: u32 = 0x45 << 24;
@@ -309,8 +311,8 @@ fn read_header(header: &[u8; ipv4::HEADER_LEN]) -> Option<Head> {
     is_plain.then_some(Head { src: word(3), dst: word(4), len })
 }
 
-/// Whether routers send packets from and to this address on: neither 0.0.0.0/8, loopback,
-/// link-local, multicast, class E nor broadcast.
+/// Returns whether routers forward packets from and to this address: it is not in 0.0.0.0/8,
+/// loopback, link-local, multicast, class E or broadcast.
 #[inline]
 fn is_far_unicast(bits: u32) -> bool {
     let first = bits >> 24;

@@ -1,7 +1,7 @@
-//! RoutingVerdict on a received packet with valid headers. No other place decides this.
+//! Routing decision about a received packet with valid headers.
 //!
-//! A host drops a packet to another one as [`NotLocal`](DropReason::NotLocal). A router sends it on
-//! ([`RoutingVerdict::Forward`]); `forward` then looks for a route.
+//! A host drops a packet to another host as [`NotLocal`](DropReason::NotLocal). A router forwards
+//! it ([`RoutingVerdict::Forward`]); `forward` then looks for a route.
 
 use core::net::IpAddr;
 
@@ -12,30 +12,30 @@ use crate::drop::DropReason;
 use crate::net::iface::IfaceId;
 use crate::net::locals::{Role, is_of_all_hosts};
 
-/// Decision about a packet.
+/// Routing decision about a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RoutingVerdict {
     /// The packet is for this host.
     Local {
-        /// The destination is a group or broadcast address, of IP or of the link.
+        /// The destination is a multicast or broadcast address, either of IP or of the link layer.
         group: bool,
     },
-    /// Another host is its destination, and this one is a router.
+    /// The packet is for another host, and this host is a router.
     Forward,
-    /// The packet has no destination here, or an address that must not occur at its place.
+    /// The packet is for another host and this host is no router, or an address is invalid there.
     Drop(DropReason),
 }
 
 impl RoutingVerdict {
-    /// Whether the packet goes to one host, which may answer it.
+    /// Returns whether the destination is a single host, so that ICMP errors are allowed.
     pub(super) fn is_unicast(self) -> bool {
         matches!(self, Self::Local { group: false } | Self::Forward)
     }
 }
 
 impl Data {
-    /// Decides about a packet from `src` to `dst` that came in by `iface`.
-    /// `link_group`: the link carried it to a group of stations.
+    /// Decides about a packet from `src` to `dst` received on `iface`. `link_group`: the link-layer
+    /// destination was multicast or broadcast.
     pub(super) fn verdict(
         &self,
         iface: IfaceId,
@@ -68,7 +68,7 @@ impl Data {
         self.verdict_of_transit(src, dst, link_group)
     }
 
-    /// The verdict on a packet whose unicast destination is another host.
+    /// Decides about a packet to a unicast address of another host.
     #[cold]
     fn verdict_of_transit(&self, src: IpAddr, dst: IpAddr, link_group: bool) -> RoutingVerdict {
         if self.forwarding.is_none() {
@@ -80,15 +80,15 @@ impl Data {
         if link_group || src.is_unspecified() {
             return RoutingVerdict::Drop(DropReason::Martian);
         }
-        // A directed broadcast of another link of this router ends here (RFC 2644).
+        // Drop directed broadcasts to other links of this router (RFC 2644).
         if self.here().locals.anywhere(dst).broadcast {
             return RoutingVerdict::Drop(DropReason::TransitScope);
         }
         RoutingVerdict::Forward
     }
 
-    /// Decides about a packet of this host to itself. Its source and a unicast destination are
-    /// ours, since no other host sent it.
+    /// Decides about a packet of this host to itself. The source and a unicast destination are
+    /// addresses of this host.
     pub(super) fn verdict_of_looped(&self, iface: IfaceId, dst: IpAddr) -> RoutingVerdict {
         let role = self.here().locals.on(iface, dst);
         match is_group(dst, role) {
@@ -97,7 +97,7 @@ impl Data {
         }
     }
 
-    /// Whether another host may have sent a packet to `dst` from `src`.
+    /// Returns whether `src` is a valid source for a packet of another host to `dst`.
     fn may_come_from(&self, iface: IfaceId, src: IpAddr, dst: IpAddr) -> bool {
         let is_valid = match src {
             IpAddr::V4(v4) => {
@@ -106,13 +106,13 @@ impl Data {
             IpAddr::V6(v6) => addr::is_valid_source_v6(v6),
         };
         let role = self.here().locals.on(iface, src);
-        // A packet with a source address of ours, by whichever interface, did not come from us: a
-        // loop, or a LAND attack.
+        // A received packet with a source address of this host was not sent by this host. The cause
+        // is a loop or a LAND attack.
         is_valid && !role.broadcast && role.owner.is_none()
     }
 }
 
-/// Whether a group or broadcast address is this host's.
+/// Decides about a multicast or broadcast destination.
 fn verdict_of_group(dst: IpAddr, role: Role) -> RoutingVerdict {
     //= https://www.rfc-editor.org/rfc/rfc4291#section-2.7
     //# Nodes must not originate a packet to a multicast address whose scop
@@ -132,8 +132,8 @@ fn is_group(dst: IpAddr, role: Role) -> bool {
     dst.is_multicast() || is_limited_broadcast || role.broadcast
 }
 
-/// Whether a host without an address yet may send to `dst`: to find a DHCP server, or to report a
-/// group.
+/// Returns whether a host without an address may send to `dst`, to find a DHCP server or to report
+/// a group.
 //= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.1.3
 //# { 0, 0 } This host on this network. MUST NOT be sent, except as
 //# a source address as part of an initialization procedure

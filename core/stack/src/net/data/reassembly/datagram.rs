@@ -1,4 +1,4 @@
-//! A datagram in reassembly: its pieces, and the packet that they make.
+//! An incomplete datagram: its fragments, and their reassembly into a packet.
 
 use towpath_pool::{Meta, Packet, Pool};
 
@@ -7,25 +7,25 @@ use crate::drop::DropReason;
 use crate::net::data::offload::refresh_ipv4_checksum;
 use crate::net::limits::FRAGMENTS_MAX;
 
-/// Fragments of a datagram that have arrived.
+/// Fragments of a datagram received so far.
 #[derive(Debug)]
 pub(super) struct Datagram {
-    /// In order of their place; no two overlap.
+    /// Fragments, sorted by offset; no two overlap.
     pieces: Vec<FragmentBytes>,
-    /// Bytes of all pieces.
+    /// Total length of the fragments in bytes.
     received: usize,
-    /// Known once the last fragment is here.
+    /// Length of the datagram's payload; `None` until the last fragment arrives.
     total: Option<usize>,
     /// IP headers of the first fragment.
     header: Vec<u8>,
     next_header: Option<(usize, u8)>,
-    /// ECN fields seen, one bit for each of the four.
+    /// Set of ECN codepoints received, as bits 0 to 3.
     ecn: u8,
     pub group: bool,
 }
 
-/// The bytes of a fragment, in memory of exactly their size. A buffer of the pool has 2 KiB or 68
-/// KiB, so the smallest fragment would occupy as much as the largest.
+/// Data of a fragment, in an allocation of exactly its size. A packet buffer has 2 KiB or 68 KiB,
+/// so a small fragment would occupy as much as a large one.
 #[derive(Debug)]
 struct FragmentBytes {
     from: usize,
@@ -38,16 +38,17 @@ impl FragmentBytes {
     }
 }
 
-/// Memory of a piece besides its bytes: its place in a list that may be half unused, and the
-/// allocator's header and rounding.
+/// Memory in bytes of a fragment besides its data: its list entry, doubled because the list may be
+/// half empty, and the allocator's overhead.
 pub(super) const PIECE_OVERHEAD: usize = 96;
 const _: () = assert!(2 * size_of::<FragmentBytes>() + 32 <= PIECE_OVERHEAD);
 
-/// Refuses a fragment that cannot be part of any datagram.
+/// Returns an error for a fragment that is invalid in any datagram.
 pub(super) fn check_bounds(fragment: &Fragment) -> Result<(), DropReason> {
     let len = fragment.len();
     let in_eights = len > 0 && len.is_multiple_of(8);
-    // The IP header of the whole, 20 bytes at least, counts for IPv4 only.
+    // For IPv4, the limit on the length includes the IP header of the reassembled packet, at least
+    // 20 bytes.
     let header = if fragment.key.src.is_ipv4() { 20 } else { 0 };
     let fits = fragment.offset + len + header <= 65535;
     if fits && (in_eights || !fragment.more) { Ok(()) } else { Err(DropReason::FragmentInvalid) }
@@ -66,12 +67,12 @@ impl Datagram {
         }
     }
 
-    /// Bytes of memory that it has, about, without its place in the tables.
+    /// Returns the approximate memory in bytes, without the table entries.
     pub(super) fn cost(&self) -> usize {
         self.received + self.header.len() + self.pieces.len() * PIECE_OVERHEAD
     }
 
-    /// Puts a fragment of the packet `bytes` in its place; true when it was here already.
+    /// Stores a fragment of the packet `bytes`. Returns true if it was already received.
     pub(super) fn insert(&mut self, fragment: &Fragment, bytes: &[u8]) -> Result<bool, DropReason> {
         let (from, to) = (fragment.offset, fragment.offset + fragment.len());
         let data = &bytes[fragment.header.1..fragment.end];
@@ -112,11 +113,11 @@ impl Datagram {
     }
 
     pub(super) fn is_complete(&self) -> bool {
-        // Pieces that do not overlap fill the whole exactly when their lengths add up to it.
+        // Fragments that do not overlap are complete when their lengths add up to the total.
         self.total == Some(self.received)
     }
 
-    /// The packet as it was before its fragmentation; `None` when its parts contradict each other.
+    /// Returns the reassembled packet; `None` if the fragments' headers are inconsistent.
     pub(super) fn into_packet(mut self, meta: Meta, pool: &mut Pool) -> Option<Packet> {
         let ecn = merged_ecn(self.ecn)?;
         match self.next_header {
@@ -148,14 +149,15 @@ impl Datagram {
         Some(packet)
     }
 
-    /// The first fragment's packet, as far as an ICMP error would quote it.
+    /// Returns the packet of the first fragment, for quoting in an ICMP error; `None` if that
+    /// fragment is missing.
     pub(super) fn quote(&self) -> Option<Vec<u8>> {
         let first = self.pieces.first().filter(|piece| piece.from == 0)?;
         Some([&self.header[..], &first.bytes].concat())
     }
 }
 
-/// The ECN field of the whole from those of its fragments, as a set of bits.
+/// Returns the ECN codepoint of the reassembled packet, from the set of its fragments' codepoints.
 //= https://www.rfc-editor.org/rfc/rfc3168#section-5.3
 //# Further, if any fragment of an IP packet to be reassembled has the CE
 //# codepoint set, then one of two actions MUST be taken:
