@@ -34,7 +34,7 @@ pub trait Host {
     /// and retransmitted.
     fn recv_room(&self, listener: u32) -> u32;
 
-    /// Same as [`Host::recv_room`] for a listener of another shard.
+    /// Like [`Host::recv_room`], for a listener of another shard.
     fn recv_room_for(&self, listener: &Elsewhere) -> u32 {
         self.recv_room(listener.user)
     }
@@ -205,7 +205,8 @@ pub struct ListenerName {
 pub struct ChildElsewhere<R, S> {
     /// User number of the child.
     pub user: u32,
-    /// Additional number passed to [`Host::enqueue`].
+    /// Additional number from the owner, which the stack returns in [`Host::enqueue`] and
+    /// [`Host::refused`].
     pub tag: u32,
     /// Receive buffer.
     pub recv: R,
@@ -263,7 +264,7 @@ pub enum SocketError {
     HostUnknown,
     /// The host is isolated according to a router.
     HostIsolated,
-    /// A packet filter on the path prohibits it.
+    /// A packet filter on the path prohibits the communication.
     Prohibited,
     /// A router or the peer rejected the packet's headers.
     BadHeader,
@@ -284,7 +285,7 @@ pub struct DatagramError {
     pub message: Option<Message>,
     /// Destination of the datagram.
     pub remote: SocketAddr,
-    /// Quoted part of its payload.
+    /// Part of the datagram's payload that the ICMP message quotes.
     pub payload: Vec<u8>,
 }
 
@@ -295,9 +296,9 @@ pub struct Message {
     pub kind: u8,
     /// ICMP code.
     pub code: u8,
-    /// Sender of the message.
+    /// Sender of the ICMP message.
     pub from: IpAddr,
-    /// Receiving interface.
+    /// Interface that received the message.
     pub iface: IfaceId,
 }
 
@@ -317,7 +318,7 @@ pub struct DatagramMeta {
     pub tos: u8,
     /// IPv4 don't-fragment bit.
     pub dont_fragment: bool,
-    /// Time at which the device received it.
+    /// Time at which the device received the datagram.
     pub arrival: Instant,
     /// Length in bytes of each of several coalesced datagrams; the last may be shorter. 0 for a
     /// single datagram.
@@ -416,7 +417,7 @@ pub struct BindOptions {
 }
 
 impl BindOptions {
-    /// No options; same as [`BindOptions::default`], but const.
+    /// All options unset; same as [`BindOptions::default`], but const.
     pub const PLAIN: Self = Self {
         reuse_addr: false,
         reuse_port: false,

@@ -143,7 +143,7 @@ pub const TIMERS_A_TURN: usize = 4_096;
 /// lateness if that is longer, so that an owner that calls rarely catches up. Shorter than the
 /// interval between a delayed ACK (40 ms) and the retransmission that it avoids (200 ms).
 pub const TIMERS_AT_ONCE: Duration = Duration::from_millis(10);
-/// Maximum of that time window.
+/// Maximum of the time window that [`TIMERS_AT_ONCE`] describes.
 pub const TIMERS_AT_ONCE_MAX: Duration = Duration::from_millis(100);
 
 /// Maximum number of multicast groups per socket: Linux's `igmp_max_memberships`.
@@ -167,14 +167,15 @@ pub const FILTER_STEPS_A_PORTION: usize = 4_096;
 /// Cost per receiver of a multicast or broadcast datagram, in filter instructions: about 100 ns.
 pub const GIVING_STEPS: usize = 32;
 
-/// Cost of finding such a receiver, in filter instructions.
+/// Cost of finding a receiver of a multicast or broadcast datagram, in filter instructions.
 pub const LISTING_STEPS: usize = 4;
 
 /// Maximum number of packets per program that wait for filters; drop reason `udp_filter_busy`. A
 /// typical tcpdump filter of 20 instructions handles that many in two turns.
 pub const WAITING_DELIVERIES_MAX: usize = 1_024;
 
-/// Maximum total length of these packets in bytes: 64 of the longest.
+/// Maximum total length in bytes of the packets per program that wait for filters: 64 of maximum
+/// size.
 pub const WAITING_DELIVERY_BYTES_MAX: usize = 4 << 20;
 
 /// Maximum number of receiver lists cached for later packets.

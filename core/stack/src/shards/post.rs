@@ -45,7 +45,7 @@ pub(crate) enum ShardMessage {
     Refused { child: OfferedChild },
     /// To a shard that was answered `Full`: a place is free.
     Room { listener: SocketId, from: ShardId },
-    /// Answer to `Room` if no child waits any more.
+    /// Answer to `Room` if no child waits for the listener any more.
     Pass { listener: SocketId },
     /// To the shard that has a flow: a socket of the sender connects from a port chosen by its
     /// program.
@@ -59,13 +59,14 @@ pub(crate) enum ShardMessage {
     Owner { from: ShardId, words: [u64; 3] },
 }
 
-/// A connection for a listener of another shard; may have ended.
+/// A connection for a listener of another shard. The connection may have been closed meanwhile.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct OfferedChild {
     pub id: SocketId,
     /// Number that the owner assigned to the connection.
     pub user: u32,
-    /// Tag that the owner assigned to the connection.
+    /// Additional number from the stack's owner (`Host`), which the stack returns in
+    /// `Host::enqueue` and `Host::refused`.
     pub tag: u32,
 }
 
@@ -81,7 +82,7 @@ pub(crate) struct Offer {
     pub at: Instant,
     /// An earlier offer of the child was answered `Full`.
     pub again: bool,
-    /// Further children that were answered `Full` are waiting.
+    /// Further children that were answered `Full` wait for another offer.
     pub more: bool,
 }
 

@@ -1,10 +1,11 @@
-//! Merging received TCP segments, for ports whose device does not do it, as XDP sockets. Everything
-//! above sees one big packet instead of many small ones.
+//! Generic receive offload (GRO): merges received TCP segments, for ports whose device does not do
+//! so, such as XDP sockets. The layers above then process one large packet instead of many small
+//! ones.
 //!
-//! Segments are merged only where [`offload::cut`](super::offload) would make the same again:
-//! consecutive ones of one flow. Their headers may differ in length, identification, sequence
-//! number, checksum and PSH alone. A good checksum is a condition, so that a merged packet need not
-//! be verified again.
+//! Segments are merged only if [`offload::cut`](super::offload) would create the same segments
+//! again: consecutive segments of one flow. Their headers may differ only in length,
+//! identification, sequence number, checksum and PSH. Their checksums must be valid, so the merged
+//! packet need not be verified again.
 
 use core::net::IpAddr;
 
@@ -15,21 +16,21 @@ use towpath_wire::{IpProtocol, checksum, ipv4, ipv6, tcp};
 
 use super::offload::{pseudo_sum, refresh_ipv4_checksum};
 
-/// Flows that are merged at once; a batch seldom has more that are busy.
+/// Maximum number of flows that are merged at once; a batch rarely has more busy flows.
 const FLOWS_MAX: usize = 8;
-/// Longest IPv4 packet and longest IPv6 payload, bytes.
+/// Maximum length in bytes of an IPv4 packet, and of an IPv6 payload.
 const IP_LEN_MAX: usize = 65535;
 
-/// Merges the TCP segments of `batch`, fresh from a device with links of this type. Packets of one
-/// flow keep their order. Returns how many packets were merged into others.
+/// Merges the TCP segments of `batch`, as received from a device with link type `link`. Packets of
+/// a flow keep their order. Returns the number of packets that were merged into others.
 pub fn coalesce(link: LinkType, batch: &mut Batch, pool: &mut Pool) -> usize {
     let mut open: Vec<Merging> = Vec::with_capacity(FLOWS_MAX);
     let mut kept = Batch::with_capacity(batch.len());
     let mut merged = 0;
     for packet in batch.drain(..) {
         let Some(segment) = Parts::read(link, &packet) else {
-            // A later segment merged into an earlier packet may overtake this one. Its flow is then
-            // another one, or TCP sorts the two by sequence number.
+            // A later segment may overtake this packet by being merged into an earlier one. The two
+            // are of different flows, or TCP reorders them by sequence number.
             kept.push_back(packet);
             continue;
         };
@@ -64,14 +65,14 @@ pub fn coalesce(link: LinkType, batch: &mut Batch, pool: &mut Pool) -> usize {
     merged
 }
 
-/// A packet that others are merged into.
+/// Packet into which following segments are merged.
 struct Merging {
-    /// Its place among the packets kept.
+    /// Index in the batch of kept packets.
     at: usize,
     first: Parts,
-    /// Payload bytes so far.
+    /// Payload length so far, in bytes.
     len: usize,
-    /// Nothing more may follow.
+    /// No further segments may be merged.
     closed: bool,
 }
 
@@ -102,7 +103,7 @@ impl Merging {
         let from = &packet.linear()[next.payload..next.end];
         into.push_back(from.len()).expect("fits a large buffer").copy_from_slice(from);
         self.len += next.len();
-        // A short or pushed segment was the sender's last one of a burst.
+        // A shorter segment, or one with PSH, was the last of the sender's burst.
         self.closed = next.len() < first.len() || next.flags.contains(Flags::PSH);
         let bytes = into.linear_mut();
         let ip_len = bytes.len() - first.ip;
@@ -123,7 +124,7 @@ impl Merging {
     }
 }
 
-/// Where the parts of a TCP segment are in its packet.
+/// Offsets of the parts of a TCP segment in its packet.
 #[derive(Debug, Clone, Copy)]
 struct Parts {
     src: IpAddr,
@@ -139,7 +140,8 @@ struct Parts {
 }
 
 impl Parts {
-    /// `None` for anything but a TCP segment without IP options, fragments or tags.
+    /// Parses a TCP segment without IP options, fragmentation and VLAN tags. Returns `None` for
+    /// other packets.
     fn read(link: LinkType, packet: &Packet) -> Option<Self> {
         let bytes = packet.linear();
         let merged_already = packet.meta.segmentation.is_some() || !packet.tail.is_empty();
@@ -196,7 +198,8 @@ impl Parts {
         (self.src, self.dst, self.ports) == (other.src, other.dst, other.ports)
     }
 
-    /// Whether later segments may be merged into this one: plain data, not the end of a burst.
+    /// Returns whether later segments may be merged into this one: it has data, and no flags except
+    /// ACK.
     fn may_start(&self, packet: &Packet) -> bool {
         self.flags == Flags::ACK && self.len() > 0 && self.is_good(packet)
     }
@@ -211,8 +214,8 @@ impl Parts {
     }
 }
 
-/// Whether all headers agree that must: link header, class, TTL, flow label, don't fragment,
-/// acknowledgement, window, urgent pointer and TCP options.
+/// Returns whether the headers that must be equal are equal: link header, traffic class, TTL, flow
+/// label, DF, acknowledgement, window, urgent pointer and TCP options.
 fn same_headers(first: &Parts, into: &Packet, packet: &Packet) -> bool {
     let (a, b) = (into.linear(), packet.linear());
     let same = |from: usize, to: usize| a.get(from..to).is_some_and(|a| b.get(from..to) == Some(a));
@@ -230,7 +233,7 @@ mod tests {
     use super::*;
     use crate::net::data::offload::cut;
 
-    /// The segments that software cuts a stream of `len` bytes into, on an IP link.
+    /// Segments a stream of `len` bytes in software, on an IP link.
     fn segments(src: [u8; 4], len: usize, size: u16, pool: &mut Pool) -> Batch {
         let mut packet = pool.take(40 + len);
         let bytes = packet.push_back(40 + len).unwrap();
@@ -280,7 +283,7 @@ mod tests {
             Some((1000, 40))
         );
         let (got, expected) = (packet.linear(), whole.linear());
-        // All but the transport checksum, which is vouched for.
+        // Compare all bytes except the transport checksum, which is not computed.
         assert_eq!(got[..36], expected[..36]);
         assert_eq!(got[38..], expected[38..]);
     }
@@ -295,7 +298,7 @@ mod tests {
         assert_eq!((merged, batch.len()), (98, 2));
         assert!(batch.iter().all(|packet| packet.len() == 50_040));
 
-        // Two streams, one behind the other, do not fit one packet.
+        // Two consecutive bursts that do not fit one packet.
         let mut long = segments([10, 0, 0, 2], 60_000, 1000, &mut pool);
         for packet in long.iter_mut() {
             packet.meta.checksum = Checksum::Verified;

@@ -23,21 +23,22 @@ use super::ip_packet::IpPacket;
 use crate::net::iface::IfaceId;
 use crate::net::ip::AddressPair;
 
-/// Place of the checksum in an IPv4 header.
+/// Offset of the checksum in an IPv4 header.
 const IPV4_CHECKSUM_AT: usize = 10;
 
 /// A packet at a [`Hook`](towpath_filter::Hook), which a [`Tracker`](super::Tracker) may rewrite.
 #[derive(Debug)]
 pub struct HookPacket<'a> {
     packet: &'a mut Packet,
-    /// IP headers of a received packet; `None` for a packet of this host, which has none yet.
+    /// IP headers of a received packet; `None` for a packet of this host, which gets its IP header
+    /// later.
     ip: Option<&'a mut IpPacket>,
-    /// Place of the transport header, `None` for a later fragment.
+    /// Offset of the transport header; `None` for a fragment other than the first.
     transport: Option<usize>,
     pub(super) fields: Fields,
 }
 
-/// Place of the checksum in the transport headers that this module knows.
+/// Returns the offset of the checksum in a transport header; `None` for an unsupported protocol.
 fn checksum_offset(protocol: IpProtocol) -> Option<usize> {
     match protocol {
         IpProtocol::TCP => Some(tcp::CHECKSUM_OFFSET),
@@ -48,7 +49,7 @@ fn checksum_offset(protocol: IpProtocol) -> Option<usize> {
 }
 
 impl<'a> HookPacket<'a> {
-    /// A packet that came in by `iface`. `upper` is its transport header, if there is one.
+    /// Creates the view of a packet received on `iface`. `upper` is its transport header, if any.
     pub(super) fn received(
         packet: &'a mut Packet,
         ip: &'a mut IpPacket,
@@ -64,7 +65,8 @@ impl<'a> HookPacket<'a> {
         hooked
     }
 
-    /// A packet of this host that leaves by `out`, and starts with its transport header.
+    /// Creates the view of a packet of this host to be sent by `out`. The packet starts with its
+    /// transport header.
     pub(super) fn to_send(
         packet: &'a mut Packet,
         ends: AddressPair,
@@ -84,57 +86,57 @@ impl<'a> HookPacket<'a> {
         self.fields = fields;
     }
 
-    /// Fields of the packet as they are now, with its hook and interfaces.
+    /// Returns the current fields of the packet, with its hook and interfaces.
     #[inline]
     pub fn fields(&self) -> &Fields {
         &self.fields
     }
 
-    /// Length in bytes, from the IP header if there is one.
+    /// Returns the length in bytes, from the IP header on if the packet has one.
     #[inline]
     pub fn len(&self) -> usize {
         self.ip.as_ref().map_or(self.packet.len(), |ip| ip.end - ip.ip_offset)
     }
 
-    /// Whether the packet has no bytes.
+    /// Returns whether the packet has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The transport header, and the payload as far as it lies behind it in one piece. Empty for a
-    /// later fragment.
+    /// Returns the transport header and the part of the payload in the packet's linear part. Empty
+    /// for a fragment other than the first.
     pub fn transport(&self) -> &[u8] {
         let linear = self.packet.linear();
-        // Padding behind the packet is no part of its transport header.
+        // Exclude link-layer padding after the IP packet.
         let end = self.ip.as_ref().map_or(linear.len(), |ip| ip.end.min(linear.len()));
         self.transport.and_then(|at| linear.get(at..end)).unwrap_or_default()
     }
 
-    /// Replaces the source address by one of the same family.
+    /// Replaces the source address; `src` must be of the same family.
     pub fn set_src(&mut self, src: IpAddr) {
         const AT: [usize; 2] = [12, 8];
         let old = core::mem::replace(&mut self.fields.src, src);
         self.set_address(AT, old, src, |ip| ip.src = src);
     }
 
-    /// Replaces the destination address by one of the same family. At prerouting and output, the
-    /// route is chosen afterwards; at later hooks the packet keeps its route.
+    /// Replaces the destination address; `dst` must be of the same family. At prerouting and
+    /// output, the route is looked up afterwards; at later hooks the packet keeps its route.
     pub fn set_dst(&mut self, dst: IpAddr) {
         const AT: [usize; 2] = [16, 24];
         let old = core::mem::replace(&mut self.fields.dst, dst);
         self.set_address(AT, old, dst, |ip| ip.dst = dst);
     }
 
-    /// Replaces both ports. Returns false for a packet without ports, or with a checksum that
-    /// depends on all of it (SCTP): nothing changes then.
+    /// Replaces both ports. Changes nothing and returns false if the packet has no ports, or if its
+    /// checksum cannot be updated by a difference (SCTP).
     pub fn set_ports(&mut self, src: u16, dst: u16) -> bool {
         let ([a, b], [c, d]) = (src.to_be_bytes(), dst.to_be_bytes());
         self.fields.ports.is_some() && self.rewrite(0, &[a, b, c, d])
     }
 
-    /// Replaces bytes at an even offset `at` of [`transport`](Self::transport), an even number of
-    /// them: an identifier, or the packet that an ICMP error quotes. Returns false if they are not
-    /// there, or the checksum of the protocol is unknown: nothing changes then.
+    /// Replaces bytes at offset `at` of [`transport`](Self::transport): an identifier, or the
+    /// packet that an ICMP error quotes. Offset and length must be even. Changes nothing and
+    /// returns false if the range is out of bounds, or the protocol's checksum is unknown.
     pub fn rewrite(&mut self, at: usize, bytes: &[u8]) -> bool {
         debug_assert!(at.is_multiple_of(2) && bytes.len().is_multiple_of(2));
         let is_known = checksum_offset(IpProtocol(self.fields.protocol)).is_some();
@@ -151,7 +153,7 @@ impl<'a> HookPacket<'a> {
         true
     }
 
-    /// Writes an address at one of these offsets of an IPv4 and an IPv6 header.
+    /// Writes an address at the given offset of an IPv4 or IPv6 header.
     fn set_address(
         &mut self,
         at: [usize; 2],
@@ -176,13 +178,14 @@ impl<'a> HookPacket<'a> {
         }
     }
 
-    /// Updates the checksum of the transport header by `change`, after a change to what it covers.
+    /// Updates the transport checksum by `change`, after a change of the bytes that it covers.
     fn update_checksum(&mut self, is_pseudo: bool, change: impl FnOnce(u16) -> u16) {
         let protocol = IpProtocol(self.fields.protocol);
         let (Some(start), Some(offset), Some(ip)) =
             (self.transport, checksum_offset(protocol), &self.ip)
         else {
-            // `send` computes the checksum of a packet of this host.
+            // Nothing to update, because `send` computes the checksum of a packet of this host
+            // later.
             return;
         };
         let left_out = Checksum::Partial { start: start as u16, offset: offset as u16 };
@@ -195,7 +198,7 @@ impl<'a> HookPacket<'a> {
         let is_udp = protocol == IpProtocol::UDP;
         update_field(self.packet.linear_mut(), at, |sum| match sum {
             _ if is_left_out => !change(!sum),
-            // A datagram without a checksum.
+            // A UDP datagram without checksum.
             0 if is_udp => 0,
             _ => match change(sum) {
                 0 if is_udp => 0xffff,
@@ -210,7 +213,7 @@ fn update_field(bytes: &mut [u8], at: usize, change: impl FnOnce(u16) -> u16) {
     bytes[at..at + 2].copy_from_slice(&change(sum).to_be_bytes());
 }
 
-/// Returns a checksum after an address that it covers changed.
+/// Updates a checksum after an address that it covers changed.
 fn update(sum: u16, old: IpAddr, new: IpAddr) -> u16 {
     match (old, new) {
         (IpAddr::V4(old), IpAddr::V4(new)) => checksum::update32(sum, old.to_bits(), new.to_bits()),

@@ -30,30 +30,31 @@ use crate::net::iface::IfaceId;
 use crate::net::limits::LOGGED_MAX;
 use crate::net::rule_set::{Logged, RuleSet};
 
-/// Follows flows through the hooks of a host, and may translate their packets.
+/// Tracks flows at the hooks of a host, and may translate their packets.
 ///
-/// Several shards of a host have a tracker each, which sees the packets of its shard.
+/// Each shard of a host has its own tracker, which sees the packets of this shard.
 pub trait Tracker: fmt::Debug + Send {
-    /// Returns the hooks at which [`on_packet`](Self::on_packet) gets packets. Called once, by
+    /// Returns the hooks at which [`on_packet`](Self::on_packet) is called. Called once, by
     /// [`Net::set_tracker`](crate::net::Net::set_tracker). With prerouting, forward or postrouting,
-    /// a router plans no packets in batches, because a plan goes by the addresses on the wire.
+    /// a router does not forward packets in batches, because plans use the addresses before
+    /// translation.
     fn hooks(&self) -> Hooks;
 
-    /// Returns the fate of a packet, which may be rewritten before.
+    /// Returns the action for a packet; may rewrite the packet before.
     fn on_packet(&mut self, now: Instant, packet: &mut HookPacket<'_>) -> Action;
 }
 
-/// Rules in force, the tracker, and the packets that rules want logged.
+/// Current rules, the tracker, and the packets that rules logged.
 #[derive(Debug)]
 pub(in crate::net) struct PacketHooks {
     rules: Option<Arc<RuleSet>>,
     tracker: Option<Box<dyn Tracker>>,
-    /// Hooks at which the tracker gets packets.
+    /// Hooks at which the tracker is called.
     tracked: Hooks,
     is_idle: bool,
-    /// Number of the shard, whose counters of rules are written.
+    /// Index of the shard, which selects its rule counters.
     shard: usize,
-    /// At most [`LOGGED_MAX`] packets.
+    /// Logged packets, at most [`LOGGED_MAX`].
     logged: VecDeque<Logged>,
     unlogged: u64,
 }
@@ -82,7 +83,7 @@ impl PacketHooks {
         self.is_idle = self.rules.is_none() && self.tracker.is_none();
     }
 
-    /// Whether no hook has anything to do.
+    /// Returns whether there are neither rules nor a tracker.
     #[inline]
     pub(super) fn is_idle(&self) -> bool {
         self.is_idle
@@ -98,7 +99,7 @@ impl PacketHooks {
         self.tracker.is_some()
     }
 
-    /// Whether the tracker gets packets that are sent on.
+    /// Returns whether the tracker sees forwarded packets.
     #[inline]
     pub(super) fn tracks_transit(&self) -> bool {
         [Hook::Prerouting, Hook::Forward, Hook::Postrouting]
@@ -106,17 +107,17 @@ impl PacketHooks {
             .any(|hook| self.tracked.contains(hook))
     }
 
-    /// Takes the oldest packet that a rule wants logged.
+    /// Takes the oldest packet that a rule logged.
     pub(in crate::net) fn take_logged(&mut self) -> Option<Logged> {
         self.logged.pop_front()
     }
 
-    /// Packets that a rule wanted logged, without room in the log.
+    /// Returns the number of packets that were not logged because the log was full.
     pub(in crate::net) fn unlogged(&self) -> u64 {
         self.unlogged
     }
 
-    /// Shows a packet to the rules and the tracker.
+    /// Calls the rules and the tracker for a packet.
     pub(super) fn at(
         &mut self,
         now: Instant,
@@ -134,7 +135,7 @@ impl PacketHooks {
         self.track(now, hook, packet)
     }
 
-    /// Has rules judge a packet of another host that leaves by `out`, and shows it to the tracker.
+    /// Calls the rules and the tracker for a forwarded packet that leaves by `out`.
     pub(super) fn on_transit(
         &mut self,
         now: Instant,
@@ -165,7 +166,7 @@ impl PacketHooks {
         }
     }
 
-    /// Has rules judge a packet of `len` bytes, if there are any at the hook.
+    /// Checks a packet of `len` bytes against the rules of a hook, if any.
     #[inline]
     pub(super) fn judge(
         &mut self,

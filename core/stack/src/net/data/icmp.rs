@@ -1,5 +1,5 @@
-//! ICMP and ICMPv6 messages that come in: errors about packets of ours, and echo. Errors about
-//! packets of others are made in `report`.
+//! Received ICMP and ICMPv6 messages: errors about packets of this host, and echo. Errors about
+//! packets of other hosts are sent by `report`.
 
 use core::net::IpAddr;
 
@@ -18,7 +18,7 @@ use crate::net::received::{Echo, IcmpError, Local, Received};
 use crate::tables::flow::Flow;
 
 impl Data {
-    /// Acts on an ICMP or ICMPv6 message for this host.
+    /// Handles an ICMP or ICMPv6 message for this host.
     pub(super) fn receive_icmp(
         &mut self,
         now: Instant,
@@ -93,8 +93,8 @@ impl Data {
         use icmpv6::Message;
         let bytes = local.body();
         match bytes.first().copied().ok_or(DropReason::IcmpMalformed)? {
-            // Neighbour discovery comes from others on a link, not from ourselves, nor on a link
-            // without neighbours.
+            // Neighbour discovery messages must come from another host, and on a link with
+            // neighbours.
             ndp::ROUTER_SOLICIT..=ndp::REDIRECT => {
                 if !self.has_neighbors(local.iface) {
                     return Err(DropReason::IcmpIgnored);
@@ -129,15 +129,15 @@ impl Data {
         self.error_about(local, at, too_big).map(Verdict::Error)
     }
 
-    /// Reads an error about the packet that it quotes from `at` on, which must be one of ours.
+    /// Parses an ICMP error whose quoted packet starts at `at`. Fails unless this host sent that
+    /// packet.
     fn error_about(
         &self,
         local: &Local,
         at: usize,
         too_big: Option<u32>,
     ) -> Result<IcmpError, DropReason> {
-        // Errors are unicast to the source of their packet. An error that was sent to a group is
-        // not about a packet of ours.
+        // An ICMP error is sent to the source of its packet by unicast, so ignore one to a group.
         if local.broadcast_or_multicast {
             return Err(DropReason::IcmpIgnored);
         }
@@ -153,12 +153,12 @@ impl Data {
         Ok(quoted.into_error(message, too_big, local.src, local.iface))
     }
 
-    /// The error for a packet of ours whose neighbour does not answer; it starts with its IP
-    /// header.
+    /// Returns the error for a packet of this host whose neighbour does not answer. `packet` starts
+    /// with its IP header.
     pub(super) fn error_about_own(&self, iface: IfaceId, packet: &Packet) -> Option<IcmpError> {
         let quoted = Quoted::read(packet.linear())?;
         let from = quoted.src;
-        // As if a router had said so: host, or address, unreachable.
+        // Equal to the error of a router: host unreachable, or address unreachable for IPv6.
         let message = if from.is_ipv4() { (3, 1) } else { (1, 3) };
         Some(quoted.into_error(message, None, from, iface))
     }
@@ -183,7 +183,7 @@ impl Data {
         Some(if reply { Received::EchoReply(echo) } else { Received::EchoRequest(echo) })
     }
 
-    /// Turns a request into its reply, in place.
+    /// Turns an echo request into the reply, in its buffer.
     fn answer_echo(&mut self, now: Instant, local: Local, ident: u16, seq: u16, pool: &mut Pool) {
         let Local { mut packet, iface, src, dst, offset, tos, .. } = local;
         let v4 = src.is_ipv4();
@@ -206,8 +206,8 @@ impl Data {
         };
         packet.meta = towpath_pool::Meta::default();
         self.counters.echoes_answered += 1;
-        // The traffic class of the request with its ECN bits, as on Linux: the sender sees the
-        // path's effect on them.
+        // As on Linux, copy the traffic class with its ECN bits, which shows the sender their state
+        // on arrival.
         let ip = Ip {
             protocol: protocol.0,
             ttl: None,
@@ -215,7 +215,7 @@ impl Data {
             fragmenting: Fragmenting::Anywhere,
             flow_label: 0,
         };
-        // A reply that cannot be sent has been counted.
+        // Ignore an error: `send` has counted the reply as dropped.
         let _ = self.send(
             now,
             &route,
@@ -228,9 +228,9 @@ impl Data {
     }
 }
 
-/// Destination of an ICMP message within the stack.
+/// Handling of an ICMP message.
 enum Verdict {
-    /// Messages that control handles.
+    /// Pass the message to control.
     Punt(fn(Local) -> ControlPacket),
     Error(IcmpError),
     Echo {
@@ -240,12 +240,12 @@ enum Verdict {
     },
 }
 
-/// Bytes kept of the packet that an error quotes. Errors must not be longer, but fragments can
-/// carry one of 64 KiB. Without this limit a sender could fill the error queue of each socket with
-/// those.
+/// Maximum length in bytes of a quoted packet that is stored. Errors must not be longer, but
+/// fragments can carry 64 KiB. Without this limit, a sender could fill the error queue of each
+/// socket with large errors.
 const QUOTE_LEN_MAX: usize = icmpv6::ERROR_PACKET_LEN_MAX;
 
-/// A packet as an error quotes it.
+/// Packet quoted by an ICMP error.
 struct Quoted<'a> {
     src: IpAddr,
     dst: IpAddr,
@@ -257,8 +257,8 @@ struct Quoted<'a> {
 }
 
 impl<'a> Quoted<'a> {
-    /// Reads an IP packet whose end may be missing; `None` without the first 8 bytes of its
-    /// transport header.
+    /// Parses an IP packet that may be truncated. Returns `None` if the first 8 bytes of the
+    /// transport header are missing.
     fn read(bytes: &'a [u8]) -> Option<Self> {
         let (src, dst, protocol, at) = match bytes.first()? >> 4 {
             4 => {
@@ -285,14 +285,15 @@ impl<'a> Quoted<'a> {
             (IpProtocol::ICMP, icmpv4::ECHO_REQUEST) | (IpProtocol::ICMPV6, icmpv6::ECHO_REQUEST)
         );
         let (src_port, dst_port) = match (request, icmp) {
-            // The identifier of an echo request takes the place of the source port.
+            // An echo request has an identifier instead of the source port.
             (true, _) => (u16::from_be_bytes([rest[0], rest[1]]), 0),
-            // Our other messages were sent by no socket; no echo socket has the identifier 0.
+            // Other ICMP messages were not sent by a socket. Use identifier 0, which no echo socket
+            // has.
             (false, true) => (0, 0),
             (false, false) => (first, second),
         };
         let tcp_seq = (protocol == IpProtocol::TCP).then(|| SeqNum(u32::from_be_bytes(*rest)));
-        // The payload as the program sent it, which for echo sockets begins with the ICMP header.
+        // Payload as sent by the program. For echo sockets, it includes the ICMP header.
         let payload = match protocol {
             IpProtocol::UDP => bytes.get(at + towpath_wire::udp::HEADER_LEN..).unwrap_or_default(),
             _ if request => bytes.get(at..).unwrap_or_default(),
@@ -326,8 +327,8 @@ impl<'a> Quoted<'a> {
     }
 }
 
-/// The flow of a packet of ours that an ICMP error quotes from its IP header on, as its sender sees
-/// it, and its protocol.
+/// Returns protocol and flow, as seen by the sender, of the packet that an ICMP error quotes.
+/// `bytes` starts with its IP header.
 pub(crate) fn quoted_flow(bytes: &[u8]) -> Option<(IpProtocol, Flow)> {
     let Quoted { src, dst, protocol, src_port, dst_port, .. } = Quoted::read(bytes)?;
     let flow = Flow { local: src, remote: dst, local_port: src_port, remote_port: dst_port };
@@ -342,7 +343,7 @@ fn byte(bytes: &[u8], at: usize) -> u8 {
 mod tests {
     use super::*;
 
-    /// A packet that an error may quote.
+    /// Creates a packet of this host that an error may quote.
     fn ours(protocol: IpProtocol, body: &[u8]) -> Vec<u8> {
         let mut packet = vec![0; ipv4::HEADER_LEN];
         packet.extend_from_slice(body);

@@ -1,4 +1,4 @@
-//! The receive path: from a frame of a device to a packet or message for this host.
+//! Receive path: from a frame of a device to a packet for control or the transport.
 
 use core::net::IpAddr;
 
@@ -23,18 +23,19 @@ use crate::net::received::{Local, Looped, Received};
 #[derive(Debug, Clone, Copy)]
 struct FrameHeader {
     ethertype: EtherType,
-    /// Where the payload starts.
+    /// Offset of the payload.
     at: usize,
-    /// To a group of stations.
+    /// The destination MAC address is multicast or broadcast.
     group: bool,
 }
 
-/// A fault of a packet whose addresses are valid. The verdict decides what it means.
+/// Error in the headers of a packet with valid addresses. The routing verdict decides how it is
+/// handled.
 enum HeaderFault {
-    /// Its receiver reports it.
+    /// Error that the destination reports to the sender by ICMP.
     Report(Report),
-    /// Extension headers that this host cannot read. The packet is dropped, unless it is for
-    /// another host, which may be able to read them.
+    /// Extension headers that this host cannot parse. The packet is dropped, unless it is for
+    /// another host, which may support them.
     //= https://www.rfc-editor.org/rfc/rfc7045#section-2.1
     //# Any forwarding node along an IPv6 packet's path, which forwards the
     //# packet for any reason, SHOULD do so regardless of any extension
@@ -52,8 +53,8 @@ impl HeaderFault {
 }
 
 impl Data {
-    /// Receives one packet of the device of `iface`. `None`: it is for control, was consumed here
-    /// (an answered ping, a fragment), or was dropped and counted.
+    /// Receives one packet from the device of `iface`. Returns `None` if the packet is for control,
+    /// was consumed (an answered echo request, a fragment), or was dropped and counted.
     pub(in crate::net) fn receive(
         &mut self,
         now: Instant,
@@ -64,8 +65,7 @@ impl Data {
         self.counters.received += 1;
         self.counters.received_bytes += packet.len() as u64;
         if packet.meta.checksum == Checksum::Unknown {
-            // The bytes may lie in memory that its writer can change after they were summed: they
-            // are copied before.
+            // Copy bytes in memory that another process can change after the checksum was verified.
             packet.linearize(pool);
         }
         let link = match self.read_link(iface, &packet) {
@@ -127,7 +127,7 @@ impl Data {
                 let about = Offender::of_packet(iface, &ip, group);
                 return self.refuse_for(now, &about, packet, report, pool);
             }
-            // A packet for another host gets no ICMP error about its header.
+            // Drop a packet for another host without an ICMP error about its headers.
             (RoutingVerdict::Drop(_), Some(HeaderFault::Report(_))) => {
                 return self.refuse(iface, packet, DropReason::IpMalformed, pool);
             }
@@ -142,7 +142,8 @@ impl Data {
         }
     }
 
-    /// Receives one packet of this host to itself. `None` as with [`receive`](Self::receive).
+    /// Receives one packet of the loopback queue. Returns `None` as [`receive`](Self::receive)
+    /// does.
     pub(in crate::net) fn receive_looped(
         &mut self,
         now: Instant,
@@ -156,8 +157,8 @@ impl Data {
             true => read_ipv4(&packet, 0, true),
             false => read_ipv6(&packet, 0),
         };
-        // `send` alone writes to this queue, and only whole and valid packets: anything else would
-        // be a defect of ours.
+        // Only `send` writes to the loopback queue, and only complete, valid packets. Other packets
+        // would be a bug.
         let Ok(ip @ IpPacket { fragment: None, .. }) = ip else {
             return self.refuse(IfaceId::LOOPBACK, packet, DropReason::IpMalformed, pool);
         };
@@ -167,14 +168,14 @@ impl Data {
                 self.hand_over(now, local, pool)
             }
             RoutingVerdict::Drop(reason) => self.refuse(IfaceId::LOOPBACK, packet, reason, pool),
-            // `verdict_of_looped` never says so.
+            // Unreachable: `verdict_of_looped` never returns `Forward`.
             RoutingVerdict::Forward => {
                 self.refuse(IfaceId::LOOPBACK, packet, DropReason::NotLocal, pool)
             }
         }
     }
 
-    /// Delivers a whole packet for this host: to control, or to the transport.
+    /// Delivers a reassembled or unfragmented packet for this host to control or to the transport.
     fn deliver(
         &mut self,
         now: Instant,
@@ -227,13 +228,13 @@ impl Data {
         }
         let (header, at) =
             ethernet::Header::parse(bytes).map_err(|_| DropReason::FrameMalformed)?;
-        // A tag with identifier 0 is a priority only.
+        // VLAN id 0 means that the tag has only a priority.
         let vlan = header.vlan.map_or(0, |tag| tag.id) | packet.meta.vlan.unwrap_or(0) & 0x0fff;
         if vlan != 0 {
             return Err(DropReason::FrameUnknown);
         }
-        // Some links return our own frames; an own solicitation must not look like a duplicate
-        // address.
+        // Drop our own frames, which some links return. Otherwise our own solicitation would look
+        // like a duplicate address.
         let ours = header.dst == interface.mac || header.dst.is_multicast();
         if !ours || header.src == interface.mac {
             return Err(DropReason::FrameNotOurs);
@@ -295,7 +296,8 @@ impl Data {
         }
     }
 
-    /// A packet put together from fragments starts with its IP header; its addresses were checked.
+    /// Receives a reassembled packet, which starts with its IP header. Its addresses were checked
+    /// with its fragments.
     fn receive_whole(
         &mut self,
         now: Instant,
@@ -337,8 +339,9 @@ impl Data {
     }
 }
 
-/// Whether this is a neighbour advertisement, whose source may be an own address. RFC 4861 section
-/// 7.2.4 lets a host that defends its address send from that address, as Linux does.
+/// Returns whether the packet is a neighbour advertisement, whose source may be an address of this
+/// host. A host that defends its address may send from that address (RFC 4861 section 7.2.4), as
+/// Linux does.
 #[cold]
 fn is_claim(packet: &Packet, ip: &IpPacket) -> bool {
     let own = |src| matches!(src, IpAddr::V6(v6) if addr::is_valid_source_v6(v6));
@@ -354,12 +357,12 @@ fn give(packet: Packet, pool: &mut Pool) -> Option<Received> {
     None
 }
 
-/// Whether an IP packet without link header is one of version 4.
+/// Returns whether a packet, which starts with its IP header, is IPv4.
 fn is_ipv4(packet: &Packet) -> bool {
     packet.linear().first().is_some_and(|first| first >> 4 == 4)
 }
 
-/// The packet as sockets get it, without the padding of a short frame.
+/// Creates the packet for the sockets, without the padding of a short frame.
 fn local_of(iface: IfaceId, ip: &IpPacket, group: bool, mut packet: Packet, looped: bool) -> Local {
     packet.truncate(ip.end);
     Local {

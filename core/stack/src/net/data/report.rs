@@ -1,5 +1,5 @@
-//! ICMP and ICMPv6 errors that this host sends about packets of others. `error_limit` says how
-//! many.
+//! ICMP and ICMPv6 errors that this host sends about packets of other hosts. `error_limit` limits
+//! their rate.
 
 use core::net::IpAddr;
 
@@ -13,38 +13,39 @@ use crate::net::iface::IfaceId;
 use crate::net::ip::{AddressPair, Fragmenting, Ip};
 use crate::net::received::Local;
 
-/// Reason for an ICMP error that a packet did not arrive.
+/// Reason for an ICMP error "destination unreachable".
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Unreachable {
-    /// No route.
+    /// No route to the destination.
     Net,
-    /// The host does not answer.
+    /// The destination does not answer.
     Host,
-    /// The host does not speak the protocol.
+    /// The destination does not support the transport protocol.
     Protocol,
-    /// No socket has the port.
+    /// No socket uses the destination port.
     Port,
-    /// A filter forbids it.
+    /// A packet filter prohibits the communication.
     AdminProhibited,
 }
 
-/// The packet an error is about.
+/// The packet that an error is about.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Offender {
     pub iface: IfaceId,
     pub src: IpAddr,
     pub dst: IpAddr,
-    /// Where its IP header starts.
+    /// Offset of the IP header.
     pub ip_offset: usize,
-    /// Where it ends.
+    /// Offset of the packet's end.
     pub end: usize,
-    /// The packet was sent to a group or broadcast address, of IP or of the link.
+    /// The packet was sent to a multicast or broadcast address, either of IP or of the link layer.
     pub group: bool,
 }
 
 impl Offender {
-    /// `ip` came in by `iface`; `group`: to a group or broadcast address.
+    /// Describes the packet `ip` received on `iface`. `group`: it was sent to a multicast or
+    /// broadcast address.
     pub(super) fn of_packet(iface: IfaceId, ip: &IpPacket, group: bool) -> Self {
         let &IpPacket { src, dst, ip_offset, end, .. } = ip;
         Self { iface, src, dst, ip_offset, end, group }
@@ -62,17 +63,18 @@ impl Offender {
     }
 }
 
-/// An error to be sent.
+/// ICMP error to send.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Report {
     V4(icmpv4::Message),
     V6(icmpv6::Message),
-    /// ICMPv6, and sent even about a packet to a group (RFC 4443 §2.4 e.3).
+    /// ICMPv6 error that is sent even about a multicast packet (RFC 4443 §2.4 e.3).
     V6EvenGroup(icmpv6::Message),
 }
 
 impl Report {
-    /// The error for `why`; `named_at` is the place of the field that names a transport.
+    /// Returns the error for `why`. `named_at` is the offset of the field with the transport
+    /// protocol.
     pub(super) fn unreachable(
         is_v4: bool,
         why: Unreachable,
@@ -101,7 +103,7 @@ impl Report {
     }
 }
 
-/// Whether this is "fragmentation needed" or "packet too big".
+/// Returns whether the error is "fragmentation needed" or "packet too big".
 fn is_too_big(report: Report) -> bool {
     match report {
         Report::V4(icmpv4::Message::DestUnreachable { code, .. }) => {
@@ -115,7 +117,8 @@ fn is_too_big(report: Report) -> bool {
 }
 
 impl Data {
-    /// Reports to the sender of `to` that it could not be delivered, unless the rules forbid it.
+    /// Sends an ICMP error to the sender of `to`, which could not be delivered, unless the rules
+    /// forbid it.
     pub(in crate::net) fn unreachable(
         &mut self,
         now: Instant,
@@ -127,8 +130,8 @@ impl Data {
         self.send_error(now, &to.packet, &Offender::of(to), report, pool);
     }
 
-    /// Sends an ICMP error about a packet, unless it is one that errors are not sent about.
-    /// Returns whether the error was sent.
+    /// Sends an ICMP error about a packet, unless RFCs forbid errors about such packets. Returns
+    /// whether the error was sent.
     pub(super) fn send_error(
         &mut self,
         now: Instant,
@@ -158,12 +161,12 @@ impl Data {
             flow_label: 0,
         };
         let ends = AddressPair { src: route.src, dst: about.src };
-        // An error that cannot be sent has been counted, and no caller depends on it.
+        // Ignore an error: `send` has counted the drop, and no caller depends on the ICMP error.
         let _ = self.send(now, &route, ends, ip, error, Some(icmpv4::CHECKSUM_OFFSET as u16), pool);
         true
     }
 
-    /// Type of service of an error about an IPv4 packet that had `tos`; errors of hosts have none.
+    /// Returns the TOS of an error about an IPv4 packet with `tos`; 0 on a host that is no router.
     //= https://www.rfc-editor.org/rfc/rfc1812#section-4.3.2.5
     //# ICMP error messages SHOULD have their TOS bits set to the same value
     //# as the TOS bits in the packet which provoked the sending of the ICMP
@@ -185,12 +188,12 @@ impl Data {
         INTERNETWORK_CONTROL | tos & TOS_BITS
     }
 
-    /// Whether the limits let one more error go.
+    /// Returns whether the rate limits allow another error.
     ///
-    /// The limit of the host is asked first, so errors that it refuses cost other hosts nothing.
-    /// Behind an any-address interface is a single host, whose every connect may need an answer.
-    /// Reports of a path MTU have a limit of their own: without them a host's connections would
-    /// stall.
+    /// The limit of the destination host is checked first, so that errors it refuses do not use up
+    /// the common limit. An any-address interface has no per-host limit, because the only host
+    /// behind it may need an error for each connect. Path MTU reports have their own limit, because
+    /// connections stall without them.
     fn may_send_error(&mut self, now: Instant, about: &Offender, report: Report) -> bool {
         if about.iface == IfaceId::LOOPBACK {
             return true;
@@ -234,7 +237,8 @@ impl Data {
     }
 }
 
-/// The error with as much of the packet as its size allows, its checksum field zero.
+/// Creates the error with as much of the packet as its maximum length allows. The checksum field is
+/// 0.
 fn compose(packet: &Packet, about: &Offender, report: Report, pool: &mut Pool) -> Packet {
     let room = match report {
         Report::V4(_) => icmpv4::ERROR_PACKET_LEN_MAX - ipv4::HEADER_LEN - icmpv4::HEADER_LEN,
@@ -258,7 +262,7 @@ fn compose(packet: &Packet, about: &Offender, report: Report, pool: &mut Pool) -
     error
 }
 
-/// Whether an IP packet is an ICMP error or redirect, or a fragment other than the first.
+/// Returns whether an IP packet is an ICMP error or redirect, or a fragment other than the first.
 fn is_error_or_later_fragment(bytes: &[u8]) -> bool {
     if let Ok((header, at)) = ipv4::Header::parse_quoted(bytes) {
         let message = || icmpv4::Message::parse(bytes.get(at..).unwrap_or_default());
@@ -276,7 +280,7 @@ fn is_error_or_later_fragment(bytes: &[u8]) -> bool {
         }
         //= https://www.rfc-editor.org/rfc/rfc4443#section-2.4
         //# (e.1) An ICMPv6 error message.
-        // The refused headers stand in front of the ICMP error, which is one all the same.
+        // The parser refused extension headers in front of the ICMP message; look behind them.
         Err(_) => ipv6_ext::upper_by_lengths(bytes, &header).is_some_and(|upper| {
             let kind = bytes.get(upper.at).copied();
             let is_error = || kind.is_none_or(|kind| kind < 128 || kind == ndp::REDIRECT);
@@ -289,7 +293,7 @@ fn unreachable_v6(code: u8) -> icmpv6::Message {
     icmpv6::Message::DestUnreachable { code }
 }
 
-/// Where the next-header field is that names the transport of an IPv6 packet, from its start.
+/// Returns the offset, from the IPv6 header, of the next-header field with the transport protocol.
 fn next_header_at(local: &Local) -> usize {
     let bytes = local.packet.linear().get(local.ip_offset..).unwrap_or_default();
     let header = ipv6::Header::parse_quoted(bytes);
