@@ -1,21 +1,22 @@
-//! Settings of the IP layer, which stay as they are.
+//! Settings of the IP layer that cannot be changed later.
 
 use super::limits::{NEIGHBORS_MAX, NEIGHBORS_MOST};
 
 /// Settings of a [`Net`](super::Net).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NetConfig {
-    /// Keep copies of dropped packets for [`take_dropped`](super::Net::take_dropped).
+    /// Whether copies of dropped packets are kept for [`take_dropped`](super::Net::take_dropped).
     pub trace_drops: bool,
-    /// Send packets to other hosts on, as a router; `None` for a host.
+    /// Settings of a router that forwards packets to other hosts; `None` for a host.
     pub forwarding: Option<Forwarding>,
-    /// Neighbours that packets may go to, all interfaces together; more displace the least recently
-    /// used one. At most [`NEIGHBORS_MOST`](super::limits::NEIGHBORS_MOST) count.
+    /// Maximum number of neighbours to which the host sends, on all interfaces together. Beyond it,
+    /// the least recently used one is evicted. At most
+    /// [`NEIGHBORS_MOST`](super::limits::NEIGHBORS_MOST).
     pub neighbors_max: usize,
 }
 
 impl Default for NetConfig {
-    /// A host, without a trace.
+    /// Returns the settings of a host without forwarding and trace.
     fn default() -> Self {
         Self { trace_drops: false, forwarding: None, neighbors_max: NEIGHBORS_MAX }
     }
@@ -24,24 +25,24 @@ impl Default for NetConfig {
 /// Settings of a router.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Forwarding {
-    /// Check of the source of each packet that is to be sent on.
+    /// Check of the source address of each forwarded packet.
     pub source_check: SourceCheck,
 }
 
-/// Check of sources by the routes to them, against forged ones (RFC 3704).
+/// Reverse-path filter: checks source addresses by the routes to them (RFC 3704).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum SourceCheck {
-    /// No check: routes may be asymmetric.
+    /// No check, because routes may be asymmetric.
     #[default]
     Off,
-    /// A route to the source exists, out of any interface.
+    /// A route to the source must exist, on any interface.
     Loose,
-    /// The route to the source leads out of the interface that the packet came in by.
+    /// The best route to the source must use the interface that the packet arrived on.
     Strict,
 }
 
 impl NetConfig {
-    /// Neighbours that the tables of a host with these settings take.
+    /// Returns the maximum number of neighbours in the tables.
     pub(super) fn neighbors(&self) -> usize {
         self.neighbors_max.clamp(1, NEIGHBORS_MOST)
     }

@@ -1,27 +1,28 @@
-//! The secrets of a host.
+//! Secret keys of a host.
 
 use super::hash;
 
-/// Secrets, random and from outside: they make identifiers unpredictable and tables immune to
-/// chosen keys. The same keys give the same run.
+/// Secret random keys from the owner. The keys make identifiers unpredictable, and prevent chosen
+/// collisions in tables. Equal keys give equal runs.
 #[derive(Debug, Clone, Copy)]
 pub struct Keys {
-    /// Hashes tables.
+    /// Key of hash tables.
     pub tables: [u64; 2],
-    /// Makes IP identifications.
+    /// Key of IP identifications.
     pub idents: [u64; 2],
-    /// Makes interface identifiers (RFC 7217): keep it over restarts to keep addresses.
+    /// Key of interface identifiers (RFC 7217). Keep it over restarts, so that the host keeps its
+    /// addresses.
     pub interface_ids: [u64; 2],
-    /// Seeds jitter.
+    /// Seed of random delays.
     pub random: u64,
-    /// Hashes the table of addresses.
+    /// Key of the address table's hash function.
     pub addresses: u64,
-    /// Varies the limit of ICMP errors.
+    /// Seed of the random variation of the ICMP error limit.
     pub error_limit: u64,
 }
 
 impl Keys {
-    /// All keys from one secret.
+    /// Derives all keys from one secret.
     pub fn derive(seed: &[u8; 32]) -> Self {
         let key = |label: u64| hash::derive(seed, b"", label);
         Self {
@@ -34,7 +35,8 @@ impl Keys {
         }
     }
 
-    /// Keys of one of several stacks that are one host. Identifications differ from shard to shard.
+    /// Returns the keys of one shard of a host. Only the key of identifications differs from shard
+    /// to shard.
     pub(crate) fn of_shard(self, shard: u8) -> Self {
         let [first, second] = self.idents;
         let shard = u64::from(shard);

@@ -1,5 +1,5 @@
-//! The IP layer: from frames to transport packets for this host, and back. The sockets above are
-//! unknown here.
+//! IP layer: converts received frames to transport packets for this host, and sent packets to
+//! frames. Sockets are in the layers above.
 //!
 //! Two parts divide the work. **Data** moves packets; each shard has one, on a thread of its own if
 //! there are several. **Control** knows the host's configuration and the neighbours on its links; a
@@ -20,35 +20,36 @@
 //!
 //! **Messages between the parts** (`told`):
 //!
-//! - A `Snapshot` is the configuration that packets go by: interfaces, addresses, groups, routes
-//!   and rules. A snapshot never changes; a data part replaces its own between two packets.
-//!   Unchanged parts are shared with the snapshot before.
-//! - `News` says where one neighbour is. Neighbours change often, so they are not in the snapshot:
-//!   a neighbour that moves costs each data part one entry. A router that stops answering makes a
+//! - A `Snapshot` is the configuration that the data parts use: interfaces, addresses, groups,
+//!   routes and rules. A snapshot never changes; a data part replaces its own between two packets.
+//!   Unchanged parts are shared with the previous snapshot.
+//! - `News` has the MAC address of one neighbour. Neighbours change often, so they are not in the
+//!   snapshot: a change costs each data part one entry. A router that stops answering makes a
 //!   snapshot that differs in the list of such routers alone.
 //! - A `ControlPacket` is a received packet for control, as ARP or neighbour discovery.
-//! - A `Notice` reports an event of a next hop: a use, or progress of the transport beyond it. A
-//!   neighbour in use makes one notice a second.
-//! - An `Order` of control is a packet to send or to drop, or updates.
+//! - A `Notice` reports an event of a next hop: a use, or progress of the transport through it. A
+//!   neighbour in use causes one notice per second.
+//! - An `Order` tells a data part to send a packet, to drop one, or to apply an update.
 //!
 //! **Several shards.** [`Net`] is one shard's IP layer; its `seat` says where control is: in this
 //! `Net`, or behind a lock that the shards share. The first shard runs control. Control packets and
 //! reports of other shards go to it in batches, through the rings between shards, and updates
 //! return the same way.
 //!
-//! - Each neighbour has a bit set of the shards that use it, and its updates go to those. A renewed
-//!   use is answered to its shard alone. A sender to absent hosts costs its own shard and the first
-//!   one only.
-//! - Queues are bounded both ways. A shard drops packets whose neighbour it cannot ask for
+//! - Each neighbour has a bit set of the shards that use it, and its updates go to those. If a
+//!   shard reports a use again, only that shard gets the answer. A sender to absent hosts therefore
+//!   costs only its own shard and the first one.
+//! - Queues in both directions are bounded. A shard drops packets whose neighbour it cannot report
 //!   (`NEIGHBOR_NOTICES_MAX`). A shard that does not take its updates asks for all neighbours again
 //!   (`NEWS_WAITING_MAX`).
-//! - Path MTUs of datagrams travel likewise: the shard whose socket believed a report tells the
-//!   first one, which tells all.
-//! - Each shard looks for a new snapshot once a batch, at one word.
-//! - Joins of groups and changes by the owner are made by control at once, on the caller's thread;
-//!   the lock in `seat` is for them.
+//! - Path MTUs of datagrams use the same queues: if a socket accepts a report, its shard tells the
+//!   first one, which tells all others.
+//! - Each shard checks for a new snapshot once per batch, by reading a counter.
+//! - Joins of groups and changes by the owner run in control at once, on the caller's thread. The
+//!   lock in `seat` is for these calls.
 //!
-//! A *way* is an interface with a next hop, as a route leads there: `way` chooses it for a packet.
+//! A *way* is an interface with a next hop: the module `way` chooses the way of a packet by its
+//! route.
 //!
 //! Reading order: [`Net`] in `layer`, with its `config` and `seat`; `told`, `snapshot`; `relay` for
 //! several shards; then `data` and `control`, whose pages go on. `owner` and `transport` have the
@@ -57,9 +58,9 @@
 //! `failures` of routers; a router's lookup is a `towpath_lpm::Flat`. `source` selects source
 //! addresses (RFC 6724). Every limit is in `limits`, every counter in `trace`.
 //!
-//! Budget: a received TCP segment costs two cheap hash lookups, one per address. A sent one costs
-//! none for its route and next hop, since its connection keeps both. Neither allocates, nor takes a
-//! lock.
+//! Budget: a received TCP segment costs two cheap hash lookups, one per address. A sent segment
+//! costs none for its route and next hop, because its connection caches both. Neither direction
+//! allocates memory or takes a lock.
 
 mod changes;
 mod config;

@@ -1,4 +1,4 @@
-//! Orders of control, executed: packets to send or to drop, and updates of neighbours.
+//! Executes commands of control: packets to send or to drop, and neighbour updates.
 
 use towpath_pool::Pool;
 use towpath_tcp::Instant;
@@ -11,7 +11,7 @@ use crate::net::link_header::LinkHeader;
 use crate::net::messages::{DataCommand, HopKey, NeighborUpdate};
 
 impl Data {
-    /// Executes an order of control.
+    /// Executes a command of control.
     pub(in crate::net) fn on_command(&mut self, now: Instant, order: DataCommand, pool: &mut Pool) {
         match order {
             DataCommand::Frame { iface, packet } => match self.admit(iface, None, || true) {
@@ -24,7 +24,7 @@ impl Data {
         }
     }
 
-    /// Takes updates of a neighbour, or of a way.
+    /// Handles an update of a neighbour, or of a path MTU.
     pub(in crate::net) fn on_neighbor_update(
         &mut self,
         now: Instant,
@@ -73,7 +73,7 @@ impl Data {
         }
     }
 
-    /// Drops the packets that others displaced, and counts other losses.
+    /// Drops the packets evicted from full queues, and updates the counters of the next-hop table.
     pub(in crate::net) fn clear_up(&mut self, pool: &mut Pool) {
         while let Some((iface, packet, reason)) = self.next_hops.take_gone() {
             self.drop(iface, packet, reason, pool);

@@ -1,4 +1,4 @@
-//! Fields that rules compare, read from the headers of a packet.
+//! Reads the header fields that rules match.
 
 use core::net::IpAddr;
 
@@ -16,7 +16,7 @@ pub(super) const SCTP: IpProtocol = IpProtocol(132);
 pub(super) const DCCP: IpProtocol = IpProtocol(33);
 pub(super) const UDP_LITE: IpProtocol = IpProtocol(136);
 
-/// Returns the fields of a packet between these addresses whose transport header is still unread.
+/// Returns fields with addresses and protocol, but without transport fields.
 #[inline]
 pub(super) fn of_ends(src: IpAddr, dst: IpAddr, protocol: IpProtocol) -> Fields {
     Fields {
@@ -32,8 +32,8 @@ pub(super) fn of_ends(src: IpAddr, dst: IpAddr, protocol: IpProtocol) -> Fields 
     }
 }
 
-/// Returns the fields of a packet that starts with an IPv4 header without options, and is no
-/// fragment.
+/// Returns the fields of an unfragmented IPv4 packet without options; `bytes` starts with its IP
+/// header.
 #[inline]
 pub(super) fn of_plain_v4(bytes: &[u8]) -> Fields {
     let (header, transport) = bytes.split_first_chunk().unwrap_or((&[0; ipv4::HEADER_LEN], &[]));
@@ -44,7 +44,7 @@ pub(super) fn of_plain_v4(bytes: &[u8]) -> Fields {
     fields
 }
 
-/// Reads ports, flags and the type of an ICMP message, as far as the header is there.
+/// Reads ports, TCP flags and ICMP type, as far as the header is present.
 #[inline]
 pub(super) fn read_transport(fields: &mut Fields, bytes: &[u8]) {
     match IpProtocol(fields.protocol) {
@@ -63,16 +63,16 @@ pub(super) fn read_transport(fields: &mut Fields, bytes: &[u8]) {
     }
 }
 
-/// Returns whether a packet is neighbour discovery from the link itself.
+/// Returns whether a packet is a neighbour discovery message that no router forwarded.
 pub(super) fn is_discovery(fields: &Fields, ttl: u8) -> bool {
     let kinds = ndp::ROUTER_SOLICIT..=ndp::REDIRECT;
     let is_kind = fields.icmp.is_some_and(|(kind, _)| kinds.contains(&kind));
     fields.protocol == IpProtocol::ICMPV6.0 && is_kind && ttl == ndp::HOP_LIMIT
 }
 
-/// Returns the transport header of a packet. Refuses a packet that hides it, or that could
-/// overwrite the header in the first fragment. Offsets 8 and 16 are refused for every protocol,
-/// since no link needs them: fragments for an MTU of 68 bytes (RFC 791) carry 48.
+/// Returns the transport header of a packet. Refuses a packet that hides the header, or a fragment
+/// that could overwrite it. Offsets 8 and 16 are refused for every protocol, because no link needs
+/// them: fragments for an MTU of 68 bytes (RFC 791) carry 48.
 //= https://www.rfc-editor.org/rfc/rfc1858#section-3.2.2
 //# IF FO=1 and PROTOCOL=TCP then
 //# DROP PACKET
@@ -89,7 +89,7 @@ pub(super) fn visible_upper(packet: &Packet, ip: &IpPacket) -> Result<UpperLayer
     Ok(upper)
 }
 
-/// Returns the length of the shortest header of a protocol, as far as rules compare its fields.
+/// Returns the minimum header length of a protocol that includes the fields rules match.
 fn header_len_min(protocol: IpProtocol) -> usize {
     match protocol {
         IpProtocol::TCP => TCP_HEADER_MIN,

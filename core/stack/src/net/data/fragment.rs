@@ -1,4 +1,4 @@
-//! Cutting packets of our own that are too big for the path: the inverse of `reassembly`.
+//! Fragments packets of this host that exceed the path MTU; the inverse of `reassembly`.
 
 use towpath_pool::{Meta, Packet, Pool};
 use towpath_wire::ipv6_ext::{self, FRAGMENT_LEN};
@@ -6,8 +6,8 @@ use towpath_wire::{IpProtocol, ipv4, ipv6};
 
 use super::offload::refresh_ipv4_checksum;
 
-/// Cuts `packet` into fragments of at most `mtu` bytes, and gives each to `out`. The packet begins
-/// with an IP header without options or extension headers; its checksum is complete.
+/// Splits `packet` into fragments of at most `mtu` bytes, and passes each to `out`. The packet
+/// starts with an IP header without options or extension headers, and its checksum is complete.
 pub(super) fn cut(
     packet: Packet,
     mtu: usize,
@@ -18,7 +18,7 @@ pub(super) fn cut(
     let v4 = packet.linear().first().is_some_and(|first| first >> 4 == 4);
     let (ip_len, extra) = if v4 { (ipv4::HEADER_LEN, 0) } else { (ipv6::HEADER_LEN, FRAGMENT_LEN) };
     let payload_len = packet.len() - ip_len;
-    // Every piece but the last is a multiple of 8 bytes.
+    // The data length of each fragment except the last is a multiple of 8 bytes.
     let piece_max = (mtu.saturating_sub(ip_len + extra) & !7).max(8);
     for from in (0..payload_len).step_by(piece_max) {
         let to = payload_len.min(from + piece_max);

@@ -1,4 +1,4 @@
-//! Reads and validates the IP headers of a received packet.
+//! Parses and validates the IP headers of a received packet.
 
 use towpath_pool::Packet;
 use towpath_wire::ipv6_ext::{self, ChainError};
@@ -8,7 +8,7 @@ use super::ip_packet::{FragmentPiece, IpPacket};
 use super::report::Report;
 use crate::drop::DropReason;
 
-/// Reason why IP headers are refused, and the error for the sender.
+/// Reason why IP headers are refused, and the ICMP error for the sender.
 #[derive(Debug)]
 pub(super) enum HeaderRefusal {
     Silently(DropReason),
@@ -16,7 +16,7 @@ pub(super) enum HeaderRefusal {
         report: Report,
         ip: IpPacket,
     },
-    /// Extension headers that only their receiver has to understand: a router sends them on.
+    /// Extension headers that only the destination must support, so a router forwards the packet.
     Unread {
         reason: DropReason,
         ip: IpPacket,
@@ -29,8 +29,8 @@ impl From<DropReason> for HeaderRefusal {
     }
 }
 
-/// Reads and validates an IPv4 header at `at`; a looped one has no checksum, as no link could break
-/// it.
+/// Parses and validates an IPv4 header at offset `at`. A looped packet has no header checksum,
+/// because no link can corrupt it.
 pub(super) fn read_ipv4(
     packet: &Packet,
     at: usize,
@@ -73,14 +73,14 @@ pub(super) fn read_ipv4(
     }
 }
 
-/// Reads and validates an IPv6 header at `at`, and its extension headers.
+/// Parses and validates an IPv6 header at offset `at`, and its extension headers.
 pub(super) fn read_ipv6(packet: &Packet, at: usize) -> Result<IpPacket, HeaderRefusal> {
     let bytes = packet.linear().get(at..).unwrap_or_default();
     let (header, header_len) =
         ipv6::Header::parse_quoted(bytes).map_err(|_| DropReason::IpMalformed)?;
     let len = header_len + usize::from(header.payload_len);
     let extended = header.next_header.is_ipv6_extension();
-    // Only packets of a stack like this one have a tail, and those have no extension headers.
+    // Only packets from a stack of this crate have a tail, and those have no extension headers.
     if at + len > packet.len() || extended && len > bytes.len() {
         return Err(DropReason::IpMalformed.into());
     }
@@ -126,7 +126,7 @@ pub(super) fn read_ipv6(packet: &Packet, at: usize) -> Result<IpPacket, HeaderRe
     Ok(ip)
 }
 
-/// Whether this is neighbour discovery, which fragments hide from the guards of a link.
+/// Returns whether the packet is a neighbour discovery message, which must not be fragmented.
 //= https://www.rfc-editor.org/rfc/rfc6980#section-5
 //# Nodes MUST silently ignore the following Neighbor Discovery and SEcure
 //# Neighbor Discovery messages if the packets carrying them include an IPv6

@@ -1,4 +1,5 @@
-//! Hooks of received packets before and behind the verdict, and of packets that this host sends.
+//! Hooks of received packets before and after the routing decision, and of packets that this host
+//! sends.
 
 use towpath_filter::{Fields, Hook};
 use towpath_pool::Packet;
@@ -16,8 +17,8 @@ use crate::net::ip::AddressPair;
 use crate::net::route::Route;
 
 impl Data {
-    /// Decides about a packet that came in by `iface`, between the hooks before and behind the
-    /// verdict.
+    /// Runs the prerouting hook, the routing decision, and the input hook for a packet received on
+    /// `iface`.
     #[cold]
     pub(super) fn verdict_at_hooks(
         &mut self,
@@ -47,8 +48,8 @@ impl Data {
         Ok(verdict)
     }
 
-    /// Has rules and the tracker see a packet of this host that leaves by `route`, and starts with
-    /// its transport header. Returns its new route if a new destination needs one.
+    /// Runs the output hooks for a packet of this host, which starts with its transport header and
+    /// leaves by `route`. Returns another route if the tracker changed the destination.
     #[cold]
     pub(super) fn send_at_hooks(
         &mut self,

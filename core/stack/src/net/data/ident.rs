@@ -7,39 +7,41 @@ use towpath_tcp::Instant;
 
 use crate::net::hash::Keyed;
 
-/// Source of IP identifications, which tell the fragments of one packet from those of another.
+/// Generator of IP identifications, which associate the fragments of a packet.
 ///
-/// A receiver must not infer from its packets' identifications how many packets other hosts get.
-/// Idle scans and forged fragments rest on such knowledge (RFC 7739 §3).
+/// A receiver must not be able to infer from identifications how many packets other hosts receive.
+/// Idle scans and forged fragments need this information (RFC 7739 §3).
 #[derive(Debug)]
 pub(super) struct Idents {
     keys: Keyed,
-    /// First identification of this data part, and their number. The range is contiguous, because a
-    /// device that cuts a packet counts on from the first piece.
+    /// First identification of this data part, and the number of identifications. The range is
+    /// contiguous, because a device that segments a packet increments the identification of the
+    /// first segment.
     range: (u16, u32),
     counters: Vec<Counter>,
-    /// Identifications given to IPv6 packets.
+    /// Number of identifications used for IPv6 packets.
     v6_given: u64,
 }
 
-/// The last identification, counted from the first of the range, and when it was given.
+/// Last identification, relative to the first of the range, and the time of its use.
 #[derive(Debug, Clone, Copy)]
 struct Counter {
     last: u16,
     at_ms: u32,
 }
 
-/// Enough that two busy destinations seldom share one: 16 KiB.
+/// Number of counters, enough that two busy destinations rarely share one. The counters take 16
+/// KiB.
 const COUNTERS: usize = 2048;
 
 impl Idents {
-    /// Identifications for the data part of shard `n` of `count`, a power of two. Ranges of shards
-    /// are disjoint: otherwise fragments from two shards to one host could be mistaken for one
-    /// packet (RFC 6864 §4).
+    /// Creates the generator for the data part of shard `n` of `count`, a power of two. The shards'
+    /// ranges are disjoint. Otherwise fragments from two shards to one host could be reassembled as
+    /// one packet (RFC 6864 §4).
     pub(super) fn new(keys: Keyed, n: usize, count: usize) -> Self {
         let share = (1 << u16::BITS) / count as u32;
         let range = ((n as u32 * share) as u16, share);
-        // Hashed first values do not reveal when this host started.
+        // Initial values are hashed, so that they do not reveal when this host started.
         let [first, second] = keys.0;
         let begin = |n: usize| {
             let mut hasher = Keyed([second, first]).build_hasher();
@@ -49,11 +51,12 @@ impl Idents {
         Self { keys, range, counters: (0..COUNTERS).map(begin).collect(), v6_given: 0 }
     }
 
-    /// `count` identifications for packets from `src` to `dst`, the first one returned.
+    /// Returns the first of `count` consecutive identifications for packets from `src` to `dst`.
     ///
-    /// Identifications count up, because 16 random bits would repeat too soon (RFC 6864 §4.3). As
-    /// in Linux, destinations share counters by a secret hash. A counter jumps by a random part of
-    /// the milliseconds since its last use, which hides the use by other destinations.
+    /// Identifications are counters, because random 16-bit numbers would repeat too soon (RFC 6864
+    /// §4.3). As on Linux, a secret hash chooses a counter for each destination. A counter also
+    /// advances by a random part of the milliseconds since its last use, which hides its use by
+    /// other destinations.
     pub(super) fn take_v4(&mut self, now: Instant, src: IpAddr, dst: IpAddr, count: u32) -> u16 {
         let mut hasher = self.keys.build_hasher();
         match (src, dst) {
@@ -69,7 +72,7 @@ impl Idents {
         let which = hasher.finish();
         let counter = &mut self.counters[which as usize % COUNTERS];
         let elapsed = now.millis().wrapping_sub(counter.at_ms);
-        // Within a millisecond there is nothing to draw.
+        // Less than a millisecond has passed, so the random part is 0.
         let jump = match elapsed {
             0 => 0,
             _ => {
@@ -81,9 +84,9 @@ impl Idents {
         let (begin, share) = self.range;
         let more = count.saturating_sub(1);
         let next = u64::from(counter.last) + 1 + jump as u64;
-        // A power of two: no division a packet.
+        // `share` is a power of two, so mask instead of dividing.
         let mut first = (next & u64::from(share - 1)) as u32;
-        // The pieces of one packet do not reach beyond the range.
+        // The identifications of one packet's segments must not exceed the range.
         if first + more >= share {
             first = if share == 1 << u16::BITS { first } else { 0 };
         }
@@ -92,8 +95,8 @@ impl Idents {
         begin.wrapping_add(first as u16)
     }
 
-    /// An identification for an IPv6 packet: 32 bits are enough to be drawn at random (RFC 7739
-    /// §5.1).
+    /// Returns an identification for an IPv6 packet: random, because 32 bits are enough for that
+    /// (RFC 7739 §5.1).
     pub(super) fn take_v6(&mut self) -> u32 {
         self.v6_given += 1;
         let mut hasher = self.keys.build_hasher();
@@ -121,8 +124,8 @@ mod tests {
         assert_eq!(idents.take_v4(Instant(5), src, dst, 1), first.wrapping_add(6));
     }
 
-    /// Two destinations that share a counter: an observer of the identifications of one every 100
-    /// ms learns nothing of a packet to the other.
+    /// Two destinations share a counter. From the identifications of packets to one destination,
+    /// every 100 ms, an observer cannot detect a packet to the other.
     #[test]
     fn what_is_sent_to_others_does_not_show() {
         let mut idents = Idents::new(Keyed([7, 9]), 0, 1);
@@ -140,7 +143,7 @@ mod tests {
             steps.split_off(1)
         };
         let (few, more) = (seen(&mut idents, 1), seen(&mut idents, 5));
-        // Steps of 3 and 7 if the counter counted.
+        // If the counter only counted packets, the steps would be 3 and 7.
         let spread = |steps: &[u16]| {
             let (least, most) = (steps.iter().min(), steps.iter().max());
             (*least.unwrap(), *most.unwrap())
@@ -151,7 +154,7 @@ mod tests {
         }
     }
 
-    /// However many each of them sends to one host, and however its packets are cut.
+    /// The ranges stay disjoint for any number of packets to one host, and any number of segments.
     #[test]
     fn shards_do_not_cross() {
         let (src, dst) = (addr("10.0.0.1"), addr("10.0.0.2"));

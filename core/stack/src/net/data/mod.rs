@@ -1,6 +1,6 @@
-//! Data: packets in and out. Each shard has a data part, which knows the host by a snapshot, and
-//! neighbours by updates. A packet never waits for an answer of control: the data part hands it to
-//! control, or queues a report, and goes on.
+//! Data part of the IP layer, which receives and sends packets. Each shard has a data part, which
+//! knows the host by a snapshot, and neighbours by updates. A packet never waits for an answer of
+//! control: the data part hands it to control, or queues a report, and goes on.
 //!
 //! ```text
 //!            receive()                             send()
@@ -12,26 +12,28 @@
 //!
 //! Reading order: `receive` and `send` are the two paths, one page each; [`Data`], in `tables`, has
 //! the state of both. `headers` validates IP headers. `verdict` decides about a received packet.
-//! `forward` sends packets to other hosts on, with `option_stamp` and `refragment`. `transit` does
+//! `forward` forwards packets to other hosts, with `option_stamp` and `refragment`. `transit` does
 //! so for batches, by `plans`.
 //!
 //! - Hooks: `hooks` has the rules and the tracker, which `hook_points`, `forward` and `transit`
 //!   call. `fields` reads a packet for rules, and `hook_packet` rewrites it for a tracker. `reject`
 //!   drops and answers refused packets.
-//! - Way out: `way` finds the route and source address, `mtu` the size limit. `next_hop` has the
+//! - Sending: `way` finds the route and source address, `mtu` the size limit. `next_hop` has the
 //!   link header for each neighbour, and the packets that wait for one. `output` is the queue in
 //!   front of a device.
-//! - Cuts: `reassembly` is the inverse of `fragment`. `offload` cuts and sums for a device that
-//!   cannot, and `gro` merges received segments. `offload_check` validates the work that the sender
-//!   of a received packet left to a device.
-//! - ICMP: `icmp` reads errors, `report` makes them, `error_limit` bounds them.
+//! - Cuts: `fragment` splits packets, and `reassembly` reassembles them. `offload` segments packets
+//!   and computes checksums for a device that cannot, and `gro` merges received segments.
+//!   `offload_check` validates the work that the sender of a received packet left to a device.
+//! - ICMP: `icmp` handles received messages, `report` sends errors, and `error_limit` limits their
+//!   rate.
 //! - `commands` executes the commands of control, `ident` has the identifications of packets, and
 //!   `timeouts` removes expired entries.
 //!
 //! The data part does not use control (`cargo xtask tidy` checks).
 //!
-//! Path MTUs of datagrams are here and not in control, because packets look them up. The shard
-//! whose socket believed a report tells all others, so that all go by the same path MTUs.
+//! The path MTUs of datagrams are in data and not in control, because packets look them up. If a
+//! socket accepts a path MTU report, its shard tells all other shards, so that all use the same
+//! path MTUs.
 
 mod commands;
 mod error_limit;

@@ -1,7 +1,6 @@
-//! Offloads in software, for a device that lacks them: checksums, and cutting packets into
-//! segments.
+//! Software offloads for a device that lacks them: checksums and segmentation.
 //!
-//! Packets here start with their IP header; the link header comes later.
+//! The packets here start with their IP header; the link header is prepended later.
 
 use core::net::IpAddr;
 
@@ -14,11 +13,11 @@ use towpath_wire::{IpProtocol, checksum, ipv4, ipv6, udp};
 
 use crate::net::received::Local;
 
-/// Place of the data offset in a TCP header.
+/// Offset of the data-offset field in a TCP header.
 const TCP_DATA_OFFSET: usize = 12;
 
-/// Whether the transport checksum of a received packet is right, or vouched for. Protocols other
-/// than TCP and UDP are not looked at.
+/// Returns whether the transport checksum of a received packet is valid, or was verified before.
+/// True for protocols other than TCP and UDP.
 pub fn verify_transport(local: &Local) -> bool {
     match local.packet.meta.checksum {
         Checksum::Verified | Checksum::Partial { .. } => return true,
@@ -43,8 +42,8 @@ pub fn verify_transport(local: &Local) -> bool {
     }
 }
 
-/// The running sum of the pseudo-header for `len` bytes of transport header and payload. ICMP of
-/// IPv4 has no pseudo-header, and addresses of different families make no packet: both give 0.
+/// Returns the unfolded sum of the pseudo-header for `len` bytes of transport header and payload. 0
+/// for ICMPv4, which has no pseudo-header, and for addresses of different families.
 pub(super) fn pseudo_sum(src: IpAddr, dst: IpAddr, protocol: u8, len: usize) -> u64 {
     let protocol = IpProtocol(protocol);
     match (src, dst) {
@@ -55,8 +54,8 @@ pub(super) fn pseudo_sum(src: IpAddr, dst: IpAddr, protocol: u8, len: usize) -> 
     }
 }
 
-/// Computes the checksum of `transport`, whose running pseudo-header sum is `pseudo`, into its
-/// header at `at`. The field is zero before.
+/// Writes the checksum of `transport` at offset `at`; the field must be 0. `pseudo` is the unfolded
+/// sum of the pseudo-header.
 pub(super) fn fill_checksum(transport: &mut [u8], at: usize, pseudo: u64, protocol: u8) {
     let mut sum = checksum::finish(checksum::sum(transport, pseudo));
     if sum == 0 && protocol == IpProtocol::UDP.0 {
@@ -65,7 +64,7 @@ pub(super) fn fill_checksum(transport: &mut [u8], at: usize, pseudo: u64, protoc
     transport[at..at + 2].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// Length of the transport header at the start of `bytes`, if it is whole.
+/// Returns the length of the transport header at the start of `bytes`; `None` if it is truncated.
 pub(super) fn transport_len(protocol: Protocol, bytes: &[u8]) -> Option<usize> {
     let len = match protocol {
         Protocol::Udp => udp::HEADER_LEN,
@@ -77,21 +76,21 @@ pub(super) fn transport_len(protocol: Protocol, bytes: &[u8]) -> Option<usize> {
     (len <= bytes.len()).then_some(len)
 }
 
-/// Addresses and lengths that segments of a packet share.
+/// Offsets and lengths common to all segments of a packet.
 #[derive(Debug, Clone, Copy)]
 struct CutPlan {
     src: IpAddr,
     dst: IpAddr,
     ip_len: usize,
-    /// Start of the transport header.
+    /// Offset of the transport header.
     transport: usize,
     how: Segmentation,
-    /// Leave the checksums to the device.
+    /// The device computes the checksums.
     partial: bool,
 }
 
 impl CutPlan {
-    /// Returns `None` if the headers are not all there, within the headers' length.
+    /// Returns `None` if the headers are truncated, or longer than the stated header length.
     fn of(packet: &Packet, how: Segmentation, partial: bool) -> Option<Self> {
         let bytes = packet.linear().get(..how.header_len.into())?;
         let (src, dst, ip_len) = if let Ok((header, ip_len)) = ipv6::Header::parse_quoted(bytes) {
@@ -100,7 +99,7 @@ impl CutPlan {
             let (header, ip_len) = ipv4::Header::parse_quoted(bytes).ok()?;
             (header.src.into(), header.dst.into(), ip_len)
         };
-        // Extension headers stand in front of the start alone.
+        // With extension headers, only the checksum start tells the offset of the transport header.
         let transport = match packet.meta.checksum {
             Checksum::Partial { start, .. } => start.into(),
             Checksum::Unknown | Checksum::Verified => ip_len,
@@ -122,11 +121,12 @@ impl CutPlan {
     }
 }
 
-/// Cuts a packet that starts with its IP header into segments with headers of their own, each
-/// given to `out`. With `partial`, their checksums are left to the device.
+/// Segments a packet, which starts with its IP header, and passes each segment to `out`. With
+/// `partial`, the device computes the checksums.
 ///
 /// # Errors
-/// The packet, whose headers are shorter than `how` says.
+///
+/// The packet, if its headers are shorter than `how` states.
 pub(super) fn cut(
     packet: Packet,
     how: Segmentation,
@@ -161,7 +161,7 @@ pub(super) fn cut(
     Ok(())
 }
 
-/// Length, identification and checksum of the `n`-th segment's IP header.
+/// Sets length, identification and checksum in the IP header of the `n`-th segment.
 fn patch_ip(bytes: &mut [u8], ip_len: usize, n: usize) {
     if bytes[0] >> 4 == 6 {
         let payload_len = (bytes.len() - ipv6::HEADER_LEN) as u16;
@@ -175,7 +175,7 @@ fn patch_ip(bytes: &mut [u8], ip_len: usize, n: usize) {
     refresh_ipv4_checksum(&mut bytes[..ip_len]);
 }
 
-/// Computes the checksum of an IPv4 header anew.
+/// Computes the checksum of an IPv4 header.
 pub(super) fn refresh_ipv4_checksum(header: &mut [u8]) {
     debug_assert!(header.len() >= ipv4::HEADER_LEN);
     header[10..12].fill(0);
@@ -183,8 +183,8 @@ pub(super) fn refresh_ipv4_checksum(header: &mut [u8]) {
     header[10..12].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// Sequence number, flags, length and checksum of a segment whose payload starts `offset` bytes
-/// into that of the whole.
+/// Sets sequence number, flags, length and checksum of a segment. `offset` is the position of its
+/// payload in the payload of the packet.
 fn patch_transport(bytes: &mut [u8], how: &CutPlan, offset: u32, first: bool, last: bool) {
     let len = bytes.len();
     if how.protocol() == IpProtocol::UDP.0 {
@@ -197,7 +197,7 @@ fn patch_transport(bytes: &mut [u8], how: &CutPlan, offset: u32, first: bool, la
             flags = flags.without(Flags::FIN | Flags::PSH);
         }
         if !first {
-            // CWR answers one congestion signal once (RFC 3168 §6.1.2).
+            // CWR acknowledges a congestion signal only once (RFC 3168 §6.1.2).
             flags = flags.without(Flags::CWR);
         }
         bytes[13] = flags.0 as u8;

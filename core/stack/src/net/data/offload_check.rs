@@ -1,4 +1,4 @@
-//! Validates offload metadata of received packets, whose sender may have written them.
+//! Validates the offload metadata of received packets, which the sender may have written.
 
 use towpath_pool::{Checksum, Packet, Protocol, Segmentation};
 use towpath_wire::ipv6_ext::UpperLayer;
@@ -10,10 +10,10 @@ use super::ip_packet::IpPacket;
 use super::offload::transport_len;
 
 /// Returns whether a received packet's offload metadata match its headers, within the IP packet.
-/// The device validated them against the frame only.
+/// The device validated the metadata against the frame only.
 ///
-/// The checksum must be that of the transport header, or of one behind it. Otherwise completing it
-/// would change fields that rules have accepted.
+/// The checksum field must be that of the transport header, or of a packet in a tunnel. Otherwise
+/// completing the checksum would change fields that rules have accepted.
 pub(super) fn is_consistent(packet: &Packet, ip: &IpPacket) -> bool {
     let Some(upper) = ip.upper(packet) else { return false };
     if upper.fragment_offset > 0 || upper.more_fragments {
@@ -32,35 +32,37 @@ pub(super) fn is_consistent(packet: &Packet, ip: &IpPacket) -> bool {
         && packet.meta.segmentation.is_none_or(|how| segments_are_sound(packet, ip, &upper, how))
 }
 
-/// Returns whether a checksum was left out that is not the packet's own, but of a packet in a
-/// tunnel. Not every device completes those: DPDK's drivers would sum the outer header.
+/// Returns whether the missing checksum belongs to a packet in a tunnel. Some devices cannot
+/// complete it: DPDK's drivers would use the outer header.
 pub(super) fn leaves_inner_checksum(packet: &Packet, ip: &IpPacket) -> bool {
     let Checksum::Partial { start, .. } = packet.meta.checksum else { return false };
     ip.upper(packet).is_none_or(|upper| upper.at != usize::from(start))
 }
 
-/// Longest headers of a packet with offload metadata, link header included, which leaves room in
-/// 16 bits for another link header.
+/// Maximum length in bytes of the headers of a packet with offload metadata, link header included.
+/// Leaves room within 16 bits for another link header.
 const HEADERS_MAX: usize = 65_000;
-/// Limit on segments of a received packet, which bounds the work that one frame makes. Linux sends
-/// segments of 36 bytes and more (TCP_MIN_SND_MSS without timestamps): 1820 in 64 KiB.
+/// Maximum number of segments of a received packet, which limits the work for one frame. Linux
+/// sends segments of at least 36 bytes (TCP_MIN_SND_MSS without timestamps): 1820 in 64 KiB.
 const SEGMENTS_MAX: usize = 2048;
-/// Least distance between the transport headers of a tunnel and of the packet in it: an IP header.
+/// Minimum distance in bytes between the transport headers of a tunnel and of the packet in the
+/// tunnel: an IP header.
 const TUNNEL_MIN: usize = ipv4::HEADER_LEN;
 
-/// Place of the checksum in the header of a protocol.
+/// Returns the offset of the checksum in the header of a protocol.
 fn own_offset(protocol: IpProtocol) -> Option<u16> {
     match protocol {
         IpProtocol::TCP => Some(TCP_CHECKSUM_OFFSET as u16),
         IpProtocol::UDP => Some(UDP_CHECKSUM_OFFSET as u16),
-        // A stack of this kind leaves them out, on a link in memory.
+        // Stacks of this crate leave ICMP checksums out on a link in memory.
         IpProtocol::ICMP | IpProtocol::ICMPV6 => Some(icmpv4::CHECKSUM_OFFSET as u16),
         _ => None,
     }
 }
 
-/// Returns whether this is the checksum of a TCP or UDP packet in a tunnel, which Linux leaves out
-/// over a veth. Rules read the first [`TUNNEL_MIN`] bytes of a transport header only.
+/// Returns whether the checksum is that of a TCP or UDP packet in a tunnel, which Linux leaves out
+/// over a veth. Rules read only the first [`TUNNEL_MIN`] bytes of a transport header, so they have
+/// not read this field.
 fn is_of_tunnel(packet: &Packet, upper: &UpperLayer, start: usize, offset: u16) -> bool {
     let is_checksum = [TCP_CHECKSUM_OFFSET, UDP_CHECKSUM_OFFSET].contains(&usize::from(offset));
     upper.protocol != IpProtocol::TCP

@@ -1,4 +1,4 @@
-//! IPv4 options in which a router leaves its address or the time: Record Route and Timestamp.
+//! IPv4 options into which a router writes its address or the time: Record Route and Timestamp.
 
 use core::net::Ipv4Addr;
 
@@ -12,8 +12,8 @@ const TIMESTAMP: u8 = 68;
 const END_OF_OPTIONS: u8 = 0;
 const NO_OPERATION: u8 = 1;
 
-/// Leaves the address `own`, or the time, in the options of a packet that asks for it and has room.
-/// `packet` starts with its IPv4 header of `header_len` bytes, whose options are well-formed.
+/// Writes the address `own` or the time into the options that request it and have room. `packet`
+/// starts with its IPv4 header of `header_len` bytes, whose options are valid.
 //= https://www.rfc-editor.org/rfc/rfc1812#section-5.3.13.5
 //# Routers MUST support the Record Route option in forwarded packets.
 pub(super) fn stamp(packet: &mut [u8], header_len: usize, own: Option<Ipv4Addr>, now: Instant) {
@@ -42,7 +42,8 @@ pub(super) fn stamp(packet: &mut [u8], header_len: usize, own: Option<Ipv4Addr>,
     }
 }
 
-/// Writes `entry` where the pointer, the third byte of an option, says; the pointer counts from 1.
+/// Writes `entry` at the position of the option's pointer, the third byte, which counts from 1.
+/// Returns false without room.
 fn record(option: &mut [u8], entry: &[u8]) -> bool {
     let Some(pointer) = option.get(2).map(|pointer| usize::from(*pointer)) else { return false };
     let Some(start) = pointer.checked_sub(1).filter(|start| *start >= 3) else { return false };
@@ -52,13 +53,15 @@ fn record(option: &mut [u8], entry: &[u8]) -> bool {
     true
 }
 
-/// The three kinds of Timestamp: times alone, addresses with times, and times of given addresses.
+/// Writes the Timestamp option, for all its flags: times only, addresses with times, and times of
+/// given addresses.
 //= https://www.rfc-editor.org/rfc/rfc1812#section-5.3.13.6
 //# Routers MUST support the timestamp option in forwarded packets.
 fn stamp_time(option: &mut [u8], own: Ipv4Addr, now: Instant) -> bool {
     const TIMES: u8 = 0;
     const ADDRESSES_AND_TIMES: u8 = 1;
-    /// "Not of midnight UT" (RFC 791): the core has no other clock than that of its owner.
+    /// Marks the time as not relative to midnight UT (RFC 791), because the owner's clock may have
+    /// any origin.
     const NONSTANDARD: u32 = 1 << 31;
     let Some(&flags) = option.get(3) else { return false };
     let millis = (now.0 / 1_000_000) as u32 | NONSTANDARD;
@@ -68,19 +71,18 @@ fn stamp_time(option: &mut [u8], own: Ipv4Addr, now: Instant) -> bool {
     let written = match flags & 0xf {
         TIMES => record_from(option, &entry[4..]),
         ADDRESSES_AND_TIMES => record_from(option, &entry),
-        // Given addresses: the next one has to be this router's.
+        // With given addresses, the next one must be this router's.
         _ => return false,
     };
     if !written {
-        // A router without room counts itself in the overflow field; 15 of them are as far as
-        // that goes.
+        // Without room, increment the overflow field, at most to 15.
         let overflow = option[3] >> 4;
         option[3] = (overflow + u8::from(overflow < 15)) << 4 | flags & 0xf;
     }
     true
 }
 
-/// The entries of Timestamp begin behind its fourth byte.
+/// Like [`record`], for Timestamp, whose entries start after its fourth byte.
 fn record_from(option: &mut [u8], entry: &[u8]) -> bool {
     option.get(2).is_some_and(|pointer| *pointer >= 5) && record(option, entry)
 }

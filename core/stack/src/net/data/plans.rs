@@ -1,4 +1,4 @@
-//! Plans for the packets of a batch, made ahead of their departure.
+//! Plans for forwarding the packets of a batch.
 
 use core::net::IpAddr;
 use std::collections::VecDeque;
@@ -13,23 +13,24 @@ pub(super) type Looked = ((IpAddr, IpAddr), Option<Choice>);
 #[derive(Debug, Default)]
 pub(super) struct Plans {
     list: Vec<TransitPlan>,
-    /// Packets of the batch that are dealt with.
+    /// Index of the next packet of the batch.
     next: usize,
-    /// Routes of the packets with the plan [`TransitPlan::Receive`], looked up ahead.
+    /// Routes of the packets with plan [`TransitPlan::Receive`].
     looked: VecDeque<Option<Looked>>,
 }
 
-/// Intention for one packet of a batch.
+/// Plan for one packet of a batch.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum TransitPlan {
-    /// `receive` decides.
+    /// Pass the packet to `receive`.
     Receive,
-    /// The packet leaves by this interface and router, with `len` bytes of IP.
+    /// Forward the packet, an IP packet of `len` bytes, by interface `out` to the next hop
+    /// `router`.
     Pass { out: IfaceId, len: u16, router: u32 },
 }
 
 impl Plans {
-    /// Forgets all plans, since another snapshot may contradict them.
+    /// Removes all plans, because they do not apply to another snapshot.
     #[inline]
     pub(super) fn clear(&mut self) {
         self.list.clear();
@@ -37,7 +38,8 @@ impl Plans {
         self.looked.clear();
     }
 
-    /// Adds the plan for the next packet of the batch. `looked` is its route if `receive` decides.
+    /// Appends the plan for the next packet of the batch. `looked` returns its route, if it is
+    /// passed to `receive`.
     #[inline]
     pub(super) fn push(&mut self, plan: TransitPlan, looked: impl FnOnce() -> Option<Looked>) {
         if let TransitPlan::Receive = plan {
@@ -46,19 +48,19 @@ impl Plans {
         self.list.push(plan);
     }
 
-    /// The plan for the packet at the front of the batch.
+    /// Returns the plan for the packet at the front of the batch.
     #[inline]
     pub(super) fn front(&self) -> Option<TransitPlan> {
         self.list.get(self.next).copied()
     }
 
-    /// Goes on to the next packet, after one that left as planned.
+    /// Removes the plan of a packet that was forwarded.
     #[inline]
     pub(super) fn advance(&mut self) {
         self.next += 1;
     }
 
-    /// Goes on to the next packet, after one that `receive` gets. Returns its route, if that was
+    /// Removes the plan of a packet that is passed to `receive`. Returns its route, if it was
     /// looked up.
     pub(super) fn pass_over(&mut self) -> Option<Looked> {
         let plan = self.front();

@@ -1,21 +1,20 @@
-//! Cutting IPv4 packets of others that are too big for the next link. Unlike those of this host,
-//! which
-//! `fragment` cuts, they may have options, and may be fragments already.
+//! Fragments forwarded IPv4 packets that exceed the next link's MTU. Unlike packets of this host,
+//! which `fragment` handles, they may have options, and may be fragments already.
 
 use towpath_pool::{Meta, Packet, Pool};
 use towpath_wire::ipv4;
 
 use super::offload::refresh_ipv4_checksum;
 
-/// Flag of options that go into every fragment (RFC 791 section 3.1).
+/// Flag of options that are copied into every fragment (RFC 791 section 3.1).
 const COPIED: u8 = 0x80;
 const END_OF_OPTIONS: u8 = 0;
 const NO_OPERATION: u8 = 1;
 const MORE_FRAGMENTS: u16 = 0x2000;
 const OFFSET: u16 = 0x1fff;
 
-/// Cuts `packet`, which starts with a valid IPv4 header and has its checksum, into fragments of at
-/// most `mtu` bytes, each given to `out`.
+/// Splits `packet` into fragments of at most `mtu` bytes, and passes each to `out`. The packet
+/// starts with a valid IPv4 header, and its checksums are complete.
 //= https://www.rfc-editor.org/rfc/rfc1812#section-4.2.2.7
 //# Fragmentation, as described in [INTERNET:1], MUST be supported by a
 //# router.
@@ -53,7 +52,7 @@ pub(super) fn cut(
     pool.give(packet);
 }
 
-/// Puts "no operation" in place of the options that only the first fragment has, as Linux does: the
+/// Overwrites the options that only the first fragment has by "no operation". As on Linux, the
 /// header keeps its length.
 fn blank_uncopied(options: &mut [u8]) {
     let mut at = 0;

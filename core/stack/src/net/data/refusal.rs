@@ -7,12 +7,12 @@ use towpath_filter::Action;
 pub(super) enum RuleRefusal {
     Dropped,
     Rejected {
-        /// Its sender gets an error or a reset.
+        /// Whether the sender gets a reset or an ICMP error.
         is_answered: bool,
     },
-    /// A fragment that could hide a transport header.
+    /// A fragment that could hide or overwrite a transport header.
     Fragment,
-    /// No transport header was found.
+    /// A packet whose transport header cannot be found.
     Hidden,
 }
 
@@ -26,8 +26,8 @@ impl RuleRefusal {
         }
     }
 
-    /// Answers only a packet to a unicast address, because otherwise each member of a group would
-    /// answer.
+    /// Suppresses the answer unless the packet was sent to a unicast address. Otherwise each member
+    /// of a group would answer.
     pub(super) fn answered_if(self, is_unicast: impl FnOnce() -> bool) -> Self {
         match self {
             Self::Rejected { .. } => Self::Rejected { is_answered: is_unicast() },

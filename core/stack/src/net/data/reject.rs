@@ -1,4 +1,4 @@
-//! Packets that rules refuse: dropped, and for a rule that rejects answered by a reset or an error.
+//! Handles packets that rules refuse: drops them, and sends a reset or an ICMP error for `reject`.
 
 use towpath_pool::{Packet, Pool};
 use towpath_tcp::Instant;
@@ -17,7 +17,7 @@ use crate::net::ip::{AddressPair, Fragmenting, Ip};
 const RESET_LEN: usize = 20;
 
 impl Data {
-    /// Drops a packet that is refused at a hook, and answers it if it was rejected.
+    /// Drops a packet that was refused at a hook, and answers it if the rule says `reject`.
     #[cold]
     pub(super) fn refuse_at_hook(
         &mut self,
@@ -42,8 +42,7 @@ impl Data {
         self.drop(iface, packet, reason, pool);
     }
 
-    /// Answers a rejected packet to a unicast address: a segment by a reset, other packets by an
-    /// ICMP error.
+    /// Answers a rejected packet: a TCP segment by a reset, other packets by an ICMP error.
     fn reject(
         &mut self,
         now: Instant,
@@ -61,8 +60,8 @@ impl Data {
         self.send_error(now, packet, &about, report, pool);
     }
 
-    /// Resets the connection of a segment in the name of its destination, as RFC 9293 (3.10.7.1)
-    /// has a closed port answer. Returns `None` if it is no segment.
+    /// Sends a reset for a segment on behalf of its destination, as a closed port does (RFC 9293
+    /// 3.10.7.1). Returns `None` if the packet is no valid segment.
     fn send_reset(
         &mut self,
         now: Instant,
@@ -72,7 +71,7 @@ impl Data {
     ) -> Option<()> {
         let segment = packet.linear().get(ip.offset..)?;
         let header = tcp::Header::parse(segment).ok()?;
-        // A reset answered by a reset would have no end.
+        // A reset must not be answered by a reset.
         if header.flags.contains(Flags::RST) {
             return Some(());
         }
@@ -104,7 +103,8 @@ impl Data {
             flow_label: 0,
         };
         let at = Some(tcp::CHECKSUM_OFFSET as u16);
-        // The sender of a segment whose reset is lost sends it again, and gets another one.
+        // Ignore an error: if the reset is not sent, the peer retransmits its segment and is
+        // answered again.
         let _ =
             self.send(now, &route, AddressPair { src: ip.dst, dst: ip.src }, how, answer, at, pool);
         Some(())
