@@ -189,7 +189,7 @@ pub struct Elsewhere {
     pub user: u32,
     /// Opaque data of the owner.
     pub note: ListenerNote,
-    /// Id for [`crate::Stack::offer_to`].
+    /// Id of the listener, for [`crate::Stack::offer_to`].
     pub name: ListenerName,
 }
 
@@ -307,7 +307,7 @@ pub struct Message {
 pub struct DatagramMeta {
     /// Destination. For echo sockets the port is the identifier.
     pub local: SocketAddr,
-    /// Sender.
+    /// Source address. For echo sockets the port is the identifier.
     pub remote: SocketAddr,
     /// Receiving interface. For a datagram of this host to itself, the interface with the
     /// destination address.
@@ -330,7 +330,7 @@ pub struct DatagramMeta {
 pub struct DatagramFrom {
     /// Source address.
     pub local: SocketAddr,
-    /// Destination.
+    /// Destination address.
     pub remote: SocketAddr,
     /// TTL or hop limit; `None` uses the default.
     pub ttl: Option<u8>,
@@ -345,9 +345,9 @@ pub struct EchoMeta {
     pub local: IpAddr,
     /// Source address.
     pub remote: IpAddr,
-    /// Identifier.
+    /// Identifier of the echo request (RFC 792, RFC 4443 §4).
     pub ident: u16,
-    /// Sequence number.
+    /// Sequence number of the echo request (RFC 792, RFC 4443 §4).
     pub seq: u16,
     /// Received TTL or hop limit.
     pub ttl: u8,
@@ -377,9 +377,9 @@ pub struct DatagramOut {
 /// Kind of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SocketKind {
-    /// TCP.
+    /// Stream socket (TCP).
     Stream,
-    /// UDP.
+    /// Datagram socket (UDP).
     Datagram,
     /// ICMP echo ("ping socket"); the identifier is used as the port.
     Echo,
@@ -441,13 +441,13 @@ pub enum Linger {
 /// Answer to an undecided SYN that is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
-    /// RST: connection refused.
+    /// Answer by a RST, so that the peer's connect is refused.
     Reset,
-    /// ICMP host unreachable.
+    /// Answer by the ICMP error "host unreachable".
     HostUnreachable,
-    /// ICMP network unreachable.
+    /// Answer by the ICMP error "network unreachable".
     NetUnreachable,
-    /// ICMP administratively prohibited.
+    /// Answer by the ICMP error "communication administratively prohibited".
     AdminProhibited,
     /// No answer; a retransmitted SYN is reported again.
     Ignore,

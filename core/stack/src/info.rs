@@ -18,9 +18,9 @@ use crate::udp::socket::DatagramSocket;
 pub struct SocketInfo {
     /// Id for further calls; invalid once the socket is removed.
     pub id: SocketId,
-    /// Number assigned by its owner.
+    /// User number that the owner assigned to the socket.
     pub user: u32,
-    /// TCP, UDP or echo.
+    /// Protocol of the socket: TCP, UDP or echo.
     pub kind: SocketKind,
     /// State of the socket.
     pub state: SocketState,
@@ -43,40 +43,40 @@ pub struct SocketInfo {
 /// State of a socket of any kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SocketState {
-    /// Neither connected nor listening.
+    /// The socket is neither connected nor listening.
     Unconnected,
-    /// Listening for connections.
+    /// The socket listens for connections.
     Listening,
-    /// Datagram socket with a peer.
+    /// A datagram socket with a peer.
     Connected,
-    /// Accepted before its handshake completes.
+    /// The owner accepted the socket before its handshake has completed.
     SynReceived,
-    /// TCP connection.
+    /// State of the TCP connection (RFC 9293 §3.3.2).
     Tcp(State),
 }
 
 /// Number of entries in each table; all zero after everything has ended.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Sockets of all kinds.
+    /// Number of sockets of all kinds.
     pub sockets: usize,
     /// TCP 4-tuples: connections, half-open connections, TIME-WAITs, undecided SYNs.
     pub flows: usize,
-    /// Connected datagram sockets.
+    /// Number of connected datagram sockets.
     pub peers: usize,
     /// Bound ports and receiving addresses of TCP, UDP and echo.
     pub binds: usize,
-    /// Entries of the SYN cache.
+    /// Number of half-open connections in the SYN cache.
     pub half_open: usize,
-    /// Undecided SYNs.
+    /// Number of SYNs on any-address interfaces that wait for the owner's decision.
     pub pending: usize,
-    /// Connections in TIME-WAIT.
+    /// Number of connections in TIME-WAIT.
     pub time_wait: usize,
-    /// Connections whose socket was closed.
+    /// Number of connections whose socket was closed.
     pub orphans: usize,
-    /// Multicast groups joined by sockets.
+    /// Number of multicast groups joined by sockets.
     pub memberships: usize,
-    /// Armed connection timers.
+    /// Number of armed connection timers.
     pub timers: usize,
 }
 
@@ -119,8 +119,8 @@ impl<H: Host> Stack<H> {
         half_open.chain(waiting).map(|(flow, state)| (flow.local(), flow.remote(), state))
     }
 
-    /// Returns IP_MTU of a connected datagram socket. The route may have changed since the last
-    /// datagram, so it is looked up again.
+    /// Returns IP_MTU of a connected datagram socket. Looks up the route again, because the route
+    /// may have changed since the last datagram.
     fn datagram_mtu(&self, now: Instant, datagram: &DatagramSocket, peer: &Flow) -> Option<u32> {
         let iface = datagram.way_to(peer.remote);
         let route = self.net.route(now, Some(peer.local), peer.remote, iface).ok()?;

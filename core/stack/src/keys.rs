@@ -7,13 +7,13 @@ use crate::net::hash::{self, Keyed};
 pub(crate) struct SocketKeys {
     /// Hashes tables and assigns flows to shards.
     pub table: Keyed,
-    /// RFC 6528: initial sequence numbers.
+    /// Key of initial sequence numbers (RFC 6528).
     pub isn: Keyed,
-    /// RFC 7323 §5.4: timestamp offsets.
+    /// Key of timestamp offsets (RFC 7323 §5.4).
     pub timestamps: Keyed,
-    /// RFC 6056: local ports.
+    /// Key for choosing local ports (RFC 6056).
     pub ports: Keyed,
-    /// RFC 7413 §4.1.2: cookies of clients.
+    /// Key of the Fast Open cookies given to clients (RFC 7413 §4.1.2).
     pub fast_open: Keyed,
 }
 

@@ -14,14 +14,14 @@ use crate::tables::flow::Flow;
 pub(crate) struct StreamSettings {
     pub tcp: Config,
     pub packet: PacketSettings,
-    /// SO_BINDTODEVICE.
+    /// SO_BINDTODEVICE: the interface that the socket is restricted to.
     pub device: Option<IfaceId>,
-    /// Options for an implicit bind.
+    /// Options of an implicit bind by connect, send or listen.
     pub binding: BindOptions,
     /// TCP_FASTOPEN: maximum number of Fast Open children with an incomplete handshake; 0 disables
-    /// it.
+    /// Fast Open.
     pub fast_open_queue: u32,
-    /// TCP_SAVE_SYN.
+    /// TCP_SAVE_SYN: children keep the headers of their SYN.
     pub save_syn: bool,
 }
 
@@ -75,7 +75,7 @@ impl StreamSettings {
 pub(crate) struct PacketSettings {
     pub hops: HopLimits,
     pub classes: Classes,
-    /// TCP_MAXSEG; 0 uses the route's value.
+    /// TCP_MAXSEG in bytes; 0 uses the route's value.
     pub mss_max: u16,
     pub hops_min: HopsMin,
 }
@@ -84,9 +84,9 @@ pub(crate) struct PacketSettings {
 /// link cannot forge packets with a TTL of 255 (RFC 5082).
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct HopsMin {
-    /// IP_MINTTL.
+    /// IP_MINTTL: minimum TTL of received IPv4 segments.
     pub v4: u8,
-    /// IPV6_MINHOPCOUNT.
+    /// IPV6_MINHOPCOUNT: minimum hop limit of received IPv6 segments.
     pub v6: u8,
 }
 
@@ -99,7 +99,7 @@ impl HopsMin {
 /// Hop limits of unicast packets. As on Linux, dual-stack sockets have one for each family.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct HopLimits {
-    /// IP_TTL; `None` uses the default.
+    /// IP_TTL of sent IPv4 packets; `None` uses the default.
     pub v4: Option<NonZeroU8>,
     /// IPV6_UNICAST_HOPS; `None` uses the value advertised by routers, or the default.
     pub v6: Option<u8>,
@@ -114,9 +114,9 @@ impl HopLimits {
 /// Traffic class, by family as in [`HopLimits`].
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Classes {
-    /// IP_TOS.
+    /// IP_TOS of sent IPv4 packets: DSCP and ECN.
     pub v4: u8,
-    /// IPV6_TCLASS.
+    /// IPV6_TCLASS of sent IPv6 packets: DSCP and ECN.
     pub v6: u8,
 }
 
@@ -143,9 +143,9 @@ impl PacketSettings {
 pub(crate) struct FlowSettings {
     pub ttl: Option<u8>,
     pub class: u8,
-    /// TCP_MAXSEG; 0 uses the route's value.
+    /// TCP_MAXSEG in bytes; 0 uses the route's value.
     pub mss_max: u16,
-    /// See [`HopsMin`].
+    /// Minimum TTL or hop limit of received segments; see [`HopsMin`].
     pub hops_min: u8,
 }
 

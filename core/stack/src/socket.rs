@@ -31,7 +31,7 @@ use crate::tcp::listener::{AmongShards, ListeningSocket};
 use crate::tcp::stream::{EarlyAccept, StreamSocket};
 use crate::udp::socket::DatagramSocket;
 
-/// Socket.
+/// A socket of the stack, of any kind.
 pub(crate) struct StackSocket<H: Host> {
     /// Number assigned by the owner.
     pub user: u32,
@@ -41,9 +41,9 @@ pub(crate) struct StackSocket<H: Host> {
     pub bound: Option<Box<BoundAddr>>,
     /// Whether the socket is in [`Stack::dirty`](crate::Stack), the list of sockets to visit.
     pub dirty: bool,
-    /// Reason for which its connection cannot send.
+    /// Reason why the connection must not send now, if any.
     pub waits: Waits,
-    /// Whether the owner has closed it.
+    /// Whether the owner has closed the socket.
     pub orphan: bool,
     pub kind: SocketRole<H>,
 }
@@ -155,11 +155,11 @@ impl<H: Host> Slab<StackSocket<H>> {
 /// Reason for which a connection with unsent bytes cannot send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Waits {
-    /// No reason: the connection sends at its next visit.
+    /// The connection does not wait, and sends at its next visit.
     ForNothing,
     /// The device's queue is full; the connection is in the device's waiting line.
     InLine,
-    /// The connection has reached its limit in the device's queue.
+    /// The connection waits because its share of the device's queue is used up.
     ForShare,
 }
 
@@ -168,7 +168,7 @@ pub(crate) enum SocketRole<H: Host> {
     /// Stream socket that neither listens nor has a connection.
     Fresh(Box<StreamSettings>),
     Listener(Box<ListeningSocket>),
-    /// Created by `accept_pending`; its handshake is in the SYN cache.
+    /// A socket created by `accept_pending`, whose handshake is still in the SYN cache.
     EarlyAccept(Box<EarlyAccept<H>>),
     Stream(Box<StreamSocket<H>>),
     Datagram(Box<DatagramSocket>),
@@ -184,13 +184,13 @@ impl<H: Host> SocketRole<H> {
     }
 }
 
-/// Local address with a reserved port.
+/// Local address and port of a bound socket.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BoundAddr {
     /// Bound address. While the socket is connected, only the address in use is reserved.
     pub addr: BindAddr,
-    /// Port; 0 after the connection for which it was chosen has ended, if only the address was
-    /// bound explicitly.
+    /// Local port. 0 if only the address was bound explicitly, and the connection for which the
+    /// port was chosen has ended.
     pub port: u16,
     /// Whether the program chose the port, so that it is kept until close (Linux's
     /// SOCK_BINDPORT_LOCK).

@@ -87,7 +87,7 @@ pub struct Stack<H: Host> {
     pub(crate) sockets: Slab<StackSocket<H>>,
     /// Number of connections whose socket was closed.
     pub(crate) orphans: usize,
-    /// TCP 4-tuples.
+    /// Connections by 4-tuple.
     pub(crate) flows: FlowTable,
     pub(crate) ports: LocalPorts,
     pub(crate) handshakes: Handshakes,
@@ -99,24 +99,24 @@ pub struct Stack<H: Host> {
     pub(crate) paths: Paths,
     /// Sockets that `tx` has to visit, each once; [`Socket::dirty`] marks the entries.
     pub(crate) dirty: VecDeque<SocketId>,
-    /// Connections waiting for a device.
+    /// Connections that wait for room in a device's queue.
     pub(crate) output_lines: OutputLines,
-    /// Events that arose in calls of the owner; [`Stack::tell`] delivers them.
+    /// Events caused by calls of the owner, queued until [`Stack::tell`] delivers them.
     pub(crate) events: Outbox,
     pub(crate) counters: Counters,
     /// The loopback queue may contain packets, so the owner has to call `turn` again.
     pub(crate) loopback_due: bool,
-    /// Receive batch, kept to reuse its memory.
+    /// Batch for received packets, kept between turns to reuse its memory.
     pub(crate) rx: Batch,
     pub(crate) shards: PeerShards,
 }
 
-/// Owner of a timer.
+/// Object that a timer belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TimerOwner {
-    /// Connection, by the index of its socket.
+    /// A connection, by the index of its socket.
     Socket(u32),
-    /// Entry of the SYN cache.
+    /// A half-open connection, by its index in the SYN cache.
     HalfOpen(u32),
 }
 
@@ -231,7 +231,8 @@ impl<H: Host> Stack<H> {
         &self.config
     }
 
-    /// Adds a socket to the dirty list unless it is in it.
+    /// Adds a socket to the list of connections that may have something to send, unless it is
+    /// listed already.
     pub(crate) fn mark_dirty(&mut self, index: u32) {
         let id = SocketId(self.sockets.id(index));
         if let Some(socket) = self.sockets.get_mut(index)
@@ -305,7 +306,7 @@ impl<H: Host> Stack<H> {
         self.keys.timestamps.flow(flow) as u32
     }
 
-    /// Counts a drop without a packet, because it is gone or was never created.
+    /// Counts a drop of a packet that was freed before, or never built.
     pub(crate) fn count_drop(&mut self, reason: DropReason) {
         self.net.count_drop(reason);
     }

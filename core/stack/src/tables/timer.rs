@@ -46,7 +46,8 @@ pub(crate) struct TimerWheel<O> {
 #[derive(Debug)]
 struct WheelTimer<O> {
     deadline: Instant,
-    /// `level * SLOTS + slot`, [`LATER`] or the list after it, or [`DUE`].
+    /// List that contains the timer: `level * SLOTS + slot`, [`LATER`] or the list after it, or
+    /// [`DUE`].
     list: u16,
     owner: O,
 }
@@ -63,7 +64,7 @@ struct Lists {
 
 #[derive(Debug, Clone, Copy)]
 struct Level {
-    /// Bit n: slot n has timers.
+    /// Bit set of the slots that contain timers.
     occupied: u64,
     slots: [WheelSlot; SLOTS],
 }

@@ -35,7 +35,7 @@ pub(crate) struct FastOpens {
     pub resets: VecDeque<(Instant, SocketId)>,
 }
 
-/// A server, as known to a client.
+/// State that a client stores about a Fast Open server.
 #[derive(Debug, Clone, Copy, Default)]
 struct KnownServer {
     cookie: Option<Cookie>,
@@ -47,23 +47,23 @@ struct KnownServer {
     off_until: Instant,
 }
 
-/// A handshake in progress.
+/// A Fast Open handshake in progress.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Opening {
-    /// Active open: the option in its SYN.
+    /// An active open, with the Fast Open option of its SYN.
     Client(FastOpen),
-    /// Passive open: the listener of the child.
+    /// A passive open, with the listener of the child.
     Server(SocketId),
 }
 
 /// First segment of an active open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Beginning {
-    /// A SYN without the option.
+    /// Send a SYN without the Fast Open option.
     Plain,
-    /// A SYN that requests a cookie.
+    /// Send a SYN that requests a cookie.
     Asking,
-    /// A SYN with a cookie and data, to a server with this MSS.
+    /// Send a SYN with this cookie and with data, to a server with this MSS.
     WithBytes(Cookie, u16),
 }
 
@@ -109,7 +109,7 @@ impl FastOpens {
                 .is_some_and(|option| option == self.cookie_option(&segment.flow))
     }
 
-    /// Returns the option of a SYN-ACK: the cookie for its receiver.
+    /// Returns the Fast Open option of a SYN-ACK, with the cookie for its receiver.
     pub fn cookie_option(&self, flow: &Flow) -> FastOpen {
         FastOpen::Cookie(self.cookie_for(flow))
     }

@@ -22,7 +22,7 @@ use crate::tables::slab::{List, Queue};
 use crate::tables::timer::TimerId;
 use crate::tcp::listener::ListeningSocket;
 
-/// An entry of the SYN cache.
+/// Half-open connection, an entry of the SYN cache.
 #[derive(Debug)]
 pub(crate) struct HalfOpenFlow {
     pub flow: Flow,

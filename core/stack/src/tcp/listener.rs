@@ -11,12 +11,12 @@ use crate::settings::StreamSettings;
 use crate::shards::{OfferedChild, ShardId};
 use crate::tables::slab::List;
 
-/// A listening socket.
+/// State of a listening socket.
 #[derive(Debug)]
 pub(crate) struct ListeningSocket {
     pub settings: StreamSettings,
     pub backlog: u32,
-    /// Children in the accept queue.
+    /// Number of children in the accept queue.
     pub waiting: u32,
     /// Half-open connections with a reserved place in the queue, because their peers are in this
     /// process ([`InterfaceConfig::in_process`](crate::net::InterfaceConfig::in_process)). SYNs
@@ -30,7 +30,7 @@ pub(crate) struct ListeningSocket {
     /// connections were replaced recently, and such segments may come from their clients. Each
     /// replacement extends the time, for as long as a flood lasts.
     pub lenient_until: Instant,
-    /// State shared among shards.
+    /// State shared with peer shards; `None` without peers.
     pub among: Option<Box<AmongShards>>,
 }
 
@@ -136,7 +136,7 @@ pub(crate) enum AmongShards {
         turned_away: u16,
         /// Shard that was last notified of a free place.
         told_last: ShardId,
-        /// Data of the owner for peer shards.
+        /// Opaque data of the listener's owner, for peer shards.
         note: ListenerNote,
     },
     /// Shadow of a listener of another shard, for which this shard creates connections.
@@ -146,7 +146,7 @@ pub(crate) enum AmongShards {
         /// Id of the listener in its shard.
         id: SocketId,
         room: Arc<AtomicU32>,
-        /// Data of the listener's owner.
+        /// Opaque data of the listener's owner.
         note: ListenerNote,
         /// Established children that found no place, oldest first.
         unqueued: VecDeque<OfferedChild>,

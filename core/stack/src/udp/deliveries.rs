@@ -20,9 +20,10 @@ use crate::net::Local;
 pub(crate) struct ArrivedDatagrams<'a> {
     pub local: &'a Local,
     pub meta: DatagramMeta,
-    /// Payloads of all datagrams.
+    /// Concatenated payloads of all datagrams in the packet.
     pub payload: Payload<'a>,
-    /// Length of each datagram except the last; 0: there is only one.
+    /// Payload length in bytes of each datagram except the last, which may be shorter. 0 if the
+    /// packet has one datagram.
     pub size: u32,
 }
 
@@ -69,7 +70,8 @@ impl DeliveryCount {
     }
 }
 
-/// Why a packet was not delivered to all of its receivers.
+/// Reason why a packet was not delivered to all of its receivers: the packet was dropped, or must
+/// wait.
 #[derive(Debug)]
 pub(crate) enum Undelivered {
     Lost(DropReason),
@@ -87,15 +89,15 @@ impl From<DropReason> for Undelivered {
 #[derive(Debug)]
 pub(crate) struct Recipients {
     pub list: Vec<SocketId>,
-    /// True: the list is complete.
+    /// Whether the list of receivers is complete.
     pub is_known: bool,
-    /// Hash of the flow.
+    /// Hash of the packet's flow.
     pub hash: u64,
     /// Index of the next receiver in the list.
     pub next: usize,
     /// Bytes of the payload that the next receiver already has.
     pub at: u32,
-    /// Result so far.
+    /// Counts of deliveries so far.
     pub given: DeliveryCount,
 }
 
@@ -110,14 +112,14 @@ impl Recipients {
         Self { is_known: false, ..Self::new(list, hash) }
     }
 
-    /// Advances to the next receiver.
+    /// Marks the current receiver as done.
     pub fn end_one(&mut self) {
         self.next += 1;
         self.at = 0;
     }
 }
 
-/// A packet that waits for filters.
+/// A packet that waits because filters used up the turn's limit of instructions.
 #[derive(Debug)]
 pub(crate) struct Delivery {
     pub local: Local,
@@ -138,7 +140,7 @@ impl Delivery {
     }
 }
 
-/// Waiting packets of one program.
+/// Packets of one program that wait for filters.
 #[derive(Debug, Default)]
 struct PayerLine {
     payer: u64,
@@ -177,7 +179,7 @@ impl Deliveries {
         self.lists.pop().unwrap_or_default()
     }
 
-    /// Returns a list, so that its memory can be reused.
+    /// Gives back a receiver list, so that its memory can be reused.
     pub fn give_list(&mut self, mut list: Vec<SocketId>) {
         list.clear();
         if self.lists.len() < limits::LISTS_KEPT && list.capacity() <= limits::LISTED_KEPT {
@@ -237,7 +239,7 @@ impl Deliveries {
         self.len += 1;
     }
 
-    /// Proceeds to the next queue.
+    /// Advances to the queue of the next program.
     pub fn pass(&mut self) {
         self.turn = (self.turn + 1) % self.lines.len().max(1);
     }

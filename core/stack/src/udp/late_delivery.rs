@@ -10,7 +10,7 @@ use crate::stack::Stack;
 use crate::udp::deliveries::{ArrivedDatagrams, Delivery};
 
 impl<H: Host> Stack<H> {
-    /// Stores a packet for the next turns.
+    /// Queues a packet whose delivery continues in a later turn.
     #[cold]
     pub(crate) fn deliver_later(&mut self, cx: &mut Cx<'_, H>, mut delivery: Delivery) {
         self.counters.deliveries_put_off += 1;
@@ -57,7 +57,8 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Delivers a packet to its receivers, starting with the next one. Returns true if all have it.
+    /// Continues to deliver a packet to its remaining receivers. Returns true if all receivers have
+    /// been served.
     fn go_on_delivering(
         &mut self,
         host: &mut H,

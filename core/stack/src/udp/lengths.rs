@@ -15,7 +15,7 @@ pub enum MtuDiscovery {
     /// discovered.
     #[default]
     Want,
-    /// Long datagrams are rejected.
+    /// Datagrams longer than the path MTU are rejected.
     Do,
     /// Datagrams up to the link's MTU are sent without fragmentation: the program discovers the
     /// path MTU itself.
@@ -57,9 +57,9 @@ impl MtuDiscovery {
 /// Handling of long datagrams, by family.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct DatagramLengths {
-    /// IP_MTU_DISCOVER.
+    /// IP_MTU_DISCOVER of the socket, for IPv4 datagrams.
     pub v4: MtuDiscovery,
-    /// IPV6_MTU_DISCOVER.
+    /// IPV6_MTU_DISCOVER of the socket, for IPv6 datagrams.
     pub v6: MtuDiscovery,
     /// IPV6_MTU: maximum length of an IPv6 packet in bytes; `None`: limited by the path only.
     pub v6_fragment: Option<u32>,

@@ -17,9 +17,9 @@ use self::peers::Peers;
 /// State of the datagram sockets of a stack.
 #[derive(Debug, Default)]
 pub(crate) struct DatagramTables {
-    /// Connected sockets.
+    /// Connected datagram sockets, by peer.
     pub peers: Peers,
-    /// Packets that wait for filters.
+    /// Packets that wait because filters used up the turn's limit of instructions.
     pub deliveries: Deliveries,
     /// Filter instructions executed in this turn, plus the cost of other datagrams in the same
     /// unit.

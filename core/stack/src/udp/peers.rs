@@ -66,7 +66,8 @@ impl Peers {
         self.on_device += usize::from(peer.device.is_some());
     }
 
-    /// Undoes [`Peers::enter`]; returns false if there is nothing to undo.
+    /// Removes a connected socket that [`Peers::enter`] added. Returns false if the socket is not
+    /// in the table.
     pub fn leave<H: Host>(&mut self, keys: Keyed, sockets: &mut Sockets<H>, index: u32) -> bool {
         let Some(peer) = peer_of(sockets, index) else { return false };
         let hash = on_device(keys.ends(&peer.flow), peer.device);

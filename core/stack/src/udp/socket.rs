@@ -25,7 +25,7 @@ const MULTICAST_TTL_DEFAULT: u8 = 1;
 #[derive(Debug)]
 pub(crate) struct DatagramSocket {
     pub echo: bool,
-    /// The connected peer.
+    /// Flow to the connected peer; `None` if the socket is not connected.
     pub peer: Option<Flow>,
     /// Links in the list of sockets with the same peer.
     pub alike: Alike,
@@ -33,11 +33,11 @@ pub(crate) struct DatagramSocket {
     pub classes: Classes,
     /// SO_BINDTODEVICE: the socket receives from and sends to this interface only.
     pub device: Option<IfaceId>,
-    /// Options of an implicit bind.
+    /// Options of an implicit bind by connect or send.
     pub binding: BindOptions,
     /// IP_MULTICAST_TTL; 0: datagrams to groups stay on this host.
     pub multicast_ttl: u8,
-    /// IPV6_MULTICAST_HOPS, with the same meaning.
+    /// IPV6_MULTICAST_HOPS: hop limit of IPv6 datagrams to groups.
     pub multicast_hops: u8,
     /// Settings for sending to IPv4 groups.
     pub multicast_v4: MulticastOut,
@@ -45,24 +45,25 @@ pub(crate) struct DatagramSocket {
     pub multicast_v6: MulticastOut,
     /// IP_MULTICAST_ALL: receive datagrams to IPv4 groups that other sockets joined.
     pub multicast_all: bool,
-    /// IPV6_MULTICAST_ALL, with the same meaning.
+    /// IPV6_MULTICAST_ALL: also receive datagrams to IPv6 groups that other sockets joined.
     pub multicast_all_v6: bool,
     /// SO_BROADCAST: the socket may send to broadcast addresses.
     pub broadcast: bool,
-    /// SO_NO_CHECK.
+    /// SO_NO_CHECK: send IPv4 datagrams without a checksum.
     pub no_checksum: bool,
     /// IP_RECVERR: the socket receives errors about its IPv4 datagrams.
     pub recv_errors: bool,
-    /// IPV6_RECVERR: the same for IPv6 datagrams.
+    /// IPV6_RECVERR: the socket receives errors about its IPv6 datagrams.
     pub recv_errors_v6: bool,
     /// Length limits of datagrams, and handling of longer ones.
     pub lengths: DatagramLengths,
     pub memberships: Vec<GroupMembership>,
-    /// SO_ATTACH_FILTER.
+    /// SO_ATTACH_FILTER: filter program for received datagrams.
     pub filter: Option<Arc<Program>>,
-    /// For a shadow: the shard of the socket that it represents.
+    /// Shard of the original socket, if this is a shadow: the representative of a socket of another
+    /// shard.
     pub shadow_of: Option<ShardId>,
-    /// Target of the last datagram; reset to None when one of its inputs changes.
+    /// Cached target of the last datagram; reset to `None` when an input of its lookup changes.
     pub last_target: Option<LastTarget>,
     /// Number of consecutive datagrams with another target than [`Self::last_target`]; may wrap.
     pub went_elsewhere: u8,
