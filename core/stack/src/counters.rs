@@ -7,13 +7,13 @@ towpath_pool::counters! {
         tcp_received,
         /// TCP packets sent, up to 64 KiB each.
         tcp_sent,
-        /// Payload bytes received in order.
+        /// Payload bytes that TCP connections received in order.
         tcp_bytes_received,
         /// Payload bytes sent, including retransmissions.
         tcp_bytes_sent,
         /// TCP packets with retransmitted bytes.
         tcp_retransmits,
-        /// Resets sent.
+        /// TCP resets sent.
         tcp_resets_sent,
         /// Connections opened actively.
         tcp_connects,
@@ -66,7 +66,7 @@ towpath_pool::counters! {
         shard_news_lost,
         /// Timers fired.
         timers_fired,
-        /// Turns.
+        /// Turns of the stack ([`crate::Stack::turn`]).
         turns,
     }
 }

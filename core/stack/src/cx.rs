@@ -9,6 +9,6 @@ pub(crate) struct Cx<'a, H> {
     pub now: Instant,
     /// Owner of the stack.
     pub host: &'a mut H,
-    /// Packet memory.
+    /// Pool that packets are taken from and returned to.
     pub pool: &'a mut Pool,
 }

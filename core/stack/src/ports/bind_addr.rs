@@ -6,9 +6,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// at most three [ranges](BindAddr::stretches).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum BindAddr {
-    /// 0.0.0.0.
+    /// The IPv4 wildcard address 0.0.0.0.
     AnyV4,
-    /// `::` with IPV6_V6ONLY.
+    /// The IPv6 wildcard address `::` with IPV6_V6ONLY.
     AnyV6,
     /// `::` without IPV6_V6ONLY, which receives IPv4, too.
     AnyDual,
@@ -17,7 +17,7 @@ pub(crate) enum BindAddr {
 }
 
 impl BindAddr {
-    /// Whether a packet could match both.
+    /// Returns whether a packet could match both addresses.
     pub fn overlaps(self, other: BindAddr) -> bool {
         use BindAddr::{AnyDual, AnyV4, AnyV6, Ip};
         match (self, other) {
@@ -62,12 +62,12 @@ pub(crate) struct Sharing {
 }
 
 impl Sharing {
-    /// Whether both set SO_REUSEADDR.
+    /// Returns whether both sockets set SO_REUSEADDR.
     pub fn both_reuse_addr(self, other: Self) -> bool {
         self.reuse_addr && other.reuse_addr
     }
 
-    /// Whether both set SO_REUSEPORT.
+    /// Returns whether both sockets set SO_REUSEPORT.
     pub fn both_reuse_port(self, other: Self) -> bool {
         self.reuse_port && other.reuse_port
     }

@@ -37,7 +37,7 @@ use crate::shards::{Announced, Common, ShardId};
 #[derive(Debug)]
 pub(crate) struct SharedPorts {
     holds: Mutex<PortHolds>,
-    /// Ports that have a holder.
+    /// Set of ports that a socket holds.
     held: Arc<PortSet>,
     /// Users per shard. Empty except for TCP, because only TCP connections use ports.
     users: Vec<(Mutex<Users>, Arc<PortSet>)>,
@@ -94,7 +94,7 @@ impl SharedPorts {
     }
 }
 
-/// All tables of a protocol, locked.
+/// Locked tables of one protocol, of all shards.
 struct LockedPorts<'a> {
     holds: MutexGuard<'a, PortHolds>,
     users: Vec<MutexGuard<'a, Users>>,
@@ -265,7 +265,7 @@ impl Binds {
         self.change(port, socket, |holder| holder.addr = BindAddr::Ip(local));
     }
 
-    /// Ends the hold of a socket.
+    /// Removes the hold of a socket on `port`.
     pub fn release(&self, port: u16, socket: u32) {
         lock(&self.ports.holds).release(port, self.seat(socket).0);
     }
@@ -295,7 +295,7 @@ impl Binds {
                 let note = u32::from(stamp(at)) << 16 | u32::from(tag(flow));
                 noted.store(note, Ordering::Relaxed);
             }
-            // Keep a note of a later flow on the same port.
+            // A later flow on the same port may have replaced the entry; then keep it.
             None if noted.load(Ordering::Relaxed) as u16 | 1 == tag(flow) => {
                 noted.store(0, Ordering::Relaxed);
             }
@@ -311,7 +311,7 @@ impl Binds {
         (0..).zip(&self.ports.waiting).any(|(shard, times)| {
             let noted = &times[usize::from(port)];
             let note = noted.load(Ordering::Relaxed);
-            // Negative if the turn of the other shard began later than this one's.
+            // The difference is negative if the other shard's turn began later than this shard's.
             let lasted = stamp(now).wrapping_sub((note >> 16) as u16) as i16;
             let is_due = shard != self.shard.0 && note as u16 == tag(flow) && lasted >= least;
             is_due && Self::mark_taken(noted, note)

@@ -16,7 +16,7 @@ pub(crate) struct Ephemeral {
     stride: u32,
 }
 
-/// Result of a choice.
+/// Result of choosing an ephemeral port.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct PortChoice {
     pub port: Option<u16>,

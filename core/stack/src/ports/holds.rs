@@ -57,7 +57,7 @@ impl HolderClass {
         })
     }
 
-    /// Returns its index in [`HolderClass::all`].
+    /// Returns the index of the class in [`HolderClass::all`].
     fn number(self) -> usize {
         let HolderClass { sharing: Sharing { reuse_addr, reuse_port }, listening } = self;
         usize::from(reuse_addr) | usize::from(reuse_port) << 1 | usize::from(listening) << 2
@@ -129,7 +129,7 @@ impl Welcome {
 /// Number of holders of a port, by class.
 #[derive(Debug, Default)]
 struct HolderCrowd {
-    /// Holders per class.
+    /// Number of holders of each class.
     holders: [u32; HolderClass::COUNT],
     welcome: Welcome,
 }
@@ -146,7 +146,7 @@ impl HolderCrowd {
     }
 }
 
-/// Table of one protocol.
+/// Table of the sockets that hold ports of one protocol.
 #[derive(Debug)]
 pub(crate) struct PortHolds {
     of: PortProtocol,
@@ -310,7 +310,7 @@ impl PortHolds {
         self.spots.insert((Spot::of(port, &hold.holder), hold.number));
     }
 
-    /// Ends the hold of a socket.
+    /// Removes the hold of a socket on `port`.
     pub fn release(&mut self, port: u16, socket: u32) {
         let Entry::Occupied(hold) = self.holds.entry(socket) else { return };
         if hold.get().port != port {

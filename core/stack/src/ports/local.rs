@@ -17,7 +17,7 @@ pub(crate) struct LocalPorts {
 /// Candidates of one pass of [`LocalPorts::choose`].
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PortPass {
-    /// Only ports without connections.
+    /// Whether to choose only ports without connections.
     pub vacant: bool,
     /// True: ports for which this shard owns the flow. False: ports for which a peer shard owns it.
     pub home: bool,

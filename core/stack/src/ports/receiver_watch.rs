@@ -31,7 +31,7 @@ pub struct ReceiverChange {
     pub port: u16,
     /// Number of the socket, unique among all shards; reused after its last change.
     pub seat: u32,
-    /// Where the socket receives packets; None: it no longer receives.
+    /// Address where the socket receives packets; `None` if it no longer receives packets.
     pub takes: Option<ReceiverAt>,
 }
 

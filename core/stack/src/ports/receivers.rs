@@ -19,7 +19,7 @@ use crate::ports::bind_addr::{BindAddr, PortProtocol, Sharing};
 use crate::tables::flow::on_device;
 use crate::tables::lines::SocketLines;
 
-/// Table of one protocol.
+/// Table of the sockets that receive packets of one protocol.
 #[derive(Debug)]
 pub(crate) struct Receivers {
     key: Keyed,
@@ -34,7 +34,7 @@ pub(crate) struct Receivers {
     joined: u64,
     /// Number of members with SO_INCOMING_CPU. If it is 0, the processor of packets is not needed.
     with_processor: usize,
-    /// Processor on which packets arrive.
+    /// CPU on which packets arrive, as set by the stack's owner.
     here: Option<u32>,
     /// Number of groups compared so far, as a measure of the work of look-ups.
     pub compared: Cell<u64>,
@@ -61,15 +61,15 @@ struct ReceiverGroup {
     with_processor: usize,
 }
 
-/// A socket that receives packets.
+/// Member of a group of sockets that receive the same packets.
 #[derive(Debug)]
 struct GroupReceiver {
     /// Number of members inserted before.
     number: u64,
     device: Option<IfaceId>,
-    /// Position in `sharing`.
+    /// Position of the socket in `sharing`.
     slot: Option<SharingSlot>,
-    /// SO_INCOMING_CPU.
+    /// SO_INCOMING_CPU of the socket.
     processor: Option<u32>,
 }
 

@@ -59,7 +59,7 @@ impl UsedPort {
     }
 }
 
-/// Table of one shard.
+/// Table of the ports that connections of one shard use.
 #[derive(Debug)]
 pub(crate) struct Users {
     ports: BTreeMap<u16, UsedPort>,

@@ -12,7 +12,7 @@ use super::ShardId;
 use super::common::{Common, PeerChange, Shadow};
 use crate::ports::bind_addr::PortProtocol;
 
-/// Table of one protocol.
+/// Announced receivers of one protocol.
 #[derive(Debug)]
 pub(crate) struct Announced {
     of: PortProtocol,
@@ -22,7 +22,7 @@ pub(crate) struct Announced {
     count: u64,
 }
 
-/// A port with sockets.
+/// A port with the announced sockets that use it.
 #[derive(Debug, Default)]
 struct AnnouncedPort {
     /// Sockets by number, each with the count of sockets added before.

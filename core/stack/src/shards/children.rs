@@ -175,7 +175,7 @@ impl<H: Host> Stack<H> {
     }
 }
 
-/// Result of an offer.
+/// Result of adding an offered child to the accept queue.
 enum Queued {
     Yes,
     Full,

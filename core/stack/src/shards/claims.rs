@@ -23,7 +23,7 @@ use crate::stack::Stack;
 use crate::tables::flow::{Flow, FlowRef};
 
 impl PeerShards {
-    /// Whether this shard has the flow, or would have it.
+    /// Returns whether this shard has the flow, or would get it if the flow were opened.
     #[inline]
     pub fn is_home(&self, flow: &Flow) -> bool {
         self.member.as_ref().is_none_or(|member| member.home(flow) == member.id)
@@ -41,7 +41,7 @@ impl PeerShards {
         self.tell(home, ShardMessage::Claim { flow, socket, by });
     }
 
-    /// Whether a connection still waits for its flow.
+    /// Returns whether a connection still waits until its flow is assigned.
     #[inline]
     pub fn is_claiming(&self, index: u32) -> bool {
         self.member.as_ref().is_some_and(|member| member.claims.contains(&index))

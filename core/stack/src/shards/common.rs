@@ -96,7 +96,7 @@ impl Common {
 struct UnseenChanges {
     /// Number of changes posted so far; incremented after a change was added to the list.
     posted: AtomicU64,
-    /// Length of the list.
+    /// Number of changes in the list that the shard has not taken.
     unseen: AtomicU32,
     /// A listener with possibly waiting connections is gone.
     is_urgent: AtomicBool,
@@ -117,13 +117,13 @@ impl UnseenChanges {
     }
 }
 
-/// A change that every shard must see.
+/// Change of a shared socket or flow, which every shard must process.
 #[derive(Debug, Clone)]
 pub(crate) enum PeerChange {
     /// Properties of a socket for other shards; `None`: the socket is gone, or no longer receives
     /// packets.
     Shadow { table: PortProtocol, seat: u32, shadow: Option<Box<Shadow>> },
-    /// Another shard than the owner has a flow; `None`: the owner has it again.
+    /// A shard that is not the owner of the flow has the flow; `None`: the owner has it again.
     Excepted { flow: Flow, shard: Option<ShardId> },
 }
 
@@ -146,7 +146,7 @@ pub(crate) enum ShadowKind {
     /// A listener. `room` is the number of free places in its accept queue, written only by its
     /// shard.
     Listener { settings: Box<StreamSettings>, room: Arc<AtomicU32>, note: ListenerNote },
-    /// A datagram socket with its peer.
+    /// A datagram socket, with its peer if it is connected.
     Datagram { echo: bool, peer: Option<Flow> },
 }
 

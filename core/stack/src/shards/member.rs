@@ -22,7 +22,7 @@ pub(crate) struct PeerShards {
 }
 
 impl PeerShards {
-    /// Whether the stack is the only one of its host.
+    /// Returns whether the stack is the only one of its host.
     #[inline]
     pub fn is_alone(&self) -> bool {
         self.member.is_none()
@@ -123,7 +123,7 @@ impl Member {
         all
     }
 
-    /// Returns the shard that has a flow, or would have it.
+    /// Returns the shard that has a flow, or would get it if the flow were opened.
     #[inline]
     pub fn home(&self, flow: &Flow) -> ShardId {
         self.home_of_hashed(flow, self.common.owners.hash(flow))

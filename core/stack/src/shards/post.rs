@@ -17,7 +17,7 @@ use crate::limits::{MAIL_A_TURN, MAIL_MAX};
 use crate::net::{IfaceId, Looped, Received, ToControl};
 use crate::tables::flow::Flow;
 
-/// An entry of a ring.
+/// Entry of the ring between two shards.
 #[derive(Debug)]
 pub(crate) enum Mail {
     /// A packet as received from the device of an interface.
@@ -30,7 +30,7 @@ pub(crate) enum Mail {
     Message(ShardMessage),
     /// Input for the control plane, sent to the first shard.
     ToControl { from: ShardId, told: ToControl },
-    /// An empty buffer of the same size, returned for a packet that was taken.
+    /// An empty packet buffer, returned in exchange for a packet of the same size that was taken.
     Empty(Packet),
 }
 
@@ -181,7 +181,7 @@ impl ShardPair {
         }
     }
 
-    /// Whether messages wait for room.
+    /// Returns whether messages wait for room in the ring.
     pub fn has_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }

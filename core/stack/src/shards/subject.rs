@@ -19,7 +19,7 @@ pub(crate) enum Subject {
     Udp(Flow),
     /// An echo reply, or an error about a request; the identifier is stored as the local port.
     Echo(Flow),
-    /// A fragment; its ports may be in another fragment.
+    /// A fragment, whose ports may be in another fragment.
     Fragment { src: IpAddr, dst: IpAddr },
     /// Packets about neighbours, routers and groups, which concern the host as a whole.
     Host,
@@ -147,7 +147,7 @@ fn is_ip(ethertype: EtherType) -> bool {
     matches!(ethertype, EtherType::IPV4 | EtherType::IPV6)
 }
 
-/// Position of the transport header.
+/// Offset of the transport header in a packet.
 struct TransportStart {
     src: IpAddr,
     dst: IpAddr,

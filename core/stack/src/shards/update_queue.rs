@@ -57,7 +57,7 @@ impl UpdateQueue {
     }
 }
 
-/// Updates that a shard has not taken.
+/// Updates posted to a shard that it has not taken.
 #[derive(Debug, Default)]
 pub(crate) struct Unheard {
     /// Latest update of each neighbour; at most [`UPDATES_WAITING_MAX`].

@@ -26,7 +26,7 @@ impl OutputLines {
         self.lines.get(iface.index()).is_some_and(|line| !line.is_empty())
     }
 
-    /// Whether no connection waits.
+    /// Returns whether no connection waits for a device.
     #[cfg(test)]
     pub fn is_empty(&self) -> bool {
         self.lines.iter().all(VecDeque::is_empty)

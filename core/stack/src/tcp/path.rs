@@ -36,11 +36,11 @@ struct PackedHop(NonZeroU16);
 impl PackedHop {
     /// The peer itself, on a link without neighbour resolution.
     const DIRECT: NonZeroU16 = NonZeroU16::new(Self::PLACE).expect("it is not 0");
-    /// Mask of the index.
+    /// Mask of the bits that store the index of the next hop.
     const PLACE: u16 = (1 << 14) - 1;
-    /// [`Route::broadcast`].
+    /// Bit that stores [`Route::broadcast`].
     const BROADCAST: u16 = 1 << 14;
-    /// [`Route::avoids`].
+    /// Bit that stores [`Route::avoids`].
     const AVOIDS: u16 = 1 << 15;
 
     fn of(route: &Route) -> Self {
@@ -92,7 +92,7 @@ impl TcpPath {
         self.hop.place().map(|place| HopId { place, epoch: self.epoch })
     }
 
-    /// Copies the path MTU of `old` if the interface is the same.
+    /// Takes over the path MTU of `old`, if both paths use the same interface.
     pub fn inherit(&mut self, old: &TcpPath) {
         if self.iface == old.iface {
             self.known = old.known;

@@ -20,7 +20,7 @@ pub(crate) struct EarlyAccept<H: Host> {
     pub half_open: u32,
     pub recv: H::Recv,
     pub send: H::Send,
-    /// The owner writes no more to `send`.
+    /// Whether the owner has shut down sending, so that no bytes are added to `send`.
     pub shut: bool,
 }
 
@@ -37,9 +37,10 @@ pub(crate) struct StreamSocket<H: Host> {
     pub iface: Option<IfaceId>,
     pub path: Option<TcpPath>,
     pub timer: TimerId,
-    /// Options with which the stream is counted as a user of its port.
+    /// Sharing options with which the stream is counted as a user of its port; `None` if it is not
+    /// counted.
     pub uses_port: Option<Sharing>,
-    /// Last ICMP error about the peer.
+    /// Last ICMP error that reported the peer as unreachable.
     pub unreachable: Option<Unreached>,
     pub buffer_events: BufferEvents,
     pub tuning: RecvTuning,
@@ -58,8 +59,8 @@ impl BufferEvents {
     const URGENT: u8 = 4;
     const URGENT_NEW: u8 = 8;
 
-    /// Records that the owner is notified of received bytes. Returns false if it already was since
-    /// the last visit.
+    /// Records that the owner was notified of received bytes. Returns false if the owner was
+    /// already notified since the last visit.
     #[inline]
     pub fn note_readable(&mut self) -> bool {
         let is_new = self.0 & Self::READABLE == 0;
@@ -90,7 +91,8 @@ impl BufferEvents {
 }
 
 impl<H: Host> StreamSocket<H> {
-    /// Creates the stream of a new connection. Its path is looked up when it sends first.
+    /// Creates the stream of a new connection. The path is looked up when the connection first
+    /// sends.
     pub fn new(
         now: Instant,
         flow: Flow,

@@ -20,7 +20,8 @@ pub(crate) struct TimeWaitFlow {
     /// Settings for outgoing segments, copied from the connection.
     pub packet: FlowSettings,
     pub iface: Option<IfaceId>,
-    /// Options with which the connection is counted as a user of its port.
+    /// Sharing options with which the connection is counted as a user of its port; `None` if it is
+    /// not counted.
     pub uses_port: Option<Sharing>,
 }
 
@@ -28,7 +29,7 @@ pub(crate) struct TimeWaitFlow {
 /// first.
 #[derive(Debug)]
 pub(crate) struct TimeWaits {
-    /// Duration of the state.
+    /// Duration of TIME-WAIT.
     time: Duration,
     queue: Queue<TimeWaitFlow>,
     line: List,
@@ -71,7 +72,8 @@ impl TimeWaits {
         self.queue.get(index)
     }
 
-    /// Returns the entry at `index`, mutable. Call [`TimeWaits::renew`] if its time is restarted.
+    /// Returns the entry at `index` for modification. If the caller restarts the entry's time, it
+    /// must call [`TimeWaits::renew`].
     pub fn get_mut(&mut self, index: u32) -> Option<&mut TimeWaitFlow> {
         self.queue.get_mut(index)
     }

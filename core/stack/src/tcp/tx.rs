@@ -36,9 +36,9 @@ use crate::tcp::outcome::{notify_owner, tune};
 use crate::tcp::output_lines::{is_busy, is_low};
 use crate::tcp::stream::StreamSocket;
 
-/// Result of a visit.
+/// Result of a visit of a connection.
 enum Visited {
-    /// Nothing more can be sent now.
+    /// The connection can send nothing more now.
     Idle,
     /// There is more to send: the connection moves to the back of the dirty list.
     More,

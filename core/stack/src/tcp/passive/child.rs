@@ -16,7 +16,7 @@ use crate::tables::flow::Flow;
 use crate::tcp::active::with_scope;
 use crate::tcp::stream::{EarlyAccept, StreamSocket};
 
-/// Parts of a listener's child.
+/// Parts of a new child of a listener.
 pub(crate) struct NewChild<H: Host> {
     pub user: u32,
     pub family: Family,
