@@ -50,7 +50,7 @@ fn prefix(s: &str) -> Prefix {
     s.parse().unwrap()
 }
 
-/// A host with one interface.
+/// Creates a host with one interface.
 struct Host {
     net: Net,
     pool: Pool,
@@ -120,19 +120,19 @@ impl Host {
         self.net.receive(self.now, ETH, packet, &mut self.pool)
     }
 
-    /// Why the packet is dropped.
+    /// Returns the reason why the packet is dropped.
     fn refusal(&mut self, bytes: &[u8]) -> Option<DropReason> {
         assert!(self.net.take_dropped().is_none());
         assert!(self.receive(bytes).is_none());
         self.net.take_dropped().map(|dropped| dropped.reason)
     }
 
-    /// Frames sent since last asked.
+    /// Returns the frames sent since the last call.
     fn sent(&mut self) -> Vec<Vec<u8>> {
         self.take_output().iter().map(bytes_of).collect()
     }
 
-    /// The same as packets: the device takes all.
+    /// Returns the packets sent since the last call; the device takes all.
     fn take_output(&mut self) -> Batch {
         let mut taken = Batch::new();
         self.net.output(ETH).hand_over(|batch| taken.append(batch));
@@ -217,7 +217,7 @@ fn only<T>(mut list: Vec<T>) -> T {
     list.pop().unwrap()
 }
 
-/// An Ethernet frame around a payload.
+/// Creates an Ethernet frame with a payload.
 fn frame(dst: MacAddr, src: MacAddr, ethertype: EtherType, payload: &[u8]) -> Vec<u8> {
     let mut bytes = vec![0; ethernet::HEADER_LEN];
     ethernet::Header { dst, src, vlan: None, ethertype }.emit(&mut bytes);
@@ -275,7 +275,7 @@ fn from_b_v6(src: &str, dst: &str) -> Vec<u8> {
     frame(MAC_A, MAC_B, EtherType::IPV6, &ipv6_packet(src, dst, IpProtocol::UDP, 64, &[0; 8]))
 }
 
-/// Two hosts that have found each other.
+/// Creates two hosts that know each other's MAC addresses.
 fn pair(offloads: Offloads) -> (Host, Host) {
     let (mut a, mut b) = (Host::a().settled(), Host::b().settled());
     a.net.set_offloads(ETH, offloads);
@@ -1060,7 +1060,7 @@ fn fragments_given_up_are_counted_by_the_limit() {
     assert_eq!(b.drops(DropReason::FragmentLimit), 3 + full);
     b.pass(limits::REASSEMBLY_V4_TIME);
     assert_eq!(b.drops(DropReason::FragmentTimeout), limits::REASSEMBLY_DATAGRAMS_MAX as u64);
-    // More pieces than a datagram may have.
+    // More fragments than a datagram may have.
     let mut packet = ipv4_packet("10.0.0.1", "10.0.0.2", IpProtocol::UDP, &[0; 8]);
     for n in 0..=limits::FRAGMENTS_MAX as u16 {
         packet[6..8].copy_from_slice(&(0x2000 + 2 * n).to_be_bytes());
@@ -1260,7 +1260,7 @@ fn removed_addresses_are_strangers() {
     assert_eq!(a.refusal(&from_b_v4("10.0.0.2", "10.0.0.1")), Some(DropReason::NotLocal));
 }
 
-/// Neighbour discovery messages that a host sent: source, destination, message.
+/// Returns the neighbour discovery messages that a host sent: source, destination, message.
 fn discovery(host: &mut Host) -> Vec<(Ipv6Addr, Ipv6Addr, Message)> {
     let frames = host.sent();
     let messages = frames.iter().filter_map(|frame| {

@@ -41,7 +41,7 @@ pub(super) fn router() -> Host {
     router_with(Forwarding::default(), NONE)
 }
 
-/// Lets `eth0` know the Ethernet address of its neighbour.
+/// Resolves the MAC address of the neighbour on `eth0`.
 pub(super) fn introduce(host: &mut Host, from: IpAddr, to: IpAddr) {
     let (IpAddr::V4(sender_ip), IpAddr::V4(target_ip)) = (from, to) else {
         let (IpAddr::V6(src), IpAddr::V6(dst)) = (from, to) else { unreachable!() };
@@ -70,14 +70,14 @@ pub(super) fn introduce(host: &mut Host, from: IpAddr, to: IpAddr) {
 }
 
 impl Host {
-    /// Packets that left by `tun1` since last asked.
+    /// Returns the packets that left by `tun1` since the last call.
     pub(super) fn out(&mut self) -> Vec<Packet> {
         let mut taken = Batch::new();
         self.net.output(TUN).hand_over(|batch| taken.append(batch));
         taken.into_iter().collect()
     }
 
-    /// The bytes of the one packet that left by `tun1`.
+    /// Returns the bytes of the single packet that left by `tun1`.
     fn only_out(&mut self) -> Vec<u8> {
         bytes_of(&only(self.out()))
     }
@@ -89,7 +89,7 @@ impl Host {
         assert!(self.receive(&frame(MAC_A, MAC_B, ethertype, packet)).is_none());
     }
 
-    /// Why an IP packet is dropped, and the ICMP error that goes back: type, code, third and
+    /// Returns the drop reason of an IP packet, and the ICMP error sent back: type, code, third and
     /// fourth word.
     fn refused(&mut self, packet: &[u8]) -> (DropReason, Option<Vec<u8>>) {
         self.transit(packet);
@@ -206,7 +206,7 @@ fn a_ttl_that_ends_here_is_told() {
         let (reason, error) = router.refused(&v6(ttl, IpProtocol::UDP, &[0; 8]));
         assert_eq!((reason, &error.unwrap()[..2]), (DropReason::TransitTtl, &[3, 0][..]));
     }
-    // An error about an error would have no end.
+    // An ICMP error must not be answered by an error.
     let icmp = |header: &mut ipv4::Header| header.protocol = IpProtocol::ICMP;
     let mut error = v4(1, 8, icmp);
     error[20] = icmpv4::DEST_UNREACHABLE;
@@ -298,7 +298,7 @@ fn martians_are_not_sent_on() {
     // A unicast packet in a frame to a group.
     let bytes = frame(MacAddr::BROADCAST, MAC_B, EtherType::IPV4, &v4(9, 8, |_| {}));
     assert_eq!(router.refusal(&bytes), Some(DropReason::Martian));
-    // A group is not routed.
+    // Packets to a group are not forwarded.
     let refused = router.refused(&from_to(&v4(9, 8, |_| {}), "10.0.0.2", "239.1.1.1"));
     assert_eq!(refused, (DropReason::NotJoined, None));
 }
@@ -373,7 +373,7 @@ fn the_mtu_of_a_route_is_told_like_that_of_a_link() {
     assert!(sent.len() > 3 && sent.iter().all(|packet| packet.len() <= 900));
 }
 
-/// Puts fragments together by their offsets; the headers are checked.
+/// Reassembles fragments by their offsets, and checks the headers.
 fn joined(fragments: &[Packet]) -> Vec<u8> {
     let mut whole = Vec::new();
     for (n, packet) in fragments.iter().enumerate() {
@@ -633,7 +633,7 @@ fn errors_are_limited_but_for_those_about_sizes() {
     assert_eq!(router.sent().len(), 1, "the path MTU is told all the same");
 }
 
-/// A flood that uses up all other errors.
+/// Packets that use up the rate limit of other errors.
 #[test]
 fn reports_of_sizes_have_a_limit_of_their_own() {
     let mut router = router();
@@ -653,7 +653,7 @@ fn reports_of_sizes_have_a_limit_of_their_own() {
     }
     let counters = router.net.counters().data;
     assert_eq!(counters.icmp_errors_sent - before, 200);
-    // A limit all the same.
+    // Path MTU reports have a limit, too.
     for _ in 0..limits::ICMP_TOO_BIG_BURST {
         router.transit(&v4(9, 1400, |header| header.dont_fragment = true));
     }

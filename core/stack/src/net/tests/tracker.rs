@@ -1,4 +1,4 @@
-//! A tracker that translates addresses and ports, and their answers back.
+//! Tests of a tracker that translates addresses and ports, and translates the answers back.
 
 use core::net::SocketAddr;
 
@@ -54,9 +54,9 @@ fn router_to(from: &str, to: &str, hooks: &[Hook], offloads: Offloads) -> Host {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sum {
     Whole,
-    /// Left to a device.
+    /// The checksum is left to a device.
     Pseudo,
-    /// None, as UDP over IPv4 allows.
+    /// No checksum, as UDP over IPv4 allows.
     Zero,
 }
 
@@ -106,7 +106,7 @@ fn pseudo_of(protocol: IpProtocol, ends: [SocketAddr; 2], len: usize) -> u64 {
     }
 }
 
-/// Gives an IP packet to the router, as from the device of `iface`.
+/// Passes an IP packet to the router, as received from the device of `iface`.
 fn give(router: &mut Host, iface: IfaceId, bytes: &[u8], meta: towpath_pool::Meta) {
     let mut packet = match iface {
         TUN => router.packet(bytes),

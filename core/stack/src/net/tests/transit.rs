@@ -12,13 +12,13 @@ use towpath_wire::checksum;
 #[derive(Debug, Clone)]
 enum Fault {
     None,
-    /// Another byte at a place of the frame, with the right checksum of IP.
+    /// Another byte at an offset of the frame, with a valid IP checksum.
     Byte(usize, u8),
-    /// The same, with the checksum of before.
+    /// Another byte at an offset of the frame, with the old IP checksum.
     Spoilt(usize, u8),
     /// Another source and destination.
     Ends(&'static str, &'static str),
-    /// Bytes behind the packet are missing, or there is padding.
+    /// Bytes at the packet's end are missing, or padding follows.
     Len(usize),
     Vlan(u16),
     Partial,
@@ -37,13 +37,13 @@ struct World {
     mtu: Option<u32>,
     /// Routers that share it, with the MTU of each.
     others: Vec<(&'static str, Option<u32>)>,
-    /// `SILENT` is known not to answer.
+    /// The router `SILENT` is known not to answer.
     has_failed: bool,
 }
 
-/// Network that most packets go to.
+/// Network of most destinations.
 const FAR: &str = "192.0.2.0/24";
-/// Router on `eth0` whose Ethernet address is not known.
+/// Router on `eth0` whose MAC address is unknown.
 const SILENT: &str = "10.0.0.77";
 const ROUTERS: [&str; 4] = ["10.1.0.3", "10.1.0.4", "10.0.0.2", SILENT];
 const MTUS: [Option<u32>; 5] = [None, None, Some(68), Some(90), Some(1400)];
@@ -124,7 +124,7 @@ fn fault() -> impl Strategy<Value = Fault> {
     ]
 }
 
-/// A frame to a router, with metadata.
+/// Creates a frame to a router, with metadata.
 fn given(host: &mut Host, fault: &Fault, n: usize) -> Packet {
     let len = match fault {
         Fault::Large => 1400,
@@ -183,7 +183,7 @@ fn rules() -> Rules {
     Rules::compile(&list, |_| None).unwrap()
 }
 
-/// Everything that can be seen of a router after a batch.
+/// Visible state of a router after a batch.
 fn seen(host: &mut Host) -> impl PartialEq + core::fmt::Debug + use<> {
     let dropped: Vec<_> = core::iter::from_fn(|| host.net.take_dropped()).collect();
     let out: Vec<_> = host.out().iter().map(|it| (bytes_of(it), it.meta.checksum)).collect();
@@ -238,7 +238,7 @@ fn packets_without_a_fault_are_sent_on_in_one_run() {
     assert!(bytes > 70 * 42);
 }
 
-/// The error waits for the neighbour that it goes to, which control knows.
+/// The ICMP error waits until control has resolved the neighbour that it is sent to.
 #[test]
 fn a_refused_packet_in_a_run_is_answered_at_once() {
     let mut host = router_with(Forwarding::default(), NONE);
