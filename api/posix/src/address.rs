@@ -6,19 +6,20 @@ use crate::Result;
 use crate::errno::fail;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// AF_INET as it stands in a slot.
+/// AF_INET, in the type of [`Slot::family`].
 pub const INET: u32 = libc::AF_INET as u32;
-/// AF_INET6 as it stands in a slot.
+/// AF_INET6, in the type of [`Slot::family`].
 pub const INET6: u32 = libc::AF_INET6 as u32;
 const V4_MAPPED: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
-/// RFC 2133 had no scope id; Linux accepts that length.
+/// Minimum length of an IPv6 address: a `sockaddr_in6` without the scope id, which RFC 2133 did not
+/// have. Linux accepts that length, too.
 const INET6_LEN_MIN: usize = 24;
 
 /// Reads an address that a program passed. AF_UNSPEC gives family 0.
 ///
 /// # Errors
-/// EINVAL when it is too short or too long, EAFNOSUPPORT when it is neither IPv4, IPv6 nor
-/// AF_UNSPEC.
+/// EINVAL if the address is too short or too long, EFAULT if `at` is null. EAFNOSUPPORT if its
+/// family is neither IPv4, IPv6 nor AF_UNSPEC.
 ///
 /// # Safety
 /// `at` must point to `len` readable bytes (or be null).
@@ -35,7 +36,8 @@ pub unsafe fn read(at: *const libc::sockaddr, len: libc::socklen_t) -> Result<Ra
     }
     let mut bytes = [0u8; size_of::<libc::sockaddr_in6>()];
     let n = len.min(bytes.len());
-    // SAFETY: the caller's promise; n fits both.
+    // SAFETY: `at` points to `len` readable bytes, and `n` is at most `len` and the size of
+    // `bytes`.
     unsafe { std::ptr::copy_nonoverlapping(at.cast::<u8>(), bytes.as_mut_ptr(), n) };
     let family = u16::from_ne_bytes([bytes[0], bytes[1]]);
     let port = u16::from_be_bytes([bytes[2], bytes[3]]);
@@ -54,35 +56,35 @@ pub unsafe fn read(at: *const libc::sockaddr, len: libc::socklen_t) -> Result<Ra
     Ok(addr)
 }
 
-/// Whether the length fits an address: at least a family, at most a sockaddr_storage. connect(2)
-/// and sendto(2) check this much before they bind the socket.
+/// Returns whether a sockaddr has a valid length: at least a family, at most a sockaddr_storage.
+/// connect(2) and sendto(2) check only this before they bind the socket.
 pub fn has_family(at: *const libc::sockaddr, len: libc::socklen_t) -> bool {
     let lens = size_of::<libc::sa_family_t>()..=size_of::<libc::sockaddr_storage>();
     !at.is_null() && lens.contains(&(len as usize))
 }
 
-/// Whether `len` bytes can hold an address of a socket of `family`, which bind(2) and connect(2)
-/// look at before they look at the address.
+/// Returns whether `len` bytes can hold an address of `family`. bind(2) and connect(2) check the
+/// length before they read the address.
 pub fn is_long_enough(len: libc::socklen_t, family: u32) -> bool {
     let least = if family == INET6 { INET6_LEN_MIN } else { size_of::<libc::sockaddr_in>() };
     len as usize >= least
 }
 
-/// Whether it is an IPv4-mapped IPv6 address.
+/// Returns whether `addr` is an IPv4-mapped IPv6 address (`::ffff:a.b.c.d`).
 pub fn is_mapped(addr: &RawAddr) -> bool {
     u32::from(addr.family) == INET6 && addr.ip[..12] == V4_MAPPED
 }
 
-/// Whether it is the address of an IPv6 host: neither an IPv4-mapped one nor the any-address.
+/// Returns whether `addr` is an IPv6 address that is neither IPv4-mapped nor unspecified (`::`).
 pub fn is_v6_host(addr: &RawAddr) -> bool {
     u32::from(addr.family) == INET6 && !is_mapped(addr) && addr.ip != [0; 16]
 }
 
-/// Writes an address where a program wants it, cut to its length, and the true length. Nothing
-/// where either pointer is null.
+/// Writes an address to the program's buffer, truncated to `*len` bytes, and sets `*len` to the
+/// full length. Writes nothing if `at` or `len` is null.
 ///
 /// # Errors
-/// EINVAL when the length is negative as an int.
+/// EINVAL if `*len`, read as an int, is negative.
 ///
 /// # Safety
 /// `at` must point to `*len` writable bytes; both may be null.
@@ -95,13 +97,14 @@ pub unsafe fn write(
         return Ok(());
     }
     let (bytes, true_len) = encode(addr);
-    // SAFETY: the caller's promise.
+    // SAFETY: `len` is not null, and the caller passes a valid pointer.
     let room = unsafe { *len };
     if room as i32 <= -1 {
         return fail(libc::EINVAL);
     }
     let n = true_len.min(room as usize);
-    // SAFETY: the caller's promise; n is at most what it has room for.
+    // SAFETY: `at` points to `room` writable bytes, and `n` is at most `room`. `len` is valid, as
+    // above.
     unsafe {
         std::ptr::copy_nonoverlapping(bytes.as_ptr(), at.cast(), n);
         *len = true_len as libc::socklen_t;
@@ -109,7 +112,7 @@ pub unsafe fn write(
     Ok(())
 }
 
-/// The bytes of a `sockaddr_in` or `sockaddr_in6`, and how many they are.
+/// Encodes an address as a `sockaddr_in` or `sockaddr_in6`. Returns the bytes and their number.
 pub fn encode(addr: &RawAddr) -> ([u8; 28], usize) {
     let mut out = [0; 28];
     out[..2].copy_from_slice(&addr.family.to_ne_bytes());
@@ -124,8 +127,9 @@ pub fn encode(addr: &RawAddr) -> ([u8; 28], usize) {
     }
 }
 
-/// An address as a socket of `family` shows it. IPv6 sockets show IPv4 as ::ffff:a.b.c.d; an unset
-/// address is shown as the family's any-address.
+/// Converts an address to the form in which a socket of `family` reports it. IPv6 sockets report
+/// IPv4 addresses as ::ffff:a.b.c.d, and an unset address is reported as the unspecified address of
+/// the family.
 pub fn shown(addr: RawAddr, family: u32) -> RawAddr {
     let is_v4 = u32::from(addr.family) == INET;
     match family {
@@ -147,8 +151,9 @@ pub fn shown(addr: RawAddr, family: u32) -> RawAddr {
     }
 }
 
-/// An address as a datagram of a socket of `family` names it. Unlike [`shown`], 0.0.0.0 remains an
-/// IPv4 address: it means 127.0.0.1, and `::` means `::1`.
+/// Converts a destination address to the form that a datagram of a socket of `family` uses. Unlike
+/// [`shown`], it keeps 0.0.0.0 an IPv4 address, because 0.0.0.0 stands for 127.0.0.1 and `::` for
+/// `::1`.
 pub fn sent_to(addr: RawAddr, family: u32) -> RawAddr {
     let any_v4 = u32::from(addr.family) == INET && addr.ip[..4] == [0; 4];
     let shown = shown(addr, family);
@@ -160,12 +165,12 @@ pub fn sent_to(addr: RawAddr, family: u32) -> RawAddr {
     shown
 }
 
-/// The address of a socket's own end.
+/// Returns a socket's local address, as getsockname(2) reports it.
 pub fn local(slot: &Slot) -> RawAddr {
     shown(slot.local.load(), slot.family.load(Relaxed))
 }
 
-/// The address of the other end.
+/// Returns the address of a socket's peer, as getpeername(2) reports it.
 pub fn remote(slot: &Slot) -> RawAddr {
     shown(slot.remote.load(), slot.family.load(Relaxed))
 }
@@ -179,21 +184,21 @@ mod tests {
         for text in ["10.1.2.3:80", "[fe80::1%7]:443"] {
             let addr = RawAddr::new(text.parse().unwrap());
             let (bytes, len) = encode(&addr);
-            // SAFETY: the bytes are there.
+            // SAFETY: `bytes` is at least `len` bytes long.
             let back = unsafe { read(bytes.as_ptr().cast(), len as u32) }.unwrap();
             assert_eq!(back, addr);
             let mut out = [0xaau8; 8];
             let mut room = 4;
-            // SAFETY: four bytes are there, and are all that may be written.
+            // SAFETY: `out` has more than the four bytes that `room` allows to be written.
             unsafe { write(&addr, out.as_mut_ptr().cast(), &raw mut room) }.unwrap();
             assert_eq!(room as usize, len);
             assert_eq!((&out[..4], &out[4..]), (&bytes[..4], &[0xaa; 4][..]));
         }
         let short = [2u8, 0, 0, 80];
-        // SAFETY: as above.
+        // SAFETY: `short` is 4 bytes long.
         assert_eq!(unsafe { read(short.as_ptr().cast(), 4) }, fail(libc::EINVAL));
         let unix = [1u8; 16];
-        // SAFETY: as above.
+        // SAFETY: `unix` is 16 bytes long.
         assert_eq!(unsafe { read(unix.as_ptr().cast(), 16) }, fail(libc::EAFNOSUPPORT));
     }
 

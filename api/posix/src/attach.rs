@@ -1,4 +1,4 @@
-//! How a process finds its engine, and the sockets that it was born with.
+//! Attaches a process to its engine, with the sockets that the process inherited at exec.
 
 use towpath_client::{Client, Driver, Region};
 use towpath_shm::token::Run;
@@ -7,12 +7,12 @@ use towpath_shm::{Fd, image};
 use crate::environment::ControlPlace;
 use crate::{Posix, Result, environment, library, limit, rights};
 
-/// Attaches as the environment says; without TOWPATH_CONTROL, in a set-user-id program, or under
-/// valgrind, nothing.
+/// Attaches to the engine that TOWPATH_CONTROL names. Does nothing without that variable, in a
+/// set-user-id program, or under valgrind.
 ///
 /// # Errors
-/// ENOMEM when this process has a limit of address space (RLIMIT_AS) that leaves no room for the
-/// shared memory. When it fails there is no attachment, which every call says.
+/// ENOMEM if the limit of address space (RLIMIT_AS) of this process leaves no room for the shared
+/// memory. The process then has no attachment, and every socket call fails.
 pub fn from_environment(posix: &'static Posix) -> Result<()> {
     let Some((control, descriptors_max)) = socket_from_environment(posix) else { return Ok(()) };
     if let Some(max) = descriptors_max {
@@ -22,16 +22,18 @@ pub fn from_environment(posix: &'static Posix) -> Result<()> {
     control.map_or(Ok(()), |control| over(posix, control, None))
 }
 
-/// The socket that TOWPATH_CONTROL names, and the hard limit of descriptors that this process must
-/// set itself. From now on the process counts as attached. No socket: the number is not open, and
-/// every call will fail. None: this process is to have the kernel's sockets.
+/// Returns the control socket that TOWPATH_CONTROL names, and the hard limit of descriptors that
+/// this process must set itself. From now on [`Posix::is_active`] is true. Without a socket in the
+/// result, the descriptor is not open, and every socket call will fail. None: this process uses the
+/// kernel's sockets.
 pub fn socket_from_environment(posix: &'static Posix) -> Option<(Option<Fd>, Option<u64>)> {
-    // SAFETY: getauxval only looks.
+    // SAFETY: getauxval reads a value that never changes, and has no other effect.
     if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {
         return None;
     }
-    // valgrind refuses to map the shared memory, and memcheck's search for leaks would read all of
-    // it. To the run it is a static program, of which towpath has told the user.
+    // Do not attach under valgrind. valgrind refuses to map the shared memory, and memcheck's leak
+    // search would read all 65 GiB. For the run, the process is like a static program, and towpath
+    // has warned the user.
     if environment::is_under_valgrind() {
         return None;
     }
@@ -43,22 +45,23 @@ pub fn socket_from_environment(posix: &'static Posix) -> Option<(Option<Fd>, Opt
     if let Some(own) = library::own_path() {
         environment::replace_preload(|all| image::without_runtime(own, all).to_vec());
     }
-    // SAFETY: the number was made for us by whoever started this program.
+    // SAFETY: the process that started this program opened this descriptor for us, and nothing else
+    // uses it.
     Some((unsafe { towpath_client::control_from_number(number) }, descriptors_max))
 }
 
-/// Notes what programs that this one starts are to load, as LD_PRELOAD says now. Once, from the
+/// Remembers the current LD_PRELOAD for programs that this program starts. Called once, from the
 /// constructor.
 pub fn remember_library(posix: &'static Posix) {
     posix.library.remember(environment::preload());
 }
 
-/// Attaches over a control socket, with the sockets that this process image was born with.
-/// `driver`: that of the engine, if it is in this process. Once in a process.
+/// Attaches over a control socket, with the sockets that this process inherited at exec. `driver`
+/// is that of the engine, if the engine is in this process. Called once in a process.
 ///
 /// # Errors
-/// ENETDOWN when the engine does not answer, EPROTO when it is of another build. ENOMEM when
-/// RLIMIT_AS does not leave the address space, EMFILE when no descriptor is free.
+/// ENETDOWN if the engine does not answer, EPROTO if the engine is of a different build. ENOMEM if
+/// RLIMIT_AS leaves too little address space, EMFILE if no descriptor is free.
 pub fn over(posix: &'static Posix, control: Fd, driver: Option<&'static Driver>) -> Result<()> {
     let claims = rights::inherited();
     let mut born_with = Vec::new();

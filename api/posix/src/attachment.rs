@@ -1,4 +1,4 @@
-//! Where the attachment of a process is.
+//! The attachment of a process to its engine.
 
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
@@ -8,20 +8,20 @@ use towpath_client::Client;
 use crate::Result;
 use crate::errno::fail;
 
-/// The attachment that a process has, or is to have.
+/// The attachment of a process to its engine, or none yet.
 #[derive(Debug)]
 pub(crate) struct ProcessAttachment {
-    /// Page with the attachment's pointer. The kernel wipes it in a child that is forked without
-    /// this library (inside libc, or by a bare clone). Otherwise the child would share its parent's
-    /// rings. Null before there is a page.
+    /// Page that contains the pointer to the attachment; null before [`Self::make_page`]. The
+    /// kernel zeroes the page in a child that is forked without this library (inside libc, or by a
+    /// raw clone). Otherwise such a child would share its parent's rings.
     page: AtomicPtr<AtomicPtr<Client>>,
     is_active: AtomicBool,
-    /// Attachments of this process, and of its parents before a fork, none of which
-    /// is freed. LeakSanitizer follows pointers in static variables, and none in mapped pages.
+    /// Attachments of this process, and of its parents before a fork, which are never freed.
+    /// LeakSanitizer follows pointers in static variables, but not those in mapped pages.
     kept: AtomicPtr<Kept>,
 }
 
-/// An attachment, and those before.
+/// Entry of the list of attachments: one attachment, and the next older entry.
 #[expect(dead_code, reason = "LeakSanitizer reads the pointers")]
 #[derive(Debug)]
 struct Kept {
@@ -30,7 +30,7 @@ struct Kept {
 }
 
 impl ProcessAttachment {
-    /// There is none, nor is there to be one.
+    /// Creates the state of a process without an attachment.
     pub const fn new() -> Self {
         Self {
             page: AtomicPtr::new(null_mut()),
@@ -42,7 +42,8 @@ impl ProcessAttachment {
     /// See [`crate::Posix::client`].
     #[inline]
     pub fn client(&self) -> Result<&'static Client> {
-        // SAFETY: the page is set once and stays mapped; what it holds is a leaked box, or null.
+        // SAFETY: the page is set once and stays mapped. The pointer in the page is null or that of
+        // a leaked box.
         let client = unsafe {
             let page = self.page.load(Ordering::Acquire).as_ref();
             page.and_then(|page| page.load(Ordering::Acquire).as_ref())
@@ -59,16 +60,17 @@ impl ProcessAttachment {
         self.is_active.load(Ordering::Relaxed)
     }
 
-    /// There is to be an attachment: from now on sockets are the engine's, or fail.
+    /// Declares that this process uses an engine: from now on its sockets are those of the engine,
+    /// or fail.
     pub fn activate(&self) {
         self.is_active.store(true, Ordering::Relaxed);
     }
 
-    /// Makes the place of the attachment's pointer. Once, before [`Self::install`].
+    /// Maps the page for the attachment's pointer. Called once, before [`Self::install`].
     pub fn make_page(&self) -> Result<()> {
         use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
-        // SAFETY: a fresh page, zeroed, which is a null AtomicPtr, and never unmapped. A kernel
-        // without the advice (before 4.14) keeps the page in such children.
+        // SAFETY: the mapping is new, zeroed (a null AtomicPtr), and never unmapped. A kernel
+        // before 4.14 does not know the advice and does not zero the page in children.
         let page = unsafe {
             let prot = ProtFlags::READ | ProtFlags::WRITE;
             let page = mmap_anonymous(null_mut(), 4096, prot, MapFlags::PRIVATE)?;
@@ -79,9 +81,9 @@ impl ProcessAttachment {
         Ok(())
     }
 
-    /// From now on the process's attachment is this one.
+    /// Sets the attachment of this process.
     pub fn install(&self, client: Client) {
-        // SAFETY: set by `make_page`, never unmapped.
+        // SAFETY: `make_page` has set the page, which is never unmapped.
         if let Some(page) = unsafe { self.page.load(Ordering::Acquire).as_ref() } {
             let client = Box::into_raw(Box::new(client));
             let kept = Box::new(Kept { client, before: self.kept.load(Ordering::Relaxed) });

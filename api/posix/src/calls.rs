@@ -1,7 +1,8 @@
-//! Every call that touches sockets, and how it is answered: the source of `docs/posix.md`.
+//! Table of the C functions that deal with sockets, and their support: the source of
+//! `docs/posix.md`.
 //!
-//! A test holds this list, the option table and the functions of `api/symbols` equal to each other
-//! and to the document. `TOWPATH_BLESS=1 cargo test -p towpath-posix` writes the document anew.
+//! A test compares this list and the option table with the functions of `api/symbols` and with the
+//! document. `TOWPATH_BLESS=1 cargo test -p towpath-posix` writes the document.
 
 use std::fmt::Write;
 
@@ -12,20 +13,21 @@ use crate::option::{Effect, OPTIONS};
 pub enum CallSupport {
     /// Works as on Linux.
     Works,
-    /// The kernel does it, on the real object behind the descriptor or on other descriptors.
+    /// Passed to the kernel: it acts on the token (the kernel descriptor behind a socket's number),
+    /// or on descriptors other than the stack's.
     Kernel,
-    /// Fails, or does not see the stack's sockets: see the note.
+    /// Fails, or does not know the stack's sockets; the note says which.
     Missing,
 }
 
-/// C functions that are supported alike.
+/// C functions that have the same support.
 #[derive(Debug, Clone, Copy)]
 pub struct CallRow {
-    /// As in C, separated by blanks.
+    /// Names of the functions, separated by blanks.
     pub names: &'static str,
     /// Support of the functions.
     pub state: CallSupport,
-    /// Where it differs from Linux, or how it is done.
+    /// Differences from Linux, or how the functions are implemented; in Markdown.
     pub note: &'static str,
 }
 
@@ -39,7 +41,7 @@ const fn missing(names: &'static str, note: &'static str) -> CallRow {
     CallRow { names, state: CallSupport::Missing, note }
 }
 
-/// The list.
+/// All C functions that deal with sockets.
 pub const CALLS: &[CallRow] = &[
     works(
         "socket",
@@ -404,7 +406,7 @@ const OPTIONS_HEAD: &str = "
 |---|---|---|
 ";
 
-/// The text of `docs/posix.md`.
+/// Returns the text of `docs/posix.md`.
 pub fn document() -> String {
     let mut out = String::from(HEAD);
     for call in CALLS {
@@ -479,7 +481,7 @@ mod tests {
                 exported.insert(part.split(',').next().unwrap().to_owned());
             }
             for part in text.split("\nfunctions! {\n").skip(1) {
-                // Two names of one function.
+                // Each line defines one function under two names.
                 let (functions, _) = part.split_once("\n}").unwrap();
                 let starts = functions.lines().filter(|line| line.starts_with("    res_"));
                 for line in starts {
@@ -493,7 +495,7 @@ mod tests {
                 exported.extend(names.map(str::to_owned));
             }
         }
-        // Calls made by the macros that define functions.
+        // Remove the macro variables that stand for function names.
         exported.remove("$name");
         exported.remove("$other");
         let listed: BTreeSet<String> = CALLS

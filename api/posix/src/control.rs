@@ -1,4 +1,4 @@
-//! Control messages: what is said beside the bytes of a message (cmsg(3)).
+//! Control messages (cmsg(3)) of sendmsg and recvmsg.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -10,23 +10,24 @@ use crate::{Errno, Result, address, interface};
 
 const UDP_SEGMENT: i32 = 103;
 const UDP_GRO: i32 = 104;
-/// TCP_CM_INQ, which is TCP_INQ.
+/// TCP_CM_INQ of Linux: type of the control message about unread bytes. The number is that of
+/// TCP_INQ.
 const TCP_CM_INQ: i32 = 36;
 const HEADER: usize = size_of::<libc::cmsghdr>();
 const ALIGN: usize = size_of::<usize>();
 
-/// Control messages about a datagram to be sent, parsed.
+/// Settings for one datagram, parsed from the control messages of sendmsg(2).
 #[derive(Debug, Clone, Copy)]
 pub struct SendControl {
-    /// Interface, 0: any.
+    /// Index of the outgoing interface; 0: any.
     pub ifindex: u32,
-    /// Source address, family 0: the socket's.
+    /// Source address; family 0: the address of the socket.
     pub local: RawAddr,
-    /// TOS or traffic class; [`DatagramHeader::DEFAULT`]: the socket's.
+    /// IPv4 TOS or IPv6 traffic class; [`DatagramHeader::DEFAULT`]: the socket's setting.
     pub tos: u16,
-    /// TTL or hop limit; [`DatagramHeader::DEFAULT`]: the socket's.
+    /// IPv4 TTL or IPv6 hop limit; [`DatagramHeader::DEFAULT`]: the socket's setting.
     pub ttl: u16,
-    /// UDP_SEGMENT; None: the socket's.
+    /// Segment size in bytes (UDP_SEGMENT); None: the socket's setting.
     pub segment_size: Option<u16>,
 }
 
@@ -42,7 +43,7 @@ impl Default for SendControl {
     }
 }
 
-/// Protocol of the socket: messages of other protocols mean nothing to it.
+/// Protocol of a socket. A socket ignores control messages that are for other protocols.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum For {
     Tcp,
@@ -70,7 +71,7 @@ impl For {
 }
 
 impl SendControl {
-    /// Parses the messages in `bytes` for a socket.
+    /// Parses the control messages in `bytes` for a socket.
     pub(crate) fn parse(bytes: &[u8], handle: &OpenSocket) -> Result<Self> {
         parse(bytes, For::of(handle))
     }
@@ -100,7 +101,7 @@ fn apply(control: &mut SendControl, level: i32, kind: i32, data: &[u8]) -> Resul
         [a, b, c, d, ..] => Ok(i32::from_ne_bytes([a, b, c, d])),
         _ => fail(libc::EINVAL),
     };
-    // -1: the default, for hop limit and traffic class (RFC 3542, 6.3 and 6.5).
+    // For the hop limit and the traffic class, -1 selects the default (RFC 3542, 6.3 and 6.5).
     let byte = |value: i32| match value {
         -1 => Ok(DatagramHeader::DEFAULT),
         0..=255 => Ok(value as u16),
@@ -124,7 +125,7 @@ fn apply(control: &mut SendControl, level: i32, kind: i32, data: &[u8]) -> Resul
         (libc::IPPROTO_IP, libc::IP_TOS) | (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
             control.tos = byte(int()?)?
         }
-        // Messages of AF_UNIX are ignored, as on Linux.
+        // Ignore messages for AF_UNIX sockets, as Linux does.
         (libc::SOL_SOCKET, libc::SCM_RIGHTS | libc::SCM_CREDENTIALS) => {}
         (libc::IPPROTO_UDP, UDP_SEGMENT) => match *data {
             [a, b] => control.segment_size = Some(u16::from_ne_bytes([a, b])),
@@ -135,7 +136,8 @@ fn apply(control: &mut SendControl, level: i32, kind: i32, data: &[u8]) -> Resul
     Ok(())
 }
 
-/// A source address to send from; the any-address means the socket's.
+/// Parses a source address. The unspecified address selects the socket's own, which family 0 stands
+/// for.
 fn source(ip: &[u8]) -> RawAddr {
     if ip.iter().all(|&byte| byte == 0) {
         return RawAddr::default();
@@ -146,28 +148,28 @@ fn source(ip: &[u8]) -> RawAddr {
     addr
 }
 
-/// Where messages to the program go.
+/// Writes control messages to the buffer of recvmsg(2).
 pub(crate) struct ControlWriter<'a> {
     room: &'a mut [u8],
-    /// Bytes of `room` that are taken.
+    /// Number of bytes of `room` that are written.
     pub used: usize,
-    /// Something did not fit.
+    /// Whether a message was truncated or dropped for lack of room (MSG_CTRUNC).
     pub truncated: bool,
 }
 
 impl<'a> ControlWriter<'a> {
-    /// Nothing so far.
+    /// Creates a writer to an empty buffer.
     pub fn new(room: &'a mut [u8]) -> Self {
         Self { room, used: 0, truncated: false }
     }
 
-    /// A message, or as much of it as there is room for.
+    /// Appends a message, truncated if the buffer has too little room.
     pub fn put(&mut self, level: i32, kind: i32, data: &[u8]) {
         let Some(at) = self.room.get_mut(self.used..).filter(|at| at.len() >= HEADER) else {
             self.truncated = true;
             return;
         };
-        // A message that does not fit is cut, as put_cmsg does.
+        // Truncate a message that does not fit, as put_cmsg of Linux does.
         let len = (HEADER + data.len()).min(at.len());
         self.truncated |= len < HEADER + data.len();
         at[..8].copy_from_slice(&len.to_ne_bytes());
@@ -178,16 +180,16 @@ impl<'a> ControlWriter<'a> {
     }
 }
 
-/// Messages about `len` bytes read from a stream: the arrival time of the newest byte, and the
-/// number of bytes left to be read (TCP_INQ).
+/// Writes messages about `len` bytes read from a stream: the arrival time of the newest byte, and
+/// the number of unread bytes (TCP_INQ).
 pub(crate) fn write_about_stream(handle: &OpenSocket, len: usize, out: &mut ControlWriter<'_>) {
     let time_ns = handle.slot.rx_time_ns.load(Relaxed);
     if len != 0 && time_ns != 0 {
         write_times(handle, time_ns, out);
     }
     if handle.is_tcp() && handle.posix.remembered.wants_inq(handle.socket) {
-        // The end of the stream counts as a byte, as on Linux: a program that stops at 0 would not
-        // learn of it.
+        // Count the end of the stream as a byte, as Linux does. Otherwise a program that stops
+        // reading at 0 would not notice the end.
         let has_end = handle.slot.flags.load(Acquire) & flags::RX_EOF != 0;
         let unread = towpath_client::stream::unread(handle.client, handle.socket) as i32;
         let left = unread + i32::from(has_end);
@@ -195,7 +197,8 @@ pub(crate) fn write_about_stream(handle: &OpenSocket, len: usize, out: &mut Cont
     }
 }
 
-/// When it came, in the forms that the program asked for.
+/// Writes the arrival time in each format that the program enabled (SO_TIMESTAMP, SO_TIMESTAMPNS,
+/// SO_TIMESTAMPING).
 fn write_times(handle: &OpenSocket, time_ns: u64, out: &mut ControlWriter<'_>) {
     let bits = handle.slot.option_bits.load(Relaxed);
     let (seconds, ns) = (time_ns / 1_000_000_000, time_ns % 1_000_000_000);
@@ -210,7 +213,7 @@ fn write_times(handle: &OpenSocket, time_ns: u64, out: &mut ControlWriter<'_>) {
     }
 }
 
-/// Messages about a datagram, in the order in which Linux puts them.
+/// Writes the messages about a received datagram, in the order in which Linux writes them.
 pub(crate) fn write_about_datagram(
     handle: &OpenSocket,
     header: &DatagramHeader,
@@ -218,7 +221,7 @@ pub(crate) fn write_about_datagram(
 ) {
     let bits = handle.slot.option_bits.load(Relaxed);
     write_times(handle, header.time_ns, out);
-    // sock_recv_drops: 32 bits, and none before the first loss.
+    // As sock_recv_drops of Linux: a counter of 32 bits, and no message before the first loss.
     if bits & option_bit::RXQ_OVFL != 0 && header.drops != 0 {
         out.put(libc::SOL_SOCKET, libc::SO_RXQ_OVFL, &(header.drops as u32).to_ne_bytes());
     }
@@ -236,10 +239,11 @@ pub(crate) fn write_about_datagram(
     }
     if bits & option_bit::PKTINFO != 0 && is_v4 {
         let ip = if v6_socket { &shown.ip[12..] } else { &shown.ip[..4] };
-        // The address to answer from: of a group or a broadcast, the interface's.
+        // ipi_spec_dst, the address to answer from. For a multicast group or a broadcast address,
+        // it is the address of the interface.
         let own = interface::answering(handle.posix, ip, header.ifindex);
         let own = match handle.kind() {
-            // Linux does not look it up for echo sockets.
+            // Linux leaves ipi_spec_dst unset for ping sockets.
             Kind::Echo => &[0; 4],
             _ => own.as_ref().map_or(ip, |own| &own[..4]),
         };
@@ -269,7 +273,7 @@ pub(crate) fn write_about_datagram(
     }
 }
 
-/// A struct scm_timestamping: three times, of which the first one is that of software.
+/// Encodes a struct scm_timestamping: three times, of which only the first, by software, is set.
 pub(crate) fn in_software(time_ns: u64) -> [u8; 48] {
     let mut times = [0; 48];
     times[..8].copy_from_slice(&(time_ns / 1_000_000_000).to_ne_bytes());

@@ -1,4 +1,5 @@
-//! sendfile and splice with a socket of the stack at one end, through a bounded buffer.
+//! sendfile(2) and splice(2) with a socket of the stack at one end. Bytes are copied through a
+//! buffer of bounded size.
 
 use towpath_client::stream::OnError;
 use towpath_client::syscall::syscall;
@@ -10,11 +11,11 @@ use crate::errno::fail;
 use crate::handle::OpenSocket;
 use crate::{Errno, Posix, Result, descriptor, netlink, transfer};
 
-/// Bytes copied at a time: below malloc's threshold for a mapping of its own.
+/// Maximum number of bytes copied at a time: below the size at which malloc maps memory separately.
 const CHUNK: usize = 64 << 10;
 const SPLICE_F_NONBLOCK: u32 = 2;
 const SPLICE_F_MORE: u32 = 4;
-/// With SPLICE_F_MOVE and SPLICE_F_GIFT.
+/// All flags of splice(2): the above, SPLICE_F_MOVE and SPLICE_F_GIFT.
 const SPLICE_F_ALL: u32 = 15;
 
 /// sendfile(2) to a socket of the stack. Without `offset` it uses and moves the file's own
@@ -22,8 +23,8 @@ const SPLICE_F_ALL: u32 = 15;
 /// socket takes no more.
 ///
 /// # Errors
-/// EINVAL if `from` is a socket of the stack or a folder; errors of lseek(2), pread(2) and send(2),
-/// if no byte was sent before.
+/// EINVAL if `from` is a socket of the stack or a directory. If no byte was sent before the error,
+/// the errors of lseek(2), pread(2) and send(2).
 pub fn sendfile(
     posix: &'static Posix,
     to: i32,
@@ -62,7 +63,7 @@ pub fn sendfile(
             Err(errno) => break Err(errno),
         };
         let buffer = Buffer { at: chunk.as_mut_ptr(), len: read };
-        // SAFETY: the chunk is ours. More follows unless this is the last.
+        // SAFETY: `chunk` has at least `read` bytes.
         match unsafe { transfer::send(posix, to, &[buffer], 0, None, &SendControl::default()) } {
             Ok(sent) => {
                 done += sent;
@@ -82,7 +83,8 @@ pub fn sendfile(
     if done == 0 { result.map(|()| 0) } else { Ok(done) }
 }
 
-/// Sends the netlink requests of a file, from a position on.
+/// Sends the netlink requests that a file contains, beginning at `offset` or at the file's
+/// position.
 fn sendfile_to_netlink(
     posix: &'static Posix,
     to: i32,
@@ -102,13 +104,13 @@ fn sendfile_to_netlink(
     Ok(sent)
 }
 
-/// splice(2) between a pipe and a socket of the stack. `offsets`: whether the program passed
-/// offsets of both ends. Returns the number of bytes moved. SPLICE_F_NONBLOCK affects only the
-/// pipe.
+/// splice(2) between a pipe and a socket of the stack. `offsets` says whether the program passed an
+/// offset for `from` and for `to`. Returns the number of bytes moved. SPLICE_F_NONBLOCK affects
+/// only the pipe.
 ///
 /// # Errors
-/// EINVAL when the other end is no pipe, for unknown flags, and for an offset of the socket; ESPIPE
-/// for one of the pipe.
+/// EINVAL for unknown flags, if the other descriptor is not a pipe, or if an offset is given for
+/// the socket. ESPIPE if an offset is given for the pipe.
 pub fn splice(
     posix: &'static Posix,
     from: i32,
@@ -144,7 +146,7 @@ fn is_pipe(posix: &'static Posix, fd: i32) -> bool {
         && towpath_client::syscall::fcntl(fd, libc::F_GETPIPE_SZ, 0).is_ok()
 }
 
-/// Moves a datagram to a pipe, as much of it as fits `chunk`.
+/// Moves a datagram to a pipe. The bytes that do not fit `chunk` are lost, as with recv(2).
 fn from_datagrams(
     posix: &'static Posix,
     from: i32,
@@ -155,7 +157,7 @@ fn from_datagrams(
     // Wait for room in the pipe first, because bytes cannot be returned to the socket.
     wait_for_pipe(to, libc::POLLOUT, flags)?;
     let buffer = Buffer { at: chunk.as_mut_ptr(), len: chunk.len() };
-    // SAFETY: the chunk is ours.
+    // SAFETY: `buffer` describes `chunk`, which is writable.
     let len = unsafe { transfer::recv(posix, from, &[buffer], 0) }?.len;
     pipe_write(to, &chunk[..len], flags)
 }
@@ -178,7 +180,7 @@ fn from_socket(
     // SPLICE_F_NONBLOCK affects only the pipe. The socket has O_NONBLOCK of its own.
     let limit = handle.recv_limit(false);
     // Take the bytes only after the pipe has them, so that a full pipe loses none.
-    // SAFETY: the chunk is ours.
+    // SAFETY: `buffer` describes `chunk`, which is writable.
     let attempt =
         || unsafe { stream::recv(handle.client, handle.socket, &[buffer], Some(0), OnError::Tell) };
     let len = handle.blocking(limit, attempt)?;
@@ -199,7 +201,7 @@ fn to_socket(posix: &'static Posix, from: i32, to: i32, count: usize, flags: u32
             return Ok(());
         }
         handle.socket.want_room(handle.client);
-        // Look again, because room from before the request brings no event.
+        // Check again, because room that was freed before the request brings no event.
         if has_room() { Ok(()) } else { Err(towpath_client::Error::WouldBlock) }
     };
     handle.blocking(limit, writable)?;
@@ -211,7 +213,8 @@ fn to_socket(posix: &'static Posix, from: i32, to: i32, count: usize, flags: u32
     let mut done = 0;
     while done < len {
         let rest = Buffer { at: buffer.at.wrapping_add(done), len: len - done };
-        // SAFETY: the chunk is ours. Blocking in effect only when another thread filled the socket.
+        // SAFETY: `rest` is the part of `chunk` after `done` bytes. The send blocks only if another
+        // thread has filled the socket's buffer.
         match unsafe { transfer::send(posix, to, &[rest], more, None, &SendControl::default()) } {
             Ok(sent) => done += sent,
             Err(Errno(libc::EAGAIN)) => handle.blocking(WaitLimit::until(None), writable)?,
@@ -221,16 +224,16 @@ fn to_socket(posix: &'static Posix, from: i32, to: i32, count: usize, flags: u32
     Ok(len)
 }
 
-/// Returns the room to send, or a little if there is none now, because the first write allocates
-/// the FIFO. A write waits if a concurrent call has used the room.
+/// Returns the bytes of room to send, or 4096 if there is no room yet, because the first write
+/// allocates the FIFO. If a concurrent call uses the room, the write waits.
 ///
 /// # Errors
-/// The error that prevents sends, which also makes a socket writable.
+/// The error of the connection that prevents sends; poll(2) reports such a socket as writable.
 fn room_to_send(handle: &OpenSocket) -> Result<usize> {
     const FIRST: usize = 4096;
     match towpath_ring::program_fifo::room(handle.slot) as usize {
         0 => {
-            // SAFETY: no buffers.
+            // SAFETY: the list of buffers is empty.
             unsafe { stream::send(handle.client, handle.socket, &[], 0, false) }?;
             Ok(FIRST)
         }
@@ -240,7 +243,7 @@ fn room_to_send(handle: &OpenSocket) -> Result<usize> {
 
 fn pipe_read(fd: i32, to: &mut [u8], flags: u32) -> Result<usize> {
     wait_for_pipe(fd, libc::POLLIN, flags)?;
-    // SAFETY: the buffer is as long as it says.
+    // SAFETY: `to` is a valid slice, which the kernel fills.
     unsafe {
         syscall(libc::SYS_read as usize, [fd as usize, to.as_mut_ptr() as usize, to.len(), 0, 0, 0])
     }
@@ -252,7 +255,7 @@ fn pipe_write(fd: i32, from: &[u8], flags: u32) -> Result<usize> {
     // A writable pipe takes a full page without blocking, but may block for more.
     const ATOMIC: usize = 4096;
     let most = if flags & SPLICE_F_NONBLOCK != 0 { from.len().min(ATOMIC) } else { from.len() };
-    // SAFETY: the buffer is as long as it says.
+    // SAFETY: `from` is a valid slice, and the kernel reads at most its length.
     unsafe {
         syscall(libc::SYS_write as usize, [fd as usize, from.as_ptr() as usize, most, 0, 0, 0])
     }
@@ -268,7 +271,7 @@ fn wait_for_pipe(fd: i32, events: i16, flags: u32) -> Result<()> {
     let mut entry = libc::pollfd { fd, events, revents: 0 };
     let zero = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     let args = [&raw mut entry as usize, 1, &raw const zero as usize, 0, 8, 0];
-    // SAFETY: the entry and the limit outlive the call; no mask.
+    // SAFETY: the pollfd and the time limit outlive the call; the null mask changes nothing.
     match unsafe { syscall(libc::SYS_ppoll as usize, args) }.map_err(Errno)? {
         0 => fail(libc::EAGAIN),
         _ => Ok(()),
@@ -277,15 +280,15 @@ fn wait_for_pipe(fd: i32, events: i16, flags: u32) -> Result<()> {
 
 fn pread(fd: i32, to: &mut [u8], at: i64) -> Result<usize> {
     let args = [fd as usize, to.as_mut_ptr() as usize, to.len(), at as usize, 0, 0];
-    // SAFETY: the buffer is as long as it says.
+    // SAFETY: `to` is a valid slice, which the kernel fills.
     unsafe { syscall(libc::SYS_pread64 as usize, args) }.map_err(Errno)
 }
 
 fn seek(fd: i32, to: i64, whence: i32) -> Result<i64> {
     let args = [fd as usize, to as usize, whence as usize, 0, 0, 0];
-    // SAFETY: integers only.
+    // SAFETY: lseek takes integers only.
     let at = unsafe { syscall(libc::SYS_lseek as usize, args) };
-    // sendfile from a pipe is EINVAL.
+    // On Linux, sendfile(2) from a pipe fails with EINVAL.
     at.map(|at| at as i64)
         .map_err(|errno| Errno(if errno == libc::ESPIPE { libc::EINVAL } else { errno }))
 }

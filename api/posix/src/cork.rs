@@ -1,7 +1,7 @@
-//! Datagrams that are put together from several calls (MSG_MORE).
+//! Datagrams that are assembled from several calls (MSG_MORE, UDP_CORK).
 //!
-//! The parts wait here and not in the FIFO, which only holds whole datagrams. So they belong to the
-//! process: what a forked child appends goes into its own copy.
+//! The parts are kept in the memory of the process, because the FIFO contains only whole datagrams.
+//! Therefore a forked child appends to a copy of its own.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -13,33 +13,34 @@ use towpath_shm::layout::DatagramHeader;
 use crate::Result;
 use crate::errno::fail;
 
-/// A datagram in parts (MSG_MORE). The header of the first part holds for the whole, as on Linux.
+/// An incomplete datagram (MSG_MORE). As on Linux, the header of the first part applies to the
+/// whole datagram.
 #[derive(Debug)]
 pub struct Corked {
     generation: u32,
-    /// `len` is not yet that of the whole.
+    /// Header of the datagram, whose `len` is set only when the datagram is sent.
     pub header: DatagramHeader,
-    /// The parts.
+    /// Bytes of all parts so far.
     pub bytes: Vec<u8>,
 }
 
 pub(crate) type Map = BTreeMap<u32, Corked>;
 
-/// The datagrams of a process that are begun.
+/// Incomplete datagrams of a process.
 #[derive(Debug)]
 pub(crate) struct Cork {
     corked: ProcessLock<Map>,
-    /// Whether any datagram was ever corked: other programs take no lock.
+    /// Whether there may be incomplete datagrams. If not, calls take no lock.
     any: AtomicBool,
 }
 
 impl Cork {
-    /// None is begun.
+    /// Creates the state without incomplete datagrams.
     pub const fn new() -> Self {
         Self { corked: ProcessLock::new(BTreeMap::new()), any: AtomicBool::new(false) }
     }
 
-    /// Whether a datagram of this socket is begun.
+    /// Returns whether this socket has an incomplete datagram.
     pub fn is_begun(&self, socket: Socket) -> bool {
         let is_its = |corked: &Corked| corked.generation == socket.generation;
         if !self.any.load(Relaxed) {
@@ -49,9 +50,9 @@ impl Cork {
         self.corked.lock().get(&socket.slot).is_some_and(is_its)
     }
 
-    /// Appends a part; `begin` makes the header if it is the first. With `more` there is nothing to
-    /// send yet. A datagram that gets longer than `most` allows for its header is dropped, as on
-    /// Linux.
+    /// Appends a part to the socket's datagram. For the first part, `begin` creates the header.
+    /// Returns the whole datagram, or `None` with `more`, because further parts follow. `most` is
+    /// the maximum length for a header: a longer datagram is dropped with EMSGSIZE, as on Linux.
     ///
     /// # Safety
     /// The buffers must be valid for reads.
@@ -77,7 +78,7 @@ impl Cork {
             return fail(libc::EMSGSIZE);
         }
         for buffer in buffers {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller passes buffers that are valid for reads.
             corked.bytes.extend_from_slice(unsafe { buffer.bytes(0) });
         }
         if more {
@@ -88,7 +89,7 @@ impl Cork {
         Ok(whole)
     }
 
-    /// The socket is closed: what was begun is lost.
+    /// Drops the incomplete datagram of a socket that is closed.
     pub fn forget(&self, socket: Socket) {
         if self.any.load(Relaxed) {
             let _signals = SignalsBlocked::new();
@@ -96,7 +97,8 @@ impl Cork {
         }
     }
 
-    /// For fork. Signals must be blocked, as they are whenever this lock is held.
+    /// Locks the datagrams during fork(2). The caller must have blocked signals, as every holder of
+    /// this lock does.
     pub fn lock(&self) -> LockGuard<'_, Map> {
         self.corked.lock()
     }

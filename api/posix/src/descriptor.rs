@@ -31,28 +31,28 @@ pub fn is_hidden(posix: &'static Posix, fd: i32) -> bool {
     posix.process.descriptors.lookup(fd) == DescriptorKind::Internal
 }
 
-/// Closes a socket, and keeps its number occupied by an unused socket of the kernel. For functions
-/// of libc that replace the number by a file without this library.
+/// Closes a socket, and puts an unused socket of the kernel behind its number. Called before a libc
+/// function that replaces the descriptor without this library, so that the number stays in use.
 ///
 /// # Errors
 /// EBADF if the descriptor is closed already.
 pub fn give_up(posix: &'static Posix, fd: i32) -> Result<()> {
     let kind = (libc::SOCK_STREAM | libc::SOCK_CLOEXEC) as usize;
     let args = [libc::AF_UNIX as usize, kind, 0, 0, 0, 0];
-    // SAFETY: socket(2) takes numbers.
+    // SAFETY: socket(2) takes integers only.
     match unsafe { syscall(libc::SYS_socket as usize, args) } {
         Ok(other) => {
             let done = dup2(posix, other as i32, fd, Some(libc::O_CLOEXEC));
             syscall::close(other as i32);
             done.map(drop)
         }
-        // The process has no free descriptor, so that the function of libc will fail, too.
+        // The process has no free descriptor, so the libc function will fail, too.
         Err(_) => close(posix, fd),
     }
 }
 
-/// Creates a descriptor for a socket that this channel holds. `file_flags` are SOCK_NONBLOCK and
-/// SOCK_CLOEXEC.
+/// Creates a descriptor for a new socket that the channel of `client` holds. `file_flags` are
+/// SOCK_NONBLOCK and SOCK_CLOEXEC.
 pub(crate) fn open(
     posix: &'static Posix,
     client: &Client,
@@ -65,11 +65,11 @@ pub(crate) fn open(
     table::lock(posix).open(client, new, file_flags & libc::SOCK_CLOEXEC != 0)
 }
 
-/// close(2) of a socket or epoll set of the stack. The last descriptor of the last process ends the
-/// socket. With SO_LINGER the call waits for that.
+/// close(2) of a socket or epoll set of the stack. Closing the last descriptor in the last process
+/// closes the socket itself. With SO_LINGER the call waits for that.
 ///
 /// # Errors
-/// EBADF for a number of the kernel, also if a concurrent call has closed the descriptor.
+/// EBADF if the descriptor is not the stack's, or if a concurrent call has closed it.
 pub fn close(posix: &'static Posix, fd: i32) -> Result<()> {
     let taken = table::lock(posix).close(fd);
     match taken.entry {
@@ -87,8 +87,8 @@ fn release(posix: &'static Posix, taken: descriptors::ClosedDescriptor) {
     }
 }
 
-/// Entry that is about to get a further descriptor. An epoll set counts its descriptors under the
-/// lock of the reactor, which must be taken before the table's.
+/// Table entry that is about to get a further descriptor. For an epoll set, the reactor counts the
+/// descriptors, and its lock must be taken before the table's.
 struct Retained(DescriptorKind);
 
 impl Retained {
@@ -102,7 +102,7 @@ impl Retained {
         Ok(Self(entry))
     }
 
-    /// Undoes the count, because no descriptor was added.
+    /// Undoes the count of the epoll set, because no descriptor was added.
     fn release(self, posix: &'static Posix) {
         release(posix, descriptors::ClosedDescriptor { entry: self.0, last: false });
     }
@@ -111,7 +111,7 @@ impl Retained {
 /// dup(2), and fcntl F_DUPFD (with its lowest number) and F_DUPFD_CLOEXEC. Returns the new number.
 ///
 /// # Errors
-/// EMFILE when no number is left, EINVAL when `lowest` is above the limit (RLIMIT_NOFILE).
+/// EMFILE if no descriptor number is free, EINVAL if `lowest` is above the limit (RLIMIT_NOFILE).
 pub fn dup(posix: &'static Posix, fd: i32, command: i32, lowest: usize) -> Result<i32> {
     loop {
         let retained = Retained::new(posix, fd)?;
@@ -139,7 +139,8 @@ pub fn dup(posix: &'static Posix, fd: i32, command: i32, lowest: usize) -> Resul
 /// `new`.
 ///
 /// # Errors
-/// EBADF if `old` is not open or `new` is beyond the limit; EINVAL of dup3 if both are one number.
+/// EBADF if `old` is not open or `new` is above the limit (RLIMIT_NOFILE). EINVAL of dup3 if `old`
+/// and `new` are equal.
 pub fn dup2(posix: &'static Posix, old: i32, new: i32, flags: Option<i32>) -> Result<i32> {
     loop {
         let retained = Retained::new(posix, old)?;
@@ -220,7 +221,7 @@ pub fn close_range(posix: &'static Posix, first: u32, last: u32, flags: u32) -> 
 
 fn real_close_range(first: u32, last: u32, flags: u32) -> Result<()> {
     let args = [first as usize, last as usize, flags as usize, 0, 0, 0];
-    // SAFETY: integers only. The program asked for these to be closed.
+    // SAFETY: close_range takes integers only, and the program wants these descriptors closed.
     unsafe { syscall(libc::SYS_close_range as usize, args) }.map(drop).map_err(Errno)
 }
 
@@ -255,24 +256,25 @@ pub unsafe fn fcntl(posix: &'static Posix, fd: i32, command: i32, arg: usize) ->
             slot.file_flags.store((arg as i32 & SETTABLE) as u32, Relaxed);
             0
         }),
-        // Receiver of SIGURG.
+        // The owner is the process or group that receives SIGURG.
         libc::F_GETOWN => Ok(handle.slot.owner.load(Relaxed)),
         libc::F_SETOWN => set_owner(&handle, arg as i32).map(|()| 0),
         F_GETOWN_EX | F_SETOWN_EX if arg == 0 => fail(libc::EFAULT),
         F_GETOWN_EX => {
             let owner = handle.slot.owner.load(Relaxed);
             let kind = if owner < 0 { F_OWNER_PGRP } else { F_OWNER_PID };
-            // SAFETY: the caller's promise: a struct f_owner_ex.
+            // SAFETY: `arg` is not null, and points to a struct f_owner_ex, as F_GETOWN_EX
+            // requires.
             unsafe { (arg as *mut [i32; 2]).write_unaligned([kind, owner.wrapping_abs()]) };
             Ok(0)
         }
-        // SAFETY: as above.
+        // SAFETY: `arg` is not null, and points to a struct f_owner_ex, as F_SETOWN_EX requires.
         F_SETOWN_EX => match unsafe { (arg as *const [i32; 2]).read_unaligned() } {
             [F_OWNER_PID, owner] if owner >= 0 => set_owner(&handle, owner).map(|()| 0),
             [F_OWNER_PGRP, owner] if owner >= 0 => set_owner(&handle, -owner).map(|()| 0),
             _ => fail(libc::EINVAL),
         },
-        // 0 stands for SIGIO.
+        // Signal 0 stands for the default, SIGIO.
         F_GETSIG => Ok(0),
         F_SETSIG if arg == 0 => Ok(0),
         libc::F_GETPIPE_SZ | libc::F_SETPIPE_SZ => fail(libc::EBADF),
@@ -282,7 +284,8 @@ pub unsafe fn fcntl(posix: &'static Posix, fd: i32, command: i32, arg: usize) ->
 
 fn set_owner(handle: &OpenSocket, owner: i32) -> Result<()> {
     let args = [owner as usize, 0, 0, 0, 0, 0];
-    // SAFETY: integers only; signal 0 only asks whether there is somebody.
+    // SAFETY: kill takes integers only. Signal 0 sends nothing, and tells whether the process
+    // exists.
     if owner != 0 && unsafe { syscall(libc::SYS_kill as usize, args) } == Err(libc::ESRCH) {
         return fail(libc::ESRCH);
     }

@@ -4,36 +4,37 @@ use std::ffi::{CStr, CString, c_char};
 
 use towpath_shm::control::ENV_CONTROL;
 
-/// Entries of an environment that are looked at, should its end be missing: execve(2) takes far
-/// fewer (E2BIG).
+/// Maximum number of entries of an environment that are read, in case its terminating null is
+/// missing. execve(2) accepts far fewer (E2BIG).
 const ENTRIES_MAX: usize = 1 << 20;
-/// By which the loader is told of this library.
+/// Variable that tells the dynamic loader to load this library.
 const PRELOAD: &CStr = c"LD_PRELOAD";
 
 unsafe extern "C" {
     static mut environ: *mut *mut c_char;
 }
 
-/// The program's environment as it is.
+/// Returns the current environment of this program.
 pub fn current() -> *const *const c_char {
-    // SAFETY: a plain read of libc's variable, as execv does it.
+    // SAFETY: reads libc's variable once, as execv does.
     unsafe { environ.cast() }
 }
 
-/// Value of TOWPATH_CONTROL: a descriptor's number, and behind colons the limits that the program
-/// must set itself.
+/// Value of TOWPATH_CONTROL: the number of a descriptor, followed by the limits that the program
+/// must set itself, separated by colons.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ControlPlace {
-    /// Number of the program's control socket.
+    /// Descriptor of the program's control socket.
     pub number: i32,
-    /// Its hard limit of descriptors, where whoever started it could not lower that for it.
+    /// Hard limit of descriptors (RLIMIT_NOFILE) that the program must set; None: the parent has
+    /// set the limit, or there is none to set.
     pub descriptors_max: Option<u64>,
-    /// Part of its limit of address space that it must give up.
+    /// Bytes by which the program must lower its limit of address space (RLIMIT_AS); None: none.
     pub address_space: Option<u64>,
 }
 
 impl ControlPlace {
-    /// Called from the constructor.
+    /// Parses TOWPATH_CONTROL. Called from the constructor.
     pub fn from_environment() -> Option<Self> {
         let name = CString::new(ENV_CONTROL).ok()?;
         Self::parse(variable(&name)?.to_str().ok()?)
@@ -54,30 +55,30 @@ impl ControlPlace {
     }
 }
 
-/// LD_PRELOAD. Called from the constructor.
+/// Returns the value of LD_PRELOAD. Called from the constructor.
 pub(crate) fn preload() -> Option<&'static CStr> {
     variable(PRELOAD)
 }
 
-/// Whether valgrind runs this program: it preloads a part of itself.
+/// Returns whether this program runs under valgrind, which preloads a library of its own.
 pub(crate) fn is_under_valgrind() -> bool {
     const PART: &[u8] = b"/vgpreload_core-";
     let all = preload().map(CStr::to_bytes).unwrap_or_default();
     all.windows(PART.len()).any(|part| part == PART)
 }
 
-/// Gives LD_PRELOAD, which is there, another value, by what it is made of: that of before. In the
-/// constructor, while there is no other thread. In the array itself, for programs (bash) bring
-/// along a setenv(3) that is not ready then.
+/// Replaces the value of LD_PRELOAD by `value` of its current value. Does nothing if the variable
+/// is unset. Called in the constructor, while there is no other thread. Writes to the array itself,
+/// because programs such as bash define a setenv(3) that is not ready yet.
 pub fn replace_preload(value: impl FnOnce(&[u8]) -> Vec<u8>) {
     let mut at = current().cast_mut();
-    // SAFETY: the environment, which ends with a null pointer, and changes in no other thread.
+    // SAFETY: the environment ends with a null pointer, and no other thread changes it.
     unsafe {
         while !at.is_null() && !(*at).is_null() {
             if names(*at, PRELOAD.to_bytes()) {
                 let before = CStr::from_ptr((*at).add(PRELOAD.count_bytes() + 1)).to_bytes();
                 let entry = [PRELOAD.to_bytes(), b"=", &value(before)].concat();
-                // A path has no zero in it.
+                // The value consists of paths, which contain no NUL.
                 if let Ok(entry) = CString::new(entry) {
                     *at = entry.into_raw();
                 }
@@ -88,20 +89,20 @@ pub fn replace_preload(value: impl FnOnce(&[u8]) -> Vec<u8>) {
     }
 }
 
-/// PATH as the program has it now.
+/// Returns the current value of PATH.
 pub(crate) fn search_path() -> Option<&'static CStr> {
     variable(c"PATH")
 }
 
 fn variable(name: &CStr) -> Option<&'static CStr> {
-    // SAFETY: getenv, before the program changes its environment, or as execvp calls it: a thread
-    // that changes the environment meanwhile would break execvp, too.
+    // SAFETY: in the constructor, no thread changes the environment. Later, a concurrent change
+    // would break execvp, too, which calls getenv in the same way.
     let value = unsafe { libc::getenv(name.as_ptr()) };
-    // SAFETY: a string of the environment, as long as it does not change.
+    // SAFETY: getenv returns a NUL-terminated string, which is valid until the environment changes.
     (!value.is_null()).then(|| unsafe { CStr::from_ptr(value) })
 }
 
-/// A copy of an environment with our entries right.
+/// Copy of an environment with TOWPATH_CONTROL and LD_PRELOAD set for a program to be started.
 #[derive(Debug)]
 pub struct Environment {
     entries: Vec<*const c_char>,
@@ -109,8 +110,8 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// For a program that finds its control socket in this place. `preload_with` makes of
-    /// LD_PRELOAD, as it is in `from`, what the program gets.
+    /// Creates the environment of a program that finds its control socket at `control`.
+    /// `preload_with` returns the program's LD_PRELOAD, and is given the value in `from`.
     ///
     /// # Safety
     /// `from` must be a null-terminated array of C strings, or null.
@@ -122,9 +123,10 @@ impl Environment {
         let mut entries = Vec::new();
         let mut preload: Option<&CStr> = None;
         let mut at = from;
-        // SAFETY: the caller's promise.
+        // SAFETY: `from` is null or a null-terminated array, and the loop stops at its null
+        // pointer.
         while !at.is_null() && unsafe { !(*at).is_null() } && entries.len() < ENTRIES_MAX {
-            // SAFETY: as above.
+            // SAFETY: `*at` is an entry before the null pointer: a C string.
             unsafe {
                 if names(*at, PRELOAD.to_bytes()) {
                     preload = Some(CStr::from_ptr((*at).add(PRELOAD.count_bytes() + 1)));
@@ -144,18 +146,18 @@ impl Environment {
         Self { entries, _own: own }
     }
 
-    /// For execve.
+    /// Returns the array for execve(2).
     pub fn as_ptr(&self) -> *const *const c_char {
         self.entries.as_ptr()
     }
 }
 
-/// Whether an entry is `name=...`.
+/// Returns whether an entry has the form `name=...`.
 ///
 /// # Safety
 /// `entry` must be a C string.
 unsafe fn names(entry: *const c_char, name: &[u8]) -> bool {
-    // SAFETY: the caller's promise.
+    // SAFETY: `entry` is a C string, as the contract of this function demands.
     let entry = unsafe { CStr::from_ptr(entry) }.to_bytes();
     entry.strip_prefix(name).is_some_and(|rest| rest.first() == Some(&b'='))
 }
@@ -175,7 +177,7 @@ mod tests {
             assert_eq!(ControlPlace::parse(&place.text()), Some(place));
         }
         assert!(["", "-1", ":5", "x", "5 "].iter().all(|text| ControlPlace::parse(text).is_none()));
-        // Text behind the colon that this library has not written limits nothing.
+        // An invalid limit after the colon is ignored.
         assert_eq!(ControlPlace::parse("5:x").map(|place| place.descriptors_max), Some(None));
     }
 
@@ -190,14 +192,14 @@ mod tests {
         pointers.push(std::ptr::null());
         let library = Library::new();
         library.remember(Some(c"/ours.so"));
-        // SAFETY: built just now.
+        // SAFETY: `pointers` ends with a null pointer, and `given` keeps its strings alive.
         let made = unsafe {
             let place = ControlPlace { number: 5, descriptors_max: Some(64), address_space: None };
             Environment::new(pointers.as_ptr(), place, |theirs| library.with_preload(None, theirs))
         };
         let mut texts = Vec::new();
         for &entry in &made.entries[..made.entries.len() - 1] {
-            // SAFETY: strings that live in `given` and `made`.
+            // SAFETY: each entry points to a string in `given` or `made`, which are alive.
             texts.push(unsafe { CStr::from_ptr(entry) }.to_str().unwrap());
         }
         assert_eq!(

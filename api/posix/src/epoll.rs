@@ -1,5 +1,5 @@
-//! epoll. The program's descriptor is a kernel epoll set with the kernel descriptors. Sockets of
-//! the stack are in the [`reactor`].
+//! epoll(7). The program's descriptor is a kernel epoll set, which contains the kernel descriptors
+//! of the set. The [`reactor`] contains the sockets of the stack.
 
 use towpath_client::Deadline;
 use towpath_client::descriptors::{self, DescriptorKind};
@@ -24,7 +24,7 @@ use crate::{Errno, Posix, Result, table};
 pub fn create(posix: &'static Posix, flags: i32) -> Result<i32> {
     let mut hub = posix.process.lock_reactor()?;
     let _table = table::lock(posix);
-    // SAFETY: an integer.
+    // SAFETY: epoll_create1 takes an integer.
     let fd = unsafe { syscall(libc::SYS_epoll_create1 as usize, [flags as usize, 0, 0, 0, 0, 0]) };
     let fd = fd.map_err(Errno)? as i32;
     if !descriptors::fits(fd) {
@@ -78,7 +78,7 @@ pub unsafe fn ctl(
     } else if event.is_null() {
         return fail(libc::EFAULT);
     } else {
-        // SAFETY: the caller's promise.
+        // SAFETY: `event` is not null, and points to an epoll_event.
         let event = unsafe { event.read_unaligned() };
         (event.events, event.u64)
     };
@@ -88,7 +88,7 @@ pub unsafe fn ctl(
         entry => {
             let mut hub = posix.process.lock_reactor()?;
             let args = [epfd as usize, op as usize, fd as usize, event as usize, 0, 0];
-            // SAFETY: as the caller promised.
+            // SAFETY: `event` points to an epoll_event, or is null for EPOLL_CTL_DEL.
             unsafe { syscall(libc::SYS_epoll_ctl as usize, args) }.map_err(Errno)?;
             note_kernel(&mut hub, number, op, fd, entry, events, data);
             Ok(())
@@ -124,7 +124,8 @@ fn ctl_socket(
     Ok(())
 }
 
-/// Notes a change that the kernel accepted: the number of kernel descriptors, and nested sets.
+/// Updates the reactor after the kernel has accepted a change: the number of kernel descriptors,
+/// and the nested sets.
 fn note_kernel(
     hub: &mut LockedReactor<'_>,
     number: u32,
@@ -146,13 +147,13 @@ fn note_kernel(
     hub.note_kernel(number, change, nested);
 }
 
-/// Buffer of the program for the events that epoll_wait finds.
+/// The program's buffer for the events that epoll_wait returns.
 struct FoundEvents {
     at: *mut libc::epoll_event,
     most: usize,
     len: usize,
-    /// Data of nested sets that were reported for their sockets, so that the kernel's report for
-    /// their kernel descriptors is no second one.
+    /// User data of nested sets that were reported for their sockets. The kernel's report for the
+    /// same set's kernel descriptors is merged, so that the set is not reported twice.
     nested: Vec<u64>,
 }
 
@@ -166,20 +167,20 @@ impl FoundEvents {
 
     fn push(&mut self, events: u32, data: u64) {
         debug_assert!(self.len < self.most);
-        // SAFETY: `wait`'s caller has room for `most` events, and len is below.
+        // SAFETY: the caller of `wait` has room for `most` events, and `len` is less than `most`.
         unsafe { self.at.add(self.len).write_unaligned(libc::epoll_event { events, u64: data }) };
         self.len += 1;
     }
 
-    /// Adds the events of the kernel's set, without a wait. Once a call, because the kernel would
-    /// report level-triggered events again.
+    /// Adds the events of the kernel's set without waiting. Called once in an epoll_wait, because
+    /// the kernel would report level-triggered events again.
     fn add_kernel(&mut self, epfd: i32, stay: &SetCall<'_>, most: usize) {
         let most = most.min(self.most - self.len);
         if most > 0 {
-            // SAFETY: `most` events fit behind the first `len`.
+            // SAFETY: the buffer has room for `most` events after the first `len`.
             let at = unsafe { self.at.add(self.len) } as usize;
             let args = [epfd as usize, at, most, 0, 0, 8];
-            // SAFETY: as above; a null signal mask changes nothing.
+            // SAFETY: `at` has room for `most` events, and a null signal mask changes nothing.
             let count = unsafe { syscall(libc::SYS_epoll_pwait as usize, args) }.unwrap_or(0);
             self.keep(count);
             stay.saw_kernel(count);
@@ -190,11 +191,11 @@ impl FoundEvents {
     /// descriptors.
     fn push_nested(&mut self, events: u32, data: u64) {
         for n in 0..self.len {
-            // SAFETY: written before.
+            // SAFETY: the first `len` events of the buffer are written.
             let mut event = unsafe { self.at.add(n).read_unaligned() };
             if event.u64 == data {
                 event.events |= events;
-                // SAFETY: as above.
+                // SAFETY: `n` is less than `len`, so this event is inside the buffer.
                 unsafe { self.at.add(n).write_unaligned(event) };
                 return;
             }
@@ -203,11 +204,11 @@ impl FoundEvents {
         self.nested.push(data);
     }
 
-    /// Keeps those of `count` events, which the kernel has appended, that were not reported before.
+    /// Keeps those of the `count` events appended by the kernel that were not reported before.
     fn keep(&mut self, count: usize) {
         let first = self.len;
         for n in first..first + count {
-            // SAFETY: the kernel has written them.
+            // SAFETY: the kernel has written `count` events after the first `first`.
             let event = unsafe { self.at.add(n).read_unaligned() };
             if !self.nested.contains(&{ event.u64 }) {
                 self.push(event.events, event.u64);
@@ -216,7 +217,7 @@ impl FoundEvents {
     }
 }
 
-/// Reports the ready descriptors of a set, in the order that `turn` says.
+/// Adds the ready descriptors of a set to `out`, in the order that `turn` says.
 fn look(
     turn: LookOrder,
     epfd: i32,
@@ -247,8 +248,8 @@ fn look(
 /// passed.
 ///
 /// # Errors
-/// EINVAL when `most` is not positive, EFAULT when `events` is null, EINTR when a signal handler
-/// ran, with SA_RESTART too (signal(7)).
+/// EINVAL if `most` is not positive, EFAULT if `events` is null. EINTR if a signal handler ran,
+/// even with SA_RESTART (signal(7)).
 ///
 /// # Safety
 /// `events` must have room for `most` events, `sigmask` must point to a kernel signal mask or be
@@ -294,7 +295,8 @@ pub unsafe fn wait(
             continue;
         };
         let woken = match turning.next(client) {
-            // SAFETY: the caller's promise about the mask.
+            // SAFETY: `sigmask` is null or points to a kernel signal mask, as the caller of `wait`
+            // ensures.
             WaitStep::Sleep(_sleeper) => unsafe {
                 sleep(posix, place, &mut turning, deadline, since, sigmask)
             },
@@ -316,7 +318,8 @@ fn collect(stay: &SetCall<'_>, client: &Client, out: &mut FoundEvents) -> Result
     Ok(stay.collect(client, out.most - out.len, |found| out.add(found))?)
 }
 
-/// Sleeps. Returns the cookies that woke the thread, as bits.
+/// Sleeps until an event of the set, a wake-up or the deadline. Returns a bit for each cookie that
+/// woke the thread.
 ///
 /// # Safety
 /// `sigmask` must point to a kernel signal mask or be null.
@@ -335,18 +338,20 @@ unsafe fn sleep(
     let engine = driver_lock.map_or(-1, DriverLock::descriptor);
     let deadline = driver_lock.map_or(deadline, |driver_lock| driver_lock.until(deadline));
     let mask = driver_lock.filter(|_| sigmask.is_null()).map_or(sigmask.addr(), DriverLock::mask);
-    // ppoll reads its time limit from memory, and can wait for an epoll set.
+    // ppoll(2) takes its time limit by pointer, as `SleepLimit` needs, and can wait for an epoll
+    // set.
     let poll = |limit| {
         let wanted = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
         let mut list = [wanted(place), wanted(engine)];
         let args = [list.as_mut_ptr().expose_provenance(), list.len(), limit, mask, 8, 0];
-        // SAFETY: two entries; the limit is a timespec; the caller's promise about the mask.
+        // SAFETY: `list` has two entries, `limit` is the address of a timespec, and the mask is
+        // null or a kernel signal mask.
         unsafe { syscall(libc::SYS_ppoll as usize, args) }?;
         if list[0].revents == 0 {
             return Ok(0);
         }
         let args = [place as usize, at, MOST, 0, 0, 8];
-        // SAFETY: four events fit; a null mask changes nothing.
+        // SAFETY: `events` has room for four events, and a null mask changes nothing.
         unsafe { syscall(libc::SYS_epoll_pwait as usize, args) }
     };
     let is_at_wheel = driver_lock.is_some();
@@ -355,9 +360,10 @@ unsafe fn sleep(
             return poll(limit);
         }
         let args = [place as usize, at, MOST, limit, mask, 8];
-        // SAFETY: four events fit; the limit is a timespec; the caller's promise about the mask.
+        // SAFETY: `events` has room for four events, `limit` is the address of a timespec, and the
+        // mask is null or a kernel signal mask.
         match unsafe { syscall(libc::SYS_epoll_pwait2 as usize, args) } {
-            // Before Linux 5.11 no call of epoll reads its time limit from memory.
+            // Before Linux 5.11 there is no epoll call that takes its time limit by pointer.
             Err(libc::ENOSYS) => poll(limit),
             result => result,
         }
@@ -373,20 +379,21 @@ unsafe fn sleep(
                 }
             }
             cookie @ (cookie::PROGRAM | cookie::NOTIFIER | cookie::WAKEUP) => woken |= 1 << cookie,
-            // After the engine's end the thread sleeps in the program's own set.
+            // After the engine has ended, the thread sleeps in the program's own epoll set.
             _ => woken |= 1 << cookie::PROGRAM,
         }
     }
     Ok(woken)
 }
 
-/// Returns whether a set has ready sockets, for poll.
+/// Returns whether an epoll set contains ready sockets, for poll(2).
 pub(crate) fn is_ready(posix: &'static Posix, client: &Client, number: u32) -> bool {
-    // A signal handler that interrupted a call with the lock looks again and again.
+    // A signal handler that interrupted a holder of the lock cannot look. poll(2) then calls this
+    // again every millisecond.
     let Ok(mut hub) = posix.process.lock_reactor() else { return false };
     hub.drain(client);
     hub.is_ready(client, number)
 }
 
-/// Readiness that poll reports for a set with events.
+/// Readiness that poll(2) reports for an epoll set with events.
 pub(crate) const READY: u32 = ready::IN;

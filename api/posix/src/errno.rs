@@ -1,12 +1,12 @@
-//! Errors as C programs know them.
+//! Errors of the C functions, by errno.
 
 use towpath_client::Error;
 
-/// An errno as Linux numbers them on this architecture (errno(3)), positive.
+/// A value of errno(3) on this architecture, positive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Errno(pub i32);
 
-/// Result of every call here: a C function returns -1 for `Err` and has the number in `errno`.
+/// Result of every call in this crate. For `Err`, the C function returns -1 and sets `errno`.
 pub type Result<T> = std::result::Result<T, Errno>;
 
 impl From<Error> for Errno {
@@ -20,7 +20,7 @@ impl From<Error> for Errno {
             Error::Closed => libc::EPIPE,
             Error::TooLong => libc::EMSGSIZE,
             Error::Refused(errno) => errno,
-            // Dead, and what a later version may add.
+            // `Error::Dead` (the engine has ended), and variants that a later version may add.
             _ => libc::ENETDOWN,
         })
     }
@@ -46,7 +46,7 @@ impl std::fmt::Display for Errno {
 
 impl std::error::Error for Errno {}
 
-/// `Err` of an errno.
+/// Returns the error `errno`.
 pub(crate) fn fail<T>(errno: i32) -> Result<T> {
     Err(Errno(errno))
 }

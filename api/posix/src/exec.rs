@@ -1,6 +1,6 @@
-//! Preparations for a new process image, which must find its engine: a channel, and the control
-//! socket, whose number is in the environment ([`crate::environment`]). `spawns` keeps the state of
-//! programs that this one starts.
+//! Prepares programs for their engine before exec and posix_spawn. Opens a channel for the program,
+//! and passes the number of its control socket in the environment ([`crate::environment`]).
+//! `spawns` contains the state of programs that this one starts.
 
 use std::ffi::{CStr, c_char};
 
@@ -19,15 +19,16 @@ use crate::{Posix, Result, limit, rights};
 use crate::spawns::EngineHost;
 pub use crate::spawns::Pipe;
 
-/// Lowest number of the seat. Spawn actions that close all numbers from one on become one action
-/// for each number up to the seat. The library's other descriptors (16384) would be too high for
-/// that. Small programs use no numbers up there.
+/// Lowest number of the reserved descriptor (`seat`). A spawn action that closes all numbers from
+/// one on becomes one action for each number up to the reserved one. The numbers of the library's
+/// other descriptors (16384) would be too high for that, and small programs do not use numbers as
+/// high as this.
 const RESERVED_FD_LOWEST: i32 = 900;
-/// A number that no descriptor has: the kernel gives none beyond fs.nr_open, which is below 2^31 at
-/// most.
+/// A number that no descriptor has, because the kernel's limit (fs.nr_open) is below 2^31.
 const NOWHERE: i32 = i32::MAX;
 
-/// execve and its kin: `real` gets the environment to use, and returns only when it fails.
+/// Implements execve(2) and its variants. `real` executes the program with the given environment,
+/// and returns only if it fails.
 ///
 /// # Safety
 /// `envp` must be a null-terminated array of C strings, or null.
@@ -42,15 +43,18 @@ pub unsafe fn exec<T>(
     };
     let _lock = posix.spawns.lock();
     if let Some(host) = posix.spawns.host().filter(|_| client.driver().is_some()) {
-        // SAFETY: the caller's promise.
+        // SAFETY: `envp` is null or a null-terminated array of C strings, by the contract of this
+        // function.
         return unsafe { host.exec(posix, program, envp, real) };
     }
     list_inheritable(posix, client, false);
-    // With a channel of its own the new image holds what it inherits; ours ends with this image. If
-    // the engine has no further channel, the new image takes over ours.
+    // Sockets that the new image inherits must be held by a channel of its own, because this
+    // process's channel ends with this image. If the engine has no further channel, the new image
+    // takes over this one.
     let own = client.clone_channel(purpose::EXEC).map(Cloned::into_control);
     let control = own.as_ref().unwrap_or_else(|_| client.control());
-    // SAFETY: the caller's promise.
+    // SAFETY: `envp` is null or a null-terminated array of C strings, by the contract of this
+    // function.
     let environment = unsafe {
         let place = ControlPlace {
             number: control.get(),
@@ -66,16 +70,16 @@ pub unsafe fn exec<T>(
     result
 }
 
-/// The engine is in this process, and ends with this image. A program that it executes makes
-/// another one: it finds `socket` in the place of a control socket, and `library` makes the engine.
-/// Once in a process.
+/// Prepares exec in a process that contains the engine, which ends at exec. The executed program
+/// creates a new engine: its environment names `socket` instead of a control socket, and `library`
+/// is preloaded to create the engine. Called once in a process.
 pub fn host(posix: &'static Posix, socket: Fd, library: Vec<u8>) {
     let socket = HighFd::new(socket, &posix.process.descriptors);
     posix.spawns.set_host(EngineHost { socket, library });
 }
 
-/// In the child after fork: the engine is its parent's, whose end `towpath run` would not hear of
-/// as long as this process had the socket.
+/// Closes the engine's socket in a forked child, whose engine is in the parent. Otherwise `towpath
+/// run` would not notice the end of the engine while the child has the socket.
 pub(crate) fn leave_host(posix: &'static Posix) {
     if let Some(host) = posix.spawns.host() {
         host.socket.close();
@@ -83,8 +87,9 @@ pub(crate) fn leave_host(posix: &'static Posix) {
 }
 
 impl EngineHost {
-    /// A program without the library does not get the socket: it makes no engine, and would only
-    /// keep `towpath run` from hearing that there is none.
+    /// Executes a program in place of the engine's process. A program without the library does not
+    /// get the socket, because it creates no engine. With the socket, it would keep `towpath run`
+    /// from noticing that the engine has ended.
     ///
     /// # Safety
     /// As for [`exec`].
@@ -95,10 +100,11 @@ impl EngineHost {
         envp: *const *const c_char,
         real: impl FnOnce(*const *const c_char) -> T,
     ) -> T {
-        // Programs that a program outside the stack executes find that their network is down.
+        // A program outside the stack gets an invalid number, so that programs of the stack that it
+        // executes find their network down.
         let is_on_stack = program.sockets == SocketsPlace::Stack;
         let number = if is_on_stack { self.socket.get() } else { NOWHERE };
-        // Not both libraries: they have the same functions.
+        // Remove this library, because the engine's library defines the same functions.
         let preload_with = |theirs: Option<&CStr>| {
             let all = theirs.map(CStr::to_bytes).unwrap_or_default();
             let others = all.split(|byte| matches!(byte, b':' | b' '));
@@ -107,7 +113,8 @@ impl EngineHost {
         };
         let place =
             ControlPlace { number, descriptors_max: limit::lowered(posix), address_space: None };
-        // SAFETY: the caller's promise.
+        // SAFETY: `envp` is null or a null-terminated array of C strings, by the contract of this
+        // function.
         let environment = unsafe { Environment::new(envp, place, preload_with) };
         self.socket.set_inheritable(is_on_stack);
         let result = real(environment.as_ptr());
@@ -116,8 +123,9 @@ impl EngineHost {
     }
 }
 
-/// Tells the engine what a program would have that is executed now, for the next clone, and gives
-/// those descriptors names. With `actions` also those that file actions may pass on.
+/// Tells the engine which sockets a program executed now would inherit, for the next clone of the
+/// channel, and gives their descriptors tokens with names. With `actions` the same for descriptors
+/// that file actions of posix_spawn may duplicate.
 fn list_inheritable(posix: &'static Posix, client: &Client, actions: bool) {
     let may_go = posix.process.descriptors.ours(0).filter_map(|(fd, entry)| {
         let DescriptorKind::Socket(socket) = entry else { return None };
@@ -131,15 +139,15 @@ fn list_inheritable(posix: &'static Posix, client: &Client, actions: bool) {
     rights::name(posix, client, may_go);
 }
 
-/// posix_spawn_file_actions_adddup2(3) was told to duplicate this number.
+/// Notes that posix_spawn_file_actions_adddup2(3) will duplicate this descriptor.
 pub fn note_in_actions(posix: &'static Posix, fd: i32) {
-    // A number beyond all that can be a socket's is nothing to note.
+    // Numbers above those of sockets need no note.
     posix.spawns.in_actions.add(fd);
 }
 
-/// posix_spawn_file_actions_addclosefrom_np(3): `close` and `close_from` make libc's actions that
-/// close one number, and all from one on. The number where the program finds its control socket
-/// stays open.
+/// Implements posix_spawn_file_actions_addclosefrom_np(3). `close` adds libc's action that closes
+/// one number, `close_from` the action that closes all numbers from one on. The reserved number, at
+/// which the program finds its control socket, stays open.
 pub fn close_from(
     posix: &'static Posix,
     from: i32,
@@ -153,7 +161,8 @@ pub fn close_from(
         return failed;
     }
     match close_from(seat + 1) {
-        // The seat is the highest number below the limit.
+        // The reserved number is the highest one below the limit, so there is none to close above
+        // it.
         libc::EBADF => 0,
         other => other,
     }
@@ -169,18 +178,18 @@ fn reserved_fd(posix: &'static Posix) -> Option<i32> {
     spawns.seat.as_ref().map(HighFd::get)
 }
 
-/// A channel for a program to be spawned, under the lock.
+/// A channel for a program that is about to be spawned. Holds the lock of [`crate::spawns`].
 struct Spawning {
     client: &'static Client,
     control: HighFd,
-    // The control socket's in the program.
+    // Number of the control socket in the spawned program.
     number: i32,
     lock: Option<LockGuard<'static, Started>>,
 }
 
 impl Spawning {
-    /// None without an engine, or descriptors left in this process: the program finds out for
-    /// itself.
+    /// Opens a channel for the program. None if there is no engine, or no free descriptor in this
+    /// process: the program's own attempt to attach then fails.
     fn new(posix: &'static Posix) -> Result<Option<Self>> {
         let Ok(client) = posix.client() else {
             return Ok(None);
@@ -195,8 +204,8 @@ impl Spawning {
         let seat = lock.as_ref().and_then(|spawns| spawns.seat.as_ref());
         let number = match seat {
             Some(seat) if seat.become_duplicate(&control, true).is_ok() => seat.get(),
-            // No program asked for the seat, or the limit is below it by now. Spawn actions spare
-            // no other number.
+            // No program has reserved a number, or the limit is below it by now. Spawn actions then
+            // may close any number.
             _ => {
                 control.set_inheritable(true);
                 control.get()
@@ -209,7 +218,7 @@ impl Spawning {
 impl Drop for Spawning {
     fn drop(&mut self) {
         if let Some(seat) = self.lock.as_ref().and_then(|spawns| spawns.seat.as_ref()) {
-            // If it fails, it failed in `new`, too, and the token is there still.
+            // If this fails, it also failed in `new`, so the token is still in place.
             let _ = seat.become_duplicate(self.client.blank(), false);
         }
         self.control.close();
@@ -217,10 +226,11 @@ impl Drop for Spawning {
     }
 }
 
-/// posix_spawn and its kin: `real` gets the environment to use.
+/// Implements posix_spawn(3) and its variants. `real` spawns the program with the given
+/// environment.
 ///
 /// # Errors
-/// EAGAIN when the run has as many processes as it can have.
+/// EAGAIN if the run has its maximum number of processes.
 ///
 /// # Safety
 /// `envp` must be a null-terminated array of C strings, or null.
@@ -233,9 +243,10 @@ pub unsafe fn spawn<T>(
     let Some(spawning) = Spawning::new(posix)? else {
         return Ok(real(envp));
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: `envp` is null or a null-terminated array of C strings, by the contract of this
+    // function.
     let environment = unsafe {
-        // libc starts it, with the kernel's limits.
+        // libc starts the program with the limits that the kernel has for this process.
         let place = ControlPlace {
             number: spawning.number,
             descriptors_max: limit::lowered(posix),
@@ -247,17 +258,19 @@ pub unsafe fn spawn<T>(
     Ok(real(environment.as_ptr()))
 }
 
-/// popen(3) has made a stream, whose command is a process.
+/// Notes a stream that popen(3) has created, and the process of its command.
 pub fn note_pipe(posix: &'static Posix, pipe: Pipe) {
     posix.spawns.note_pipe(pipe);
 }
 
-/// The descriptors that commands of popen(3) do not inherit: those of the streams before.
+/// Returns the descriptors of open popen(3) streams, which later commands of popen(3) must not
+/// inherit.
 pub fn pipe_descriptors(posix: &'static Posix) -> Vec<i32> {
     posix.spawns.pipe_descriptors()
 }
 
-/// A stream is closed: its command, if popen(3) has made it.
+/// Forgets a stream that is closed. Returns the process of its command, if popen(3) created the
+/// stream.
 pub fn take_pipe(posix: &'static Posix, stream: usize) -> Option<i32> {
     posix.spawns.take_pipe(stream)
 }

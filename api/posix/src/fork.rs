@@ -24,8 +24,8 @@ use crate::option::remembered;
 use crate::{Posix, cork, exec, limit, signal, spawns, table};
 
 thread_local! {
-    /// The fork that this thread has begun, from before the first handler to the last; leaked, or
-    /// null.
+    /// Fork that this thread has begun: set before the first pthread_atfork handler runs, until the
+    /// last one. Leaked, or null.
     static UNDER_WAY: Cell<*mut Fork> = const { Cell::new(null_mut()) };
 }
 
@@ -37,7 +37,8 @@ struct Fork {
 
 /// Locks held while the process is copied, in the order in which they are released.
 struct ForkLocks {
-    /// The child gets entries and descriptors as they are at one moment.
+    /// Ensures that the child's copies of the entries and of the descriptors are of the same
+    /// moment.
     _table: table::TableGuard,
     _handlers: Option<LockGuard<'static, ()>>,
     _netlink: LockGuard<'static, Option<HighFd>>,
@@ -45,17 +46,20 @@ struct ForkLocks {
     _options: LockGuard<'static, remembered::Values>,
     _corked: LockGuard<'static, cork::Map>,
     hub: LockedReactor<'static>,
-    /// No other thread is about to start a program, whose control socket the child would inherit.
+    /// Ensures that no other thread is starting a program, whose control socket the child would
+    /// inherit.
     _spawns: LockGuard<'static, spawns::Started>,
     _signals: SignalsBlocked,
 }
 
 impl Fork {
-    /// The clone. None where the run has as many processes as it can have, or where a signal
-    /// handler must not fork. The handler may interrupt another fork, a call that has a lock, or
-    /// one at a FIFO. Parent and child would both go on with the interrupted call.
+    /// Clones the channel for the child. None if the run has its maximum number of processes, or in
+    /// a signal handler that must not fork. The handler has then interrupted a fork, a holder of a
+    /// lock, or a user of a FIFO. Otherwise both parent and child would continue the interrupted
+    /// call.
     fn begin(posix: &'static Posix, client: &'static Client) -> Option<Self> {
-        // Requests of other threads about their own clones must not apply to this one.
+        // Lock, because requests of other threads for clones of their own must not apply to this
+        // one.
         let _spawns = posix.spawns.lock()?;
         let _signals = SignalsBlocked::new();
         let nested = !UNDER_WAY.get().is_null()
@@ -69,8 +73,8 @@ impl Fork {
         let cloned = match client.clone_channel(purpose::FORK) {
             Ok(cloned) => Some(cloned),
             Err(Error::Refused(libc::EAGAIN)) => return None,
-            // A dead engine cannot clone, nor is there a channel without descriptors left in this
-            // process, which fork needs none of. The child finds out for itself.
+            // The engine has ended, or this process has no free descriptor for a channel, which
+            // fork itself does not need. The child then has no attachment, and its calls fail.
             Err(_) => None,
         };
         Some(Self { client, cloned, held: None })
@@ -80,17 +84,19 @@ impl Fork {
         UNDER_WAY.set(Box::into_raw(Box::new(self)));
     }
 
-    /// Takes the fork of this thread, at its end.
+    /// Takes and returns the fork of this thread, to end it.
     fn take() -> Option<Box<Self>> {
         let fork = UNDER_WAY.replace(null_mut());
-        // SAFETY: from `announce`, on this thread, and taken once.
+        // SAFETY: `announce` has leaked this box on this thread, and it is taken once, because the
+        // cell is null now.
         (!fork.is_null()).then(|| unsafe { Box::from_raw(fork) })
     }
 }
 
 impl ForkLocks {
     /// Takes the locks in the order of other calls. A call that begins a datagram in parts
-    /// (MSG_MORE) holds their lock, looks into options and interfaces, and may ask the engine.
+    /// (MSG_MORE) holds the cork lock, reads options and interfaces, and may send the engine a
+    /// request.
     fn new(posix: &'static Posix) -> Option<Self> {
         let signals = SignalsBlocked::new();
         let spawns = posix.spawns.lock()?;
@@ -114,13 +120,14 @@ impl ForkLocks {
     }
 }
 
-/// fork(2). `real` is libc's, and runs the handlers.
+/// fork(2). `real` is libc's fork, which runs the pthread_atfork handlers. Fails with EAGAIN if
+/// there can be no further process, or in a signal handler that must not fork.
 pub fn fork(posix: &'static Posix, real: impl FnOnce() -> i32) -> i32 {
     let Ok(client) = posix.client() else {
         return real();
     };
     let Some(fork) = Fork::begin(posix, client) else {
-        // SAFETY: errno's own place in this thread.
+        // SAFETY: libc's errno of this thread is always valid for writes.
         unsafe { *libc::__errno_location() = libc::EAGAIN };
         return -1;
     };
@@ -128,7 +135,7 @@ pub fn fork(posix: &'static Posix, real: impl FnOnce() -> i32) -> i32 {
     real()
 }
 
-/// The same where `real` runs no handlers.
+/// As [`fork`], for a `real` that runs no pthread_atfork handlers.
 pub fn fork_without_handlers(posix: &'static Posix, real: impl FnOnce() -> i32) -> i32 {
     fork(posix, || {
         prepare(posix);
@@ -142,42 +149,43 @@ pub fn fork_without_handlers(posix: &'static Posix, real: impl FnOnce() -> i32) 
     })
 }
 
-/// Before the process is copied, after all other handlers.
+/// Takes the locks. The last pthread_atfork handler to run before the process is copied.
 pub fn prepare(posix: &'static Posix) {
     let Ok(client) = posix.client() else { return };
     if UNDER_WAY.get().is_null() {
-        // libc forks by itself.
+        // libc forks by itself, not through [`fork`].
         match Fork::begin(posix, client) {
             Some(fork) => fork.announce(),
             None => return,
         }
     }
-    // SAFETY: announced by this thread, which alone takes it.
+    // SAFETY: this thread has announced the fork, and only this thread takes it.
     if let Some(fork) = unsafe { UNDER_WAY.get().as_mut() } {
         fork.held = ForkLocks::new(posix);
     }
 }
 
-/// In the parent, before all other handlers.
+/// Releases the locks. The first pthread_atfork handler to run in the parent.
 pub fn parent() {
-    // The clone is what the child has now.
+    // The child uses the clone of the channel; this drops the parent's locks.
     drop(Fork::take());
 }
 
-/// In the child, before all other handlers.
+/// Attaches the child over the cloned channel, and releases the locks. The first pthread_atfork
+/// handler to run in the child.
 pub fn child(posix: &'static Posix) {
     if !posix.is_active() {
         return;
     }
     let mut fork = Fork::take();
-    // The thread's number is another one in the child.
+    // The thread has a different thread ID in the child.
     posix.process.forked();
     posix.ends_no_more();
     exec::leave_host(posix);
     limit::settle(posix);
     let Some(fork) = fork.as_mut() else { return };
     let Some(held) = fork.held.as_mut() else { return };
-    // Otherwise there is no attachment, and every call fails with ENETDOWN.
+    // Without a cloned channel there is no attachment, and every call fails with ENETDOWN.
     if let Some(Ok(own)) = fork.cloned.take().map(|cloned| fork.client.forked(cloned)) {
         settle(posix, &own);
         posix.attachment.install(own);
@@ -186,8 +194,8 @@ pub fn child(posix: &'static Posix) {
     held.hub.forked();
 }
 
-/// In the child after fork: says which process it is and what it has. Other threads of the parent
-/// may have opened and closed sockets since the channel was cloned.
+/// Tells the engine the process ID of the child and the sockets that it has. Other threads of the
+/// parent may have opened and closed sockets since the channel was cloned.
 fn settle(posix: &'static Posix, client: &Client) {
     for (_, entry) in posix.process.descriptors.ours(0) {
         if let DescriptorKind::Socket(socket) = entry {

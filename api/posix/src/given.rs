@@ -1,8 +1,9 @@
-//! The names that a run was given (`--hostname`, `--add-host`): that of the machine, and hosts.
+//! Names configured for the run: the machine's name (`--hostname`) and hosts (`--add-host`).
 //!
-//! The engine has them as a text, see [`call::NAMES`]. libc finds them by this library's
-//! look-ups ([`crate::names`]). Programs that read /etc/hosts themselves find them in front of the
-//! host's lines, in a file in memory as /etc/resolv.conf is one ([`crate::resolver`]).
+//! The engine returns them as a text, see [`call::NAMES`]. libc's lookups find the names through
+//! [`crate::names`]. Some programs read /etc/hosts themselves: for them this library opens a memory
+//! file with the run's lines before the host's. [`crate::resolver`] does the same for
+//! /etc/resolv.conf.
 
 use std::ffi::CStr;
 use std::net::IpAddr;
@@ -13,21 +14,21 @@ use towpath_shm::control::{ControlReply, Request, call};
 pub use crate::machine_name::Hostname;
 use crate::{Errno, Posix, Result, memory_file, resolver};
 
-/// Bytes that sendfile(2) moves at most.
+/// Maximum number of bytes of one sendfile(2).
 const COPIED_MAX: usize = 1 << 30;
 
-/// The answer of gethostname(2) in this run; None: that of the kernel.
+/// Returns the machine's name in this run; None: the kernel's name applies.
 pub fn hostname(posix: &'static Posix) -> Option<Hostname> {
     known(posix).filter(|name| !name.bytes().is_empty())
 }
 
-/// The name, which may be empty; None: the run was given no names.
+/// Returns the machine's name, empty if only hosts were configured. None: the run has no names.
 fn known(posix: &'static Posix) -> Option<Hostname> {
     if !posix.is_active() {
         return None;
     }
     posix.machine_name.get_or_ask(|| {
-        // Without an engine it is asked again.
+        // Without an answer of the engine, the next call asks again.
         let reply = part(posix, 0)?;
         let payload = reply.payload();
         let line = payload.split(|byte| *byte == b'\n').next().unwrap_or_default();
@@ -39,17 +40,17 @@ fn part(posix: &'static Posix, from: u32) -> Option<ControlReply> {
     posix.call(&Request { call: call::NAMES, a: from, ..Request::default() }).ok()
 }
 
-/// Addresses of a host that the run was given, in their order.
+/// Returns the addresses of a host of `--add-host`: IPv4 before IPv6, and otherwise in their order.
 pub fn addresses(posix: &'static Posix, name: &CStr) -> Vec<IpAddr> {
     addresses_in(&lines(posix), name.to_bytes())
 }
 
-/// The first name of an address that the run was given.
+/// Returns the first name that `--add-host` has for an address.
 pub fn name_of(posix: &'static Posix, ip: IpAddr) -> Option<String> {
     name_in(&lines(posix), ip)
 }
 
-/// Lines of hosts(5).
+/// Returns the hosts of the run as lines of hosts(5).
 fn lines(posix: &'static Posix) -> String {
     let mut text = Vec::new();
     if known(posix).is_some() {
@@ -63,7 +64,7 @@ fn each_part(posix: &'static Posix, mut take: impl FnMut(&[u8])) {
     let mut from = 0;
     while let Some(reply) = part(posix, from) {
         take(reply.payload());
-        // A text goes forwards.
+        // Stop unless the position increases, so that a wrong answer cannot cause an endless loop.
         if reply.a <= from {
             break;
         }
@@ -72,7 +73,7 @@ fn each_part(posix: &'static Posix, mut take: impl FnMut(&[u8])) {
 }
 
 fn addresses_in(lines: &str, name: &[u8]) -> Vec<IpAddr> {
-    // Names of DNS do not differ by case (RFC 4343).
+    // DNS names are compared without regard to case (RFC 4343).
     let has = |words: &mut std::str::SplitWhitespace<'_>| {
         words.any(|word| word.as_bytes().eq_ignore_ascii_case(name))
     };
@@ -93,16 +94,17 @@ fn name_in(lines: &str, ip: IpAddr) -> Option<String> {
     })
 }
 
-/// A file of the host in which the names are.
+/// A file of the host that contains names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NamesFile {
-    /// Hosts, by lines of hosts(5).
+    /// /etc/hosts: lines of hosts(5).
     Hosts,
-    /// The name of the machine alone.
+    /// /etc/hostname or /proc/sys/kernel/hostname: the machine's name.
     Hostname,
 }
 
-/// The file that a call opens with `flags`, if the run was given names for it.
+/// Returns the file that a call opens with `path` and `flags`, if this library must replace the
+/// file by one with the run's names.
 pub fn wanted(posix: &'static Posix, path: &CStr, flags: i32) -> Option<NamesFile> {
     let file = match path.to_bytes() {
         b"/etc/hosts" => NamesFile::Hosts,
@@ -113,10 +115,11 @@ pub fn wanted(posix: &'static Posix, path: &CStr, flags: i32) -> Option<NamesFil
     (given && (file == NamesFile::Hosts || hostname(posix).is_some())).then_some(file)
 }
 
-/// The program has just opened this file as `fd`: puts one in memory there.
+/// Replaces the file that the program has just opened as `fd` by a memory file with the run's
+/// names.
 ///
 /// # Errors
-/// As of memfd_create(2) and write(2); `fd` is closed then.
+/// Errors of memfd_create(2) and write(2), after which `fd` is closed.
 pub fn put_in_place(posix: &'static Posix, fd: i32, file: NamesFile) -> Result<()> {
     let made = match file {
         NamesFile::Hosts => hosts(posix, fd),
@@ -129,7 +132,7 @@ pub fn put_in_place(posix: &'static Posix, fd: i32, file: NamesFile) -> Result<(
     resolver::replace(fd, made)
 }
 
-/// The lines of the run, then those of the host, whose file is `fd`.
+/// Returns a memory file with the hosts of the run, then the content of the host's file `fd`.
 fn hosts(posix: &'static Posix, fd: i32) -> Result<i32> {
     in_memory(|to| {
         let (mut first, mut result) = (true, Ok(()));
@@ -144,7 +147,7 @@ fn hosts(posix: &'static Posix, fd: i32) -> Result<i32> {
         result?;
         loop {
             let args = [to as usize, fd as usize, 0, COPIED_MAX, 0, 0];
-            // SAFETY: descriptors and a length.
+            // SAFETY: sendfile takes two descriptors, a null offset and a length.
             match unsafe { syscall(libc::SYS_sendfile as usize, args) } {
                 Ok(0) => return Ok(()),
                 Ok(_) | Err(libc::EINTR) => {}
@@ -154,12 +157,12 @@ fn hosts(posix: &'static Posix, fd: i32) -> Result<i32> {
     })
 }
 
-/// A file in memory with what `fill` writes.
+/// Returns a memory file with the bytes that `fill` writes, at position 0.
 fn in_memory(fill: impl FnOnce(i32) -> Result<()>) -> Result<i32> {
     let file = memory_file::create(c"hosts")?;
     let filled = fill(file).and_then(|()| {
         let args = [file as usize, 0, libc::SEEK_SET as usize, 0, 0, 0];
-        // SAFETY: a descriptor and numbers.
+        // SAFETY: lseek takes integers only.
         unsafe { syscall(libc::SYS_lseek as usize, args) }.map_err(Errno)
     });
     match filled {
@@ -174,7 +177,7 @@ fn in_memory(fill: impl FnOnce(i32) -> Result<()>) -> Result<i32> {
 fn write(file: i32, mut bytes: &[u8]) -> Result<()> {
     while !bytes.is_empty() {
         let args = [file as usize, bytes.as_ptr() as usize, bytes.len(), 0, 0, 0];
-        // SAFETY: that many bytes are there.
+        // SAFETY: the address and the length are those of `bytes`.
         match unsafe { syscall(libc::SYS_write as usize, args) } {
             Ok(n) => bytes = &bytes[n..],
             Err(libc::EINTR) => {}

@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicU64, AtomicUsize};
 use libc::c_int;
 use towpath_client::ProcessLock;
 
-/// Signals are 1 to 64.
+/// Size of the table: signals have the numbers 1 to 64.
 const SIGNALS: usize = 65;
 
-/// Signals whose default action ends a process that has made no mistake. Faults and abort(3) are
-/// others: what is wrong in the process may be wrong with its sockets.
+/// Signals whose default action ends the process, except those of faults and abort(3). After a
+/// fault, the memory with the state of the sockets may be corrupt.
 pub(crate) const ENDING: [c_int; 8] = [
     libc::SIGHUP,
     libc::SIGINT,
@@ -22,36 +22,36 @@ pub(crate) const ENDING: [c_int; 8] = [
     libc::SIGUSR2,
 ];
 
-/// The program's handler of each signal. A handler stays here when the program goes back to
-/// SIG_DFL: the kernel may have begun to deliver a signal to another thread.
+/// The program's handler of each signal. A handler stays in the table when the program sets
+/// SIG_DFL, because the kernel may have begun to deliver a signal to another thread.
 #[derive(Debug)]
 pub(crate) struct Handlers {
     places: [HandlerPlace; SIGNALS],
-    /// The kernel has it where the program has SIG_DFL, of signals that ask a process to end; 0:
-    /// nothing stands there.
+    /// Address of the handler that the kernel has for signals of [`ENDING`] if the program has
+    /// SIG_DFL; 0: none.
     stand_in: AtomicUsize,
-    /// The table and the kernel change together.
+    /// Lock under which the table and the kernel's handler are changed together.
     pub changes: ProcessLock<()>,
 }
 
-/// Where the handler of one signal stands.
+/// Table entry with the handler of one signal.
 #[derive(Debug)]
 pub(crate) struct HandlerPlace(AtomicU64);
 
-/// A handler: its address, and what its sigaction(2) said of it.
+/// A handler: its address, and its flags SA_RESTART and SA_SIGINFO.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Handler(u64);
 
-/// SA_RESTART.
+/// Bit for SA_RESTART.
 const RESTART: u64 = 1 << 63;
-/// SA_SIGINFO. The kernel is always given this flag: a handler that wants the information finds it
-/// even if another thread replaces the handler meanwhile. Handlers without the flag ignore the
-/// information.
+/// Bit for SA_SIGINFO. The kernel is always given SA_SIGINFO. Otherwise a handler that another
+/// thread sets meanwhile with SA_SIGINFO would be called without the information. Handlers without
+/// the flag ignore the information.
 const INFORMED: u64 = 1 << 62;
 const ADDRESS: u64 = INFORMED - 1;
 
 impl Handlers {
-    /// No handler was set.
+    /// Creates the table without handlers.
     pub const fn new() -> Self {
         Self {
             places: [const { HandlerPlace(AtomicU64::new(0)) }; SIGNALS],
@@ -60,18 +60,19 @@ impl Handlers {
         }
     }
 
-    /// From now on `address` stands for the default action where that ends the process.
+    /// Sets the handler that the kernel gets in place of SIG_DFL for the signals of [`ENDING`].
     pub fn set_stand_in(&self, address: usize) {
         self.stand_in.store(address, Relaxed);
     }
 
-    /// The kernel's handler for the program's SIG_DFL.
+    /// Returns the handler that the kernel has if the program sets SIG_DFL for `signal`. None:
+    /// SIG_DFL itself.
     pub fn stand_in(&self, signal: c_int) -> Option<usize> {
         let address = self.stand_in.load(Relaxed);
         (address != 0 && ENDING.contains(&signal)).then_some(address)
     }
 
-    /// None: there is no such signal.
+    /// Returns the entry of a signal, or `None` if there is no such signal.
     pub fn of(&self, signal: c_int) -> Option<&HandlerPlace> {
         self.places.get(usize::try_from(signal).ok()?)
     }
@@ -82,15 +83,16 @@ impl HandlerPlace {
         Handler(self.0.load(Acquire))
     }
 
-    /// Under the lock.
+    /// Sets the handler. The caller must hold [`Handlers::changes`].
     pub fn store(&self, handler: Handler) {
         self.0.store(handler.0, Release);
     }
 }
 
 impl Handler {
-    /// The handler that `new` sets. `entry`, which the kernel has for every handler, stands for the
-    /// handler known so far: a program that asked the kernel itself gives `entry` back.
+    /// Returns the handler that `new` sets. `entry` is our handler, which the kernel has for every
+    /// signal. If `new` contains `entry`, `known` is meant: the program has read `entry` from the
+    /// kernel and sets it again.
     pub fn of(new: &libc::sigaction, known: Self, entry: usize) -> Self {
         let address = match new.sa_sigaction {
             at if at == entry => known.0 & ADDRESS,
@@ -100,7 +102,7 @@ impl Handler {
         Self(address | bit(libc::SA_RESTART, RESTART) | bit(libc::SA_SIGINFO, INFORMED))
     }
 
-    /// A handler at an address, whose flags the kernel alone knows.
+    /// Creates a handler at an address, without flags, which only the kernel knows.
     pub fn at(address: usize) -> Self {
         Self(address as u64)
     }
@@ -109,12 +111,12 @@ impl Handler {
         (self.0 & ADDRESS) as usize
     }
 
-    /// Whether SA_RESTART is set.
+    /// Returns whether SA_RESTART is set.
     pub fn restarts(self) -> bool {
         self.0 & RESTART != 0
     }
 
-    /// Whether SA_SIGINFO is set.
+    /// Returns whether SA_SIGINFO is set.
     pub fn is_informed(self) -> bool {
         self.0 & INFORMED != 0
     }
@@ -125,7 +127,7 @@ mod tests {
     use super::*;
 
     fn action(address: usize, flags: c_int) -> libc::sigaction {
-        // SAFETY: zeroes are a valid structure.
+        // SAFETY: a sigaction of zeros is valid.
         let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
         (action.sa_sigaction, action.sa_flags) = (address, flags);
         action

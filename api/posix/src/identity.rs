@@ -1,5 +1,6 @@
-//! The identity (device and inode number) of each socket, for fstat(2) and the like. The kernel
-//! would answer alike for all: it has one file behind all their descriptors.
+//! Device and inode number of each socket, for fstat(2) and similar calls. The kernel would return
+//! the same numbers for all sockets, because one file of the kernel is behind all their
+//! descriptors.
 
 use std::ffi::CStr;
 use std::io::Write;
@@ -12,43 +13,44 @@ use towpath_shm::layout::SLOTS_MAX;
 
 use crate::{Posix, descriptor};
 
-/// Half of the 32 bits that /proc/net and NETLINK_SOCK_DIAG have for an inode. The kernel counts
-/// its own from 1 on, and reaches this half after two thousand million pipes and sockets.
+/// First inode number of our sockets: the upper half of the 32 bits that /proc/net and
+/// NETLINK_SOCK_DIAG have for an inode. The kernel counts its own inodes from 1, and reaches this
+/// half after two thousand million pipes and sockets.
 const FIRST_INODE: u32 = 1 << 31;
-/// Bits of the slot; those between are of the generation.
+/// Number of bits for the slot in an inode number. The bits above them contain the generation.
 const SLOT_BITS: u32 = SLOTS_MAX.trailing_zeros();
 
-/// Device and inode number, by which stat(2) tells files apart. A socket has the same in all
-/// processes of a run.
+/// Device and inode number, by which stat(2) identifies a file. A socket has the same numbers in
+/// all processes of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
-    /// The device of all sockets.
+    /// Device number, the same for all sockets.
     pub device: u64,
-    /// A number of its own.
+    /// Inode number, unique in the run.
     pub inode: u64,
 }
 
-/// The socket of ours behind a descriptor.
+/// Returns the identity of the stack's socket behind a descriptor, if there is one.
 pub fn of(posix: &'static Posix, fd: i32) -> Option<Identity> {
     Identity::new(posix, posix.process.descriptors.socket(fd)?)
 }
 
-/// The inode number of a socket, which no other socket of the run has at the same time. A
-/// generation is odd while its slot is in use.
+/// Returns the inode number of a socket, which no other socket of the run has at the same time. The
+/// lowest bit of the generation is left out, because a generation is odd while its slot is in use.
 pub(crate) fn inode(slot: u32, generation: u32) -> u32 {
     FIRST_INODE | (generation >> 1) << SLOT_BITS & !FIRST_INODE | slot
 }
 
-/// A descriptor that a path in /proc names.
+/// A descriptor that a path of /proc or /dev/fd refers to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Named {
     /// A descriptor of this process.
     Own(i32),
-    /// A descriptor of the process with this number.
+    /// A descriptor of another process: its process ID, and the number of the descriptor.
     Other(u32, i32),
 }
 
-/// The descriptor that a path names: one of /proc/PID/fd or /dev/fd.
+/// Parses a path of /proc/PID/fd or /dev/fd. Returns the descriptor that it refers to.
 pub fn descriptor(path: &CStr) -> Option<Named> {
     let path = path.to_bytes();
     if let Some(number) = path.strip_prefix(b"/dev/fd/") {
@@ -71,18 +73,19 @@ fn number_of(digits: &[u8]) -> Option<i32> {
     i32::try_from(decimal(digits)?).ok()
 }
 
-/// Whether the name of a folder's entry is the number of a descriptor of this library, which the
-/// program does not know of.
+/// Returns whether a directory entry's name is the number of a descriptor of this library, which
+/// the program must not see.
 pub fn is_hidden(posix: &'static Posix, name: &[u8]) -> bool {
     decimal(name).is_some_and(|number| descriptor::is_hidden(posix, number as i32))
 }
 
-/// Whether a folder is the list of this process's descriptors, by the name that the kernel has for
-/// it.
+/// Returns whether an open directory lists this process's descriptors, by the path that the kernel
+/// has for it.
 pub fn lists_descriptors(folder: i32) -> bool {
-    // Nothing is allocated: this may be a child of a process with threads, between fork and exec.
+    // Do not allocate, because this may be the child of a process with threads, between fork and
+    // exec.
     let (mut path, mut link) = ([0u8; 32], [0u8; 64]);
-    // `path` has room for the longest number and the zero at the end.
+    // `path` is longer than the text with the longest number and the NUL.
     let _ = write!(&mut path[..], "/proc/self/fd/{folder}");
     let args = [
         libc::AT_FDCWD as usize,
@@ -92,12 +95,13 @@ pub fn lists_descriptors(folder: i32) -> bool {
         0,
         0,
     ];
-    // SAFETY: a path that ends with a zero, and room for the answer.
+    // SAFETY: `path` is NUL-terminated, and the length passed is that of `link`.
     let Ok(len) = (unsafe { syscall(libc::SYS_readlinkat as usize, args) }) else { return false };
     names_list(&link[..len])
 }
 
-/// /proc/PID/fd, or of one thread /proc/PID/task/TID/fd; and fdinfo in the place of fd.
+/// Returns whether a path is fd or fdinfo of this process or one of its threads: /proc/PID/fd or
+/// /proc/PID/task/TID/fd.
 fn names_list(folder: &[u8]) -> bool {
     let mut parts = folder.split(|byte| *byte == b'/').skip(1);
     if parts.next() != Some(b"proc") || parts.next().and_then(decimal) != Some(std::process::id()) {
@@ -116,7 +120,8 @@ impl Identity {
         Some(Self { device: device(posix)?, inode })
     }
 
-    /// Text of readlink(2) about it, `socket:[inode]`: bytes written to `to`, which may cut it.
+    /// Writes the target that readlink(2) returns for the socket, `socket:[inode]`, truncated to
+    /// the length of `to`. Returns the number of bytes written.
     pub fn link(&self, to: &mut [u8]) -> Option<usize> {
         let mut text = [0u8; 32];
         let mut rest = &mut text[..];
@@ -133,7 +138,7 @@ fn decimal(digits: &[u8]) -> Option<u32> {
     std::str::from_utf8(digits).ok().filter(|_| plain)?.parse().ok()
 }
 
-/// The device of the kernel's sockets, of which the control socket is one.
+/// Returns the device number of the kernel's sockets. The control socket is one of them.
 fn device(posix: &'static Posix) -> Option<u64> {
     let known = posix.device.load(Ordering::Relaxed);
     if known != 0 {
@@ -145,14 +150,14 @@ fn device(posix: &'static Posix) -> Option<u64> {
     Some(device)
 }
 
-/// fstatat(2) by number.
+/// fstatat(2) by system call, because libc's function may be this library's.
 pub(crate) fn stat_of(dir: i32, path: &CStr, flags: i32) -> Option<libc::stat> {
     let mut stat = std::mem::MaybeUninit::<libc::stat>::zeroed();
     let (path, to) = (path.as_ptr() as usize, stat.as_mut_ptr() as usize);
     let args = [dir as usize, path, to, flags as usize, 0, 0];
-    // SAFETY: a path and room for the answer, which outlive the call.
+    // SAFETY: the path is NUL-terminated, and both pointers outlive the call.
     unsafe { syscall(libc::SYS_newfstatat as usize, args) }.ok()?;
-    // SAFETY: zeroed, and filled in.
+    // SAFETY: zeroed memory is a valid `stat`, and the kernel has filled it in.
     Some(unsafe { stat.assume_init() })
 }
 

@@ -1,4 +1,4 @@
-//! The stack's interfaces, where programs ask for them: ioctl, getifaddrs, if_nametoindex.
+//! The stack's network interfaces, for ioctl(2), getifaddrs(3) and if_nametoindex(3).
 
 pub(crate) mod known;
 
@@ -13,33 +13,33 @@ use crate::{Posix, Result, address};
 
 use known::Sources;
 
-/// All of them; one with several addresses appears several times.
+/// Returns all interfaces of the stack. An interface with several addresses appears once for each.
 pub fn list(posix: &'static Posix) -> Result<Vec<Interface>> {
     Ok(entries(&ask(posix)?).collect())
 }
 
-/// The engine's answer, for callers that must not allocate.
+/// Asks the engine for its interfaces. Allocates nothing, unlike [`list`].
 pub(crate) fn ask(posix: &'static Posix) -> Result<ControlReply> {
     let request = Request { call: call::INTERFACES, ..Request::default() };
     posix.call(&request)
 }
 
-/// The interfaces in an answer.
+/// Returns the interfaces in an answer of the engine.
 pub(crate) fn entries(reply: &ControlReply) -> impl Iterator<Item = Interface> {
     let entries = reply.payload().chunks_exact(size_of::<Interface>());
     entries.take(reply.a as usize).map(Interface::from_bytes)
 }
 
-/// The name without its padding.
+/// Returns an interface's name without the padding.
 pub fn name(interface: &Interface) -> &[u8] {
     let len = interface.name.iter().position(|&byte| byte == 0).unwrap_or(interface.name.len());
     &interface.name[..len]
 }
 
-/// if_nametoindex(3): from 1 on.
+/// if_nametoindex(3). Indices begin at 1.
 ///
 /// # Errors
-/// ENODEV when the stack has none of that name.
+/// ENODEV if the stack has no interface of that name.
 pub fn index_of(posix: &'static Posix, wanted: &CStr) -> Result<u32> {
     match list(posix)?.iter().find(|interface| name(interface) == wanted.to_bytes()) {
         Some(interface) => Ok(interface.index),
@@ -47,10 +47,10 @@ pub fn index_of(posix: &'static Posix, wanted: &CStr) -> Result<u32> {
     }
 }
 
-/// if_indextoname(3): the name, padded with NUL to IF_NAMESIZE.
+/// if_indextoname(3). Returns the name, padded with NUL to IF_NAMESIZE.
 ///
 /// # Errors
-/// ENXIO when the stack has none of that number.
+/// ENXIO if the stack has no interface with that index.
 pub fn name_of(posix: &'static Posix, index: u32) -> Result<[u8; 16]> {
     match list(posix)?.iter().find(|interface| interface.index == index) {
         Some(interface) => Ok(interface.name),
@@ -58,12 +58,12 @@ pub fn name_of(posix: &'static Posix, index: u32) -> Result<[u8; 16]> {
     }
 }
 
-/// if_nameindex(3): an array that ends with an entry of zeros; it and each name are from malloc, as
-/// if_freenameindex frees them.
+/// if_nameindex(3). Returns an array that ends with an entry of zeros. The array and each name are
+/// allocated by malloc, because if_freenameindex(3) frees them.
 pub fn nameindex(posix: &'static Posix) -> Result<*mut libc::if_nameindex> {
     let mut interfaces = list(posix)?;
     interfaces.dedup_by_key(|interface| interface.index);
-    // SAFETY: calloc; checked below.
+    // SAFETY: calloc accepts any sizes. Its result is checked below.
     let array =
         unsafe { libc::calloc(interfaces.len() + 1, size_of::<libc::if_nameindex>()) }.cast();
     let array: *mut libc::if_nameindex = array;
@@ -72,8 +72,8 @@ pub fn nameindex(posix: &'static Posix) -> Result<*mut libc::if_nameindex> {
     }
     for (n, interface) in interfaces.iter().enumerate() {
         let text = name(interface);
-        // SAFETY: the array holds one entry more than there are interfaces, and the name one byte
-        // more than its text, zeroed.
+        // SAFETY: the array has one entry more than there are interfaces. The allocated name has
+        // one byte more than its text, and is zeroed.
         unsafe {
             let copy = libc::calloc(1, text.len() + 1).cast::<u8>();
             if copy.is_null() {
@@ -88,7 +88,7 @@ pub fn nameindex(posix: &'static Posix) -> Result<*mut libc::if_nameindex> {
     Ok(array)
 }
 
-/// The netmask of an address as an address.
+/// Returns the netmask of an interface's address, in the form of an address.
 pub fn netmask(interface: &Interface) -> towpath_shm::layout::RawAddr {
     let mut mask = interface.addr;
     mask.port = 0;
@@ -103,11 +103,12 @@ pub fn netmask(interface: &Interface) -> towpath_shm::layout::RawAddr {
     mask
 }
 
-/// Whether this is an IPv4 broadcast address, for which SO_BROADCAST is needed.
+/// Returns whether `addr` is an IPv4 broadcast address of the stack, to which only sockets with
+/// SO_BROADCAST may send.
 pub(crate) fn is_broadcast(posix: &'static Posix, addr: &RawAddr) -> bool {
     let [a, b, c, d, ..] = addr.ip;
-    // A broadcast address of a prefix up to /30 ends with two ones. Most destinations do not, and
-    // are spared the search.
+    // The broadcast address of a prefix up to /30 ends with two one bits. Most destinations do not,
+    // so this avoids the search.
     if i32::from(addr.family) != libc::AF_INET || d & 3 != 3 {
         return false;
     }
@@ -116,18 +117,19 @@ pub(crate) fn is_broadcast(posix: &'static Posix, addr: &RawAddr) -> bool {
         return true;
     }
     let known = posix.known.broadcasts().unwrap_or_else(|| {
-        // A handler that asks meanwhile would be on top of malloc.
+        // Block signals, because a handler that runs here could interrupt malloc and call it again.
         let _signals = SignalsBlocked::new();
         posix.known.keep_broadcasts(broadcasts(posix))
     });
     known.contains(&ip)
 }
 
-/// Whether a datagram can be sent from an address (family 0: any) and over an interface (0: any),
-/// which a control message names.
+/// Checks a source address (family 0: any) and an outgoing interface (0: any) from a control
+/// message. A datagram can be sent only with those of the stack.
 ///
 /// # Errors
-/// ENODEV when there is no such interface, ENETUNREACH or EINVAL when there is no such address.
+/// ENODEV if the interface does not exist. If the address does not: ENETUNREACH for IPv4, EINVAL
+/// for IPv6.
 pub(crate) fn check_source(posix: &'static Posix, local: &RawAddr, index: u32) -> Result<()> {
     let v4 = i32::from(local.family) == libc::AF_INET;
     let no_address = local.family == 0 || v4 && local.ip[0] == 127;
@@ -154,7 +156,8 @@ pub(crate) fn check_source(posix: &'static Posix, local: &RawAddr, index: u32) -
     }
 }
 
-/// The first IPv4 address of an interface, when `addr` is a group or a broadcast address.
+/// Returns the first IPv4 address of an interface if `ip` is a multicast or broadcast address, and
+/// otherwise `None`.
 pub(crate) fn answering(posix: &'static Posix, ip: &[u8], index: u32) -> Option<[u8; 16]> {
     let mut addr = RawAddr { family: libc::AF_INET as u16, ..RawAddr::default() };
     addr.ip[..4].copy_from_slice(ip.get(..4)?);
@@ -178,7 +181,8 @@ fn broadcasts(posix: &'static Posix) -> Vec<[u8; 4]> {
     list(posix).unwrap_or_default().into_iter().filter(v4).map(address).collect()
 }
 
-/// Entry of getifaddrs(3), with the memory that it points to.
+/// Entry of the list of getifaddrs(3), followed by the name and addresses to which the entry
+/// points.
 #[repr(C)]
 struct InterfaceEntry {
     ifaddrs: libc::ifaddrs,
@@ -188,7 +192,8 @@ struct InterfaceEntry {
     other_end: [u8; 32],
 }
 
-/// Entries that have an address: those of IPv4 before those of IPv6, as Linux lists them.
+/// Returns the interfaces with addresses: those with IPv4 addresses before those with IPv6
+/// addresses, as Linux lists them.
 pub(crate) fn by_family(all: &[Interface]) -> impl Iterator<Item = &Interface> {
     let of = |family: i32| {
         all.iter().filter(move |interface| i32::from(interface.addr.family) == family)
@@ -196,7 +201,8 @@ pub(crate) fn by_family(all: &[Interface]) -> impl Iterator<Item = &Interface> {
     of(libc::AF_INET).chain(of(libc::AF_INET6))
 }
 
-/// getifaddrs(3): one block from malloc, as glibc does it, so that freeifaddrs is free.
+/// getifaddrs(3). Returns one block from malloc, as glibc does, so that freeifaddrs(3) is a single
+/// free.
 pub fn getifaddrs(posix: &'static Posix) -> Result<*mut libc::ifaddrs> {
     let interfaces = list(posix)?;
     let mut rows = Vec::new();
@@ -213,14 +219,15 @@ pub fn getifaddrs(posix: &'static Posix) -> Result<*mut libc::ifaddrs> {
     if rows.is_empty() {
         return Ok(std::ptr::null_mut());
     }
-    // SAFETY: malloc; checked below.
+    // SAFETY: calloc accepts any sizes. Its result is checked below.
     let block =
         unsafe { libc::calloc(rows.len(), size_of::<InterfaceEntry>()) }.cast::<InterfaceEntry>();
     if block.is_null() {
         return fail(libc::ENOMEM);
     }
     for (n, (interface, addr, mask, other_end)) in rows.iter().enumerate() {
-        // SAFETY: the block holds that many entries, zeroed, aligned by malloc.
+        // SAFETY: `n` is below the number of entries in the block, which is zeroed and aligned by
+        // malloc.
         let entry = unsafe { &mut *block.add(n) };
         entry.name = interface.name;
         entry.name[15] = 0;
@@ -238,11 +245,12 @@ pub fn getifaddrs(posix: &'static Posix) -> Result<*mut libc::ifaddrs> {
         entry.ifaddrs.ifa_netmask = pointer(&mut entry.netmask);
         entry.ifaddrs.ifa_ifu = pointer(&mut entry.other_end);
         if n + 1 < rows.len() {
-            // SAFETY: inside the block.
+            // SAFETY: entry `n + 1` is inside the block.
             entry.ifaddrs.ifa_next = unsafe { &raw mut (*block.add(n + 1)).ifaddrs };
         }
     }
-    // `ifaddrs` is the first field: the pointer that freeifaddrs gets is the block's.
+    // The block begins with `ifaddrs`, its first field, so freeifaddrs(3) gets the address of the
+    // block.
     Ok(block.cast())
 }
 
@@ -253,9 +261,9 @@ fn bytes(addr: &towpath_shm::layout::RawAddr) -> [u8; 32] {
     out
 }
 
-/// `ifa_broadaddr`, or `ifa_dstaddr` where the link has no broadcasts: the address itself if it has
-/// no peer, as glibc makes it of the kernel's IFA_ADDRESS. For IPv6 addresses the kernel reports
-/// neither.
+/// Returns `ifa_broadaddr`, or `ifa_dstaddr` on a link without broadcasts. Without a peer,
+/// `ifa_dstaddr` is the address itself, as glibc derives it from the kernel's IFA_ADDRESS. For IPv6
+/// addresses the kernel reports neither.
 fn other_end(interface: &Interface) -> [u8; 32] {
     if interface.addr.family != libc::AF_INET as u16 {
         return [0; 32];
@@ -263,8 +271,8 @@ fn other_end(interface: &Interface) -> [u8; 32] {
     bytes(&broadcast_address(interface).unwrap_or(RawAddr { port: 0, ..interface.addr }))
 }
 
-/// The IPv4 address with all host bits set, on a link that has broadcasts. A network of up to two
-/// addresses has none (RFC 3021).
+/// Returns the IPv4 broadcast address (all host bits set) on a link that has broadcasts. A network
+/// with at most two addresses has none (RFC 3021).
 pub(crate) fn broadcast_address(interface: &Interface) -> Option<RawAddr> {
     let broadcasts = interface.flags & libc::IFF_BROADCAST as u32 != 0
         && interface.addr.family == libc::AF_INET as u16
@@ -276,7 +284,8 @@ pub(crate) fn broadcast_address(interface: &Interface) -> Option<RawAddr> {
     broadcasts.then_some(addr)
 }
 
-/// ARPHRD_*: of links without link headers ARPHRD_NONE, as a TUN device has it.
+/// Returns the link type (ARPHRD_*): ARPHRD_NONE for links without link-layer headers, as for a TUN
+/// device.
 pub(crate) fn hardware_type(interface: &Interface) -> u16 {
     let is = |flag: i32| interface.flags & flag as u32 != 0;
     match (is(libc::IFF_LOOPBACK), is(libc::IFF_NOARP)) {
@@ -286,12 +295,12 @@ pub(crate) fn hardware_type(interface: &Interface) -> u16 {
     }
 }
 
-/// Empty where there are no link headers.
+/// Returns the link-layer address, or an empty slice on links without link-layer headers.
 pub(crate) fn hardware_address(interface: &Interface) -> &[u8] {
     if hardware_type(interface) == libc::ARPHRD_NONE { &[] } else { &interface.mac }
 }
 
-/// A `sockaddr_ll`.
+/// Returns the interface's link-layer address as a `sockaddr_ll`.
 fn link_address(interface: &Interface) -> [u8; 32] {
     let mut out = [0; 32];
     out[..2].copy_from_slice(&(libc::AF_PACKET as u16).to_ne_bytes());
@@ -319,7 +328,7 @@ mod tests {
         assert_eq!(listed.collect::<Vec<_>>(), [(1, v4), (2, v4), (1, v6), (2, v6)]);
     }
 
-    /// As a TUN device of Linux 6.18 says of itself.
+    /// The values are those of a TUN device on Linux 6.18.
     #[test]
     fn a_link_without_link_headers_has_no_hardware_address() {
         let flags = (libc::IFF_POINTOPOINT | libc::IFF_NOARP) as u32;
@@ -331,7 +340,7 @@ mod tests {
         assert_eq!((link[8], link[11], link[17]), (libc::ARPHRD_ETHER as u8, 6, 2));
     }
 
-    /// As Linux 6.18 and glibc 2.36 say it of a TUN device and of an Ethernet.
+    /// The values are those of a TUN device and of an Ethernet on Linux 6.18 with glibc 2.36.
     #[test]
     fn without_broadcasts_an_address_is_its_own_other_end() {
         let at = |text: &str, flags: i32, prefix_len| Interface {

@@ -1,4 +1,4 @@
-//! ioctl on sockets of ours.
+//! ioctl(2) on sockets of the stack.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -36,21 +36,22 @@ const CHANGES: [u64; 13] = [
     0x890b, 0x890c, 0x8914, 0x8916, 0x8918, 0x891a, 0x891c, 0x8922, 0x8923, 0x8924, 0x8934, 0x8936,
     0x8943,
 ];
-/// DEFAULT_TX_QUEUE_LEN, as Linux tells of every device on which nobody has set it.
+/// DEFAULT_TX_QUEUE_LEN of Linux: the queue length in packets of a device unless somebody has
+/// changed it.
 const TX_QUEUE_LEN: i32 = 1000;
-/// `struct ifreq`: a name of 16 bytes and a union of 24.
+/// Bytes of a `struct ifreq`: a name of 16 bytes and a union of 24.
 const IFREQ: usize = 40;
 const NAME: usize = 16;
 
-/// ioctl(2) on a socket of ours.
+/// ioctl(2) on a socket of the stack.
 ///
 /// # Safety
 /// `arg` must be what the request wants.
 pub unsafe fn ioctl(posix: &'static Posix, fd: i32, request: u64, arg: usize) -> Result<i32> {
     let handle = OpenSocket::new(posix, fd)?;
-    // The request is an int for the kernel; libc passes an unsigned long.
+    // The kernel reads the request as an int, although libc passes an unsigned long.
     let request = request & 0xffff_ffff;
-    // SAFETY: the caller's promise, for each of these requests.
+    // SAFETY: for the requests that call this, `arg` is null or points to an int.
     let put = |value: i32| unsafe {
         if arg == 0 {
             return fail(libc::EFAULT);
@@ -65,7 +66,8 @@ pub unsafe fn ioctl(posix: &'static Posix, fd: i32, request: u64, arg: usize) ->
         // SAFETY: F_GETOWN and F_SETOWN take integers.
         FIOGETOWN | SIOCGPGRP => put(unsafe { descriptor::fcntl(posix, fd, libc::F_GETOWN, 0) }?),
         FIOSETOWN | SIOCSPGRP => {
-            // SAFETY: as above, and the caller's promise.
+            // SAFETY: for FIOSETOWN and SIOCSPGRP, `arg` points to an int. F_SETOWN takes an
+            // integer.
             unsafe {
                 let owner = (arg as *const i32).read_unaligned();
                 descriptor::fcntl(posix, fd, libc::F_SETOWN, owner as usize)
@@ -75,7 +77,7 @@ pub unsafe fn ioctl(posix: &'static Posix, fd: i32, request: u64, arg: usize) ->
             put(urgent::is_at_mark(handle.client, handle.socket).into())
         }
         libc::FIONBIO => {
-            // SAFETY: as above.
+            // SAFETY: for FIONBIO, `arg` points to an int.
             let on = unsafe { (arg as *const i32).read_unaligned() } != 0;
             const BIT: u32 = libc::O_NONBLOCK as u32;
             handle.change(|slot| match on {
@@ -84,17 +86,18 @@ pub unsafe fn ioctl(posix: &'static Posix, fd: i32, request: u64, arg: usize) ->
             })?;
             Ok(0)
         }
-        // SAFETY: as above. Signal-driven I/O does not exist here.
+        // SAFETY: for FIOASYNC, `arg` points to an int. Only 0 succeeds, because there is no
+        // signal-driven I/O.
         FIOASYNC if unsafe { (arg as *const i32).read_unaligned() } == 0 => Ok(0),
         libc::FIOCLEX => set_cloexec(posix, fd, true),
         libc::FIONCLEX => set_cloexec(posix, fd, false),
-        // SAFETY: as above.
+        // SAFETY: for SIOCGIFCONF, `arg` points to a `struct ifconf`.
         SIOCGIFCONF => unsafe { configuration(posix, arg) },
-        // SAFETY: as above.
+        // SAFETY: for these requests, `arg` points to a `struct ifreq`.
         _ if (SIOCGIFNAME..=SIOCGIFINDEX).contains(&request) && !CHANGES.contains(&request) => unsafe {
             about_interface(&handle, request, arg)
         },
-        // SAFETY: as above.
+        // SAFETY: for these requests, `arg` points to a `struct ifreq`.
         SIOCGIFTXQLEN | SIOCETHTOOL | SIOCGIFMAP => unsafe {
             about_interface(&handle, request, arg)
         },
@@ -135,7 +138,7 @@ unsafe fn configuration(posix: &'static Posix, arg: usize) -> Result<i32> {
     let conf = arg as *mut libc::ifconf;
     let interfaces = interface::list(posix)?;
     let rows = interfaces.iter().filter(|entry| entry.addr.family == libc::AF_INET as u16);
-    // SAFETY: the caller's promise.
+    // SAFETY: `conf` points to a `struct ifconf`, whose buffer is null or has `ifc_len` bytes.
     unsafe {
         let buffer = (*conf).ifc_ifcu.ifcu_buf.cast::<u8>();
         if buffer.is_null() {
@@ -167,7 +170,7 @@ unsafe fn about_interface(handle: &OpenSocket, request: u64, arg: usize) -> Resu
     if arg == 0 {
         return fail(libc::EFAULT);
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: `arg` is not null, and points to a `struct ifreq`.
     let row = unsafe { std::slice::from_raw_parts_mut(arg as *mut u8, IFREQ) };
     let interfaces = interface::list(handle.posix)?;
     if request == SIOCGIFNAME {
@@ -178,7 +181,7 @@ unsafe fn about_interface(handle: &OpenSocket, request: u64, arg: usize) -> Resu
         return Ok(0);
     }
     let len = row[..NAME].iter().position(|&byte| byte == 0).unwrap_or(NAME);
-    // As Linux: lo:1 is lo, but no address is labelled so.
+    // As on Linux, lo:1 names the interface lo, but no address has such a label.
     let alias = row[..len].iter().position(|&byte| byte == b':');
     let name = &row[..alias.unwrap_or(len)];
     let named = || interfaces.iter().filter(|entry| interface::name(entry) == name);
@@ -189,9 +192,9 @@ unsafe fn about_interface(handle: &OpenSocket, request: u64, arg: usize) -> Resu
         SIOCGIFFLAGS => row[NAME..NAME + 2].copy_from_slice(&(first.flags as u16).to_ne_bytes()),
         SIOCGIFMETRIC => row[NAME..NAME + 4].fill(0),
         SIOCGIFTXQLEN => row[NAME..NAME + 4].copy_from_slice(&TX_QUEUE_LEN.to_ne_bytes()),
-        // No memory and no interrupt of a machine.
+        // The interface is no hardware device, and has no memory range or interrupt.
         SIOCGIFMAP => row[NAME..].fill(0),
-        // As for a device whose driver has none of ethtool's functions.
+        // As Linux does for a device whose driver supports no ethtool request.
         SIOCETHTOOL => return fail(libc::EOPNOTSUPP),
         SIOCGIFMTU => row[NAME..NAME + 4].copy_from_slice(&first.mtu.to_ne_bytes()),
         SIOCGIFINDEX => row[NAME..NAME + 4].copy_from_slice(&first.index.to_ne_bytes()),
@@ -200,7 +203,7 @@ unsafe fn about_interface(handle: &OpenSocket, request: u64, arg: usize) -> Resu
             row[NAME..NAME + 2].copy_from_slice(&kind.to_ne_bytes());
             row[NAME + 2..NAME + 8].copy_from_slice(&first.mac);
         }
-        // No address has a peer: then Linux tells the address itself.
+        // Addresses have no peer. In that case Linux returns the address itself.
         SIOCGIFADDR | SIOCGIFDSTADDR => put_address(row, &v4?.addr),
         SIOCGIFNETMASK => put_address(row, &interface::netmask(&v4?)),
         SIOCGIFBRDADDR => {

@@ -1,5 +1,5 @@
-//! Files that put this library into another program: its own file, which LD_PRELOAD names, and the
-//! library that unwinds stacks, which its loader must find.
+//! Files that another program needs to load this library: the library itself, which LD_PRELOAD
+//! names, and the stack unwinding library (libgcc_s).
 
 use std::ffi::{CStr, OsStr, c_char, c_void};
 use std::os::unix::ffi::OsStrExt;
@@ -10,33 +10,33 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use rustix::fs::Access;
 use towpath_shm::image;
 
-/// The library that unwinds stacks, on which Rust's libraries depend.
+/// The stack unwinding library, which Rust's libraries need.
 const UNWINDER: &str = "libgcc_s.so.1";
-/// Folders where the dynamic loader looks for libraries, whatever its configuration says; Debian's
-/// have one for each processor type in them.
+/// Folders that the dynamic loader searches with any configuration. On Debian, libraries are in a
+/// subfolder for the processor type.
 const LIBRARY_FOLDERS: [&str; 4] = ["/lib64", "/usr/lib64", "/lib", "/usr/lib"];
 
 unsafe extern "C" {
     fn _Unwind_GetIP(context: *mut c_void) -> usize;
 }
 
-/// Where the loader found this library and what it needs, when this image started.
+/// Paths of this library and of the unwinder, as of the start of this process image.
 #[derive(Debug)]
 pub(crate) struct Library {
-    /// Value of LD_PRELOAD at the start; leaked, null when it was not set.
+    /// Value of LD_PRELOAD at the start; leaked, and null if the variable was not set.
     preload: AtomicPtr<c_char>,
-    /// The path of the unwinder; null when it is not a file of its own.
+    /// Path of the unwinder's file; null if the unwinder is not in a file of its own.
     unwinder: AtomicPtr<c_char>,
 }
 
 impl Library {
-    /// Nothing is known of it.
+    /// Creates the state before [`Self::remember`].
     pub const fn new() -> Self {
         Self { preload: AtomicPtr::new(null_mut()), unwinder: AtomicPtr::new(null_mut()) }
     }
 
-    /// Notes LD_PRELOAD, and where the unwinder came from. Called from the constructor, before the
-    /// program can change the one or the other.
+    /// Remembers LD_PRELOAD and the path of the unwinder. Called from the constructor, before the
+    /// program can change LD_PRELOAD or the files.
     pub fn remember(&self, preload: Option<&CStr>) {
         if let Some(value) = preload {
             self.preload.store(value.to_owned().into_raw(), Ordering::Relaxed);
@@ -53,34 +53,37 @@ impl Library {
         }
     }
 
-    /// Whether a path is this library's, or what stands for it.
+    /// Returns whether `path` is the first path of LD_PRELOAD at the start, which is this
+    /// library's.
     pub fn is(&self, path: &[u8]) -> bool {
         self.preload().is_some_and(|ours| first(ours) == Some(path))
     }
 
-    /// Value of LD_PRELOAD at the start.
+    /// Returns the value of LD_PRELOAD at the start.
     fn preload(&self) -> Option<&[u8]> {
         let ours = self.preload.load(Ordering::Relaxed);
-        // SAFETY: leaked by `remember`.
+        // SAFETY: `remember` has leaked this C string.
         (!ours.is_null()).then(|| unsafe { CStr::from_ptr(ours) }.to_bytes())
     }
 
-    /// Whether the loader of another program finds this library, which is the first that it is told
-    /// of.
+    /// Returns whether this library's file is readable where this process would execute a program.
+    /// Its path is the first in LD_PRELOAD. True if LD_PRELOAD was not set at the start.
     pub fn is_there(&self) -> bool {
         let Some(ours) = self.preload() else { return true };
         let readable = |path| rustix::fs::access(path, Access::READ_OK).is_ok();
         first(ours).is_none_or(readable)
     }
 
-    /// Whether the loader of another program finds the library that this one needs. Its path may
-    /// differ there: a folder of the loader's configuration (ld.so.conf(5)), or a usual one.
+    /// Returns whether the loader of another program would find the unwinder. Its path may differ
+    /// for that program: a folder of the loader's configuration (ld.so.conf(5)), or a standard
+    /// folder.
     pub fn unwinder_is_there(&self) -> bool {
         let ours = self.unwinder.load(Ordering::Relaxed);
         if ours.is_null() {
             return true;
         }
-        // SAFETY: see `remember_unwinder`.
+        // SAFETY: the loader's path of the unwinder, a C string that stays while the unwinder is
+        // loaded.
         let ours = unsafe { CStr::from_ptr(ours) };
         let exists = |path: &Path| rustix::fs::access(path, Access::READ_OK).is_ok();
         exists(Path::new(OsStr::from_bytes(ours.to_bytes())))
@@ -92,7 +95,10 @@ impl Library {
             || is_in_cache()
     }
 
-    /// LD_PRELOAD with this library in it, whatever else is, and `runtime` in front.
+    /// Returns LD_PRELOAD for a program that this one executes: the libraries with which this
+    /// program started, followed by those in `theirs`. An AddressSanitizer runtime goes first,
+    /// because it must be loaded first. Returns `theirs` unchanged if LD_PRELOAD was unset at the
+    /// start.
     pub fn with_preload(&self, runtime: Option<&[u8]>, theirs: Option<&CStr>) -> Option<Vec<u8>> {
         let theirs = theirs.map(CStr::to_bytes).filter(|theirs| !theirs.is_empty());
         let Some(ours) = self.preload() else { return theirs.map(<[u8]>::to_vec) };
@@ -109,29 +115,29 @@ impl Library {
     }
 }
 
-/// Path of this library, as LD_PRELOAD has it.
+/// Returns the path of this library, as LD_PRELOAD names it.
 pub(crate) fn own_path() -> Option<&'static [u8]> {
     path_of(own_path as fn() -> _ as *const c_void).map(CStr::to_bytes)
 }
 
-/// Path of the file that an address is in, as the loader knows it.
+/// Returns the path of the loaded file that contains address `at`.
 fn path_of(at: *const c_void) -> Option<&'static CStr> {
-    // SAFETY: zeros are a valid value.
+    // SAFETY: Dl_info consists of pointers, for which zero is valid.
     let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
-    // SAFETY: an address, and room for the answer.
+    // SAFETY: dladdr accepts any address, and `info` can be written.
     if unsafe { libc::dladdr(at, &raw mut info) } == 0 || info.dli_fname.is_null() {
         return None;
     }
-    // SAFETY: the loader's string, which stays as long as the file of a function in use.
+    // SAFETY: the loader's C string stays valid while the file is loaded, and this file is in use.
     Some(unsafe { CStr::from_ptr(info.dli_fname) })
 }
 
-/// First path in LD_PRELOAD, whose separators are colons and spaces.
+/// Returns the first path in a value of LD_PRELOAD. Colons and spaces separate paths.
 fn first(preload: &[u8]) -> Option<&[u8]> {
     preload.split(|byte| matches!(byte, b':' | b' ')).find(|path| !path.is_empty())
 }
 
-/// Whether the loader's cache has the unwinder.
+/// Returns whether the loader's cache (/etc/ld.so.cache) contains the unwinder.
 fn is_in_cache() -> bool {
     let Ok(file) = image::open(Path::new("/etc/ld.so.cache")) else { return false };
     let mut cache = Vec::new();

@@ -1,6 +1,7 @@
-//! Sockets, counters and neighbours of the engine, for /proc/net and netlink.
+//! Reads sockets, counters, routes and neighbours from the engine, for /proc/net and netlink.
 //!
-//! Nothing is allocated: a signal handler may call open(2), and interrupt malloc.
+//! The functions allocate nothing, because a signal handler that has interrupted malloc may call
+//! open(2).
 
 use towpath_shm::control::{
     ControlReply, DATA_MAX, Interface, NeighborRecord, Request, Route, SocketRow, Tally, Traffic,
@@ -10,14 +11,14 @@ use towpath_shm::layout::Plain;
 
 use crate::{Posix, Result};
 
-/// Interfaces whose traffic one answer has room for.
+/// Maximum number of interfaces whose traffic is in one answer of the engine.
 pub(crate) const LINKS: usize = (DATA_MAX - size_of::<Tally>()) / size_of::<Traffic>();
-/// TCP_LISTEN of Linux.
+/// State TCP_LISTEN, by Linux's number.
 pub(crate) const LISTEN: u32 = 10;
-/// As many as one answer of the engine has.
+/// Maximum number of interfaces in one answer of the engine.
 pub(crate) const INTERFACES: usize = DATA_MAX / size_of::<Interface>();
 
-/// Calls `each` with every socket, and every connection without one.
+/// Calls `each` with every socket, and with every connection that has no socket (TIME-WAIT).
 pub(crate) fn sockets(
     posix: &'static Posix,
     mut each: impl FnMut(&SocketRow) -> Result<()>,
@@ -36,7 +37,7 @@ pub(crate) fn sockets(
     }
 }
 
-/// As [`sockets`], listeners first, as Linux lists them.
+/// As [`sockets`], but with the listeners first, as Linux lists them.
 pub(crate) fn listeners_first(
     posix: &'static Posix,
     mut each: impl FnMut(&SocketRow) -> Result<()>,
@@ -50,7 +51,7 @@ pub(crate) fn listeners_first(
     Ok(())
 }
 
-/// struct tcp_info of a socket, and what goes with it in the answer.
+/// Asks the engine for the `struct tcp_info` of a socket, and the name of its congestion control.
 pub(crate) fn figures(posix: &'static Posix, slot: u32) -> Result<ControlReply> {
     posix.call(&Request { call: call::SOCKET_FIGURES, a: slot, ..Request::default() })
 }
@@ -87,14 +88,14 @@ fn in_portions<T: Plain>(
     }
 }
 
-/// Counters of all shards together, and the traffic of each interface by index.
+/// Counters of the engine: the sums over all shards, and the traffic of each interface.
 #[derive(Debug, Default)]
 pub(crate) struct ListedCounters {
     pub tally: Tally,
     pub links: [Traffic; LINKS],
 }
 
-/// Asks each shard for its counters, and adds them up.
+/// Asks each shard for its counters, and returns the sums.
 pub(crate) fn counted(posix: &'static Posix) -> Result<ListedCounters> {
     let mut all = ListedCounters::default();
     let mut next = 0;
@@ -114,14 +115,14 @@ pub(crate) fn counted(posix: &'static Posix) -> Result<ListedCounters> {
 }
 
 impl ListedCounters {
-    /// The traffic of an interface, by its index from 1 on.
+    /// Returns the traffic of the interface with an index, which begins at 1.
     pub(crate) fn of(&self, index: u32) -> Traffic {
         let known = (index as usize).checked_sub(1).and_then(|at| self.links.get(at));
         known.copied().unwrap_or_default()
     }
 }
 
-/// Both structs are counters of 64 bits and nothing else.
+/// Adds two structs that consist of 64-bit counters only.
 fn sum<T: Plain + Default>(one: &T, other: &T) -> T {
     let mut bytes = [0; DATA_MAX];
     let len = size_of::<T>();

@@ -19,34 +19,34 @@ pub unsafe fn sendmsg(
     message: *const libc::msghdr,
     flags: i32,
 ) -> Result<usize> {
-    // SAFETY: the caller's promise.
+    // SAFETY: `message` is null or points to a valid msghdr, which outlives the call.
     let Some(message) = (unsafe { message.as_ref() }) else {
         return fail(libc::EFAULT);
     };
     let buffers =
-        // SAFETY: as above.
+        // SAFETY: in a valid msghdr, `msg_iov` points to `msg_iovlen` iovecs.
         unsafe { transfer::buffers(message.msg_iov, message.msg_iovlen, libc::EMSGSIZE) }?;
     let to = if message.msg_namelen == 0 {
         None
     } else {
-        // SAFETY: as above.
+        // SAFETY: in a valid msghdr, `msg_name` points to `msg_namelen` bytes.
         unsafe {
             transfer::destination(posix, fd, message.msg_name.cast(), message.msg_namelen, flags)
         }?
     };
     let handle = OpenSocket::new(posix, fd)?;
-    // Before the control messages are parsed, which may be invalid.
+    // Bind first, as Linux does, because the control messages may be invalid.
     bind_any(&handle)?;
     let said = if message.msg_control.is_null() {
         SendControl::default()
     } else {
-        // SAFETY: as above.
+        // SAFETY: in a valid msghdr, `msg_control` points to `msg_controllen` bytes.
         let bytes = unsafe {
             std::slice::from_raw_parts(message.msg_control.cast::<u8>(), message.msg_controllen)
         };
         SendControl::parse(bytes, &handle)?
     };
-    // SAFETY: as above.
+    // SAFETY: the iovecs of a valid msghdr point to readable buffers.
     unsafe { transfer::send(posix, fd, buffers, flags, to, &said) }
 }
 
@@ -60,25 +60,25 @@ pub unsafe fn recvmsg(
     message: *mut libc::msghdr,
     flags: i32,
 ) -> Result<usize> {
-    // SAFETY: the caller's promise.
+    // SAFETY: `message` is null or points to a valid msghdr, which outlives the call.
     let Some(message) = (unsafe { message.as_mut() }) else {
         return fail(libc::EFAULT);
     };
     let buffers =
-        // SAFETY: as above.
+        // SAFETY: in a valid msghdr, `msg_iov` points to `msg_iovlen` iovecs.
         unsafe { transfer::buffers(message.msg_iov, message.msg_iovlen, libc::EMSGSIZE) }?;
-    // SAFETY: as above.
+    // SAFETY: the iovecs of a valid msghdr point to writable buffers.
     let arrival = unsafe { transfer::recv(posix, fd, buffers, flags) }?;
     let handle = OpenSocket::new(posix, fd)?;
     message.msg_flags = arrival.flags;
-    // SAFETY: as above.
+    // SAFETY: in a valid msghdr, `msg_name` is null or points to `msg_namelen` writable bytes.
     unsafe {
         tell_sender(&handle, &arrival, message.msg_name.cast(), &raw mut message.msg_namelen)
     }?;
     let room = if message.msg_control.is_null() {
         &mut []
     } else {
-        // SAFETY: as above.
+        // SAFETY: in a valid msghdr, `msg_control` points to `msg_controllen` writable bytes.
         unsafe {
             std::slice::from_raw_parts_mut(message.msg_control.cast::<u8>(), message.msg_controllen)
         }
@@ -102,7 +102,7 @@ pub unsafe fn recvmsg(
     Ok(arrival.len)
 }
 
-/// Writes the sender's address, as recvfrom(2) does.
+/// Writes the sender's address, as recvfrom(2) does, or length 0 for a stream.
 ///
 /// # Safety
 /// `name` must point to `*len` writable bytes; both may be null.
@@ -116,7 +116,7 @@ pub unsafe fn tell_sender(
         return Ok(());
     }
     match arrival.header {
-        // SAFETY: the caller's promise.
+        // SAFETY: `name` points to `*len` writable bytes, and neither pointer is null.
         Some(header) => unsafe {
             address::write(
                 &address::shown(header.remote, handle.slot.family.load(Relaxed)),
@@ -125,7 +125,7 @@ pub unsafe fn tell_sender(
             )
         },
         None => {
-            // SAFETY: as above.
+            // SAFETY: `len` is not null, and valid for writes.
             unsafe { *len = 0 };
             Ok(())
         }
@@ -148,9 +148,9 @@ pub unsafe fn sendmmsg(
 ) -> Result<i32> {
     let mut done = 0;
     for n in 0..count.min(transfer::BUFFERS_MAX as u32) as usize {
-        // SAFETY: the caller's promise.
+        // SAFETY: `n` is below `count`, and `messages` points to `count` valid entries.
         let entry = unsafe { &mut *messages.add(n) };
-        // SAFETY: as above.
+        // SAFETY: `entry` is a valid `mmsghdr`, so its `msg_hdr` is valid for sendmsg.
         match unsafe { sendmsg(posix, fd, &raw const entry.msg_hdr, flags) } {
             Ok(len) => entry.msg_len = len as u32,
             Err(errno) if done == 0 => return Err(errno),
@@ -178,16 +178,16 @@ pub unsafe fn recvmmsg(
     timeout: *mut libc::timespec,
 ) -> Result<i32> {
     use towpath_client::Deadline;
-    // SAFETY: the caller's promise.
+    // SAFETY: `timeout` is null or points to a timespec.
     let deadline = match unsafe { timeout.as_ref() } {
         Some(limit) => Some(Deadline::after(crate::poll::duration(limit)?)),
         None => None,
     };
     let mut done = 0;
     for n in 0..count.min(transfer::BUFFERS_MAX as u32) as usize {
-        // SAFETY: as above.
+        // SAFETY: `n` is below `count`, and `messages` points to `count` valid entries.
         let entry = unsafe { &mut *messages.add(n) };
-        // SAFETY: as above.
+        // SAFETY: `entry` is a valid `mmsghdr`, so its `msg_hdr` is valid for recvmsg.
         match unsafe { recvmsg(posix, fd, &raw mut entry.msg_hdr, flags & !libc::MSG_WAITFORONE) } {
             Ok(len) => entry.msg_len = len as u32,
             Err(errno) if done == 0 => return Err(errno),

@@ -1,9 +1,10 @@
-//! Handlers of the program's signals. Each is announced ([`towpath_client::interrupt`]) before it
-//! runs: a call that waits in user space would not notice it otherwise.
+//! Signal handlers of the program. A handler is announced ([`towpath_client::interrupt`]) before it
+//! runs, because a call that waits in user space would not notice the signal otherwise.
 //!
-//! In the kernel an entry of ours stands for each handler of the program; which one it stands for
-//! is in a table here. The program sees the handlers that it set. Handlers set without libc go to
-//! the kernel: they run, but a call that they interrupt between two sleeps goes on.
+//! The kernel calls our entry function instead of the program's handlers; [`crate::handlers`] keeps
+//! the program's handler for each signal. sigaction(2) shows the program its own handlers. Handlers
+//! set without libc are installed in the kernel directly: they run, but a call that they interrupt
+//! between two sleeps goes on.
 
 use libc::c_int;
 use towpath_client::syscall::{SignalsBlocked, syscall};
@@ -12,17 +13,17 @@ use towpath_client::{LockGuard, interrupt};
 use crate::Posix;
 use crate::handlers::{ENDING, Handler, HandlerPlace};
 
-/// The first real-time signal, by which libcs tell a thread that it is cancelled. sigaction(3)
-/// refuses it.
+/// First real-time signal, with which libcs cancel threads. sigaction(3) refuses this number.
 const SIGCANCEL: c_int = 32;
 
-/// With signals blocked. None in a child that was made without us (by a raw clone, say): the thread
-/// that held the lock may not exist in it.
+/// Locks the table of handlers. The caller must have blocked signals. None in a child that was
+/// created without this library, because the thread that held the lock may not exist there.
 pub(crate) fn lock(posix: &'static Posix) -> Option<LockGuard<'static, ()>> {
     posix.client().ok().map(|_| posix.handlers.changes.lock())
 }
 
-/// sigaction(2). `entry` is what the kernel is to call, and `real` libc's.
+/// Implements sigaction(2). Installs `entry`, our handler, in the kernel in place of the program's,
+/// and shows the program its own. `real` calls libc's sigaction.
 ///
 /// # Safety
 /// `new` and `old` must each be null or point to a structure.
@@ -39,15 +40,15 @@ pub unsafe fn sigaction(
     };
     let _blocked = SignalsBlocked::new();
     let _lock = lock(posix);
-    // SAFETY: zeroes are a valid structure.
+    // SAFETY: a sigaction of zeros is valid: SIG_DFL, no flags.
     let mut before: libc::sigaction = unsafe { std::mem::zeroed() };
     let failed = real(std::ptr::null(), &raw mut before);
     if failed != 0 {
         return failed;
     }
     let known = handler.load();
-    // SAFETY: the caller's promise. Read before the answer is written, which may be at the same
-    // place.
+    // SAFETY: `new` is null or points to a sigaction. The copy is made before `old` is written,
+    // since both may be the same structure.
     if let Some(mut new) = unsafe { new.as_ref() }.copied() {
         let is_handler = !matches!(new.sa_sigaction, libc::SIG_DFL | libc::SIG_IGN);
         if is_handler {
@@ -71,19 +72,19 @@ pub unsafe fn sigaction(
             before.sa_flags &= !libc::SA_SIGINFO;
         }
     } else if posix.handlers.stand_in(signal) == Some(before.sa_sigaction) {
-        // SAFETY: as above; SIG_DFL is 0.
+        // SAFETY: a sigaction of zeros is valid, and stands for SIG_DFL.
         before = unsafe { std::mem::zeroed() };
     }
-    // SAFETY: as above.
+    // SAFETY: `old` is null or points to a sigaction.
     if let Some(old) = unsafe { old.as_mut() } {
         *old = before;
     }
     0
 }
 
-/// Has `stand_in` called where the program has SIG_DFL, of signals that ask a process to end. Its
-/// part is to end the process by the same signal. The program is told SIG_DFL. All signals are
-/// blocked in it.
+/// Installs `stand_in` for each signal of [`ENDING`] for which the program has SIG_DFL. `stand_in`
+/// must end the process by the same signal. The program still sees SIG_DFL. All signals are blocked
+/// while `stand_in` runs.
 pub fn stand_for_default(
     posix: &'static Posix,
     stand_in: extern "C" fn(c_int),
@@ -95,7 +96,7 @@ pub fn stand_for_default(
     posix.handlers.set_stand_in(address);
     let new = standing_in(address);
     for signal in ENDING {
-        // SAFETY: zeroes are a valid structure.
+        // SAFETY: a sigaction of zeros is valid: SIG_DFL, no flags.
         let mut before: libc::sigaction = unsafe { std::mem::zeroed() };
         let asked = real(signal, std::ptr::null(), &raw mut before);
         if asked == 0 && before.sa_sigaction == libc::SIG_DFL {
@@ -104,9 +105,9 @@ pub fn stand_for_default(
     }
 }
 
-/// The stand-in as the kernel gets it.
+/// Returns the sigaction that installs the stand-in in the kernel.
 fn standing_in(address: usize) -> libc::sigaction {
-    // SAFETY: zeroes are a valid structure, and the mask is a local one's.
+    // SAFETY: a sigaction of zeros is valid, and sigfillset writes to a local mask.
     unsafe {
         let mut new: libc::sigaction = std::mem::zeroed();
         new.sa_sigaction = address;
@@ -116,14 +117,15 @@ fn standing_in(address: usize) -> libc::sigaction {
     }
 }
 
-/// The entry's work: announces that a handler runs, and gives its address.
+/// Announces that a handler runs, and returns the address of the program's handler. Called by the
+/// entry function.
 pub fn begin(posix: &'static Posix, signal: c_int) -> usize {
     extern "C" fn nothing() {}
     let nothing = nothing as *const () as usize;
-    // The kernel gives only numbers of signals.
+    // The kernel passes only valid signal numbers.
     let Some(handler) = posix.handlers.of(signal).map(HandlerPlace::load) else { return nothing };
     if signal == SIGCANCEL {
-        // libc's handler may end the thread at once, with the locks that it has.
+        // libc's handler of cancellation may end the thread at once, while it holds locks.
         if interrupt::cancellation_comes() {
             return nothing;
         }
@@ -133,9 +135,10 @@ pub fn begin(posix: &'static Posix, signal: c_int) -> usize {
     handler.address()
 }
 
-/// Puts the entry before libc's handler of cancellation, once there is one.
+/// Installs the entry in place of libc's handler of cancellation, if libc has set that handler.
 pub fn hear_cancellation(posix: &'static Posix, entry: usize) {
-    /// The kernel's structure, whose fields stand otherwise than those of libc's.
+    /// `struct sigaction` of the kernel, whose fields are in a different order than those of
+    /// libc's.
     #[repr(C)]
     struct KernelSigaction {
         handler: usize,
@@ -146,7 +149,8 @@ pub fn hear_cancellation(posix: &'static Posix, entry: usize) {
     let mut action = KernelSigaction { handler: 0, flags: 0, restorer: 0, mask: 0 };
     let change = |new: usize, old: usize| {
         let args = [SIGCANCEL as usize, new, old, 8, 0, 0];
-        // SAFETY: structures that outlive the call, or null; the mask has 8 bytes.
+        // SAFETY: `new` and `old` are 0 or addresses of structures that outlive the call. The mask
+        // has 8 bytes, as the call is told.
         unsafe { syscall(libc::SYS_rt_sigaction as usize, args) }.is_ok()
     };
     let _blocked = SignalsBlocked::new();
@@ -160,9 +164,9 @@ pub fn hear_cancellation(posix: &'static Posix, entry: usize) {
     }
 }
 
-/// Sends a thread of this process the signal of cancellation, as libc does.
+/// Sends libc's signal of cancellation to a thread of this process.
 pub fn send_cancellation(thread: u32) {
     let args = [std::process::id() as usize, thread as usize, SIGCANCEL as usize, 0, 0, 0];
-    // SAFETY: integers only.
+    // SAFETY: tgkill takes integers only.
     let _ = unsafe { syscall(libc::SYS_tgkill as usize, args) };
 }

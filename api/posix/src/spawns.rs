@@ -1,4 +1,4 @@
-//! State of programs that this one starts.
+//! State of the programs that this process starts.
 
 use std::collections::BTreeMap;
 use std::ptr::null_mut;
@@ -9,82 +9,83 @@ use towpath_client::{HighFd, LockGuard, ProcessLock};
 
 use crate::numbers::Numbers;
 
-/// A stream of popen(3).
+/// A stream that popen(3) created.
 #[derive(Debug, Clone, Copy)]
 pub struct Pipe {
-    /// Its address.
+    /// Address of the FILE.
     pub stream: usize,
-    /// Its descriptor.
+    /// Descriptor of the stream.
     pub fd: i32,
-    /// The process of the command.
+    /// Process ID of the command.
     pub command: i32,
 }
 
-/// State of programs that this one starts.
+/// State of the programs that this process starts.
 #[derive(Debug)]
 pub(crate) struct Spawns {
     started: ProcessLock<Started>,
     /// Length of [`Started::pipes`], so that closing any other stream takes no lock.
     pipes: AtomicUsize,
-    /// Each number that a file action of posix_spawn was ever told to duplicate. libc carries the
-    /// actions out in the new process, and posix_spawn_file_actions_t is opaque, so the numbers in
-    /// it cannot be looked up at the spawn. A descriptor that gets a name without need costs a
-    /// token.
+    /// Numbers that any file action of posix_spawn duplicates. The numbers cannot be read at the
+    /// spawn, because posix_spawn_file_actions_t is opaque and libc runs the actions in the new
+    /// process. Giving a descriptor a name without need costs only a token.
     pub in_actions: Numbers,
-    /// Leaked; null: no engine is in this process.
+    /// Set if the engine is in this process; leaked, and otherwise null.
     host: AtomicPtr<EngineHost>,
 }
 
-/// Needs of a program that is executed in the place of one with an engine.
+/// State for a program that is executed in place of a process with the engine: the program creates
+/// a new engine from it.
 #[derive(Debug)]
 pub(crate) struct EngineHost {
-    /// Under which the program is told of what to make an engine.
+    /// Socket over which the program receives the parameters of the engine.
     pub socket: HighFd,
-    /// Its library.
+    /// Path of the library that creates the engine.
     pub library: Vec<u8>,
 }
 
-/// State under the lock of [`Spawns`].
+/// State that the lock of [`Spawns`] protects.
 #[derive(Debug)]
 pub(crate) struct Started {
-    /// The number at which a spawned program finds its control socket. `None` until the program
-    /// uses posix_spawn_file_actions_addclosefrom_np(3): the actions made since then leave this
-    /// number open, and any will do before. While nothing is being spawned the blank token is
-    /// there.
+    /// Reserved number, at which a spawned program finds its control socket. `None` until the
+    /// program uses posix_spawn_file_actions_addclosefrom_np(3): earlier actions do not close all
+    /// numbers, so any number will do. While no program is being spawned, a blank token occupies
+    /// the number.
     pub seat: Option<HighFd>,
-    /// By the addresses of their streams.
+    /// Open streams of popen(3), by address.
     pipes: BTreeMap<usize, Pipe>,
 }
 
 impl Spawns {
-    /// Nothing was started.
+    /// Creates the state without started programs.
     pub const fn new() -> Self {
         let started = Started { seat: None, pipes: BTreeMap::new() };
         let (pipes, host) = (AtomicUsize::new(0), AtomicPtr::new(null_mut()));
         Self { started: ProcessLock::new(started), pipes, in_actions: Numbers::new(), host }
     }
 
-    /// Needs of a program that is executed in the place of this one, if this one has an engine.
+    /// Returns the state for a program executed in place of this one, if this process contains the
+    /// engine.
     pub fn host(&self) -> Option<&EngineHost> {
-        // SAFETY: leaked by `set_host`, or null.
+        // SAFETY: the pointer is null or was leaked by `set_host`.
         unsafe { self.host.load(Acquire).as_ref() }
     }
 
-    /// From now on there is one.
+    /// Sets the state, in the process that contains the engine.
     pub fn set_host(&self, host: EngineHost) {
         self.host.store(Box::into_raw(Box::new(host)), Release);
     }
 
-    /// Held while a channel is cloned, or while a control socket is open that a program to be
-    /// started inherits.
+    /// Takes the lock, which is held while a channel is cloned, and while a control socket is open
+    /// that a program to be started inherits.
     ///
-    /// `None` in a signal handler that has interrupted such a call: it would wait for its own
-    /// thread.
+    /// `None` in a signal handler that has interrupted a holder of the lock, because the handler
+    /// would wait for its own thread.
     pub fn lock(&self) -> Option<LockGuard<'_, Started>> {
         self.started.lock_unless_mine()
     }
 
-    /// popen(3) has made a stream, whose command is a process.
+    /// Notes a stream that popen(3) has created.
     pub fn note_pipe(&self, pipe: Pipe) {
         if let Some(mut started) = self.lock() {
             started.pipes.insert(pipe.stream, pipe);
@@ -92,13 +93,15 @@ impl Spawns {
         }
     }
 
-    /// The descriptors that commands of popen(3) do not inherit: those of the streams before.
+    /// Returns the descriptors of open popen(3) streams, which later commands of popen(3) must not
+    /// inherit.
     pub fn pipe_descriptors(&self) -> Vec<i32> {
         let started = self.lock();
         started.map(|it| it.pipes.values().map(|pipe| pipe.fd).collect()).unwrap_or_default()
     }
 
-    /// A stream is closed: its command, if popen(3) has made it.
+    /// Forgets a stream that is closed. Returns the process of its command, if popen(3) created the
+    /// stream.
     pub fn take_pipe(&self, stream: usize) -> Option<i32> {
         if self.pipes.load(Relaxed) == 0 {
             return None;

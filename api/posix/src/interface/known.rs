@@ -1,4 +1,4 @@
-//! Answers of the engine about its interfaces, kept so that it need not be asked again.
+//! Cached answers of the engine about its interfaces.
 
 use std::collections::BTreeSet;
 use std::ptr::null_mut;
@@ -6,35 +6,36 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use towpath_client::ProcessLock;
 
-/// Kept answers about the stack's interfaces.
+/// Cached answers about the stack's interfaces.
 #[derive(Debug)]
 pub(crate) struct KnownInterfaces {
-    /// Source addresses and interfaces of datagrams sent before. Signals must be blocked whenever
-    /// this lock is held.
+    /// Source addresses and interfaces with which datagrams may be sent. Signals must be blocked
+    /// whenever this lock is held.
     pub sources: ProcessLock<Sources>,
-    /// Leaked; null until the engine was asked. Interfaces keep their IPv4 addresses as long as it
-    /// runs.
+    /// IPv4 broadcast addresses; leaked, and null until the engine was asked. Interfaces keep their
+    /// IPv4 addresses while the engine runs, so the cache stays valid.
     broadcasts: AtomicPtr<Vec<[u8; 4]>>,
 }
 
-/// Numbers of interfaces, each with an address that it has.
+/// Pairs of an interface's index and one of its addresses.
 pub(crate) type Sources = BTreeSet<(u32, [u8; 16])>;
 
 impl KnownInterfaces {
-    /// Nothing.
+    /// Creates an empty cache.
     pub const fn new() -> Self {
         Self { sources: ProcessLock::new(BTreeSet::new()), broadcasts: AtomicPtr::new(null_mut()) }
     }
 
-    /// The broadcast addresses of IPv4. None: they were not asked for yet.
+    /// Returns the IPv4 broadcast addresses. None: the engine was not asked yet.
     #[inline]
     pub fn broadcasts(&self) -> Option<&[[u8; 4]]> {
-        // SAFETY: null, or leaked by `keep_broadcasts`.
+        // SAFETY: the pointer is null or was leaked by `keep_broadcasts`.
         unsafe { self.broadcasts.load(Ordering::Acquire).as_ref() }.map(Vec::as_slice)
     }
 
-    /// Keeps what the engine has said of them, unless another thread was faster. No thread waits
-    /// for another one's question here: that one may not exist in a child that is forked meanwhile.
+    /// Caches the IPv4 broadcast addresses, unless another thread has already done so, and returns
+    /// the cached ones. Threads ask the engine concurrently instead of waiting for each other. In a
+    /// child that is forked meanwhile, the other thread would not exist.
     pub fn keep_broadcasts(&self, said: Vec<[u8; 4]>) -> &[[u8; 4]] {
         let said = Box::into_raw(Box::new(said));
         let set = Ordering::AcqRel;
@@ -42,12 +43,12 @@ impl KnownInterfaces {
         {
             Ok(_) => said,
             Err(kept) => {
-                // SAFETY: made above, and not published.
+                // SAFETY: the box was leaked above, and no other thread has seen the pointer.
                 drop(unsafe { Box::from_raw(said) });
                 kept
             }
         };
-        // SAFETY: it stays where it is from now on.
+        // SAFETY: the pointer is published, and is never freed from now on.
         unsafe { &*kept }
     }
 }
