@@ -1,19 +1,19 @@
-//! The name of the machine in a run, as a process keeps it.
+//! The machine's name in a run, cached in the process.
 //!
-//! Without malloc and locks: signal handlers call uname(2).
+//! The cache uses neither malloc nor locks, because signal handlers may call uname(2).
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// Longest name of a machine (`__NEW_UTS_LEN`).
+/// Maximum length of a machine's name in bytes (`__NEW_UTS_LEN`).
 const MAX: usize = 64;
-/// No answer yet.
+/// State: the engine was not asked yet, or did not answer.
 const UNKNOWN: u8 = 0;
-/// The run was given no names.
+/// State: the run has no names of its own.
 const NOTHING: u8 = 1;
-/// Added to the length of a name.
+/// State of a known name: this value plus the length of the name.
 const SOMETHING: u8 = 2;
 
-/// A name of the machine, empty for the kernel's.
+/// A machine's name; empty if the kernel's name applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hostname {
     bytes: [u8; MAX],
@@ -21,7 +21,7 @@ pub struct Hostname {
 }
 
 impl Hostname {
-    /// At most [`MAX`] bytes are taken.
+    /// Creates a name from the first [`MAX`] bytes of `name`.
     pub(crate) fn new(name: &[u8]) -> Self {
         let len = name.len().min(MAX);
         let mut bytes = [0; MAX];
@@ -29,13 +29,13 @@ impl Hostname {
         Self { bytes, len }
     }
 
-    /// Its bytes, without NUL.
+    /// Returns the name's bytes, without a NUL.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
     }
 }
 
-/// The name, once somebody was asked. A run keeps it to its end.
+/// Cache of the machine's name, which stays the same until the run ends.
 #[derive(Debug)]
 pub(crate) struct MachineName {
     /// [`UNKNOWN`], [`NOTHING`], or the length of the name and [`SOMETHING`].
@@ -44,13 +44,13 @@ pub(crate) struct MachineName {
 }
 
 impl MachineName {
-    /// Zeroed memory.
+    /// Creates an empty cache, which is zeroed memory.
     pub const fn new() -> Self {
         Self { known: AtomicU8::new(UNKNOWN), bytes: [const { AtomicU8::new(0) }; MAX] }
     }
 
-    /// The name; None: the run was given no names. `ask` gives None where nobody answers: it is
-    /// asked again then.
+    /// Returns the machine's name; None: the run has no names. Calls `ask` unless the answer is
+    /// cached. `ask` returns `None` if the engine does not answer; the next call then asks again.
     pub fn get_or_ask(&self, ask: impl FnOnce() -> Option<Option<Hostname>>) -> Option<Hostname> {
         match self.known.load(Ordering::Acquire) {
             UNKNOWN => {
@@ -70,7 +70,7 @@ impl MachineName {
         }
     }
 
-    /// Threads that ask at once store the same.
+    /// Caches an answer. Threads that ask concurrently store the same name.
     fn keep(&self, answer: Option<Hostname>) {
         let Some(name) = answer else { return self.known.store(NOTHING, Ordering::Release) };
         for (to, from) in self.bytes.iter().zip(name.bytes()) {

@@ -1,10 +1,11 @@
-//! mlockall(2), which would fault in all memory of the process.
+//! mlockall(2) for the program's memory only, because the kernel's call would fault in all memory
+//! of the process.
 //!
 //! The shared memory of a run takes 65 GiB of address space, most of which is never touched. The
-//! kernel would allocate all of it, or refuse the call because of RLIMIT_MEMLOCK. So the mappings
-//! of the program are locked one by one, and those of this library are left out, also of
-//! the limit. MCL_FUTURE is the kernel's: the library maps its memory before the
-//! program begins, and neither a forked child nor an executed program inherits locks.
+//! kernel would allocate all of it, or refuse the call because of RLIMIT_MEMLOCK. Therefore the
+//! mappings of the program are locked one by one, and those of this library are neither locked nor
+//! counted. MCL_FUTURE is passed to the kernel. The library maps its memory before the program
+//! begins, and neither a forked child nor an executed program inherits locks.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -19,9 +20,10 @@ use crate::{Errno, Posix, Result};
 
 /// Prefix of the library's shared mappings in /proc/self/maps.
 const SHARED: &[u8] = b"/memfd:towpath-";
-/// Maximum number of [`Posix::engine_memory`] ranges. Further ones are locked as the program's.
+/// Maximum number of [`Posix::engine_memory`] ranges. Further ranges are locked as if they were the
+/// program's.
 const RANGES_MAX: usize = 32;
-/// Addresses of the kernel's, as of `[vsyscall]`, have this bit.
+/// Bit that is set in addresses of the kernel, such as `[vsyscall]`.
 const KERNEL: usize = 1 << (usize::BITS - 1);
 
 /// Private memory that an engine mapped in this process before the program began: stacks of its
@@ -30,7 +32,7 @@ const KERNEL: usize = 1 << (usize::BITS - 1);
 pub(crate) struct EngineMemory([[AtomicUsize; 2]; RANGES_MAX]);
 
 impl EngineMemory {
-    /// No memory.
+    /// Creates the state without an engine.
     pub const fn new() -> Self {
         Self([const { [const { AtomicUsize::new(0) }; 2] }; RANGES_MAX])
     }
@@ -42,7 +44,7 @@ impl EngineMemory {
         }
     }
 
-    /// Whether there is an engine in this process.
+    /// Returns whether the engine is in this process.
     pub fn is_any(&self) -> bool {
         self.0[0][1].load(Relaxed) != 0
     }
@@ -51,7 +53,8 @@ impl EngineMemory {
         self.0.iter().any(|[start, end]| (start.load(Relaxed)..end.load(Relaxed)).contains(&at))
     }
 
-    /// First boundary of `image` or of a range in `within`, or its end.
+    /// Returns the first boundary of `image` or of an engine range inside `within`, or the end of
+    /// `within`.
     fn next_boundary(&self, image: &Range<usize>, within: &Range<usize>) -> usize {
         let all = self.0.iter().flatten().map(|at| at.load(Relaxed));
         all.chain([image.start, image.end])
@@ -61,7 +64,8 @@ impl EngineMemory {
     }
 }
 
-/// Runs `start`, which makes an engine in this process, and notes the private memory that it maps.
+/// Runs `start`, which creates an engine in this process, and remembers the private memory that
+/// `start` maps.
 pub fn note_engine_memory<T>(posix: &'static Posix, start: impl FnOnce() -> T) -> T {
     let before = private_mappings();
     let started = start();
@@ -87,9 +91,11 @@ pub fn note_engine_memory<T>(posix: &'static Posix, start: impl FnOnce() -> T) -
 
 fn private_mappings() -> Vec<Range<usize>> {
     let mut ranges: Vec<Range<usize>> = Vec::new();
-    // Without /proc the list is empty, and mlockall(2) fails or locks on fault alone.
+    // Without /proc the list is empty. mlockall(2) then fails, or locks memory only when it is
+    // touched.
     let _ = for_each_mapping(|mapping| {
-        // libc's heap has memory of the program later, where the library has freed its own.
+        // Skip named mappings such as libc's heap: the program later allocates memory that the
+        // library has freed.
         if mapping.name.is_empty() {
             match ranges.last_mut().filter(|last| last.end == mapping.range.start) {
                 Some(last) => last.end = mapping.range.end,
@@ -100,17 +106,17 @@ fn private_mappings() -> Vec<Range<usize>> {
     ranges
 }
 
-/// mlockall(2) for the program's own memory. `image` is where this library lies.
+/// mlockall(2) for the program's own memory. `image` is the address range of this library.
 ///
 /// # Errors
-/// Errors of mlockall(2). ENOMEM where the program's own address space exceeds RLIMIT_MEMLOCK, or
-/// where it is not known because there is no /proc.
+/// Errors of mlockall(2). ENOMEM if the program's own address space exceeds RLIMIT_MEMLOCK, or if
+/// its size is unknown because /proc is not mounted.
 pub fn lock_all(posix: &'static Posix, flags: c_int, image: &Range<usize>) -> Result<()> {
     const ALL: c_int = MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT;
     if flags & MCL_CURRENT == 0 || flags & !ALL != 0 {
         return kernel_lock_all(flags);
     }
-    // On fault nothing is faulted in, so that this costs no memory.
+    // With MCL_ONFAULT the call faults in nothing, so it allocates no memory.
     match kernel_lock_all(flags | MCL_ONFAULT) {
         Ok(()) => {}
         // RLIMIT_MEMLOCK is below the size of the address space.
@@ -139,7 +145,7 @@ pub fn lock_all(posix: &'static Posix, flags: c_int, image: &Range<usize>) -> Re
             call(libc::SYS_munlock, [range.start, range.len(), 0])
         };
     });
-    // Without /proc all memory stays locked on fault.
+    // Without /proc, keep all memory locked on fault.
     locked.or(Ok(()))
 }
 
@@ -148,20 +154,20 @@ fn kernel_lock_all(flags: c_int) -> Result<()> {
 }
 
 fn call(number: libc::c_long, [a, b, c]: [usize; 3]) -> Result<()> {
-    // SAFETY: calls that lock memory change none.
+    // SAFETY: the calls only lock or unlock memory, and do not change its content.
     unsafe { syscall(number as usize, [a, b, c, 0, 0, 0]) }.map(drop).map_err(Errno)
 }
 
-/// Memory that is of one kind.
+/// Part of a mapping that belongs either to the program or to this library.
 struct MemoryPart {
     range: Range<usize>,
-    /// Memory of the program, not of this library.
+    /// Whether the memory is the program's, not this library's.
     is_own: bool,
-    /// Counts against RLIMIT_MEMLOCK.
+    /// Whether the memory counts against RLIMIT_MEMLOCK.
     counts: bool,
 }
 
-/// Calls `visit` for all memory of the process.
+/// Calls `visit` for each part of the memory of the process.
 fn for_each_part(
     posix: &'static Posix,
     image: &Range<usize>,
@@ -171,10 +177,11 @@ fn for_each_part(
         if range.start & KERNEL != 0 {
             return;
         }
-        // libc reserves memory for each thread of the engine, some of it when the thread begins to
-        // run, which may be later than the program. The kernel refuses to lock it beyond the limit.
+        // libc reserves memory for each thread of the engine, in part when the thread starts, which
+        // may be after the program. Do not count the reserve, because beyond the limit the kernel
+        // refuses to lock it.
         let is_reserve = posix.engine_memory.is_any() && !is_accessible && name.is_empty();
-        // The kernel joins anonymous memory of program and library where they are neighbours.
+        // The kernel merges adjacent anonymous mappings of program and library, so split them here.
         let mut rest = range;
         while !rest.is_empty() {
             let end = posix.engine_memory.next_boundary(image, &rest);
@@ -188,21 +195,22 @@ fn for_each_part(
     })
 }
 
-/// A line of /proc/self/maps.
+/// A mapping: a line of /proc/self/maps.
 struct Mapping<'a> {
     range: Range<usize>,
     is_accessible: bool,
-    /// Empty for anonymous memory.
+    /// Path or name of the mapping; empty for anonymous memory.
     name: &'a [u8],
 }
 
-/// Calls `visit` for each mapping of the process. Allocates nothing: an allocation would change the
-/// mappings.
+/// Calls `visit` for each mapping of the process. Allocates nothing, because an allocation would
+/// change the mappings.
 fn for_each_mapping(mut visit: impl FnMut(Mapping<'_>)) -> Result<()> {
     let file = open("/proc/self/maps", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
         .map(Fd::from)
         .map_err(|error| Errno(error.raw_os_error()))?;
-    // Longer than a line: a path has 4095 bytes at most, four times as many where it is escaped.
+    // Longer than any line: a path has at most 4095 bytes, and escaping makes it at most four times
+    // as long.
     let mut text = [0; 20 << 10];
     let mut len = 0;
     loop {
@@ -259,7 +267,7 @@ mod tests {
         let map = || {
             let prot = rustix::mm::ProtFlags::READ;
             let flags = rustix::mm::MapFlags::PRIVATE;
-            // SAFETY: fresh memory, chosen by the kernel.
+            // SAFETY: the kernel chooses an address that is not in use.
             let at =
                 unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), 3 * page, prot, flags) };
             at.expect("memory").addr()

@@ -1,10 +1,11 @@
-//! The machine's own name, which leads to the stack.
+//! Lookup of the machine's own name, which resolves to the stack's addresses.
 //!
-//! Programs bind to what gethostname(2) says and call themselves by it (Java RMI, Erlang, MPI,
-//! Hadoop). On the host the name leads to an address that the stack does not have. In a run it
-//! leads to the stack's addresses, as a container's name leads to those of the container.
+//! Programs bind to the name that gethostname(2) returns, and publish it as their address (Java
+//! RMI, Erlang, MPI, Hadoop). On the host the name resolves to an address that the stack does not
+//! have. In a run it resolves to the stack's addresses, as a container's name resolves to those of
+//! the container.
 //!
-//! Names that the run was given ([`crate::given`]) come first.
+//! Names configured for the run ([`crate::given`]) take precedence.
 
 use std::ffi::CStr;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -14,20 +15,20 @@ use towpath_shm::layout::RawAddr;
 
 use crate::{Posix, given, interface};
 
-/// Addresses that a run has for a name, IPv4 first. None: all is as on the host.
+/// Returns the run's addresses for a name, IPv4 first. None: the name is resolved as on the host.
 pub fn of_name(posix: &'static Posix, name: &CStr) -> Option<Vec<IpAddr>> {
     let given = given::addresses(posix, name);
     if given.is_empty() { of_own(posix, name) } else { Some(given) }
 }
 
-/// The name that a run has for an address. None: it is one of those that the host knows.
+/// Returns the run's name for an address. None: the address is looked up as on the host.
 pub fn of_address(posix: &'static Posix, ip: IpAddr) -> Option<String> {
     let own = || is_own_address(posix, ip).then(|| own(posix)).flatten();
     given::name_of(posix, ip).or_else(own)
 }
 
-/// Addresses of the stack that other hosts reach, IPv4 first, if `name` is this machine's. None for
-/// other names, and where the stack has no such address.
+/// Returns the stack's addresses that other hosts can reach, IPv4 first, if `name` is this
+/// machine's. None for other names, and if the stack has no such address.
 fn of_own(posix: &'static Posix, name: &CStr) -> Option<Vec<IpAddr>> {
     if !posix.is_active() || !is_own(posix, name) {
         return None;
@@ -41,29 +42,30 @@ fn is_own_address(posix: &'static Posix, ip: IpAddr) -> bool {
     posix.is_active() && addresses(posix).contains(&ip)
 }
 
-/// gethostname(2), as a text without its padding.
+/// Returns the machine's name, as gethostname(2) does.
 pub(crate) fn own(posix: &'static Posix) -> Option<String> {
     if let Some(given) = given::hostname(posix) {
         return String::from_utf8(given.bytes().to_vec()).ok();
     }
-    // SAFETY: a plain structure, for which zero is a value.
+    // SAFETY: a utsname consists of byte arrays, so zeros are valid.
     let mut known: libc::utsname = unsafe { std::mem::zeroed() };
     let args = [&raw mut known as usize, 0, 0, 0, 0, 0];
-    // SAFETY: the call fills in the structure. (libc's uname may be this library's.)
+    // SAFETY: the kernel fills in `known`, which outlives the call. (libc's uname may be this
+    // library's.)
     unsafe { syscall(libc::SYS_uname as usize, args) }.ok()?;
-    // SAFETY: uname(2) ends each text with NUL.
+    // SAFETY: uname(2) writes NUL-terminated strings.
     let name = unsafe { CStr::from_ptr(known.nodename.as_ptr()) };
     name.to_str().ok().filter(|name| !name.is_empty()).map(str::to_owned)
 }
 
-/// Whether a name is this machine's.
+/// Returns whether a name is this machine's.
 pub fn is_own(posix: &'static Posix, name: &CStr) -> bool {
-    // Names of DNS do not differ by case (RFC 4343).
+    // DNS names are compared without regard to case (RFC 4343).
     own(posix).is_some_and(|own| own.as_bytes().eq_ignore_ascii_case(name.to_bytes()))
 }
 
-/// Whether the stack has IPv4 and IPv6 addresses other than those of a loopback, which
-/// AI_ADDRCONFIG asks for. None: names are the kernel's business.
+/// Returns whether the stack has IPv4 and IPv6 addresses other than loopback ones, which
+/// AI_ADDRCONFIG requires. None: the kernel's addresses apply.
 pub fn families(posix: &'static Posix) -> Option<(bool, bool)> {
     let entries = posix.is_active().then(|| interface::list(posix).ok()).flatten()?;
     let ips = entries.iter().filter_map(|entry| ip(&entry.addr)).filter(|ip| !ip.is_loopback());

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use towpath_client::descriptors::DESCRIPTORS_MAX;
 
-/// A bit for each number that a descriptor of ours can have.
+/// Set of descriptor numbers: a bit for each number that a descriptor of the stack can have.
 #[derive(Debug)]
 pub(crate) struct Numbers([AtomicU64; DESCRIPTORS_MAX / 64]);
 
@@ -14,18 +14,18 @@ impl Numbers {
         Self([const { AtomicU64::new(0) }; DESCRIPTORS_MAX / 64])
     }
 
-    /// Whether it is in the set.
+    /// Returns whether `fd` is in the set.
     #[inline]
     pub fn has(&self, fd: i32) -> bool {
         self.place(fd).is_some_and(|(word, bit)| word.load(Relaxed) & bit != 0)
     }
 
-    /// Puts it in. False: there is no such number.
+    /// Adds `fd`. Returns false if no descriptor of the stack can have this number.
     pub fn add(&self, fd: i32) -> bool {
         self.place(fd).map(|(word, bit)| word.fetch_or(bit, Relaxed)).is_some()
     }
 
-    /// Takes it out.
+    /// Removes `fd`.
     pub fn remove(&self, fd: i32) {
         if let Some((word, bit)) = self.place(fd) {
             word.fetch_and(!bit, Relaxed);
@@ -34,7 +34,7 @@ impl Numbers {
 
     #[inline]
     fn place(&self, fd: i32) -> Option<(&AtomicU64, u64)> {
-        // A negative number is beyond all words.
+        // A negative number becomes one above all words.
         let fd = fd as usize;
         self.0.get(fd / 64).map(|word| (word, 1 << (fd % 64)))
     }

@@ -1,4 +1,4 @@
-//! getsockopt and setsockopt: one table says what becomes of each option.
+//! getsockopt(2) and setsockopt(2). A table defines how each option is handled.
 
 mod filter;
 mod form;
@@ -39,20 +39,21 @@ pub unsafe fn getsockopt(
     if len.is_null() || value.is_null() && !is_filter {
         return fail(libc::EFAULT);
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: `len` is not null, and points to a valid length.
     let room = unsafe { *len };
     if room as i32 <= -1 {
         return fail(libc::EINVAL);
     }
     if is_filter {
-        // SAFETY: the caller's promise, of whom this option is told a number of instructions.
+        // SAFETY: `value` has room for `*len` instructions, because this option counts in
+        // instructions.
         unsafe { *len = filter::get(&handle, value.cast(), room)? };
         return Ok(());
     }
     let option = find(&handle, level, name).map_err(|errno| foreign(&handle, level, errno))?;
     if (level, name) == (libc::IPPROTO_TCP, table::TCP_SAVED_SYN) {
         let (syn, needed) = tcp::saved_syn(&handle, room)?;
-        // SAFETY: the caller's promise; the engine gives no more than there is room for.
+        // SAFETY: `value` has room for `room` bytes, and the engine returns at most as many.
         unsafe {
             std::ptr::copy_nonoverlapping(syn.as_ptr(), value.cast(), syn.len());
             *len = if needed == 0 { syn.len() as libc::socklen_t } else { needed };
@@ -61,7 +62,7 @@ pub unsafe fn getsockopt(
     }
     let bytes = form::fit(level, name, value_of(&handle, option)?, room)?;
     let n = bytes.len().min(room as usize);
-    // SAFETY: the caller's promise; n is at most what there is room for.
+    // SAFETY: `value` has room for `room` bytes, and `n` is at most `room`.
     unsafe {
         std::ptr::copy_nonoverlapping(bytes.as_ptr(), value.cast(), n);
         *len = n as libc::socklen_t;
@@ -69,7 +70,7 @@ pub unsafe fn getsockopt(
     Ok(())
 }
 
-/// The option's value, however long.
+/// Returns the option's value, not truncated.
 fn value_of(handle: &OpenSocket, option: &OptionRow) -> Result<Vec<u8>> {
     let OptionRow { level, name, .. } = *option;
     Ok(match option.effect {
@@ -107,7 +108,7 @@ pub unsafe fn setsockopt(
         refuse_to_stream(level, name)?;
     }
     let option = find(&handle, level, name)?;
-    // SAFETY: the caller's promise.
+    // SAFETY: `value` points to `len` readable bytes, by the contract of this function.
     let bytes = unsafe { value_at(value, len) }?;
     if bytes.is_empty() && wants_a_byte(level, name) {
         return fail(libc::EINVAL);
@@ -157,7 +158,7 @@ pub unsafe fn setsockopt(
     }
 }
 
-/// The value that a program passed.
+/// Returns the bytes of the value that a program passed.
 ///
 /// # Safety
 /// `value` must point to `len` readable bytes, which outlive the result, or be null.
@@ -166,7 +167,7 @@ unsafe fn value_at<'a>(value: *const libc::c_void, len: libc::socklen_t) -> Resu
         len if len > DATA_MAX => fail(libc::EINVAL),
         0 if value.is_null() => Ok(&[]),
         _ if value.is_null() => fail(libc::EFAULT),
-        // SAFETY: the caller's promise.
+        // SAFETY: `value` is not null, and points to `len` readable bytes.
         len => Ok(unsafe { std::slice::from_raw_parts(value.cast(), len) }),
     }
 }
@@ -188,7 +189,7 @@ fn find(handle: &OpenSocket, level: i32, name: i32) -> Result<&'static OptionRow
     }
 }
 
-/// The error that Linux gives for a multicast option of a stream.
+/// Returns the error of Linux for a multicast option of a stream socket.
 fn refuse_to_stream(level: i32, name: i32) -> Result<()> {
     use libc::{IPPROTO_IP, IPPROTO_IPV6};
     match (level, name) {
@@ -204,8 +205,8 @@ fn refuse_to_stream(level: i32, name: i32) -> Result<()> {
     }
 }
 
-/// The errno for a level that the socket does not have: ip_getsockopt gives EOPNOTSUPP for those of
-/// other protocols, where ip_setsockopt gives ENOPROTOOPT.
+/// Returns the errno for a level that the socket does not support. ip_getsockopt of Linux returns
+/// EOPNOTSUPP for levels of other protocols, although ip_setsockopt returns ENOPROTOOPT.
 fn foreign(handle: &OpenSocket, level: i32, errno: Errno) -> Errno {
     let own = if handle.is_tcp() { libc::IPPROTO_TCP } else { libc::IPPROTO_UDP };
     let is_v4 = handle.slot.family.load(Relaxed) == address::INET;

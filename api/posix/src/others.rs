@@ -1,12 +1,14 @@
-//! Sockets behind the descriptors of other processes of the run, for programs that look for the
-//! owner of a socket: `ss -p`, `lsof -i`, `netstat -p`, psutil.
+//! Finds the sockets behind descriptors of other processes of the run. Programs need this to find
+//! the owner of a socket: `ss -p`, `lsof -i`, `netstat -p`, psutil.
 //!
-//! To the kernel all sockets of a run are one ([`towpath_shm::token`]), by which the processes of
-//! a run are recognised. A process keeps the socket of each descriptor as a word of a table, whose
-//! address is in the header of its channels. /proc/PID/mem shows the memory of a process to those
-//! that may trace the process: root, and the same user unless kernel.yama.ptrace_scope forbids it.
+//! The kernel has one object behind all sockets of a run ([`towpath_shm::token`]), which identifies
+//! the processes of the run. A process has a table with a word for the socket of each descriptor,
+//! and the header of its channels contains the table's address. The table is read from
+//! /proc/PID/mem. Only processes that may trace the process can read it: root, and those of the
+//! same user unless kernel.yama.ptrace_scope forbids it.
 //!
-//! Nothing is allocated: a signal handler may call readlink(2), and interrupt malloc.
+//! The functions allocate nothing, because a signal handler that has interrupted malloc may call
+//! readlink(2).
 
 use std::ffi::CStr;
 use std::fmt;
@@ -20,8 +22,8 @@ use towpath_shm::layout::{ChannelHeader, MAGIC};
 use crate::identity::{self, Identity};
 use crate::{Errno, Posix, Result};
 
-/// The socket behind a descriptor of another process. None: it is not a socket of this run, or
-/// the memory of its process cannot be read.
+/// Returns the socket behind a descriptor of another process. None: the descriptor is not a socket
+/// of this run, or the memory of its process cannot be read.
 pub fn of(posix: &'static Posix, pid: u32, fd: i32) -> Option<Identity> {
     let client = posix.client().ok()?;
     let blank = client.blank().get();
@@ -36,7 +38,7 @@ pub fn of(posix: &'static Posix, pid: u32, fd: i32) -> Option<Identity> {
     let mut found = None;
     each_channel(pid, |at| {
         let socket = word_at(&memory, at, place).and_then(Descriptors::socket_of);
-        // A word that stands in no table names no socket that there is.
+        // Memory that is not a table contains no word of an existing socket.
         let there_is = |socket: &Socket| client.slot(*socket).is_some();
         found = socket.filter(there_is).and_then(|socket| Identity::new(posix, socket));
         found.is_some()
@@ -44,26 +46,26 @@ pub fn of(posix: &'static Posix, pid: u32, fd: i32) -> Option<Identity> {
     found
 }
 
-/// The word at a place of the table that a channel's header names.
+/// Reads the word at offset `place` of the descriptor table to which the channel's header points.
 fn word_at(memory: &ProcessFile, channel: u64, place: u64) -> Option<u64> {
     let magic = memory.word(channel + offset_of!(ChannelHeader, magic) as u64)?;
     let table = memory.word(channel + offset_of!(ChannelHeader, descriptors) as u64)?;
-    // A table at 0 is of a process that has not been let in yet.
+    // The address is 0 until the engine has admitted the process.
     let known = magic == MAGIC && table != 0;
     memory.word(table.checked_add(place).filter(|_| known)?)
 }
 
-/// Calls `see` with the addresses at which a process has headers of channels, until it says that it
-/// has seen enough. A child of fork has the header of its parent as well, in which the same address
-/// of a table stands. A process with the engine (`--inline`) has those of all programs, whose
-/// addresses are nothing in its own memory.
+/// Calls `see` with the address of each channel header in a process, until `see` returns true. A
+/// forked child also has the header of its parent, which contains the same table address. A process
+/// with the engine (`--inline`) has the headers of all programs. Their table addresses are
+/// meaningless in its memory.
 fn each_channel(pid: u32, mut see: impl FnMut(u64) -> bool) -> Option<()> {
     each_mapping(format_args!("/proc/{pid}/maps"), |mapping| {
         mapping.is_channel && mapping.offset == 0 && see(mapping.start)
     })
 }
 
-/// A line of /proc/PID/maps.
+/// A mapping: a line of /proc/PID/maps.
 #[derive(Debug, PartialEq, Eq)]
 struct Mapping {
     start: u64,
@@ -76,17 +78,17 @@ impl Mapping {
         let mut words = std::str::from_utf8(line).ok()?.split_ascii_whitespace();
         let (start, _) = words.next()?.split_once('-')?;
         let [start, offset] = [start, words.nth(1)?].map(|hex| u64::from_str_radix(hex, 16));
-        // Device and inode stand in front of the name.
+        // Skip device and inode, which precede the name.
         let is_channel = words.nth(2).is_some_and(|name| name == CHANNEL);
         Some(Self { start: start.ok()?, offset: offset.ok()?, is_channel })
     }
 }
 
-/// Name of a channel's memory (`towpath_ring::Channel`), as /proc/PID/maps has it.
+/// Name of a channel's memory (`towpath_ring::Channel`) in /proc/PID/maps.
 const CHANNEL: &str = "/memfd:towpath-channel";
 
-/// Calls `see` with the mappings of a process until it says that it has seen enough. None: the file
-/// cannot be read.
+/// Calls `see` with each mapping of a process, until `see` returns true. None: the file cannot be
+/// read.
 fn each_mapping(maps: fmt::Arguments<'_>, mut see: impl FnMut(Mapping) -> bool) -> Option<()> {
     let file = ProcessFile::open(maps).ok()?;
     let mut bytes = [0; 4096];
@@ -108,21 +110,22 @@ fn each_mapping(maps: fmt::Arguments<'_>, mut see: impl FnMut(Mapping) -> bool) 
         }
         bytes.copy_within(start..len, 0);
         len -= start;
-        // A longer line is that of a long path: its end is skipped.
+        // A line longer than the buffer has a long path: skip the rest of the line.
         if len == bytes.len() {
             (len, skips) = (0, true);
         }
     }
 }
 
-/// A path of /proc.
+/// A path in /proc, in a fixed buffer.
 struct Path {
     bytes: [u8; 48],
     len: usize,
 }
 
 impl Path {
-    /// A path that is too long is cut, and leads nowhere; with two numbers none is.
+    /// Formats a path. A path with two numbers always fits; a longer one would be truncated to one
+    /// that does not exist.
     fn new(text: fmt::Arguments<'_>) -> Self {
         let mut path = Self { bytes: [0; 48], len: 0 };
         let _ = fmt::write(&mut path, text);
@@ -136,7 +139,7 @@ impl Path {
 
 impl fmt::Write for Path {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        // The last byte stays 0.
+        // The last byte stays 0, the NUL of the C string.
         let end = self.len + text.len();
         let room = self.bytes[..47].get_mut(self.len..end).ok_or(fmt::Error)?;
         room.copy_from_slice(text.as_bytes());
@@ -145,7 +148,7 @@ impl fmt::Write for Path {
     }
 }
 
-/// A file that is open for the time of a look.
+/// A file that is closed on drop.
 struct ProcessFile(i32);
 
 impl ProcessFile {
@@ -154,21 +157,21 @@ impl ProcessFile {
         let flags = (libc::O_RDONLY | libc::O_CLOEXEC) as usize;
         let name = path.bytes.as_ptr() as usize;
         let args = [libc::AT_FDCWD as usize, name, flags, 0, 0, 0];
-        // SAFETY: a path that ends with a zero.
+        // SAFETY: `path` is NUL-terminated, and outlives the call.
         let opened = unsafe { syscall(libc::SYS_openat as usize, args) };
         opened.map(|fd| Self(fd as i32)).map_err(Errno)
     }
 
     fn read(&self, to: &mut [u8]) -> Result<usize> {
         let args = [self.0 as usize, to.as_mut_ptr() as usize, to.len(), 0, 0, 0];
-        // SAFETY: room for as many bytes.
+        // SAFETY: the address and length are those of `to`.
         unsafe { syscall(libc::SYS_read as usize, args) }.map_err(Errno)
     }
 
     fn word(&self, at: u64) -> Option<u64> {
         let mut word = [0; 8];
         let args = [self.0 as usize, word.as_mut_ptr() as usize, word.len(), at as usize, 0, 0];
-        // SAFETY: room for as many bytes.
+        // SAFETY: the address and length are those of `word`.
         let n = unsafe { syscall(libc::SYS_pread64 as usize, args) }.ok()?;
         (n == word.len()).then(|| u64::from_ne_bytes(word))
     }

@@ -1,8 +1,9 @@
-//! Programs that leave the stack: noticed before they are executed, because this library is not in
-//! them.
+//! Detects programs that cannot load this library, and therefore use the kernel's sockets, before
+//! they are executed.
 //!
-//! The engine is told; it warns the user, or forbids the program. Files that cannot be examined
-//! (executable but not readable, or moved meanwhile) are executed without a check.
+//! The engine is told about the program, and warns the user or forbids the program. Files that
+//! cannot be examined (executable but not readable, or moved meanwhile) are executed without a
+//! check.
 
 use std::ffi::{CStr, OsStr};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -23,17 +24,18 @@ use crate::{Posix, Result, environment};
 pub enum Program<'a> {
     /// A path.
     Path(&'a CStr),
-    /// A name, for which execvp(3) looks into the folders of PATH unless it has a slash.
+    /// A name, which execvp(3) searches in the directories of PATH unless it contains a slash.
     Name(&'a CStr),
     /// An open file.
     File(i32),
-    /// A path from a folder on, or with AT_EMPTY_PATH the descriptor itself.
+    /// A path relative to a directory's descriptor, or the descriptor itself if the path is empty
+    /// (AT_EMPTY_PATH).
     At(i32, &'a CStr),
 }
 
-/// Scripts whose interpreter is a script: Linux follows four (BINPRM limit in fs/exec.c).
+/// Maximum number of nested scripts (an interpreter that is a script), as in Linux (fs/exec.c).
 const SCRIPT_DEPTH_MAX: u32 = 4;
-/// PATH of programs that have none, as glibc has it (confstr(3), _CS_PATH).
+/// Search path of programs without PATH, as in glibc (confstr(3), _CS_PATH).
 const PATH_DEFAULT: &[u8] = b"/bin:/usr/bin";
 
 /// A program that may be executed.
@@ -41,25 +43,26 @@ const PATH_DEFAULT: &[u8] = b"/bin:/usr/bin";
 pub struct Executable {
     /// Owner of the program's sockets: the stack or the kernel.
     pub sockets: SocketsPlace,
-    /// Runtime of AddressSanitizer that it is linked with, which has to be loaded before this
-    /// library.
+    /// Runtime of AddressSanitizer that the program is linked with. The runtime must be loaded
+    /// before this library.
     pub sanitizer: Option<Vec<u8>>,
 }
 
 /// Where the sockets of a program will be.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum SocketsPlace {
-    /// On the stack, as far as can be seen.
+    /// The stack's. Also the default for programs that could not be examined.
     #[default]
     Stack,
-    /// The kernel's.
+    /// The kernel's, because the program cannot load this library.
     Kernel,
 }
 
-/// Looks where the program's sockets will be, and tells the engine if they will be the kernel's.
+/// Determines whether the program's sockets will be the stack's or the kernel's. Tells the engine
+/// if they will be the kernel's.
 ///
 /// # Errors
-/// EACCES when the user does not allow such programs.
+/// EACCES if the user forbids programs that use the kernel's sockets.
 pub fn tell(posix: &'static Posix, program: Program<'_>) -> Result<Executable> {
     let Ok(client) = posix.client() else { return Ok(Executable::default()) };
     let Some((path, file)) = find(program) else { return Ok(Executable::default()) };
@@ -75,16 +78,16 @@ fn tell_engine(client: &Client, path: &Path, why: Outside) -> Result<()> {
     let len = path.len().min(DATA_MAX);
     let mut request =
         Request { call: call::OUTSIDE, a: why.number(), len: len as u32, ..Request::default() };
-    // The end of a long path says more than its beginning.
+    // Keep the end of a long path, which contains the program's name.
     request.data[..len].copy_from_slice(&path[path.len() - len..]);
     match client.call(&request) {
         Err(Error::Refused(libc::EACCES)) => fail(libc::EACCES),
-        // An engine that has gone has nothing to say about it.
+        // An engine that has ended forbids nothing.
         _ => Ok(()),
     }
 }
 
-/// The file, opened to look at, and its path.
+/// Opens the program's file for the check. Returns its path and the file.
 fn find(program: Program<'_>) -> Option<(PathBuf, Fd)> {
     let path = |name: &CStr| PathBuf::from(OsStr::from_bytes(name.to_bytes()));
     match program {
@@ -100,12 +103,14 @@ fn find(program: Program<'_>) -> Option<(PathBuf, Fd)> {
         }
         Program::At(fd, path) if path.is_empty() => find(Program::File(fd)),
         Program::File(fd) => {
-            // By its link: the descriptor itself may be one that cannot be read (O_PATH).
+            // Open the file by its link in /proc, because the descriptor may not be readable
+            // (O_PATH).
             let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
             let link = format!("/proc/self/fd/{fd}");
-            // Without /proc, as in a chroot, it is looked at as it is.
+            // Without /proc, as in a chroot, use the descriptor itself.
             let as_it_is = |_| {
-                // SAFETY: the program names it; if it is not open the call says so.
+                // SAFETY: the program passed this number for the duration of the call. If it is not
+                // open, the system call fails.
                 let fd = unsafe { BorrowedFd::borrow_raw(fd) };
                 rustix::io::fcntl_dupfd_cloexec(fd, 0)
             };
@@ -117,7 +122,8 @@ fn find(program: Program<'_>) -> Option<(PathBuf, Fd)> {
             let file = if folder == libc::AT_FDCWD {
                 rustix::fs::openat(CWD, name, flags, Mode::empty()).map(Fd::from)
             } else {
-                // SAFETY: the program names it; if it is not open the call says so.
+                // SAFETY: the program passed this number for the duration of the call. If it is not
+                // open, the system call fails.
                 let folder = unsafe { BorrowedFd::borrow_raw(folder) };
                 rustix::fs::openat(folder, name, flags, Mode::empty()).map(Fd::from)
             };
@@ -126,11 +132,11 @@ fn find(program: Program<'_>) -> Option<(PathBuf, Fd)> {
     }
 }
 
-/// The first file of that name in PATH that may be executed.
+/// Returns the first executable file of that name in PATH.
 fn in_search_path(name: &CStr) -> Option<PathBuf> {
     let folders = environment::search_path().map_or(PATH_DEFAULT, CStr::to_bytes);
     let mut paths = folders.split(|byte| *byte == b':').map(|folder| {
-        // An empty entry is the current folder.
+        // An empty entry stands for the current directory.
         let folder = if folder.is_empty() { b"." } else { folder };
         Path::new(OsStr::from_bytes(folder)).join(OsStr::from_bytes(name.to_bytes()))
     });
@@ -146,7 +152,7 @@ fn in_search_path(name: &CStr) -> Option<PathBuf> {
 fn reason(posix: &'static Posix, file: &impl AsFd, depth: u32) -> Option<Outside> {
     match image::content(file) {
         Content::Program(elf) => {
-            // Programs of this process's own kind can preload the library, too.
+            // A program for the same architecture and loader as this one can load the library.
             let outside = elf.outside(image::own().as_ref()).or_else(|| image::raises(file));
             outside.or_else(|| where_it_runs(posix))
         }
@@ -159,7 +165,8 @@ fn reason(posix: &'static Posix, file: &impl AsFd, depth: u32) -> Option<Outside
     }
 }
 
-/// Why the loader of another program cannot load the library where this process would execute it.
+/// Returns the reason why the loader of another program cannot find this library or the unwinder,
+/// if it cannot.
 fn where_it_runs(posix: &'static Posix) -> Option<Outside> {
     match (posix.library.is_there(), posix.library.unwinder_is_there()) {
         (false, _) => Some(Outside::NoLibrary),

@@ -1,4 +1,4 @@
-//! poll and select.
+//! poll(2) and select(2).
 
 use std::time::Duration;
 
@@ -14,14 +14,14 @@ use crate::errno::fail;
 use crate::turning::{ThreadTurning, WaitStep};
 use crate::{Errno, Posix, Result, epoll};
 
-/// Maximum length of a list that needs no allocation.
+/// Maximum number of descriptors in a list for which nothing is allocated.
 const SMALL: usize = 64;
-/// Number of descriptors of our own: notification, control socket, wake-up, and an engine in this
-/// process.
+/// Number of descriptors that the library adds to a list: notification, control socket, wake-up,
+/// and an engine in this process.
 const OWN: usize = 4;
 const EMPTY: libc::pollfd = libc::pollfd { fd: -1, events: 0, revents: 0 };
 
-/// Returns a time limit that a program gives.
+/// Converts a time limit that a program passed.
 ///
 /// # Errors
 /// EINVAL for a negative time, and for nanoseconds that make a second or more, as ppoll(2) has it.
@@ -92,7 +92,8 @@ pub unsafe fn poll(
             hub.drain(client);
             continue;
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: `sigmask` is null or points to a kernel signal mask, by the contract of this
+        // function.
         if unsafe { sleep(posix, client, fds, kernel, &mut turning, terms) }? {
             look(posix, client, fds, false);
             if take_back(posix, fds, kernel) {
@@ -243,10 +244,10 @@ fn merge(fds: &mut [libc::pollfd], kernel: &[libc::pollfd]) -> i32 {
     count
 }
 
-/// Ends of a sleep other than events.
+/// Conditions that end a sleep besides events.
 #[derive(Debug, Clone, Copy)]
 struct Terms {
-    /// `None`: no limit.
+    /// End of the sleep; `None`: no limit.
     deadline: Option<Deadline>,
     since: Handled,
     /// Signal mask of the sleep, or null for that of the thread.
@@ -282,7 +283,8 @@ unsafe fn sleep_on(
     kernel[count + 1] = own(client.control().get(), ready::RDHUP as i16);
     kernel[count + 2] = own(wakeup, libc::POLLIN);
     kernel[count + 3] = own(driver_lock.map_or(-1, DriverLock::descriptor), libc::POLLIN);
-    // SAFETY: the caller's promise, or a mask that is there as long as the driver lock.
+    // SAFETY: the mask is that of the caller, or that of the driver lock, which lives longer than
+    // the call.
     let result = turning.sleep(|| unsafe { kernel_sleep(kernel, terms) });
     if result.is_ok() && kernel[count].revents != 0 {
         reactor::clear(client.notifier().get());
@@ -293,14 +295,14 @@ unsafe fn sleep_on(
     result
 }
 
-/// Has events of the descriptors in a list wake its thread.
+/// Registers the descriptors of a list in the reactor, so that their events wake this thread.
 fn watch(posix: &'static Posix, hub: &mut LockedReactor<'_>, at: usize, fds: &[libc::pollfd]) {
     for entry in fds.iter().filter(|entry| entry.fd >= 0) {
         match posix.process.descriptors.lookup(entry.fd) {
             DescriptorKind::Socket(socket) => {
                 let mut wanted = u32::from(entry.events as u16) | reactor::ALWAYS;
                 if wanted & ready::WRBAND != 0 {
-                    // An event announces both by this bit.
+                    // Events report both kinds of room with POLLOUT.
                     wanted |= ready::OUT;
                 }
                 hub.watch_in_list(at, socket, wanted);
@@ -327,7 +329,8 @@ unsafe fn sleep<'a>(
     let began = posix.process.forks();
     let (at, wakeup) = {
         let Ok(mut hub) = posix.process.lock_reactor() else {
-            // SAFETY: the caller's promise.
+            // SAFETY: the mask in `terms` is null or a kernel signal mask, by the contract of this
+            // function.
             return unsafe { nap(&mut kernel[..count], terms) };
         };
         if client.is_abandoned() {
@@ -344,14 +347,15 @@ unsafe fn sleep<'a>(
     if look(posix, client, fds, true) == 0
         && let WaitStep::Sleep(_sleeper) = turning.next(client)
     {
-        // SAFETY: the caller's promise.
+        // SAFETY: the mask in `terms` is null or a kernel signal mask, by the contract of this
+        // function.
         result = unsafe { sleep_on(client, kernel, count, wakeup, turning, terms) };
     }
     if posix.process.forks() != began {
         // A handler has forked, and this is the child. Its parent's counts do not matter here.
         return fail(libc::EINTR);
     }
-    // The lock is free for this thread, as above.
+    // The lock is free for this thread, as it was before the sleep.
     let mut hub = posix.process.lock_reactor()?;
     hub.leave_list(at);
     hub.end_sleep(client);
@@ -360,18 +364,19 @@ unsafe fn sleep<'a>(
     Ok(kernel[..count].iter().any(|entry| entry.fd >= 0 && entry.revents != 0))
 }
 
-/// Time between two looks of a signal handler at sockets of the stack.
+/// Interval at which such a signal handler checks the sockets of the stack.
 const NAP: Duration = Duration::from_millis(1);
 
-/// Sleeps briefly in a signal handler that interrupted a call with the lock of the reactor. Since
-/// no event can wake it, the handler looks again and again.
+/// Sleeps for at most [`NAP`] in a signal handler that interrupted a holder of the reactor's lock.
+/// Since no event can wake the handler, it checks the sockets repeatedly.
 ///
 /// # Safety
 /// As for [`sleep`].
 unsafe fn nap(kernel: &mut [libc::pollfd], terms: Terms) -> Result<bool> {
     let nap = Deadline::after(NAP);
     let deadline = terms.deadline.map_or(nap, |deadline| deadline.min(nap));
-    // SAFETY: the caller's promise.
+    // SAFETY: the mask in `terms` is null or a kernel signal mask, by the contract of this
+    // function.
     Ok(unsafe { kernel_sleep(kernel, Terms { deadline: Some(deadline), ..terms }) }? > 0)
 }
 
@@ -381,7 +386,8 @@ unsafe fn nap(kernel: &mut [libc::pollfd], terms: Terms) -> Result<bool> {
 /// As for [`sleep`].
 unsafe fn kernel_sleep(list: &mut [libc::pollfd], terms: Terms) -> Result<usize> {
     let Terms { deadline, since, sigmask } = terms;
-    // SAFETY: the caller's promise about the mask, and that of `sleep` about the limit.
+    // SAFETY: the mask is null or a kernel signal mask, and `since.sleep` passes the address of a
+    // timespec.
     let sleep = |limit| unsafe { kernel_poll(list, limit, sigmask) };
     since.sleep(true, SleepLimit::within(deadline), sleep).unwrap_or(fail(libc::EINTR))
 }
@@ -389,7 +395,7 @@ unsafe fn kernel_sleep(list: &mut [libc::pollfd], terms: Terms) -> Result<usize>
 /// Looks at the kernel's descriptors without waiting.
 fn kernel_look(list: &mut [libc::pollfd]) -> Result<usize> {
     let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: a time limit, and no mask.
+    // SAFETY: `now` is a timespec that outlives the call, and the mask is null.
     unsafe { kernel_poll(list, (&raw const now).addr(), std::ptr::null()) }
 }
 
@@ -402,7 +408,8 @@ unsafe fn kernel_poll(
     sigmask: *const libc::c_void,
 ) -> Result<usize> {
     let args = [list.as_mut_ptr() as usize, list.len(), limit, sigmask as usize, 8, 0];
-    // SAFETY: the list outlives the call; the caller's promise about the rest.
+    // SAFETY: `list` outlives the call. The limit and the mask are valid by the contract of this
+    // function.
     unsafe { syscall(libc::SYS_ppoll as usize, args) }.map_err(Errno)
 }
 
@@ -431,12 +438,12 @@ fn are_open(posix: &'static Posix, list: &[libc::pollfd]) -> Result<bool> {
     Ok(found == 0 || kernel.iter().all(|entry| entry.revents & libc::POLLNVAL == 0))
 }
 
-/// The three sets of select(2), as words, or null.
+/// The three sets of select(2), each an array of words, or null.
 #[derive(Debug, Clone, Copy)]
 pub struct Sets {
-    /// Read, write, exceptional.
+    /// Sets of descriptors for reading, writing and exceptional conditions.
     pub at: [*mut u64; 3],
-    /// Highest descriptor plus one.
+    /// Number of bits in each set: the highest descriptor plus one.
     pub count: usize,
 }
 
@@ -453,16 +460,16 @@ impl Sets {
     /// # Safety
     /// The sets must hold `count` bits.
     unsafe fn has(&self, which: usize, fd: usize) -> bool {
-        // SAFETY: the caller's promise.
+        // SAFETY: the set is not null, and has `count` bits, of which `fd` is one.
         !self.at[which].is_null() && unsafe { *self.at[which].add(fd / 64) } >> (fd % 64) & 1 == 1
     }
 
-    /// Returns whether any of them is of the stack.
+    /// Returns whether any descriptor in the sets is the stack's.
     ///
     /// # Safety
     /// The sets must hold `count` bits.
     pub unsafe fn any_ours(&self, posix: &'static Posix) -> bool {
-        // SAFETY: the caller's promise.
+        // SAFETY: the sets have `count` bits, and `fd` is below `count`.
         (0..self.count).any(|fd| unsafe {
             (0..3).any(|which| self.has(which, fd))
                 && posix.process.descriptors.lookup(fd as i32) != DescriptorKind::Kernel
@@ -484,7 +491,7 @@ impl Sets {
         let mut small = [EMPTY; SMALL];
         let mut large = Vec::new();
         let wanted = |fd| {
-            // SAFETY: the caller's promise.
+            // SAFETY: the sets have `count` bits, and `fd` is below `count`.
             let events = (0..3).filter(|&which| unsafe { self.has(which, fd) });
             events.fold(0, |events, which| events | WANTED[which])
         };
@@ -501,22 +508,24 @@ impl Sets {
         if !are_open(posix, list)? {
             return fail(libc::EBADF);
         }
-        // SAFETY: as above.
+        // SAFETY: `sigmask` is null or points to a kernel signal mask, by the contract of this
+        // function.
         unsafe { poll(posix, list, deadline, sigmask) }?;
         for entry in list.iter_mut().filter(|entry| entry.revents & libc::POLLNVAL != 0) {
-            // Closed during the call: as on Linux (since 5.17), no operation on it would block.
+            // The descriptor was closed during the call. As on Linux (since 5.17), all operations
+            // count as ready, because none would block.
             entry.revents = GIVEN[0] | GIVEN[1] | GIVEN[2];
         }
         let mut count = 0;
         for entry in list {
             let fd = entry.fd as usize;
             for (which, given) in GIVEN.iter().enumerate() {
-                // SAFETY: as above.
+                // SAFETY: the entry was made from a bit of the sets, so `fd` is below `count`.
                 if unsafe { self.has(which, fd) } {
                     if entry.revents & given != 0 {
                         count += 1;
                     } else {
-                        // SAFETY: as above.
+                        // SAFETY: `has` found the bit, so the set is not null and contains `fd`.
                         unsafe { *self.at[which].add(fd / 64) &= !(1 << (fd % 64)) };
                     }
                 }

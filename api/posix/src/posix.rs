@@ -1,15 +1,15 @@
-//! State that the calls of this crate keep from one to the next.
+//! State that the calls of this crate keep between calls.
 //!
-//! There is one [`Posix`] a process, and no other variable of a process in this crate. Functions
-//! that need it get it as `posix` or in their handle, and pass it on. The library that is loaded
-//! into a program has it in a static, which handlers of signals and of fork reach as all calls do.
-//! So each call shows the dependencies of its function, and a test has as many processes as it
-//! likes. (A symbol that the library defines and this crate names would be shorter, but still be
-//! one for everything that is linked together.) To the calls that move bytes it is an address in a
-//! register.
+//! Each process has one [`Posix`], and this crate has no other variable. Functions that need it get
+//! it as `posix` or in their handle, and pass it on. The library that is loaded into a program has
+//! it in a static, which signal handlers and fork handlers use as well. So the arguments of a
+//! function show its dependencies, and a test can have several processes. (A symbol defined by the
+//! library and used in this crate would be shorter. But only one could exist among all code that is
+//! linked together.) Passing it costs the calls that move bytes only a register.
 //!
-//! A part that is no plain lock or number has a type in its own file, which names neither this file
-//! nor the calls. Functions of one part are its methods; a call is a function of the whole.
+//! A part of the state that is more than a lock or number has a type in a file of its own. That
+//! file depends neither on this file nor on the calls. Functions of one part are methods of its
+//! type; a call is a function of the whole state.
 
 use std::mem::offset_of;
 use std::ptr;
@@ -44,16 +44,16 @@ use crate::spawns::Spawns;
 #[derive(Debug)]
 #[repr(align(64))]
 pub struct Posix {
-    /// Descriptors of the stack, and the reactor that threads wait with.
+    /// Descriptors of the stack, and the reactor with which threads wait.
     pub process: Process,
     pub(crate) attachment: ProcessAttachment,
-    /// Taken for each change of our descriptors; see [`crate::table`].
+    /// Lock for changes of the stack's descriptors; see [`crate::table`].
     pub(crate) changes: ProcessLock<()>,
-    /// The device of all sockets, 0 before it was asked for.
+    /// Device number of all sockets (see [`crate::identity`]); 0 until it is first needed.
     pub(crate) device: AtomicU64,
     pub(crate) library: Library,
     pub(crate) spawns: Spawns,
-    /// The thread in exit(3), by its number; 0: none.
+    /// Thread ID of the thread that is in exit(3); 0: none.
     ends: AtomicU32,
     pub(crate) lowered: Lowered,
     pub(crate) engine_memory: EngineMemory,
@@ -62,25 +62,27 @@ pub struct Posix {
     pub(crate) cork: Cork,
     pub(crate) known: KnownInterfaces,
     pub(crate) machine_name: MachineName,
-    /// Numbers that were given to netlink sockets that show the stack. The kernel says whether they
-    /// still are.
+    /// Descriptor numbers of netlink sockets that show the stack. A number may belong to another
+    /// file by now; the kernel tells.
     pub(crate) netlink: Numbers,
-    /// The numbers in `netlink` that are of NETLINK_SOCK_DIAG.
+    /// Subset of `netlink`: the numbers whose sockets have the protocol NETLINK_SOCK_DIAG.
     pub(crate) diag: Numbers,
     pub(crate) groups: NetlinkGroups,
-    /// Numbers that were given to files of /proc/net; see [`crate::proc_net::reread`].
+    /// Descriptor numbers of files of /proc/net that show the stack; see
+    /// [`crate::proc_net::reread`].
     pub(crate) shown: Numbers,
-    /// Socket that answers netlink sockets. Locked during an answer: a netlink socket has one peer.
+    /// Library's socket that sends answers to netlink sockets. Locked during an answer, because the
+    /// socket has one peer at a time.
     pub(crate) answering: ProcessLock<Option<HighFd>>,
 }
 
-/// Every call reads where the attachment is: not in the line of cache that threads write which
-/// accept and close.
+/// Every call reads `attachment`, so it must not share a cache line with `changes`, which accept
+/// and close write.
 const _: () = assert!(offset_of!(Posix, attachment) / 64 != offset_of!(Posix, changes) / 64);
 
 impl Posix {
-    /// The state of a process without an attachment. All of it is zeroed memory, as in
-    /// [`Process::new`]: a single other byte would put the whole static into the library's file.
+    /// Creates the state of a process without an attachment. The value is all zeros, as in
+    /// [`Process::new`]: a single other byte would store the whole static in the library's file.
     #[expect(clippy::new_without_default, reason = "it would be built on the stack")]
     pub const fn new() -> Self {
         Self {
@@ -106,21 +108,22 @@ impl Posix {
         }
     }
 
-    /// The attachment.
+    /// Returns the attachment of this process to its engine.
     ///
     /// # Errors
-    /// ENETDOWN when there was to be one and it did not come about: nothing falls back to the
-    /// kernel in silence.
+    /// ENETDOWN if this process should have an attachment but attaching failed. Calls do not fall
+    /// back to the kernel, because the user would not notice.
     #[inline]
     pub fn client(&self) -> Result<&'static Client> {
         self.attachment.client()
     }
 
-    /// Asks the engine.
+    /// Sends a request to the engine, and waits for the answer.
     pub(crate) fn call(&self, request: &Request) -> Result<ControlReply> {
         let client = self.client()?;
         match client.call(request) {
-            // A handler forked before it was asked, and this is the child.
+            // A signal handler forked before the engine got the request, and this is the child: use
+            // the child's own attachment.
             Err(Error::Forked) => match self.client()? {
                 own if !ptr::eq(own, client) => self.call(request),
                 _ => fail(libc::ENETDOWN),
@@ -129,17 +132,18 @@ impl Posix {
         }
     }
 
-    /// Whether AF_INET and AF_INET6 sockets are the engine's. Also where attaching to it failed,
-    /// and every call gives ENETDOWN.
+    /// Returns whether AF_INET and AF_INET6 sockets are the engine's. True even if attaching
+    /// failed, and every call returns ENETDOWN.
     #[inline]
     pub fn is_active(&self) -> bool {
         self.attachment.is_active()
     }
 
-    /// Lets a call wait before it tells that the engine has gone, if it has.
+    /// Delays a call briefly if the engine has ended, before the call returns its error.
     ///
-    /// A server that logs an error of accept(2) and calls it again would otherwise fill a disk: no
-    /// call of it helps, or blocks. A program that was never attached does not wait.
+    /// Otherwise a server that logs an error of accept(2) and calls it again would fill the disk,
+    /// because its calls neither succeed nor block. A program that was never attached is not
+    /// delayed.
     pub fn rest_when_engine_is_gone(&self) {
         let gone = self.is_active() && self.client().is_ok_and(|client| !client.check_alive());
         if gone {
@@ -147,8 +151,8 @@ impl Posix {
         }
     }
 
-    /// Before a call returns: lets the thread wait while another one ends the process
-    /// ([`Self::begins_to_end`]).
+    /// Waits while another thread ends the process ([`Self::begins_to_end`]). Called before a call
+    /// returns.
     #[inline]
     pub fn wait_while_it_ends(&self) {
         if self.ends.load(Relaxed) != 0 {
@@ -163,15 +167,14 @@ impl Posix {
         }
     }
 
-    /// From now on until [`Self::ends_no_more`] the calling thread ends the process, which has left
-    /// its engine. Other threads do not return from their calls meanwhile. In a process that ends
-    /// at once they would see no error, and a thread that gives up could end it with another
-    /// status.
+    /// Declares that the calling thread ends the process, which has already left its engine. Until
+    /// [`Self::ends_no_more`], other threads do not return from their calls. If they returned an
+    /// error, such a thread could give up and end the process with a different status.
     pub fn begins_to_end(&self) {
         self.ends.store(thread_id(), Relaxed);
     }
 
-    /// Lets the other threads go on: a process that does not end after all may need them.
+    /// Lets the other threads return from their calls, because the process does not end after all.
     pub fn ends_no_more(&self) {
         self.ends.store(0, Relaxed);
     }
@@ -179,11 +182,12 @@ impl Posix {
 
 fn rest() {
     let pause = rustix::time::Timespec { tv_sec: 0, tv_nsec: REST_NS };
-    // A signal may end it early.
+    // A signal may end the pause early, which does no harm.
     let _ = rustix::thread::nanosleep(&pause);
 }
 
-/// Ten errors per second and thread: some 100 MB of messages in a day.
+/// Pause in nanoseconds: ten errors per second and thread, which is some 100 MB of log messages in
+/// a day.
 const REST_NS: i64 = 100_000_000;
 
 #[cfg(test)]
@@ -205,7 +209,7 @@ mod tests {
         ONE.remembered.set(its, libc::IPPROTO_IP, libc::IP_FREEBIND, 1);
         let begin = || Ok(DatagramHeader::default());
         let part = Buffer { at: b"part".as_ptr().cast_mut(), len: 4 };
-        // SAFETY: bytes that are there.
+        // SAFETY: `part` describes a static string, which is only read.
         let whole = unsafe { ONE.cork.append(its, begin, &[part], true, |_| 100) };
         assert!(whole.is_ok_and(|whole| whole.is_none()));
         assert!(ONE.netlink.add(6));

@@ -1,18 +1,19 @@
-//! Privileges of the calling thread.
+//! Capabilities of the calling thread (capabilities(7)).
 
-/// CAP_NET_ADMIN.
+/// Number of CAP_NET_ADMIN in linux/capability.h.
 pub(crate) const CAP_NET_ADMIN: u32 = 12;
-/// CAP_NET_RAW.
+/// Number of CAP_NET_RAW in linux/capability.h.
 pub(crate) const CAP_NET_RAW: u32 = 13;
 
-/// CAP_SYS_RESOURCE.
+/// Number of CAP_SYS_RESOURCE in linux/capability.h.
 pub(crate) const CAP_SYS_RESOURCE: u32 = 24;
 
-/// Whether this thread has a privilege: what the kernel asks before it changes what others chose.
+/// Returns whether this thread has a capability in its effective set.
 pub(crate) fn may(capability: u32) -> bool {
     const VERSION_3: u32 = 0x2008_0522;
     let header = [VERSION_3, 0];
-    // Effective, permitted and inheritable, for capabilities 0..32 and 32..64.
+    // Effective, permitted and inheritable sets, first for the capabilities 0 to 31, then for 32 to
+    // 63.
     let mut sets = [0u32; 6];
     let args = [header.as_ptr() as usize, sets.as_mut_ptr() as usize, 0, 0, 0, 0];
     // SAFETY: the header and room for both structs of version 3 outlive the call.

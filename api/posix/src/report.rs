@@ -1,4 +1,4 @@
-//! The error queue of a socket: what recvmsg(2) gives with MSG_ERRQUEUE.
+//! The error queue of a socket, which recvmsg(2) reads with MSG_ERRQUEUE.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -20,8 +20,8 @@ const ORIGIN_TIMESTAMPING: u8 = 4;
 /// SO_EE_ORIGIN_ZEROCOPY and SO_EE_CODE_ZEROCOPY_COPIED.
 const ORIGIN_ZERO_COPY: u8 = 5;
 const CODE_COPIED: u8 = 1;
-/// Bytes of the reporter's address at the front of the engine's answer, and of its scope id behind
-/// it.
+/// Lengths in bytes of the reporter's address at the beginning of the engine's answer, and of the
+/// scope id after it.
 const REPORTER: usize = 16;
 const SCOPE: usize = 4;
 
@@ -31,22 +31,24 @@ pub struct ErrorQueueEntry {
     errno: u32,
     kind: u8,
     code: u8,
-    /// Path MTU, when that is what it is about.
+    /// `ee_info`: the path MTU in an error about a datagram that was too long.
     info: u32,
     is_v4: bool,
-    /// The error is this host's own, without a message from the network (SO_EE_ORIGIN_LOCAL).
+    /// Whether this host reports the error itself, not a message from the network
+    /// (SO_EE_ORIGIN_LOCAL).
     is_local: bool,
-    /// Unix time of a datagram's sending, in an entry about that; `info` is the datagram's number
-    /// then.
+    /// Unix time in nanoseconds at which a datagram was sent, in an entry with a transmit
+    /// timestamp. `info` is then the number of the datagram.
     pub sent_ns: Option<u64>,
-    /// Sends with MSG_ZEROCOPY from number `info` to this one are done.
+    /// In an entry about MSG_ZEROCOPY: number of the last completed send. `info` is that of the
+    /// first.
     copied_to: Option<u32>,
     from: [u8; REPORTER],
     /// Scope id of `from`.
     scope: u32,
 }
 
-/// Takes the oldest report. As on Linux, it never waits and knows no MSG_PEEK.
+/// Takes the oldest entry. As on Linux, the call never waits, and ignores MSG_PEEK.
 ///
 /// # Safety
 /// The buffers must be valid for writes.
@@ -84,7 +86,8 @@ pub unsafe fn recv(handle: &OpenSocket, buffers: &[Buffer]) -> Result<Arrival> {
     for buffer in buffers {
         let part = &payload[len..];
         let n = part.len().min(buffer.len);
-        // SAFETY: the caller's promise; the reply is ours.
+        // SAFETY: `buffer` is valid for writes of its length, and `n` is at most the lengths of
+        // both. The reply does not overlap the buffer.
         unsafe { std::ptr::copy_nonoverlapping(part.as_ptr(), buffer.at, n) };
         len += n;
     }
@@ -94,7 +97,8 @@ pub unsafe fn recv(handle: &OpenSocket, buffers: &[Buffer]) -> Result<Arrival> {
     Ok(Arrival { len, header: Some(header), flags, report: Some(report) })
 }
 
-/// When a datagram was sent. The packet does not come with it (SOF_TIMESTAMPING_OPT_TSONLY).
+/// Returns an entry with the time at which a datagram was sent. The entry does not contain the
+/// packet (SOF_TIMESTAMPING_OPT_TSONLY).
 fn sent(handle: &OpenSocket, reply: &ControlReply) -> Result<Arrival> {
     let Some(&time) = reply.payload().first_chunk::<8>() else { return fail(libc::EAGAIN) };
     let sent_ns = Some(u64::from_ne_bytes(time));
@@ -105,8 +109,8 @@ fn sent(handle: &OpenSocket, reply: &ControlReply) -> Result<Arrival> {
     }))
 }
 
-/// MSG_ZEROCOPY with SO_ZEROCOPY: each call that sends has a number, and is reported. On a stream
-/// one without bytes has none.
+/// Counts a send with MSG_ZEROCOPY on a socket with SO_ZEROCOPY. Each such call gets a number, and
+/// its completion is reported. On a stream, calls that send no bytes are not counted.
 pub(crate) fn note_zero_copy(handle: &OpenSocket, sent: Result<usize>) {
     let is_on = handle.slot.option_bits.load(Relaxed) & option_bit::ZERO_COPY != 0;
     if is_on && sent.is_ok_and(|len| len > 0 || !handle.is_tcp()) {
@@ -114,7 +118,7 @@ pub(crate) fn note_zero_copy(handle: &OpenSocket, sent: Result<usize>) {
     }
 }
 
-/// Sends with MSG_ZEROCOPY whose memory may be used again.
+/// Returns an entry for the sends with MSG_ZEROCOPY whose memory may be used again.
 fn copied(handle: &OpenSocket, reply: &ControlReply) -> Arrival {
     let copied_to = Some(reply.a);
     let about = ErrorQueueEntry::without_packet(handle, reply.slot);
@@ -141,7 +145,8 @@ impl ErrorQueueEntry {
         }
     }
 
-    /// Level, type and data of the control message: `struct sock_extended_err` and the reporter.
+    /// Returns level, type and data of the control message: a `struct sock_extended_err` and the
+    /// address of the reporter.
     pub fn control(&self, handle: &OpenSocket) -> (i32, i32, Vec<u8>) {
         let v4_socket = handle.slot.family.load(Relaxed) == address::INET;
         let origin = match (self.is_local, self.is_v4) {
@@ -153,7 +158,7 @@ impl ErrorQueueEntry {
         };
         let mut data = self.errno.to_ne_bytes().to_vec();
         data.extend([origin, self.kind, self.code, 0]);
-        // ee_info is SCM_TSTAMP_SND, and ee_data the number, where it is about a time.
+        // For a timestamp, ee_info is SCM_TSTAMP_SND (0), and ee_data the number of the datagram.
         let about = match (self.sent_ns, self.copied_to) {
             (Some(_), _) => [0, self.info],
             (None, last) => [self.info, last.unwrap_or(0)],

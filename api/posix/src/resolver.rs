@@ -1,11 +1,11 @@
-//! The program's /etc/resolv.conf.
+//! The program's view of /etc/resolv.conf.
 //!
-//! A host with systemd-resolved, or another resolver of its own, names a nameserver on its
-//! loopback. That is not the stack's, where nobody answers: programs with a resolver of their own
-//! (c-ares in Node.js, dig, nginx and haproxy that are given the file) would resolve nothing. They
-//! read the file with the nameserver that the run has for them in its place, and so does
-//! [`crate::dns`]. libc itself reads the file past us: [`crate::dns::Substitution`] says which
-//! of the nameservers that it found there are to be the run's.
+//! On a host with a local resolver such as systemd-resolved, the file names a nameserver on the
+//! host's loopback. Nothing answers at that address of the stack. Programs with a resolver of their
+//! own (c-ares in Node.js, dig, nginx and haproxy that are given the file) would resolve no names.
+//! For them, and for [`crate::dns`], this library replaces the nameserver in the file by that of
+//! the run. libc reads the file without this library. [`crate::dns::Substitution`] determines which
+//! nameservers found by libc are replaced by the run's.
 
 use std::ffi::CStr;
 
@@ -15,34 +15,34 @@ use towpath_shm::layout::RawAddr;
 
 use crate::{Errno, Posix, Result};
 
-/// What resolvers read.
+/// File with the settings of resolvers (resolv.conf(5)).
 pub(crate) const PATH: &CStr = c"/etc/resolv.conf";
-/// Longer files are left as they are. Three nameservers and six domains of full length take half of
-/// it.
+/// Maximum length in bytes of a file that is changed. Three nameservers and six domains of maximum
+/// length take half of it.
 pub(crate) const FILE_MAX: usize = 4096;
 
-/// Whether a call that opens `path` with `flags` reads the nameservers of the run instead of the
-/// file.
+/// Returns whether a call that opens `path` with `flags` opens /etc/resolv.conf for reading, so
+/// that the file must be replaced.
 pub fn is_wanted(posix: &'static Posix, path: &CStr, flags: i32) -> bool {
     path == PATH && posix.is_active() && reads(flags)
 }
 
-/// Whether a file that is opened with `flags` is read, and no more.
+/// Returns whether `flags` of open(2) are those of a file that is only read.
 pub(crate) fn reads(flags: i32) -> bool {
     let others = libc::O_PATH | libc::O_DIRECTORY | libc::O_CREAT;
     flags & libc::O_ACCMODE == libc::O_RDONLY && flags & others == 0
 }
 
-/// The program has just opened /etc/resolv.conf as `fd`: puts a file in memory there if the file
+/// Replaces the file that the program has just opened as `fd` by a memory file, if /etc/resolv.conf
 /// names a nameserver that the program cannot reach.
 ///
 /// # Errors
-/// Errors of memfd_create(2); `fd` is closed then.
+/// Errors of memfd_create(2), after which `fd` is closed.
 pub fn put_in_place(posix: &'static Posix, fd: i32) -> Result<()> {
     file(posix).map_or(Ok(()), |file| replace(fd, file))
 }
 
-/// Puts a file in memory, if it could be made, in the place of what was opened as `fd`.
+/// Replaces the file opened as `fd` by a memory file, or closes `fd` if there was an error.
 pub(crate) fn replace(fd: i32, file: Result<i32>) -> Result<()> {
     match file {
         Ok(file) => {
@@ -59,13 +59,13 @@ pub(crate) fn replace(fd: i32, file: Result<i32>) -> Result<()> {
     }
 }
 
-/// The text that programs of the run read in /etc/resolv.conf. None without an engine, and where
-/// the run has no nameserver of its own (a TAP device without `--dns`, `--dns none`).
+/// Returns the text of /etc/resolv.conf for programs of the run. None without an engine, and if the
+/// run has no nameserver of its own (a TAP device without `--dns`, `--dns none`).
 pub(crate) fn text(posix: &'static Posix) -> Option<String> {
     let request = Request { call: call::RESOLVER, ..Request::default() };
     let reply = posix.call(&request).ok().filter(|reply| reply.addr.family != 0)?;
     let mut file = [0; FILE_MAX];
-    // A file that cannot be read names no nameserver: as if it were empty.
+    // A file that cannot be read counts as empty.
     let len = read(PATH, &mut file).ok().flatten().unwrap_or(0);
     let mut text = ResolverText::new();
     let changed = rewrite(&file[..len], &reply.addr, reply.a != 0, &mut text);
@@ -73,10 +73,10 @@ pub(crate) fn text(posix: &'static Posix) -> Option<String> {
     Some(String::from_utf8_lossy(bytes).into_owned())
 }
 
-/// The file in memory; None: that of the host says nothing wrong.
+/// Returns the memory file; None: the host's file needs no change.
 fn file(posix: &'static Posix) -> Option<Result<i32>> {
     let request = Request { call: call::RESOLVER, ..Request::default() };
-    // Without an engine nothing is reached by any nameserver.
+    // Without an engine no nameserver can be reached, so the file stays as it is.
     let reply = posix.call(&request).ok()?;
     let mut file = [0; FILE_MAX];
     let len = read(PATH, &mut file).ok()??;
@@ -84,7 +84,8 @@ fn file(posix: &'static Posix) -> Option<Result<i32>> {
     rewrite(&file[..len], &reply.addr, reply.a != 0, &mut text).then(|| text.into_file())
 }
 
-/// Puts `text` with the nameserver into `to`; false when it stays as it is.
+/// Writes `text` with the run's nameserver to `to`. Returns false if the text needs no change, or
+/// does not fit.
 fn rewrite(text: &[u8], nameserver: &RawAddr, only_loopback: bool, to: &mut ResolverText) -> bool {
     if nameserver.family == 0 {
         return false;
@@ -101,7 +102,7 @@ fn rewrite(text: &[u8], nameserver: &RawAddr, only_loopback: bool, to: &mut Reso
             to.put_nameserver(nameserver);
         }
     }
-    // resolv.conf(5): without any it is the one of this machine.
+    // Without a nameserver in the file, resolvers use that of this machine (resolv.conf(5)).
     if !named {
         put = true;
         to.put(b"\n");
@@ -110,7 +111,7 @@ fn rewrite(text: &[u8], nameserver: &RawAddr, only_loopback: bool, to: &mut Reso
     put && !to.overflowed
 }
 
-/// What stands behind `nameserver`.
+/// Returns the address in a `nameserver` line.
 pub(crate) fn address_in(line: &[u8]) -> Option<&[u8]> {
     let rest = line.strip_prefix(b"nameserver")?;
     rest.first().is_some_and(|byte| matches!(byte, b' ' | b'\t')).then(|| rest.trim_ascii())
@@ -119,7 +120,7 @@ pub(crate) fn address_in(line: &[u8]) -> Option<&[u8]> {
 pub(crate) fn is_loopback(address: &[u8]) -> bool {
     let text = std::str::from_utf8(address).unwrap_or_default();
     match text.parse() {
-        // To the unspecified address is to this machine as well.
+        // The unspecified address also leads to this machine.
         Ok(ip) => {
             let ip: std::net::IpAddr = ip;
             ip.is_loopback() || ip.is_unspecified()
@@ -128,7 +129,8 @@ pub(crate) fn is_loopback(address: &[u8]) -> bool {
     }
 }
 
-/// The file to be. On the stack, since a signal handler may call open and interrupt malloc.
+/// Text of the memory file. In a fixed buffer, because a signal handler that has interrupted malloc
+/// may call open(2).
 struct ResolverText {
     bytes: [u8; FILE_MAX + 64],
     len: usize,
@@ -154,7 +156,7 @@ impl ResolverText {
         use std::io::Write;
         let mut line = [0; 64];
         let mut rest = &mut line[..];
-        // `nameserver` and the longest address have room in it.
+        // The buffer has room for `nameserver` and the longest address.
         let _ = match nameserver.ip.first_chunk::<4>() {
             Some(v4) if i32::from(nameserver.family) == libc::AF_INET => {
                 writeln!(rest, "nameserver {}", std::net::Ipv4Addr::from(*v4))
@@ -168,7 +170,8 @@ impl ResolverText {
     fn into_file(self) -> Result<i32> {
         let fd = crate::memory_file::create(c"resolv.conf")?;
         let args = [fd as usize, self.bytes.as_ptr() as usize, self.len, 0, 0, 0];
-        // SAFETY: that many bytes are there. At position 0, so that reading begins there.
+        // SAFETY: the first `len` bytes of `bytes` are valid. pwrite leaves the position at 0,
+        // where the program begins to read.
         if let Err(errno) = unsafe { syscall(libc::SYS_pwrite64 as usize, args) } {
             syscall::close(fd);
             return Err(Errno(errno));
@@ -177,20 +180,21 @@ impl ResolverText {
     }
 }
 
-/// Reads a file of the host; None when it cannot be read to its end, or does not fit.
+/// Reads a file of the host. Returns its length, or `None` if the file cannot be read to its end or
+/// does not fit `into`.
 ///
 /// # Errors
 /// Errors of open(2).
 pub(crate) fn read(path: &CStr, into: &mut [u8]) -> Result<Option<usize>> {
     let flags = (libc::O_RDONLY | libc::O_CLOEXEC) as usize;
     let args = [libc::AT_FDCWD as usize, path.as_ptr() as usize, flags, 0, 0, 0];
-    // SAFETY: a path that lives as long as the call.
+    // SAFETY: `path` is NUL-terminated, and outlives the call.
     let fd = unsafe { syscall(libc::SYS_openat as usize, args) }.map_err(Errno)?;
     let mut len = 0;
     let whole = loop {
         let room = &mut into[len..];
         let args = [fd, room.as_mut_ptr() as usize, room.len(), 0, 0, 0];
-        // SAFETY: that many bytes may be written.
+        // SAFETY: the address and length are those of `room`.
         match unsafe { syscall(libc::SYS_read as usize, args) } {
             Ok(0) => break !room.is_empty(),
             Ok(n) => len += n,

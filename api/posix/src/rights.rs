@@ -1,8 +1,8 @@
-//! Sockets on their way between programs: over exec, posix_spawn, or SCM_RIGHTS.
+//! Passes sockets to other programs: over exec, posix_spawn, or SCM_RIGHTS.
 //!
-//! Before a descriptor is passed, its token is exchanged in place for one with the socket's name
-//! ([`towpath_shm::token`]). Other threads see no difference, so nothing must be undone if the
-//! descriptor stays after all. The receiving program reads the name.
+//! Before a descriptor is passed, its token is replaced by one with the socket's name
+//! ([`towpath_shm::token`]). The receiving program reads the name. Other threads see no difference,
+//! so nothing must be undone if the descriptor is not passed after all.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::Ordering::Acquire;
@@ -15,7 +15,7 @@ use towpath_shm::token::{self, Name, Run};
 
 use crate::{Posix, table};
 
-/// A descriptor's claim to a socket, read from its token.
+/// Socket that the name in a descriptor's token refers to. The name is not verified yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TokenClaim {
     fd: i32,
@@ -23,17 +23,17 @@ pub struct TokenClaim {
     socket: Socket,
 }
 
-/// The descriptors of a fresh process image that claim to be sockets of ours.
+/// Returns the descriptors of a new process image whose tokens have names of sockets.
 pub fn inherited() -> Vec<TokenClaim> {
     match listed() {
         Some(numbers) => numbers.into_iter().filter_map(claim).collect(),
-        // Without /proc, as in a chroot, every number that can be in use is asked.
+        // Without /proc, as in a chroot, check every number that can be in use.
         None => (0..limit()).filter_map(claim).collect(),
     }
 }
 
-/// The descriptors of this process as /proc has them. (Not by std: its functions call libc's, and
-/// so ours.)
+/// Returns the descriptors that /proc/self/fd lists. (std's functions would call libc's, and so
+/// this library's.)
 fn listed() -> Option<Vec<i32>> {
     use rustix::fs::{Mode, OFlags, RawDir, open};
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -42,29 +42,29 @@ fn listed() -> Option<Vec<i32>> {
     let mut buffer = Vec::with_capacity(4096);
     let mut entries = RawDir::new(&*folder, buffer.spare_capacity_mut());
     while let Some(entry) = entries.next() {
-        // "." and ".." are no numbers.
+        // "." and ".." do not parse as numbers.
         numbers.extend(entry.ok()?.file_name().to_str().ok()?.parse::<i32>().ok());
     }
     numbers.retain(|&number| number != folder.as_raw_fd());
     Some(numbers)
 }
 
-/// Bound above the numbers that a descriptor of the stack can have.
+/// Returns the exclusive upper bound of numbers of the stack's descriptors.
 fn limit() -> i32 {
     let soft = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     soft.unwrap_or(u64::MAX).min(DESCRIPTORS_MAX as u64) as i32
 }
 
-/// Whether a descriptor of a socket has no name. Otherwise it has its name already, or is no socket
-/// any more. Functions of libc replace descriptors without this library, as login_tty(3) does
-/// standard input.
+/// Returns whether the token of a socket's descriptor has no name. If false, the token has a name
+/// already, or the descriptor is no longer a socket. libc's functions may replace descriptors
+/// without this library, as login_tty(3) replaces standard input.
 fn is_blank(client: &Client, fd: i32) -> bool {
-    // SAFETY: borrowed for the time of one call, which says so if it is not open.
+    // SAFETY: the descriptor is borrowed for one call, which fails if the descriptor is not open.
     token::is_same(unsafe { BorrowedFd::borrow_raw(fd) }, client.blank().borrow())
 }
 
-/// Gives descriptors that may go to another program their sockets' names, many with one question to
-/// the engine.
+/// Gives the tokens of descriptors that may be passed to another program their sockets' names. One
+/// request to the engine covers up to [`TOKENS_MAX`] descriptors.
 pub(crate) fn name(
     posix: &'static Posix,
     client: &Client,
@@ -82,7 +82,8 @@ pub(crate) fn name(
     }
 }
 
-/// Names the first ones of at most [`TOKENS_MAX`]; how many, at least one.
+/// Names the first of at most [`TOKENS_MAX`] descriptors. Returns how many were dealt with, at
+/// least one.
 fn name_some(posix: &'static Posix, client: &Client, wanted: &[(i32, Socket)]) -> usize {
     let sockets = || wanted.iter().map(|&(_, socket)| socket);
     let mut given = client.tokens(sockets());
@@ -91,20 +92,20 @@ fn name_some(posix: &'static Posix, client: &Client, wanted: &[(i32, Socket)]) -
         client.use_spare();
     }
     if given.is_err() {
-        // A single token may come through where many do not.
+        // Try a single token, which may succeed if many do not.
         given = client.tokens(sockets().take(1));
     }
     let _signals = SignalsBlocked::new();
     let table = table::lock(posix);
-    // Otherwise the engine is gone, or has no descriptor left; or other threads took all numbers
-    // that came free. A socket that the engine has ended has no token, and would be of no use to
-    // the other program.
+    // Skip a descriptor without a token: the engine has ended or has no free descriptor, or other
+    // threads took all free numbers. A socket that the engine has ended has no token, and would be
+    // useless to the other program.
     let mut named = 1;
     if let Ok(Tokens { tokens, dealt_with }) = given {
         for (n, token) in &tokens {
             let (fd, socket) = wanted[*n];
             if is_blank(client, fd) {
-                // `exchange` fails if the program closed the number without this library.
+                // `exchange` fails if the program has closed the descriptor without this library.
                 let _ = table.exchange(fd, socket, token.as_raw_fd());
             }
         }
@@ -116,7 +117,7 @@ fn name_some(posix: &'static Posix, client: &Client, wanted: &[(i32, Socket)]) -
     named.min(wanted.len())
 }
 
-/// A descriptor that arrived by SCM_RIGHTS: if it is a socket of ours, it becomes one here too.
+/// Adopts a descriptor that arrived by SCM_RIGHTS, if its token names a socket of the stack.
 pub fn received(posix: &'static Posix, fd: i32) {
     let Ok(client) = posix.client() else {
         return;
@@ -127,13 +128,15 @@ pub fn received(posix: &'static Posix, fd: i32) {
     {
         posix.process.descriptors.set_socket(fd, socket);
         let _signals = SignalsBlocked::new();
-        // The object with the name has done its work, and is larger than a connection.
+        // Replace the token with the name by a blank one, because the name is no longer needed and
+        // takes more memory than a connection.
         let _ = table::lock(posix).exchange(fd, socket, client.blank().get());
         in_flight::landed(client, socket);
     }
 }
 
-/// A descriptor is about to be sent away by SCM_RIGHTS.
+/// Prepares a descriptor that is about to be sent by SCM_RIGHTS: names its token, and counts the
+/// socket as in flight.
 pub fn sent(posix: &'static Posix, fd: i32) {
     if let (Ok(client), Some(socket)) = (posix.client(), posix.process.descriptors.socket(fd)) {
         name(posix, client, std::iter::once((fd, socket)));
@@ -141,7 +144,7 @@ pub fn sent(posix: &'static Posix, fd: i32) {
     }
 }
 
-/// After [`sent`]: the message was refused.
+/// Undoes [`sent`], because the message was refused.
 pub fn not_sent(posix: &'static Posix, fd: i32) {
     if let (Ok(client), Some(socket)) = (posix.client(), posix.process.descriptors.socket(fd)) {
         in_flight::landed(client, socket);
@@ -149,22 +152,23 @@ pub fn not_sent(posix: &'static Posix, fd: i32) {
 }
 
 impl TokenClaim {
-    /// The number.
+    /// Returns the number of the descriptor.
     pub fn fd(&self) -> i32 {
         self.fd
     }
 
-    /// The socket, if it is one of this run and the slot still is what the claim says.
+    /// Returns the socket, if it is one of run `run` and its slot still has the generation in the
+    /// name.
     pub fn resolve(&self, region: &Region, run: Run) -> Option<Socket> {
         let generation = region.slot(self.socket.slot)?.generation.load(Acquire);
-        // Odd: in use.
+        // The generation of a slot in use is odd.
         let is_its = generation & 1 == 1 && generation == self.socket.generation;
         (is_its && run == self.run).then_some(self.socket)
     }
 }
 
 fn claim(fd: i32) -> Option<TokenClaim> {
-    // SAFETY: borrowed for the time of one call, which says so if it is not open.
+    // SAFETY: the descriptor is borrowed for one call, which fails if the descriptor is not open.
     let Name { run, slot, generation } = token::read(unsafe { BorrowedFd::borrow_raw(fd) })?;
     Some(TokenClaim { fd, run, socket: Socket { slot, generation } })
 }

@@ -1,4 +1,4 @@
-//! From socket(2) to shutdown(2).
+//! Socket calls from socket(2) to shutdown(2), without those that move bytes.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -65,7 +65,7 @@ pub unsafe fn bind(
     len: libc::socklen_t,
 ) -> Result<()> {
     let handle = OpenSocket::new(posix, fd)?;
-    // SAFETY: the caller's promise.
+    // SAFETY: `addr` points to `len` readable bytes, or is null, which `read` checks.
     let mut addr = unsafe { address::read(addr, len) }?;
     let family = handle.slot.family.load(Relaxed);
     if !address::is_long_enough(len, family) {
@@ -162,7 +162,7 @@ pub unsafe fn accept4(
     let attempt = || listener::accept(client, handle.socket, open, undo);
     let (new, record) = handle.blocking(handle.recv_limit(false), attempt)?;
     let remote = address::shown(record.remote, handle.slot.family.load(Relaxed));
-    // SAFETY: the caller's promise.
+    // SAFETY: `addr` points to `*len` writable bytes, or a pointer is null, which `write` checks.
     unsafe { address::write(&remote, addr, len) }?;
     Ok(new)
 }
@@ -195,7 +195,7 @@ pub unsafe fn connect(
     len: libc::socklen_t,
 ) -> Result<()> {
     let handle = OpenSocket::new(posix, fd)?;
-    // SAFETY: the caller's promise.
+    // SAFETY: `addr` points to `len` readable bytes, or is null, which `read` checks.
     let read = unsafe { address::read(addr, len) };
     if address::has_family(addr, len) && read != Ok(RawAddr::default()) {
         bind_any(&handle)?;
@@ -260,7 +260,7 @@ pub(crate) fn connect_to_send(
     limit: WaitLimit,
 ) -> Result<()> {
     match handle.slot.connect_asked.load(Acquire) {
-        // The send sends the SYN, to the peer that connect(2) named.
+        // The following send sends the SYN, to the peer that connect(2) named.
         connect_asked::DEFERRED => Ok(()),
         _ => connect_stream(handle, to.unwrap_or_default(), true, limit),
     }
@@ -296,7 +296,8 @@ fn connect_stream(
             return fail(libc::EINPROGRESS);
         }
     } else if asked == connect_asked::DEFERRED {
-        // As Linux returns without blocking. With blocking it waits for a SYN that no call sends.
+        // As Linux returns without blocking. A blocking call of Linux would wait for a SYN that no
+        // call sends.
         return fail(libc::EISCONN);
     } else if limit.nonblocking && handle.slot.flags.load(Acquire) & under_way != 0 {
         return fail(libc::EALREADY);
@@ -308,8 +309,9 @@ fn connect_stream(
     }
 }
 
-/// Returns how a connect ended, so that the next call begins a new one. As __inet_stream_connect,
-/// which calls tcp_disconnect after a failure, so that the socket is as new.
+/// Concludes a connect that has ended, and returns its result, so that the next call starts a new
+/// one. As __inet_stream_connect of Linux, which calls tcp_disconnect after a failure, so that the
+/// socket is like a new one.
 pub(crate) fn conclude_connect(handle: &OpenSocket, ended: Result<()>) -> Result<()> {
     match ended {
         Ok(()) => note_connect(handle, connect_asked::TOLD),
@@ -319,7 +321,7 @@ pub(crate) fn conclude_connect(handle: &OpenSocket, ended: Result<()>) -> Result
     ended
 }
 
-/// Notes the state of a connect, unless a concurrent call has closed the socket.
+/// Sets the state of a connect (`connect_asked`), unless a concurrent call has closed the socket.
 pub(crate) fn note_connect(handle: &OpenSocket, asked: u8) {
     let _ = handle.change(|slot| slot.connect_asked.store(asked, Release));
 }
@@ -364,8 +366,8 @@ pub fn shutdown(posix: &'static Posix, fd: i32, how: i32) -> Result<()> {
     // As inet_shutdown: a socket without a peer is shut down as well, although the call fails.
     // Waiting threads wake up, and the direction stays shut when the socket is connected later.
     handle.change(|slot| slot.shut.fetch_or(bits, Relaxed))?;
-    // The engine has nothing to end for a stream without a peer, and no thread waits for one, since
-    // poll(2) returns POLLHUP.
+    // A stream without a peer has nothing to end in the engine. No thread waits for such a stream,
+    // because poll(2) returns POLLHUP.
     if connected || !handle.is_tcp() {
         handle.client.tell_end(handle.socket, op::SHUTDOWN, bits);
     }
@@ -386,7 +388,7 @@ pub unsafe fn getsockname(
     if addr.is_null() || len.is_null() {
         return fail(libc::EFAULT);
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: `addr` points to `*len` writable bytes, by the contract of this function.
     unsafe { address::write(&address::local(handle.slot), addr, len) }
 }
 
@@ -407,17 +409,18 @@ pub unsafe fn getpeername(
     }
     let remote = address::remote(handle.slot);
     if remote.port == 0 {
-        // As on Linux, which regards this as no peer, although datagrams are sent there.
+        // As on Linux: a peer with port 0 counts as no peer here, although datagrams are sent to
+        // it.
         return fail(libc::ENOTCONN);
     }
     if addr.is_null() || len.is_null() {
         return fail(libc::EFAULT);
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: `addr` points to `*len` writable bytes, by the contract of this function.
     unsafe { address::write(&remote, addr, len) }
 }
 
-/// Closes a socket whose last descriptor of this process is being closed.
+/// Closes a socket whose last descriptor in this process is being closed.
 pub(crate) fn close_last(posix: &'static Posix, socket: Socket) {
     let Ok(client) = posix.client() else {
         return;

@@ -4,10 +4,10 @@
 use towpath_client::driver::{DriverLock, ListSleeper, Patience, Turned, Who};
 use towpath_client::{Client, Deadline};
 
-/// Share of a waiting thread in turning the engine of its process.
+/// Part of a waiting thread in running the turns of the engine in its process.
 #[derive(Debug, Default)]
 pub(crate) struct ThreadTurning<'a> {
-    /// Held while the thread turns the engine.
+    /// Driver lock, held while this thread runs turns of the engine.
     pub driver_lock: Option<DriverLock<'a>>,
     patience: Patience,
 }
@@ -16,13 +16,13 @@ pub(crate) struct ThreadTurning<'a> {
 pub(crate) enum WaitStep<'a> {
     /// Look for events.
     Look,
-    /// Sleep. The value counts a thread that would take the driver lock among the sleepers.
+    /// Sleep. The value counts this thread as a sleeper that would take the driver lock.
     Sleep(Option<ListSleeper<'a>>),
 }
 
 impl<'a> ThreadTurning<'a> {
-    /// Turns the engine until `deadline`, if no other thread does. Called before a sleep is
-    /// prepared. Returns false if there are events.
+    /// Runs turns of the engine until `deadline`, if no other thread does. Called before a sleep is
+    /// prepared. Returns false if there are events to look for.
     pub fn turn(&mut self, client: &'a Client, deadline: Option<Deadline>) -> bool {
         let Some(driver) = client.driver() else { return true };
         if self.driver_lock.is_none() && self.is_willing() {
@@ -40,17 +40,19 @@ impl<'a> ThreadTurning<'a> {
         true
     }
 
-    /// Returns whether the thread takes the driver lock.
+    /// Returns whether this thread may take the driver lock.
     pub fn is_willing(&self) -> bool {
         !self.patience.has_ended()
     }
 
-    /// Notes that a thread has woken this one for an event.
+    /// Notes that another thread has woken this one for an event, so that it may take the driver
+    /// lock again.
     pub fn on_wakeup(&mut self) {
         self.patience.renew();
     }
 
-    /// Returns the step after the sleep was prepared, so that wake-ups reach this thread.
+    /// Returns the next step. Called after the sleep was prepared, so that wake-ups reach this
+    /// thread.
     pub fn next(&self, client: &'a Client) -> WaitStep<'a> {
         match client.driver().filter(|_| self.driver_lock.is_none() && self.is_willing()) {
             Some(driver) => driver
@@ -60,7 +62,8 @@ impl<'a> ThreadTurning<'a> {
         }
     }
 
-    /// Makes a system call that sleeps. A driver lends its lock meanwhile.
+    /// Makes a system call that sleeps. If this thread has the driver lock, it lends the lock to
+    /// other threads meanwhile.
     pub fn sleep<T>(&mut self, sleep: impl FnOnce() -> T) -> T {
         let Some(driver_lock) = self.driver_lock.as_mut() else { return sleep() };
         let (slept, is_ours) = driver_lock.lend(sleep);
