@@ -7,9 +7,9 @@
 //! library and used in this crate would be shorter. But only one could exist among all code that is
 //! linked together.) Passing it costs the calls that move bytes only a register.
 //!
-//! A part of the state that is more than a lock or number has a type in a file of its own. That
-//! file depends neither on this file nor on the calls. Functions of one part are methods of its
-//! type; a call is a function of the whole state.
+//! A part of the state that is more than a lock or number has a type in a file of its own. The file
+//! depends neither on this file nor on the calls. Functions of one part are methods of its type; a
+//! call is a function of the whole state.
 
 use std::mem::offset_of;
 use std::ptr;

@@ -31,28 +31,29 @@ use towpath_client::{Client, LockGuard, Socket};
 use crate::errno::fail;
 use crate::{Errno, Posix, Result};
 
-/// The right to change descriptors of ours, until dropped.
+/// Guard of the lock under which the stack's descriptors change.
 #[derive(Debug)]
 pub(crate) struct TableGuard {
     descriptors: &'static Descriptors,
     _lock: Option<LockGuard<'static, ()>>,
 }
 
-/// Waits for the lock.
+/// Takes the lock, or goes on without it in a signal handler on top of a holder.
 pub(crate) fn lock(posix: &'static Posix) -> TableGuard {
-    // In a child that was made without us, where there is no client, the thread that held the lock
-    // may not exist. The child has a single thread, and needs no lock.
+    // A child that was created without this library has no client, and the thread that held the
+    // lock may not exist there. Such a child has a single thread, and needs no lock.
     let lock = posix.client().ok().and_then(|_| posix.changes.lock_unless_mine());
     TableGuard { descriptors: &posix.process.descriptors, _lock: lock }
 }
 
-/// Whether this thread has the lock: this is a signal handler, on top of a change.
+/// Returns whether this thread holds the lock: this is then a signal handler that interrupted a
+/// change.
 pub(crate) fn is_mine(posix: &'static Posix) -> bool {
     posix.changes.is_mine()
 }
 
 impl TableGuard {
-    /// A descriptor for a socket.
+    /// Creates a descriptor for a socket: a duplicate of the blank token, and its entry.
     pub fn open(&self, client: &Client, socket: Socket, cloexec: bool) -> Result<i32> {
         let command = if cloexec { libc::F_DUPFD_CLOEXEC } else { libc::F_DUPFD };
         let fd = self.duplicate(client.blank().get(), command, 0)?;
@@ -60,12 +61,13 @@ impl TableGuard {
         Ok(fd)
     }
 
-    /// A duplicate that has no entry yet.
+    /// Duplicates a kernel descriptor by `command` (F_DUPFD or F_DUPFD_CLOEXEC). The new number has
+    /// no entry yet.
     pub fn duplicate(&self, fd: i32, command: i32, lowest: usize) -> Result<i32> {
         let new = match syscall::fcntl(fd, command, lowest) {
             Ok(new) => new as i32,
-            // RLIMIT_NOFILE is 0, so that 0 is no valid lowest number. dup(2) and socket(2) have no
-            // such argument.
+            // EINVAL with lowest number 0 means that RLIMIT_NOFILE is 0. dup(2) and socket(2),
+            // which have no such argument, return EMFILE then.
             Err(libc::EINVAL) if lowest == 0 => return fail(libc::EMFILE),
             Err(errno) => return fail(errno),
         };
@@ -76,7 +78,8 @@ impl TableGuard {
         Ok(new)
     }
 
-    /// Takes a number out and closes it. The caller then ends what it stood for, without the lock.
+    /// Removes the entry of a number and closes the kernel descriptor. The caller then releases the
+    /// socket or epoll set, without the lock.
     pub fn close(&self, fd: i32) -> descriptors::ClosedDescriptor {
         let taken = self.descriptors.take(fd);
         if !matches!(taken.entry, DescriptorKind::Kernel | DescriptorKind::Internal) {
@@ -85,16 +88,17 @@ impl TableGuard {
         taken
     }
 
-    /// dup3(2), and the entry with it. The caller then ends what `new` stood for, without the lock.
+    /// Implements dup3(2), and copies the entry. The caller then releases the socket or epoll set
+    /// that `new` stood for, without the lock.
     ///
-    /// A thread that uses `new` from now on must find what it was or what it becomes. The entry
-    /// hides the descriptor: so the descriptor changes first where there is an entry before, and
-    /// last where there is one only after. (Between a file and a socket, a call that has looked at
-    /// the entry and not acted yet is told EBADF.)
+    /// A concurrent thread that uses `new` must find either its old or its new meaning. Calls look
+    /// at the entry first. So if there was an entry before, the descriptor changes first; if there
+    /// is one only afterwards, the descriptor changes last. (Between a file and a socket, a call
+    /// that has read the entry but not acted yet gets EBADF.)
     pub fn replace(&self, old: i32, new: i32, flags: i32) -> Result<descriptors::ClosedDescriptor> {
         self.descriptors.evacuate(new);
         if self.descriptors.lookup(new) == DescriptorKind::Internal {
-            // There is no other number for what the library has there.
+            // The library's descriptor could not move to another number.
             return fail(libc::EMFILE);
         }
         let (entry, before) = (self.descriptors.lookup(old), self.descriptors.lookup(new));
@@ -105,7 +109,7 @@ impl TableGuard {
             let taken = self.descriptors.replace(new, entry);
             return match dup3(old, new, flags) {
                 Ok(()) => Ok(taken),
-                // The soft limit was lowered below `new`: nothing has changed.
+                // dup3 failed because the soft limit is below `new`, so nothing has changed.
                 Err(errno) => {
                     self.descriptors.take(new);
                     Err(errno)
@@ -116,8 +120,8 @@ impl TableGuard {
         Ok(self.descriptors.replace(new, entry))
     }
 
-    /// Puts another token behind the number of a socket, if it still is this one's. With signals
-    /// blocked since before the lock was taken.
+    /// Replaces the token behind the number of a socket, if the number still belongs to `socket`.
+    /// The caller must have blocked signals before it took the lock.
     pub fn exchange(&self, fd: i32, socket: Socket, token: i32) -> Result<()> {
         if self.descriptors.socket(fd) != Some(socket) {
             return Ok(());

@@ -32,7 +32,8 @@ pub const BUFFERS_MAX: usize = 1024;
 /// Returns the buffers of an iovec array.
 ///
 /// # Errors
-/// EMSGSIZE (as sendmsg) or EINVAL (as readv) is for the caller to choose: `too_many`.
+/// `too_many`, if there are more than [`BUFFERS_MAX`] buffers: EMSGSIZE as sendmsg(2), or EINVAL as
+/// readv(2). EINVAL, if they are longer than `isize::MAX` together.
 ///
 /// # Safety
 /// `at` must point to `count` iovecs, which outlive the result.
@@ -47,7 +48,7 @@ pub unsafe fn buffers<'a>(
     if count == 0 {
         return Ok(&[]);
     }
-    // SAFETY: Buffer is laid out as iovec; the caller's promise.
+    // SAFETY: `at` points to `count` iovecs, and Buffer has the layout of iovec.
     let buffers = unsafe { std::slice::from_raw_parts(at.cast::<Buffer>(), count) };
     if buffers.iter().any(|buffer| buffer.len > isize::MAX as usize)
         || Buffer::total(buffers) > isize::MAX as usize
@@ -57,7 +58,7 @@ pub unsafe fn buffers<'a>(
     Ok(buffers)
 }
 
-/// Returns EFAULT for pointers into the first page, where no program has memory. Further checks
+/// Returns EFAULT if a buffer is in the first page, where no program has memory. Further checks
 /// would cost system calls.
 fn check_pointers(buffers: &[Buffer]) -> Result<()> {
     const PAGE: usize = 4096;
@@ -79,7 +80,7 @@ pub unsafe fn recv(
 ) -> Result<Arrival> {
     let handle = OpenSocket::new(posix, fd)?;
     if flags & libc::MSG_ERRQUEUE != 0 {
-        // SAFETY: the caller's promise.
+        // SAFETY: the buffers are valid for writes, by the contract of this function.
         return unsafe { crate::report::recv(&handle, buffers) };
     }
     // MSG_TRUNC of a stream does not use the buffer.
@@ -88,16 +89,16 @@ pub unsafe fn recv(
     }
     let limit = handle.recv_limit(flags & libc::MSG_DONTWAIT != 0);
     match handle.kind() {
-        // SAFETY: the caller's promise.
+        // SAFETY: the buffers are valid for writes, by the contract of this function.
         Kind::Stream if flags & libc::MSG_OOB != 0 => unsafe {
             recv_urgent(&handle, buffers, flags)
         },
-        // SAFETY: the caller's promise.
+        // SAFETY: the buffers are valid for writes, by the contract of this function.
         Kind::Stream => unsafe { recv_stream(&handle, buffers, flags, limit) },
         Kind::Listener => fail(libc::ENOTCONN),
         Kind::Free => fail(libc::ENETDOWN),
         Kind::Echo if flags & libc::MSG_OOB != 0 => fail(libc::EOPNOTSUPP),
-        // SAFETY: as above.
+        // SAFETY: the buffers are valid for writes, by the contract of this function.
         _ => unsafe { recv_datagram(&handle, buffers, flags, limit) },
     }
 }
@@ -115,7 +116,7 @@ pub unsafe fn read(
     if Buffer::total(buffers) == 0 {
         return Ok(0);
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the buffers are valid for writes, by the contract of this function.
     unsafe { recv(posix, fd, buffers, flags) }.map(|arrival| arrival.len)
 }
 
@@ -132,11 +133,12 @@ pub unsafe fn write_vector(
     if Buffer::total(buffers) == 0 {
         return Ok(0);
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the buffers are valid for reads, by the contract of this function.
     unsafe { send(posix, fd, buffers, flags, None, &SendControl::default()) }
 }
 
-/// Parses the destination of sendto(2) and sendmsg(2). Streams ignore it.
+/// Parses the destination of sendto(2) and sendmsg(2). Streams ignore the address, except with
+/// MSG_FASTOPEN.
 ///
 /// # Errors
 /// EINVAL if the address is too short or too long for the socket, EAFNOSUPPORT if its family
@@ -160,7 +162,7 @@ pub unsafe fn destination(
     }
     if handle.is_tcp() {
         let opens = flags & libc::MSG_FASTOPEN != 0;
-        // SAFETY: the caller's promise.
+        // SAFETY: `at` is not null, and points to `len` readable bytes.
         return if opens { unsafe { peer_to_open(&handle, at, len) } } else { Ok(None) };
     }
     bind_any(&handle)?;
@@ -169,7 +171,7 @@ pub unsafe fn destination(
     if family == address::INET && !address::is_long_enough(len, family) {
         return fail(libc::EINVAL);
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: `at` is not null, and points to `len` readable bytes.
     match unsafe { address::read(at, len) } {
         // udpv6_sendmsg returns EINVAL for unknown families.
         Err(Errno(libc::EAFNOSUPPORT))
@@ -181,7 +183,7 @@ pub unsafe fn destination(
     }
 }
 
-/// send(2) and its variants. `to` is `None` without an address.
+/// send(2) and its variants. `to` is the destination; `None` if the program passed no address.
 ///
 /// # Safety
 /// The buffers must be valid for reads.
@@ -202,21 +204,21 @@ pub unsafe fn send(
     }
     let more = flags & libc::MSG_MORE != 0 || is_corked(&handle);
     let result = match handle.kind() {
-        // SAFETY: the caller's promise.
+        // SAFETY: the buffers are valid for reads, by the contract of this function.
         Kind::Stream if flags & libc::MSG_FASTOPEN != 0 => unsafe {
             open_and_send(&handle, buffers, flags, to, limit)
         },
-        // SAFETY: as above.
+        // SAFETY: the buffers are valid for reads, by the contract of this function.
         Kind::Stream => unsafe { send_stream(&handle, buffers, flags, limit) },
         Kind::Listener if flags & libc::MSG_FASTOPEN != 0 => fail(libc::EISCONN),
         Kind::Listener => fail(libc::EPIPE),
         Kind::Free => fail(libc::ENETDOWN),
         Kind::Echo if flags & libc::MSG_MORE != 0 => fail(libc::EOPNOTSUPP),
-        // SAFETY: as above.
+        // SAFETY: the buffers are valid for reads, by the contract of this function.
         _ if more || handle.posix.cork.is_begun(handle.socket) => unsafe {
             send_part(&handle, buffers, more, to, control, limit)
         },
-        // SAFETY: as above.
+        // SAFETY: the buffers are valid for reads, by the contract of this function.
         _ => unsafe { send_datagram(&handle, buffers, to, control, limit) },
     };
     if flags & libc::MSG_ZEROCOPY != 0 {
@@ -231,6 +233,7 @@ pub unsafe fn send(
 fn raise_sigpipe() {
     let tid = rustix::thread::gettid().as_raw_nonzero().get() as usize;
     let args = [std::process::id() as usize, tid, libc::SIGPIPE as usize, 0, 0, 0];
-    // SAFETY: integers only; the signal goes to this thread, as write(2) sends it.
+    // SAFETY: tgkill takes integers only. The signal goes to this thread, as the kernel's write(2)
+    // sends it.
     let _ = unsafe { towpath_client::syscall::syscall(libc::SYS_tgkill as usize, args) };
 }

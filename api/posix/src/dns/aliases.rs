@@ -1,14 +1,14 @@
-//! Aliases that a user has for names, in the file that HOSTALIASES names (hostname(7)).
+//! Aliases of host names, in the file that the variable HOSTALIASES names (hostname(7)).
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStringExt;
 
 use crate::resolver;
 
-/// Longest file that is read.
+/// Maximum length in bytes of the file; a longer one is ignored.
 const FILE_MAX: usize = 64 << 10;
 
-/// The name that the user's file has for `name`, which is asked for as it is.
+/// Returns the alias of `name` in the user's file. The alias is looked up without search domains.
 pub fn of(name: &[u8]) -> Option<Vec<u8>> {
     let path = CString::new(std::env::var_os("HOSTALIASES")?.into_vec()).ok()?;
     let mut file = vec![0; FILE_MAX];
@@ -16,11 +16,12 @@ pub fn of(name: &[u8]) -> Option<Vec<u8>> {
     find(&file[..len], name)
 }
 
-/// The first line with `name` decides, as in glibc, even where no alias stands in it.
+/// Returns the alias in the first line for `name`. As in glibc, that line decides even if it
+/// contains no alias.
 fn find(text: &[u8], name: &[u8]) -> Option<Vec<u8>> {
     for line in text.split(|byte| *byte == b'\n') {
         let mut words = line.splitn(2, |byte| byte.is_ascii_whitespace());
-        // Names of DNS do not differ by case (RFC 4343).
+        // DNS names are compared without regard to case (RFC 4343).
         let is_it = words.next()?.eq_ignore_ascii_case(name);
         let behind = words.next().map(<[u8]>::trim_ascii_start);
         if is_it {

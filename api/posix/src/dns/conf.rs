@@ -3,38 +3,40 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-/// MAXNS of resolv.h.
+/// Maximum number of nameservers (MAXNS of resolv.h).
 const SERVERS_MAX: usize = 3;
-/// RES_MAXNDOTS, RES_MAXRETRANS and RES_MAXRETRY of resolv.h.
+/// Maximum values of the options `ndots`, `timeout` (in seconds) and `attempts` (RES_MAXNDOTS,
+/// RES_MAXRETRANS and RES_MAXRETRY of resolv.h).
 const NDOTS_MAX: usize = 15;
 const TIMEOUT_MAX: u64 = 30;
 const ATTEMPTS_MAX: u32 = 5;
-/// Port of nameservers.
+/// UDP and TCP port of nameservers.
 const PORT: u16 = 53;
 
-/// How names are asked for.
+/// Settings of the resolver.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conf {
     pub servers: Vec<SocketAddr>,
-    /// Domains that are put behind a name.
+    /// Domains of the search list, which are appended to names.
     pub search: Vec<String>,
-    /// Dots from which on a name is asked for as it is first.
+    /// Number of dots in a name from which the name itself is looked up before the search list is
+    /// used.
     pub ndots: usize,
     pub timeout: Duration,
     pub attempts: u32,
     pub rotate: bool,
     pub edns: bool,
-    /// All by TCP.
+    /// Whether all questions are sent over TCP (`use-vc`).
     pub use_vc: bool,
-    /// A before AAAA, not both at once.
+    /// Whether the A question is answered before the AAAA question is sent (`single-request`).
     pub single_request: bool,
-    /// A only where both are wanted.
+    /// Whether AAAA questions are left out if both families are wanted (`no-aaaa`).
     pub no_aaaa: bool,
 }
 
 impl Conf {
-    /// The text of the file, then RES_OPTIONS and LOCALDOMAIN of the environment. Where the file
-    /// names no domain, `hostname` does.
+    /// Reads the settings from the text of the file, then from RES_OPTIONS and LOCALDOMAIN of the
+    /// environment. If neither names a domain, the domain of `hostname` is used.
     pub fn new(text: &str, hostname: Option<&str>, env: impl Fn(&str) -> Option<String>) -> Self {
         let mut conf = Self {
             servers: Vec::new(),
@@ -86,13 +88,14 @@ impl Conf {
     }
 }
 
-/// A nameserver; None for one on a link (`fe80::1%eth0`), which is a link of the host.
+/// Parses the address of a nameserver. None for an address with a scope (`fe80::1%eth0`), because
+/// the interface is one of the host.
 fn server(word: &str) -> Option<SocketAddr> {
     word.parse().ok().map(|ip: IpAddr| SocketAddr::new(ip, PORT))
 }
 
-/// The names that are asked for in turn for `name` (glibc's res_search): each is `name` with a
-/// domain behind it, which may be empty.
+/// Returns the domains to append to `name`, in the order of glibc's res_search. An empty domain
+/// stands for the name itself.
 pub fn candidates<'a>(conf: &'a Conf, name: &str) -> Vec<&'a str> {
     let dots = name.bytes().filter(|byte| *byte == b'.').count();
     if name.ends_with('.') {

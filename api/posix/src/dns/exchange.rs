@@ -1,8 +1,8 @@
-//! Asking the nameservers, over sockets of the stack.
+//! Sends questions to the nameservers, over sockets of the stack.
 //!
-//! Each try has a socket of its own, with a port of the stack's choice. Each question has an
-//! identifier that nobody can guess (RFC 5452). The socket is connected: the stack drops what comes
-//! from elsewhere. Answers that do not fit the question are passed over.
+//! Each attempt uses a new socket with a random port, and each question an identifier that cannot
+//! be guessed (RFC 5452). The socket is connected, so the stack drops datagrams from other
+//! addresses. Answers that do not match a question are ignored.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -15,23 +15,24 @@ use super::message::{self, DnsAnswer, Question, rcode};
 use crate::control::SendControl;
 use crate::{Errno, Posix, Result, descriptor, option, poll, socket, transfer};
 
-/// Longest answer by UDP. Some servers send more than the question allows.
+/// Maximum length of an answer over UDP. Some servers send more than the question allows.
 pub(super) const DATAGRAM_MAX: usize = 65_535;
-/// Datagrams of one try that fit no question.
+/// Maximum number of datagrams read in one attempt, including those that match no question.
 pub(super) const STRANGERS_MAX: usize = 64;
 
-/// How a server's turn ended.
+/// Result of asking one server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ServerOutcome {
-    /// All is answered.
+    /// All questions are answered.
     Done,
-    /// The next server is asked.
+    /// The next server must be asked.
     Next,
-    /// The server does not know EDNS(0).
+    /// The server does not support EDNS(0).
     NoEdns,
 }
 
-/// Asks for all `questions`. None stays where no server had an answer.
+/// Sends all `questions` to the servers until they are answered. An element of the result is `None`
+/// if no server had an answer.
 pub fn ask(posix: &'static Posix, conf: &Conf, questions: &[Question]) -> Vec<Option<DnsAnswer>> {
     let mut asking = Asking { posix, conf, questions, answers: vec![None; questions.len()] };
     let first = if conf.rotate { random() as usize % conf.servers.len().max(1) } else { 0 };
@@ -53,8 +54,8 @@ pub fn ask(posix: &'static Posix, conf: &Conf, questions: &[Question]) -> Vec<Op
     asking.answers
 }
 
-/// Time for the answer of the server at `place`. As glibc waits: longer for each server, and then
-/// shared by their number.
+/// Returns the time to wait for the server at `place`, as glibc does: doubled for each server, and
+/// from the second on divided by the number of servers.
 fn patience(conf: &Conf, place: usize) -> Duration {
     let doubled = conf.timeout * (1 << place);
     let shared = if place == 0 { doubled } else { doubled / conf.servers.len().max(1) as u32 };
@@ -69,7 +70,7 @@ struct Asking<'a> {
 }
 
 impl Asking<'_> {
-    /// Asks one server for what is not answered yet.
+    /// Asks one server the questions that are not answered yet.
     fn ask_one(
         &mut self,
         server: SocketAddr,
@@ -148,7 +149,7 @@ impl Asking<'_> {
         let line = ServerSocket::connect(self.posix, server, libc::SOCK_STREAM, deadline)?;
         let mut helped = true;
         for &at in open {
-            // Length and message in one segment: some servers read no more.
+            // Send length and message in one segment, because some servers read only the first.
             let message = self.questions[at].message(ids[at], edns);
             let mut bytes = (message.len() as u16).to_be_bytes().to_vec();
             bytes.extend(message);
@@ -168,8 +169,8 @@ impl Asking<'_> {
         Ok(if helped { ServerOutcome::Done } else { ServerOutcome::Next })
     }
 
-    /// Whether the server has helped. SERVFAIL, NOTIMP, REFUSED and lame answers say that others
-    /// may.
+    /// Stores an answer. Returns false if another server may have a better one: after SERVFAIL,
+    /// NOTIMP, REFUSED and lame answers.
     fn keep(&mut self, at: usize, answer: DnsAnswer) -> bool {
         let helps = matches!(answer.code, rcode::NO_ERROR | rcode::NAME_ERROR) && !answer.lame;
         if helps {
@@ -179,7 +180,8 @@ impl Asking<'_> {
     }
 }
 
-/// A socket that is connected to a nameserver. All of it waits until a deadline, in poll alone.
+/// A socket that is connected to a nameserver. The socket is nonblocking; all calls wait in poll
+/// until a deadline.
 pub(super) struct ServerSocket {
     posix: &'static Posix,
     fd: i32,
@@ -217,7 +219,7 @@ impl ServerSocket {
             _ => (libc::IPPROTO_IPV6, libc::IPV6_RECVERR),
         };
         let (on, len) = (1i32, size_of::<i32>() as libc::socklen_t);
-        // SAFETY: an integer and its length.
+        // SAFETY: the address and length are those of `on`.
         unsafe { option::setsockopt(self.posix, self.fd, level, name, (&raw const on).cast(), len) }
     }
 
@@ -226,7 +228,7 @@ impl ServerSocket {
         while !rest.is_empty() {
             let buffer = [Buffer { at: rest.as_ptr().cast_mut(), len: rest.len() }];
             let flags = libc::MSG_NOSIGNAL;
-            // SAFETY: the buffer is that of a slice, which is read alone.
+            // SAFETY: the buffer describes a valid slice, which is only read.
             let sent = unsafe {
                 transfer::send(self.posix, self.fd, &buffer, flags, None, &SendControl::default())
             };
@@ -244,7 +246,7 @@ impl ServerSocket {
     pub(super) fn recv(&self, bytes: &mut [u8], deadline: Deadline) -> Result<usize> {
         loop {
             let buffer = [Buffer { at: bytes.as_mut_ptr(), len: bytes.len() }];
-            // SAFETY: the buffer is that of a slice that may be written.
+            // SAFETY: the buffer describes a valid mutable slice.
             match unsafe { transfer::recv(self.posix, self.fd, &buffer, 0) } {
                 Ok(arrival) => return Ok(arrival.len),
                 Err(Errno(libc::EAGAIN | libc::EINTR | libc::ERESTART)) => {
@@ -265,11 +267,11 @@ impl ServerSocket {
         Ok(())
     }
 
-    /// The address of the stack that the server sees.
+    /// Returns the stack's address from which the server is reached.
     pub(super) fn local(&self) -> Option<IpAddr> {
         let mut bytes = [0; size_of::<libc::sockaddr_in6>()];
         let mut len = bytes.len() as libc::socklen_t;
-        // SAFETY: that many bytes may be written.
+        // SAFETY: the address and length are those of `bytes`.
         unsafe {
             socket::getsockname(self.posix, self.fd, bytes.as_mut_ptr().cast(), &raw mut len)
                 .ok()?;
@@ -280,10 +282,10 @@ impl ServerSocket {
         }
     }
 
-    /// Until something happened, or a signal handler ran; ETIMEDOUT at the deadline.
+    /// Waits for an event, a signal handler, or the deadline (ETIMEDOUT).
     fn wait(&self, events: i16, deadline: Deadline) -> Result<()> {
         let mut fds = [libc::pollfd { fd: self.fd, events, revents: 0 }];
-        // SAFETY: no mask of signals.
+        // SAFETY: the signal mask is null.
         match unsafe { poll::poll(self.posix, &mut fds, Some(deadline), std::ptr::null()) } {
             Ok(0) => Err(Errno(libc::ETIMEDOUT)),
             Ok(_) | Err(Errno(libc::EINTR | libc::ERESTART)) => Ok(()),
@@ -294,12 +296,12 @@ impl ServerSocket {
 
 impl Drop for ServerSocket {
     fn drop(&mut self) {
-        // Nothing is lost with it.
+        // An error does not matter, because the socket is no longer used.
         let _ = descriptor::close(self.posix, self.fd);
     }
 }
 
-/// A struct sockaddr_in or sockaddr_in6.
+/// Encodes an address as a sockaddr_in or sockaddr_in6.
 fn sockaddr(server: SocketAddr) -> Vec<u8> {
     let port = server.port().to_be_bytes();
     let start = |family: i32| [(family as u16).to_ne_bytes(), port].concat();
@@ -310,7 +312,7 @@ fn sockaddr(server: SocketAddr) -> Vec<u8> {
     }
 }
 
-/// Identifiers of questions on one socket.
+/// Returns `count` different random identifiers for questions on one socket.
 fn distinct(count: usize) -> Vec<u16> {
     let mut ids = Vec::with_capacity(count);
     while ids.len() < count {
@@ -322,11 +324,11 @@ fn distinct(count: usize) -> Vec<u16> {
     ids
 }
 
-/// A number that an attacker cannot guess.
+/// Returns a random number from the kernel, which an attacker cannot guess.
 pub(crate) fn random() -> u16 {
     let mut bytes = [0; 2];
     let args = [bytes.as_mut_ptr() as usize, bytes.len(), 0, 0, 0, 0];
-    // SAFETY: that many bytes may be written.
+    // SAFETY: the address and length are those of `bytes`.
     while unsafe { syscall(libc::SYS_getrandom as usize, args) } == Err(libc::EINTR) {}
     u16::from_ne_bytes(bytes)
 }

@@ -41,16 +41,17 @@ pub(super) unsafe fn recv_datagram(
         // ping_recvmsg does not support SO_PEEK_OFF.
         let skip = if handle.kind() == Kind::Datagram { peek_offset(handle) } else { 0 };
         let skip = keep.then_some(skip);
-        // SAFETY: the caller's promise.
+        // SAFETY: the buffers are valid for writes, by the contract of this function.
         unsafe { datagram::recv(handle.client, handle.socket, buffers, skip) }
     };
     let Some(received) = handle.blocking(limit, attempt)? else {
-        // Shut down for reading: as on Linux, a call that may wait returns 0, and a nonblocking one
-        // fails with EAGAIN.
+        // The socket is shut down for reading. As on Linux, a blocking call returns 0, and a
+        // nonblocking one fails with EAGAIN.
         return if limit.nonblocking { fail(libc::EAGAIN) } else { Ok(Arrival::default()) };
     };
     let whole = received.header.len as usize;
-    // As udp_recvmsg: even with an offset the whole datagram would have to fit.
+    // As udp_recvmsg: MSG_TRUNC is set unless the whole datagram fits, even if the read began at an
+    // offset.
     let room = Buffer::total(buffers);
     let truncated = room <= whole - received.skipped && room < whole;
     let len = if flags & libc::MSG_TRUNC != 0 { whole } else { received.copied };
@@ -74,7 +75,7 @@ pub(super) unsafe fn send_datagram(
         return fail(libc::EMSGSIZE);
     }
     let header = with_len(header, len)?;
-    // SAFETY: the caller's promise.
+    // SAFETY: the buffers are valid for reads, by the contract of this function.
     unsafe { send_whole(handle, &header, buffers, limit) }
 }
 
@@ -95,12 +96,12 @@ pub(super) unsafe fn send_part(
         Some(IpAddr::V6(_)) => PAYLOAD_MAX_V6,
         _ => PAYLOAD_MAX_V4,
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: the buffers are valid for reads, by the contract of this function.
     let whole = unsafe { handle.posix.cork.append(handle.socket, begin, buffers, more, most) }?;
     if let Some(whole) = whole {
         let header = with_len(whole.header, whole.bytes.len())?;
         let buffer = Buffer { at: whole.bytes.as_ptr().cast_mut(), len: whole.bytes.len() };
-        // SAFETY: bytes of ours.
+        // SAFETY: `buffer` describes the bytes of `whole`, which live longer than the call.
         unsafe { send_whole(handle, &header, &[buffer], limit) }?;
     }
     Ok(Buffer::total(buffers))
@@ -117,17 +118,17 @@ unsafe fn send_whole(
     let (client, socket) = (handle.client, handle.socket);
     bind_any(handle)?;
     check_length(handle, header)?;
-    // UDP_SEGMENT has no effect on a datagram of one segment.
+    // UDP_SEGMENT has no effect on a datagram of a single segment.
     let cut = u32::from(header.segment_size) < header.len;
     let header =
         &DatagramHeader { segment_size: if cut { header.segment_size } else { 0 }, ..*header };
-    // SAFETY: the caller's promise.
+    // SAFETY: the buffers are valid for reads, by the contract of this function.
     let attempt = || unsafe { datagram::send(client, socket, header, buffers) };
     handle.sending(limit, attempt)
 }
 
-/// Checks the length of a datagram, so that the call that sends it returns the error. The engine
-/// knows the MTU of each path. Most datagrams are too short to need the request.
+/// Asks the engine, which knows the MTU of each path, whether a datagram is too long, so that the
+/// send returns the error. Most datagrams are short enough to need no request.
 fn check_length(handle: &OpenSocket, header: &DatagramHeader) -> Result<()> {
     let longest = match header.segment_size {
         0 => header.len,
@@ -159,7 +160,7 @@ fn check_length(handle: &OpenSocket, header: &DatagramHeader) -> Result<()> {
 fn headers_len(handle: &OpenSocket, header: &DatagramHeader) -> u32 {
     let ip = match towards(handle, &header.remote) {
         Some(IpAddr::V4(_)) => 20,
-        // Without an address no datagram is sent.
+        // Without an address the send fails, so this value is not used.
         Some(IpAddr::V6(_)) | None => 40,
     };
     ip + if handle.kind() == Kind::Echo { 0 } else { 8 }
@@ -175,7 +176,7 @@ pub(super) fn is_corked(handle: &OpenSocket) -> bool {
 pub(crate) fn uncork(handle: &OpenSocket) {
     if handle.posix.cork.is_begun(handle.socket) {
         let limit = handle.send_limit(false);
-        // SAFETY: no buffers.
+        // SAFETY: the list of buffers is empty.
         let _ = unsafe { send_part(handle, &[], false, None, &SendControl::default(), limit) };
     }
 }

@@ -20,7 +20,7 @@ pub(super) unsafe fn peer_to_open(
     len: libc::socklen_t,
 ) -> Result<Option<RawAddr>> {
     let family = handle.slot.family.load(Relaxed);
-    // SAFETY: the caller's promise.
+    // SAFETY: `at` points to `len` readable bytes, by the contract of this function.
     let to = unsafe { address::read(at, len) }?;
     match u32::from(to.family) {
         0 => fail(libc::EOPNOTSUPP),
@@ -46,7 +46,7 @@ pub(super) fn open(handle: &OpenSocket, sent: usize, limit: WaitLimit) -> Result
         false => handle.blocking(limit, attempt),
     };
     match ended {
-        // The bytes are queued, and will be sent.
+        // The bytes are queued and will be sent, so the send has succeeded.
         Err(Errno(libc::EAGAIN | libc::EINTR | libc::ERESTART)) if sent > 0 => Ok(()),
         Err(Errno(libc::EAGAIN)) => fail(libc::EINPROGRESS),
         Err(errno @ Errno(libc::EINTR | libc::ERESTART)) => Err(errno),

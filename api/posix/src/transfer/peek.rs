@@ -1,4 +1,4 @@
-//! SO_PEEK_OFF: each look at unread bytes begins at the end of the previous one.
+//! SO_PEEK_OFF: each read with MSG_PEEK begins at the end of the previous one.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -6,7 +6,8 @@ use towpath_shm::layout::option_bit;
 
 use crate::handle::OpenSocket;
 
-/// Returns the offset of a look at unread bytes (SO_PEEK_OFF).
+/// Returns the offset in bytes at which a read with MSG_PEEK begins (SO_PEEK_OFF), or 0 without the
+/// option.
 pub(super) fn peek_offset(handle: &OpenSocket) -> u32 {
     match handle.slot.option_bits.load(Relaxed) & option_bit::PEEK_OFF {
         0 => 0,
@@ -14,8 +15,8 @@ pub(super) fn peek_offset(handle: &OpenSocket) -> u32 {
     }
 }
 
-/// Moves the offset as sk_peek_offset_fwd and sk_peek_offset_bwd do: forward after a look, back
-/// after a read.
+/// Moves the offset as sk_peek_offset_fwd and sk_peek_offset_bwd do: forward after a read with
+/// MSG_PEEK (`keep`), back after other reads.
 pub(super) fn move_peek_offset(handle: &OpenSocket, keep: bool, len: usize) {
     let slot = handle.slot;
     if slot.option_bits.load(Relaxed) & option_bit::PEEK_OFF == 0 {

@@ -28,19 +28,19 @@ pub(super) unsafe fn recv_stream(
     let keep = flags & libc::MSG_PEEK != 0;
     let truncate = flags & libc::MSG_TRUNC != 0;
     let wanted = Buffer::total(buffers);
-    // As sock_rcvlowat: a call that may wait does so until it has as many bytes.
+    // As sock_rcvlowat: a blocking call waits until this many bytes have arrived.
     let enough = match flags & libc::MSG_WAITALL {
         0 => wanted.min(handle.slot.rcvlowat.load(Relaxed) as usize),
         _ => wanted,
     };
-    // A read stops at the mark of urgent data.
+    // A read stops before urgent data.
     let stops = |n: usize| urgent::stops_at(client, socket, u32::try_from(n).unwrap_or(u32::MAX));
     if keep {
         let look = || {
             let skip = peek_offset(handle);
             match truncate {
                 true => stream::measure(client, socket, skip, wanted),
-                // SAFETY: as for this function.
+                // SAFETY: the buffers are valid for writes, by the contract of this function.
                 false => unsafe {
                     stream::recv(client, socket, buffers, Some(skip), OnError::Tell)
                 },
@@ -56,7 +56,7 @@ pub(super) unsafe fn recv_stream(
                 Err(Error::WouldBlock) => Err(why),
                 found => Ok(found?),
             },
-            // The look that found the connection's error has taken it.
+            // The read that found the connection's error has consumed the error.
             told => Err(told),
         })?;
         move_peek_offset(handle, keep, len);
@@ -64,7 +64,8 @@ pub(super) unsafe fn recv_stream(
     }
     let take = |parts: &[Buffer], n, on_error| match truncate {
         true => stream::discard(client, socket, n, on_error),
-        // SAFETY: as for this function; parts of the same buffers.
+        // SAFETY: `parts` are parts of `buffers`, which are valid for writes by the contract of
+        // this function.
         false => unsafe { stream::recv(client, socket, parts, None, on_error) },
     };
     let mut len = handle.blocking(limit, || take(buffers, wanted, OnError::Tell))?;
@@ -85,7 +86,8 @@ fn ended(handle: &OpenSocket) -> bool {
     handle.socket.readiness(handle.client) & towpath_client::ready::RDHUP != 0
 }
 
-/// MSG_FASTOPEN: connects, with the first bytes in the SYN if there is a cookie of the peer.
+/// Connects for a send with MSG_FASTOPEN. The SYN contains the first bytes if the peer's cookie is
+/// known.
 ///
 /// # Safety
 /// As for [`send`](super::send).
@@ -97,7 +99,7 @@ pub(super) unsafe fn open_and_send(
     limit: WaitLimit,
 ) -> Result<usize> {
     connect_to_send(handle, to, limit)?;
-    // SAFETY: the caller's promise.
+    // SAFETY: the buffers are valid for reads, by the contract of this function.
     unsafe { send_stream(handle, buffers, flags, limit) }
 }
 
@@ -118,7 +120,7 @@ pub(super) unsafe fn send_stream(
     }
     let mut done = 0;
     loop {
-        // SAFETY: the caller's promise.
+        // SAFETY: the buffers are valid for reads, by the contract of this function.
         let attempt = || unsafe {
             match how & libc::MSG_OOB {
                 0 => stream::send(client, socket, buffers, done, more),

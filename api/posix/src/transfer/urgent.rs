@@ -28,14 +28,16 @@ pub(super) unsafe fn recv_urgent(
         return Ok(Arrival { flags: libc::MSG_OOB | libc::MSG_TRUNC, ..Arrival::default() });
     };
     if flags & libc::MSG_TRUNC == 0 {
-        // SAFETY: the caller's promise.
+        // SAFETY: `place` is a buffer of at least one byte, valid for writes by the contract of
+        // this function.
         unsafe { place.at.write(byte) };
     }
     Ok(Arrival { len: 1, flags: libc::MSG_OOB, ..Arrival::default() })
 }
 
-/// Returns whether a send takes MSG_OOB. udp_sendmsg refuses the flag, also for udpv6_sendmsg to
-/// IPv4 peers, and so do ping sockets. Over IPv6 udpv6_sendmsg ignores the flag.
+/// Returns whether a send with MSG_OOB is allowed. udp_sendmsg refuses the flag, also when
+/// udpv6_sendmsg calls it for IPv4 peers, and so do ping sockets. For IPv6 peers, udpv6_sendmsg
+/// ignores the flag.
 pub(super) fn takes_urgent(handle: &OpenSocket, to: Option<RawAddr>) -> bool {
     let over_v4 = || matches!(towards(handle, &to.unwrap_or_default()), Some(IpAddr::V4(_)));
     let family = handle.slot.family.load(Relaxed);
