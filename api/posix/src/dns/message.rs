@@ -1,29 +1,31 @@
-//! Questions and answers of DNS (RFC 1035), as far as a stub resolver needs them.
+//! DNS messages (RFC 1035): creates questions and parses answers, as far as a stub resolver needs
+//! them.
 //!
-//! Messages of nameservers are copied out and checked here. No byte of an answer leads to a
-//! panic, and a name is followed through a bounded number of pointers.
+//! The parser checks all input: no bytes of an answer cause a panic, and at most [`POINTERS_MAX`]
+//! compression pointers of a name are followed.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// RR types and QTYPEs.
+/// Types of resource records, also used as QTYPE.
 pub const A: u16 = 1;
 pub const CNAME: u16 = 5;
 pub const PTR: u16 = 12;
 pub const AAAA: u16 = 28;
-/// EDNS(0), RFC 6891.
+/// Type of the OPT record of EDNS(0) (RFC 6891).
 const OPT: u16 = 41;
-/// Class of the Internet.
+/// Class IN, the Internet.
 const IN: u16 = 1;
 
-/// Payload that a question with EDNS(0) allows in the answer, glibc's RESOLV_EDNS_BUFFER_SIZE.
+/// UDP payload size in bytes that questions with EDNS(0) announce: glibc's RESOLV_EDNS_BUFFER_SIZE.
 const EDNS_SIZE: u16 = 1200;
-/// RFC 1035 §2.3.4.
+/// Maximum lengths in bytes of names and labels (RFC 1035 §2.3.4).
 const NAME_MAX: usize = 255;
 const LABEL_MAX: usize = 63;
 const HEADER: usize = 12;
-/// Pointers of one name (RFC 1035 §4.1.4): a name has at most 127 labels.
+/// Maximum number of compression pointers in a name (RFC 1035 §4.1.4), which has at most 127
+/// labels.
 const POINTERS_MAX: usize = 127;
-/// CNAMEs that lead from a question to its answer. BIND's limit is 16 as well.
+/// Maximum number of CNAMEs from a question to its answer. BIND has the same limit.
 const CHAIN_MAX: usize = 16;
 
 /// RCODEs of RFC 1035 §4.1.1.
@@ -33,12 +35,12 @@ pub mod rcode {
     pub const NAME_ERROR: u8 = 3;
 }
 
-/// A name in labels with their lengths, as messages have it.
+/// A name in wire format: labels, each preceded by its length.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Name(Vec<u8>);
 
 impl Name {
-    /// The labels of `text` and of `domain` behind it. None where DNS has no such name.
+    /// Encodes `text` followed by `domain`. None if the result is not a valid DNS name.
     pub fn new(text: &[u8], domain: &[u8]) -> Option<Self> {
         let mut wire = Vec::with_capacity(text.len() + domain.len() + 2);
         for part in [text, domain] {
@@ -47,7 +49,7 @@ impl Name {
                 if part.is_empty() {
                     continue;
                 }
-                // Escapes (`\.`) are no part of the names of hosts.
+                // Host names contain no escapes such as `\.`.
                 if label.is_empty() || label.len() > LABEL_MAX || label.contains(&b'\\') {
                     return None;
                 }
@@ -59,7 +61,7 @@ impl Name {
         (wire.len() > 1 && wire.len() <= NAME_MAX).then_some(Self(wire))
     }
 
-    /// The name under which DNS has the name of an address.
+    /// Returns the name for the reverse lookup of an address, in in-addr.arpa or ip6.arpa.
     pub fn of_address(ip: IpAddr) -> Self {
         let mut text = String::new();
         match ip {
@@ -79,7 +81,7 @@ impl Name {
         Self::new(text.as_bytes(), b"").expect("74 bytes at most")
     }
 
-    /// Where the name at `at` of a message ends, and the name.
+    /// Reads the name at `at` of a message. Returns the name, and the position after it.
     fn read(message: &[u8], mut at: usize) -> Option<(Self, usize)> {
         let (mut wire, mut end, mut pointers) = (Vec::new(), None, 0);
         loop {
@@ -107,20 +109,21 @@ impl Name {
                         return None;
                     }
                 }
-                // Label types that RFC 6891 §5 has given up.
+                // Other label types are obsolete (RFC 6891 §5).
                 _ => return None,
             }
         }
         Some((Self(wire), end.unwrap_or(at)))
     }
 
-    /// Names of DNS do not differ by case (RFC 4343). Lengths of labels are no letters.
+    /// Compares names without regard to case (RFC 4343). Length bytes are at most 63, so they are
+    /// no letters.
     fn is(&self, other: &Self) -> bool {
         self.0.eq_ignore_ascii_case(&other.0)
     }
 
-    /// A text, if the name may be that of a host; glibc leaves others out, too (CVE-1999-0867 and
-    /// its kind: programs hand names to shells).
+    /// Returns the name as text, if it is a valid host name. As glibc, this rejects other names,
+    /// because programs pass names to shells (CVE-1999-0867).
     fn host(&self) -> Option<String> {
         let mut text = String::with_capacity(self.0.len());
         let mut rest = &self.0[..];
@@ -140,7 +143,7 @@ impl Name {
     }
 }
 
-/// A question of one name and type.
+/// A question for records of one name and type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Question {
     pub name: Name,
@@ -148,7 +151,7 @@ pub struct Question {
 }
 
 impl Question {
-    /// The message of the question, which wishes for recursion.
+    /// Encodes the question as a message that requests recursion.
     pub fn message(&self, id: u16, edns: bool) -> Vec<u8> {
         let mut to = Vec::with_capacity(HEADER + self.name.0.len() + 4 + 11);
         to.extend(id.to_be_bytes());
@@ -160,7 +163,8 @@ impl Question {
             to.push(0);
             to.extend(OPT.to_be_bytes());
             to.extend(EDNS_SIZE.to_be_bytes());
-            // Extended RCODE, version, flags, length of the data.
+            // The remaining fields of OPT are 0: extended RCODE, version, flags, and length of the
+            // data.
             to.extend([0; 6]);
         }
         to
@@ -170,20 +174,21 @@ impl Question {
 /// The answer to a question.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DnsAnswer {
-    /// See [`rcode`].
+    /// Response code, see [`rcode`].
     pub code: u8,
-    /// Cut off: the whole is to be had by TCP.
+    /// Whether the answer is truncated; the whole answer is available over TCP.
     pub truncated: bool,
-    /// A server that asks no others for its clients knows nothing of the name.
+    /// Whether the answer is lame: from a server that is neither authoritative nor recursive,
+    /// without records.
     pub lame: bool,
-    /// The question's name, then those that CNAMEs lead to; the last has the records. Empty where
-    /// one of them is not a host's name.
+    /// The question's name, followed by the targets of CNAMEs; the last name owns the records.
+    /// Empty if one of them is not a valid host name.
     pub names: Vec<String>,
-    /// Data of A and AAAA records.
+    /// Addresses in A and AAAA records.
     pub addresses: Vec<IpAddr>,
-    /// Data of PTR records.
+    /// Host names in PTR records.
     pub hosts: Vec<String>,
-    /// Shortest time to live of the records used, in seconds.
+    /// Minimum TTL of the records used, in seconds.
     pub ttl: u32,
 }
 
@@ -195,23 +200,24 @@ struct ResourceRecord<'a> {
     data_at: usize,
 }
 
-/// Reads the answer to `question`. None: it is another's, forged, or not to be read.
+/// Parses the answer to `question`. None if the message is malformed or does not match the
+/// question.
 pub fn read(message: &[u8], id: u16, question: &Question) -> Option<DnsAnswer> {
     let header = message.first_chunk::<HEADER>()?;
     let count = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
-    // QR, and an OPCODE of 0.
+    // An answer has the bit QR and the opcode QUERY (0).
     if count(0) != id || header[2] & 0xf8 != 0x80 {
         return None;
     }
     let code = header[3] & 15;
-    // As res_send, which goes on to the next server: neither AA nor RA, and no records.
+    // A lame answer: neither AA nor RA, and no records. res_send then asks the next server.
     let lame = header[2] & 4 == 0
         && header[3] & 0x80 == 0
         && code == rcode::NO_ERROR
         && (count(6), count(10)) == (0, 0);
     let mut answer =
         DnsAnswer { code, truncated: header[2] & 2 != 0, lame, ttl: u32::MAX, ..<_>::default() };
-    // Some servers do not repeat a question that they could not read.
+    // Some servers do not repeat a question that they could not parse.
     if code == rcode::FORMAT_ERROR && count(4) == 0 {
         return Some(answer);
     }
@@ -224,7 +230,7 @@ pub fn read(message: &[u8], id: u16, question: &Question) -> Option<DnsAnswer> {
     let (mut at, mut records) = (at + 4, Vec::new());
     for _ in 0..count(6) {
         let Some((record, end)) = record(message, at) else {
-            // A truncated answer is asked for again, by TCP.
+            // A truncated answer is requested again over TCP.
             if answer.truncated {
                 return Some(answer);
             }
@@ -233,14 +239,14 @@ pub fn read(message: &[u8], id: u16, question: &Question) -> Option<DnsAnswer> {
         at = end;
         records.extend(record);
     }
-    // Records of a name that does not exist are no answer.
+    // Ignore records in an answer that the name does not exist.
     if code == rcode::NO_ERROR {
         take(message, question, &records, &mut answer)?;
     }
     Some(answer)
 }
 
-/// The record at `at`, if it is of the Internet, and where it ends.
+/// Reads the record at `at`. Returns the record if its class is IN, and the position after it.
 fn record(message: &[u8], at: usize) -> Option<(Option<ResourceRecord<'_>>, usize)> {
     let (owner, at) = Name::read(message, at)?;
     let fixed = message.get(at..)?.first_chunk::<10>()?;
@@ -254,7 +260,7 @@ fn record(message: &[u8], at: usize) -> Option<(Option<ResourceRecord<'_>>, usiz
     Some((record, data_at + len))
 }
 
-/// Follows CNAMEs to the records that were asked for, whatever order they stand in.
+/// Follows CNAMEs to the requested records, in whatever order the records are.
 fn take(
     message: &[u8],
     question: &Question,

@@ -1,9 +1,9 @@
-//! Names by nameservers that are asked over the stack.
+//! Name resolution by nameservers over the stack.
 //!
-//! glibc's resolver makes its sockets inside libc, where nothing can come between. Its questions
-//! would leave by the kernel's network, past `--pcap`. So glibc is told
-//! ([`services`]) to ask a service of this library in the place of its own `dns`. Files, other
-//! services, hints, order and memory of answers stay glibc's (nsswitch.conf(5)).
+//! glibc's resolver opens its sockets inside libc, where they cannot be interposed. Its questions
+//! would use the kernel's network, and be missing from `--pcap`. Therefore glibc is configured
+//! ([`services`]) to use a service of this library instead of its own `dns`. Files, other services,
+//! hints, order and the cache remain glibc's (nsswitch.conf(5)).
 //!
 //! - `message`: questions and answers; `conf`: resolv.conf(5); `switch`: nsswitch.conf(5);
 //! - `exchange`: asking servers, by UDP and TCP;
@@ -31,48 +31,48 @@ pub(crate) use exchange::random;
 pub use order::order;
 pub use substitution::Substitution;
 
-/// Longest nsswitch.conf that is read. Debian's has 500 bytes.
+/// Maximum length in bytes of nsswitch.conf. Debian's has 500 bytes.
 const SWITCH_MAX: usize = 16 << 10;
 
-/// Why a name has no answer.
+/// Error of a lookup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResolveError {
-    /// HOST_NOT_FOUND: there is no such name.
+    /// The name does not exist (HOST_NOT_FOUND).
     NotFound,
-    /// NO_DATA: the name has other records.
+    /// The name exists, but has no records of this type (NO_DATA).
     NoData,
-    /// TRY_AGAIN: no nameserver had an answer.
+    /// No nameserver answered (TRY_AGAIN).
     TryAgain,
     /// The run has no nameserver.
     Unavailable,
 }
 
-/// Addresses of a name.
+/// Result of a lookup.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FoundAddresses {
-    /// The canonical name.
+    /// Canonical name.
     pub name: String,
-    /// Names that led to the canonical one.
+    /// Other names, which CNAMEs map to the canonical one.
     pub aliases: Vec<String>,
     /// Addresses, in the nameserver's order.
     pub addresses: Vec<IpAddr>,
-    /// Seconds for which the answer holds.
+    /// TTL in seconds.
     pub ttl: u32,
 }
 
-/// Families of the addresses that are wanted.
+/// Address families of a lookup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Family {
-    /// IPv4 alone.
+    /// IPv4 only.
     V4,
-    /// IPv6 alone.
+    /// IPv6 only.
     V6,
     /// IPv4 and IPv6.
     Both,
 }
 
-/// The services that glibc is to ask for hosts. None: all stays as it is, because the run has no
-/// nameserver, or nsswitch.conf(5) names no service that asks one.
+/// Returns the services that glibc must use for hosts. None: no change, because the run has no
+/// nameserver, or nsswitch.conf(5) contains no service that asks nameservers.
 pub fn services(posix: &'static Posix) -> Option<CString> {
     if !posix.is_active() {
         return None;
@@ -86,7 +86,7 @@ pub fn services(posix: &'static Posix) -> Option<CString> {
     CString::new(switch::hosts(&text)?).ok()
 }
 
-/// Addresses of a name, as res_search(3) looks for it.
+/// Looks up the addresses of a name, with the search domains of res_search(3).
 ///
 /// # Errors
 /// See [`ResolveError`].
@@ -104,7 +104,7 @@ pub fn addresses(
     };
     let alias = if name.contains('.') { None } else { aliases::of(name.as_bytes()) };
     let alias = alias.and_then(|alias| String::from_utf8(alias).ok());
-    // An alias of the user's is no name to search for.
+    // An alias from HOSTALIASES is looked up without search domains.
     let (name, domains) = match &alias {
         Some(alias) => (alias.as_str(), vec![""]),
         None => (name, conf::candidates(&conf, name)),
@@ -116,7 +116,7 @@ pub fn addresses(
             kinds.iter().map(|&kind| Question { name: wire.clone(), kind }).collect();
         let answers = exchange::ask(posix, &conf, &questions);
         let found = of_answers(answers);
-        // A name with other records may have addresses in another domain, as with glibc.
+        // As glibc does, try the next domain if the name has only other records.
         match found {
             Ok(found) => return Ok(found),
             Err(ResolveError::NoData) if worst == ResolveError::NotFound => {
@@ -129,7 +129,7 @@ pub fn addresses(
     Err(worst)
 }
 
-/// Names of an address, the first of them its own.
+/// Looks up the names of an address. The first is the canonical name.
 ///
 /// # Errors
 /// See [`ResolveError`].
@@ -156,14 +156,14 @@ fn conf_of(posix: &'static Posix) -> Result<Conf, ResolveError> {
     if conf.servers.is_empty() { Err(ResolveError::Unavailable) } else { Ok(conf) }
 }
 
-/// The addresses of all answers. A missing one does no harm where another has addresses.
+/// Merges the addresses of all answers. A missing answer is no error if another one has addresses.
 fn of_answers(answers: Vec<Option<DnsAnswer>>) -> Result<FoundAddresses, ResolveError> {
     let missing = answers.iter().any(Option::is_none);
     let there: Vec<_> = answers.into_iter().flatten().collect();
     let nothing = there.iter().all(|answer| answer.code == rcode::NAME_ERROR);
     let mut found = FoundAddresses { ttl: u32::MAX, ..FoundAddresses::default() };
     for mut answer in there {
-        // An answer that leads to what is no name of a host is left out.
+        // Skip an answer whose canonical name is not a valid host name.
         let Some(name) = answer.names.pop().filter(|_| !answer.addresses.is_empty()) else {
             continue;
         };

@@ -1,10 +1,10 @@
-//! The order of a name's addresses (RFC 6724 §6), by the addresses that the stack would send from.
+//! Sorts the addresses of a name (RFC 6724 §6), by the source addresses that the stack would use.
 //!
-//! glibc sorts addresses by the kernel's source addresses, which it asks for by sockets inside
-//! libc. Behind the gateway that order is right: sockets of the host reach the destinations. On a
-//! device of its own the stack has other addresses and routes than the kernel.
+//! glibc sorts by the kernel's source addresses, which it finds with sockets inside libc. Behind
+//! the gateway that order is correct, because sockets of the host connect to the destinations. On a
+//! device, the stack has addresses and routes that differ from the kernel's.
 //!
-//! The rules and tables are glibc's (gai.conf(5)); its tables are older than RFC 6724.
+//! Rules and tables are those of glibc (gai.conf(5)), whose tables are older than RFC 6724.
 
 use std::cmp::Ordering::{self, Equal};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -16,19 +16,20 @@ use towpath_shm::control::Interface;
 use super::exchange::ServerSocket;
 use crate::{Posix, interface, names, resolver};
 
-/// Longer lists stay as they are: each address takes a socket, and sorting compares all of them.
+/// Maximum number of addresses that are sorted, because each needs a socket and is compared with
+/// all others.
 const ADDRESSES_MAX: usize = 256;
-/// Longest gai.conf(5) that is read. Debian's has 2600 bytes.
+/// Maximum length in bytes of gai.conf(5). Debian's has 2600 bytes.
 const FILE_MAX: usize = 16 << 10;
-/// Time for connect(2) of a UDP socket, which sends nothing.
+/// Time limit for connect(2) of a UDP socket, which sends nothing.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Scopes of RFC 4007, as RFC 6724 §3.1 has them for all addresses.
+/// Scopes of RFC 4007, which RFC 6724 §3.1 applies to unicast addresses as well.
 const LINK_LOCAL: u32 = 2;
 const SITE_LOCAL: u32 = 5;
 const GLOBAL: u32 = 14;
 
-/// The places of `destinations` in the order in which a program is to try them. None: they stay as
-/// they are.
+/// Returns the indices of `destinations` in the order in which a program should try them. None:
+/// keep the order.
 pub fn order(posix: &'static Posix, destinations: &[SocketAddr]) -> Option<Vec<usize>> {
     if destinations.len() < 2 || destinations.len() > ADDRESSES_MAX || !posix.is_active() {
         return None;
@@ -49,35 +50,36 @@ pub fn order(posix: &'static Posix, destinations: &[SocketAddr]) -> Option<Vec<u
     Some(policy.sort(&routed.collect::<Vec<_>>()))
 }
 
-/// The gateway's link carries IP packets: its interface has no hardware address.
+/// Returns whether the stack is behind the gateway, whose interface has no hardware address,
+/// because it carries IP packets.
 fn is_behind_gateway(interfaces: &[Interface]) -> bool {
     let loopback = libc::IFF_LOOPBACK as u32;
     let mut links = interfaces.iter().filter(|interface| interface.flags & loopback == 0);
     links.all(|interface| interface.mac == [0; 6])
 }
 
-/// The address that the stack sends from; None: it has no route there.
+/// Returns the source address for a destination; None: the stack has no route.
 fn source(posix: &'static Posix, destination: SocketAddr) -> Option<IpAddr> {
-    // Port 0 is none that is connected to.
+    // A socket cannot connect to port 0.
     let port = destination.port().max(1);
     let destination = SocketAddr::new(destination.ip().to_canonical(), port);
     let deadline = Deadline::after(PATIENCE);
     ServerSocket::connect(posix, destination, libc::SOCK_DGRAM, deadline).ok()?.local()
 }
 
-/// A destination, and how it is reached.
+/// A destination, and the source address by which the stack reaches it.
 #[derive(Debug, Clone, Copy)]
 struct Routed {
     destination: IpAddr,
     source: Option<IpAddr>,
-    /// Length of the network of `source`.
+    /// Prefix length of the network of `source`, in bits.
     prefix_len: u32,
 }
 
-/// Values by prefix, the longest first.
+/// Entries of prefix, prefix length and value, the longest prefix first.
 type Table = Vec<(u128, u32, u32)>;
 
-/// Tables of gai.conf(5).
+/// Policy tables of gai.conf(5).
 #[derive(Debug)]
 struct Policy {
     labels: Table,
@@ -86,7 +88,8 @@ struct Policy {
 }
 
 impl Policy {
-    /// A table of which the file has a line is the file's alone.
+    /// Reads the tables. If the file has a line for a table, the default entries of that table do
+    /// not apply.
     fn new(text: &str) -> Self {
         let mut tables = [Table::new(), Table::new(), Table::new()];
         for line in text.lines() {
@@ -109,7 +112,7 @@ impl Policy {
                 .filter_map(|(text, value)| prefix(text).map(|(bits, len)| (bits, len, *value)));
             let mut table: Table = if given.is_empty() { own.collect() } else { given };
             table.push((0, 0, rest));
-            // A later line of the same length does not count.
+            // The stable sort keeps the first of several lines for the same prefix in front.
             table.sort_by_key(|(_, len, _)| std::cmp::Reverse(*len));
             table
         };
@@ -120,8 +123,8 @@ impl Policy {
         }
     }
 
-    /// Rule 9 compares addresses of one family alone, so that the order is not total. std's sorts
-    /// may panic at such an order.
+    /// Sorts by insertion, because std's sorts may panic. The order is not total, since rule 9
+    /// compares only addresses of the same family.
     fn sort(&self, all: &[Routed]) -> Vec<usize> {
         let mut order: Vec<usize> = Vec::with_capacity(all.len());
         for place in 0..all.len() {
@@ -131,15 +134,16 @@ impl Policy {
         order
     }
 
-    /// Rules of RFC 6724 §6, without those on states of addresses that the stack does not have.
+    /// Compares two destinations by RFC 6724 §6, without the rules on address states that the stack
+    /// does not have.
     fn compare(&self, a: &Routed, b: &Routed) -> Ordering {
         let scope = |ip: IpAddr| self.scope(ip);
         let fits_scope = |r: &Routed| r.source.map(scope) == Some(scope(r.destination));
         let label = |ip: IpAddr| value(&self.labels, ip);
         let fits_label = |r: &Routed| r.source.map(label) == Some(label(r.destination));
         let precedence = |r: &Routed| value(&self.precedences, r.destination);
-        // Rules 1, 2, 5 and 6 prefer what is or has more; rule 8 the smaller scope. Rule 9 is
-        // about addresses of one family.
+        // Rules 1, 2, 5 and 6 prefer the larger value, rule 8 the smaller scope. Rule 9 applies to
+        // addresses of the same family.
         let first = b.source.is_some().cmp(&a.source.is_some());
         first
             .then_with(|| fits_scope(b).cmp(&fits_scope(a)))
@@ -164,9 +168,9 @@ fn is_v4(routed: &Routed) -> bool {
     routed.destination.to_canonical().is_ipv4()
 }
 
-/// Bits that a destination and its source have in common. As in glibc those of IPv4 count in the
-/// network of the source alone. Elsewhere they would undo the order by which a nameserver spreads
-/// its clients.
+/// Returns the number of leading bits that a destination shares with its source. As in glibc, bits
+/// of IPv4 addresses count only inside the source's network. Elsewhere they would undo the order by
+/// which a nameserver distributes its clients.
 fn common(routed: &Routed) -> u32 {
     let Some(source) = routed.source else { return 0 };
     let (a, b) = (mapped(routed.destination), mapped(source));
@@ -174,7 +178,7 @@ fn common(routed: &Routed) -> u32 {
     if is_v4(routed) && bits < 96 + routed.prefix_len { 0 } else { bits }
 }
 
-/// As IPv6 has it: IPv4 addresses are `::ffff:a.b.c.d`.
+/// Returns an address as IPv6 bits; IPv4 addresses become `::ffff:a.b.c.d`.
 fn mapped(ip: IpAddr) -> u128 {
     match ip {
         IpAddr::V4(ip) => ip.to_ipv6_mapped().to_bits(),
@@ -194,7 +198,7 @@ fn prefix(text: &str) -> Option<(u128, u32)> {
     (len <= 128).then_some((ip.to_bits(), len))
 }
 
-/// glibc's tables (gai.conf(5) of Debian), without those for all other addresses.
+/// glibc's default tables (gai.conf(5) of Debian), without the entries for all other addresses.
 const LABELS: &[(&str, u32)] = &[
     ("::1/128", 0),
     ("2002::/16", 2),

@@ -1,4 +1,4 @@
-//! Nameservers of the host that are the run's for programs of the run.
+//! Replaces nameservers of the host by that of the run.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -6,8 +6,8 @@ use towpath_shm::control::{Request, call};
 
 use crate::{Posix, resolver};
 
-/// The run's nameserver, and those of /etc/resolv.conf in whose place it is, as in the file that
-/// programs read ([`resolver`]).
+/// The run's nameserver, and the nameservers of /etc/resolv.conf that it replaces. The file that
+/// programs read is changed in the same way ([`resolver`]).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Substitution {
     nameserver: IpAddr,
@@ -15,14 +15,16 @@ pub struct Substitution {
 }
 
 impl Substitution {
-    /// None: names are the kernel's business, because the run has no nameserver of its own.
+    /// Returns `None` if the run has no nameserver of its own, so that names are resolved over the
+    /// kernel's network.
     pub fn new(posix: &'static Posix) -> Option<Self> {
         if !posix.is_active() {
             return None;
         }
         let request = Request { call: call::RESOLVER, ..Request::default() };
         let Ok(reply) = posix.call(&request) else {
-            // Without an engine all sockets of the stack fail. Names are not to go past it.
+            // Without an engine all sockets of the stack fail. Use an address that does not answer,
+            // so that names are not resolved over the kernel's network.
             return Some(Self { nameserver: Ipv4Addr::UNSPECIFIED.into(), replaced: Vec::new() });
         };
         if reply.addr.family == 0 {
@@ -37,7 +39,7 @@ impl Substitution {
         Some(Self { nameserver, replaced: replaced(&file[..len], reply.a != 0) })
     }
 
-    /// The servers as programs of the run are to ask them, each once.
+    /// Replaces servers in a list, so that the run's nameserver appears once.
     pub fn apply(&self, servers: &[SocketAddr]) -> Vec<SocketAddr> {
         let mut all = Vec::with_capacity(servers.len());
         for server in servers {
@@ -52,12 +54,12 @@ impl Substitution {
     }
 }
 
-/// Nameservers of the file that programs do not read there.
+/// Returns the nameservers in the file that the run's nameserver replaces.
 fn replaced(text: &[u8], only_loopback: bool) -> Vec<IpAddr> {
     let lines = text.split(|byte| *byte == b'\n').filter_map(resolver::address_in);
     let words: Vec<_> = lines.collect();
     if words.is_empty() {
-        // resolv.conf(5): the one of this machine.
+        // Without a nameserver in the file, resolvers use that of this machine (resolv.conf(5)).
         return vec![Ipv4Addr::LOCALHOST.into()];
     }
     let wanted = words.into_iter().filter(|word| !only_loopback || resolver::is_loopback(word));
@@ -82,7 +84,7 @@ mod tests {
         let servers = ["127.0.0.53:53", "192.0.2.1:53", "[::1]:53"];
         assert_eq!(applied(file, true, &servers), ["10.0.2.3:53", "192.0.2.1:53"]);
         assert_eq!(applied(file, false, &servers), ["10.0.2.3:53"]);
-        // Servers of the program's own choice stay.
+        // Servers that the program has chosen itself stay.
         let own = ["127.0.0.1:53", "127.0.0.1:53", "198.51.100.1:5353"];
         assert_eq!(applied(file, true, &own), own);
         assert_eq!(applied("search lan\n", true, &["127.0.0.1:53"]), ["10.0.2.3:53"]);

@@ -1,27 +1,27 @@
-//! The order in which glibc asks for hosts (nsswitch.conf(5)), with the stack's resolver in the
-//! place of those that ask over the kernel's network.
+//! Services that glibc uses to look up hosts (nsswitch.conf(5)), with the stack's resolver in place
+//! of those that ask nameservers over the kernel's network.
 
-/// Name of the service whose functions this library exports (`_nss_towpath_…`).
+/// Name of this library's service, whose functions are `_nss_towpath_…`.
 const OWN: &str = "towpath";
 
-/// The services of `hosts` in `text` of /etc/nsswitch.conf, ours among them. None: none of them
-/// asks nameservers.
+/// Returns the services for `hosts` in the text of /etc/nsswitch.conf, with ours in place of `dns`.
+/// None: no service in the text asks nameservers.
 pub fn hosts(text: &str) -> Option<String> {
     let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim());
     let line = lines
         .filter_map(|line| line.strip_prefix("hosts"))
         .find_map(|rest| rest.trim_start().strip_prefix(':').map(str::trim));
-    // glibc's own order where the file says nothing.
+    // Use glibc's default if the file has no line for `hosts`.
     with_ours(line.filter(|line| !line.is_empty()).unwrap_or("files dns"))
 }
 
-/// Puts ours in the place of `dns`. `resolve` asks systemd-resolved, not by sockets of a network.
-/// Where `dns` stands behind it, `resolve` is left out, and so are its actions.
+/// Replaces `dns` by our service. `resolve`, which asks systemd-resolved, is replaced if the line
+/// has no `dns`, and otherwise removed together with its actions.
 fn with_ours(line: &str) -> Option<String> {
     let spaced = line.replace('[', " [").replace(']', "] ");
     let (mut words, mut inside) = (Vec::<String>::new(), false);
     for word in spaced.split_ascii_whitespace() {
-        // Actions (`[NOTFOUND=return]`) may have blanks in them.
+        // Actions such as `[NOTFOUND=return]` may contain blanks.
         match words.last_mut().filter(|_| inside) {
             Some(last) => *last = format!("{last} {word}"),
             None => words.push(word.to_owned()),

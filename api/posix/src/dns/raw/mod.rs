@@ -1,4 +1,4 @@
-//! res_query(3) and its kin: whole messages of nameservers, as glibc gives them to programs.
+//! res_query(3) and its variants: return whole messages of nameservers to programs, as glibc does.
 //!
 //! - `question`: messages to servers, and whether an answer fits;
 //! - `send`: asking servers, by UDP and TCP.
@@ -16,34 +16,34 @@ use crate::{Errno, Posix};
 
 pub use send::{SendOutcome, send};
 
-/// Longest name as a text, with escapes (MAXDNAME of arpa/nameser.h).
+/// Maximum length in bytes of a name as text, with escapes (MAXDNAME of arpa/nameser.h).
 const TEXT_MAX: usize = 1025;
 
 /// Options of a resolver: RES_* of resolv.h.
 pub mod flag {
-    /// RES_INIT: the settings are there.
+    /// RES_INIT: the state is initialized.
     pub const INIT: u64 = 1;
-    /// RES_USEVC: all by TCP.
+    /// RES_USEVC: send all questions over TCP.
     pub const USE_VC: u64 = 8;
-    /// RES_IGNTC: truncated answers are answers.
+    /// RES_IGNTC: accept truncated answers, without a retry over TCP.
     pub const IGNORE_TRUNCATION: u64 = 0x20;
-    /// RES_RECURSE: servers are to ask others.
+    /// RES_RECURSE: request recursion.
     pub const RECURSE: u64 = 0x40;
-    /// RES_DEFNAMES: names without dots are searched for.
+    /// RES_DEFNAMES: apply the first search domain to names without dots.
     pub const DEFAULT_NAMES: u64 = 0x80;
-    /// RES_DNSRCH: names are searched for in all domains.
+    /// RES_DNSRCH: apply all search domains.
     pub const SEARCH: u64 = 0x200;
-    /// RES_NOALIASES: HOSTALIASES is not read.
+    /// RES_NOALIASES: ignore HOSTALIASES.
     pub const NO_ALIASES: u64 = 0x1000;
-    /// RES_ROTATE: servers are asked first in turn.
+    /// RES_ROTATE: begin with a different server each time.
     pub const ROTATE: u64 = 0x4000;
-    /// RES_USE_EDNS0: questions have an OPT record.
+    /// RES_USE_EDNS0: add an OPT record to questions.
     pub const USE_EDNS0: u64 = 0x10_0000;
-    /// RES_USE_DNSSEC: the OPT record has the bit DO.
+    /// RES_USE_DNSSEC: set the bit DO in the OPT record.
     pub const USE_DNSSEC: u64 = 0x80_0000;
-    /// RES_NOTLDQUERY: names without dots are not asked for as they are.
+    /// RES_NOTLDQUERY: do not look up names without dots as they are.
     pub const NO_TOP_LEVEL: u64 = 0x100_0000;
-    /// RES_TRUSTAD: AD is asked for, and kept.
+    /// RES_TRUSTAD: request the bit AD, and keep it in answers.
     pub const TRUST_AD: u64 = 0x400_0000;
 }
 
@@ -57,34 +57,35 @@ mod code {
     pub const REFUSED: u8 = 5;
 }
 
-/// h_errno of netdb.h.
+/// Values of `h_errno` (netdb.h).
 pub mod h_errno {
-    /// There is no such name.
+    /// The name does not exist.
     pub const HOST_NOT_FOUND: i32 = 1;
-    /// No server had an answer.
+    /// No server answered.
     pub const TRY_AGAIN: i32 = 2;
-    /// Asking again does not help.
+    /// Another attempt would not help.
     pub const NO_RECOVERY: i32 = 3;
-    /// The name has other records.
+    /// The name exists, but has no records of this type.
     pub const NO_DATA: i32 = 4;
 }
 
 /// The settings of one `struct __res_state`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StubSettings {
-    /// Nameservers, with their ports.
+    /// Addresses and ports of the nameservers.
     pub servers: Vec<SocketAddr>,
-    /// Domains that are put behind a name.
+    /// Domains of the search list, which are appended to names.
     pub domains: Vec<Vec<u8>>,
-    /// See [`flag`].
+    /// Options, see [`flag`].
     pub flags: u64,
-    /// Dots from which on a name is asked for as it is first.
+    /// Number of dots in a name from which the name itself is looked up before the search list is
+    /// used.
     pub ndots: usize,
-    /// Time for the first server's answer (`retrans`).
+    /// Time limit for the answer of the first server (`retrans`).
     pub timeout: Duration,
-    /// How often all servers are asked (`retry`).
+    /// Number of times that all servers are asked (`retry`).
     pub attempts: u32,
-    /// Failures of servers are answers (`pfcode`).
+    /// Whether answers that report a failure are returned to the program (`pfcode`).
     pub takes_failures: bool,
 }
 
@@ -93,7 +94,7 @@ impl StubSettings {
         self.flags & flags != 0
     }
 
-    /// Time for the answer of the server at `place`, as glibc waits.
+    /// Returns the time to wait for the server at `place`, as glibc does.
     fn patience(&self, place: usize) -> Duration {
         let shift = place.min(8) as u32;
         let count = if place == 0 { 1 } else { self.servers.len() as u32 };
@@ -101,12 +102,12 @@ impl StubSettings {
     }
 }
 
-/// Why there is no answer.
+/// Error of a question without an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Unanswered {
-    /// See [`h_errno`].
+    /// New value of `h_errno`, see [`h_errno`].
     pub h_errno: i32,
-    /// The new errno; None: it stays.
+    /// New value of `errno`; None: unchanged.
     pub errno: Option<i32>,
 }
 
@@ -116,12 +117,12 @@ impl Unanswered {
     }
 }
 
-/// How a question ended.
+/// Result of a question.
 #[derive(Debug)]
 pub struct Asked {
-    /// The answer, or the last one that said why there is none. May be empty.
+    /// The answer, or else the last message that reported a failure. May be empty.
     pub message: Vec<u8>,
-    /// The length that the program is told.
+    /// Return value for the program: the length of the answer.
     pub result: Result<usize, Unanswered>,
 }
 
@@ -135,18 +136,18 @@ impl Asked {
     }
 }
 
-/// A program's question but for the name, and how to ask it.
+/// A program's question without the name, and the settings to ask it with.
 #[derive(Debug)]
 pub struct StubResolver<'a> {
-    /// The process.
+    /// State of the process.
     pub posix: &'static Posix,
-    /// How to ask.
+    /// Settings of the program's resolver.
     pub settings: &'a StubSettings,
-    /// Class of the records.
+    /// Class of the requested records.
     pub class: i32,
-    /// Type of the records.
+    /// Type of the requested records.
     pub kind: i32,
-    /// Bytes that the program has room for.
+    /// Size of the program's answer buffer in bytes.
     pub room: usize,
 }
 
@@ -171,7 +172,7 @@ impl StubResolver<'_> {
     /// res_querydomain(3).
     pub fn query_domain(&self, name: &[u8], domain: Option<&[u8]>) -> Asked {
         let len = name.len() + domain.map_or(0, |domain| domain.len() + 1);
-        // glibc has no name without letters here, other than in res_query.
+        // As in glibc, an empty name is allowed only in res_query.
         if len >= TEXT_MAX - 1 || (domain.is_none() && name.is_empty()) {
             return Asked::failed(h_errno::NO_RECOVERY, None);
         }
@@ -216,7 +217,7 @@ impl StubResolver<'_> {
         search.ended(as_it_is)
     }
 
-    /// Some: the end of the search.
+    /// Looks up `name` in each search domain. `Some` ends the search.
     fn search_domains(&self, name: &[u8], search: &mut SearchFailures) -> Option<Asked> {
         for domain in &self.settings.domains {
             search.has_searched = true;
@@ -248,20 +249,21 @@ impl StubResolver<'_> {
     }
 }
 
-/// Failures that a search without an answer met.
+/// Failures seen during a search.
 #[derive(Default)]
 struct SearchFailures {
     has_searched: bool,
     has_root: bool,
     has_nodata: bool,
     has_server_failure: bool,
-    /// Errno of the last question that set one.
+    /// Value of errno of the last question that set one.
     errno: Option<i32>,
     last: Option<Asked>,
 }
 
 impl SearchFailures {
-    /// Tells of the name as it is, if it came first; else what says most.
+    /// Returns the result of the lookup without a domain, if that came first, and otherwise the
+    /// most specific failure.
     fn ended(self, as_it_is: Option<Asked>) -> Asked {
         let why = |asked: &Option<Asked>| asked.as_ref().and_then(|asked| asked.result.err());
         let (first, last) = (why(&as_it_is), why(&self.last));
@@ -278,7 +280,7 @@ impl SearchFailures {
     }
 }
 
-/// Whether an answer has records.
+/// Returns an error unless an answer contains records.
 fn judge(message: &[u8]) -> Result<(), Unanswered> {
     let h_errno = match message[3] & 15 {
         code::NO_ERROR if message[6..8] != [0, 0] => return Ok(()),

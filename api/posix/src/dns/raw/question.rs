@@ -1,23 +1,25 @@
-//! Questions as res_mkquery(3) makes them, from texts with escapes, and answers that fit them.
+//! Creates questions as res_mkquery(3) does, from text with escapes, and checks whether answers
+//! match them.
 
 use super::flag;
 
-/// HFIXEDSZ of arpa/nameser.h.
+/// Length of a message's header in bytes (HFIXEDSZ of arpa/nameser.h).
 pub const HEADER: usize = 12;
-/// RFC 1035 §2.3.4.
+/// Maximum lengths in bytes of names and labels (RFC 1035 §2.3.4).
 const NAME_MAX: usize = 255;
 const LABEL_MAX: usize = 63;
-/// EDNS(0), RFC 6891.
+/// Type of the OPT record of EDNS(0) (RFC 6891).
 const OPT: u16 = 41;
-/// DO of RFC 3225.
+/// Flag DO of the OPT record (RFC 3225).
 const WANTS_DNSSEC: u16 = 0x8000;
-/// Payloads that glibc allows in answers: at least that of RFC 1035, at most
-/// RESOLV_EDNS_BUFFER_SIZE.
+/// Minimum and maximum UDP payload size in bytes that questions announce: that of RFC 1035, and
+/// glibc's RESOLV_EDNS_BUFFER_SIZE.
 const PAYLOAD: (usize, usize) = (512, 1200);
 /// Opcode of dynamic updates, RFC 2136. Answers need not repeat the update.
 const UPDATE: u8 = 5;
 
-/// The labels of a text, in which `\.` and `\046` are bytes of a label. None: DNS has no such name.
+/// Encodes text with escapes such as `\.` and `\046` as labels. None if the text is not a valid DNS
+/// name.
 pub fn wire(text: &[u8]) -> Option<Vec<u8>> {
     let (mut to, mut label) = (Vec::with_capacity(text.len() + 2), Vec::new());
     let mut put = |label: &mut Vec<u8>| {
@@ -48,7 +50,7 @@ pub fn wire(text: &[u8]) -> Option<Vec<u8>> {
     (to.len() <= NAME_MAX).then_some(to)
 }
 
-/// The byte that stands behind a backslash, and the length of its text.
+/// Parses an escape after the backslash. Returns the byte, and the length of the escape's text.
 fn escaped(rest: &[u8]) -> Option<(u8, usize)> {
     let first = *rest.first()?;
     if !first.is_ascii_digit() {
@@ -58,7 +60,7 @@ fn escaped(rest: &[u8]) -> Option<(u8, usize)> {
     Some((std::str::from_utf8(digits).ok()?.parse().ok()?, 3))
 }
 
-/// The message of a question. None: there is no such name, class or type.
+/// Creates the message of a question. None if the name, class or type is invalid.
 pub fn message(
     id: u16,
     name: &[u8],
@@ -71,7 +73,7 @@ pub fn message(
     let has = |bit: u64| u8::from(flags & bit != 0);
     let wants_opt = has(flag::USE_EDNS0 | flag::USE_DNSSEC);
     let mut to = id.to_be_bytes().to_vec();
-    // RD and AD; one question.
+    // Flags RD and AD, then the counts: one question.
     to.extend([has(flag::RECURSE), has(flag::TRUST_AD) << 5, 0, 1, 0, 0, 0, 0, 0, wants_opt]);
     to.extend(wire(name)?);
     to.extend(kind.to_be_bytes());
@@ -82,7 +84,7 @@ pub fn message(
         to.push(0);
         to.extend(OPT.to_be_bytes());
         to.extend(payload.to_be_bytes());
-        // Extended RCODE and version, flags, length of the data.
+        // Extended RCODE and version, flags, and the length of the data.
         to.extend([0; 2]);
         to.extend(flags.to_be_bytes());
         to.extend([0; 2]);
@@ -90,14 +92,15 @@ pub fn message(
     Some(to)
 }
 
-/// Whether a message answers `question`: the identifier, and the questions that it repeats.
+/// Returns whether a message answers `question`: it must have the same identifier and repeat the
+/// questions.
 ///
-/// Questions stand in front of all other names, so that no server compresses theirs.
+/// No other names precede the questions, so no server compresses them.
 pub fn is_answered(question: &[u8], answer: &[u8]) -> bool {
     if answer.len() < HEADER || question.get(..2) != answer.get(..2) {
         return false;
     }
-    // A question is no answer; a broken server may send it back.
+    // Reject a message without the bit QR: a broken server may return the question itself.
     if answer[2] & 0x80 == 0 {
         return false;
     }
@@ -108,13 +111,15 @@ pub fn is_answered(question: &[u8], answer: &[u8]) -> bool {
     question[4..6] == answer[4..6]
         && questions.into_iter().all(|(name, end)| {
             let names = answer.get(name.clone()).zip(question.get(name.clone()));
-            // Names do not differ by case (RFC 4343). Lengths of labels are no letters.
+            // DNS names are compared without regard to case (RFC 4343). Length bytes of labels are
+            // no letters.
             names.is_some_and(|(theirs, ours)| theirs.eq_ignore_ascii_case(ours))
                 && answer.get(name.end..end) == question.get(name.end..end)
         })
 }
 
-/// Whether a server could not read the question, and so did not repeat it.
+/// Returns whether the answer is that of a server that could not parse the question, and so did not
+/// repeat it.
 pub fn is_unread(question: &[u8], answer: &[u8]) -> bool {
     answer.len() >= HEADER
         && question.get(..2) == answer.get(..2)
@@ -127,8 +132,8 @@ fn opcode(message: &[u8]) -> u8 {
     message[2] >> 3 & 15
 }
 
-/// Where the names of all questions are, and where each question ends. None: `message` is none of
-/// whole questions.
+/// Returns the range of each question's name and the end of the question. None if the questions are
+/// malformed.
 fn questions(message: &[u8]) -> Option<Vec<(std::ops::Range<usize>, usize)>> {
     let count = u16::from_be_bytes([*message.get(4)?, *message.get(5)?]);
     let (mut at, mut all) = (HEADER, Vec::new());

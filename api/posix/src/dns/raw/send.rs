@@ -1,4 +1,4 @@
-//! Sending a message to nameservers in turn, as res_send(3) does, over sockets of the stack.
+//! Sends a message to the nameservers in turn, as res_send(3) does, over sockets of the stack.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -10,28 +10,30 @@ use super::{StubSettings, code, flag};
 use crate::dns::exchange::{DATAGRAM_MAX, STRANGERS_MAX, ServerSocket, random};
 use crate::{Errno, Posix, Result};
 
-/// Longer messages go by TCP (PACKETSZ of arpa/nameser.h).
+/// Maximum length in bytes of a message over UDP (PACKETSZ of arpa/nameser.h). Longer messages use
+/// TCP.
 const QUESTION_MAX: usize = 512;
-/// A server that resets a connection is asked once more.
+/// Number of TCP connections per server: a server that resets the first one is asked again.
 const CONNECTIONS: usize = 2;
 
-/// How sending ended.
+/// Result of sending a message.
 #[derive(Debug)]
 pub struct SendOutcome {
-    /// The answer; or that of the server which failed last.
+    /// The answer, or that of the last server that reported a failure.
     pub message: Vec<u8>,
-    /// The length that the program is told. By TCP it may be longer than the program's room.
+    /// Return value for the program: the length of the answer. Over TCP it may exceed the program's
+    /// buffer.
     pub result: Result<usize>,
 }
 
-/// Judgement on a datagram.
+/// Classification of a received datagram.
 enum ReplyVerdict {
     Answer,
     CutOff,
     Failure,
 }
 
-/// Sends `message`. The answer goes to a place with room for `room` bytes.
+/// Sends `message`, for a program with an answer buffer of `room` bytes.
 pub fn send(
     posix: &'static Posix,
     settings: &StubSettings,
@@ -68,7 +70,7 @@ pub fn send(
                 }
             }
         }
-        // TCP has its own ways of trying again.
+        // Attempts are not repeated over TCP, which retransmits.
         if by_tcp {
             break;
         }
@@ -110,7 +112,7 @@ impl Sending<'_> {
         let (code, is_empty) = (header[3] & 15, |at: usize| header[at..at + 2] == [0, 0]);
         let may_be_known_elsewhere =
             matches!(code, code::SERVER_FAILURE | code::NOT_IMPLEMENTED | code::REFUSED);
-        // Neither AA nor RA, no records: the server refers to others.
+        // An answer with neither AA nor RA and without records refers to other servers.
         let is_referral = code == code::NO_ERROR
             && header[2] & 4 == 0
             && header[3] & 0x80 == 0
@@ -140,7 +142,7 @@ impl Sending<'_> {
         let len = u16::try_from(self.message.len()).map_err(|_| Errno(libc::EMSGSIZE))?;
         let deadline = Deadline::after(timeout);
         let line = ServerSocket::connect(self.posix, server, libc::SOCK_STREAM, deadline)?;
-        // Length and message in one segment: some servers read no more.
+        // Send length and message in one segment, because some servers read only the first.
         line.send(&[&len.to_be_bytes(), self.message].concat(), deadline)?;
         for _ in 0..STRANGERS_MAX {
             let mut len = [0; 2];
@@ -150,8 +152,8 @@ impl Sending<'_> {
             if bytes.len() < HEADER {
                 return Err(Errno(libc::EMSGSIZE));
             }
-            // The connection is this question's alone: only the identifier is compared, as in
-            // glibc.
+            // The connection is only for this question, so compare only the identifier, as glibc
+            // does.
             if bytes.get(..2) == self.message.get(..2) {
                 self.last = bytes;
                 return Ok(());
@@ -160,13 +162,14 @@ impl Sending<'_> {
         Err(Errno(libc::ETIMEDOUT))
     }
 
-    /// A datagram is cut to the program's room, and so is its length.
+    /// Ends with a datagram, truncated to the program's buffer.
     fn ended_by_udp(self) -> SendOutcome {
         let len = self.last.len().min(self.room);
         self.ended(Ok(len))
     }
 
-    /// An answer by TCP that has no room is marked as cut off, and its whole length is told.
+    /// Ends with an answer over TCP. If the answer exceeds the program's buffer, TC is set, and the
+    /// full length is returned.
     fn ended_by_tcp(mut self) -> SendOutcome {
         let len = self.last.len();
         if len > self.room {
@@ -176,7 +179,7 @@ impl Sending<'_> {
     }
 
     fn ended(mut self, result: Result<usize>) -> SendOutcome {
-        // AD is to be believed only where the user says so (RFC 6840 §5.8, `trust-ad`).
+        // Clear AD unless the user trusts the server (RFC 6840 §5.8, `trust-ad`).
         if !self.settings.has(flag::TRUST_AD) && self.last.len() >= HEADER {
             self.last[3] &= !0x20;
         }
