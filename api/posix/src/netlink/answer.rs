@@ -1,8 +1,9 @@
-//! Answers to requests.
+//! Answers of NETLINK_ROUTE (rtnetlink(7)).
 //!
-//! The stack can be looked at, not changed: RTM_NEW, DEL and SET are EPERM, as for a user without
-//! privileges. Interfaces, addresses, routes, neighbours and rules can be asked for. EOPNOTSUPP
-//! says that the stack has no answer, as to questions about queueing disciplines.
+//! Programs can read the stack's configuration, but not change it: RTM_NEW, RTM_DEL and RTM_SET
+//! fail with EPERM, as for a user without privileges. Interfaces, addresses, routes, neighbours and
+//! rules can be read. EOPNOTSUPP means that the stack does not have such objects, for example
+//! queueing disciplines.
 
 use std::net::IpAddr;
 
@@ -16,18 +17,18 @@ use crate::Result;
 use crate::interface::{broadcast_address, by_family, hardware_address, hardware_type, name};
 use crate::listing::ListedCounters;
 
-/// State of the stack that requests are about.
+/// Tables of the stack that requests read.
 #[derive(Clone, Copy)]
 pub(super) struct StackTables<'a> {
-    /// Interfaces, each once for each of its addresses.
+    /// Interfaces; an interface with several addresses appears once for each.
     pub(super) interfaces: &'a [Interface],
     pub(super) routes: &'a [Route],
     pub(super) neighbors: &'a [NeighborRecord],
-    /// Traffic of the interfaces.
+    /// Counters of the interfaces.
     pub(super) counted: &'a ListedCounters,
 }
 
-/// Answers all requests in `bytes`, which came from the socket with this port id. `is_strict` says
+/// Answers all requests in `bytes`, which the socket with port ID `port` has sent. `is_strict` says
 /// whether NETLINK_GET_STRICT_CHK is set on the socket.
 pub(super) fn answer(
     bytes: &[u8],
@@ -40,7 +41,7 @@ pub(super) fn answer(
         let mut out = AnswerBuffer::new(send, request, port);
         let kind = i32::from(request.kind);
         if kind < NLMSG_MIN_TYPE {
-            // Control messages ask for nothing; an acknowledgement all the same.
+            // Control messages are not requests, but get a requested acknowledgement.
             out.end(Ok(()))?;
             continue;
         }
@@ -52,7 +53,7 @@ pub(super) fn answer(
             libc::RTM_GETNEIGH if out.is_dump() => neighbors(&mut out, stack)?,
             libc::RTM_GETNEIGH => one_neighbor(&mut out, stack)?,
             libc::RTM_GETRULE if out.is_dump() => rules::all(&mut out)?,
-            // The two lowest bits say what is done: 2 is to get.
+            // The two lowest bits of a type are the operation: 2 is GET.
             kind if kind & 3 == 2 => Err(libc::EOPNOTSUPP),
             _ => Err(libc::EPERM),
         };
@@ -61,7 +62,7 @@ pub(super) fn answer(
     Ok(())
 }
 
-/// RTM_GETLINK: all interfaces, or one by index or name.
+/// RTM_GETLINK: answers with all interfaces, or with one by index or name.
 fn links(out: &mut AnswerBuffer<'_>, stack: StackTables<'_>) -> Result<Outcome> {
     let wanted = out.number(4);
     let named = [libc::IFLA_IFNAME, IFLA_ALT_IFNAME]
@@ -75,7 +76,7 @@ fn links(out: &mut AnswerBuffer<'_>, stack: StackTables<'_>) -> Result<Outcome> 
         let fits = (wanted == 0 || interface.index == wanted)
             && named.is_none_or(|named| interface.name == named)
             && (dump || wanted != 0 || named.is_some());
-        // Entries of one interface follow each other.
+        // Entries of the same interface are adjacent.
         if !fits || interface.index == last {
             continue;
         }
@@ -114,7 +115,7 @@ fn put_link(to: &mut NetlinkMessages, interface: &Interface, traffic: &Traffic) 
     to.end();
 }
 
-/// IFLA_STATS64 and IFLA_STATS: the same counters, in the latter modulo 2³².
+/// Writes IFLA_STATS64 and IFLA_STATS, which contain the same counters, the latter modulo 2³².
 fn put_traffic(to: &mut NetlinkMessages, traffic: &Traffic) {
     let Traffic { rx_packets, rx_bytes, rx_dropped, tx_packets, tx_bytes, tx_dropped } = *traffic;
     // struct rtnl_link_stats64: packets, bytes, errors and drops of both directions, then 16 more.
@@ -132,7 +133,8 @@ fn put_traffic(to: &mut NetlinkMessages, traffic: &Traffic) {
     to.attribute(libc::IFLA_STATS, &narrow);
 }
 
-/// RTM_GETNEIGH: all neighbours, of one family or interface if asked.
+/// RTM_GETNEIGH as a dump: answers with all neighbours, or with those of the requested family or
+/// interface.
 fn neighbors(out: &mut AnswerBuffer<'_>, stack: StackTables<'_>) -> Result<Outcome> {
     let family = out.family();
     let wanted = out.attribute(NDMSG_LEN, NDA_IFINDEX).and_then(|value| u32_at(value, 0));
@@ -147,8 +149,8 @@ fn neighbors(out: &mut AnswerBuffer<'_>, stack: StackTables<'_>) -> Result<Outco
     Ok(Ok(()))
 }
 
-/// RTM_GETNEIGH, one: the entry of an address on an interface, with the checks of
-/// `neigh_valid_get_req` and in their order.
+/// RTM_GETNEIGH for one entry: answers with the entry of an address on an interface. Makes the
+/// checks of `neigh_valid_get_req` in their order.
 fn one_neighbor(out: &mut AnswerBuffer<'_>, stack: StackTables<'_>) -> Result<Outcome> {
     let body = out.request.body;
     let Some((header, attributes)) = body.split_at_checked(NDMSG_LEN) else {
@@ -180,7 +182,7 @@ fn one_neighbor(out: &mut AnswerBuffer<'_>, stack: StackTables<'_>) -> Result<Ou
             && neighbor.addr.family == u16::from(family)
             && octets(&neighbor.addr) == dst
     };
-    // The stack answers for no other host.
+    // With NTF_PROXY there is no entry, because the stack is no ARP or NDP proxy.
     match stack.neighbors.iter().find(is_it).filter(|_| flags == 0) {
         None => Ok(Err(libc::ENOENT)),
         Some(neighbor) => {
@@ -204,9 +206,9 @@ fn put_neighbor(to: &mut NetlinkMessages, neighbor: &NeighborRecord) {
     to.end();
 }
 
-/// RTM_GETADDR: all addresses, of one family if asked. Linux heeds the interface in the request
-/// with NETLINK_GET_STRICT_CHK alone, and then refuses what it does not know
-/// (`inet_valid_dump_ifaddr_req`).
+/// RTM_GETADDR: answers with all addresses, or with those of the requested family. As on Linux, the
+/// interface in the request counts only with NETLINK_GET_STRICT_CHK. Unknown fields are then
+/// refused (`inet_valid_dump_ifaddr_req`).
 fn addresses(
     out: &mut AnswerBuffer<'_>,
     stack: StackTables<'_>,
@@ -231,7 +233,7 @@ fn addresses(
             }
         }
     }
-    // Linux asks one family after the other (`rtnl_dump_all`).
+    // Linux dumps one family after the other (`rtnl_dump_all`).
     for interface in by_family(stack.interfaces) {
         let fits = family.is_none_or(|family| family == i32::from(interface.addr.family))
             && (index == 0 || index == interface.index);
@@ -257,7 +259,8 @@ fn put_address(to: &mut NetlinkMessages, interface: &Interface) {
         }
         to.text(libc::IFA_LABEL, name(interface));
     }
-    // struct ifa_cacheinfo: preferred and valid for ever, made and changed at the start.
+    // struct ifa_cacheinfo: preferred and valid lifetimes without end, created and changed at time
+    // 0.
     let mut lifetimes = [0; 16];
     lifetimes[..8].fill(0xff);
     to.attribute(libc::IFA_CACHEINFO, &lifetimes);
@@ -265,7 +268,8 @@ fn put_address(to: &mut NetlinkMessages, interface: &Interface) {
     to.end();
 }
 
-/// RTM_GETROUTE, all: of one family, table or interface if asked.
+/// RTM_GETROUTE as a dump: answers with all routes, or with those of the requested family, table or
+/// interface.
 fn routes(out: &mut AnswerBuffer<'_>, stack: StackTables<'_>) -> Result<Outcome> {
     let family = out.family();
     let table = out.attribute(RTMSG_LEN, libc::RTA_TABLE).and_then(|value| u32_at(value, 0));
@@ -277,7 +281,7 @@ fn routes(out: &mut AnswerBuffer<'_>, stack: StackTables<'_>) -> Result<Outcome>
             && index.is_none_or(|index| index == way.index)
     };
     for (nth, way) in ways(stack).enumerate().filter(|(_, way)| fits(way)) {
-        // Routers that share the flows to a network are one route with several next hops.
+        // Equal-cost routes to a network are reported as one route with several next hops.
         let sharing = || ways(stack).filter(|other| fits(other) && way.shares_with(other));
         let before = ways(stack).take(nth).filter(|other| fits(other) && way.shares_with(other));
         let place = before.count();
@@ -293,10 +297,11 @@ fn routes(out: &mut AnswerBuffer<'_>, stack: StackTables<'_>) -> Result<Outcome>
     Ok(Ok(()))
 }
 
-/// Next hops of one message: it is bounded. Further ones are in a message of their own.
+/// Maximum number of next hops in a message, whose length is bounded. Further ones are in another
+/// message.
 const NEXT_HOPS_MAX: usize = 16;
 
-/// A route with several next hops.
+/// Writes a route with several next hops (RTA_MULTIPATH).
 fn put_multipath(to: &mut NetlinkMessages, way: &RouteRow, hops: impl Iterator<Item = RouteRow>) {
     begin_way(to, way, false);
     to.nested(libc::RTA_MULTIPATH, |to| {
@@ -313,7 +318,7 @@ fn put_multipath(to: &mut NetlinkMessages, way: &RouteRow, hops: impl Iterator<I
     end_way(to, way);
 }
 
-/// RTM_GETROUTE, one: the way to an address.
+/// RTM_GETROUTE for one address: answers with the route to the address.
 fn route_to(out: &mut AnswerBuffer<'_>, stack: StackTables<'_>) -> Result<Outcome> {
     let Some(family) = out.family() else { return Ok(Err(libc::EAFNOSUPPORT)) };
     let mut dst = RawAddr { family: family as u16, ..RawAddr::default() };
@@ -327,8 +332,8 @@ fn route_to(out: &mut AnswerBuffer<'_>, stack: StackTables<'_>) -> Result<Outcom
         let fits = index.is_none_or(|index| index == way.index) || way.local;
         fits && way.dst.family == dst.family && covers(&way.dst, way.prefix_len, &dst)
     };
-    // The longest prefix, and the first of equal ones: the stack tells them in the order of
-    // preference.
+    // Select the longest prefix, and the first of equal ones, because the stack lists routes in
+    // order of preference.
     let best = |best: Option<RouteRow>, way: RouteRow| match best {
         Some(best) if (best.local, best.prefix_len) >= (way.local, way.prefix_len) => Some(best),
         _ => Some(way),
@@ -338,7 +343,7 @@ fn route_to(out: &mut AnswerBuffer<'_>, stack: StackTables<'_>) -> Result<Outcom
     };
     let bits = len as u32 * 8;
     let source = if way.local { Some(dst) } else { source(stack, &way) };
-    // The answer about one IPv4 address has no metric, as no table has it.
+    // As on Linux, the answer about one IPv4 address contains no metric.
     let metric = if family == libc::AF_INET { 0 } else { way.metric };
     out.begin(libc::RTM_NEWROUTE)?;
     let way = RouteRow { dst, prefix_len: bits, metric, ..way };
@@ -346,7 +351,7 @@ fn route_to(out: &mut AnswerBuffer<'_>, stack: StackTables<'_>) -> Result<Outcom
     Ok(Ok(()))
 }
 
-/// A route, or an address of this host as one.
+/// A route, or an address of this host as an entry of the local table.
 #[derive(Debug, Clone, Copy)]
 struct RouteRow {
     dst: RawAddr,
@@ -361,7 +366,7 @@ struct RouteRow {
 }
 
 impl RouteRow {
-    /// Whether packets are shared out between both.
+    /// Returns whether both are next hops of the same equal-cost route.
     fn shares_with(&self, other: &Self) -> bool {
         let key = |way: &Self| (way.dst, way.prefix_len, way.metric, way.origin, way.local);
         let is_routed = |way: &Self| way.gateway.family != 0;
@@ -375,7 +380,7 @@ impl RouteRow {
 
 fn ways(stack: StackTables<'_>) -> impl Iterator<Item = RouteRow> {
     let (v4, v6) = (libc::AF_INET as u16, libc::AF_INET6 as u16);
-    // The kernel has those of the loopback's network in the table of local addresses too.
+    // Leave out routes of the loopback interface, which the kernel has in the local table.
     let routed = stack.routes.iter().filter(move |route| {
         let loopback =
             |interface: &&Interface| interface.index == route.index && is_loopback(interface);
@@ -388,7 +393,7 @@ fn ways(stack: StackTables<'_>) -> impl Iterator<Item = RouteRow> {
     let has_address = move |interface: &&Interface| [v4, v6].contains(&interface.addr.family);
     let local = stack.interfaces.iter().filter(has_address).map(move |interface| {
         let bits = if interface.addr.family == v4 { 32 } else { 128 };
-        // All of 127/8 is this host.
+        // All addresses of 127.0.0.0/8 are this host's.
         let whole = is_loopback(interface) && interface.addr.family == v4;
         let prefix_len = if whole { interface.prefix_len } else { bits };
         let mut dst = interface.addr;
@@ -405,7 +410,7 @@ fn ways(stack: StackTables<'_>) -> impl Iterator<Item = RouteRow> {
 }
 
 fn put_route(to: &mut NetlinkMessages, stack: StackTables<'_>, way: &RouteRow) {
-    // As the kernel does: routes that follow from an address name it.
+    // As in the kernel, a route that an address creates has that address as its source.
     let source = match (way.local, way.origin, i32::from(way.dst.family)) {
         (true, _, libc::AF_INET) => source(stack, way),
         (false, route_origin::LINK, libc::AF_INET) => source(stack, way),
@@ -414,7 +419,8 @@ fn put_route(to: &mut NetlinkMessages, stack: StackTables<'_>, way: &RouteRow) {
     put_way(to, way, source.as_ref(), false);
 }
 
-/// `looked_up`: the answer is about one address, of which the kernel says no scope.
+/// Writes a route with at most one next hop. `looked_up`: this is the answer about one address, for
+/// which the kernel reports scope 0.
 fn put_way(to: &mut NetlinkMessages, way: &RouteRow, source: Option<&RawAddr>, looked_up: bool) {
     begin_way(to, way, looked_up);
     if way.gateway.family != 0 {
@@ -427,7 +433,7 @@ fn put_way(to: &mut NetlinkMessages, way: &RouteRow, source: Option<&RawAddr>, l
     end_way(to, way);
 }
 
-/// The part of a route in front of its next hops.
+/// Writes the part of a route message before the next hops.
 fn begin_way(to: &mut NetlinkMessages, way: &RouteRow, looked_up: bool) {
     let linked = way.gateway.family == 0;
     let v4 = i32::from(way.dst.family) == libc::AF_INET;
@@ -443,7 +449,7 @@ fn begin_way(to: &mut NetlinkMessages, way: &RouteRow, looked_up: bool) {
         _ => libc::RTPROT_BOOT,
     };
     let kind = if way.local { libc::RTN_LOCAL } else { libc::RTN_UNICAST };
-    // The answer about one IPv4 address is no entry of a table (`rt_fill_info`).
+    // The answer about one IPv4 address is not an entry of a table (`rt_fill_info`).
     let (table, protocol, flags) = match (looked_up && v4, way.local) {
         (false, _) => (way.table(), protocol, 0),
         (true, local) => {
@@ -462,7 +468,7 @@ fn begin_way(to: &mut NetlinkMessages, way: &RouteRow, looked_up: bool) {
     }
 }
 
-/// The part of a route behind its next hops.
+/// Writes the part of a route message after the next hops.
 fn end_way(to: &mut NetlinkMessages, way: &RouteRow) {
     /// RTAX_MTU of rtnetlink.h.
     const MTU: u16 = 2;
@@ -475,8 +481,8 @@ fn end_way(to: &mut NetlinkMessages, way: &RouteRow) {
     to.end();
 }
 
-/// The address that packets this way come from: one of the network that they go to, or the
-/// interface's first.
+/// Returns the source address of packets that use a route: an address in the network of the next
+/// hop, or the first of the interface.
 fn source(stack: StackTables<'_>, way: &RouteRow) -> Option<RawAddr> {
     let near = if way.gateway.family == 0 { way.dst } else { way.gateway };
     let of_way = |interface: &&Interface| {
@@ -487,7 +493,7 @@ fn source(stack: StackTables<'_>, way: &RouteRow) -> Option<RawAddr> {
     all().find(in_network).or_else(|| all().next()).map(|interface| interface.addr)
 }
 
-/// Whether `ip` is in the network of `prefix`.
+/// Returns whether `ip` is in the network of `prefix` with a length of `len` bits.
 fn covers(prefix: &RawAddr, len: u32, ip: &RawAddr) -> bool {
     let whole = len as usize / 8;
     let rest = (!(0xffu16 >> (len % 8)) & 0xff) as u8;
@@ -517,7 +523,7 @@ fn is_loopback(interface: &Interface) -> bool {
     interface.flags & libc::IFF_LOOPBACK as u32 != 0
 }
 
-/// A name as [`Interface`] has it.
+/// Conversion of a name to the form of [`Interface::name`].
 trait ToName {
     fn to_owned_name(&self) -> [u8; 16];
 }
@@ -525,16 +531,16 @@ trait ToName {
 impl ToName for [u8] {
     fn to_owned_name(&self) -> [u8; 16] {
         let mut name = [0; 16];
-        // No interface has a longer name, and cut to 16 bytes without a NUL it does not become one
-        // that exists.
+        // Truncate longer names, because no interface has one. The result has 16 bytes without a
+        // NUL, and matches no name.
         let len = self.len().min(name.len());
         name[..len].copy_from_slice(&self[..len]);
         name
     }
 }
 
-// From linux/netlink.h, rtnetlink.h, if_link.h, if_addr.h and if.h, where the libc crate has them
-// not.
+// Constants of linux/netlink.h, rtnetlink.h, if_link.h, if_addr.h and if.h that the libc crate
+// lacks.
 const NLMSG_MIN_TYPE: i32 = 0x10;
 const IFLA_ALT_IFNAME: u16 = 53;
 const IFF_LOWER_UP: u32 = 1 << 16;
@@ -546,15 +552,15 @@ const RTPROT_RA: u8 = 9;
 const RTM_F_CLONED: u32 = 0x200;
 const RTCF_LOCAL: u32 = 0x8000_0000;
 const NTF_PROXY: u8 = 8;
-/// `struct ifinfomsg` and `struct rtmsg`.
+/// Lengths in bytes of `struct ifinfomsg` and `struct rtmsg`.
 const IFINFO_LEN: usize = 16;
 const RTMSG_LEN: usize = 12;
-/// `struct ndmsg`.
+/// Length in bytes of `struct ndmsg`.
 const NDMSG_LEN: usize = 12;
 const NDA_IFINDEX: u16 = 8;
-/// `struct ifaddrmsg`.
+/// Length in bytes of `struct ifaddrmsg`.
 const IFADDR_LEN: usize = 8;
-/// Counters of `struct rtnl_link_stats64` before Linux 6.0, which added one.
+/// Number of counters in `struct rtnl_link_stats64` before Linux 6.0, which added one.
 const LINK_STATS: usize = 24;
 
 #[cfg(test)]

@@ -1,21 +1,22 @@
-//! INET_DIAG_REQ_BYTECODE: the filter that `ss` makes of its expressions, as inet_diag_bc_run of
-//! Linux runs it.
+//! INET_DIAG_REQ_BYTECODE: the filter into which `ss` compiles its expressions, run as by
+//! inet_diag_bc_run of Linux.
 //!
-//! Each operation is four bytes: `code`, `yes`, and a `no` of 16 bits. `yes` is the distance to the
-//! next one when the operation holds, `no` the one when it does not. An entry passes that ends
-//! right behind the last operation.
+//! An operation is four bytes: `code`, `yes`, and `no` of 16 bits. `yes` is the distance in bytes
+//! to the next operation if the condition is true, `no` that if the condition is false. A socket
+//! passes if the program ends exactly after the last operation.
 
 use towpath_shm::control::SocketRow;
 
 use super::codec::{u16_at, u32_at};
 use crate::address;
 
-/// Whether a socket passes. Bytecode that jumps out of its end lets none pass.
+/// Returns whether a socket passes the filter. No socket passes if the bytecode jumps beyond its
+/// end.
 pub(super) fn passes(code: &[u8], row: &SocketRow) -> bool {
     let mut rest = code;
     while !rest.is_empty() {
         let Some(step) = step(rest, row) else { return false };
-        // Only forward: every turn takes four bytes at least.
+        // Jump forward by at least four bytes, so that the loop ends.
         match rest.get(step.max(4)..) {
             Some(next) => rest = next,
             None => return false,
@@ -24,7 +25,8 @@ pub(super) fn passes(code: &[u8], row: &SocketRow) -> bool {
     true
 }
 
-/// Whether bytecode is such that the kernel takes it: jumps forward, to an operation or the end.
+/// Returns whether the kernel would accept the bytecode: all jumps lead forward, to an operation or
+/// to the end.
 pub(super) fn is_valid(code: &[u8]) -> bool {
     let mut at = 0;
     while at < code.len() {
@@ -46,7 +48,7 @@ pub(super) fn is_valid(code: &[u8]) -> bool {
         };
         let (yes, no) = (usize::from(yes), usize::from(no));
         let end = at + 4 + arguments;
-        // Four bytes behind the end is the place of entries that do not pass.
+        // A jump to four bytes after the end rejects the socket.
         let fits = |to: usize| to >= 4 && to.is_multiple_of(4) && at + to <= code.len() + 4;
         if !fits(yes) || (op != NOP && !fits(no)) || at + yes < end || end > code.len() {
             return false;
@@ -56,10 +58,10 @@ pub(super) fn is_valid(code: &[u8]) -> bool {
     at == code.len()
 }
 
-/// Distance to the next operation.
+/// Runs one operation. Returns the distance in bytes to the next one.
 fn step(code: &[u8], row: &SocketRow) -> Option<usize> {
     let (op, yes, no) = (*code.first()?, *code.get(1)?, u16_at(code, 2)?);
-    // The port stands in the `no` of the next operation.
+    // The `no` field of the next operation contains the port.
     let port = || u16_at(code, 6);
     let (own, peer) = (row.local.port, row.remote.port);
     let holds = match op {
@@ -71,7 +73,7 @@ fn step(code: &[u8], row: &SocketRow) -> Option<usize> {
         D_EQ => peer == port()?,
         D_GE => peer >= port()?,
         D_LE => peer <= port()?,
-        // The engine does not tell whether bind(2) chose a port.
+        // The engine does not report whether bind(2) chose the port.
         AUTO => false,
         S_COND => matches(code.get(4..)?, &row.local, row.family)?,
         D_COND => matches(code.get(4..)?, &row.remote, row.family)?,
@@ -81,7 +83,8 @@ fn step(code: &[u8], row: &SocketRow) -> Option<usize> {
     Some(if holds { usize::from(yes) } else { usize::from(no) })
 }
 
-/// `struct inet_diag_hostcond`: family, prefix length, padding, port (-1: any), address.
+/// Returns whether an address matches a `struct inet_diag_hostcond`: family, prefix length,
+/// padding, port (-1: any), address.
 fn matches(cond: &[u8], addr: &towpath_shm::layout::RawAddr, family: u32) -> Option<bool> {
     let (wanted, bits, port) = (*cond.first()?, *cond.get(1)?, u32_at(cond, 4)?);
     if port != u32::MAX && port != u32::from(addr.port) {
@@ -91,7 +94,7 @@ fn matches(cond: &[u8], addr: &towpath_shm::layout::RawAddr, family: u32) -> Opt
     let own = match u32::from(wanted) {
         0 => own,
         wanted if wanted == family => own,
-        // An address of IPv4 on a socket of IPv6 (RFC 4291 §2.5.5.2).
+        // An IPv4-mapped address of an IPv6 socket (RFC 4291 §2.5.5.2).
         address::INET if own.starts_with(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff]) => &own[12..],
         _ => return Some(false),
     };
@@ -166,7 +169,7 @@ mod tests {
             assert!(!passes(&range()[..len], &row) || len % 4 == 0, "{len}");
         }
         assert!(!passes(&op(99, 4, 4), &row));
-        // A distance of nothing does not run for ever.
+        // A distance of 0 must not cause an endless loop.
         assert!(passes(&op(NOP, 0, 0), &row));
     }
 }

@@ -1,28 +1,29 @@
-//! Messages of netlink(7) and rtnetlink(7), as they lie in memory.
+//! Encodes and parses messages of netlink(7) and rtnetlink(7).
 //!
-//! Numbers are in the machine's order, addresses in the network's. Everything is aligned to four
-//! bytes. Nothing is allocated: a signal handler may interrupt malloc and use a socket all the
-//! same.
+//! Numbers are in host byte order, addresses in network byte order, and all parts are aligned to
+//! four bytes. The functions allocate nothing, because a signal handler that has interrupted malloc
+//! may use a socket.
 
-/// `struct nlmsghdr`.
+/// Length in bytes of `struct nlmsghdr`.
 pub(super) const HEADER_LEN: usize = 16;
-/// Bytes of one datagram: a page, which is what programs have room for at least.
+/// Maximum length in bytes of a datagram: a page, because programs have buffers of at least that
+/// size.
 pub(super) const DATAGRAM_MAX: usize = 4096;
-/// No message that is made here is longer.
+/// Maximum length in bytes of a message that this module creates.
 const MESSAGE_MAX: usize = 768;
 
-/// A request's `struct nlmsghdr`, and what follows it.
+/// A request: the fields of its `struct nlmsghdr`, and the body after it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct NetlinkRequest<'a> {
     pub(super) kind: u16,
     pub(super) flags: u16,
     pub(super) sequence: u32,
-    /// The header itself, which errors quote.
+    /// Bytes of the header, which error messages quote.
     pub(super) header: &'a [u8],
     pub(super) body: &'a [u8],
 }
 
-/// The requests in what a program sends at once. A truncated one ends them.
+/// Returns the requests in the bytes of one send. A truncated request ends the iterator.
 pub(super) fn requests(mut bytes: &[u8]) -> impl Iterator<Item = NetlinkRequest<'_>> {
     std::iter::from_fn(move || {
         let len = u32_at(bytes, 0)? as usize;
@@ -33,7 +34,8 @@ pub(super) fn requests(mut bytes: &[u8]) -> impl Iterator<Item = NetlinkRequest<
     })
 }
 
-/// The value of an attribute in what follows the fixed part of a message.
+/// Returns the value of the first attribute of type `wanted`. `bytes` is the part of a message
+/// after the fixed part.
 pub(super) fn attribute(mut bytes: &[u8], wanted: u16) -> Option<&[u8]> {
     loop {
         let len = usize::from(u16_at(bytes, 0)?);
@@ -53,11 +55,11 @@ pub(super) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
-/// Messages on their way to the program.
+/// Datagram of messages that is being built for the program.
 pub(super) struct NetlinkMessages {
     bytes: [u8; DATAGRAM_MAX],
     len: usize,
-    /// Where the message begins that is being written.
+    /// Position of the message that is being written.
     start: usize,
 }
 
@@ -66,7 +68,7 @@ impl NetlinkMessages {
         Self { bytes: [0; DATAGRAM_MAX], len: 0, start: 0 }
     }
 
-    /// Whether there may be no room for another message.
+    /// Returns whether the room may be too small for another message.
     pub(super) fn is_full(&self) -> bool {
         self.len + MESSAGE_MAX > DATAGRAM_MAX
     }
@@ -79,7 +81,7 @@ impl NetlinkMessages {
         self.len = 0;
     }
 
-    /// Begins a message; the caller has made room.
+    /// Begins a message. The caller must have ensured that there is room ([`Self::is_full`]).
     pub(super) fn begin(&mut self, kind: u16, flags: u16, sequence: u32, port: u32) {
         self.start = self.len;
         self.put(&[0; 4]);
@@ -95,7 +97,7 @@ impl NetlinkMessages {
         self.len += bytes.len();
     }
 
-    /// `struct rtattr`: length without padding, kind, value.
+    /// Appends an attribute, a `struct rtattr`: length without padding, type, value.
     pub(super) fn attribute(&mut self, kind: u16, value: &[u8]) {
         self.put(&(4 + value.len() as u16).to_ne_bytes());
         self.put(&kind.to_ne_bytes());
@@ -107,7 +109,7 @@ impl NetlinkMessages {
         self.attribute(kind, &value.to_ne_bytes());
     }
 
-    /// An attribute that consists of what `fill` puts.
+    /// Appends an attribute that contains the attributes written by `fill`.
     pub(super) fn nested(&mut self, kind: u16, fill: impl FnOnce(&mut Self)) {
         let start = self.len;
         self.attribute(kind, &[]);
@@ -116,7 +118,7 @@ impl NetlinkMessages {
         self.bytes[start..][..2].copy_from_slice(&len.to_ne_bytes());
     }
 
-    /// A text with its NUL.
+    /// Appends an attribute with a NUL-terminated string.
     pub(super) fn text(&mut self, kind: u16, value: &[u8]) {
         let mut padded = [0; 16];
         let len = value.len().min(padded.len() - 1);
@@ -124,7 +126,7 @@ impl NetlinkMessages {
         self.attribute(kind, &padded[..=len]);
     }
 
-    /// Ends the message that was begun.
+    /// Ends the current message: sets its length.
     pub(super) fn end(&mut self) {
         let len = (self.len - self.start) as u32;
         self.bytes[self.start..][..4].copy_from_slice(&len.to_ne_bytes());
@@ -164,7 +166,7 @@ mod tests {
             assert_eq!(requests(&datagram.bytes()[..len]).count(), 0, "{len}");
             attribute(&datagram.bytes()[HEADER_LEN..][..len.saturating_sub(HEADER_LEN)], 9);
         }
-        // A length of nothing must not be read for ever.
+        // A length of 0 must not cause an endless loop.
         assert_eq!(requests(&[0; 64]).count(), 0);
         assert_eq!(attribute(&[0; 64], 9), None);
     }

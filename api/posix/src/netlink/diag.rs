@@ -1,8 +1,8 @@
-//! NETLINK_SOCK_DIAG of AF_INET and AF_INET6 (sock_diag(7)): what `ss` shows.
+//! NETLINK_SOCK_DIAG (sock_diag(7)) for AF_INET and AF_INET6 sockets, which `ss` uses.
 //!
-//! Each socket is told as the engine has it when its turn comes; a dump of many is no snapshot, as
-//! on the kernel. Questions about other families are ENOENT: `ss` reads their files in /proc/net
-//! then, which are the kernel's.
+//! A dump is no snapshot, as in the kernel: each socket is reported in its state when the dump
+//! reaches it. Requests for other families fail with ENOENT, so that `ss` reads the kernel's files
+//! in /proc/net for these families.
 
 use towpath_shm::control::SocketRow;
 use towpath_shm::layout::RawAddr;
@@ -13,7 +13,7 @@ use super::out::{AnswerBuffer, Outcome};
 use crate::listing::{self, LISTEN};
 use crate::{Posix, Result, identity};
 
-/// Answers all requests in `bytes`, which came from the socket with this port id.
+/// Answers all requests in `bytes`, which the socket with port ID `port` has sent.
 pub(super) fn answer(
     posix: &'static Posix,
     bytes: &[u8],
@@ -25,7 +25,7 @@ pub(super) fn answer(
         let outcome = match (request.kind, Asked::of(request.body)) {
             (kind, _) if kind < NLMSG_MIN_TYPE => Ok(()),
             (SOCK_DESTROY, _) => Err(libc::EPERM),
-            // Requests from before Linux 3.3, as of a kernel without that module.
+            // Requests of the interface before Linux 3.3 fail, as in a kernel without that module.
             (TCPDIAG_GETSOCK | DCCPDIAG_GETSOCK, _) => Err(libc::EOPNOTSUPP),
             (SOCK_DIAG_BY_FAMILY, Some(asked)) if asked.is_inet() => match out.is_dump() {
                 true => dump(posix, &mut out, &asked)?,
@@ -39,13 +39,14 @@ pub(super) fn answer(
     Ok(())
 }
 
-/// `struct inet_diag_req_v2`, and a filter behind it.
+/// A parsed `struct inet_diag_req_v2`, and the filter after it.
 struct Asked<'a> {
     family: u32,
     protocol: u32,
     extensions: u8,
     states: u32,
-    /// Ports in the network's order, addresses, index of an interface, cookie.
+    /// `struct inet_diag_sockid`: ports in network byte order, addresses, index of an interface,
+    /// cookie.
     id: &'a [u8],
     filter: &'a [u8],
 }
@@ -54,7 +55,7 @@ impl<'a> Asked<'a> {
     fn of(body: &'a [u8]) -> Option<Self> {
         let family = u32::from(*body.first()?);
         let Some(id) = body.get(8..REQUEST_LEN) else {
-            // A request about another family is shorter than one about this one.
+            // A request for another family is shorter, and has no id.
             let id = &[][..];
             return Some(Self { family, protocol: 0, extensions: 0, states: 0, id, filter: id });
         };
@@ -72,8 +73,8 @@ impl<'a> Asked<'a> {
             && !self.id.is_empty()
     }
 
-    /// Whether a socket is one of this kind that Linux shows: it has a port, and of TCP it is more
-    /// than bound.
+    /// Returns whether a socket has the requested family and protocol, and Linux would show it.
+    /// Linux shows sockets that have a port, but not TCP sockets that are only bound.
     fn is_of_kind(&self, row: &SocketRow) -> bool {
         let stream = row.protocol as i32 == libc::IPPROTO_TCP;
         (row.family, row.protocol) == (self.family, self.protocol)
@@ -97,7 +98,8 @@ impl<'a> Asked<'a> {
             && bytecode::passes(self.filter, row)
     }
 
-    /// Whether a socket is the one of these ends, or a listener for them.
+    /// Returns whether a socket has the requested addresses and ports (`exactly`), or else is a
+    /// listener or unconnected socket that would receive their packets.
     fn names(&self, row: &SocketRow, exactly: bool) -> bool {
         let address =
             |from: usize| self.id.get(from..from + octets(self.family)).unwrap_or_default();
@@ -129,7 +131,8 @@ fn dump(posix: &'static Posix, out: &mut AnswerBuffer<'_>, asked: &Asked<'_>) ->
     Ok(Ok(()))
 }
 
-/// A connection by both ends, or else the listener or unconnected socket at the first of them.
+/// Answers with the connection that has the requested addresses, or else with the listener or
+/// unconnected socket at the local address.
 fn one(posix: &'static Posix, out: &mut AnswerBuffer<'_>, asked: &Asked<'_>) -> Result<Outcome> {
     let mut found: Option<(bool, SocketRow)> = None;
     listing::sockets(posix, |row| {
@@ -151,7 +154,7 @@ fn one(posix: &'static Posix, out: &mut AnswerBuffer<'_>, asked: &Asked<'_>) -> 
     Ok(Ok(()))
 }
 
-/// `struct inet_diag_msg`, and what was asked for besides.
+/// Writes a `struct inet_diag_msg`, and the requested extensions.
 fn put(posix: &'static Posix, to: &mut NetlinkMessages, asked: &Asked<'_>, row: &SocketRow) {
     let socket = row.slot != u32::MAX;
     to.put(&[row.family as u8, row.state as u8, row.timer as u8, row.retransmits as u8]);
@@ -197,7 +200,7 @@ fn put_extensions(
     if !stream || !(wants(INET_DIAG_INFO) || wants(INET_DIAG_CONG)) {
         return;
     }
-    // The socket may have ended since: it is told without figures then.
+    // If the socket has been closed meanwhile, report it without figures.
     let Ok(reply) = listing::figures(posix, row.slot) else { return };
     let payload = reply.payload();
     let (info, name) = payload.split_at(payload.len().min(reply.a as usize));
@@ -217,7 +220,7 @@ fn words(to: &mut NetlinkMessages, kind: u16, values: &[u32]) {
     to.attribute(kind, &bytes[..4 * values.len()]);
 }
 
-/// SO_COOKIE of a socket says as much: a slot and how often it was used.
+/// Returns the cookie of a socket: its slot and generation, as SO_COOKIE does.
 fn cookie(row: &SocketRow) -> [u32; 2] {
     [row.slot, row.generation]
 }
@@ -233,7 +236,7 @@ fn octets(family: u32) -> usize {
     if family == libc::AF_INET as u32 { 4 } else { 16 }
 }
 
-// From linux/netlink.h, sock_diag.h, inet_diag.h and net/tcp_states.h.
+// Constants of linux/netlink.h, sock_diag.h, inet_diag.h and net/tcp_states.h.
 const NLMSG_MIN_TYPE: u16 = 0x10;
 const TCPDIAG_GETSOCK: u16 = 18;
 const DCCPDIAG_GETSOCK: u16 = 19;
@@ -246,7 +249,7 @@ const INET_DIAG_CONG: u16 = 4;
 const INET_DIAG_SKMEMINFO: u16 = 7;
 const INET_DIAG_SKV6ONLY: u16 = 11;
 const CLOSE: u32 = 7;
-/// `struct inet_diag_req_v2`.
+/// Length in bytes of `struct inet_diag_req_v2`.
 const REQUEST_LEN: usize = 56;
 
 #[cfg(test)]

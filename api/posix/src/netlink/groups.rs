@@ -1,26 +1,27 @@
-//! Groups of netlink sockets that show the stack.
+//! Multicast groups that the program's netlink sockets have joined.
 //!
-//! The kernel's socket joins none: in NETLINK_USERSOCK every process may write to a group.
+//! The kernel's socket joins no groups, because in NETLINK_USERSOCK any process may send to a
+//! group.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use crate::Result;
 use crate::errno::fail;
 
-/// Sockets whose groups are kept; programs that watch interfaces have one or two.
+/// Maximum number of sockets that can join groups. Programs that watch interfaces have one or two.
 const SOCKETS_MAX: usize = 64;
 /// RTNLGRP_MAX of Linux 6.18.
 const GROUPS_MAX: u32 = 39;
 
-/// Sockets of a process that have joined groups, at least once.
+/// Table of the sockets of a process that have ever joined a group.
 #[derive(Debug)]
 pub(crate) struct NetlinkGroups([GroupMember; SOCKETS_MAX]);
 
 #[derive(Debug)]
 struct GroupMember {
-    /// Number of the descriptor and 1; 0: free.
+    /// Number of the descriptor plus one; 0: the entry is free.
     socket: AtomicU32,
-    /// A bit for each group, from 1 on.
+    /// Joined groups: bit n - 1 for group n.
     joined: AtomicU64,
 }
 
@@ -31,17 +32,18 @@ impl GroupMember {
 }
 
 impl NetlinkGroups {
-    /// Zeroed memory.
+    /// Creates an empty table, which is zeroed memory.
     pub const fn new() -> Self {
         Self([const { GroupMember::new() }; SOCKETS_MAX])
     }
 
-    /// Groups of a socket, the first of them in the lowest bit; None: it has never joined one.
+    /// Returns the groups of a socket, group 1 in the lowest bit. None: the socket has never joined
+    /// a group.
     pub fn of(&self, fd: i32) -> Option<u64> {
         self.find(fd).map(|entry| entry.joined.load(Relaxed))
     }
 
-    /// The number is a new socket's.
+    /// Removes the entry of a number, because a new socket has it.
     pub fn forget(&self, fd: i32) {
         if let Some(entry) = self.find(fd) {
             entry.joined.store(0, Relaxed);
@@ -49,10 +51,10 @@ impl NetlinkGroups {
         }
     }
 
-    /// NETLINK_ADD_MEMBERSHIP and NETLINK_DROP_MEMBERSHIP.
+    /// Joins or leaves a group, for NETLINK_ADD_MEMBERSHIP and NETLINK_DROP_MEMBERSHIP.
     ///
     /// # Errors
-    /// EINVAL when there is no such group; ENOMEM.
+    /// EINVAL if the group does not exist; ENOMEM if the table is full.
     pub fn change(&self, fd: i32, group: u32, joins: bool) -> Result<()> {
         if !(1..=GROUPS_MAX).contains(&group) {
             return fail(libc::EINVAL);
@@ -66,10 +68,10 @@ impl NetlinkGroups {
         Ok(())
     }
 
-    /// bind(2) with the first 32 groups as bits, in the place of those that were joined.
+    /// Sets the first 32 groups, which bind(2) passes as bits. Further groups stay joined.
     ///
     /// # Errors
-    /// ENOMEM.
+    /// ENOMEM if the table is full.
     pub fn bind(&self, fd: i32, groups: u32) -> Result<()> {
         if groups == 0 && self.find(fd).is_none() {
             return Ok(());

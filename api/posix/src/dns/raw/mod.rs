@@ -29,9 +29,9 @@ pub mod flag {
     pub const IGNORE_TRUNCATION: u64 = 0x20;
     /// RES_RECURSE: request recursion.
     pub const RECURSE: u64 = 0x40;
-    /// RES_DEFNAMES: apply the first search domain to names without dots.
+    /// RES_DEFNAMES: look up names without dots in the search domains.
     pub const DEFAULT_NAMES: u64 = 0x80;
-    /// RES_DNSRCH: apply all search domains.
+    /// RES_DNSRCH: look up names in all search domains.
     pub const SEARCH: u64 = 0x200;
     /// RES_NOALIASES: ignore HOSTALIASES.
     pub const NO_ALIASES: u64 = 0x1000;
