@@ -2,23 +2,23 @@
 //! about interfaces, addresses and routes; NETLINK_SOCK_DIAG (sock_diag(7)) answers `ss` about
 //! sockets.
 //!
-//! The program's socket is the kernel's, of NETLINK_USERSOCK, the netlink protocol between
-//! processes: the kernel does its waiting, flags, buffers and names. `answer` answers a request at
-//! once, before the call that sends it returns:
+//! The program's socket is a socket of the kernel with the protocol NETLINK_USERSOCK, which
+//! processes may use among themselves. So the kernel provides waiting, flags, buffers and
+//! addresses. `answer` answers a request before the call that sends the request returns:
 //!
 //! ```text
 //!   program ── sendmsg ──► this library ─ answer ─► a socket of the library
 //!   program ◄─ recvmsg ─── the program's socket ◄────── datagrams ──┘
 //! ```
 //!
-//! A netlink socket that is connected takes datagrams of its peer alone. So the program's socket is
-//! connected to the answering one during the call, and to itself otherwise: no other process can
-//! write to it. The answering one is made with the first socket of the program, in the network
-//! namespace of the run. The process may leave that namespace later, and its sockets stay.
+//! A connected netlink socket receives datagrams only from its peer. So the program's socket is
+//! connected to the answering socket during the call, and otherwise to itself: no other process can
+//! send to it. The answering socket is created with the first netlink socket of the program, in the
+//! network namespace of the run. The process may leave that namespace later, and its sockets stay.
 //!
-//! A process that has entered a network namespace of its own (`unshare -n`, bubblewrap) sets that
-//! one up by netlink. There the kernel answers these sockets, as it does those of other netlink
-//! protocols everywhere.
+//! A process that has entered a network namespace of its own (`unshare -n`, bubblewrap) configures
+//! that namespace over netlink. In such a namespace the kernel answers these sockets, as it always
+//! answers those of other netlink protocols.
 
 mod answer;
 mod bytecode;
@@ -45,29 +45,29 @@ use crate::privilege::{CAP_NET_ADMIN, may};
 use crate::{Errno, Posix, Result, interface};
 use answer::StackTables;
 
-/// Longest request that is looked at; those that have an answer are a tenth of it.
+/// Maximum length in bytes of a request. Valid ones have a tenth of it.
 const REQUEST_MAX: usize = codec::DATAGRAM_MAX;
-/// Routes told; the rest is left out.
+/// Maximum number of routes in an answer; further ones are left out.
 const ROUTES_MAX: usize = 64;
-/// Neighbours told; the rest is left out.
+/// Maximum number of neighbours in an answer; further ones are left out.
 const NEIGHBORS_MAX: usize = 256;
-/// getsockopt(2): which network namespace a socket is of (Linux 5.14).
+/// Socket option with the cookie of a socket's network namespace (Linux 5.14).
 const SO_NETNS_COOKIE: i32 = 71;
 const SOL_NETLINK: i32 = 270;
 const NETLINK_GET_STRICT_CHK: i32 = 12;
 
-/// Whether socket(2) is asked for one of these.
+/// Returns whether socket(2) asks for a netlink socket that shows the stack.
 pub fn is_wanted(posix: &'static Posix, domain: i32, protocol: i32) -> bool {
     let shown = matches!(protocol, libc::NETLINK_ROUTE | libc::NETLINK_SOCK_DIAG);
     domain == libc::AF_NETLINK && shown && posix.is_active()
 }
 
-/// socket(2); None: the kernel's own is wanted, because this process is in another network
-/// namespace than the run.
+/// Implements socket(2). None: the caller must open the kernel's own socket, because this process
+/// is in a network namespace other than the run's.
 pub fn socket(posix: &'static Posix, kind: i32, protocol: i32) -> Result<Option<i32>> {
     let client = posix.client()?;
     let args = [libc::AF_NETLINK as usize, kind as usize, libc::NETLINK_USERSOCK as usize, 0, 0, 0];
-    // SAFETY: socket(2) takes numbers.
+    // SAFETY: socket(2) takes integers only.
     let fd = unsafe { syscall::syscall(libc::SYS_socket as usize, args) }.map_err(Errno)? as i32;
     if is_of_another_namespace(fd, client.control().get()) {
         syscall::close(fd);
@@ -90,11 +90,11 @@ pub fn socket(posix: &'static Posix, kind: i32, protocol: i32) -> Result<Option<
     Ok(Some(fd))
 }
 
-/// Whether this process is in another network namespace than the run.
+/// Returns whether this process is in a network namespace other than the run's.
 pub(crate) fn is_elsewhere(posix: &'static Posix) -> bool {
     let Ok(client) = posix.client() else { return false };
     let kind = (libc::SOCK_DGRAM | libc::SOCK_CLOEXEC) as usize;
-    // SAFETY: socket(2) takes numbers.
+    // SAFETY: socket(2) takes integers only.
     let made = unsafe {
         syscall::syscall(libc::SYS_socket as usize, [libc::AF_UNIX as usize, kind, 0, 0, 0, 0])
     };
@@ -109,16 +109,17 @@ fn is_of_another_namespace(fd: i32, of_run: i32) -> bool {
     matches!(namespaces, (Some(here), Some(of_run)) if here != of_run)
 }
 
-/// Whether `fd` is such a socket. A duplicate of one is not known.
+/// Returns whether `fd` is a netlink socket that shows the stack. Duplicates are not recognized.
 #[inline]
 pub fn is_ours(posix: &'static Posix, fd: i32) -> bool {
     posix.netlink.has(fd) && is_still_ours(posix, fd)
 }
 
-/// The number may be another file's by now: its close is not looked at.
+/// Checks that the number still belongs to the netlink socket, because this library does not see
+/// its close.
 #[cold]
 fn is_still_ours(posix: &'static Posix, fd: i32) -> bool {
-    // SAFETY: the number is used in this call only; whatever it names, it is just asked what it is.
+    // SAFETY: the number is borrowed for this call, which only reads options of the file.
     let socket = unsafe { BorrowedFd::borrow_raw(fd) };
     let ours = sockopt::socket_domain(socket) == Ok(AddressFamily::NETLINK)
         && sockopt::socket_protocol(socket) == Ok(Some(netlink::USERSOCK));
@@ -128,11 +129,11 @@ fn is_still_ours(posix: &'static Posix, fd: i32) -> bool {
     ours
 }
 
-/// bind(2). Groups may be joined as on the kernel, which announces changes in them: here nothing
-/// changes.
+/// Implements bind(2). As in the kernel, a socket may join groups in which changes are announced;
+/// no changes are announced here.
 ///
 /// # Errors
-/// As bind(2), and ENOMEM where the groups of too many sockets are kept.
+/// Errors of bind(2), and ENOMEM if too many sockets have joined groups.
 ///
 /// # Safety
 /// As bind(2).
@@ -142,25 +143,26 @@ pub unsafe fn bind(
     addr: *const libc::sockaddr,
     len: u32,
 ) -> Result<()> {
-    // SAFETY: as called.
+    // SAFETY: `addr` points to `len` readable bytes, by the contract of this function.
     let name = unsafe { read_addr(addr, len) }?;
     rustix::net::bind(borrow(fd), &SocketAddrNetlink::new(name.nl_pid, 0))?;
     posix.groups.bind(fd, name.nl_groups)
 }
 
-/// connect(2): to the kernel, which is where everything goes. A socket without a port id gets one.
+/// Implements connect(2), which can only connect to the kernel. A socket without a port ID gets
+/// one.
 ///
 /// # Safety
 /// As connect(2).
 pub unsafe fn connect(fd: i32, addr: *const libc::sockaddr, len: u32) -> Result<()> {
-    // SAFETY: as called.
+    // SAFETY: `addr` points to `len` readable bytes, by the contract of this function.
     check_destination(&unsafe { read_addr(addr, len) }?)?;
     bind_unbound(borrow(fd));
     Ok(())
 }
 
-/// As `netlink_sendmsg` and `netlink_connect`: groups are for the privileged. So are other
-/// processes; there is none to which this socket could send.
+/// Checks a destination, as `netlink_sendmsg` and `netlink_connect` do: groups and other processes
+/// need privileges. Sends to other processes always fail, because this socket cannot reach any.
 fn check_destination(name: &libc::sockaddr_nl) -> Result<()> {
     if name.nl_pid != 0 || name.nl_groups != 0 && !may(CAP_NET_ADMIN) {
         return fail(libc::EPERM);
@@ -168,14 +170,14 @@ fn check_destination(name: &libc::sockaddr_nl) -> Result<()> {
     Ok(())
 }
 
-/// Gives a socket a port id, unless it has one: that of the process, if that is free
+/// Gives a socket a port ID unless it has one: the process ID, if that is free
 /// (`netlink_autobind`).
 fn bind_unbound(socket: BorrowedFd<'_>) {
-    // EINVAL of a socket that has one.
+    // bind fails with EINVAL if the socket already has a port ID.
     let _ = rustix::net::bind(socket, &SocketAddrNetlink::new(0, 0));
 }
 
-/// Answer of setsockopt(2); None: the kernel's.
+/// Implements setsockopt(2). None: the kernel must handle the option.
 ///
 /// # Safety
 /// As setsockopt(2).
@@ -194,12 +196,12 @@ pub unsafe fn set_option(
     if value.is_null() || (len as usize) < size_of::<u32>() {
         return Some(fail(libc::EINVAL));
     }
-    // SAFETY: the caller's; it may not be aligned.
+    // SAFETY: the caller passes a pointer to enough bytes, which may be unaligned.
     let group = unsafe { value.cast::<u32>().read_unaligned() };
     Some(posix.groups.change(fd, group, joins))
 }
 
-/// Answer of getsockopt(2); None: the kernel's.
+/// Implements getsockopt(2). None: the kernel must handle the option.
 ///
 /// # Safety
 /// As getsockopt(2).
@@ -217,13 +219,14 @@ pub unsafe fn get_option(
         return Some(fail(libc::EFAULT));
     }
     let known = posix.groups.of(fd);
-    // SAFETY: the caller's number of bytes are there.
+    // SAFETY: `len` is not null, and `value` has room for `*len` bytes.
     unsafe {
         let room = *len as usize;
         if room > i32::MAX as usize {
             return Some(fail(libc::EINVAL));
         }
-        // A socket that has never joined a group has no list. The kernel writes whole words.
+        // A socket that has never joined a group has no list. As the kernel, write only whole
+        // words.
         let list = known.map(u64::to_ne_bytes).unwrap_or_default();
         let fits = (room & !3).min(list.len());
         if known.is_some() && fits > 0 {
@@ -234,12 +237,12 @@ pub unsafe fn get_option(
     Some(Ok(()))
 }
 
-/// The number that getsockopt(2) gives for SO_PROTOCOL.
+/// Returns the protocol that getsockopt(2) reports for SO_PROTOCOL.
 pub fn protocol(posix: &'static Posix, fd: i32) -> i32 {
     if posix.diag.has(fd) { libc::NETLINK_SOCK_DIAG } else { libc::NETLINK_ROUTE }
 }
 
-/// Shows the kernel, whose port is 0, in a name that the kernel has just filled in.
+/// Replaces the port ID by 0, the kernel's, in an address that the kernel has just filled in.
 ///
 /// # Safety
 /// `len` bytes at `addr` may be written.
@@ -267,7 +270,7 @@ unsafe fn change_name(
     change: impl FnOnce(&mut libc::sockaddr_nl),
 ) {
     if !addr.is_null() && len >= size_of::<libc::sockaddr_nl>() {
-        // SAFETY: the caller's; it may not be aligned.
+        // SAFETY: the caller passes a pointer to enough bytes, which may be unaligned.
         unsafe {
             let mut name = addr.cast::<libc::sockaddr_nl>().read_unaligned();
             change(&mut name);
@@ -281,7 +284,7 @@ unsafe fn change_name(
 /// # Safety
 /// The kernel has just filled in this header.
 pub unsafe fn show_kernel_in(message: *const libc::msghdr) {
-    // SAFETY: as called; data of control messages may not be aligned.
+    // SAFETY: `addr` points to `len` readable bytes, by the contract of this function.
     unsafe {
         let mut at = libc::CMSG_FIRSTHDR(message);
         while !at.is_null() {
@@ -308,7 +311,7 @@ pub unsafe fn send(
     to_len: u32,
 ) -> Result<usize> {
     if !to.is_null() && to_len > 0 {
-        // SAFETY: as called.
+        // SAFETY: `addr` points to `len` readable bytes, by the contract of this function.
         check_destination(&unsafe { read_addr(to, to_len) }?)?;
     }
     let mut bytes = [0; REQUEST_MAX];
@@ -317,7 +320,7 @@ pub unsafe fn send(
         let Some(room) = bytes.get_mut(len..).and_then(|rest| rest.get_mut(..buffer.len)) else {
             return fail(libc::EMSGSIZE);
         };
-        // SAFETY: the program's buffer, of that length.
+        // SAFETY: `buffer` is the program's, and has at least this length.
         unsafe { room.as_mut_ptr().copy_from(buffer.at, room.len()) };
         len += room.len();
     }
@@ -334,8 +337,8 @@ fn answer_all(posix: &'static Posix, fd: i32, requests: &[u8]) -> Result<usize> 
     Ok(requests.len())
 }
 
-/// splice(2) and sendfile(2) into such a socket: answers the requests that `read` gets, `len` bytes
-/// at most.
+/// Answers requests that splice(2) or sendfile(2) sends to a netlink socket. `read` reads at most
+/// `len` bytes of them.
 pub fn send_from(
     posix: &'static Posix,
     fd: i32,
@@ -350,7 +353,7 @@ pub fn send_from(
     }
 }
 
-/// Asks the engine for the parts of the stack that the requests are about, and answers them.
+/// Asks the engine for the tables that the requests read, and answers the requests.
 fn answer_routing(posix: &'static Posix, fd: i32, requests: &[u8]) -> Result<()> {
     let asks = |kind: u16| codec::requests(requests).any(|request| request.kind == kind);
     let interfaces = interface::ask(posix)?;
@@ -384,7 +387,7 @@ fn answer_routing(posix: &'static Posix, fd: i32, requests: &[u8]) -> Result<()>
     respond(posix, fd, |port, send| answer::answer(requests, port, is_strict, stack, send))
 }
 
-/// Keeps an entry while there is room.
+/// Appends an entry if there is room, and otherwise ignores it.
 fn keep<T: Copy>(all: &mut [T], count: &mut usize, one: &T) -> Result<()> {
     if let Some(to) = all.get_mut(*count) {
         *to = *one;
@@ -393,8 +396,8 @@ fn keep<T: Copy>(all: &mut [T], count: &mut usize, one: &T) -> Result<()> {
     Ok(())
 }
 
-/// Answers requests with a function that gets the port id of the asking socket, and sends
-/// datagrams there.
+/// Calls a function that answers requests, with the port ID of the requesting socket and a function
+/// that sends datagrams to that socket.
 fn respond(
     posix: &'static Posix,
     fd: i32,
@@ -412,7 +415,8 @@ fn respond(
     let result = answer(own.pid(), &mut |datagram| {
         match rustix::net::sendto(helper, datagram, SendFlags::DONTWAIT, &own) {
             Ok(_) => Ok(()),
-            // The program does not read: as the kernel says of messages that it could not queue.
+            // The program does not read its answers. The kernel reports lost messages in the same
+            // way.
             Err(rustix::io::Errno::AGAIN) => fail(libc::ENOBUFS),
             Err(errno) => Err(errno.into()),
         }
@@ -424,7 +428,7 @@ fn respond(
 /// Creates the socket for answers on first use. The port id differs from those that the kernel
 /// would give to the program's sockets.
 fn prepare_answers(posix: &'static Posix) -> Result<()> {
-    /// Attempts to find a port id that is free.
+    /// Maximum number of attempts to find a free port ID.
     const ATTEMPTS: usize = 16;
     let _signals = SignalsBlocked::new();
     let mut answering = posix.answering.lock();
@@ -436,7 +440,7 @@ fn prepare_answers(posix: &'static Posix) -> Result<()> {
         rustix::net::socket_with(kind.0, kind.1, kind.2, Some(netlink::USERSOCK))?.into();
     let mut bound = Err(rustix::io::Errno::ADDRINUSE);
     for _ in 0..ATTEMPTS {
-        // Process ids are below 2^22.
+        // Process IDs are below 2^22, so they differ from this port ID.
         let port = u32::from(random()) << 8 | 1 << 31;
         bound = rustix::net::bind(&*socket, &SocketAddrNetlink::new(port, 0));
         if bound != Err(rustix::io::Errno::ADDRINUSE) {
@@ -454,27 +458,28 @@ fn port_of(socket: BorrowedFd<'_>) -> Result<SocketAddrNetlink> {
 }
 
 fn borrow(fd: i32) -> BorrowedFd<'static> {
-    // SAFETY: the descriptor is the program's, which must not close it during a call. Otherwise the
-    // kernel says EBADF or acts on the file that took the number, as in the program's own calls.
+    // SAFETY: the program must not close its descriptor during a call. If it does, the kernel
+    // returns EBADF or uses the new file of that number, as in the program's own calls.
     unsafe { BorrowedFd::borrow_raw(fd) }
 }
 
-/// The network namespace that a socket is of; None: this kernel does not say.
+/// Returns the cookie of a socket's network namespace; None: this kernel does not support the
+/// option.
 fn cookie(fd: i32) -> Option<u64> {
     option(fd, libc::SOL_SOCKET, SO_NETNS_COOKIE)
 }
 
-/// Whether NETLINK_GET_STRICT_CHK is set: the kernel keeps it for its own socket.
+/// Returns whether NETLINK_GET_STRICT_CHK is set. The kernel stores the option of its socket.
 fn is_strict(fd: i32) -> bool {
     option(fd, SOL_NETLINK, NETLINK_GET_STRICT_CHK).is_some_and(|value| value != 0)
 }
 
-/// An option of eight bytes or fewer.
+/// Reads a socket option of at most eight bytes.
 fn option(fd: i32, level: i32, name: i32) -> Option<u64> {
     let (mut value, mut len) = (0u64, size_of::<u64>() as u32);
     let (at, at_len) = (&raw mut value as usize, &raw mut len as usize);
     let args = [fd as usize, level as usize, name as usize, at, at_len, 0];
-    // SAFETY: getsockopt(2) writes at most eight bytes, which are there.
+    // SAFETY: getsockopt(2) writes at most eight bytes to `value`, as `len` says.
     unsafe { syscall::syscall(libc::SYS_getsockopt as usize, args) }.ok().map(|_| value)
 }
 
@@ -484,7 +489,7 @@ unsafe fn read_addr(addr: *const libc::sockaddr, len: u32) -> Result<libc::socka
     if addr.is_null() || (len as usize) < size_of::<libc::sockaddr_nl>() {
         return fail(libc::EINVAL);
     }
-    // SAFETY: the caller's; it may not be aligned.
+    // SAFETY: the caller passes a pointer to enough bytes, which may be unaligned.
     let name = unsafe { addr.cast::<libc::sockaddr_nl>().read_unaligned() };
     if i32::from(name.nl_family) != libc::AF_NETLINK {
         return fail(libc::EINVAL);

@@ -1,20 +1,20 @@
-//! Messages of one answer, gathered into datagrams.
+//! Collects the messages of an answer in datagrams, and sends them.
 
 use super::codec::{NetlinkMessages, NetlinkRequest, attribute, u32_at};
 use crate::Result;
 
-/// Success of one request, or the errno that refuses it.
+/// Result of a request: success, or the errno for the program.
 pub(super) type Outcome = std::result::Result<(), i32>;
 
-/// The answer to one request, as it grows.
+/// Answer to one request, sent in datagrams as it grows.
 pub(super) struct AnswerBuffer<'a> {
     send: &'a mut dyn FnMut(&[u8]) -> Result<()>,
     pub(super) datagram: NetlinkMessages,
     pub(super) request: NetlinkRequest<'a>,
     port: u32,
-    /// Further flags of all messages.
+    /// Additional flags of all messages.
     flags: u16,
-    /// The dump has begun: an error is told at its end, as Linux does it.
+    /// Whether the dump has begun: an error is then reported in NLMSG_DONE, as by Linux.
     has_begun: bool,
 }
 
@@ -31,8 +31,8 @@ impl<'a> AnswerBuffer<'a> {
         i32::from(self.request.flags) & libc::NLM_F_DUMP != 0
     }
 
-    /// The number at `at` of the request's fixed part; 0 when the request is shorter, as those for
-    /// one family may be.
+    /// Returns the number at offset `at` of the request's fixed part. Returns 0 if the request is
+    /// shorter, as requests for a single family may be.
     pub(super) fn number(&self, at: usize) -> u32 {
         u32_at(self.request.body, at).unwrap_or(0)
     }
@@ -41,7 +41,7 @@ impl<'a> AnswerBuffer<'a> {
         self.request.body.get(at).copied().unwrap_or(0)
     }
 
-    /// The family asked for, in the first byte; None for all.
+    /// Returns the requested family, the first byte; None for all families.
     pub(super) fn family(&self) -> Option<i32> {
         Some(i32::from(self.byte(0))).filter(|family| *family != libc::AF_UNSPEC)
     }
@@ -59,12 +59,12 @@ impl<'a> AnswerBuffer<'a> {
         Ok(())
     }
 
-    /// The messages of this dump are those that the request asked for, and not all.
+    /// Marks the messages of this dump as filtered by the request (NLM_F_DUMP_FILTERED).
     pub(super) fn filtered(&mut self) {
         self.flags = NLM_F_DUMP_FILTERED;
     }
 
-    /// A refusal from now on is the errno of NLMSG_DONE, and no NLMSG_ERROR.
+    /// Marks the dump as begun: later errors are reported in NLMSG_DONE instead of NLMSG_ERROR.
     pub(super) fn begin_dump(&mut self) {
         self.has_begun = true;
     }
@@ -82,7 +82,7 @@ impl<'a> AnswerBuffer<'a> {
         let wants_ack = i32::from(self.request.flags) & libc::NLM_F_ACK != 0;
         match outcome {
             Ok(()) if self.is_dump() => {
-                // As in the kernel, the end of a dump comes in a datagram of its own.
+                // As in the kernel, the end of a dump is sent in a datagram of its own.
                 self.flush()?;
                 self.begin(libc::NLMSG_DONE as u16)?;
                 self.datagram.put(&[0; 4]);
@@ -111,6 +111,6 @@ impl<'a> AnswerBuffer<'a> {
     }
 }
 
-/// The error quotes the header of the request alone (linux/netlink.h).
+/// Flag: the error quotes only the header of the request (linux/netlink.h).
 const NLM_F_CAPPED: u16 = 0x100;
 const NLM_F_DUMP_FILTERED: u16 = 0x20;

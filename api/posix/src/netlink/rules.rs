@@ -1,13 +1,13 @@
-//! RTM_GETRULE: the rules that a kernel has by default. The stack has no others.
+//! RTM_GETRULE: the default rules of a kernel. The stack has no others.
 
 use super::out::{AnswerBuffer, Outcome};
 use crate::Result;
 
-/// Priority and table of each.
+/// Priority and table of each rule.
 const RULES: [(u32, u8); 3] =
     [(0, libc::RT_TABLE_LOCAL), (32766, libc::RT_TABLE_MAIN), (32767, libc::RT_TABLE_DEFAULT)];
 
-/// All rules, of one family if asked. IPv6 has no table `default`.
+/// Answers with all rules, or with those of the requested family. IPv6 has no table `default`.
 pub(super) fn all(out: &mut AnswerBuffer<'_>) -> Result<Outcome> {
     let wanted = out.family();
     for family in [libc::AF_INET, libc::AF_INET6] {

@@ -1,5 +1,5 @@
-//! Filters that programs attach to sockets. The engine checks and runs them; a program of more
-//! instructions than a request has room for goes there in parts.
+//! Socket filters (classic BPF), which the engine checks and runs. A filter that does not fit a
+//! request is sent in parts.
 
 use towpath_shm::control::FILTER_PART_HEADER;
 
@@ -9,16 +9,16 @@ use crate::errno::fail;
 use crate::handle::OpenSocket;
 use crate::{Errno, Result};
 
-/// BPF_MAXINSNS.
+/// Maximum number of instructions (BPF_MAXINSNS).
 const INSTRUCTIONS_MAX: u16 = 4096;
 /// Bytes of a `struct sock_filter`.
 const INSTRUCTION: usize = size_of::<libc::sock_filter>();
-/// No program has memory in the first page.
+/// Size of the first page, where no program has memory.
 const PAGE: usize = 4096;
-/// Instructions in one request.
+/// Maximum number of instructions in a request.
 const PART: usize = (towpath_shm::control::DATA_MAX - FILTER_PART_HEADER) / INSTRUCTION;
 
-/// SO_ATTACH_FILTER: `bytes` is a `struct sock_fprog`.
+/// Attaches a filter (SO_ATTACH_FILTER). `bytes` is a `struct sock_fprog`.
 pub(super) fn attach(handle: &OpenSocket, bytes: &[u8]) -> Result<()> {
     let program = program_at(bytes)?;
     let all = (program.len() / INSTRUCTION) as u16;
@@ -30,7 +30,7 @@ pub(super) fn attach(handle: &OpenSocket, bytes: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// The instructions of a `struct sock_fprog`, which lie elsewhere in the program's memory.
+/// Copies the instructions to which a `struct sock_fprog` points.
 fn program_at(bytes: &[u8]) -> Result<Vec<u8>> {
     const LEN: usize = size_of::<libc::sock_fprog>();
     let Ok(fprog) = <[u8; LEN]>::try_from(bytes) else { return fail(libc::EINVAL) };
@@ -49,12 +49,12 @@ fn program_at(bytes: &[u8]) -> Result<Vec<u8>> {
     Ok(program.to_vec())
 }
 
-/// SO_ATTACH_BPF and SO_ATTACH_REUSEPORT_EBPF: a program of the kernel cannot be run here, and so
-/// no descriptor is one of a program (`bpf_prog_get_type`).
+/// SO_ATTACH_BPF and SO_ATTACH_REUSEPORT_EBPF. Programs of the kernel cannot run here, so this
+/// fails as for a descriptor that is not a program (`bpf_prog_get_type`).
 pub(super) fn attach_kernels(bytes: &[u8]) -> Result<()> {
     let Ok(fd) = <[u8; 4]>::try_from(bytes) else { return fail(libc::EINVAL) };
     let fd = i32::from_ne_bytes(fd) as usize;
-    // SAFETY: integers only.
+    // SAFETY: the system call takes integers only.
     let flags = unsafe {
         towpath_client::syscall::syscall(
             libc::SYS_fcntl as usize,
@@ -89,11 +89,11 @@ pub(super) unsafe fn get(handle: &OpenSocket, value: *mut u8, room: u32) -> Resu
             return fail(libc::EINVAL);
         }
         if told.len() >= all as usize * INSTRUCTION {
-            // SAFETY: the caller's promise; there are `all` instructions at most.
+            // SAFETY: `value` has room for `room` instructions, and `told` has no more.
             unsafe { std::ptr::copy_nonoverlapping(told.as_ptr(), value, told.len()) };
             return Ok(all);
         }
-        // The filter was changed on the way, and its rest is not there.
+        // The filter was replaced between two parts.
         if reply.payload().is_empty() {
             return Err(Errno(libc::EAGAIN));
         }

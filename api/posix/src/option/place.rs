@@ -1,4 +1,4 @@
-//! Places of options: bits of the slot, and the engine.
+//! Access to options in bits of the slot, and in the engine.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -28,7 +28,8 @@ pub(super) fn engine_get(handle: &OpenSocket, level: i32, name: i32) -> Result<V
     Ok(reply.payload().to_vec())
 }
 
-/// The value of an option that depends on a number: where it begins, or how much has room.
+/// Reads an option whose value depends on a number: the position of a part, or the size of the
+/// buffer.
 pub(super) fn engine_get_part(
     handle: &OpenSocket,
     level: i32,

@@ -1,4 +1,4 @@
-//! Values of options that only this process asks for.
+//! Option values that are stored only in this process.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
@@ -9,14 +9,14 @@ use towpath_client::{LockGuard, ProcessLock, Socket};
 
 use super::table::{TCP_INQ, UDP_SEGMENT};
 
-/// Values of options by (slot, level, name), each with its socket's generation.
+/// Option values by (slot, level, name), each with the generation of its socket.
 pub(crate) type Values = BTreeMap<(u32, i32, i32), (u32, i32)>;
 
-/// Values that options of a process's sockets were set to.
+/// Option values of the sockets of a process.
 #[derive(Debug)]
 pub(crate) struct Remembered {
     values: ProcessLock<Values>,
-    /// Whether any such option was set, and any that sends and receives ask for: other programs
+    /// Whether any such option was ever set, and any that each send or receive needs. If not, calls
     /// take no lock.
     any: AtomicBool,
     segments: AtomicBool,
@@ -24,7 +24,7 @@ pub(crate) struct Remembered {
 }
 
 impl Remembered {
-    /// None was set.
+    /// Creates the state without values.
     pub const fn new() -> Self {
         Self {
             values: ProcessLock::new(BTreeMap::new()),
@@ -34,7 +34,7 @@ impl Remembered {
         }
     }
 
-    /// UDP_SEGMENT of a socket, 0: none.
+    /// Returns the UDP_SEGMENT of a socket in bytes; 0: not set.
     pub fn segment_size(&self, socket: Socket) -> u16 {
         if !self.segments.load(Relaxed) {
             return 0;
@@ -42,12 +42,12 @@ impl Remembered {
         self.value(socket, libc::IPPROTO_UDP, UDP_SEGMENT).map_or(0, |size| size as u16)
     }
 
-    /// Whether recvmsg tells what is left to be read (TCP_INQ).
+    /// Returns whether recvmsg reports the number of unread bytes (TCP_INQ).
     pub fn wants_inq(&self, socket: Socket) -> bool {
         self.inq.load(Relaxed) && self.value(socket, libc::IPPROTO_TCP, TCP_INQ) == Some(1)
     }
 
-    /// Copies the values that an accepted connection has from its listener.
+    /// Copies the values that an accepted connection inherits from its listener.
     pub fn inherit(&self, from: Socket, to: Socket) {
         if !self.any.load(Relaxed) {
             return;
@@ -68,18 +68,20 @@ impl Remembered {
         }
     }
 
-    /// IP_FREEBIND or IPV6_FREEBIND: it may send from addresses that are not there.
+    /// Returns whether the socket may send from addresses that the stack does not have (IP_FREEBIND
+    /// or IPV6_FREEBIND).
     pub fn may_use_any_address(&self, socket: Socket) -> bool {
         let set = |level, name| self.value(socket, level, name).is_some_and(|value| value != 0);
         set(libc::IPPROTO_IP, libc::IP_FREEBIND) || set(libc::IPPROTO_IPV6, libc::IPV6_FREEBIND)
     }
 
-    /// For fork. Signals must be blocked, as they are whenever this lock is held.
+    /// Locks the values during fork(2). The caller must have blocked signals, as every holder of
+    /// this lock does.
     pub fn lock(&self) -> LockGuard<'_, Values> {
         self.values.lock()
     }
 
-    /// The socket is closed.
+    /// Removes the values of a socket that is closed.
     pub fn forget(&self, socket: Socket) {
         if !self.any.load(Relaxed) {
             return;
@@ -93,7 +95,7 @@ impl Remembered {
         }
     }
 
-    /// Value that an option was set to last; None: it never was set.
+    /// Returns the value that an option was last set to; None: never set.
     pub fn value(&self, socket: Socket, level: i32, name: i32) -> Option<i32> {
         if !self.any.load(Relaxed) {
             return None;
@@ -104,7 +106,7 @@ impl Remembered {
         (generation == socket.generation).then_some(value)
     }
 
-    /// An option was set.
+    /// Stores the value of an option.
     pub fn set(&self, socket: Socket, level: i32, name: i32, value: i32) {
         let _signals = SignalsBlocked::new();
         self.any.store(true, Relaxed);

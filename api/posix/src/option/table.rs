@@ -1,31 +1,31 @@
-//! Every socket option that gets an answer other than ENOPROTOOPT (and some that get just that,
-//! for the record).
+//! Table of the socket options that are known. Options that are not in the table fail with
+//! ENOPROTOOPT; some in the table do so, too, for the documentation.
 
 use towpath_shm::layout::{option_bit as bit, setting};
 
-/// Not in the libc crate for every target.
+/// Constant of Linux that the libc crate does not have for every target.
 pub const UDP_SEGMENT: i32 = 103;
-/// As above.
+/// Constant of Linux that the libc crate does not have for every target.
 pub const UDP_GRO: i32 = 104;
-/// As above.
+/// Constant of Linux that the libc crate does not have for every target.
 pub const TCP_ULP: i32 = 31;
-/// As above.
+/// Constant of Linux that the libc crate does not have for every target.
 pub const TCP_INQ: i32 = 36;
-/// As above.
+/// Constant of Linux that the libc crate does not have for every target.
 pub const SO_BINDTOIFINDEX: i32 = 62;
-/// As above.
+/// Constant of Linux that the libc crate does not have for every target.
 pub const SO_LOCK_FILTER: i32 = 44;
-/// As above.
+/// Constant of Linux that the libc crate does not have for every target.
 pub const SO_ATTACH_BPF: i32 = 50;
-/// As above.
+/// Constant of Linux that the libc crate does not have for every target.
 pub const SO_ATTACH_REUSEPORT_EBPF: i32 = 52;
-/// As above.
+/// Constant of Linux that the libc crate does not have for every target.
 pub const IP_LOCAL_PORT_RANGE: i32 = 51;
-/// As above.
+/// Constant of Linux that the libc crate does not have for every target.
 pub const IPV6_MULTICAST_ALL: i32 = 29;
-/// As above.
+/// Constant of Linux that the libc crate does not have for every target.
 pub const IPV6_MINHOPCOUNT: i32 = 73;
-/// As above, and the three that follow.
+/// Constant of Linux that the libc crate does not have, as the next three.
 pub const MCAST_JOIN_GROUP: i32 = 42;
 /// See [`MCAST_JOIN_GROUP`].
 pub const MCAST_LEAVE_GROUP: i32 = 45;
@@ -34,7 +34,7 @@ pub const MCAST_JOIN_SOURCE_GROUP: i32 = 46;
 /// See [`MCAST_JOIN_GROUP`].
 pub const MCAST_LEAVE_SOURCE_GROUP: i32 = 47;
 
-/// TCP_SAVE_SYN and TCP_SAVED_SYN.
+/// TCP_SAVE_SYN of Linux, which enables [`TCP_SAVED_SYN`].
 pub const TCP_SAVE_SYN: i32 = 27;
 /// See [`TCP_SAVE_SYN`].
 pub const TCP_SAVED_SYN: i32 = 28;
@@ -42,68 +42,69 @@ pub const TCP_SAVED_SYN: i32 = 28;
 /// Effect of an option.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
-    /// On or off, kept in the slot; `setting` tells the engine (0: the program's side does it).
+    /// A Boolean option in a bit of the slot. `setting` tells the engine about a change; 0: only
+    /// the program's side uses the bit.
     Bit {
         /// The bit, of [`towpath_shm::layout::option_bit`].
         bit: u32,
         /// The setting, of [`towpath_shm::layout::setting`].
         setting: u32,
     },
-    /// A number within a range that the engine is told.
+    /// A number within a range. The engine is told about a change.
     Told {
         /// The setting, of [`towpath_shm::layout::setting`].
         setting: u32,
-        /// Least and most.
+        /// Minimum and maximum.
         range: (i32, i32),
-        /// Before it is set.
+        /// Value before the option is set.
         default: i32,
     },
-    /// A number that the program's side acts on, or a hint that allows what is done anyway.
+    /// A number within a range that only the program's side uses, or a hint without effect.
     Kept {
-        /// Least and most.
+        /// Minimum and maximum.
         range: (i32, i32),
-        /// Before it is set.
+        /// Value before the option is set.
         default: i32,
     },
-    /// Only the value that describes what happens anyway can be set.
+    /// Only the value that describes the normal behaviour can be set.
     Only {
-        /// The value.
+        /// Value that can be set.
         value: i32,
-        /// The errno for others.
+        /// Errno for other values.
         otherwise: i32,
     },
-    /// The engine answers both.
+    /// The engine handles setting and reading.
     Engine,
-    /// The engine is asked to set it; what was set last can be read.
+    /// The engine handles setting. Reading returns the value that this process set last.
     Asked {
-        /// Before it is set, on an AF_INET socket.
+        /// Value on an AF_INET socket before the option is set.
         default: i32,
-        /// The same on an AF_INET6 socket.
+        /// Value on an AF_INET6 socket before the option is set.
         default_v6: i32,
     },
-    /// The engine is asked to set it; it cannot be read.
+    /// The engine handles setting. The option cannot be read.
     EngineSet,
-    /// See the `value` module.
+    /// The option has code of its own in the `value` module.
     Special,
-    /// Always this errno.
+    /// Setting and reading fail with this errno.
     Refused {
-        /// As Linux gives it where the feature is missing or needs a privilege.
+        /// Errno of Linux if the feature is missing or needs a privilege.
         errno: i32,
     },
 }
 
-/// An option's row.
+/// Row of the option table.
 #[derive(Debug, Clone, Copy)]
 pub struct OptionRow {
-    /// SOL_SOCKET, IPPROTO_IP ...
+    /// Level of the option, such as SOL_SOCKET or IPPROTO_IP.
     pub level: i32,
-    /// SO_...
+    /// Number of the option, such as SO_KEEPALIVE.
     pub name: i32,
-    /// The name in C.
+    /// Name of the option in C.
     pub text: &'static str,
-    /// Effect of setting it.
+    /// How the option is handled.
     pub effect: Effect,
-    /// For `docs/posix.md`.
+    /// Note for `docs/posix.md`, in Markdown.
     pub note: &'static str,
 }
 

@@ -1,4 +1,4 @@
-//! Options of the level IPPROTO_TCP that have a form of their own.
+//! Options of the level IPPROTO_TCP that the general cases of the option table do not cover.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -11,16 +11,18 @@ use crate::Result;
 use crate::errno::fail;
 use crate::handle::OpenSocket;
 
-/// The least that TCP_WINDOW_CLAMP bounds a window to: SOCK_MIN_RCVBUF / 2.
+/// Minimum of TCP_WINDOW_CLAMP in bytes: SOCK_MIN_RCVBUF / 2.
 const CLAMP_MIN: i32 = 1152;
 const MSS_MIN: i32 = 88;
 const MSS_MAX: i32 = 32767;
-/// net.ipv4.tcp_fin_timeout, and TCP_FIN_TIMEOUT_MAX.
+/// Default and maximum of TCP_LINGER2 in seconds (net.ipv4.tcp_fin_timeout and
+/// TCP_FIN_TIMEOUT_MAX).
 const LINGER2_DEFAULT: i32 = 60;
 const LINGER2_MAX: i32 = 120;
-/// TCP_RTO_MAX in seconds: the longest step that TCP_DEFER_ACCEPT counts in.
+/// TCP_RTO_MAX in seconds: the maximum interval between the repetitions that TCP_DEFER_ACCEPT
+/// counts.
 const RTO_MAX_S: i32 = 120;
-/// Most repetitions that TCP_DEFER_ACCEPT counts.
+/// Maximum number of repetitions of TCP_DEFER_ACCEPT.
 const REPETITIONS_MAX: u32 = 255;
 
 /// getsockopt(2).
@@ -35,14 +37,14 @@ pub(super) fn get(handle: &OpenSocket, name: i32) -> Result<Vec<u8>> {
         libc::TCP_WINDOW_CLAMP => {
             match handle.remembered(level, name) {
                 Some(asked @ 1..) => int(asked),
-                // Not bounded: what there is.
+                // If no value was set, the engine returns the current limit of the connection.
                 _ if handle.is_connected() => engine_get(handle, level, name)?,
                 _ => int(0),
             }
         }
         libc::TCP_MAXSEG => {
             match handle.remembered(level, name) {
-                // Without a connection it is what was asked for.
+                // Without a connection, return the value that was set.
                 Some(asked @ 1..) if !handle.is_connected() => int(asked),
                 _ => engine_get(handle, level, name)?,
             }

@@ -1,4 +1,4 @@
-//! Options with a form of their own.
+//! Options that the general cases of the option table do not cover.
 
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
@@ -17,20 +17,20 @@ use crate::handle::OpenSocket;
 use crate::privilege::{CAP_NET_ADMIN, CAP_NET_RAW, may};
 use crate::{Errno, Result, interface, transfer};
 
-/// net.core.rmem_max and wmem_max, which SO_RCVBUF and SO_SNDBUF are cut to before they are
-/// doubled.
+/// Maximum of SO_RCVBUF and SO_SNDBUF in bytes before they are doubled (net.core.rmem_max and
+/// wmem_max).
 const BUFFER_MAX: i32 = 4 << 20;
-/// Limit on SO_SNDBUFFORCE and SO_RCVBUFFORCE: half of the longest FIFO.
+/// Maximum of SO_SNDBUFFORCE and SO_RCVBUFFORCE in bytes: half of the longest FIFO.
 const BUFFER_FORCED_MAX: u32 = 8 << 20;
-/// SOCK_MIN_SNDBUF and SOCK_MIN_RCVBUF.
+/// Minimum buffer sizes in bytes (SOCK_MIN_SNDBUF and SOCK_MIN_RCVBUF).
 const SNDBUF_MIN: u32 = 4608;
 const RCVBUF_MIN: u32 = 2304;
-/// Defaults that getsockopt gives: net.ipv4.tcp_wmem and tcp_rmem, rmem_default.
+/// Default buffer sizes in bytes: net.ipv4.tcp_wmem and tcp_rmem, and rmem_default.
 const TCP_SNDBUF_DEFAULT: u32 = 16384;
 const TCP_RCVBUF_DEFAULT: u32 = 131_072;
 const DATAGRAM_BUFFER_DEFAULT: u32 = 212_992;
 const TTL_DEFAULT: u32 = 64;
-/// Least MTU of an IPv6 link (RFC 8200 §5), and least value of IPV6_MTU.
+/// Minimum MTU of an IPv6 link in bytes (RFC 8200 §5), and minimum of IPV6_MTU.
 const IPV6_MIN_MTU: i32 = 1280;
 const RCVTIMEO_NEW: i32 = 66;
 const SNDTIMEO_NEW: i32 = 67;
@@ -44,9 +44,9 @@ const STAMP_ID: u32 = 1 << 7;
 /// _TX_HARDWARE, _RX_HARDWARE, _SYS_HARDWARE and _RAW_HARDWARE; _OPT_CMSG and _OPT_TSONLY, which
 /// say how it is done in any case; and _OPT_TX_SWHW, which allows both kinds at once.
 const STAMP_NEEDLESS: u32 = 1 | 1 << 2 | 1 << 5 | 1 << 6 | 1 << 10 | 1 << 11 | 1 << 14;
-/// SO_PRIORITY that everybody may set.
+/// Maximum SO_PRIORITY that needs no privilege.
 const PRIORITY_MAX: i32 = 6;
-/// Stands for a negative SO_RCVTIMEO, which reads back as 0.
+/// Value in microseconds that represents a negative SO_RCVTIMEO, which reads back as 0.
 const AT_ONCE_US: u32 = 1;
 
 pub(super) fn get_special(handle: &OpenSocket, level: i32, name: i32) -> Result<Vec<u8>> {
@@ -69,7 +69,7 @@ pub(super) fn get_special(handle: &OpenSocket, level: i32, name: i32) -> Result<
         (libc::IPPROTO_IP, libc::IP_OPTIONS) => Vec::new(),
         (libc::IPPROTO_IP, libc::IP_RECVOPTS | libc::IP_RETOPTS | IP_LOCAL_PORT_RANGE)
         | (libc::IPPROTO_IPV6, libc::IPV6_DONTFRAG) => set_before(0),
-        // An address, as it stands in memory.
+        // The value is an address in network byte order.
         (libc::IPPROTO_IP, libc::IP_MULTICAST_IF) => set_before(0),
         (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER)
         | (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER) => set_before(libc::IP_PMTUDISC_WANT),
@@ -97,13 +97,13 @@ fn get_socket_level(handle: &OpenSocket, name: i32) -> Result<Vec<u8>> {
         libc::SO_RCVBUF => or(slot.rcvbuf.load(Relaxed), DATAGRAM_BUFFER_DEFAULT),
         libc::SO_LINGER => {
             let seconds = match slot.linger.load(Relaxed) {
-                // Switched off it keeps the time.
+                // SO_LINGER that is off keeps its time.
                 0 => handle.remembered(libc::SOL_SOCKET, name).unwrap_or(0),
                 linger => (linger - 1) as i32,
             };
             [int(i32::from(slot.linger.load(Relaxed) != 0)), int(seconds)].concat()
         }
-        // struct ucred of nobody.
+        // A struct ucred without a process: as Linux, PID 0, and user and group -1.
         libc::SO_PEERCRED => [int(0), int(-1), int(-1)].concat(),
         libc::SO_PEEK_OFF => int((slot.peek_off.load(Relaxed) as i32).wrapping_sub(1)),
         libc::SO_RCVLOWAT => or(slot.rcvlowat.load(Relaxed), 1),
@@ -113,7 +113,7 @@ fn get_socket_level(handle: &OpenSocket, name: i32) -> Result<Vec<u8>> {
         libc::SO_TIMESTAMPNS => bit(option_bit::TIMESTAMPNS),
         libc::SO_TIMESTAMPING => {
             let flags = handle.remembered(libc::SOL_SOCKET, name).unwrap_or(0);
-            // A struct so_timestamping, whose second half binds a clock.
+            // A struct so_timestamping, whose second field, bind_phc, is not used.
             [int(flags), int(0)].concat()
         }
         libc::SO_ZEROCOPY => bit(option_bit::ZERO_COPY),
@@ -172,7 +172,8 @@ pub(super) fn set_special(handle: &OpenSocket, level: i32, name: i32, bytes: &[u
     }
 }
 
-/// IP_LOCAL_PORT_RANGE: the lower bound in the lower half of a word, and 0 for none.
+/// Sets IP_LOCAL_PORT_RANGE: the lower bound in the lower 16 bits, the upper bound above; 0 means
+/// no bound.
 fn set_local_ports(handle: &OpenSocket, bytes: &[u8]) -> Result<()> {
     let Ok([a, b, c, d]) = <[u8; 4]>::try_from(bytes) else { return fail(libc::EINVAL) };
     let value = i32::from_ne_bytes([a, b, c, d]);
@@ -185,8 +186,8 @@ fn set_local_ports(handle: &OpenSocket, bytes: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// IP_MTU_DISCOVER or IPV6_MTU_DISCOVER. The engine cuts and refuses datagrams; the option bit
-/// tells send(2) that it has to ask the engine whether a long one would be refused.
+/// Sets IP_MTU_DISCOVER or IPV6_MTU_DISCOVER. The engine fragments or refuses long datagrams. The
+/// option bit makes send(2) ask the engine whether it would refuse one.
 fn set_mtu_discovery(handle: &OpenSocket, level: i32, name: i32, mode: i32) -> Result<()> {
     check_range(mode, libc::IP_PMTUDISC_DONT, libc::IP_PMTUDISC_OMIT)?;
     handle.remember(level, name, mode);
@@ -204,7 +205,7 @@ fn refuses(mode: i32) -> bool {
     [libc::IP_PMTUDISC_DO, libc::IP_PMTUDISC_PROBE, libc::IP_PMTUDISC_INTERFACE].contains(&mode)
 }
 
-/// IPV6_DONTFRAG: a datagram that is too long is refused, whatever IPV6_MTU_DISCOVER says of it.
+/// Sets IPV6_DONTFRAG: datagrams that are too long are refused, regardless of IPV6_MTU_DISCOVER.
 fn set_dont_fragment(handle: &OpenSocket, on: bool) {
     handle.remember(libc::IPPROTO_IPV6, libc::IPV6_DONTFRAG, i32::from(on));
     tell_lengths_v6(handle);
@@ -217,7 +218,7 @@ fn tell_lengths_v6(handle: &OpenSocket) {
     let mode = asked(libc::IPV6_MTU_DISCOVER).unwrap_or(libc::IP_PMTUDISC_WANT);
     let mode = match mode {
         _ if asked(libc::IPV6_DONTFRAG).unwrap_or(0) == 0 || refuses(mode) => mode,
-        // The interface's length counts, not the path's.
+        // The MTU of the interface applies, not that of the path.
         libc::IP_PMTUDISC_OMIT => libc::IP_PMTUDISC_PROBE,
         _ => libc::IP_PMTUDISC_DO,
     };
@@ -225,8 +226,8 @@ fn tell_lengths_v6(handle: &OpenSocket) {
     handle.client.setting(handle.socket, setting::MTU_DISCOVER_V6, mode as u64);
 }
 
-/// IPV6_MTU: the longest packet that a datagram is sent in. getsockopt(2) gives the path MTU in any
-/// case.
+/// Sets IPV6_MTU: the maximum length of packets in which datagrams are sent. getsockopt(2) returns
+/// the path MTU.
 fn set_fragment_size(handle: &OpenSocket, size: i32) -> Result<()> {
     if size != 0 {
         check_range(size, IPV6_MIN_MTU, i32::MAX)?;
@@ -304,8 +305,8 @@ fn set_socket_level(handle: &OpenSocket, name: i32, bytes: &[u8]) -> Result<()> 
     }
 }
 
-/// Bytes a second: a long where there is room for one, else an unsigned int whose largest value is
-/// no bound.
+/// Sets SO_MAX_PACING_RATE in bytes per second: a long if the value has room for one, and otherwise
+/// an unsigned int whose maximum means no limit.
 fn set_max_pacing_rate(handle: &OpenSocket, bytes: &[u8]) -> Result<()> {
     let rate = match *bytes {
         [a, b, c, d, e, f, g, h, ..] => u64::from_ne_bytes([a, b, c, d, e, f, g, h]),
@@ -317,7 +318,8 @@ fn set_max_pacing_rate(handle: &OpenSocket, bytes: &[u8]) -> Result<()> {
     engine_set(handle, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, &rate.to_ne_bytes())
 }
 
-/// sock_bindtoindex: without CAP_NET_RAW a socket that is bound to a device stays so.
+/// Checks a change of the device, as sock_bindtoindex: a socket bound to a device needs CAP_NET_RAW
+/// to change it.
 fn check_device_change(handle: &OpenSocket) -> Result<()> {
     let bound = || engine_get(handle, libc::SOL_SOCKET, SO_BINDTOIFINDEX);
     if may(CAP_NET_RAW) || bound()?.iter().all(|&byte| byte == 0) {
@@ -329,22 +331,24 @@ fn check_device_change(handle: &OpenSocket) -> Result<()> {
 
 fn set_multicast_if(handle: &OpenSocket, bytes: &[u8]) -> Result<()> {
     engine_set(handle, libc::IPPROTO_IP, libc::IP_MULTICAST_IF, bytes)?;
-    // A struct in_addr, or behind the group in a struct ip_mreq or ip_mreqn.
+    // The value is a struct in_addr, or a struct ip_mreq or ip_mreqn with the address after the
+    // group.
     let at = if bytes.len() >= 8 { 4 } else { 0 };
     let address = int_of(libc::IPPROTO_IP, bytes.get(at..).unwrap_or_default())?;
     handle.remember(libc::IPPROTO_IP, libc::IP_MULTICAST_IF, address);
     Ok(())
 }
 
-/// SO_SNDBUF of a connection on which it was not set: what it holds now, or will hold as soon as
-/// that is full.
+/// Returns the SO_SNDBUF of a socket on which it was not set. For a connection this is at least the
+/// current limit and the intended one.
 fn sndbuf_in_use(handle: &OpenSocket) -> u32 {
     let slot = handle.slot;
     let in_use = slot.tx_limit.load(Relaxed).max(slot.tx_goal.load(Relaxed));
     if handle.is_connected() { in_use.max(TCP_SNDBUF_DEFAULT) } else { TCP_SNDBUF_DEFAULT }
 }
 
-/// SO_RCVBUF of a connection on which it was not set: as far as autotuning has got.
+/// Returns the SO_RCVBUF of a socket on which it was not set: the size that autotuning has reached,
+/// or the default.
 fn rcvbuf_in_use(handle: &OpenSocket) -> Result<u32> {
     if !handle.is_connected() {
         return Ok(TCP_RCVBUF_DEFAULT);
@@ -365,15 +369,15 @@ fn set_buffer(handle: &OpenSocket, side: BufferSide, most: u32, bytes: &[u8]) ->
         BufferSide::Send => (&handle.slot.sndbuf, setting::SNDBUF, SNDBUF_MIN),
         BufferSide::Recv => (&handle.slot.rcvbuf, setting::RCVBUF, RCVBUF_MIN),
     };
-    // As sock_setsockopt: compared as unsigned, cut, then doubled.
+    // As sock_setsockopt: limit the value as an unsigned number, then double it.
     let cut = asked.min(most);
     word.store(cut.saturating_mul(2).max(least), Relaxed);
     handle.client.setting(handle.socket, setting, u64::from(cut));
     Ok(())
 }
 
-/// As tcp_set_rcvlowat: who polls below the old mark and above the new one is woken. The engine
-/// does that, because other processes may hold the socket.
+/// Sets SO_RCVLOWAT. As tcp_set_rcvlowat, this wakes threads for which the socket becomes readable.
+/// The engine wakes them, because other processes may hold the socket.
 fn set_low_water(handle: &OpenSocket, asked: i32) -> Result<()> {
     let bytes = if asked < 0 { i32::MAX } else { asked.max(1) } as u32;
     let before = handle.slot.rcvlowat.swap(bytes, Relaxed);
@@ -398,7 +402,7 @@ fn set_linger(handle: &OpenSocket, bytes: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// A struct so_timestamping, or its flags alone.
+/// Sets SO_TIMESTAMPING: a struct so_timestamping, or only its flags.
 fn set_timestamping(handle: &OpenSocket, bytes: &[u8]) -> Result<()> {
     let flags = int_of(libc::SOL_SOCKET, bytes)? as u32;
     let known = STAMP_TX | STAMP_RX | STAMP_SOFTWARE | STAMP_ID | STAMP_NEEDLESS;
@@ -429,7 +433,7 @@ fn set_timeout(word: &AtomicU32, bytes: &[u8]) -> Result<()> {
         total if total == i64::from(AT_ONCE_US) => total + 1,
         total => total,
     };
-    // More than an hour is as good as none for a 32-bit word: no limit.
+    // A time that exceeds 32 bits of microseconds (71 minutes) means no limit.
     word.store(u32::try_from(total).unwrap_or(0), Relaxed);
     Ok(())
 }
@@ -443,7 +447,7 @@ fn set_ip(handle: &OpenSocket, level: i32, name: i32, bytes: &[u8]) -> Result<()
     let slot = handle.slot;
     let tell =
         |setting, value: u32| handle.client.setting(handle.socket, setting, u64::from(value));
-    // INET_ECN_MASK: TCP decides about these two bits itself.
+    // INET_ECN_MASK: TCP controls the two ECN bits itself.
     let tos_mask = if handle.is_tcp() { !3 } else { !0 };
     match (level, name) {
         (libc::IPPROTO_IP, libc::IP_TOS) => {
@@ -498,7 +502,7 @@ fn set_ip(handle: &OpenSocket, level: i32, name: i32, bytes: &[u8]) -> Result<()
     Ok(())
 }
 
-/// How datagrams to groups are sent.
+/// Sets the options for datagrams to multicast groups.
 fn set_multicast(handle: &OpenSocket, level: i32, name: i32, bytes: &[u8]) -> Result<()> {
     let is_v4 = level == libc::IPPROTO_IP;
     let (value, what) = match (level, name) {
@@ -507,7 +511,7 @@ fn set_multicast(handle: &OpenSocket, level: i32, name: i32, bytes: &[u8]) -> Re
             let value = int_of(level, bytes)?;
             check_range(value, -1, 255)?;
             let what = if is_v4 { setting::MULTICAST_TTL } else { setting::MULTICAST_HOPS };
-            // -1 takes back what was set: groups are reached on the link (RFC 3493 §5.2).
+            // Value -1 restores the default: datagrams to groups stay on the link (RFC 3493 §5.2).
             (if value == -1 { 1 } else { value }, what)
         }
         (libc::IPPROTO_IP, libc::IP_MULTICAST_LOOP) => {

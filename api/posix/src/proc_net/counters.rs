@@ -1,7 +1,7 @@
-//! Counters: /proc/net/snmp, netstat and sockstat.
+//! Counters in /proc/net/snmp, netstat and sockstat.
 //!
-//! The stack counts both families of IP together, and some of Linux's counters not at all: these
-//! are 0 here (docs/posix.md).
+//! The stack counts IPv4 and IPv6 together. Linux's counters that the stack does not have are 0
+//! (docs/posix.md).
 
 use towpath_shm::control::Tally;
 
@@ -13,13 +13,13 @@ const CLOSE: u32 = 7;
 const ESTABLISHED: u32 = 1;
 const CLOSE_WAIT: u32 = 8;
 
-/// Names and values of one layer.
+/// Names and values of the counters of one protocol.
 type Pairs<'a> = &'a [(&'static str, u64)];
 
-/// Two lines: names, and then values.
+/// Writes two lines: the names, and the values.
 fn put(to: &mut Text, layer: &str, pairs: Pairs<'_>) -> Result<()> {
     use std::fmt::Write;
-    // `Text` takes everything.
+    // Writes to `Text` cannot fail.
     let _ = write!(to, "{layer}:");
     for (name, _) in pairs {
         let _ = write!(to, " {name}");
@@ -27,7 +27,7 @@ fn put(to: &mut Text, layer: &str, pairs: Pairs<'_>) -> Result<()> {
     to.end(0)?;
     let _ = write!(to, "{layer}:");
     for (name, value) in pairs {
-        // RFC 4022: -1 is no limit.
+        // MaxConn -1 means no limit (RFC 4022).
         let _ = match *name {
             "MaxConn" => write!(to, " -1"),
             _ => write!(to, " {value}"),
@@ -53,7 +53,7 @@ pub(super) fn snmp(posix: &'static Posix, to: &mut Text) -> Result<()> {
 
 fn ip(to: &mut Text, all: &Tally) -> Result<()> {
     let pairs = [
-        // A host, not a router.
+        // Forwarding: 1 for a router, 2 for a host.
         ("Forwarding", if all.ip_forwarded > 0 { 1 } else { 2 }),
         ("DefaultTTL", 64),
         ("InReceives", all.ip_received),
@@ -147,14 +147,14 @@ fn datagrams(to: &mut Text, layer: &str, received: u64, sent: u64) -> Result<()>
     put(to, layer, &pairs)
 }
 
-/// The stack has few of Linux's many counters.
+/// Writes /proc/net/netstat, with the few of Linux's counters that the stack has.
 pub(super) fn netstat(posix: &'static Posix, to: &mut Text) -> Result<()> {
     let all = listing::counted(posix)?.tally;
     put(to, "TcpExt", &[("TWRecycled", all.tcp_time_wait_reused)])?;
     put(to, "IpExt", &[("InOctets", all.ip_received_bytes), ("OutOctets", all.ip_sent_bytes)])
 }
 
-/// Sockets by protocol, of one family.
+/// Numbers of sockets of one family, by protocol.
 #[derive(Default)]
 struct FamilySockets {
     used: u32,
@@ -170,7 +170,7 @@ fn count(posix: &'static Posix, family: i32) -> Result<FamilySockets> {
         all.used += u32::from(row.slot != u32::MAX);
         let own = row.family == family as u32;
         match (row.protocol, row.state) {
-            // As on Linux, these two are of both families.
+            // As on Linux, these two counters cover both families.
             (6, TIME_WAIT) => all.waiting += 1,
             (6, state) => {
                 all.allocated += 1;

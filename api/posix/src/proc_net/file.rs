@@ -1,4 +1,4 @@
-//! A file in memory that is written line by line.
+//! A memory file that is written line by line.
 
 use std::ffi::CStr;
 use std::fmt;
@@ -7,29 +7,29 @@ use towpath_client::syscall::{self, syscall};
 
 use crate::{Errno, Result, memory_file};
 
-/// Longest line: that of a header.
+/// Maximum length in bytes of a line; the headers are the longest.
 const LINE_MAX: usize = 512;
 
-/// Beginning of the names of the files, as /proc/self/fd shows them.
+/// Prefix of the names of the memory files, which /proc/self/fd shows.
 pub(super) const PREFIX: &[u8] = b"proc/net/";
-/// Longest name, with the zero behind it.
+/// Maximum length in bytes of a name, including the NUL.
 const NAME_MAX: usize = 32;
 
-/// The text of a file, on its way there.
+/// Text that is being written to a memory file.
 pub(super) struct Text {
     fd: i32,
-    /// The file is a new one, and closed in the end.
+    /// Whether the file was created here, and is closed on drop.
     is_new: bool,
     bytes: [u8; 4096],
     len: usize,
-    /// Bytes in the file.
+    /// Number of bytes written to the file.
     written: usize,
-    /// Start of the line that is being written.
+    /// Start of the current line in `bytes`.
     line: usize,
 }
 
 impl Text {
-    /// A new file with this name in /proc/net.
+    /// Creates a memory file with the name of a file in /proc/net.
     pub fn new(name: &CStr) -> Result<Self> {
         let mut whole = [0; NAME_MAX];
         let name = name.to_bytes();
@@ -41,10 +41,10 @@ impl Text {
         Ok(Self::of(memory_file::create(whole)?, true))
     }
 
-    /// The new text of a file that is open.
+    /// Truncates an open memory file, to write new text.
     pub fn over(fd: i32) -> Result<Self> {
         let args = [fd as usize, 0, 0, 0, 0, 0];
-        // SAFETY: a descriptor and a length.
+        // SAFETY: ftruncate takes integers only.
         unsafe { syscall(libc::SYS_ftruncate as usize, args) }.map_err(Errno)?;
         Ok(Self::of(fd, false))
     }
@@ -57,7 +57,7 @@ impl Text {
         self.fd
     }
 
-    /// Ends a line, after blanks up to a width, as seq_pad of the kernel does it.
+    /// Ends a line, padded with blanks to `width`, as seq_pad of the kernel does.
     pub fn end(&mut self, width: usize) -> Result<()> {
         while self.len - self.line < width && self.len < self.bytes.len() {
             self.push(b" ");
@@ -72,18 +72,19 @@ impl Text {
 
     /// Writes one line.
     pub fn line(&mut self, what: fmt::Arguments<'_>, width: usize) -> Result<()> {
-        // `push` refuses nothing.
+        // `push` cannot fail.
         let _ = fmt::write(self, what);
         self.end(width)
     }
 
-    /// At positions, so that reading begins at the first byte.
+    /// Writes the buffered bytes with pwrite, so that the file's position stays at 0, where the
+    /// program begins to read.
     pub fn flush(&mut self) -> Result<()> {
         let mut done = 0;
         while done < self.len {
             let rest = &self.bytes[done..self.len];
             let args = [self.fd as usize, rest.as_ptr() as usize, rest.len(), self.written, 0, 0];
-            // SAFETY: that many bytes are there.
+            // SAFETY: the address and length are those of the unwritten part of `bytes`.
             let n = unsafe { syscall(libc::SYS_pwrite64 as usize, args) }.map_err(Errno)?;
             (done, self.written) = (done + n, self.written + n);
         }
@@ -91,7 +92,8 @@ impl Text {
         Ok(())
     }
 
-    /// A line longer than [`LINE_MAX`] would be cut; none is.
+    /// Appends to the current line. A line longer than [`LINE_MAX`] would be truncated, but there
+    /// is none.
     fn push(&mut self, bytes: &[u8]) {
         let room = &mut self.bytes[self.len..];
         let n = bytes.len().min(room.len());

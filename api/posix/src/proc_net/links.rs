@@ -1,4 +1,4 @@
-//! Tables of interfaces, routes and neighbours.
+//! Writes the tables of interfaces, routes and neighbours.
 
 use std::fmt;
 
@@ -8,13 +8,13 @@ use towpath_shm::layout::RawAddr;
 use super::file::Text;
 use crate::{Posix, Result, interface, listing};
 
-/// Width of lines of /proc/net/route (fib_route_seq_show).
+/// Width in bytes of lines of /proc/net/route (fib_route_seq_show).
 const ROUTE_WIDTH: usize = 127;
 /// RTF_UP, RTF_GATEWAY and RTF_HOST of linux/route.h.
 const UP: u32 = 0x1;
 const GATEWAY: u32 = 0x2;
 const HOST: u32 = 0x4;
-/// ATF_COM and ATF_PERM of linux/if_arp.h: the address is known, and for good.
+/// ATF_COM and ATF_PERM of linux/if_arp.h: the address is resolved, and permanent.
 const COMPLETE: u32 = 0x2;
 const PERMANENT: u32 = 0x4;
 const NUD_PERMANENT: u32 = 0x80;
@@ -30,7 +30,7 @@ pub(super) fn dev(posix: &'static Posix, to: &mut Text) -> Result<()> {
     let counted = listing::counted(posix)?;
     let mut last = 0;
     for link in interface::entries(&interface::ask(posix)?) {
-        // Entries of one interface follow each other.
+        // Entries of the same interface are adjacent.
         if link.index != last {
             last = link.index;
             to.line(format_args!("{}", LinkRow(&link, counted.of(link.index))), 0)?;
@@ -94,7 +94,8 @@ pub(super) fn ipv6_route(posix: &'static Posix, to: &mut Text) -> Result<()> {
     })
 }
 
-/// The interface of a route; None: that of loopback, whose routes Linux has in another table.
+/// Returns the interface of a route. None for the loopback interface, whose routes Linux has in
+/// another table.
 fn named(links: &ControlReply, route: &Route) -> Option<Interface> {
     let loopback = |link: &Interface| link.flags & libc::IFF_LOOPBACK as u32 != 0;
     interface::entries(links).find(|link| link.index == route.index).filter(|it| !loopback(it))
@@ -148,7 +149,7 @@ impl fmt::Display for Arp<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(link, neighbor) = self;
         let [a, b, c, d, ..] = neighbor.addr.ip;
-        // Padding needs a text, and there is no allocation.
+        // Padding needs a string, so format the address into a buffer, without an allocation.
         let mut text = [0u8; 16];
         let left = {
             use std::io::Write;
@@ -170,7 +171,7 @@ impl fmt::Display for Arp<'_> {
     }
 }
 
-/// An address in digits alone.
+/// Formats the bytes of an address as hexadecimal digits, without separators.
 struct Octets<'a>(&'a RawAddr);
 
 impl fmt::Display for Octets<'_> {
@@ -181,7 +182,7 @@ impl fmt::Display for Octets<'_> {
 
 const ANY: RawAddr = RawAddr { family: 0, port: 0, scope: 0, ip: [0; 16] };
 
-/// A word of an address in the machine's order, as Linux prints it.
+/// Returns a word of an address in host byte order, as Linux prints it.
 fn word(addr: &RawAddr, at: usize) -> u32 {
     addr.ip[4 * at..].first_chunk().map_or(0, |word| u32::from_ne_bytes(*word))
 }

@@ -1,8 +1,8 @@
-//! The program's /proc/net: the tables of the stack in Linux's formats.
+//! The program's view of /proc/net: tables of the stack in Linux's formats.
 //!
-//! open(2) of one of these files gives a file in memory with what the stack had then, as the
-//! program's /etc/resolv.conf is one ([`crate::resolver`]). A program that keeps it open reads it
-//! anew from its beginning ([`reread`]). Files of /proc/net that are not listed here stay the
+//! open(2) of such a file returns a memory file with the current state of the stack, as
+//! [`crate::resolver`] does for /etc/resolv.conf. A program that keeps the file open gets new
+//! content when it reads from the beginning ([`reread`]). Other files of /proc/net are the
 //! kernel's.
 
 mod counters;
@@ -18,7 +18,7 @@ use towpath_client::syscall::{self, syscall};
 use crate::{Errno, Posix, Result, netlink};
 use file::{PREFIX, Text};
 
-/// The files, each with the function that writes it.
+/// Files of /proc/net that show the stack, each with the function that writes it.
 const FILES: &[(&CStr, Writer)] = &[
     (c"tcp", tables::tcp4),
     (c"tcp6", tables::tcp6),
@@ -45,13 +45,13 @@ type Writer = fn(&'static Posix, &mut Text) -> Result<()>;
 #[derive(Clone, Copy)]
 pub struct ProcFile(&'static CStr, Writer);
 
-/// The file that a call opens with `flags`, if it shows the stack; `dir` is the folder of a path
-/// that is not absolute.
+/// Returns the file that a call opens with `path` and `flags`, if it shows the stack. `dir` is the
+/// directory of a relative path.
 pub fn wanted(posix: &'static Posix, dir: i32, path: &CStr, flags: i32) -> Option<ProcFile> {
     let path = path.to_bytes();
     let reads = flags & libc::O_ACCMODE == libc::O_RDONLY;
     let others = libc::O_PATH | libc::O_DIRECTORY | libc::O_CREAT;
-    // Most paths are told apart by their last part.
+    // Check the last part first, which rules out most paths.
     let at = path.iter().rposition(|&byte| byte == b'/');
     let (folder, name) = path.split_at(at.map_or(0, |at| at + 1));
     let (name, writer) = FILES.iter().find(|(known, _)| known.to_bytes() == name)?;
@@ -61,7 +61,7 @@ pub fn wanted(posix: &'static Posix, dir: i32, path: &CStr, flags: i32) -> Optio
     is_own_net(dir, folder).then_some(ProcFile(name, *writer))
 }
 
-/// Whether a folder is /proc/net, or net of this process in /proc.
+/// Returns whether a directory is /proc/net, or the directory net of this process in /proc.
 fn is_own_net(dir: i32, folder: &[u8]) -> bool {
     if folder.first() == Some(&b'/') {
         return names_net(folder);
@@ -95,7 +95,7 @@ fn names_net(folder: &[u8]) -> bool {
     next == Some(b"net") && parts.next().is_none()
 }
 
-/// The path of a folder that is open, or of the working directory.
+/// Returns the length of the path of an open directory, or of the working directory.
 fn folder_of(dir: i32, to: &mut [u8]) -> Option<usize> {
     if dir != libc::AT_FDCWD {
         return link_of(dir, to);
@@ -103,27 +103,27 @@ fn folder_of(dir: i32, to: &mut [u8]) -> Option<usize> {
     read_link(c"/proc/self/cwd".to_bytes_with_nul(), to)
 }
 
-/// The path of what a descriptor has open.
+/// Reads the path of an open file. Returns its length.
 fn link_of(fd: i32, to: &mut [u8]) -> Option<usize> {
     let mut link = [0u8; 32];
-    // The longest number has room in it, and a zero behind that.
+    // The buffer has room for the longest number and the NUL.
     write!(&mut link[..], "/proc/self/fd/{fd}").ok()?;
     read_link(&link, to)
 }
 
-/// readlink(2) of a path with a zero behind it.
+/// readlink(2) of a NUL-terminated path.
 fn read_link(link: &[u8], to: &mut [u8]) -> Option<usize> {
     let (at, len) = (to.as_mut_ptr() as usize, to.len());
     let args = [libc::AT_FDCWD as usize, link.as_ptr() as usize, at, len, 0, 0];
-    // SAFETY: a path that ends with a zero, and room for the answer.
+    // SAFETY: `link` is NUL-terminated, and the address and length are those of `to`.
     unsafe { syscall(libc::SYS_readlinkat as usize, args) }.ok()
 }
 
-/// The program has just opened `file` as `fd`: puts the table of the stack in its place. In another
-/// network namespace than the run's the kernel's stays.
+/// Replaces the file that the program has just opened as `fd` by a memory file with the stack's
+/// table. In a network namespace other than the run's, the kernel's file stays.
 ///
 /// # Errors
-/// Errors of memfd_create(2) and of the engine; `fd` is closed then.
+/// Errors of memfd_create(2) and of the engine, after which `fd` is closed.
 pub fn put_in_place(posix: &'static Posix, fd: i32, file: ProcFile) -> Result<()> {
     if netlink::is_elsewhere(posix) {
         return Ok(());
@@ -142,14 +142,14 @@ pub fn put_in_place(posix: &'static Posix, fd: i32, file: ProcFile) -> Result<()
     done
 }
 
-/// Whether `fd` may be a file that shows the stack. A duplicate of one is not known.
+/// Returns whether `fd` may be a file that shows the stack. Duplicates are not recognized.
 #[inline]
 pub fn is_shown(posix: &'static Posix, fd: i32) -> bool {
     posix.shown.has(fd)
 }
 
-/// Writes into a file what the stack has now: the program reads it from its beginning, as programs
-/// do that keep it open. All other files are left alone.
+/// Writes the current state of the stack to a file. Called when the program reads from the
+/// beginning of a file that it keeps open. Has no effect on other files.
 ///
 /// # Errors
 /// Errors of the engine.
@@ -160,7 +160,7 @@ pub fn reread(posix: &'static Posix, fd: i32) -> Result<()> {
     let name = link[..len].strip_prefix(b"/memfd:").and_then(|rest| rest.strip_prefix(PREFIX));
     let name = name.and_then(|rest| rest.strip_suffix(b" (deleted)"));
     let file = FILES.iter().find(|(known, _)| Some(known.to_bytes()) == name);
-    // The number may be another file's by now: its close is not looked at.
+    // The number may belong to another file by now, because this library does not see its close.
     let Some((_, writer)) = file else {
         posix.shown.remove(fd);
         return Ok(());

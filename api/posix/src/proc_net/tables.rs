@@ -1,4 +1,5 @@
-//! Tables of sockets: /proc/net/tcp and its kin, as net/ipv4/tcp_ipv4.c and the like print them.
+//! Writes the tables of sockets: /proc/net/tcp and similar files, in the format of
+//! net/ipv4/tcp_ipv4.c and its counterparts.
 
 use std::fmt;
 
@@ -9,10 +10,10 @@ use super::file::Text;
 use crate::listing::{self, LISTEN};
 use crate::{Posix, Result, identity};
 
-/// Width of lines of /proc/net/tcp (TMPSZ - 1), and of those of datagrams.
+/// Width in bytes of lines of /proc/net/tcp (TMPSZ - 1), and of those about datagram sockets.
 const TCP_WIDTH: usize = 149;
 const DATAGRAM_WIDTH: usize = 127;
-/// TCP_CLOSE.
+/// State TCP_CLOSE, by Linux's number.
 const CLOSE: u32 = 7;
 const UNSET: u32 = u32::MAX;
 
@@ -42,7 +43,7 @@ pub(super) fn icmp4(posix: &'static Posix, to: &mut Text) -> Result<()> {
     datagrams4(posix, to, 1, DATAGRAM_WIDTH)
 }
 
-/// There are no raw sockets: a header.
+/// Writes only the header, because there are no raw sockets.
 pub(super) fn raw4(_: &'static Posix, to: &mut Text) -> Result<()> {
     to.line(format_args!(" {HEADER4}"), 0)
 }
@@ -74,7 +75,7 @@ fn datagrams4(posix: &'static Posix, to: &mut Text, protocol: u32, width: usize)
     datagrams(posix, to, (V4, protocol), width)
 }
 
-/// Connections and listeners. Linux leaves out a socket that is neither.
+/// Writes connections and listeners. As on Linux, TCP sockets that are neither are left out.
 fn streams(posix: &'static Posix, to: &mut Text, family: u32, width: usize) -> Result<()> {
     let mut count = 0;
     let uid = rustix::process::getuid().as_raw();
@@ -87,7 +88,7 @@ fn streams(posix: &'static Posix, to: &mut Text, family: u32, width: usize) -> R
     })
 }
 
-/// Datagram sockets that have a port.
+/// Writes the datagram sockets that have a port.
 fn datagrams(posix: &'static Posix, to: &mut Text, kind: (u32, u32), width: usize) -> Result<()> {
     let uid = rustix::process::getuid().as_raw();
     listing::sockets(posix, |row| {
@@ -98,7 +99,7 @@ fn datagrams(posix: &'static Posix, to: &mut Text, kind: (u32, u32), width: usiz
     })
 }
 
-/// Address and port as Linux prints them: words of the address in the machine's order.
+/// Formats an address and port as Linux does: words of the address in host byte order.
 struct End<'a>(u32, &'a RawAddr);
 
 impl fmt::Display for End<'_> {
@@ -163,8 +164,8 @@ impl fmt::Display for Dgram<'_> {
     }
 }
 
-/// Linux shows the connections that wait for accept(2) in the place of unread bytes, and 0 for the
-/// backlog.
+/// Returns the values for the send and receive queues. For a listener, as on Linux, 0 and the
+/// number of connections that wait for accept(2).
 fn queues(row: &SocketRow) -> (u32, u32) {
     if row.state == LISTEN { (0, row.recv_q) } else { (row.send_q, row.recv_q) }
 }
@@ -173,17 +174,17 @@ fn inode(row: &SocketRow) -> u32 {
     if row.slot == u32::MAX { 0 } else { identity::inode(row.slot, row.generation) }
 }
 
-/// Hundredths of a second (USER_HZ).
+/// Converts milliseconds to hundredths of a second (USER_HZ).
 fn ticks(ms: u32) -> u32 {
     ms / 10
 }
 
-/// Kernel addresses as kptr_restrict hides them.
+/// Kernel addresses, hidden as by kptr_restrict.
 const POINTER: &str = "0000000000000000";
-/// TCP_INIT_CWND, and the first retransmission timeout in ticks.
+/// TCP_INIT_CWND in segments, and the initial retransmission timeout in ticks.
 const INITIAL_CWND: u32 = 10;
 const RTO_FIRST: u32 = 100;
-/// Buckets of Linux's table of UDP sockets where memory is not short.
+/// Number of buckets of Linux's table of UDP sockets, unless memory is short.
 const UDP_BUCKETS: u32 = 65536;
 
 #[cfg(test)]
