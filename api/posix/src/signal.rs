@@ -1,7 +1,7 @@
 //! Signal handlers of the program. A handler is announced ([`towpath_client::interrupt`]) before it
 //! runs, because a call that waits in user space would not notice the signal otherwise.
 //!
-//! The kernel calls our entry function instead of the program's handlers; [`crate::handlers`] keeps
+//! The kernel calls our entry function instead of the program's handlers; `handlers` keeps
 //! the program's handler for each signal. sigaction(2) shows the program its own handlers. Handlers
 //! set without libc are installed in the kernel directly: they run, but a call that they interrupt
 //! between two sleeps goes on.
@@ -82,7 +82,7 @@ pub unsafe fn sigaction(
     0
 }
 
-/// Installs `stand_in` for each signal of [`ENDING`] for which the program has SIG_DFL. `stand_in`
+/// Installs `stand_in` for each signal of `ENDING` for which the program has SIG_DFL. `stand_in`
 /// must end the process by the same signal. The program still sees SIG_DFL. All signals are blocked
 /// while `stand_in` runs.
 pub fn stand_for_default(
