@@ -1,10 +1,10 @@
 //! Sockets that the engine opens in advance. A request wakes two threads, which takes longer than
 //! the remaining work of socket(2). So a program that opens many sockets must not wait for each.
 //!
-//! The more sockets a process has opened, the more it gets at once. At most [`AT_ONCE`] less one
-//! are unused for each kind and shard. Unused sockets end with the process. A spawned program that
-//! does not report its sockets holds its parent's for some seconds longer, so unused sockets are
-//! closed at a spawn. Taking a socket needs no lock, because a signal handler may open sockets.
+//! The more sockets a process has opened, the more sockets it requests at once. At most [`AT_ONCE`]
+//! minus one sockets are unused for each kind and shard. Unused sockets are closed when the process
+//! ends or spawns a program, because a spawned program may hold its parent's sockets for some
+//! seconds. Taking a socket needs no lock, because a signal handler may open sockets.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64};
@@ -15,7 +15,7 @@ use crate::Socket;
 
 /// Maximum number of sockets of one kind from one request.
 const AT_ONCE: u32 = 16;
-/// Minimum number of opened sockets from which a process requests several at a time.
+/// Number of opened sockets from which a process requests several sockets at once.
 const FREQUENT: u32 = 8;
 const _: () = assert!(AT_ONCE as usize <= SOCKETS_MAX);
 
@@ -26,15 +26,15 @@ pub(crate) struct Ahead([Shelf; 4]);
 /// Unused sockets of one kind.
 #[derive(Debug, Default)]
 struct Shelf {
-    /// Address family and protocol of the kind, or 0. Never changes once set.
+    /// Address family (upper half) and protocol of the kind, or 0 if unused. Set once.
     kind: AtomicU64,
     opened: AtomicU32,
-    /// Generation and slot of each socket, or 0.
+    /// Generation (upper half) and slot of each socket, or 0 for a free entry.
     sockets: [AtomicU64; AT_ONCE as usize - 1],
 }
 
 impl Ahead {
-    /// Takes a socket of a kind, if there is one.
+    /// Takes an unused socket of a kind, if there is one.
     pub fn take(&self, family: u32, protocol: u32) -> Option<Socket> {
         let shelf = self.shelf(family, protocol)?;
         let mut filled = shelf.sockets.iter().filter(|cell| cell.load(Relaxed) != 0);
@@ -46,7 +46,7 @@ impl Ahead {
         Some(taken)
     }
 
-    /// Takes all sockets.
+    /// Takes all unused sockets, to close them.
     pub fn take_all(&self) -> impl Iterator<Item = Socket> {
         let cells = self.0.iter().flat_map(|shelf| &shelf.sockets);
         cells.filter_map(|cell| match cell.swap(0, Acquire) {
@@ -55,7 +55,7 @@ impl Ahead {
         })
     }
 
-    /// Returns the number of sockets to request when there was none.
+    /// Returns the number of sockets to request after [`Self::take`] returned none.
     pub fn wanted(&self, family: u32, protocol: u32) -> u32 {
         self.shelf(family, protocol).map_or(1, |shelf| {
             let opened = shelf.opened.fetch_add(1, Relaxed);
@@ -63,8 +63,8 @@ impl Ahead {
         })
     }
 
-    /// Adds a socket. Returns it if there is no room, because several threads have requested
-    /// sockets at the same time.
+    /// Adds an unused socket. Fails with the socket if there is no room, because several threads
+    /// have requested sockets at the same time.
     pub fn put(&self, family: u32, protocol: u32, socket: Socket) -> Result<(), Socket> {
         let shelf = self.shelf(family, protocol).ok_or(socket)?;
         let is_in =

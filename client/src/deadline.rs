@@ -9,7 +9,8 @@ use rustix::time::{ClockId, clock_gettime};
 pub struct Deadline(u64);
 
 impl Deadline {
-    /// Returns the time `timeout` from now, at most 2^64 ns.
+    /// Returns the deadline after `timeout`. Values that do not fit 64 bits of ns become the
+    /// maximum.
     pub fn after(timeout: Duration) -> Self {
         let ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
         Self(now_ns().saturating_add(ns))

@@ -1,12 +1,12 @@
-//! Errors on the program's side.
+//! Errors of calls on sockets, in the program's process.
 
-/// Error of an operation.
+/// Error of a call on a socket or of a request to the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
     /// The engine has ended, or the socket was closed.
     Dead,
-    /// The call would have to wait.
+    /// The call would have to wait (EAGAIN).
     WouldBlock,
     /// A signal handler made the call, which needs a lock or bytes of the interrupted call.
     Interrupting,
@@ -19,13 +19,13 @@ pub enum Error {
     TimedOut,
     /// The socket is not connected.
     NotConnected,
-    /// The socket does not listen (any more).
+    /// The socket is no listener, or has stopped listening.
     NotListening,
-    /// The socket is closed for sending.
+    /// The socket is shut down for writing, or was never connected (EPIPE).
     Closed,
     /// The datagram is longer than the socket may queue.
     TooLong,
-    /// The engine or the network refused, with an errno of Linux.
+    /// The engine refused the call, or the socket has a pending error. Contains Linux's errno.
     Refused(i32),
 }
 

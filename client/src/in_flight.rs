@@ -1,8 +1,9 @@
 //! Sockets on their way to another process, in a message of an AF_UNIX socket.
 //!
-//! The kernel keeps the descriptors in a message, but the engine does not see messages. Without a
-//! count, the engine would end the socket when the sender closes it after the send. So the slot
-//! counts the messages that it is in, and the engine keeps an unheld socket for a while.
+//! The kernel keeps the descriptors in a message, but the engine does not see such messages. If the
+//! sender closed its descriptor after the send, the engine would close the socket. Therefore the
+//! slot counts the messages that contain the socket. The engine keeps a counted socket for a while
+//! even if no process holds it.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
 

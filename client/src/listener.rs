@@ -1,4 +1,4 @@
-//! Finished connections waiting at a listener.
+//! Accepting of connections from the queue of a listener.
 
 use std::sync::atomic::Ordering::Acquire;
 
@@ -9,15 +9,15 @@ use crate::access::lock_input;
 use crate::state::take_error;
 use crate::{Client, Error, Socket};
 
-/// Takes the next connection, in one attempt. `open` creates the descriptor for it; if that fails,
+/// Takes the next connection without waiting. `open` creates the descriptor for it; if that fails,
 /// the connection stays in the queue. `undo` closes the descriptor if a signal handler has taken
 /// the connection meanwhile.
 ///
 /// # Errors
 /// - `WouldBlock`: no connection waits;
 /// - `NotListening`: the socket does not listen;
-/// - `Refused`: the listener's error, which this takes;
-/// - `Dead`: the engine is gone, or another thread has closed the listener;
+/// - `Refused`: the listener's error, which the call clears;
+/// - `Dead`: the engine has ended, or another thread has closed the listener;
 /// - errors of `open`.
 pub fn accept<T>(
     client: &Client,

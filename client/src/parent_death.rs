@@ -1,12 +1,13 @@
-//! The end of a process after towpath and its guardian, which end a run, have both ended.
+//! Kills a process of a run after towpath and its guardian have both ended, because normally these
+//! end the processes of the run.
 //!
 //! Both keep the write end of a pipe, and never write to it. Each process of the run has a read
 //! end. By O_ASYNC with F_SETSIG and F_SETOWN (fcntl(2)) the kernel sends the process SIGKILL when
 //! the pipe changes. When the last writer has ended, the kernel closes the pipe, which kills all
 //! processes of the run.
 //!
-//! The signal's receiver is a property of the open file, which fork shares. So each process opens
-//! the pipe anew.
+//! The receiver of the signal is a property of the open file description, which a forked child
+//! shares. Therefore each process opens the pipe anew.
 
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -23,10 +24,11 @@ const F_SETSIG: i32 = 10;
 const O_ASYNC: usize = 0o20000;
 const SIGKILL: usize = 9;
 
-/// Lets this process end with `pipe`, for as long as the result is not dropped.
+/// Makes the kernel kill this process when the last writer of `pipe` ends, until the result is
+/// dropped.
 ///
-/// None where the pipe cannot be opened again: without /proc (in a chroot), or without a free
-/// descriptor. The process then gets errors when its engine is gone, and lives.
+/// Returns `None` if the pipe cannot be opened anew: without /proc (in a chroot), or without a free
+/// descriptor. The process then survives, and its calls fail after the engine has ended.
 pub(crate) fn hold(pipe: impl AsFd, process: &'static Process) -> Option<HighFd> {
     let path = format!("/proc/self/fd/{}", pipe.as_fd().as_raw_fd());
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -35,7 +37,7 @@ pub(crate) fn hold(pipe: impl AsFd, process: &'static Process) -> Option<HighFd>
     let pid = rustix::process::getpid().as_raw_nonzero().get().unsigned_abs();
     fcntl(own.get(), F_SETSIG, SIGKILL).ok()?;
     fcntl(own.get(), F_SETOWN, pid as usize).ok()?;
-    // Last: from here on the kernel acts, by the settings above.
+    // Set O_ASYNC last, because it activates the settings above.
     fcntl(own.get(), F_SETFL, O_ASYNC).ok()?;
     Some(own)
 }

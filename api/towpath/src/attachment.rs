@@ -19,7 +19,8 @@ pub(crate) struct Attachment {
 }
 
 impl Attachment {
-    /// Sends HELLO on a control socket, whose engine must be running.
+    /// Attaches to the engine by its control socket. The engine must be running, so that it
+    /// answers.
     ///
     /// # Errors
     /// As for [`Client::attach`] and [`MappedProcess::new`].
@@ -48,7 +49,7 @@ impl Attachment {
 
 impl Drop for Attachment {
     fn drop(&mut self) {
-        // SAFETY: dropped only here, and not used afterwards.
+        // SAFETY: the client is dropped only here, and is not used afterwards.
         unsafe { ManuallyDrop::drop(&mut self.client) };
         // The client was the last user of the process tables.
         self.process.close();

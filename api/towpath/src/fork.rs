@@ -65,12 +65,12 @@ fn page() -> io::Result<&'static AtomicU32> {
     let at = unsafe {
         mmap_anonymous(null_mut(), LEN, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
     }?;
-    // SAFETY: the mapping from above, which no child shares yet.
+    // SAFETY: `at` is the new mapping of this length, which is not in use yet.
     if let Err(errno) = unsafe { madvise(at, LEN, Advice::LinuxWipeOnFork) } {
-        // SAFETY: as above.
+        // SAFETY: `at` is the new mapping of this length, which is not in use.
         let _ = unsafe { munmap(at, LEN) };
         return Err(errno);
     }
-    // SAFETY: aligned to a page, zeroed, and never unmapped.
+    // SAFETY: the mapping is aligned to a page, zeroed, and never unmapped.
     Ok(unsafe { &*at.cast::<AtomicU32>() })
 }

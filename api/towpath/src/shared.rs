@@ -121,7 +121,7 @@ impl Drop for SharedStack {
         if engine.is_some() {
             self.hang_up();
         }
-        // SAFETY: dropped only here, and not used afterwards.
+        // SAFETY: the attachment is dropped only here, and is not used afterwards.
         unsafe { ManuallyDrop::drop(&mut self.attachment) };
         if let Some(engine) = engine {
             // A drop cannot return errors; `shutdown` does.

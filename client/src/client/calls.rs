@@ -8,10 +8,10 @@ use crate::syscall::SignalsBlocked;
 use crate::{Error, wait};
 
 impl Client {
-    /// Makes a request without descriptors, and waits for the answer.
+    /// Makes a request that passes no descriptors, and waits for the answer.
     ///
     /// # Errors
-    /// `Refused` with the engine's errno, `Dead` when it is gone.
+    /// `Refused` with the errno of the engine; `Dead` if the engine has ended.
     pub fn call(&self, request: &Request) -> Result<ControlReply, Error> {
         let end = self.end(match request.call {
             // Sockets are distributed among the shards.
@@ -41,7 +41,8 @@ impl Client {
         })
     }
 
-    /// Makes one request at a time, with signals blocked.
+    /// Makes a request with signals blocked, and while no other thread makes a request to the
+    /// shard.
     pub(super) fn exclusively(
         &self,
         end: &ShardLink,
@@ -85,7 +86,7 @@ impl Client {
                 return Err(Error::Dead);
             }
             if !turns && self.driver().is_some() {
-                // The driver may sleep.
+                // Wake the thread that turns the engine, because it may sleep.
                 self.ring(end);
             }
             if wait::sleep_on(self, word, expected, !turns) && !self.check_alive() {

@@ -9,16 +9,15 @@ use super::{Client, ShardLink};
 use crate::Socket;
 use crate::driver::Who;
 
-/// Pause between two tries to put a command into a full ring.
+/// Pause between two attempts to put a command into a full ring.
 const RING_FULL_PAUSE: Duration = Duration::from_micros(50);
-/// Number of tries between two checks that the engine is alive.
+/// Number of attempts between two checks that the engine is alive.
 const RING_FULL_TRIES: u32 = 1000;
 
 impl Client {
-    /// Puts a command about a socket into the ring, and wakes the engine if it sleeps. Has no
-    /// answer and no error, since the next call notices that the engine has ended. Waits for the
-    /// engine while the ring is full. A signal handler that interrupts a command makes a request
-    /// instead.
+    /// Puts a command about a socket into the ring, and wakes the engine if it sleeps. Returns
+    /// no error, since the next call notices that the engine has ended. Waits while the ring is
+    /// full. In a signal handler that interrupted a command, makes a request instead.
     pub fn command(&self, command: &Command) {
         self.command_at(self.end(command.slot), command);
     }
@@ -28,18 +27,19 @@ impl Client {
         self.links.iter().for_each(|end| self.command_at(end, command));
     }
 
-    /// As [`Self::command`], but returns after the engine has carried out the command.
+    /// Sends a command as [`Self::command`], but returns after the engine has executed it.
     pub(crate) fn command_answered(&self, command: &Command) {
         self.command_by_call(self.end(command.slot), command);
     }
 
-    /// [`Self::command`] about a socket. `op` is one of [`towpath_shm::layout::op`], which gives
-    /// the meaning of `a` and `b`.
+    /// Sends a command about a socket. `op` is one of [`towpath_shm::layout::op`], where the
+    /// meaning of `a` and `b` is described.
     pub fn socket_command(&self, socket: Socket, op: u32, a: u32, b: u64) {
         self.command(&Command { op, slot: socket.slot, generation: socket.generation, a, b, c: 0 });
     }
 
-    /// Sends the engine an option whose value has been checked: a [`towpath_shm::layout::setting`].
+    /// Sets an option of a socket, a [`towpath_shm::layout::setting`]. The caller has validated the
+    /// value.
     pub fn setting(&self, socket: Socket, setting: u32, value: u64) {
         self.socket_command(socket, op::SETTING, setting, value);
     }
@@ -51,8 +51,8 @@ impl Client {
                 let Some(_commands) = end.commands.lock_unless_mine() else {
                     return self.command_by_call(end, command);
                 };
-                // The ring is the parent's, and the parent sends the command, too. No handler on
-                // top of the lock forks.
+                // In a forked child the ring is the parent's, and the parent sends the command
+                // itself. No handler forks while the lock is held.
                 if self.is_abandoned() {
                     return;
                 }
@@ -73,12 +73,13 @@ impl Client {
             }
             let pause =
                 rustix::time::Timespec { tv_sec: 0, tv_nsec: RING_FULL_PAUSE.as_nanos() as i64 };
-            // An interrupted pause only tries the ring earlier.
+            // If a signal interrupts the pause, the next attempt is made earlier.
             let _ = rustix::thread::nanosleep(&pause);
         }
     }
 
-    /// Sends a command by a request, for a signal handler that interrupted a call at the ring.
+    /// Sends a command as a request. Used by a signal handler that interrupted a call with the
+    /// ring's lock.
     #[cold]
     fn command_by_call(&self, end: &ShardLink, command: &Command) {
         let bytes = command.as_bytes();

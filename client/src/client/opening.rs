@@ -10,8 +10,8 @@ use super::{Client, ShardLink};
 use crate::{Error, Socket};
 
 impl Client {
-    /// Opens a socket. Shards are used in an order without a period, since programs open sockets in
-    /// periods. If a shard is full, the next one opens the socket.
+    /// Opens a socket. The order of the shards has no period, because programs may open sockets in
+    /// recurring patterns. If a shard is full, the next one opens the socket.
     pub(super) fn open(&self, request: &Request) -> Result<ControlReply, Error> {
         let turn = self.next.fetch_add(1, Ordering::Relaxed);
         // Multiples of the golden section (Knuth, "The Art of Computer Programming" 6.4).
@@ -57,8 +57,8 @@ impl Client {
         Ok(reply)
     }
 
-    /// Notifies the engine that all spawned programs run, or have failed. From now on they inherit
-    /// none of the sockets that this process opens.
+    /// Notifies the engine that all spawned programs run or have failed, so they inherit no sockets
+    /// that this process opens afterwards.
     pub fn spawned(&self) {
         self.command_to_all(&Command { op: op::SPAWNED, ..Command::default() });
         // The spawned programs may hold sockets that were opened in advance, even those that a

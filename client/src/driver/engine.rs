@@ -5,27 +5,28 @@ use std::time::Duration;
 
 /// An engine that threads of this process turn, one at a time.
 pub trait TurnedEngine: Send {
-    /// Does pending work, some of it at least.
+    /// Makes one turn, which does at least a part of the pending work.
     fn turn(&mut self) -> EngineStep;
-    /// Before a sleep of at most `timeout`: may poll for work for a moment, to save the sleep.
-    /// Whether there is work.
+    /// May poll for work for a short time, to avoid a sleep. Called before a sleep of at most
+    /// `timeout`. Returns whether there is work.
     fn busy_poll(&mut self, timeout: Option<Duration>) -> bool;
-    /// Before a sleep on [`Self::descriptor`]. False: there is work, do not sleep.
+    /// Prepares a sleep on [`Self::descriptor`]. Returns false if there is work, so that the thread
+    /// must not sleep.
     fn begin_sleep(&mut self) -> bool;
-    /// After it.
+    /// Ends the sleep that [`Self::begin_sleep`] prepared.
     fn end_sleep(&mut self);
-    /// Readable when there is work, while the engine sleeps.
+    /// Returns the descriptor that becomes readable when there is work, while the engine sleeps.
     fn descriptor(&self) -> BorrowedFd<'_>;
-    /// After [`EngineStep::End`].
+    /// Releases the engine. Called after [`EngineStep::End`].
     fn finish(self: Box<Self>);
 }
 
-/// Step after a turn of an [`TurnedEngine`].
+/// Next step after a turn of a [`TurnedEngine`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EngineStep {
-    /// Another one.
+    /// Make another turn, because there is more work.
     Turn,
-    /// A sleep, at most so long. None: nothing has a deadline.
+    /// Sleep, at most for this time. `None`: no limit, because no timer runs.
     Sleep(Option<Duration>),
     /// The engine was stopped.
     End,

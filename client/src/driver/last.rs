@@ -1,4 +1,4 @@
-//! The thread that ends the process of an engine.
+//! Turning of the engine by the thread that ends the process.
 
 use std::sync::atomic::Ordering::Acquire;
 use std::time::Duration;
@@ -9,14 +9,14 @@ use super::driver_lock::place;
 use super::{Driver, Turned, Who};
 use crate::Deadline;
 
-/// How often it looks whether it is to go on.
+/// Maximum interval of checks whether to continue.
 const LOOK: Duration = Duration::from_millis(20);
-/// Another thread is the driver: how often it is tried again.
+/// Interval of attempts to take the driver lock while another thread holds it.
 const AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 
 impl Driver {
-    /// Turns the engine until it has ended, or as long as `go_on` says so, which is asked every 20
-    /// ms at least.
+    /// Turns the engine until it has ended, or until `go_on` returns false. `go_on` is called at
+    /// least every 20 ms.
     pub fn drive_to_end(&self, mut go_on: impl FnMut() -> bool) {
         while !self.has_ended.load(Acquire) && go_on() {
             let Some(mut driver_lock) = self.take(Who::Waits) else {
@@ -30,7 +30,7 @@ impl Driver {
                 Turned::Idle => {
                     let until = driver_lock.until(Some(Deadline::after(LOOK)));
                     let limit = until.map(Deadline::timespec);
-                    // However the sleep ends, the next turn looks.
+                    // The result is ignored, because the loop checks all conditions again.
                     let _ = driver_lock.sleep(place(limit.as_ref()), None);
                 }
             }

@@ -1,4 +1,4 @@
-//! The thread that turns an engine while no other does.
+//! The stand-by thread, which turns an engine while no other thread does.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -7,8 +7,8 @@ use rustix::time::Timespec;
 use super::{Driver, Turned, Who};
 use crate::syscall::SignalsBlocked;
 
-/// Time between two looks whether another thread turns the engine. Bytes of a thread that goes on
-/// without a wait leave after at most two ticks.
+/// Interval of checks whether another thread turns the engine. If no thread waits, queued bytes are
+/// sent after at most two ticks.
 const TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 
 impl Driver {
@@ -16,14 +16,14 @@ impl Driver {
     /// lock when no other thread does, and releases it to any thread that wants it. While another
     /// thread holds the lock, the stand-by thread sleeps.
     pub fn stand_by(&self) {
-        // The process's handlers run on its other threads.
+        // Block signals, because the program's handlers must run on the program's threads.
         let _signals = SignalsBlocked::new();
         self.is_stood_by.store(true, Relaxed);
-        // At first no other thread exists, and the process's attachment waits for an answer.
+        // Turn the engine at once, because the process waits for the answer to its attachment.
         self.stand_in();
         while !self.has_ended.load(Acquire) {
             let seen = self.turns.load(Relaxed);
-            // Handlers do not run on this thread, so that the tick is not cut short.
+            // Signals are blocked, so that a handler does not interrupt the tick.
             let _ = rustix::thread::nanosleep(&TICK);
             if self.turns.load(Relaxed) == seen {
                 self.stand_in();
@@ -32,7 +32,7 @@ impl Driver {
         }
     }
 
-    /// Turns the engine until another thread wants to.
+    /// Turns the engine until another thread takes the driver lock or waits for it.
     fn stand_in(&self) {
         let Some(mut driver_lock) = self.take(Who::StandsBy) else { return };
         loop {

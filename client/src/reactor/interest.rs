@@ -9,7 +9,7 @@ use crate::watches::{Watch, WatchTarget};
 use crate::{Client, Socket, ready};
 
 impl LockedReactor<'_> {
-    /// EPOLL_CTL_ADD of one of our sockets.
+    /// Adds one of our sockets to a set (EPOLL_CTL_ADD).
     pub fn add(
         &mut self,
         client: &Client,
@@ -31,7 +31,7 @@ impl LockedReactor<'_> {
         Ok(())
     }
 
-    /// EPOLL_CTL_MOD.
+    /// Changes the interest in a socket of a set (EPOLL_CTL_MOD).
     pub fn modify(
         &mut self,
         client: &Client,
@@ -52,7 +52,7 @@ impl LockedReactor<'_> {
         Ok(())
     }
 
-    /// EPOLL_CTL_DEL.
+    /// Removes a socket from a set (EPOLL_CTL_DEL).
     pub fn delete(&mut self, number: u32, fd: i32, socket: Socket) -> Result<()> {
         let index = self.index(number, fd, socket)?;
         self.remove_watch(index);
@@ -60,8 +60,7 @@ impl LockedReactor<'_> {
     }
 
     /// Reports at most `most` ready entries of a set. Returns the number of entries that may still
-    /// be ready. As on Linux the next sleeper is then woken, which may serve them while the
-    /// caller's thread is busy.
+    /// be ready. If there are any, the next sleeping thread is woken to serve them, as on Linux.
     pub(super) fn collect(
         &mut self,
         client: &Client,
@@ -135,8 +134,8 @@ impl LockedReactor<'_> {
         done
     }
 
-    /// Returns whether epoll_wait on a set would report a socket. Entries that are not ready leave
-    /// the ready list, as in `collect`.
+    /// Returns whether epoll_wait on a set would report a socket. Removes entries that are not
+    /// ready from the ready list, as `collect` does.
     pub fn is_ready(&mut self, client: &Client, number: u32) -> bool {
         while let Some(&index) = self.set(number).and_then(|set| set.ready.front()) {
             let watch = &mut self.watches[index];
@@ -160,7 +159,7 @@ impl LockedReactor<'_> {
         set.by_fd.get(&(fd, socket.slot)).copied().ok_or(Errno::NOENT.into())
     }
 
-    /// Reports a new or changed interest at once if it is ready.
+    /// Queues a new or changed interest for a report if its socket is ready already.
     fn check_new(&mut self, client: &Client, index: u32) {
         self.watches[index].note_input(client);
         if self.watches[index].ready_now(client) != 0 {
@@ -175,7 +174,8 @@ impl LockedReactor<'_> {
         self.watches.insert(head, watch)
     }
 
-    /// Ends the reports to a watch. The list or task that it is for [releases](Self::release) it.
+    /// Removes a watch, which then gets no further events. A list or task has to
+    /// [release](Self::release) its watch instead.
     pub(super) fn remove_watch(&mut self, index: u32) {
         let slot = self.watches[index].socket.slot;
         let head = &self.process.reactor.heads[slot as usize];
@@ -186,14 +186,14 @@ impl LockedReactor<'_> {
             if let Some(set) = self.set(number) {
                 set.by_fd.remove(&(fd, slot));
             }
-            // Otherwise the entry is free when it leaves the ready list.
+            // A queued entry becomes free when it leaves the ready list.
             if !self.watches[index].queued {
                 self.watches.free(index);
             }
         }
     }
 
-    /// Removes a watch for its list or task, and makes its index available.
+    /// Removes the watch of a list or task, and makes its index available.
     pub(super) fn release(&mut self, index: u32) {
         self.remove_watch(index);
         self.watches.free(index);
@@ -202,14 +202,14 @@ impl LockedReactor<'_> {
 
 impl Watch {
     /// Notes the state of the socket's input before an edge-triggered interest is reported. Bytes
-    /// that arrive during the report have an event of their own.
+    /// that arrive during the report cause a new event.
     pub(super) fn note_input(&mut self, client: &Client) {
         if self.events & EPOLLET != 0 {
             self.seen = self.socket.input(client);
         }
     }
 
-    /// Returns the events for epoll_wait, or 0.
+    /// Returns the events that epoll_wait should report, or 0.
     fn report(&self, client: &Client) -> u32 {
         let mask = self.ready_now(client);
         if self.events & EPOLLET != 0 && mask & self.fresh == 0 { 0 } else { mask }

@@ -7,11 +7,12 @@ use crate::watches::{LIST_WATCHES_MAX, Watch, WatchTarget};
 use crate::{Client, Socket};
 
 impl LockedReactor<'_> {
-    /// Returns the number of a wake-up for a thread that waits for a list of descriptors, until
-    /// [`Self::leave_list`]. With `is_willing` the thread takes the driver lock when it is woken.
+    /// Reserves an eventfd for a thread that waits for a list of descriptors, until
+    /// [`Self::leave_list`]. Returns its number. With `is_willing` the thread takes the driver lock
+    /// when it is woken.
     ///
     /// # Errors
-    /// `Refused` when the kernel has no eventfd to give.
+    /// `Refused` if no eventfd can be created.
     pub fn join_list(&mut self, client: &Client, is_willing: bool) -> Result<usize> {
         let at = match self.lists.iter().position(|list| !list.is_taken) {
             Some(at) => at,
@@ -26,8 +27,8 @@ impl LockedReactor<'_> {
         Ok(at)
     }
 
-    /// Wakes the thread of a list at events of `socket`. Look at the socket afterwards, because
-    /// earlier events do not.
+    /// Makes events of `socket` wake the thread of a list. Check the socket afterwards, because
+    /// earlier events do not wake the thread.
     pub fn watch_in_list(&mut self, at: usize, socket: Socket, events: u32) {
         if self.lists[at].watches.len() == LIST_WATCHES_MAX || !self.watches.has_room() {
             return self.watch_all_in_list(at);
@@ -36,7 +37,7 @@ impl LockedReactor<'_> {
         self.lists[at].watches.push(index);
     }
 
-    /// Wakes the thread of a list at each event of the process.
+    /// Makes each event of the process wake the thread of a list.
     pub fn watch_all_in_list(&mut self, at: usize) {
         self.lists[at].is_for_all = true;
     }
@@ -46,7 +47,7 @@ impl LockedReactor<'_> {
         self.lists.get(at).map_or(-1, |list| list.fd.get())
     }
 
-    /// Gives the wake-up back.
+    /// Releases the eventfd and the watches of a list.
     pub fn leave_list(&mut self, at: usize) {
         let Some(list) = self.lists.get_mut(at) else { return };
         if std::mem::take(&mut list.is_rung) {

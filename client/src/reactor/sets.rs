@@ -7,8 +7,8 @@ use crate::hub::{EpollSet, Reactor};
 use crate::watches::WatchTarget;
 
 impl Reactor {
-    /// Adds to the number of a set's descriptors at the next lock, for a signal handler that cannot
-    /// take it now.
+    /// Changes the number of a set's descriptors when the lock is taken next. Used by a signal
+    /// handler that cannot take the lock.
     pub fn defer_count(&self, number: u32, descriptors: i32) {
         if let Some(owed) = self.deferred_counts.get(number as usize) {
             owed.fetch_add(descriptors, Relaxed);
@@ -34,7 +34,8 @@ impl LockedReactor<'_> {
         }
     }
 
-    /// Removes the watches of sockets that have no descriptor any more. Sockets of tasks have none.
+    /// Removes the watches of sockets whose last descriptor was closed. Watches of tasks are kept,
+    /// because sockets of tasks have no descriptors.
     pub(super) fn forget_closed(&mut self) {
         for index in 0..self.watches.len() {
             let watch = &self.watches[index];
@@ -51,7 +52,7 @@ impl LockedReactor<'_> {
         }
     }
 
-    /// Notes that a set has `descriptors` more, or fewer if negative.
+    /// Adds `descriptors`, which may be negative, to the number of a set's descriptors.
     pub fn count(&mut self, number: u32, descriptors: i32) {
         if let Some(set) = self.set(number) {
             set.refs = set.refs.saturating_add_signed(descriptors);
@@ -73,7 +74,7 @@ impl LockedReactor<'_> {
         }
     }
 
-    /// Removes a set without descriptors and calls.
+    /// Removes a set that has no descriptors and no calls.
     fn remove_set(&mut self, number: u32) {
         let Some(set) = self.set(number) else {
             return;

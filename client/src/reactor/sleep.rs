@@ -14,11 +14,11 @@ use crate::{Client, Error, HighFd};
 pub mod cookie {
     /// The kernel's epoll set of the program.
     pub const PROGRAM: u64 = 1;
-    /// The notification descriptor, which stays readable: only the next ring counts.
+    /// The notification descriptor, which stays readable: only a new notification wakes a thread.
     pub const NOTIFIER: u64 = 2;
-    /// The control socket: the engine has gone.
+    /// The control socket, which is reported when the engine has ended.
     pub const CONTROL: u64 = 3;
-    /// A thread has taken an event for this one.
+    /// The eventfd by which another thread reports an event to the sleeping thread.
     pub const WAKEUP: u64 = 4;
 }
 
@@ -30,29 +30,30 @@ pub(super) fn new_wakeup(client: &Client) -> Result<HighFd, Error> {
 
 pub(super) fn wake(fd: i32) {
     let one = 1u64;
-    // SAFETY: eight bytes, as an eventfd wants.
+    // SAFETY: `one` has eight bytes, as eventfd(2) requires.
     let _ = unsafe { syscall(nr::WRITE, [fd as usize, &raw const one as usize, 8, 0, 0, 0]) };
 }
 
-/// Maximum number of rings in the notification descriptor before it is cleared. A byte in a socket
-/// counts for less than 1 KiB of its buffer, which an administrator can make as short as 4.5 KiB
-/// (net.core.wmem_default).
+/// Maximum number of notifications before the notification descriptor is cleared. Each is one byte,
+/// which takes less than 1 KiB of the socket's buffer. An administrator can make the buffer as
+/// short as 4.5 KiB (net.core.wmem_default).
 pub(super) const RINGS: usize = 4;
 
-/// Reads a wake-up or the notification descriptor, so that it is no longer readable.
+/// Reads from an eventfd or the notification descriptor, which is then no longer readable.
 pub fn clear(fd: i32) {
-    // An eventfd returns eight bytes, the notification descriptor a byte for each ring.
+    // An eventfd returns eight bytes, the notification descriptor a byte for each notification.
     let mut bytes = [0u8; 64];
     let at = bytes.as_mut_ptr() as usize;
-    // SAFETY: as many bytes as there is room for.
+    // SAFETY: `bytes` has room for the number of bytes passed.
     let _ = unsafe { syscall(nr::READ, [fd as usize, at, bytes.len(), 0, 0, 0]) };
 }
 
-/// Creates an epoll set that becomes readable at the next ring of the engine, and at its end.
+/// Creates an epoll set that becomes readable when the engine sends a notification or ends.
 pub(super) fn new_place(client: &Client) -> Result<HighFd, Error> {
     let place = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     let place = HighFd::new(place.into(), &client.process().descriptors);
-    // Edge-triggered: each ring wakes a thread of each set, and the first of them takes the events.
+    // Edge-triggered, so each notification wakes one thread of each set. The first of these threads
+    // takes the events.
     put(&place, client.notifier().get(), EventFlags::IN | EventFlags::ET, cookie::NOTIFIER)?;
     // Replies on the control socket are for the threads that sent requests.
     put(&place, client.control().get(), EventFlags::RDHUP | EventFlags::ET, cookie::CONTROL)?;
@@ -60,13 +61,14 @@ pub(super) fn new_place(client: &Client) -> Result<HighFd, Error> {
 }
 
 fn put(place: &HighFd, fd: i32, events: EventFlags, cookie: u64) -> Result<(), Error> {
-    // SAFETY: used for this call only, which says EBADF of a number that is not open.
+    // SAFETY: the descriptor is used in this call only, which fails with EBADF if it is not open.
     let fd = unsafe { BorrowedFd::borrow_raw(fd) };
     Ok(epoll::add(place.borrow(), fd, EventData::new_u64(cookie), events)?)
 }
 
 impl SleepPlace {
-    /// Creates a place to sleep for threads in the program's set `epfd`, which must be open.
+    /// Creates the epoll set on which threads sleep that wait for the program's set. `epfd` is the
+    /// open descriptor of that set.
     pub fn new(client: &Client, epfd: i32) -> Result<Self, Error> {
         let epoll = new_place(client)?;
         put(&epoll, epfd, EventFlags::IN, cookie::PROGRAM)?;

@@ -1,4 +1,4 @@
-//! Events on their way from a ring to the threads and tasks that wait for them.
+//! Passing of events from a ring to the threads and tasks that wait for them.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -24,7 +24,8 @@ impl LockedReactor<'_> {
         }
     }
 
-    /// Queues a watch: in the ready list of its set, or for the wake-up of its list or task.
+    /// Queues a watch for the events `mask`: in the ready list of its set, or for the wake-up of
+    /// its list or task.
     pub(super) fn queue(&mut self, index: u32, mask: u32) {
         let watch = &mut self.watches[index];
         watch.fresh |= mask;
@@ -73,7 +74,7 @@ impl LockedReactor<'_> {
         self.wake_ready();
     }
 
-    /// Wakes the threads that have something to look at now. Tasks are woken when the lock is
+    /// Wakes threads whose sets or lists have new events. Tasks are woken when the lock is
     /// released.
     pub(super) fn wake_ready(&mut self) {
         for set in self.sets.iter_mut().flatten() {
@@ -94,7 +95,7 @@ impl LockedReactor<'_> {
         }
     }
 
-    /// Wakes one of the threads that sleep in lists and are willing to become the driver.
+    /// Wakes one sleeping thread that is willing to become the driver.
     pub(crate) fn wake_one(&mut self) {
         let Hub { sets, lists, .. } = &mut **self;
         let mut sets = sets.iter().flatten().filter(|set| set.willing > 0);
@@ -107,7 +108,7 @@ impl LockedReactor<'_> {
         }
     }
 
-    /// Wakes another thread of a set in which a call has left `left` ready entries.
+    /// Wakes another thread that waits for a set, if a call has left `left` ready entries in it.
     pub(super) fn pass_on(&mut self, number: u32, left: usize) {
         if let Some(set) = self.set(number)
             && left > 0
@@ -119,7 +120,7 @@ impl LockedReactor<'_> {
     }
 }
 
-/// Returns the readiness that an event may announce.
+/// Returns the readiness that an event with these bits may announce.
 fn mask_of(bits: u8) -> u32 {
     let mut mask = 0;
     if bits & event::RX != 0 {
