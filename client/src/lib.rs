@@ -2,18 +2,18 @@
 //! operations on a socket over it. Every API (POSIX today) is a thin layer over this crate.
 //!
 //! Read [`towpath_shm::layout`] first. Then, in order:
-//! - [`Process`]: state that a process has once, and no static of this crate;
-//! - [`descriptors`]: descriptor numbers of the process that are sockets of ours;
-//! - [`Client`]: the attachment, its calls (answered) and commands (not answered);
+//! - [`Process`]: state of a process that all its attachments share;
+//! - [`descriptors`]: descriptor numbers of the process that refer to our sockets;
+//! - [`Client`]: the attachment, which makes requests (with answers) and sends commands (without);
 //! - [`Socket`]: a socket by slot and generation, and its readiness ([`Socket::readiness`]);
-//! - [`Handle`]: a socket with its attachment, as each API makes its calls by it;
+//! - [`Handle`]: a socket with its attachment, used by every API;
 //! - [`stream`], [`datagram`], [`listener`]: moving bytes, datagrams and connections; [`urgent`]:
 //!   urgent bytes of a stream;
-//! - [`wait`]: sleeping until a socket can go on; [`interrupt`]: signals and cancellation
-//!   meanwhile;
-//! - [`reactor`]: sleeping until one of many can, and waking tasks of async runtimes;
-//! - [`driver`]: an engine in this very process, turned by threads that wait;
-//! - [`in_flight`]: sockets on their way to another process.
+//! - [`wait`]: sleeping until a call on a socket can continue; [`interrupt`]: signals and
+//!   cancellation during the sleep;
+//! - [`reactor`]: sleeping until one of many sockets is ready, and waking tasks of async runtimes;
+//! - [`driver`]: an engine in this process, turned by threads that wait;
+//! - [`in_flight`]: sockets that are being sent to another process.
 //!
 //! No function here calls into libc for a system call, since a library built on this crate may
 //! interpose such calls. [`syscall`] and rustix's raw backend are used instead.

@@ -1,11 +1,11 @@
-//! Name of a socket, and the bits of its readiness.
+//! Identification of a socket, and the bits of its readiness.
 
-/// Name of a socket: a slot of the run, and the number of the slot's uses.
+/// Identification of a socket: a slot of the run, and the number of uses of the slot so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Socket {
     /// Index of the slot.
     pub slot: u32,
-    /// Its generation.
+    /// Generation of the slot when the socket was opened.
     pub generation: u32,
 }
 
@@ -17,7 +17,7 @@ pub mod ready {
     pub const PRI: u32 = 2;
     /// POLLOUT and POLLWRNORM.
     pub const OUT: u32 = 0x104;
-    /// POLLWRBAND, which a datagram socket says with POLLOUT.
+    /// POLLWRBAND, which datagram sockets report together with POLLOUT.
     pub const WRBAND: u32 = 0x200;
     /// POLLERR.
     pub const ERR: u32 = 8;

@@ -11,7 +11,8 @@ use crate::shared::SharedStack;
 static DEFAULT: RwLock<Option<Arc<SharedStack>>> = RwLock::new(None);
 
 std::thread_local! {
-    /// Stacks that this thread has entered, the innermost last. `None`: left before the inner ones.
+    /// Stacks that this thread has entered, the innermost last. `None` marks a stack that was left
+    /// before those entered after it.
     static ENTERED: RefCell<Vec<Option<Arc<SharedStack>>>> = const { RefCell::new(Vec::new()) };
 }
 

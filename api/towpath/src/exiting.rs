@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
 use rustix::thread::gettid;
 
-/// Thread id of the thread that runs exit(3) handlers; 0 before.
+/// Id of the thread that runs exit(3) handlers, or 0 before exit(3).
 static EXITING: AtomicI32 = AtomicI32::new(0);
 
 /// Notes that the calling thread exits the process.
@@ -12,8 +12,8 @@ pub(crate) fn begin() {
     EXITING.store(gettid().as_raw_nonzero().get(), Relaxed);
 }
 
-/// Blocks the calling thread if another thread exits the process. Otherwise the end of its stack
-/// would wake it with an error, which does not happen with kernel sockets.
+/// Blocks the calling thread forever if another thread exits the process. Otherwise calls would
+/// fail because the stack ends, which does not happen with kernel sockets.
 #[cold]
 pub(crate) fn wait() {
     let exiting = EXITING.load(Relaxed);

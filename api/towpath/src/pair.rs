@@ -11,8 +11,7 @@ use crate::fork::Origin;
 use crate::place::StackAddresses;
 use crate::stack::Stack;
 
-/// Default MTU of a pair, in bytes. We use Ethernet's, which programs have outside of tests too.
-/// Segments are not cut on this link, so a small MTU costs no time.
+/// Default MTU of a pair, in bytes: Ethernet's, which programs usually have outside of tests.
 const MTU: u32 = 1500;
 /// Addresses of each host.
 const ADDRESSES: [[&str; 2]; 2] = [["10.0.0.1/24", "fd00::1/64"], ["10.0.0.2/24", "fd00::2/64"]];

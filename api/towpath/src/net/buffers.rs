@@ -35,6 +35,7 @@ pub(super) fn rooms<'a>(slices: &'a mut [IoSliceMut<'_>]) -> &'a [Buffer] {
 /// Returns several slices as buffers that are only read.
 pub(super) fn all_bytes<'a>(slices: &'a [IoSlice<'_>]) -> &'a [Buffer] {
     let count = slices.len().min(SLICES_MAX);
-    // SAFETY: as for `rooms`, with `IoSlice`, for reading.
+    // SAFETY: std guarantees that `IoSlice` is laid out as iovec, and so as `Buffer`. The slices
+    // stay borrowed as long as the result lives, and are only read.
     unsafe { std::slice::from_raw_parts(slices.as_ptr().cast(), count) }
 }

@@ -17,9 +17,9 @@ use towpath_shm::layout::Slot;
 use crate::error::io_error;
 use crate::shared::SharedStack;
 
-/// AF_INET and AF_INET6, as slots contain them.
+/// AF_INET, as slots contain it.
 pub(super) const INET: u32 = 2;
-/// See [`INET`].
+/// AF_INET6, as slots contain it.
 pub(super) const INET6: u32 = 10;
 /// IPPROTO_TCP.
 pub(super) const TCP: u32 = 6;
@@ -104,7 +104,7 @@ impl OwnedSocket {
         }
     }
 
-    /// Changes words of the slot that the program owns.
+    /// Changes fields of the slot that belong to the program.
     pub(super) fn change<T>(&self, change: impl FnOnce(&Slot) -> T) -> io::Result<T> {
         self.slot()?;
         self.attempting().change(change).map_err(io_error)
@@ -171,7 +171,7 @@ impl Drop for OwnedSocket {
     }
 }
 
-/// Returns an error with a Linux errno.
+/// Fails with a Linux errno.
 pub(super) fn fail<T>(errno: Errno) -> io::Result<T> {
     Err(errno.into())
 }

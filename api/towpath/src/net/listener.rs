@@ -24,7 +24,7 @@ const BACKLOG: u32 = 128;
 /// A TCP socket that listens for connections, as [`std::net::TcpListener`], on a stack in this
 /// process.
 ///
-/// Dropping the last clone closes it, and resets connections that were not accepted.
+/// Dropping the last clone closes the socket, and resets connections that were not accepted.
 ///
 /// # Examples
 /// ```
@@ -77,9 +77,8 @@ impl TcpListener {
         Ok(listener)
     }
 
-    /// Sets the maximum number of established connections that wait to be accepted, at most 4096.
-    /// Corresponds to another call of listen(2). Further SYNs are dropped, and clients retransmit
-    /// them.
+    /// Sets the maximum number of established connections that wait to be accepted, at most 4096,
+    /// as another call of listen(2) does. Further SYNs are dropped, and clients retransmit them.
     ///
     /// # Errors
     /// `NetworkDown` if the engine has ended.
@@ -264,7 +263,7 @@ impl TcpListener {
         self.handle.only_v6()
     }
 
-    /// Takes the listener's pending error (SO_ERROR).
+    /// Returns and clears the listener's pending error (SO_ERROR).
     ///
     /// # Errors
     /// `NetworkDown` if the engine has ended.

@@ -19,15 +19,15 @@ use crate::error::io_error;
 const TTL_DEFAULT: u32 = 64;
 /// Maximum of SO_RCVBUF and SO_SNDBUF in bytes before doubling (net.core.rmem_max, wmem_max).
 const BUFFER_MAX: u32 = 4 << 20;
-/// Linux's minimum buffer sizes: SOCK_MIN_SNDBUF and SOCK_MIN_RCVBUF.
+/// Minimum of the send buffer in bytes: as Linux's SOCK_MIN_SNDBUF (and SOCK_MIN_RCVBUF).
 const SNDBUF_MIN: u32 = 4608;
-/// See [`SNDBUF_MIN`].
+/// Minimum of the receive buffer in bytes.
 const RCVBUF_MIN: u32 = 2304;
-/// Default buffer sizes: net.ipv4.tcp_wmem, net.ipv4.tcp_rmem and net.core.rmem_default.
+/// Default send buffer of TCP sockets in bytes (net.ipv4.tcp_wmem).
 const TCP_SNDBUF: u32 = 16384;
-/// See [`TCP_SNDBUF`].
+/// Default receive buffer of TCP sockets in bytes (net.ipv4.tcp_rmem).
 const TCP_RCVBUF: u32 = 131_072;
-/// See [`TCP_SNDBUF`].
+/// Default buffers of datagram sockets in bytes (net.core.rmem_default).
 const DATAGRAM_BUFFER: u32 = 212_992;
 
 /// SOL_SOCKET and SO_RCVBUF, as Linux numbers them.
@@ -70,7 +70,7 @@ impl OwnedSocket {
         self.slot().map(handle::is_open_stream)
     }
 
-    /// Takes the pending error (SO_ERROR).
+    /// Returns and clears the pending error (SO_ERROR).
     pub(super) fn take_error(&self) -> io::Result<Option<io::Error>> {
         match self.socket.take_error(self.client()) {
             Ok(()) => Ok(None),

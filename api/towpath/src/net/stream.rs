@@ -149,7 +149,8 @@ impl TcpStream {
         self.handle.local_addr()
     }
 
-    /// Shuts down one direction, or both. Wakes threads that are blocked in it.
+    /// Shuts down one direction, or both. Wakes threads that are blocked in reads or writes of that
+    /// direction.
     /// - Reading: reads return the data that has arrived, and then 0.
     /// - Writing: sends a FIN, and writes fail with `BrokenPipe`.
     ///
@@ -304,7 +305,7 @@ impl TcpStream {
         self.handle.timeout(&self.handle.send_timeout_us)
     }
 
-    /// Takes the connection's pending error (SO_ERROR), for example a reset.
+    /// Returns and clears the connection's pending error (SO_ERROR), for example a reset.
     ///
     /// # Errors
     /// `NetworkDown` if the engine has ended.

@@ -21,7 +21,7 @@ use transfer::Broadcasts;
 
 /// A UDP socket, as [`std::net::UdpSocket`], on a stack in this process.
 ///
-/// Dropping the last clone closes it; queued datagrams are still sent.
+/// Dropping the last clone closes the socket; queued datagrams are still sent.
 ///
 /// # Examples
 /// ```
@@ -73,8 +73,8 @@ impl UdpSocket {
         &self.inner.handle
     }
 
-    /// Sets the peer. [`Self::send`] sends to it, and only its datagrams are received from now on.
-    /// A later call replaces the peer.
+    /// Sets the peer, to which [`Self::send`] sends. Datagrams from other sources are no longer
+    /// received. A later call replaces the peer.
     ///
     /// # Errors
     /// `NetworkUnreachable` without a route; EAFNOSUPPORT for an address of another family.
@@ -368,7 +368,8 @@ impl UdpSocket {
         self.handle().send_buffer_size()
     }
 
-    /// Takes the socket's pending error (SO_ERROR), for example that of an earlier datagram.
+    /// Returns and clears the socket's pending error (SO_ERROR), for example that of an earlier
+    /// datagram.
     ///
     /// # Errors
     /// `NetworkDown` if the engine has ended.

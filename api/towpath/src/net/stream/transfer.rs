@@ -13,8 +13,8 @@ use crate::net::buffers::{all_bytes, bytes, room, rooms};
 const COUNT_MAX: usize = 0x7fff_f000;
 
 impl TcpStream {
-    /// Reads data without removing it: the next read returns the same bytes. Waits until there is
-    /// some.
+    /// Reads data without removing it, so the next read returns the same bytes. Waits until data
+    /// has arrived.
     ///
     /// # Errors
     /// As for reading: `WouldBlock`, `ConnectionReset`, `TimedOut`.
@@ -38,7 +38,7 @@ impl TcpStream {
     /// # }
     /// ```
     pub fn peek(&self, buf: &mut [u8]) -> io::Result<usize> {
-        // SAFETY: the buffer `buf`, mutably borrowed during the call.
+        // SAFETY: the buffer refers to `buf`, which is mutably borrowed during the call.
         unsafe { self.recv(&room(buf), true) }
     }
 
@@ -47,7 +47,7 @@ impl TcpStream {
     unsafe fn recv(&self, buffers: &[Buffer], keep: bool) -> io::Result<usize> {
         let handle = &*self.handle;
         let (client, socket) = (handle.client(), handle.socket);
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the buffers are valid for writes, by the contract of this function.
         let attempt =
             || unsafe { stream::recv(client, socket, buffers, keep.then_some(0), OnError::Tell) };
         handle.blocking(handle.recv_limit(), attempt).map_err(io_error)
@@ -64,7 +64,7 @@ impl TcpStream {
         let patience = handle.send_limit();
         let mut done = 0;
         loop {
-            // SAFETY: guaranteed by the caller.
+            // SAFETY: the buffers are valid for reads, by the contract of this function.
             let attempt = || unsafe { stream::send(client, socket, buffers, done, false) };
             match handle.sending(patience, attempt) {
                 Ok(n) => done += n,
@@ -80,24 +80,24 @@ impl TcpStream {
 
 impl Read for &TcpStream {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        // SAFETY: the buffer `buf`, mutably borrowed during the call.
+        // SAFETY: the buffer refers to `buf`, which is mutably borrowed during the call.
         unsafe { self.recv(&room(buf), false) }
     }
 
     fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        // SAFETY: the buffers `bufs`, mutably borrowed during the call.
+        // SAFETY: the buffers refer to `bufs`, which are mutably borrowed during the call.
         unsafe { self.recv(rooms(bufs), false) }
     }
 }
 
 impl Write for &TcpStream {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
-        // SAFETY: the bytes of `buf`, borrowed during the call.
+        // SAFETY: the buffer refers to `buf`, which is borrowed during the call.
         unsafe { self.send(&bytes(buf)) }
     }
 
     fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
-        // SAFETY: the bytes of `bufs`, borrowed during the call.
+        // SAFETY: the buffers refer to `bufs`, which are borrowed during the call.
         unsafe { self.send(all_bytes(bufs)) }
     }
 

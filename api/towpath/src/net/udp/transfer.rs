@@ -19,10 +19,10 @@ use crate::net::handle::{INET, OwnedSocket, fail};
 /// Maximum payload over IPv4: the maximum packet (RFC 791 §3.1) without both headers. The engine
 /// checks longer datagrams, which may fit over IPv6.
 const PAYLOAD_MAX_V4: usize = 65_535 - 20 - 8;
-/// Maximum of UDP's length field. Linux's udp_sendmsg refuses longer datagrams before it looks up
-/// the route.
+/// Maximum of UDP's length field, in bytes. Linux's udp_sendmsg refuses longer datagrams before it
+/// looks up the route.
 const LENGTH_MAX: usize = 65_535;
-/// IFF_BROADCAST and IFF_LOOPBACK: interfaces whose prefix has a broadcast address.
+/// Flags of interfaces whose prefixes have a broadcast address: IFF_BROADCAST and IFF_LOOPBACK.
 const HAS_BROADCAST: u32 = 2 | 8;
 /// Maximum length of a prefix with a broadcast address (RFC 3021).
 const PREFIX_MAX: u32 = 30;
@@ -140,7 +140,7 @@ impl UdpSocket {
         let handle = self.handle();
         let room = room(buf);
         let attempt = || {
-            // SAFETY: the buffer `buf`, mutably borrowed during the call.
+            // SAFETY: `room` refers to `buf`, which is mutably borrowed during the call.
             unsafe { datagram::recv(handle.client(), handle.socket, &room, keep.then_some(0)) }
         };
         let received = handle.blocking(handle.recv_limit(), attempt).map_err(io_error)?;
@@ -162,7 +162,7 @@ impl UdpSocket {
         }
         let buffers = bytes(buf);
         let attempt = || {
-            // SAFETY: the bytes of `buf`, borrowed during the call.
+            // SAFETY: `buffers` refers to `buf`, which is borrowed during the call.
             unsafe { datagram::send(handle.client(), handle.socket, &header, &buffers) }
         };
         handle.sending(handle.send_limit(), attempt).map_err(io_error)
@@ -250,7 +250,7 @@ fn header(handle: &OwnedSocket, remote: RawAddr, len: u32) -> io::Result<Datagra
     })
 }
 
-/// Requests the engine to check whether the datagram's length is allowed.
+/// Asks the engine whether a datagram of this length may be sent.
 fn check_length(handle: &OwnedSocket, header: &DatagramHeader) -> io::Result<()> {
     let asked = handle.call(call::CHECK_LENGTH, |request| {
         let bytes = header.as_bytes();
