@@ -1,4 +1,4 @@
-//! Signal state and descriptors that this process inherited, and how to start a program that
+//! Signal state and descriptors that this process inherited, and functions to start a program that
 //! inherits the same.
 //!
 //! Ignored signals and the signal mask are inherited through exec (signal(7)). Rust's runtime
@@ -35,8 +35,8 @@ static AT_START: extern "C" fn() = note;
 
 extern "C" fn note() {
     let (mut ignored, mut blocked) = (0, 0);
-    // SAFETY: the calls fill in plain structures, and change nothing. Signals that the C library
-    // reserves are refused, and count as not ignored.
+    // SAFETY: the calls only write to the local structures passed to them. Signals that the C
+    // library reserves are refused, and count as not ignored.
     unsafe {
         let mut mask: libc::sigset_t = std::mem::zeroed();
         libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), &raw mut mask);
@@ -65,8 +65,8 @@ impl SignalState {
 
     /// Sets the state of the calling process, which must have one thread. Async-signal-safe.
     fn apply(self) {
-        // SAFETY: plain structures; no handler is installed. The calls refuse SIGKILL, SIGSTOP and
-        // the C library's reserved signals, which stay unchanged.
+        // SAFETY: the structures are valid, and no handler is installed. The calls refuse SIGKILL,
+        // SIGSTOP and the C library's reserved signals, which stay unchanged.
         unsafe {
             let mut mask: libc::sigset_t = std::mem::zeroed();
             libc::sigemptyset(&raw mut mask);
@@ -87,7 +87,7 @@ impl SignalState {
 /// Lets this process wait for its children, by resetting SIGCHLD to its default. If SIGCHLD was
 /// ignored at the start, waitpid(2) would not return their status.
 pub fn expect_children() {
-    // SAFETY: a plain structure; no handler is installed.
+    // SAFETY: `action` is a valid structure, and no handler is installed.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = libc::SIG_DFL;
@@ -142,8 +142,8 @@ pub fn set_environment(
         }
         if done { Ok(()) } else { Err(io::Error::last_os_error()) }
     };
-    // SAFETY: the closure allocates, which is allowed in this child (above), and takes no other
-    // lock.
+    // SAFETY: the closure allocates, which glibc supports after fork(2) in a child with one thread,
+    // and takes no other lock.
     unsafe { command.pre_exec(begin) };
 }
 
@@ -190,13 +190,15 @@ pub fn renumber_inherited(kept: &[RawFd], first: RawFd, end: RawFd) -> io::Resul
         }
     }
     for number in first + kept.len() as RawFd..end {
-        // SAFETY: as above. For a number that is not open, the call fails without effect.
+        // SAFETY: F_SETFD accesses no memory, and no code in this process owns the number. For a
+        // number that is not open, the call fails without effect.
         unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) };
     }
     Ok(())
 }
 
-/// Numbers that a parent has chosen for inherited sockets are usually lower.
+/// Lower bound of duplicates, above the numbers that a parent usually chooses for inherited
+/// sockets.
 const ABOVE_INHERITED: RawFd = 64;
 
 /// Lets `command` start with `signals`, and be killed when the starting thread ends
@@ -204,7 +206,7 @@ const ABOVE_INHERITED: RawFd = 64;
 pub fn prepare_bound(command: &mut Command, signals: SignalState) {
     let begin = move || {
         signals.apply();
-        // SAFETY: the call accesses no memory.
+        // SAFETY: PR_SET_PDEATHSIG takes an integer, so the call accesses no memory.
         let bound = unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
         if bound == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
     };

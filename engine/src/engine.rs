@@ -208,7 +208,7 @@ impl Engine {
         Ok(Self { shard: first, others, busy, helpers, threads_by_need, control, remote })
     }
 
-    /// Starts a service on the engine's thread.
+    /// Adds a service, which runs on the engine's thread.
     ///
     /// # Errors
     /// Returns errors of the service's first sockets. Also fails in an engine with several shards,
@@ -308,16 +308,17 @@ impl Engine {
         }
     }
 
-    /// Applies several changes before the engine runs; all or none. Use [`Remote::apply`] later.
+    /// Applies several changes before the engine runs. If one is invalid, none is applied. Use
+    /// [`Remote::apply`] while the engine runs.
     ///
     /// # Errors
-    /// Returns the first change that is invalid, and why. Then no change was made.
+    /// Returns the first invalid change, and the reason. Then no change was made.
     pub fn apply(&mut self, changes: &[Change]) -> Result<(), Refused> {
         self.shard.net.stack.net.apply(self.shard.net.clock.now(), changes)
     }
 
     /// Sets or removes the packet filter rules before the engine runs. Use [`Remote::set_rules`]
-    /// later.
+    /// while the engine runs.
     pub fn set_rules(&mut self, rules: Option<Rules>) {
         self.shard.net.stack.net.set_rules(rules);
     }

@@ -1,4 +1,4 @@
-//! An engine with a manual clock, for tests.
+//! An engine with a manual clock, for tests and benchmarks.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -24,7 +24,7 @@ pub struct Hand {
 }
 
 impl Hand {
-    /// Creates an engine, as [`Engine::new`].
+    /// Creates an engine with a manual clock, as [`Engine::new`].
     ///
     /// # Errors
     /// As for [`Engine::new`].

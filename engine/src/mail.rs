@@ -5,10 +5,10 @@
 //!            ◄── reports ───          results; descriptors to be closed; ended processes
 //! ```
 //!
-//! Neither thread waits for the other, except for the mailbox lock. Messages are delivered in
-//! order, so the registry's last commands about a process arrive before its id is reused. The
-//! number of queued messages is bounded: a process has at most one request at the registry, and
-//! ends once. Long listings take one message per turn.
+//! A thread waits for the other thread only to lock the mailbox. Messages are delivered in order,
+//! so the registry's last commands about a process arrive before its id is reused. The number of
+//! queued messages is bounded: a process has at most one request at the registry, and ends once.
+//! Long listings take one message per turn.
 
 use std::collections::VecDeque;
 use std::io;
@@ -28,29 +28,29 @@ use crate::query::{ShardAnswer, ShardJob, ShardQuery};
 /// Commands of the registry to a shard.
 #[derive(Debug)]
 pub(crate) enum ShardCommand {
-    /// A process has attached.
+    /// A process has attached to the run.
     Open(Newcomer),
     /// A request of a process, of which the shard does its part. A process has one such request at
-    /// a time. The shard answers each by [`ShardReport::Done`] or [`ShardReport::Refused`].
+    /// a time. The shard answers each request by [`ShardReport::Done`] or [`ShardReport::Refused`].
     For(ChannelId, Box<Want>),
-    /// The reply to [`ShardReport::Asks`], with its number.
+    /// The reply to the [`ShardReport::Asks`] with this number.
     Answer(ChannelId, u64, Box<ControlReply>),
-    /// A process's control socket is closed, usually because it has ended. The shard may know
-    /// already.
+    /// A process's control socket was closed, usually because the process has ended. The shard may
+    /// know this already.
     Gone(ChannelId),
-    /// A process broke the rules of the control socket.
+    /// A process violated the protocol of the control socket.
     CutOff(ChannelId),
-    /// A job to do after all earlier commands, to be reported by [`ShardReport::Answered`] or
+    /// A job to do after all earlier commands. The shard reports it by [`ShardReport::Answered`] or
     /// [`ShardReport::Settled`].
     Job(ShardJob),
-    /// Work for the first shard, to be done at once and reported by [`ShardReport::Answered`].
+    /// Work for the first shard, which does it at once and reports it by [`ShardReport::Answered`].
     Work(Box<dyn ShardQuery>),
-    /// No process is left, or the engine ends with one that has ended. The shard sends
+    /// No process is left, or the process with which the engine ends has ended. The shard sends
     /// [`ShardReport::Left`] with this number after all data of [`Leavers`] is sent.
     Leave(u64, Leavers),
     /// Cancels `Leave`, because a process has attached.
     Stay,
-    /// Stop at once.
+    /// The shard must stop at once.
     Stop,
 }
 
@@ -59,39 +59,39 @@ pub(crate) enum ShardCommand {
 pub(crate) struct Newcomer {
     pub id: ChannelId,
     pub family: Option<Family>,
-    /// Descriptor that hangs up when the process ends: the registry's end of the control socket.
+    /// The registry's end of the control socket, which hangs up when the process ends.
     pub life: Arc<Fd>,
 }
 
 /// A request that a process sent on its control socket.
 #[derive(Debug)]
 pub(crate) enum Want {
-    /// List sockets, by (slot, generation), before the process's HELLO is complete. Sockets of
+    /// Lists sockets by (slot, generation), before the process's HELLO is complete. Sockets of
     /// other shards may be among them.
     List(Vec<(u32, u32)>),
-    /// Begin the process, with these rings, and with its sockets in addition to those listed by
-    /// `List`.
+    /// Begins the process with these rings, and with these sockets in addition to those of `List`.
     Hello { pid: u32, listed: Vec<(u32, u32)>, link: ChannelLink },
-    /// Reply after all earlier work, so that ended processes have released their sockets.
+    /// Requests a reply after all earlier work, so that ended processes have released their
+    /// sockets.
     Nothing,
-    /// Check, after all earlier work, whether a channel may be created for this
+    /// Checks, after all earlier work, whether a channel may be created for this
     /// [`purpose`](towpath_shm::control::purpose).
     MayClone(u32),
-    /// Create a channel that holds the process's sockets, after `MayClone` was granted.
+    /// Creates a channel that holds the process's sockets. Sent after `MayClone` was granted.
     Clone { purpose: u32, clone: Newcomer, link: ChannelLink },
-    /// Return which of these sockets, by (slot, generation), the process holds in this shard.
+    /// Asks which of these sockets, by (slot, generation), the process holds in this shard.
     Tokens(Vec<(u32, u32)>),
-    /// Clear the process's list, because a channel cannot be created. Contains the reason.
+    /// Clears the process's list of sockets, because a channel cannot be created for this reason.
     NoClone(Errno),
 }
 
 /// Reports of a shard to the registry.
 #[derive(Debug)]
 pub(crate) enum ShardReport {
-    /// A process's request is done. For [`Want::Tokens`], the bits of the sockets that the process
-    /// holds are set.
+    /// A process's request was executed. For [`Want::Tokens`], contains a bit set of the sockets
+    /// that the process holds.
     Done(ChannelId, u64),
-    /// A process's request is refused. Contains the request with its descriptors, if it was not
+    /// A process's request was refused. Contains the request with its descriptors, if they were not
     /// used.
     Refused(ChannelId, Errno, Option<Box<Want>>),
     /// A process sent a request in its request slot that the registry has to answer. Contains the
@@ -100,17 +100,17 @@ pub(crate) enum ShardReport {
     /// A process image has ended or was cut off. Contains its notification descriptors to be
     /// closed.
     Unlinked(ChannelId, [Arc<Fd>; 2]),
-    /// A process broke the rules, and all shards have to end it.
+    /// A process violated the protocol, and all shards have to end it.
     CutOff(ChannelId),
     /// The shard has removed the process. Contains the descriptor by which the shard watched it.
     Ended(ChannelId, Arc<Fd>),
-    /// A reply to [`ShardJob::Ask`], for the requesting thread.
+    /// A reply to [`ShardJob::Ask`], for the thread that sent the query.
     Answered(ShardAnswer),
     /// The shard has done [`ShardJob::Settle`].
     Settled,
     /// See [`ShardCommand::Leave`].
     Left(u64),
-    /// The shard has failed.
+    /// The shard's thread has failed (panicked).
     Failed,
     /// The shard's loop has ended.
     Finished,
@@ -119,9 +119,10 @@ pub(crate) enum ShardReport {
 /// Processes whose data has to be sent before the engine ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Leavers {
-    /// All processes, none of which is left.
+    /// All processes, because all have ended.
     All,
-    /// Processes that have ended by now. Sockets of live processes end with the engine.
+    /// Processes that have ended by now. Data of other processes is not waited for, and their
+    /// sockets end with the engine.
     Gone,
 }
 

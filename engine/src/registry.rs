@@ -8,9 +8,9 @@
 //! turns. In both cases it queues commands for the shards in [`Registry::orders`], and receives
 //! their reports by [`Registry::heed`].
 //!
-//! All shards know each process, because each may hold its sockets. A request is done, or refused,
-//! by all shards, and the end of a process in one shard is its end in all. An id is reused after
-//! the last shard has reported that the process has ended.
+//! All shards know each process, because each shard may hold some of its sockets. A request is
+//! done, or refused, by all shards, and the end of a process in one shard ends it in all. An id is
+//! reused after the last shard has reported that the process has ended.
 
 mod answer;
 pub(crate) mod closer;
@@ -67,7 +67,7 @@ pub(crate) struct Registry {
     pub clock: Clock,
     /// The shards' status pages.
     status: Fd,
-    /// Blank token: the descriptors of all programs' sockets are duplicates of it.
+    /// Token without a name: the descriptors of all programs' sockets are duplicates of it.
     blank: Fd,
     /// See [`Engine::set_lifeline`](crate::Engine::set_lifeline).
     pub lifeline: Option<Fd>,
@@ -77,21 +77,22 @@ pub(crate) struct Registry {
     poller: Poller<RegistrySource>,
     woken: Vec<RegistrySource>,
     waiting: DescriptorWaits,
-    /// Commands to send next, for each shard.
+    /// Commands that are sent to the shards next, one list for each shard.
     pub orders: Vec<Vec<ShardCommand>>,
     pub counters: EngineCounters,
     /// Whether the run ends when its last process has ended.
     exit_when_unused: bool,
-    /// Process whose end is the end of the run. See
+    /// Process whose end also ends the run. See
     /// [`Engine::attach_host`](crate::Engine::attach_host).
     host: Option<ChannelId>,
-    /// The shards are sending remaining data, because the last process or the host has ended.
+    /// State of waiting until the shards have sent remaining data, because the last process or the
+    /// host has ended.
     leaving: Option<Leaving>,
     /// Number of times that the shards were requested to send remaining data.
     left: u64,
     /// Whether the shards were requested to stop. No process can attach.
     stopped: bool,
-    /// Number of shards that still send data before the stop.
+    /// Number of shards that have not sent their data yet, before the stop.
     to_settle: usize,
 }
 
@@ -100,14 +101,14 @@ pub(crate) struct Registry {
 struct Leaving {
     number: u64,
     whose: Leavers,
-    /// Number of shards that are not done.
+    /// Number of shards that have not reported that their data is sent.
     due: usize,
 }
 
 /// Configuration of a registry.
 #[derive(Debug)]
 pub(crate) struct RegistryConfig {
-    /// The status pages of the shards, which programs are given.
+    /// The shards' status pages, which are passed to programs.
     pub status: Fd,
     /// Number of shards.
     pub shards: usize,
@@ -162,7 +163,8 @@ impl Registry {
             match source {
                 RegistrySource::Control(id) => self.hear(id),
                 RegistrySource::Remote => self.handle_remote_requests(),
-                // The thread checks the shards' reports after each wake-up.
+                // The thread checks the shards' reports after each wake-up, so the event itself
+                // needs no work.
                 RegistrySource::Shards => {}
             }
         }

@@ -21,9 +21,9 @@ use crate::report::{Counters, Left, SocketEntry};
 
 /// A handle to an engine for other threads. Clones refer to the same engine.
 ///
-/// Calls wait for the reply, which the engine sends in one of its next turns. Before
-/// [`crate::Engine::run`] starts, or a host [turns](crate::Engine::turn) the engine, there is no
-/// reply. So on the engine's own thread such a call would block forever.
+/// Calls wait for the reply, which the engine sends in one of its next turns. No turn runs before
+/// [`crate::Engine::run`] starts, or a host [turns](crate::Engine::turn) the engine. So on the
+/// engine's own thread a call would block forever.
 #[derive(Debug, Clone)]
 pub struct Remote {
     shared: Arc<RemoteState>,
@@ -57,15 +57,16 @@ struct RemoteMailbox {
 /// A request of another thread to the registry.
 #[derive(Debug)]
 pub(crate) enum RemoteRequest {
-    /// Stop the engine.
+    /// Stops the engine.
     Stop,
-    /// Create a control socket for one more process. Only a refusal of the last attempt is counted.
+    /// Creates a control socket for one more process. `is_last`: count a refusal, because the
+    /// caller does not try again.
     Attach { is_last: bool, answer: Sender<io::Result<Fd>> },
-    /// Queries, one for each shard.
+    /// Runs queries, one on each shard.
     Query(Vec<Box<dyn ShardQuery>>),
-    /// Work for the first shard, to be done at once.
+    /// Runs work on the first shard at once.
     Work(Box<dyn ShardQuery>),
-    /// Return the registry's own state.
+    /// Returns the registry's own state.
     State(Sender<RegistryState>),
 }
 
@@ -85,10 +86,10 @@ impl Remote {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// Stops the engine, so that [`crate::Engine::run`] returns and programs find it gone. Does not
-    /// wait. Without effect if the engine has ended.
+    /// Stops the engine, so that [`crate::Engine::run`] returns and programs lose their connection
+    /// to it. Does not wait for the end. Without effect if the engine has ended.
     pub fn stop(&self) {
-        // An engine that has ended is stopped already.
+        // An error means that the engine has ended already.
         let _ = self.send(RemoteRequest::Stop);
     }
 
@@ -108,9 +109,9 @@ impl Remote {
     }
 
     /// Returns all sockets of all programs, and connections without a socket: half-open ones and
-    /// those in TIME-WAIT. The engine does other work between parts of the list, so it is not a
-    /// snapshot. A socket that exists all the time is listed once. A connection without one may be
-    /// missed, or listed twice.
+    /// those in TIME-WAIT. The list is no snapshot, because the engine does other work between its
+    /// parts. A socket that exists all the time is listed once. A connection without a socket may
+    /// be missed, or listed twice.
     ///
     /// # Errors
     /// The engine does not run any more.
@@ -129,8 +130,8 @@ impl Remote {
         Ok(counters)
     }
 
-    /// Returns the processes and data that keep an engine running that ends with its last program.
-    /// Visits every socket.
+    /// Returns the processes and unsent data for which an engine that ends with its last program
+    /// still runs. Visits every socket.
     ///
     /// # Errors
     /// The engine does not run any more.
@@ -147,8 +148,8 @@ impl Remote {
         self.query(NetQuery)?.ok_or(Gone)
     }
 
-    /// Applies several changes while packets flow, all or none, and atomically for each shard.
-    /// Every shard uses them when this returns.
+    /// Applies several changes while packets flow. If one is invalid, none is applied. In each
+    /// shard they take effect together, and in all shards before this returns.
     ///
     /// # Errors
     /// Fails if the engine has ended. The inner error contains the first invalid change; then none
@@ -190,8 +191,8 @@ impl Remote {
         self.on_first_shard(|shard| shard.net().rules().cloned())
     }
 
-    /// Replaces or removes the packet filter rules. Every shard uses them when this returns, and no
-    /// packet was filtered by parts of two rule sets.
+    /// Replaces or removes the packet filter rules. Every shard uses the new rules when this
+    /// returns, and no packet is filtered by parts of two rule sets.
     ///
     /// # Errors
     /// The engine does not run any more.
@@ -208,7 +209,7 @@ impl Remote {
         self.change(move |net, now| net.set_carrier(now, iface, carrier))
     }
 
-    /// Changes the control part of the net. Every shard uses the change when this returns.
+    /// Changes the control part of the net. All shards use the changed state when this returns.
     fn change<T: Send + 'static>(
         &self,
         change: impl FnOnce(&mut Net, Instant) -> T + Send + 'static,
@@ -245,8 +246,8 @@ impl Remote {
     }
 
     /// Runs `work` on the first shard between two turns, and returns its result. The first shard
-    /// has the control part of the net. Other shards use a change of it when a later [`Query`] is
-    /// answered.
+    /// has the control part of the net. Other shards use a change of that part before they answer a
+    /// later [`Query`].
     ///
     /// # Errors
     /// The engine does not run any more.
@@ -288,7 +289,7 @@ impl Remote {
         std::mem::take(&mut self.lock().requests)
     }
 
-    /// Refuses requests from now on, and drops queued ones: their threads get [`Gone`].
+    /// Refuses requests from now on, and drops queued ones, whose threads then get [`Gone`].
     pub(crate) fn close(&self) {
         let mut mailbox = self.lock();
         mailbox.closed = true;

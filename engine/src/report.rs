@@ -62,7 +62,7 @@ pub struct Report {
     pub unsent: u64,
 }
 
-/// Reason why an engine still runs that ends with its last program.
+/// State of an engine that is to end with its last program, and reason why it still runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Left {
     /// Number of attached processes.
@@ -188,7 +188,7 @@ pub struct TcpFigures {
     pub lost: u32,
     /// Segments in flight that the peer has reported in SACK blocks (RFC 2018).
     pub sacked: u32,
-    /// Bytes written and not sent.
+    /// Bytes written but not sent.
     pub notsent: u32,
     /// Segments received out of order.
     pub rcv_ooopack: u32,

@@ -34,8 +34,8 @@ pub(crate) struct FlowsMax {
     pub(crate) udp_clients: usize,
     pub(crate) echo: usize,
     pub(crate) dns: usize,
-    /// Descriptor limit (RLIMIT_NOFILE) to report to the user if it bounds `tcp`; `None` if
-    /// [`TCP_FLOWS_MAX`] does.
+    /// Descriptor limit (RLIMIT_NOFILE), reported to the user if it limits `tcp`; `None` if
+    /// [`TCP_FLOWS_MAX`] limits `tcp`.
     pub(crate) descriptors: Option<u64>,
 }
 
@@ -89,7 +89,7 @@ fn clients_of(tcp: usize) -> usize {
     tcp - tcp / FLOWS_LEFT_TO_PROGRAM
 }
 
-/// Kind of flow that owns a descriptor. Its number is the index of the first of
+/// Kind of flow that owns a descriptor. Its number is the index of the first element of
 /// [`FlowBudget::counts`] that includes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Whose {
@@ -108,11 +108,11 @@ pub(crate) struct FlowBudget {
     tcp: BoundedCount,
     clients: BoundedCount,
     descriptors: Option<u64>,
-    /// TCP connections by client; only clients for which [`Client::has_share`].
+    /// Number of TCP connections of each client for which [`Client::has_share`].
     by_client: Mutex<HashMap<Client, usize>>,
 }
 
-/// Counter that does not exceed `max`.
+/// Counter that cannot exceed `max`.
 #[derive(Debug)]
 struct BoundedCount {
     now: AtomicUsize,
@@ -124,7 +124,7 @@ struct BoundedCount {
 pub(crate) struct Share {
     budget: Arc<FlowBudget>,
     whose: Whose,
-    /// Client whose connections include this one.
+    /// Client to whose connections the reservation counts; `None` if it counts for no client.
     client: Option<Client>,
 }
 
@@ -163,7 +163,8 @@ impl FlowBudget {
         self.clients.max.store(clients_of(max), Relaxed);
     }
 
-    /// Returns the number of TCP connections: of published ports' clients, or of all.
+    /// Returns the number of TCP connections of published ports' clients, or of all TCP
+    /// connections.
     pub(crate) fn len(&self, whose: Whose) -> usize {
         let count = if whose == Whose::Client { &self.clients } else { &self.tcp };
         count.now.load(Relaxed)
@@ -179,8 +180,8 @@ impl FlowBudget {
         self.descriptors
     }
 
-    /// Returns all counters, the narrowest first, so that `take` fails before it touches wider
-    /// ones.
+    /// Returns all counters, the one with the narrowest scope first, so that `take` fails before it
+    /// changes wider ones.
     fn counts(&self) -> [&BoundedCount; 3] {
         [&self.clients, &self.tcp, &self.all]
     }
@@ -193,7 +194,7 @@ impl Share {
         if client.has_share() {
             let counts = self.budget.counts();
             let free = counts[self.whose as usize..].iter().map(|count| count.free()).min();
-            // Add this reservation's descriptor, which was free before.
+            // Include the descriptor of this reservation, which was free before.
             let most = free.unwrap_or(0).saturating_add(1).saturating_mul(CLIENT_PART);
             let mut by_client = self.budget.by_client();
             let flows = by_client.entry(client).or_default();

@@ -1,4 +1,4 @@
-//! The way to the host's network: how sockets of the host reach the destinations of flows.
+//! Connects host sockets to the destinations of flows, directly or through an upstream server.
 //!
 //! ```text
 //!  tcp ─────────► dial ─┬─ Direct ─► the destination
@@ -7,8 +7,8 @@
 //!  dns, source ─► connect   the gateway's own questions, always direct
 //! ```
 //!
-//! Destinations on the host's loopback are direct as well, because an upstream server would take
-//! them for its own.
+//! Destinations on the host's loopback are also connected directly, because an upstream server
+//! would connect to its own loopback.
 
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
@@ -25,34 +25,35 @@ use crate::limits::PLAIN_TTL;
 use crate::negotiating::{Negotiating, UpstreamServer};
 use crate::sys::{self, IpOption};
 
-/// The way of a gateway's flows to their destinations.
+/// How a gateway's flows reach their destinations.
 #[derive(Debug, Clone, Default)]
 pub enum Upstream {
-    /// Sockets of the host are connected to the destinations.
+    /// Host sockets are connected to the destinations.
     #[default]
     Direct,
-    /// A server connects to them. UDP and echo requests are refused, since a datagram that leaves
-    /// directly would go around the server.
+    /// An upstream server (a proxy) connects to the destinations. UDP and echo requests are
+    /// refused, because datagrams would bypass the server.
     Server(Arc<dyn UpstreamServer>),
 }
 
-/// Connects sockets of the host.
+/// Connects host sockets.
 #[derive(Debug)]
 pub(crate) struct Dialer {
     pub(crate) egress: Egress,
     pub(crate) upstream: Upstream,
 }
 
-/// A TCP connection that is being made.
+/// A TCP connection that is being established.
 pub(crate) struct Dialed {
     pub(crate) host: Fd,
-    /// Address that the socket is connecting to.
+    /// Address to which the socket is connecting.
     pub(crate) to: SocketAddr,
-    /// Negotiation that begins when the socket is connected.
+    /// Negotiation with the upstream server, which begins when the socket is connected; `None` for
+    /// direct connections.
     pub(crate) negotiating: Option<Box<Negotiating>>,
 }
 
-/// TTL and class of a program's SYN.
+/// TTL and traffic class of a program's SYN.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SynMarks {
     pub(crate) ttl: u8,
@@ -64,12 +65,13 @@ impl Dialer {
         Self { egress, upstream: Upstream::Direct }
     }
 
-    /// Makes a connection for a flow to `to`.
+    /// Starts to connect a flow to `to`, through the upstream server if there is one.
     pub(crate) fn dial(&self, to: SocketAddr, marks: SynMarks) -> Result<Dialed, Errno> {
         match self.server_for(to) {
             None => self.dial_direct(to, marks),
             Some(server) => {
-                // The TTL of a SYN counts routers to the destination.
+                // Use the default TTL: the program's TTL counts routers to the destination, and not
+                // to the server.
                 let marks = SynMarks { ttl: PLAIN_TTL, ..marks };
                 let dialed = self.dial_direct(server.address(), marks)?;
                 let negotiating = Some(Box::new(Negotiating::new(server.negotiate(to))));
@@ -78,7 +80,7 @@ impl Dialer {
         }
     }
 
-    /// Makes a connection to `to` itself.
+    /// Starts to connect directly to `to`.
     pub(crate) fn dial_direct(&self, to: SocketAddr, marks: SynMarks) -> Result<Dialed, Errno> {
         let host = socket(SocketType::STREAM, to)?;
         prepare(&host);
@@ -95,7 +97,7 @@ impl Dialer {
         Ok(Dialed { host, to, negotiating: None })
     }
 
-    /// Connects a socket for a flow of datagrams to `to`.
+    /// Connects a datagram socket of a flow to `to`.
     pub(crate) fn carry(&self, host: &Fd, to: SocketAddr) -> Result<(), Errno> {
         match self.server_for(to) {
             None => self.connect(host, to),
@@ -103,7 +105,8 @@ impl Dialer {
         }
     }
 
-    /// Connects a socket, or begins to. Datagram sockets send nothing.
+    /// Connects a socket, or starts to if it is a TCP socket. Connecting a datagram socket sends no
+    /// packet.
     pub(crate) fn connect(&self, host: &Fd, to: SocketAddr) -> Result<(), Errno> {
         self.egress.apply(host, to.ip())?;
         match connect(host, &to) {
@@ -112,7 +115,8 @@ impl Dialer {
         }
     }
 
-    /// Address that sockets of flows to `to` are connected to.
+    /// Returns the address to which sockets of flows to `to` are connected: `to` or the upstream
+    /// server.
     pub(crate) fn first_stop(&self, to: SocketAddr) -> SocketAddr {
         self.server_for(to).map_or(to, |server| server.address())
     }
@@ -125,30 +129,31 @@ impl Dialer {
     }
 }
 
-/// A socket of the host towards `to`, which nothing waits for.
+/// Opens a non-blocking host socket of the address family of `to`.
 pub(crate) fn socket(kind: SocketType, to: SocketAddr) -> Result<Fd, Errno> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     Ok(opened(|| socket_with(family(to), kind, flags, None))?.into())
 }
 
-/// Options of every host connection, or of the listener from which it has them (sk_clone_lock in
-/// net/core/sock.c):
+/// Sets the options of all host connections. Connections inherit them from their listener
+/// (sk_clone_lock in net/core/sock.c):
 ///
-/// - SO_LINGER: a close is a reset until the program's stream is whole.
-/// - TCP_NODELAY: the program's segments leave as it sends them.
-/// - SO_KEEPALIVE: a vanished peer is noticed some day, since the program's own keepalive ends at
-///   the gateway.
-/// - SO_OOBINLINE: urgent bytes are read in their place, and become urgent ones of the stack there.
+/// - SO_LINGER: a close sends a reset, until the program's stream is complete.
+/// - TCP_NODELAY: the program's segments are sent without delay.
+/// - SO_KEEPALIVE: detects a vanished peer, because the program's own keepalive ends at the
+///   gateway.
+/// - SO_OOBINLINE: urgent bytes are read in order, and sent as urgent data to the program.
 pub(crate) fn prepare(host: &Fd) {
     reset(host);
-    // Options of a fresh TCP socket do not fail. Without one the flow would be slower, not broken.
+    // Setting these options cannot fail on a new TCP socket. Without one of them, the flow would be
+    // slower but correct.
     let _ = sockopt::set_tcp_nodelay(host, true);
     let _ = sockopt::set_socket_keepalive(host, true);
     let _ = sockopt::set_socket_oobinline(host, true);
 }
 
-/// Makes the close of a host socket a reset, whatever it still has to send.
+/// Makes closing a host socket send a reset, even if it has unsent data.
 pub(crate) fn reset(host: &Fd) {
-    // The option fails for no socket that is open.
+    // The option cannot fail on an open socket.
     let _ = sockopt::set_socket_linger(host, Some(Duration::ZERO));
 }

@@ -1,11 +1,11 @@
-//! Echo flows: the pings of the program, sent on by ICMP sockets of the host.
+//! Echo flows: forwards the program's pings through ICMP sockets of the host.
 //!
-//! A datagram ICMP socket needs no privilege but a `net.ipv4.ping_group_range` that holds our
-//! group; a raw one needs CAP_NET_RAW. Either sends with an identifier of its own: the host chooses
-//! that of the former, [`EchoFlows`] that of the latter. Two clients may use the same one, and a
-//! `ping` on this host hears all replies to its own. Replies are given the program's identifier
-//! again. TTL and class go along both ways, and errors come back: `traceroute -I` sees the host's
-//! hops.
+//! A datagram ICMP socket needs no privilege, but `net.ipv4.ping_group_range` must contain our
+//! group. A raw socket needs CAP_NET_RAW. Both replace the program's identifier: the host chooses
+//! one for a datagram socket, and [`EchoFlows`] one for a raw socket. So two clients may use the
+//! same identifier. A `ping` on this host receives only replies to its own requests. Replies get
+//! the program's identifier back. TTL and traffic class are copied in both directions, and errors
+//! are passed back, so `traceroute -I` shows the host's routers.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
@@ -35,14 +35,14 @@ use crate::slab;
 use crate::source::PeerSilence;
 use crate::sys::{self, Destination, IpOption};
 
-/// All echo flows.
+/// Table of all echo flows.
 #[derive(Debug)]
 pub(crate) struct EchoFlows {
     flows: IdleTable<EchoKey, Flow>,
     due: VecDeque<slab::SlabKey>,
-    /// Identifier of the next raw socket, unless a flow still has it.
+    /// Identifier to try next for a raw socket.
     next_ident: u16,
-    /// Distance between identifiers: all gateways of a host take turns.
+    /// Step between two identifiers, so that the gateways of a host use disjoint sets.
     stride: u16,
     warned: bool,
 }
@@ -57,36 +57,37 @@ struct EchoKey {
 #[derive(Debug)]
 struct Flow {
     host: Fd,
-    /// The address that it is connected to.
+    /// Address of the peer to which the socket is connected.
     to: IpAddr,
-    /// TTL and class that its socket sends with; [`PLAIN_TTL`] and 0 stand for the host's defaults.
+    /// TTL and traffic class of the last request. [`PLAIN_TTL`] and 0 mean the host's defaults.
     marks: (u8, u8),
-    /// The host fragments no request, as the header of the last one asked for.
+    /// Whether the host must not fragment requests, as the DF bit of the last request says.
     dont_fragment: bool,
-    /// Identifier that a raw socket sends with. Reads of the socket give all ICMP of the peer,
-    /// with IPv4 headers.
+    /// Identifier of requests from a raw socket, whose reads return all ICMP messages of the peer
+    /// with IPv4 headers. `None` for a datagram socket.
     raw: Option<u16>,
     readable: bool,
     silence: PeerSilence,
-    /// Payload of requests, and of replies.
+    /// Payload bytes of requests, and of replies.
     bytes: [u64; 2],
 }
 
-/// Why a request does not go out.
+/// Reason why a request was not sent.
 enum Lost {
-    /// The host lets this user send none.
+    /// The host does not allow this user to send pings.
     NotPermitted,
-    /// Another reason, which the program is told when it is about the destination.
+    /// Another error, which is reported to the program if it concerns the destination.
     Failed,
 }
 
-/// Flows that the peer has not answered, and the others.
+/// Eviction class of flows that the peer has not answered. The next constant is the class of
+/// answered ones.
 const CLASS_NEW: usize = 0;
 const CLASS: usize = 1;
-/// Both versions' headers are of one length.
+/// Length of an ICMP echo header, equal for ICMPv4 and ICMPv6.
 const HEADER_LEN: usize = icmpv4::HEADER_LEN;
 const _: () = assert!(HEADER_LEN == icmpv6::HEADER_LEN);
-/// Where either has the identifier.
+/// Offset of the identifier in ICMPv4 and ICMPv6 echo messages.
 const IDENT_AT: usize = 4;
 
 impl EchoFlows {
@@ -106,7 +107,7 @@ impl EchoFlows {
         self.flows.next_expiry_ns()
     }
 
-    /// Snapshots of all flows.
+    /// Iterates over descriptions of all flows, for listings.
     pub(crate) fn shown(&self) -> impl Iterator<Item = FlowEntry> {
         self.flows.iter().map(|(key, flow)| {
             let ends = (SocketAddr::new(key.program, key.ident), SocketAddr::new(key.peer, 0));
@@ -118,18 +119,19 @@ impl EchoFlows {
         })
     }
 
-    /// Ends the flows that were idle for too long.
+    /// Removes the flows whose idle timeout has passed.
     pub(crate) fn expire(&mut self, now_ns: u64) {
         while self.flows.expire(now_ns).is_some() {}
     }
 
-    /// Ends the flows whose sockets send from lost addresses. The next requests begin them anew.
+    /// Removes the flows whose sockets send from an address that the host has lost. The program's
+    /// next request creates a new flow.
     pub(crate) fn on_addresses_lost(&mut self, shared: &mut Shared, lost: &LostAddresses) {
         let ended = self.flows.remove_if(|flow| lost.has_source_of(&flow.host));
         shared.counters.address_lost += ended.len() as u64;
     }
 
-    /// The program asks whether somebody is there.
+    /// Handles an echo request of the program: sends it to the host's network.
     pub(crate) fn on_request(
         &mut self,
         shared: &mut Shared,
@@ -138,7 +140,7 @@ impl EchoFlows {
     ) {
         let key = EchoKey { program: meta.remote, peer: meta.local, ident: meta.ident };
         let mut scratch = std::mem::take(&mut shared.scratch);
-        // Longer ones than there is room for do not exist in ICMP.
+        // Longer requests cannot exist, because `scratch` holds the largest ICMP message.
         if let Some(message) = scratch.get_mut(..HEADER_LEN + payload.len() as usize) {
             payload.copy_to(0, &mut message[HEADER_LEN..]);
             emit_request(message, meta, meta.ident);
@@ -151,7 +153,7 @@ impl EchoFlows {
         shared.scratch = scratch;
     }
 
-    /// Sends a request from the flow that it belongs to, or from a new one.
+    /// Sends a request on its existing flow, or creates a flow for it.
     fn pass_on(
         &mut self,
         shared: &mut Shared,
@@ -175,8 +177,8 @@ impl EchoFlows {
         Ok(())
     }
 
-    /// Ends a flow that nobody answers, if the host would send from another address by now. True:
-    /// it ended.
+    /// Removes a flow without answers if the host would now choose another source address. Returns
+    /// true if the flow was removed.
     fn leave_source(&mut self, shared: &mut Shared, id: slab::SlabKey) -> bool {
         let Some((_, flow)) = self.flows.get_mut(id) else { return true };
         let leaves = flow.silence.on_sent(shared.now_ns)
@@ -196,7 +198,7 @@ impl EchoFlows {
         }
     }
 
-    /// Passes on the replies that came.
+    /// Passes the received replies to the program.
     pub(crate) fn serve(&mut self, cx: &mut Context<'_, impl Host>) {
         for _ in 0..self.due.len() {
             if cx.is_link_busy() {
@@ -270,12 +272,12 @@ impl EchoFlows {
         }
     }
 
-    /// An identifier that no raw socket has.
+    /// Chooses an identifier that no other raw socket uses.
     fn choose_ident(&mut self) -> u16 {
         loop {
             let ident = self.next_ident;
             self.next_ident = ident.wrapping_add(self.stride);
-            // There are fewer flows than identifiers (ECHO_FLOWS_MAX).
+            // The loop ends, because there are fewer flows (ECHO_FLOWS_MAX) than identifiers.
             if self.flows.iter().all(|(_, flow)| flow.raw != Some(ident)) {
                 return ident;
             }
@@ -290,7 +292,7 @@ impl EchoFlows {
         }
     }
 
-    /// Receives from a flow's socket; true when there may be more.
+    /// Receives from a flow's socket. Returns true if more messages may be queued.
     fn receive(&mut self, cx: &mut Context<'_, impl Host>, id: slab::SlabKey) -> bool {
         let mut scratch = std::mem::take(&mut cx.shared.scratch);
         let mut more = true;
@@ -317,7 +319,7 @@ impl EchoFlows {
                     more = false;
                     break;
                 }
-                // The error of an earlier request: its report is passed on.
+                // The error of an earlier request. `hear` passes its ICMP report on.
                 Err(_) => {
                     flow.hear(cx.shared, key, &[]);
                 }
@@ -333,7 +335,7 @@ impl EchoKey {
         About::Echo { program: self.program, peer: self.peer, ident: self.ident }
     }
 
-    /// An answer with what came with the host's.
+    /// Builds the reply to the program, with TTL and class of the received reply.
     fn reply(&self, seq: u16, ttl: Option<u8>, tos: u8) -> EchoOut {
         let Self { program, peer, ident } = *self;
         let fragmenting = Fragmenting::Anywhere;
@@ -351,8 +353,8 @@ impl Flow {
         if let Err(error) = sent
             && error != Errno::AGAIN
         {
-            // When there are reports, the call returned the error of an earlier request, and did
-            // not send this one.
+            // If the error queue has reports, the call returned the error of an earlier request,
+            // and this request was not sent.
             if self.hear(shared, key, message) == 0 {
                 shared.errors.refused(key.about(), error, message, &mut shared.counters);
             } else if error != Errno::MSGSIZE {
@@ -362,14 +364,16 @@ impl Flow {
         sent.map(drop).map_err(|_| Lost::Failed)
     }
 
-    /// By options of the socket: ICMPv6 sockets heed control messages since Linux 5.18 only.
+    /// Sets TTL and traffic class as socket options, because ICMPv6 sockets ignore control messages
+    /// before Linux 5.18.
     fn set_marks(&mut self, ttl: u8, tos: u8) {
         if self.marks == (ttl, tos) {
             return;
         }
         let v6 = self.to.is_ipv6();
         for (option, value) in [(IpOption::Ttl, ttl), (IpOption::Tos, tos)] {
-            // When it fails, requests leave with what the socket had; there is nobody to tell.
+            // If this fails, requests keep the old value. The program did not ask for a result, so
+            // the error is ignored.
             let _ = sys::set_ip(self.host.as_fd(), v6, option, value.into());
         }
         self.marks = (ttl, tos);
@@ -383,15 +387,15 @@ impl Flow {
         }
     }
 
-    /// Takes the reports that wait, one of a `refused` request among them; returns how many there
-    /// were.
+    /// Reads the socket's error queue and passes the reports on. `refused` is the request that the
+    /// last send refused, if any. Returns the number of reports.
     fn hear(&self, shared: &mut Shared, key: &EchoKey, refused: &[u8]) -> usize {
         let Shared { errors, config, counters, .. } = shared;
         errors.hear(self.host.as_fd(), refused, config, counters, |report, quote| {
             if let Some(mtu) = report.mtu_v6() {
                 let _ = sys::lower_mtu_v6(self.host.as_fd(), mtu);
             }
-            // A raw socket hears about everybody's requests.
+            // A raw socket also receives reports on other processes' requests.
             let ours =
                 |ident: u16| quote.get(IDENT_AT..IDENT_AT + 2) == Some(&ident.to_be_bytes()[..]);
             self.raw.is_none_or(ours).then_some((key.about(), self.to))
@@ -399,14 +403,14 @@ impl Flow {
     }
 }
 
-/// A number that nobody can guess, and that is the same in all gateways of a host: the last half of
-/// their seeds is.
+/// Derives the first identifier, which must be unpredictable and the same in all gateways of a
+/// host. The second half of the seed is common to these gateways.
 fn first_ident(seed: &[u8; 32]) -> u16 {
     let key = *seed.last_chunk().expect("32 bytes");
     SipHasher13::new_with_key(&key).hash(b"echo") as u16
 }
 
-/// A datagram ICMP socket, or else a raw one.
+/// Opens a datagram ICMP socket, or a raw one if that is not permitted. Returns whether it is raw.
 fn open_socket(to: SocketAddr, protocol: Protocol) -> Result<(Fd, bool), Errno> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let open = |kind| opened(|| socket_with(family(to), kind, flags, Some(protocol)));
@@ -419,8 +423,8 @@ fn open_socket(to: SocketAddr, protocol: Protocol) -> Result<(Fd, bool), Errno> 
     }
 }
 
-/// Completes a request whose data is in place. The host computes checksums of ICMPv6 and of
-/// datagram sockets, and replaces the identifier of the latter.
+/// Writes the header before the request's data. The host computes the checksums of ICMPv6 and of
+/// datagram sockets, and replaces the identifier of datagram sockets.
 fn emit_request(message: &mut [u8], meta: &EchoMeta, ident: u16) {
     let seq = meta.seq;
     if meta.local.is_ipv4() {
@@ -431,8 +435,8 @@ fn emit_request(message: &mut [u8], meta: &EchoMeta, ident: u16) {
     }
 }
 
-/// Sequence number and data of an echo reply; None for other messages, and for replies to somebody
-/// else when `ident` is to be looked at.
+/// Returns the sequence number and data of an echo reply. Returns None for other messages, and for
+/// replies whose identifier differs from `ident`, if given.
 fn parse_reply(bytes: &[u8], peer: IpAddr, ident: Option<u16>) -> Option<(u16, &[u8])> {
     let (theirs, seq, data) = if peer.is_ipv4() {
         let message = match ident {

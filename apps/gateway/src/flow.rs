@@ -1,8 +1,9 @@
-//! A TCP flow: a socket of the host, a connection of the inner stack, and how bytes go between
-//! them.
+//! A TCP flow: joins a socket of the host and a connection of the inner stack, and moves bytes
+//! between them.
 //!
-//! Host sockets are watched edge by edge: `readable` and `writable` say what the host's socket is
-//! known to do. A full FIFO simply leaves bytes in the host's socket, whose window then closes.
+//! Host sockets are polled edge-triggered, so `readable` and `writable` record the readiness of the
+//! host's socket. If a FIFO is full, bytes stay in the host's socket, whose receive window then
+//! closes.
 
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
@@ -29,81 +30,84 @@ use crate::sys::{self, IpOption};
 #[derive(Debug)]
 pub(crate) struct Flow {
     pub(crate) host: Fd,
-    /// Right to the descriptor of `host`.
+    /// Keeps the descriptor of `host` counted in the budget.
     pub(crate) _share: Share,
     pub(crate) phase: FlowPhase,
-    /// A client of a published port made the connection, and the program is the server.
+    /// Whether a client of a published port made the connection. The program is then the server.
     pub(crate) is_published: bool,
-    /// The program's class of service, as the host's socket has it.
+    /// Traffic class (TOS) of the program's packets, which the host's socket also sends with.
     pub(crate) class: u8,
-    /// The SYN came with a TTL of its own (as traceroute sends it): a router's time exceeded is
-    /// passed on.
+    /// Whether the program's SYN had an unusual TTL, as traceroute sends. Then ICMP time exceeded
+    /// errors of routers are passed on.
     pub(crate) traced: bool,
-    /// The host's socket has bytes, an end or an error for us.
+    /// Whether the host's socket may have bytes, a FIN or an error to read.
     pub(crate) readable: bool,
-    /// The host's socket takes bytes.
+    /// Whether the host's socket may have room for more bytes.
     pub(crate) writable: bool,
-    /// A short read need not be the last: a FIN, an error or urgent data may stand behind it. Read
-    /// until EAGAIN.
+    /// Whether to read until EAGAIN. A short read is then not the last one, because a FIN, an error
+    /// or urgent data may follow.
     pub(crate) drain: bool,
-    /// The host's socket has an urgent byte that was not read.
+    /// Whether the host's socket has an urgent byte that was not read yet.
     pub(crate) urgent: bool,
     pub(crate) host_side: HostSide,
     pub(crate) program_side: ProgramSide,
-    /// When it has waited for long enough: its place in the table's `deadlines`.
+    /// Time at which the flow's current wait ends, as in the table's `deadlines`; `None` without a
+    /// wait.
     pub(crate) expires_ns: Option<u64>,
-    /// The program took bytes since `expires_ns` was set.
+    /// Whether the program has read bytes since `expires_ns` was set.
     pub(crate) progress: bool,
-    /// Last news of the program's side.
+    /// Last event of the program's connection that was not handled yet.
     pub(crate) news: Option<FlowUpdate>,
     pub(crate) queued: bool,
-    /// Other connections wait until this one is with the program.
+    /// Guard that makes other connections to the program wait until this one is established.
     pub(crate) flight: Option<FlightGuard>,
-    /// Candidate nameservers, for a flow of the DNS forwarder; it is connected, or connects, to one
-    /// of them.
+    /// Candidate nameservers of a DNS flow, which is connected or connecting to one of them; `None`
+    /// for other flows.
     pub(crate) nameservers: Option<Box<ServerRotation>>,
-    /// Negotiation with an upstream server, until it is over.
+    /// Negotiation with an upstream server (a proxy); `None` when it is complete.
     pub(crate) negotiating: Option<Box<Negotiating>>,
 }
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum FlowPhase {
-    /// The host connects, the program waits for its SYN-ACK.
+    /// The host's socket is connecting. The program waits for its SYN-ACK.
     HostConnecting(PendingId),
-    /// The host is connected to an upstream server, which is asked for the connection.
+    /// The host's socket is connected to an upstream server, which is asked to connect to the
+    /// destination.
     Negotiating(PendingId),
-    /// The program is being connected, the host's client waits.
+    /// The connection to the program is being made, while the host's client waits.
     ProgramConnecting(Connecting),
-    /// Both are connected.
+    /// Both the host's and the program's connection are established.
     Open(SocketId),
 }
 
-/// A connection of a client that is being made to the program.
+/// A connection to the program that is being made for a client of a published port.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Connecting {
-    /// The inner stack's connection; None: the client waits for others, and its SYN was never sent.
+    /// Connection of the inner stack; `None` if the client waits for others, and no SYN was sent to
+    /// the program yet.
     pub(crate) socket: Option<SocketId>,
-    /// Ends of that connection.
+    /// Addresses that the program sees on that connection.
     pub(crate) shown: Presented,
-    /// Ends that are tried if the program refuses these.
+    /// Addresses to try next if the program refuses the connection.
     pub(crate) second: Option<Presented>,
-    /// Address of the program to which the published port leads.
+    /// Address of the program to which the published port forwards.
     pub(crate) to: SocketAddr,
-    /// Place in the line for the program.
+    /// Position in the queue of clients that wait for the program.
     pub(crate) arrival: ClientArrival,
 }
 
-/// State of the host's connection.
+/// State of the host's connection, and of its stream to the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HostSide {
     Open,
-    /// Its FIN was read, and passed on to the program.
+    /// The host's FIN was read, and passed on to the program.
     Ended,
-    /// The socket reported an error, or a call met one; earlier bytes may still be there to be
-    /// read.
+    /// The socket reported an error, or a system call failed. Bytes that the host sent earlier may
+    /// still be unread.
     Failed,
-    /// The socket failed and was read to the end. The program is told when it has the earlier
-    /// bytes.
+    /// The socket failed, and its bytes were all read. The program gets the error after it has read
+    /// these bytes.
     Gone,
 }
 
@@ -111,37 +115,38 @@ pub(crate) enum HostSide {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ProgramSide {
     Open,
-    /// Its FIN came; bytes may stand before it.
+    /// The program sent a FIN. Bytes before the FIN may not be passed on yet.
     Ended,
-    /// The same, and the program's socket does not exist any more, so that bytes of the host have
-    /// nowhere to go.
+    /// The program sent a FIN, and its socket no longer exists, so the host's bytes cannot be
+    /// delivered.
     Gone,
-    /// Its FIN was passed on to the host, behind all its bytes.
+    /// The program's FIN was passed on to the host, after all of the program's bytes.
     Passed,
 }
 
-/// Last word of the inner stack about its side.
+/// Last event that the inner stack reported about its connection.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum FlowUpdate {
     Connected,
     Failed,
-    /// The connection was given up for want of an answer.
+    /// The connection ended because the program's stack did not answer.
     TimedOut,
 }
 
-/// How a step of a flow left it.
+/// Result of one step of a flow.
 pub(crate) enum Outcome {
     Goes,
-    /// The host failed, and what it sent before that is to be read at once.
+    /// The host's connection failed. Call again at once to read the bytes that the host sent
+    /// before.
     Again,
-    /// Both directions ended.
+    /// Both directions have ended, so the flow can be removed.
     Finished,
-    /// The host failed; the program must know.
+    /// The host's connection failed, and the program must get a reset.
     HostFailed,
 }
 
 impl FlowPhase {
-    /// The inner stack's connection.
+    /// Returns the inner stack's socket, if it exists already.
     pub(crate) fn socket(self) -> Option<SocketId> {
         match self {
             Self::HostConnecting(_) | Self::Negotiating(_) => None,
@@ -176,12 +181,12 @@ impl Flow {
         }
     }
 
-    /// The nameserver that it is connected to.
+    /// Returns the nameserver to which a DNS flow is connected or connecting.
     pub(crate) fn nameserver(&self) -> Option<SocketAddr> {
         self.nameservers.as_ref()?.current()
     }
 
-    /// The connection of a SYN that is not answered yet.
+    /// Returns the inner stack's connection whose SYN is not answered yet.
     pub(crate) fn pending(&self) -> Option<PendingId> {
         match self.phase {
             FlowPhase::HostConnecting(pending) | FlowPhase::Negotiating(pending) => Some(pending),
@@ -189,7 +194,7 @@ impl Flow {
         }
     }
 
-    /// Goes on with another socket that is connecting, of which nothing is known yet.
+    /// Replaces the host's socket by another one that is connecting.
     pub(crate) fn replace_host(&mut self, host: Fd) {
         self.host = host;
         (self.readable, self.writable, self.drain) = (false, false, false);
@@ -197,7 +202,7 @@ impl Flow {
         self.host_side = HostSide::Open;
     }
 
-    /// Moves bytes and ends both ways, as many as there is room for now.
+    /// Moves bytes and FINs in both directions, as far as there is room.
     pub(crate) fn splice(
         &mut self,
         cx: &mut Context<'_, impl FifoHost>,
@@ -208,7 +213,8 @@ impl Flow {
         }
         let gone = self.program_side == ProgramSide::Gone;
         let mut failed = self.host_side == HostSide::Failed;
-        // Bytes that nobody takes are left in the host's socket, whose close is then a reset.
+        // If the program's socket is gone, leave the bytes unread. Closing a host socket with
+        // unread bytes sends a reset.
         let came = if gone { Ok(()) } else { self.move_in(cx, socket) };
         let went = self.move_out(cx, socket);
         failed |= went.is_err();
@@ -219,15 +225,14 @@ impl Flow {
         if gone && failed {
             return Outcome::HostFailed;
         }
-        // After the host's FIN nothing is read from its socket, so that no read would return this
-        // error.
+        // After the host's FIN its socket is not read any more, so no read would return this error.
         if came.is_err() || ended && failed {
             self.host_side = HostSide::Gone;
             return self.wait_for_program(cx, socket);
         }
         if went.is_err() {
-            // Bytes that the host sent before it failed are still there to be read, and then an
-            // end.
+            // Bytes that the host sent before the failure can still be read, followed by an end of
+            // file.
             self.host_side = HostSide::Failed;
             (self.readable, self.drain, self.writable) = (true, true, false);
             return Outcome::Again;
@@ -235,7 +240,7 @@ impl Flow {
         Outcome::Goes
     }
 
-    /// The host's socket has an error.
+    /// Records that the host's socket has an error. Called when epoll reports EPOLLERR.
     pub(crate) fn on_host_failed(&mut self) {
         self.host_side = match self.host_side {
             HostSide::Open | HostSide::Failed => HostSide::Failed,
@@ -243,19 +248,21 @@ impl Flow {
         };
     }
 
-    /// Whether the host's connection failed, and the program's time to take what came before runs.
+    /// Returns whether the host's connection failed and the program still has time to read the
+    /// bytes received before.
     pub(crate) fn has_failed(&self) -> bool {
         matches!(self.host_side, HostSide::Failed | HostSide::Gone)
     }
 
-    /// The host's connection is over, and the program is to have what came before it was.
+    /// Decides whether a flow whose host connection is over must wait until the program has read
+    /// the host's bytes.
     fn wait_for_program(&self, cx: &mut Context<'_, impl FifoHost>, socket: SocketId) -> Outcome {
         let waiting = cx.stack.send_buffer(socket).map_or(0, |send| send.len());
         if waiting > 0 { Outcome::Goes } else { Outcome::HostFailed }
     }
 
-    /// Moves bytes from the host to the program, until there are no more or there is no room.
-    /// Remaining bytes are looked at again when the program takes some.
+    /// Moves bytes from the host to the program, until the host's socket is empty or the FIFO is
+    /// full. A full FIFO is retried when the program has read from it.
     fn move_in(
         &mut self,
         cx: &mut Context<'_, impl FifoHost>,
@@ -272,7 +279,8 @@ impl Flow {
                 error = Some(Errno::NOMEM);
                 break;
             }
-            // The urgent byte is read alone: what is read from the mark on does not end there.
+            // Read the urgent byte alone, because a read that begins at the mark does not stop
+            // after that byte.
             let is_urgent = self.urgent && sys::is_at_mark(self.host.as_fd());
             if is_urgent {
                 spare = spare.slice(0, 1);
@@ -290,8 +298,8 @@ impl Flow {
                         self.urgent = false;
                         urgent_end = Some(send.len());
                     }
-                    // A short read emptied the socket, unless a FIN, an error or urgent data stands
-                    // behind it.
+                    // A short read emptied the socket, unless a FIN, an error or urgent data
+                    // follows.
                     self.readable = n as u32 == spare.len() || self.drain;
                 }
                 Err(Errno::AGAIN) => self.readable = false,
@@ -305,7 +313,8 @@ impl Flow {
         send.trim();
         if moved > 0 {
             if let Some(end) = urgent_end {
-                // A connection that has ended meanwhile has no urgent data.
+                // Fails only if the connection has ended meanwhile, which then needs no urgent
+                // data.
                 let _ = cx.stack.set_option(socket, SocketOption::UrgentEnd(end));
             }
             cx.stack.send_ready(socket);
@@ -322,24 +331,27 @@ impl Flow {
     pub(crate) fn set_class(&mut self, class: u8) {
         if self.class != class {
             self.class = class;
-            // The peer may be of the other family: an upstream server, or a nameserver.
+            // The host's socket may have another address family than the program's: it leads to an
+            // upstream server or a nameserver.
             let v6 = sockopt::socket_domain(&self.host) == Ok(AddressFamily::INET6);
-            // When it fails, packets leave with the class they had; there is nobody to tell.
+            // If this fails, packets keep their old class. The program did not ask for a result, so
+            // the error is ignored.
             let _ = sys::set_ip(self.host.as_fd(), v6, IpOption::Tos, class.into());
         }
     }
 
-    /// The program reset its connection: bytes that came before are written to the host, whose
-    /// socket is about to be reset. As on Linux, bytes that the host's socket has no room for are
-    /// lost with the reset.
+    /// Writes the program's last bytes to the host, after the program has reset its connection. The
+    /// host's socket is reset next. As on Linux, the reset drops bytes for which the host's socket
+    /// has no room.
     pub(crate) fn move_last_out(&mut self, cx: &mut Context<'_, impl FifoHost>, socket: SocketId) {
-        // There may be room of which epoll has not told yet.
+        // The host's socket may have room that epoll has not reported yet.
         self.writable = true;
-        // The host's connection may have failed as well, and ends in either case.
+        // An error is ignored, because the host's connection ends in any case.
         let _ = self.move_out(cx, socket);
     }
 
-    /// From the program to the host, until there is no more or the host takes no more.
+    /// Moves bytes from the program to the host, until the FIFO is empty or the host's socket is
+    /// full.
     fn move_out(
         &mut self,
         cx: &mut Context<'_, impl FifoHost>,
@@ -352,7 +364,8 @@ impl Flow {
             let (unread, is_urgent) = recv.peek();
             let len = unread.len();
             let sent = sys::send_stream(self.host.as_fd(), &unread, is_urgent);
-            // `consume` gives memory back, and the pool keeps none that something still points to.
+            // Drop the reference to the bytes first, because `consume` cannot return referenced
+            // memory to the pool.
             drop(unread);
             match sent {
                 Ok(n) => {
@@ -379,14 +392,14 @@ impl Flow {
             let gone = self.program_side == ProgramSide::Gone;
             self.program_side = ProgramSide::Passed;
             if !gone {
-                // The socket of a program that waits for the host's end may end without a word:
-                // FIN-WAIT-2 of a closed socket lasts a minute. Keepalive probes ask it.
+                // The program's socket may vanish without a packet, since FIN-WAIT-2 of a closed
+                // socket lasts only a minute. Keepalive probes detect this.
                 let _ = cx.stack.set_option(socket, SocketOption::KeepAlive(Some(ENDED_PROBES)));
             }
-            // Before the FIN: if this process is killed between the two calls, the kernel still
-            // closes in order, and the stream is whole.
+            // Clear SO_LINGER before the FIN. If this process is killed between the two calls, the
+            // kernel then closes with a FIN, and the stream is complete.
             let _ = sockopt::set_socket_linger(&self.host, None);
-            // `shutdown` fails only when the host's connection has failed, which epoll reports as
+            // `shutdown` fails only if the host's connection has failed, which epoll reports as
             // well.
             let _ = shutdown(&self.host, Shutdown::Write);
         }
@@ -394,19 +407,21 @@ impl Flow {
     }
 }
 
-/// Probes that ask a program's socket whether it still waits for the host's end. The first comes
-/// after as long as Linux keeps a closed socket (tcp_fin_timeout). A few more suffice, because the
-/// link loses nothing.
+/// Keepalive probes that check whether a program's socket still waits for the host's FIN. The first
+/// follows after tcp_fin_timeout, for which Linux keeps a closed socket. Three probes are enough,
+/// because the inner link loses no packets.
 const ENDED_PROBES: KeepAliveConfig =
     KeepAliveConfig { idle: Duration::from_secs(60), interval: Duration::from_secs(10), probes: 3 };
 
-/// Connects to the next of the nameservers to which the host can connect at all.
+/// Connects to the next nameserver in the rotation, and skips those for which the connect fails at
+/// once.
 pub(crate) fn dial_next(
     shared: &mut Shared,
     tour: &mut ServerRotation,
     marks: SynMarks,
 ) -> Result<Fd, Errno> {
-    // As the kernel answers for an address that nobody listens on, when none is named.
+    // Without any nameserver, report ECONNREFUSED, as the kernel does for an address on which no
+    // process listens.
     let mut refused = Errno::CONNREFUSED;
     while let Some(to) = tour.advance() {
         match shared.dialer.dial_direct(to, marks) {

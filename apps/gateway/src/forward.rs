@@ -34,11 +34,12 @@ pub(crate) struct Forwards {
     /// Listeners with pending connections or datagrams. Each listener is in at most one of `due`,
     /// `paused` and `waiting`.
     due: VecDeque<u32>,
-    /// TCP listeners while accepting is paused.
+    /// TCP listeners while accepting is paused, because descriptors or flows ran out.
     paused: Vec<u32>,
     /// Listeners whose next connection must wait for its turn ([`crate::order`]).
     waiting: Vec<u32>,
-    /// Set if siblings have handed over connections, or if a connection no longer has to wait.
+    /// Whether sibling gateways have handed over connections, or a connection no longer has to
+    /// wait.
     handed: bool,
     /// Time at which the pause in accepting ends.
     paused_until_ns: Option<u64>,

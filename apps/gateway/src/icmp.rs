@@ -26,13 +26,13 @@ pub(crate) struct Errors {
     waiting: VecDeque<Error>,
 }
 
-/// Error report of the host, to be sent to the program.
+/// Error report of the host that is to be sent to the program.
 #[derive(Debug)]
 struct Error {
     about: About,
     message: Message,
     from: IpAddr,
-    /// Quoted bytes after the rebuilt headers.
+    /// Quoted bytes that follow the rebuilt headers.
     quote: Vec<u8>,
 }
 
@@ -68,9 +68,9 @@ impl Errors {
         self.waiting.is_empty()
     }
 
-    /// Takes all reports from the error queue of a flow's socket and returns their number.
-    /// `refused` is the packet that the host just refused, quoted as [`About`] says; it is needed
-    /// because local errors quote nothing.
+    /// Takes all reports from the error queue of a flow's socket, and returns their number.
+    /// `refused` is the packet that the host just refused, in the form that [`About`] describes.
+    /// Errors of the host itself quote no packet, so `refused` is quoted for them.
     ///
     /// `about` returns the packet that caused a report and its peer's address on the host, or
     /// `None` if the packet belongs to no flow.
@@ -266,7 +266,8 @@ impl Message {
         })
     }
 
-    /// TTL of the quoted packet: 1 if it was exceeded, otherwise the default, as it is unknown.
+    /// TTL of the quoted packet: 1 for time exceeded, otherwise the default, because the real value
+    /// is unknown.
     fn quoted_ttl(self) -> u8 {
         match self {
             Self::V4(icmpv4::Message::Unknown { kind: icmpv4::TIME_EXCEEDED, .. })

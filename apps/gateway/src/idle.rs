@@ -1,9 +1,10 @@
-//! Tables of flows that end by idle timeout, because nothing signals their end.
+//! Tables of flows that end by an idle timeout, because no packet marks their end.
 //!
-//! When an owner has reached its maximum, a new flow evicts one of the same owner; the class names
-//! the owner. As in Linux's connection tracking (early_drop in nf_conntrack_core.c), unanswered
-//! flows are evicted before answered ones. The client with the most flows of that kind loses one.
-//! Thus a flooding client evicts its own flows, and clients with fewer flows keep theirs.
+//! When an owner has its maximum number of flows, a new flow evicts a flow of the same owner, which
+//! the class names. As in Linux's connection tracking (early_drop in nf_conntrack_core.c),
+//! unanswered flows are evicted before answered ones. The client with the most flows of that kind
+//! loses one. Thus a flooding client evicts its own flows, and clients with fewer flows keep
+//! theirs.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
@@ -27,12 +28,12 @@ pub(crate) struct IdleTable<K, V> {
     kinds: Vec<(u8, u8)>,
     clients: HashMap<Client, SlabKey>,
     groups: KeyedSlab<Group>,
-    /// Nonempty lists by the time at which their oldest flow may expire. If that flow was used
-    /// since, `expire` moves the list to its later deadline.
+    /// Nonempty lists, sorted by the time at which their oldest flow may expire. If that flow was
+    /// used since, `expire` moves the list to its later deadline.
     deadlines: BTreeSet<IdleDeadline>,
-    /// Clients by their number of flows of a kind.
+    /// Ranks of clients, sorted by their number of flows of a kind.
     ranks: BTreeSet<Rank>,
-    /// Counts the changes of `ranks`; orders clients with equally many flows.
+    /// Number of changes of `ranks`; orders clients with equally many flows.
     changes: u64,
 }
 
@@ -41,7 +42,7 @@ pub(crate) struct IdleTable<K, V> {
 pub(crate) struct Class {
     /// Idle timeout in nanoseconds.
     pub(crate) idle_ns: u64,
-    /// Owner; classes of one owner share `max` and evict each other's flows.
+    /// Number of the owner. Classes of one owner share `max`, and evict each other's flows.
     pub(crate) owner: u8,
     /// Maximum number of flows of the owner in all its classes.
     pub(crate) max: usize,
@@ -73,9 +74,9 @@ struct Entry<K, V> {
 #[derive(Debug)]
 struct Group {
     client: Client,
-    /// Lists by class.
+    /// Lists of flows, one for each class.
     lists: Vec<IdleList>,
-    /// Rank by kind; `None` while the client has no flows of that kind.
+    /// Ranks, one for each kind; `None` while the client has no flows of that kind.
     ranks: Vec<Option<Rank>>,
 }
 
@@ -231,9 +232,9 @@ impl<K: Copy + Eq + Hash, V> IdleTable<K, V> {
         None
     }
 
-    /// Evicts a flow to make room for one of `class` of `client`. Picks the lowest worth, then the
-    /// client with the most such flows, then its longest idle flow. If `client` itself has the
-    /// most, its own flow is evicted.
+    /// Evicts a flow to make room for one of `class` of `client`. Chooses the lowest worth, then
+    /// the client with the most such flows, then that client's longest idle flow. So if `client`
+    /// has the most flows, it loses one of its own.
     pub(crate) fn evict(&mut self, class: usize, client: Client) -> Option<Evicted<K, V>> {
         let owner = self.classes[class].owner;
         let mut kinds = self.kinds.iter().enumerate().filter(|(_, (of, _))| *of == owner);

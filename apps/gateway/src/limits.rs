@@ -2,8 +2,8 @@
 
 /// Maximum number of TCP flows, also bounded by the process's descriptor limit.
 pub const TCP_FLOWS_MAX: usize = 16_384;
-/// Divisor: 1/FLOWS_LEFT_TO_PROGRAM of the TCP flows is reserved for connections of the program.
-/// Otherwise idle clients of published ports could use up all flows.
+/// Divisor: 1/FLOWS_LEFT_TO_PROGRAM of the TCP flows is reserved for the program's own connections.
+/// Otherwise, idle clients of published ports could use up all flows.
 pub const FLOWS_LEFT_TO_PROGRAM: usize = 8;
 /// Factor: a client may have at most CLIENT_PART times as many TCP flows as are free. A single
 /// client can use CLIENT_PART / (CLIENT_PART + 1) of the flows.
@@ -67,8 +67,8 @@ pub const LINK_PACKETS_MAX: usize = 1_024;
 /// and answers in the same turn, unless it dropped the SYN. The first client in line (`lines`) then
 /// retransmits, with exponential backoff.
 pub const SYN_WAIT_NS: u64 = 1_000_000;
-/// Maximum of that time. A program that accepts nothing receives 20 SYNs a second per port, however
-/// many clients wait.
+/// Maximum of [`SYN_WAIT_NS`] after backoff. If a program accepts no connections, each port sends
+/// it 20 SYNs a second, for any number of clients.
 pub const SYN_WAIT_NS_MAX: u64 = 50_000_000;
 
 /// Idle timeout of a UDP flow and its port on the host.
@@ -98,8 +98,8 @@ pub const SOURCE_LOOK_NS: u64 = 1_000_000_000;
 /// Time for the program to read the remaining bytes after its host failed; then they are discarded
 /// and the error is reported. Chosen for a stuck program rather than a slow one.
 pub const FAILED_WAIT_NS: u64 = 60_000_000_000;
-/// Minimum interval between checks of the host's resolv.conf, which queries trigger. A tenth of the
-/// time after which resolvers repeat a query.
+/// Minimum interval between checks of the host's resolv.conf, which queries trigger. Equals a tenth
+/// of the time after which resolvers repeat a query.
 pub const RESOLV_CONF_LOOK_NS: u64 = 500_000_000;
 /// Maximum number of bytes read from resolv.conf. Three nameservers need 200 bytes, long search
 /// lists 4 KiB.
@@ -141,9 +141,9 @@ pub const FIFO_LEN: u32 = 256 * 1024;
 /// smallest read from the host.
 pub const FIFO_LEN_SMALL: u32 = READ_ROOM_MIN;
 /// Maximum number of large FIFOs; a busy flow uses two. Full FIFOs use 256 MiB. New flows may take
-/// only half of them, so that busy flows get the others.
+/// only half of the large FIFOs, so that the other half is left for busy flows.
 pub const FIFOS_LARGE_MAX: usize = 1_024;
-/// Maximum number of free mappings kept for reuse: 16 MiB of large and 1 MiB of small ones.
+/// Maximum number of unused FIFO mappings kept for reuse: 16 MiB of large and 1 MiB of small FIFOs.
 pub const FIFOS_KEPT_MAX: usize = 64;
 /// Maximum datagram length in bytes: the IPv6 payload limit minus the UDP header. For IPv4 it is
 /// smaller by the IP header.

@@ -17,14 +17,14 @@ use crate::mapping::Port;
 use crate::order::Order;
 use crate::siblings::{Accepted, Place};
 
-/// Sockets of all forwarded ports; the index is part of the epoll token. The gateways of a host
-/// have the same list, and each watches some of the sockets.
+/// Sockets of all forwarded ports; the index is part of the epoll token. All gateways of a host
+/// have the same list, and each polls some of the sockets.
 #[derive(Debug, Default)]
 pub(crate) struct Listeners {
     list: Vec<ForwardedListener>,
 }
 
-/// State of a forwarded port in one gateway.
+/// State that one gateway keeps about a forwarded port.
 #[derive(Debug)]
 pub(crate) struct ForwardedListener {
     /// Socket of the host; all gateways send datagrams from it.
@@ -34,22 +34,24 @@ pub(crate) struct ForwardedListener {
     pub(crate) protocol: ForwardProtocol,
     /// Address on which the host listens.
     pub(crate) host: SocketAddr,
-    /// Connections or datagrams are pending in the host's socket.
+    /// Whether connections or datagrams are pending in the host's socket.
     pub(crate) ready: bool,
-    /// The listener is in a list of [`crate::forward`]: `due`, `paused` or `waiting`.
+    /// Whether the listener is in one of the lists `due`, `paused` and `waiting` of
+    /// [`crate::forward`].
     pub(crate) listed: bool,
-    /// Error reports about sent datagrams are pending in the host's socket.
+    /// Whether error reports about sent datagrams are pending in the host's socket.
     pub(crate) failed: bool,
-    /// Accepted connections that were not given to a gateway yet; only used with several gateways.
+    /// Accepted connections that no gateway has received yet; empty with a single gateway.
     pub(crate) held: VecDeque<Accepted>,
     pub(crate) order: Order,
-    /// The socket was passed by its owner, so accepted connections do not inherit our socket
-    /// options.
+    /// Whether the socket was passed by its owner. Accepted connections then do not inherit our
+    /// socket options.
     pub(crate) is_passed: bool,
 }
 
-/// Bound host socket of a forwarded port. Refuses clients until [`Bound::open`] or
-/// [`PublishWatch`](crate::PublishWatch) opens it. Another process than the gateway's may bind it.
+/// Host socket that is bound for a forwarded port. Clients are refused until [`Bound::open`] or
+/// [`PublishWatch`](crate::PublishWatch) opens the port. The socket may have been bound by another
+/// process.
 #[derive(Debug)]
 pub struct Bound {
     /// Forwarded port.
@@ -109,7 +111,7 @@ fn failed(which: Forward) -> impl Fn(Errno) -> ForwardError {
     move |error| ForwardError { which, source: io::Error::from(error) }
 }
 
-/// Copy of [`Bound`] that the gateways of one host share.
+/// The parts of [`Bound`] that the gateways of one host share.
 #[derive(Debug)]
 pub(crate) struct Opened {
     socket: Arc<Fd>,
@@ -126,7 +128,7 @@ impl From<Bound> for Opened {
 }
 
 impl Listeners {
-    /// Adds all of `opened` and watches those that this gateway serves. Adds none if watching one
+    /// Adds all of `opened`, and polls those that this gateway serves. Adds none if polling one
     /// fails.
     pub(crate) fn add(
         &mut self,

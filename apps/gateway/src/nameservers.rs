@@ -45,9 +45,9 @@ const RESOLV_CONF: &str = "/etc/resolv.conf";
 #[derive(Debug)]
 pub(crate) struct Nameservers {
     conf: ResolvConf,
-    /// Time by nameserver until which it is tried last, because it timed out.
+    /// For each nameserver, the time until which it is tried last, because it timed out.
     silent_until_ns: [u64; NAMESERVERS_MAX],
-    /// Start index of the next query if `rotate` is set.
+    /// Index of the nameserver that the next query tries first, if `rotate` is set.
     begin: usize,
     file: Option<Follower>,
 }
@@ -65,7 +65,8 @@ pub(crate) struct ServerRotation {
 /// Handle of one gateway to the thread that reads the file.
 #[derive(Debug)]
 struct Follower {
-    /// Requests a check. Capacity one, because a second pending request would find the same.
+    /// Channel that requests a check of the file. Its capacity is one, because a second pending
+    /// request would read the same file.
     look: SyncSender<()>,
     changed: Receiver<ResolvConf>,
     looked_ns: Option<u64>,
@@ -178,7 +179,7 @@ impl ServerRotation {
         self.current()
     }
 
-    /// Returns the order with one round only, for connections: the last nameserver gets the
+    /// Returns the order with one round only, for TCP connections. The last nameserver gets the
     /// kernel's full connect timeout.
     pub(crate) fn once(self) -> Self {
         Self { attempts: 1, ..self }
@@ -255,8 +256,8 @@ fn follow(file: &Path, mut known: ResolvConf, asked: &Receiver<()>, readers: &[N
 
 /// Reads the file; an unreadable file counts as empty.
 ///
-/// Avoids std and libc, because our stack may intercept this process's calls and present a file
-/// that names this gateway as the nameserver.
+/// Does not use std or libc, because our stack may intercept their calls, and show a file that
+/// names this gateway as the nameserver.
 fn read(file: &Path) -> ResolvConf {
     let mut text = Vec::new();
     // Use the bytes that were read before an error.

@@ -1,23 +1,24 @@
 //! Order in which clients' connections to a published port reach the program.
 //!
-//! Programs rely on the order of connections of one client (iperf3 tells its streams apart by it).
-//! However, the gateways of several shards connect to the program concurrently. Therefore the
-//! accepting gateway gives a client's connections to one gateway after the other:
+//! Programs rely on the order of connections of one client: iperf3 uses it to tell its streams
+//! apart. However, the gateways of several shards connect to the program concurrently. Therefore,
+//! the accepting gateway gives a client's connections to one gateway after the other:
 //!
 //! ```text
 //!  accepted ─► run: those given to one gateway ─► flights: not with the program yet
 //!     waits ◄── another gateway's turn, and flights are up
 //! ```
 //!
-//! - Connections of a run do not wait for each other, because a gateway keeps its own order.
-//! - Connections that any gateway can own are divided among all gateways, in one run each.
-//! - Clients do not wait for other clients, except behind a waiting connection in the same queue.
-//! - The wait is bounded ([`ORDER_WAIT_NS`]). A flight that exceeds it delays no further
+//! - Connections of one run do not wait for each other, because a gateway keeps their order.
+//! - Connections that any gateway can own are divided among all gateways; each gets one run.
+//! - Clients do not wait for other clients, unless a waiting connection is before them in the same
+//!   queue.
+//! - The wait is at most [`ORDER_WAIT_NS`]. A flight that takes longer delays no further
 //!   connection.
 //!
-//! A flight ends once the program's stack has received the last packet of the handshake and
-//! completed a turn. Then its messages to other shards about this connection precede any later
-//! ones.
+//! A flight ends when the program's stack has received the last packet of the handshake and
+//! completed a turn. Thus its messages to other shards about this connection are sent before those
+//! about later connections.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -35,7 +36,7 @@ use crate::siblings::Place;
 pub(crate) struct Order {
     /// Latest run by client; some runs may have no flights left.
     runs: HashMap<IpAddr, Run>,
-    /// Deadline of the wait of the next connection.
+    /// Time at which the next connection no longer waits for its turn.
     until_ns: Option<u64>,
 }
 
@@ -57,16 +58,16 @@ struct Flights {
     bell: Arc<Fd>,
 }
 
-/// Keeps a flight counted until it is dropped.
+/// Counts a flight as pending until this guard is dropped.
 #[derive(Debug)]
 pub(crate) struct FlightGuard(Arc<Flights>);
 
 /// Decision of [`Order::next`] about a connection.
 #[derive(Debug)]
 pub(crate) enum Next {
-    /// Give the connection to this gateway.
+    /// Give the connection to the gateway with this index.
     Goes(usize, Option<FlightGuard>),
-    /// Hold the connection; `since_now` if it has not waited before.
+    /// Hold the connection. `since_now` is true if it has not waited before.
     Waits { since_now: bool },
 }
 
@@ -81,13 +82,13 @@ pub(crate) struct Candidate {
 }
 
 impl Order {
-    /// Returns the deadline of the next connection's wait; an eventfd notification can end it
-    /// earlier.
+    /// Returns the time at which the next connection no longer waits. An eventfd notification can
+    /// end the wait earlier.
     pub(crate) fn until_ns(&self) -> Option<u64> {
         self.until_ns
     }
 
-    /// Decides whether the next connection goes to a gateway now, and to which.
+    /// Decides whether the next connection may be given to a gateway now, and to which one.
     pub(crate) fn next(&mut self, next: Candidate, place: &mut Place, now_ns: u64) -> Next {
         let Candidate { client, owner, waiting } = next;
         if let Some(run) = self.runs.get_mut(&client) {
@@ -125,7 +126,7 @@ impl Order {
 
 impl Run {
     /// Returns whether a connection belongs to the run, and counts it if so. `owner` is the gateway
-    /// that must own it; `None` if any can.
+    /// that must own the connection; `None` if any gateway can.
     fn takes(&mut self, owner: Option<usize>, place: &mut Place) -> bool {
         if let Some(owner) = owner {
             return owner == self.owner;
@@ -151,7 +152,7 @@ impl Flights {
         self.up.load(Ordering::SeqCst) > 0
     }
 
-    /// Returns whether flights remain, and if so requests a notification when they have ended.
+    /// Returns whether flights are pending. If so, requests a notification when they have ended.
     /// Sequentially consistent with [`FlightGuard::drop`]: either the drop sees `awaited`, or this
     /// call sees that the flights have ended.
     fn are_awaited(&self) -> bool {
@@ -189,7 +190,7 @@ impl Landings {
         self.new.push(flight);
     }
 
-    /// Notes that the program's stack takes `n` of `waiting` packets.
+    /// Records that the program's stack has taken `n` of `waiting` packets.
     pub(crate) fn on_taken(&mut self, waiting: usize, n: usize) {
         let mark = self.taken + waiting as u64;
         self.marked.extend(self.new.drain(..).map(|flight| (mark, flight)));

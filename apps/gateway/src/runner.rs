@@ -5,8 +5,8 @@
 //!                               ◄─ outbound ─
 //! ```
 //!
-//! Budget: per turn, the device's system calls, and one `epoll_pwait2` if no packet was moved. Each
-//! packet is moved between batches twice, without copy or allocation.
+//! Cost per turn: the device's system calls, and one `epoll_pwait2` if no packet was moved. Each
+//! packet is moved between batches twice, and neither copied nor allocated.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -103,11 +103,11 @@ impl<G: Port, P: Port + ?Sized> Joint<G, P> {
 const DEVICE: u64 = 0;
 const GATEWAY: u64 = 1;
 const FIRST_WAKE: u64 = 2;
-/// Maximum number of events per epoll_wait call.
+/// Maximum number of events taken per epoll_wait call.
 const TOLD_MAX: usize = 8;
 
 impl<P: Port + ?Sized> Runner<P> {
-    /// Creates the event loop.
+    /// Creates the event loop for a gateway and its device.
     ///
     /// # Errors
     /// Returns an error if no epoll descriptor can be created or the device has no descriptor.

@@ -1,10 +1,11 @@
-//! Addresses of the host from which flows leave, while the host's addresses change.
+//! Detects flows whose host sockets send from an address that no longer fits the host's routes.
 //!
-//! Linux finds a source for a new socket also when the interface has no address. Any other of the
-//! host's will do, that of the gateway's own device included. For a socket that is bound to an
-//! interface without a route, Linux assumes that the peer is on the link. The socket keeps that
-//! source when the next address and its routes are there, and no answer finds its way to it. So a
-//! flow whose peer is silent in such times asks the kernel again.
+//! Linux finds a source address for a new socket even if the interface has none. The kernel may
+//! then use another address of the host, possibly that of the gateway's own device. If a socket is
+//! bound to an interface without a route, Linux assumes that the peer is on the link. The socket
+//! keeps that source after the interface has got its address and routes, so no answer reaches it.
+//! Therefore, a flow with a silent peer asks the kernel again after the host's addresses have
+//! changed.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -20,7 +21,7 @@ pub(crate) struct AddressChanges {
     last_ns: Option<u64>,
 }
 
-/// Time since which a flow's peer has said nothing.
+/// Time since which a flow's peer has not answered.
 #[derive(Debug, Default)]
 pub(crate) struct PeerSilence {
     since_ns: Option<u64>,
@@ -31,15 +32,16 @@ impl AddressChanges {
         self.last_ns = Some(now_ns);
     }
 
-    /// Whether sources of silent flows may be wrong.
+    /// Returns whether the addresses changed recently, so that flows without answers may have a
+    /// wrong source.
     pub(crate) fn are_recent(&self, now_ns: u64) -> bool {
         self.last_ns.is_some_and(|last_ns| now_ns.saturating_sub(last_ns) < UNSETTLED_NS)
     }
 }
 
 impl PeerSilence {
-    /// Something is sent to the peer. True: the peer has been silent for long, and so it was since
-    /// the last look at the source.
+    /// Called when the flow sends to the peer. Returns true if the peer has been silent for long,
+    /// counted from the last check of the source.
     pub(crate) fn on_sent(&mut self, now_ns: u64) -> bool {
         let since_ns = *self.since_ns.get_or_insert(now_ns);
         let is_long = now_ns.saturating_sub(since_ns) >= SOURCE_LOOK_NS;
@@ -49,25 +51,25 @@ impl PeerSilence {
         is_long
     }
 
-    /// The peer answered.
+    /// Called when the peer answered: ends the silence.
     pub(crate) fn end(&mut self) {
         self.since_ns = None;
     }
 }
 
-/// The address from which a socket of the host sends.
+/// Returns the local address of a host socket.
 pub(crate) fn source_of(host: &Fd) -> Option<IpAddr> {
     let local = getsockname(host).ok().and_then(|addr| SocketAddr::try_from(addr).ok());
     local.map(|local| local.ip()).filter(|ip| !ip.is_unspecified())
 }
 
-/// Whether the kernel would choose another source than `host` has for a socket towards `to`.
+/// Returns whether a new socket to `to` would get another source address than `host` has.
 pub(crate) fn leaves_elsewhere(dialer: &Dialer, host: &Fd, to: SocketAddr) -> bool {
     let now = source_towards(dialer, dialer.first_stop(to));
     now.is_some() && now != source_of(host)
 }
 
-/// The source that the kernel chooses by now. None: there is no way to `to`.
+/// Returns the source address that the kernel now chooses for `to`; `None` without a route.
 fn source_towards(dialer: &Dialer, to: SocketAddr) -> Option<IpAddr> {
     let probe = dialer::socket(SocketType::DGRAM, to).ok()?;
     dialer.connect(&probe, to).ok()?;

@@ -90,7 +90,7 @@ pub(crate) fn is_at_mark(fd: BorrowedFd<'_>) -> bool {
     const SIOCATMARK: usize = 0x8905;
     let mut answer: libc::c_int = 0;
     let args = [fd.as_raw_fd() as usize, SIOCATMARK, (&raw mut answer).addr(), 0, 0, 0];
-    // SAFETY: the request writes an int, which outlives the call.
+    // SAFETY: SIOCATMARK writes an int to `answer`, which outlives the call.
     unsafe { syscall(libc::SYS_ioctl as usize, args) }.is_ok() && answer != 0
 }
 
@@ -106,7 +106,7 @@ pub(crate) fn send_datagram(
     let mut control = Control::empty();
     match destination.from {
         Some(IpAddr::V4(from)) => {
-            // SAFETY: in_pktinfo is plain integers, for which zero is a value.
+            // SAFETY: in_pktinfo has only integer fields, for which zero is valid.
             let mut info: libc::in_pktinfo = unsafe { mem::zeroed() };
             info.ipi_spec_dst.s_addr = u32::from_ne_bytes(from.octets());
             control.push(libc::IPPROTO_IP, libc::IP_PKTINFO, &info);
@@ -136,7 +136,7 @@ pub(crate) fn send_datagram(
 /// Receives from a stream into FIFO memory that is not in use; returns 0 at the end of the stream.
 pub(crate) fn recv_stream(fd: BorrowedFd<'_>, spare: &Fragments) -> Result<usize, Errno> {
     let (mut iov, n) = iovecs(&[], spare);
-    // SAFETY: a msghdr is plain integers and pointers, for which zero is a value.
+    // SAFETY: a msghdr has only integers and pointers, for which zero is valid.
     let mut message: libc::msghdr = unsafe { mem::zeroed() };
     message.msg_iov = iov.as_mut_ptr();
     message.msg_iovlen = n as _;
@@ -273,7 +273,7 @@ pub(crate) fn set_dont_fragment(fd: BorrowedFd<'_>, v6: bool, on: bool) -> Resul
 pub(crate) fn lower_mtu_v6(fd: BorrowedFd<'_>, mtu: u32) -> u32 {
     // RFC 8200 §5 requires every link to support 1280 bytes; the kernel rejects smaller values.
     let mtu = mtu.clamp(1280, 65_535);
-    // Ignore errors: long datagrams are then lost as before, and there is no one to report to.
+    // Ignore errors: long datagrams are then lost as before, and the program expects no report.
     let _ = set_int(fd, libc::IPPROTO_IPV6, libc::IPV6_MTU, mtu.cast_signed());
     mtu
 }
@@ -309,7 +309,7 @@ fn set_bytes(fd: BorrowedFd<'_>, level: i32, option: i32, value: &[u8]) -> Resul
         value.len(),
         0,
     ];
-    // SAFETY: the pointer is to a slice of the length given, borrowed during the call.
+    // SAFETY: the pointer and length describe a slice that is borrowed during the call.
     let set = unsafe { syscall(libc::SYS_setsockopt as usize, args) };
     set.map(drop).map_err(Errno::from_raw_os_error)
 }
@@ -368,7 +368,8 @@ impl KernelStruct for libc::sockaddr_in6 {}
 
 fn plain<T: KernelStruct>(data: &[u8]) -> Option<T> {
     let bytes = data.get(..mem::size_of::<T>())?;
-    // SAFETY: `bytes` has the length of a T, is read unaligned, and every bit pattern is a valid T.
+    // SAFETY: `bytes` has the length of a T, the read needs no alignment, and every bit pattern is
+    // a valid T.
     Some(unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
 }
 
@@ -380,7 +381,7 @@ fn recv_message(
     flags: i32,
 ) -> Result<usize, Errno> {
     let mut iov = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
-    // SAFETY: a msghdr is plain integers and pointers, for which zero is a value.
+    // SAFETY: a msghdr has only integers and pointers, for which zero is valid.
     let mut message: libc::msghdr = unsafe { mem::zeroed() };
     message.msg_name = (&raw mut address.storage).cast();
     message.msg_namelen = mem::size_of::<libc::sockaddr_storage>() as _;
@@ -404,7 +405,7 @@ fn send_message(
     control: &mut Control,
     flags: i32,
 ) -> Result<usize, Errno> {
-    // SAFETY: a msghdr is plain integers and pointers, for which zero is a value.
+    // SAFETY: a msghdr has only integers and pointers, for which zero is valid.
     let mut message: libc::msghdr = unsafe { mem::zeroed() };
     if address.len > 0 {
         message.msg_name = (&raw mut address.storage).cast();
@@ -450,7 +451,8 @@ unsafe fn transfer(
     flags: libc::c_int,
 ) -> Result<usize, Errno> {
     let args = [fd.as_raw_fd() as usize, message.expose_provenance(), flags as usize, 0, 0, 0];
-    // SAFETY: the caller guarantees valid pointers.
+    // SAFETY: all pointers in the message are valid during the call, by the contract of this
+    // function.
     unsafe { syscall(call as usize, args) }.map_err(Errno::from_raw_os_error)
 }
 
@@ -461,7 +463,7 @@ struct Address {
 
 impl Address {
     fn empty() -> Self {
-        // SAFETY: a sockaddr_storage is plain integers, for which zero is a value.
+        // SAFETY: a sockaddr_storage has only integers, for which zero is valid.
         Self { storage: unsafe { mem::zeroed() }, len: 0 }
     }
 
@@ -536,7 +538,7 @@ impl Control {
 
     /// Calls `take` with the level, type and data of each received control message.
     fn each(&self, mut take: impl FnMut(i32, i32, &[u8])) {
-        // SAFETY: a msghdr is plain integers and pointers, for which zero is a value.
+        // SAFETY: a msghdr has only integers and pointers, for which zero is valid.
         let mut message: libc::msghdr = unsafe { mem::zeroed() };
         message.msg_control = self.bytes.as_ptr().cast_mut().cast();
         message.msg_controllen = self.len.min(mem::size_of_val(&self.bytes)) as _;
@@ -556,12 +558,12 @@ impl Control {
 
     fn push<T: Copy>(&mut self, level: i32, kind: i32, value: &T) {
         let size = mem::size_of::<T>() as u32;
-        // SAFETY: CMSG_SPACE and CMSG_LEN are arithmetic.
+        // SAFETY: CMSG_SPACE and CMSG_LEN only compute sizes, and access no memory.
         let (space, len) = unsafe { (libc::CMSG_SPACE(size), libc::CMSG_LEN(size)) };
         assert!(self.len + space as usize <= mem::size_of_val(&self.bytes), "four messages fit");
         let base = self.bytes.as_mut_ptr().cast::<u8>();
-        // SAFETY: asserted above that header and data fit behind `len`, which is a multiple of the
-        // header's alignment because CMSG_SPACE rounds up.
+        // SAFETY: header and data fit after `len`, as asserted above. `len` is a multiple of the
+        // header's alignment, because CMSG_SPACE rounds up.
         unsafe {
             let header = base.add(self.len).cast::<libc::cmsghdr>();
             (*header).cmsg_level = level;

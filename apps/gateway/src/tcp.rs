@@ -106,8 +106,8 @@ impl TcpFlows {
         self.flows.len()
     }
 
-    /// Bytes and FINs that were acknowledged to the program but not delivered to the host. `ended`
-    /// counts only streams whose FIN has arrived.
+    /// Returns the bytes and FINs that were acknowledged to the program but not delivered to the
+    /// host. With `ended`, counts only streams whose FIN has arrived.
     pub(crate) fn undelivered<H: Host>(&self, now: Instant, stack: &Stack<H>, ended: bool) -> u64 {
         let counts = |flow: &&Flow| !ended || flow.program_side != ProgramSide::Open;
         let of_flow = |flow: &Flow| match flow.phase {
@@ -140,7 +140,7 @@ impl TcpFlows {
         self.pending.enqueue(shared.now_ns, client, Syn { pending, local, remote });
     }
 
-    /// Abandons an undecided SYN of the program that the inner stack dropped.
+    /// Abandons a SYN of the program that the inner stack dropped before it was answered.
     pub(crate) fn on_syn_forgotten(&mut self, shared: &mut Shared, pending: PendingId) {
         if let Some(connecting) = self.pending.remove(pending) {
             shared.counters.tcp_forgotten += 1;
@@ -166,8 +166,8 @@ impl TcpFlows {
         Some(pending)
     }
 
-    /// Ends the flow of an abandoned SYN. A SYN without a flow is still queued, and is ignored when
-    /// its turn comes, because the inner stack has forgotten it.
+    /// Ends the flow of an abandoned SYN. A SYN without a flow is still queued. The queue skips it
+    /// later, because the inner stack has forgotten it.
     fn abandon(&mut self, connecting: Option<SlabKey>) {
         if let Some(key) = connecting {
             self.remove(key);
@@ -186,7 +186,8 @@ impl TcpFlows {
             SocketEvent::Writable => flow.progress = true,
             SocketEvent::Error(SocketError::TimedOut) => flow.news = Some(FlowUpdate::TimedOut),
             SocketEvent::Error(_) => flow.news = Some(FlowUpdate::Failed),
-            // `Closed` confirms our own close, perhaps of the socket of an earlier attempt.
+            // `Closed` confirms that we closed the socket, perhaps the socket of an earlier
+            // attempt.
             SocketEvent::Closed => return,
             _ => {}
         }
@@ -322,7 +323,7 @@ impl TcpFlows {
         Some(flow)
     }
 
-    /// Marks a flow as failed because its connection to the program could not be started.
+    /// Marks a flow as failed, because its connection to the program could not be started.
     fn on_not_connected(&mut self, key: SlabKey) {
         if let Some(flow) = self.flows.get_mut(key) {
             flow.news = Some(FlowUpdate::Failed);

@@ -6,10 +6,11 @@
 //!   port dmz ─┘   own addresses: ARP, ND, ping   └─
 //! ```
 //!
-//! - [`Plan`]: the router in words, checked: ports, routes and rules that fit each other;
-//! - [`router`]: the engine of a plan, whose owner runs it.
+//! - [`Plan`]: the configuration of a router, whose ports, routes and rules are checked for
+//!   consistency;
+//! - [`router`]: creates the engine of a plan, which the caller runs.
 //!
-//! Budget: no copy and no allocation per packet beyond the ports' own.
+//! Cost: no copy and no allocation per packet beyond those of the ports.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 

@@ -1,4 +1,4 @@
-//! A router in words, and whether its parts fit each other.
+//! Configuration of a router, and checks that its parts are consistent.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -8,190 +8,190 @@ use towpath_stack::IfaceId;
 use towpath_stack::net::{Fault, RouteKind, RouteSpec};
 use towpath_wire::{Prefix, addr};
 
-/// A port: its name and the addresses that the router has on its link.
+/// A port of the router: its name, and the router's addresses on its link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlannedPort {
-    /// Name in rules, routes and counters.
+    /// Name of the port in rules, routes and counters.
     pub name: String,
-    /// Addresses, each with the length of the link's network.
+    /// Addresses of the router on the port, each with its prefix length.
     pub addresses: Vec<Prefix>,
 }
 
 /// A route.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlannedRoute {
-    /// Destinations.
+    /// Destination prefix.
     pub prefix: Prefix,
-    /// Fate of packets to them.
+    /// Next hops, or the kind of a route that drops packets.
     pub target: Target,
 }
 
-/// Fate of packets that take a route.
+/// Action for packets that match a route.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
-    /// Next routers, which share the flows.
+    /// Forwards to these next hops, among which flows are divided.
     Via(Vec<Hop>),
-    /// No next hop: one of the kinds that drop.
+    /// Drops packets, as this kind of route does.
     Kind(RouteKind),
 }
 
-/// A next router.
+/// A next hop.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hop {
-    /// Its address.
+    /// Address of the next router.
     pub addr: IpAddr,
-    /// The port that it is beside, where the address does not say.
+    /// Name of the outgoing port; `None` if the address determines the port.
     pub port: Option<String>,
 }
 
-/// Ports, routes and rules.
+/// Configuration of a router: ports, routes and rules.
 #[derive(Debug, Clone, Default)]
 pub struct Plan {
-    /// Ports, in the order of their interfaces.
+    /// Ports, in the order of the engine's interfaces.
     pub ports: Vec<PlannedPort>,
-    /// Routes beside those to the ports' own networks.
+    /// Routes in addition to those to the ports' own networks.
     pub routes: Vec<PlannedRoute>,
-    /// Rules; none let all pass.
+    /// Packet filter rules; without rules, all packets pass.
     pub rules: Option<RuleList>,
 }
 
-/// Parts of a plan that do not fit each other.
+/// Inconsistency of a plan.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RouterPlanError {
-    /// There is no port.
+    /// The plan has no port.
     #[error("a router needs a port: --port NAME=packet:INTERFACE,ADDRESS/LENGTH")]
     NoPort,
-    /// Two ports have one name.
+    /// Two ports have the same name.
     #[error("two ports are called {name:?}: give each a name of its own")]
     NameTaken {
-        /// The name.
+        /// The name that both ports have.
         name: String,
     },
-    /// Two ports, or one twice, have an address.
+    /// Two ports have the same address, or one port has it twice.
     #[error("{address} is given twice, to {first} and to {second}: an address belongs to one port")]
     AddressTaken {
-        /// The address.
+        /// The address that was given twice.
         address: IpAddr,
-        /// The port that has it.
+        /// Name of the first port with the address.
         first: String,
-        /// The port that is to have it as well.
+        /// Name of the second port with the address.
         second: String,
     },
-    /// Two ports are in one network.
+    /// Two ports have addresses in the same network.
     #[error(
         "{first} and {second} are both in {network}: a network is on one port; give one of \
          them another network"
     )]
     NetworkTaken {
-        /// The network.
+        /// The network of both ports.
         network: Prefix,
-        /// The port that is in it.
+        /// Name of the first port in the network.
         first: String,
-        /// The port that is to be in it as well.
+        /// Name of the second port in the network.
         second: String,
     },
-    /// A next hop is in no port's network.
+    /// No port has an address in the network of a next hop.
     #[error(
         "no port is in the network of the next hop {hop} of the route to {prefix}: the next hop \
          is a router beside this one"
     )]
     NoWay {
-        /// Destinations of the route.
+        /// Destination prefix of the route.
         prefix: Prefix,
-        /// The next hop.
+        /// Address of the next hop.
         hop: IpAddr,
     },
-    /// A next hop stands for all hosts of a network.
+    /// The next hop is a broadcast address.
     #[error(
         "the next hop {hop} of the route to {prefix} is the broadcast address of {network}, not \
          one of its hosts"
     )]
     NoHost {
-        /// Destinations of the route.
+        /// Destination prefix of the route.
         prefix: Prefix,
-        /// The next hop.
+        /// Address of the next hop.
         hop: IpAddr,
-        /// The network, which a port is in.
+        /// Network of the port with this broadcast address.
         network: Prefix,
     },
-    /// A next hop is an address of this router.
+    /// The next hop is an address of this router.
     #[error("the next hop {hop} of the route to {prefix} is this router itself")]
     OwnHop {
-        /// Destinations of the route.
+        /// Destination prefix of the route.
         prefix: Prefix,
-        /// The next hop.
+        /// Address of the next hop.
         hop: IpAddr,
     },
-    /// A link-local next hop does not say on which link.
+    /// The next hop is link-local, but the route does not name its port.
     #[error(
         "the next hop {hop} of the route to {prefix} is on every link: name the port, as \
          {hop}%{port}"
     )]
     NoPortOfHop {
-        /// Destinations of the route.
+        /// Destination prefix of the route.
         prefix: Prefix,
-        /// The next hop.
+        /// Address of the next hop.
         hop: IpAddr,
-        /// A port, for the example.
+        /// Name of a port, for the example in the message.
         port: String,
     },
     /// A route names a port that does not exist.
     #[error("the route to {prefix} names the port {name:?}; there are {names}")]
     UnknownPort {
-        /// Destinations of the route.
+        /// Destination prefix of the route.
         prefix: Prefix,
-        /// The name.
+        /// Name that the route contains.
         name: String,
-        /// Names that there are.
+        /// Names of the existing ports, for the message.
         names: String,
     },
-    /// A next hop is of the other family.
+    /// The next hop and the destination have different address families.
     #[error("the next hop {hop} cannot lead to {prefix}: both are IPv4, or both are IPv6")]
     OtherFamily {
-        /// Destinations of the route.
+        /// Destination prefix of the route.
         prefix: Prefix,
-        /// The next hop.
+        /// Address of the next hop.
         hop: IpAddr,
     },
-    /// Two routes to one network.
+    /// Two routes have the same destination.
     #[error("there are two routes to {prefix}: leave one out")]
     RouteTaken {
-        /// The network.
+        /// Destination prefix of both routes.
         prefix: Prefix,
     },
-    /// A next hop is twice in a route.
+    /// A route contains the same next hop twice.
     #[error("the next hop {hop} of the route to {prefix} is given twice")]
     HopTaken {
-        /// Destinations of the route.
+        /// Destination prefix of the route.
         prefix: Prefix,
-        /// The next hop.
+        /// Address of the next hop.
         hop: IpAddr,
     },
     /// The stack refuses a route.
     #[error("the route to {prefix} cannot be made: {why}")]
     Route {
-        /// Destinations of the route.
+        /// Destination prefix of the route.
         prefix: Prefix,
-        /// The fault.
+        /// Reason of the stack.
         why: Fault,
     },
-    /// The rules do not fit the ports.
+    /// A rule cannot be compiled, for example because it names a port that does not exist.
     #[error("{0}; the ports are {1}")]
     Rules(CompileError, String),
 }
 
-/// Part of a plan that an error is about.
+/// Part of a plan to which an error refers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PlanPart<'a> {
-    /// The port of this name.
+    /// The port with this name.
     Port(&'a str),
-    /// The route to this network.
+    /// The route to this prefix.
     Route(Prefix),
 }
 
 impl RouterPlanError {
-    /// The part that does not fit; None: the rules, or all of it.
+    /// Returns the inconsistent part; None if the error is about the rules or the whole plan.
     pub fn part(&self) -> Option<PlanPart<'_>> {
         Some(match self {
             Self::NoPort | Self::Rules(..) => return None,
@@ -212,20 +212,20 @@ impl RouterPlanError {
 }
 
 impl Plan {
-    /// Checks that all parts fit each other.
+    /// Checks that all parts are consistent.
     ///
     /// # Errors
-    /// The first that does not.
+    /// Returns the first inconsistency.
     pub fn check(&self) -> Result<(), RouterPlanError> {
         self.check_ports()?;
         self.route_specs()?;
         self.compiled().map(drop)
     }
 
-    /// Number of the interface of a port.
+    /// Returns the interface number of the port `name`.
     fn interface(&self, name: &str) -> Option<IfaceId> {
         let at = self.ports.iter().position(|port| port.name == name)?;
-        // Interface 0 is the loopback.
+        // Add one, because interface 0 is loopback.
         u16::try_from(at + 1).ok().map(IfaceId)
     }
 
@@ -244,7 +244,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Holds the `k`-th address of the `n`-th port against those before it.
+    /// Compares the `k`-th address of the `n`-th port with all addresses before it.
     fn check_address(&self, n: usize, k: usize, own: &Prefix) -> Result<(), RouterPlanError> {
         let second = || self.ports[n].name.clone();
         let before = self.ports[..=n].iter().enumerate();
@@ -266,10 +266,10 @@ impl Plan {
         Ok(())
     }
 
-    /// The routes, for the stack.
+    /// Returns the routes as the stack needs them.
     ///
     /// # Errors
-    /// A next hop is in no port's network, or two routes lead to one network.
+    /// Fails if a next hop is in no port's network, or two routes have the same destination.
     pub fn route_specs(&self) -> Result<Vec<RouteSpec>, RouterPlanError> {
         let mut specs = Vec::with_capacity(self.routes.len());
         let mut prefixes = std::collections::BTreeSet::new();
@@ -278,7 +278,8 @@ impl Plan {
             if !prefixes.insert((prefix.addr(), prefix.len())) {
                 return Err(RouterPlanError::RouteTaken { prefix });
             }
-            // The port of a router may have been named: nothing is looked up.
+            // The interface of each next hop is known, so `on_link` is set: the stack does not
+            // search for it.
             let mut add = |next_hop: Option<IpAddr>, iface, kind| {
                 let on_link = next_hop.is_some();
                 specs.push(RouteSpec { next_hop, iface, kind, on_link, ..RouteSpec::to(prefix) });
@@ -332,10 +333,10 @@ impl Plan {
         self.interface(&port.name).ok_or(RouterPlanError::NoWay { prefix, hop })
     }
 
-    /// The rules, made ready.
+    /// Compiles the rules; `None` without rules.
     ///
     /// # Errors
-    /// A rule names a port that does not exist.
+    /// Fails if a rule names a port that does not exist.
     pub fn compiled(&self) -> Result<Option<Rules>, RouterPlanError> {
         let Some(list) = &self.rules else { return Ok(None) };
         let compiled = Rules::compile(list, |name| self.interface(name).map(|id| id.0));

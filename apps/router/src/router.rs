@@ -1,4 +1,4 @@
-//! The engine of a router.
+//! Creates the engine of a router.
 
 use towpath_engine::{Engine, EngineConfig, EngineError};
 use towpath_pool::Port;
@@ -10,50 +10,50 @@ use towpath_wire::MacAddr;
 
 use crate::plan::{Plan, RouterPlanError};
 
-/// Packets of one port in a turn. Packets of 64 KiB from two ports at once are then less than the
-/// queue of a third one takes.
+/// Maximum number of packets received from one port in a turn. Packets of 64 KiB from two ports at
+/// once then fit in the queue of a third port.
 const RX_PACKETS: usize = 32;
 
-/// Settings beside the plan.
+/// Settings of a router in addition to its plan.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Check of sources by the routes to them.
+    /// Reverse path check of source addresses (as rp_filter of Linux).
     pub source_check: SourceCheck,
-    /// Maximum number of neighbours in the tables.
+    /// Maximum number of neighbors in the tables.
     pub neighbors_max: usize,
-    /// Settings of the engine: threads and busy polling.
+    /// Settings of the engine. Its stack, budget, interfaces and number of channels are replaced.
     pub engine: EngineConfig,
 }
 
-/// A port with its part of the link.
+/// An open port, with its Ethernet address and MTU.
 pub struct OpenPort {
-    /// The device, by a queue for each shard.
+    /// Queues of the device, one for each shard.
     pub queues: Vec<Box<dyn Port + Send>>,
-    /// Ethernet address of the router on it.
+    /// Ethernet address of the router on the port.
     pub mac: [u8; 6],
-    /// Longest IP packet, in bytes.
+    /// Maximum length of IP packets in bytes.
     pub mtu: u32,
 }
 
-/// Why there is no router.
+/// Reason why a router cannot be created.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RouterError {
-    /// The plan's parts do not fit each other.
+    /// The plan is inconsistent.
     #[error(transparent)]
     Plan(#[from] RouterPlanError),
-    /// The engine cannot be made.
+    /// The engine cannot be created.
     #[error(transparent)]
     Engine(#[from] EngineError),
 }
 
-/// Creates an engine without programs that forwards by `plan` on `ports`, which are in the order of
-/// the plan and have equally many queues. `seed` is random and secret.
+/// Creates an engine without programs that forwards packets by `plan` between `ports`. The ports
+/// are in the order of the plan, and have equally many queues. `seed` must be random and secret.
 ///
-/// Interface `n + 1` of the engine is the `n`-th port.
+/// Port `n` of the plan is interface `n + 1` of the engine.
 ///
 /// # Errors
-/// The plan's parts do not fit each other, or the system refuses memory or a descriptor.
+/// Fails if the plan is inconsistent, or if memory or descriptors are exhausted.
 pub fn router(
     plan: &Plan,
     settings: Settings,
@@ -91,7 +91,7 @@ pub fn router(
     };
     let mut engine = Engine::with_shards(config, by_shard(ports), seed)?;
     let specs = plan.route_specs()?;
-    // Appended, so that next hops of one network share the flows.
+    // Append each route, so that flows are divided among all next hops of a network.
     let changes: Vec<_> = specs.iter().map(|spec| Change::SetRoute(*spec, How::Append)).collect();
     let made = engine.apply(&changes);
     made.map_err(|Refused { at, why }| RouterPlanError::Route { prefix: specs[at].prefix, why })?;
@@ -99,7 +99,7 @@ pub fn router(
     Ok(engine)
 }
 
-/// Queues of all ports, by shard.
+/// Arranges the queues of all ports by shard.
 fn by_shard(ports: Vec<OpenPort>) -> Vec<Vec<Box<dyn Port + Send>>> {
     let mut shards = Vec::new();
     for port in ports {

@@ -1,13 +1,13 @@
-//! Addresses of a stack, as users write them.
+//! Addresses of a stack in the user's notation.
 
 use std::net::IpAddr;
 
 use towpath_wire::Prefix;
 
-/// `10.0.0.2/24`: an address of a host, with the length of its network.
+/// Parses the address of a host with the prefix length of its network, such as `10.0.0.2/24`.
 ///
 /// # Errors
-/// The text is something else, or no host can have the address; with a sentence for the user.
+/// Returns a sentence for the user if the syntax is invalid, or no host can have the address.
 pub fn parse_cidr(text: &str) -> Result<Prefix, String> {
     let Some((ip, len)) = text.split_once('/') else {
         return Err("expected ADDRESS/LENGTH, for example 10.0.0.2/24".into());
@@ -29,20 +29,20 @@ pub fn parse_cidr(text: &str) -> Result<Prefix, String> {
     Ok(prefix)
 }
 
-/// The first host of the network that is not `own` itself; None when there is no other.
+/// Returns the first host address of the network, other than `own`; None if there is none.
 pub fn other_host(own: &Prefix) -> Option<IpAddr> {
     hosts(own).take(2).find(|ip| *ip != own.addr())
 }
 
-/// The hosts of a network from the first one on.
+/// Iterates over the host addresses of a network, in ascending order.
 fn hosts(own: &Prefix) -> impl Iterator<Item = IpAddr> + '_ {
     let next = |ip: IpAddr, n: u8| match ip {
         IpAddr::V4(ip) => ip.to_bits().checked_add(n.into()).map(|bits| IpAddr::V4(bits.into())),
         IpAddr::V6(ip) => ip.to_bits().checked_add(n.into()).map(|bits| IpAddr::V6(bits.into())),
     };
     let bits = if own.addr().is_ipv4() { 32 } else { 128 };
-    // In a network of two both are hosts (RFC 3021, RFC 6164); otherwise the first is the
-    // network's.
+    // In a network of two addresses both are hosts (RFC 3021, RFC 6164). Otherwise the first one is
+    // the network's own address.
     let first = u8::from(own.len() != bits - 1);
     let is_host = move |ip: &IpAddr| {
         let broadcast = ip.is_ipv4() && own.len() < 31 && *ip == own.last();
@@ -51,23 +51,23 @@ fn hosts(own: &Prefix) -> impl Iterator<Item = IpAddr> + '_ {
     (first..=u8::MAX).map_while(move |n| next(own.network(), n)).take_while(is_host)
 }
 
-/// Address of the forwarder of DNS in a network: the default address if it fits, else the first
-/// free one.
+/// Returns the address of the DNS forwarder in a network: the default address if it fits, otherwise
+/// the first free one.
 pub(crate) fn forwarder(own: &Prefix, gateway: IpAddr, default: Option<IpAddr>) -> Option<IpAddr> {
     let free = |ip: &IpAddr| own.contains(*ip) && *ip != own.addr() && *ip != gateway;
     default.filter(free).or_else(|| hosts(own).take(3).find(free))
 }
 
-/// Returns addresses as a list in a sentence.
+/// Formats addresses as a list for a sentence.
 pub(crate) fn list(ips: impl Iterator<Item = IpAddr>) -> String {
     ips.map(|ip| ip.to_string()).collect::<Vec<_>>().join(" and ")
 }
 
-/// Ethernet address of a stack beside the kernel on a device. The address is the same at each
-/// start, so that neighbours that remember it find the next run at once. IP addresses tell two
-/// stacks on one device apart.
+/// Returns the Ethernet address of a stack that shares a device with the kernel. Each start results
+/// in the same address, so neighbours with a cached entry reach the next run at once. The IP
+/// addresses are hashed too, so two stacks on one device differ.
 ///
-/// FNV-1a, with 02 in front: locally administered, unicast.
+/// The bytes are an FNV-1a hash after 02, which means locally administered, unicast.
 pub fn station_mac(device: &[u8], addresses: &[Prefix]) -> [u8; 6] {
     let words = addresses.iter().map(|prefix| prefix.addr().to_string());
     let words = words.flat_map(|text| [text, " ".into()]).collect::<String>();

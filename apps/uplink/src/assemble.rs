@@ -1,4 +1,4 @@
-//! The stack behind a link and its ports.
+//! Creates the configuration of the stack behind a link, and its ports.
 
 use std::io;
 
@@ -13,9 +13,9 @@ use crate::plan::{Connected, Dns, Plan};
 use crate::plan_error::{PlanError, Result, system};
 use crate::shape::{Resolver, Route, Shape};
 
-/// Longest packet through the gateway. Memory has no limit of its own, and large segments save
-/// work. A fresh receive window (64 KiB) should hold several, or the sender waits for window
-/// updates.
+/// Maximum length of IP packets through the gateway, in bytes. Memory has no limit of its own, and
+/// large segments save work. An initial receive window (64 KiB) should hold several, otherwise the
+/// sender waits for window updates.
 const MTU_ROOTLESS: u32 = 16_384;
 
 impl Plan {
@@ -25,7 +25,7 @@ impl Plan {
         self.mtu.unwrap_or(if is_ethernet { MTU_ETHERNET } else { MTU_ROOTLESS })
     }
 
-    /// Opens the device, and makes the stack behind it.
+    /// Opens the device, and creates the configuration of the stack behind it.
     pub(crate) fn over_device(&self, device: &DeviceSpec, seed: &[u8; 32]) -> Result<Connected> {
         let OpenDevice { ports, site, receivers, replay } = device.open(&self.request(seed))?;
         let mut connected = self.finish(ports, &self.behind(&site), site.facts)?;
@@ -33,10 +33,10 @@ impl Plan {
         Ok(Connected { followed: site.followed, replay, ..connected })
     }
 
-    /// Returns the stack behind a device. Its router is the kernel's, or the first other address of
-    /// its network.
+    /// Returns the configuration of the stack behind a device. Its default router is the kernel's,
+    /// or otherwise the first other address of its network.
     pub(crate) fn behind(&self, site: &DeviceSite) -> Shape {
-        // There is no forwarder: the nameserver is reached as other hosts are.
+        // A device has no DNS forwarder, so the stack reaches the nameserver directly.
         let resolver = match self.dns {
             Some(Dns::At(address)) => Some(Resolver { address, only_loopback: false }),
             _ => None,
@@ -62,7 +62,7 @@ impl Plan {
         let netem = self.netem.clone();
         let hosts: Vec<_> = routes.iter().filter_map(|route| route.next_hop).collect();
         Shape {
-            // The other end of a TAP device is this host.
+            // For a TAP device, `hosts` are the addresses of this host at the other end.
             names: self.names.text(&addresses, &hosts),
             mac,
             addresses,
@@ -77,7 +77,7 @@ impl Plan {
         }
     }
 
-    /// Makes a stack whose shards have these ports.
+    /// Creates a stack whose shards have these ports.
     pub(crate) fn finish(
         &self,
         ports: Vec<Box<dyn Port + Send>>,
@@ -94,7 +94,7 @@ impl Plan {
         Ok(Connected { config, ports, addresses, published, facts, notices, followed, replay })
     }
 
-    /// Puts links with delay and loss in front of ports.
+    /// Adds emulated links with delay and loss in front of ports.
     fn shaped(
         &self,
         netem: &NetemSpec,

@@ -1,16 +1,17 @@
-//! Addresses and ports that runs have on an interface, so that two runs do not share any.
+//! Claims of runs on addresses and ports of an interface, so that two runs do not use the same.
 //!
-//! The kernel refuses a second socket at a port, but gives frames to any number of packet sockets.
-//! So each run binds Unix sockets whose abstract names list its addresses and ports:
+//! The kernel refuses a second socket on a port, but passes frames to any number of packet sockets.
+//! Therefore, each run binds Unix sockets whose abstract names list its addresses and ports:
 //!
 //! ```text
 //!   towpath-claim/INDEX/INODE/PROCESS/10.1.0.9,tcp:80-90
 //! ```
 //!
-//! Abstract names belong to a network namespace, as interfaces do, and all of its users see them by
-//! sock_diag(7). The names disappear with the process, however that ends. INODE is that of the
-//! run's packet socket on interface INDEX, which /proc/net/packet has to list with the user who
-//! bound the name. Otherwise a user without CAP_NET_RAW could reserve any port.
+//! Abstract names belong to a network namespace, as interfaces do, and each of its users can list
+//! them by sock_diag(7). The kernel removes a name when the process ends in any way. INODE is the
+//! inode of the run's packet socket on interface INDEX. A claim is valid only if /proc/net/packet
+//! lists that socket with the user who bound the name. Otherwise, a user without CAP_NET_RAW could
+//! reserve any port.
 //!
 //! A lock lets one run at a time look at the claims, open its device and bind its own names. A
 //! stopped process must not hold the lock for ever, so a run may go on without it. Therefore each
@@ -33,25 +34,27 @@ use crate::plan_error::{PlanError, system};
 use crate::turns::{NamespaceLock, PATIENCE};
 use crate::unix_sockets::{AbstractSocket, abstract_sockets};
 
-/// Lock that is held from the first look at other claims until the own names are bound.
+/// Name of the lock that a run holds from its check of other claims until its own names are bound.
 const LOCK: &str = "towpath-claims";
 const PREFIX: &str = "towpath-claim/";
 /// Maximum length of an abstract name in bytes: `sun_path` without the NUL in front.
 const NAME_MAX: usize = 107;
-/// Bytes at the end of a name for a word that makes it another one, as `,#7`.
+/// Number of bytes reserved at the end of a name for a word that makes the name unique, such as
+/// `,#7`.
 const SPARE: usize = 3;
-/// Number of names that are tried for one part of a claim, because any user may have bound one.
+/// Number of names that are tried for one part of a claim, because any user may have bound some of
+/// them.
 const TRIES: u8 = 8;
 
-/// Addresses of a stack on an interface, and its ports of them.
+/// Addresses that a stack claims on an interface, and the ports that it claims of these.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Claimed {
     addresses: Vec<IpAddr>,
-    /// Empty: all ports.
+    /// Ports of the addresses; empty: all ports.
     ports: Vec<PortRange>,
 }
 
-/// The claim of a run that is about to open an interface.
+/// Claim of a run that is about to open an interface.
 #[derive(Debug)]
 pub struct Claims {
     own: Claimed,
@@ -60,22 +63,23 @@ pub struct Claims {
     _lock: NamespaceLock,
 }
 
-/// A claim of another run that excludes the own one.
+/// Claim of another run that overlaps our own.
 #[derive(Debug)]
 struct Rival {
-    /// Inode of its packet socket.
+    /// Inode of the other run's packet socket.
     inode: u64,
-    /// Sentence for the user.
+    /// Error to report to the user.
     error: PlanError,
 }
 
 impl Claims {
-    /// Waits for other runs that are about to claim something. Then refuses `addresses` and `ports`
-    /// of `interface` of which another run has a part. No ports: all of the addresses.
+    /// Waits for the lock of other runs that are about to claim. Then fails if another run has
+    /// claimed any of `addresses` and `ports` on `interface`. If `ports` is empty, all ports are
+    /// claimed.
     ///
     /// # Errors
-    /// [`PlanError::AddressClaimed`], [`PlanError::PortsClaimed`], or the system has no sockets
-    /// left.
+    /// Returns [`PlanError::AddressClaimed`] or [`PlanError::PortsClaimed`], or fails if no socket
+    /// can be created.
     pub fn begin(
         interface: &str,
         addresses: Vec<IpAddr>,
@@ -96,11 +100,11 @@ impl Claims {
     }
 
     /// Claims the addresses and ports for the stack with this packet socket. The claim ends when
-    /// the descriptors are closed.
+    /// the returned descriptors are closed.
     ///
     /// # Errors
-    /// As of [`Self::begin`] if another run has claimed the same meanwhile, and as of socket(2) and
-    /// bind(2).
+    /// As of [`Self::begin`], if another run has made an overlapping claim meanwhile. Also the
+    /// errors of socket(2) and bind(2).
     pub fn hold(self, socket: BorrowedFd<'_>) -> Result<Vec<Fd>, PlanError> {
         let failed = |errno: Errno| system(STEP)(errno.into());
         let inode = rustix::fs::fstat(socket).map_err(failed)?.st_ino;
@@ -111,7 +115,8 @@ impl Claims {
         Ok(held)
     }
 
-    /// Returns the claim with the lowest inode that excludes the own one, whose inode is `own`.
+    /// Returns the overlapping claim of another run with the lowest inode. `own` is the inode of
+    /// our packet socket.
     fn rival(&self, own: Option<u64>) -> Option<Rival> {
         let packets = std::fs::read_to_string("/proc/net/packet").unwrap_or_default();
         let claims = claims_on(self.index, &abstract_sockets(), &packets);
@@ -132,13 +137,14 @@ impl Claims {
     }
 }
 
-/// Step of an error.
+/// Name of the step in error messages.
 const STEP: &str = "claim an address";
 
-/// Waits until no rival is left of the claim whose packet socket has the inode `own`.
+/// Waits until no other claim overlaps ours. `own` is the inode of our packet socket.
 ///
 /// # Errors
-/// A rival has a lower inode, or has not given up within `patience`: its run goes on already.
+/// Fails if the other run's inode is lower. Also fails if that run does not give up within
+/// `patience`, because then it is running already.
 fn settle(
     own: u64,
     patience: Duration,
@@ -154,8 +160,8 @@ fn settle(
     Ok(())
 }
 
-/// Binds a socket to an abstract name. Connections to the socket are refused, since it does not
-/// listen. If the name is taken, a word that no reader knows makes it another one.
+/// Binds a socket to an abstract name. Connections to it are refused, because the socket does not
+/// listen. If the name is taken, appends a word that readers ignore.
 fn bound(name: &str) -> rustix::io::Result<Fd> {
     let flags = SocketFlags::CLOEXEC;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -170,8 +176,8 @@ fn bound(name: &str) -> rustix::io::Result<Fd> {
     tried.map(|()| socket.into())
 }
 
-/// Returns claims on interface `index`, each with the inode of its packet socket and its process,
-/// in the order of these. `packets` is the text of /proc/net/packet.
+/// Returns the claims on interface `index`, each with the inode of its packet socket and its
+/// process id, sorted by these. `packets` is the content of /proc/net/packet.
 fn claims_on(index: u32, sockets: &[AbstractSocket], packets: &str) -> Vec<(u64, u32, Claimed)> {
     let mut all = BTreeMap::<(u64, u32), Claimed>::new();
     for AbstractSocket { name, owner, .. } in sockets {
@@ -194,7 +200,7 @@ fn claims_on(index: u32, sockets: &[AbstractSocket], packets: &str) -> Vec<(u64,
 /// Returns the user of the packet socket with this inode, if it is bound to interface `index`.
 fn user_of_packet_socket(sockets: &str, index: u32, inode: u64) -> Option<u32> {
     sockets.lines().skip(1).find_map(|line| {
-        // sk RefCnt Type Proto Iface R Rmem User Inode
+        // Fields of a line: sk RefCnt Type Proto Iface R Rmem User Inode.
         let fields: Vec<_> = line.split_whitespace().collect();
         let [_, _, _, _, on, _, _, user, number] = fields[..] else { return None };
         let is_it = on.parse::<u32>() == Ok(index) && number.parse::<u64>() == Ok(inode);
@@ -203,7 +209,8 @@ fn user_of_packet_socket(sockets: &str, index: u32, inode: u64) -> Option<u32> {
 }
 
 impl Claimed {
-    /// An address that both have, and the ranges of both that overlap, unless one has all ports.
+    /// Returns an address that both claims contain, and overlapping port ranges of both; no ranges
+    /// if one claims all ports.
     fn conflict(&self, other: &Self) -> Option<(IpAddr, Option<[PortRange; 2]>)> {
         let address = *self.addresses.iter().find(|address| other.addresses.contains(address))?;
         if self.ports.is_empty() || other.ports.is_empty() {
@@ -218,7 +225,7 @@ impl Claimed {
         ranges.map(|ranges| (address, Some(ranges)))
     }
 
-    /// Abstract names that list the claim: as many as their length takes.
+    /// Returns the abstract names that list the claim. A long claim needs several names.
     fn names(&self, index: u32, inode: u64, process: u32) -> Vec<String> {
         let start = format!("{PREFIX}{index}/{inode}/{process}/");
         let ports = self.ports.iter().map(|range| PortWords(*range).to_string());
@@ -237,7 +244,7 @@ impl Claimed {
         names
     }
 
-    /// Adds the words of a name. Words of a later version are left out.
+    /// Adds the addresses and ports that a name lists. Unknown words of later versions are ignored.
     fn read(&mut self, words: &str) {
         for word in words.split(',') {
             match (word.parse(), PortWords::parse(word)) {
@@ -249,7 +256,7 @@ impl Claimed {
     }
 }
 
-/// A range as `--ports` takes it.
+/// Displays a port range in the format of `--ports`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PortWords(pub PortRange);
 
@@ -307,7 +314,7 @@ mod tests {
         assert!(!conflict("10.1.0.9,tcp:80-90", "10.1.0.9,tcp:91-99"));
         assert!(!conflict("10.1.0.9,tcp:80", "10.1.0.9,udp:80"));
         assert!(!conflict("10.1.0.9,tcp:80", "10.1.0.8,tcp:80"));
-        // An address alone is one of which the stack has all ports.
+        // An address without ports claims all ports of the address.
         assert!(conflict("10.1.0.9,tcp:80", "10.1.0.9"));
     }
 

@@ -1,16 +1,16 @@
-//! Receive coalescing for devices that give one segment at a time.
+//! Receive coalescing for devices that deliver one segment at a time.
 
 use towpath_pool::{Batch, Pool, Port, PortCounters};
 use towpath_stack::net::coalesce;
 
-/// A port whose received TCP segments are merged: the stack sees one large packet for many.
+/// A port that merges received TCP segments, so that the stack receives fewer and larger packets.
 pub struct Coalescing<P> {
     port: P,
     counters: CoalescingCounters,
 }
 
 towpath_pool::counters! {
-    /// Merged packets.
+    /// Counters of merged packets.
     pub struct CoalescingCounters {
         /// Packets that were merged into an earlier one.
         merged,
@@ -29,7 +29,7 @@ impl<P: Port> Port for Coalescing<P> {
         let before = out.len();
         let count = self.port.poll(now_ns, pool, out, max);
         if count > 1 {
-            // Packets of other ports may lie in front.
+            // Packets of other ports may be before those of this port.
             let mut fresh = out.split_off(before);
             let merged = coalesce(self.port.link_type(), &mut fresh, pool);
             self.counters.merged += merged as u64;

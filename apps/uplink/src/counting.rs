@@ -7,19 +7,19 @@ use serde::{Deserialize, Serialize};
 use towpath_engine::Counters;
 use towpath_pool::{Batch, Pool, Port, PortCounters};
 
-/// Names and values of one layer.
+/// Names and values of the counters of one layer.
 type List = Vec<(&'static str, u64)>;
 
-/// A layer of a run, with its counters.
+/// A layer of a run with its counters.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Layer {
-    /// Its name.
+    /// Name of the layer.
     pub name: String,
-    /// Names and values.
+    /// Names and values of the counters.
     pub counters: Vec<(String, u64)>,
 }
 
-/// All counters of a run, layer by layer.
+/// Returns all counters of a run by layer.
 pub fn layers(counters: &Counters, ports: &PortCounters) -> Vec<Layer> {
     let Counters { engine, sockets, net, drops } = counters;
     let stack = [("engine", engine), ("sockets", sockets), ("net", net), ("drops", drops)];
@@ -29,7 +29,7 @@ pub fn layers(counters: &Counters, ports: &PortCounters) -> Vec<Layer> {
     all.map(|(name, list)| Layer { name: name.to_owned(), counters: named(list) }).collect()
 }
 
-/// Adds a port's counters to those of its kind.
+/// Adds a port's counters to the sums of its kind.
 fn add(all: &mut PortCounters, kind: &'static str, list: List) {
     let Some((_, sums)) = all.iter_mut().find(|(known, _)| *known == kind) else {
         return all.push((kind, list));
@@ -39,12 +39,12 @@ fn add(all: &mut PortCounters, kind: &'static str, list: List) {
     }
 }
 
-/// Counters of several ports, for other threads than those that have the ports.
+/// Counters of several ports, readable by other threads than those that run the ports.
 ///
-/// A port writes its counters here in the first turn after [`Tally::ask`], and when it goes.
+/// A port writes its counters here in its first turn after [`Tally::ask`], and when it is dropped.
 #[derive(Debug, Default)]
 pub struct Tally {
-    /// Number of requests.
+    /// Number of requests so far.
     asked: AtomicU64,
     ports: Mutex<Vec<PortReport>>,
 }
@@ -54,23 +54,23 @@ pub struct Tally {
 struct PortReport {
     device: Option<String>,
     counters: PortCounters,
-    /// [`Tally::asked`] of the counters; the last ones answer all that is asked.
+    /// Value of [`Tally::asked`] when the port last reported. `u64::MAX` after the final report.
     answers: u64,
 }
 
 impl Tally {
-    /// Wants the counters as they are now, which the next turn of each port brings. The number
-    /// is for [`Self::is_told`].
+    /// Requests current counters, which each port reports in its next turn. Returns the number to
+    /// pass to [`Self::is_told`].
     pub fn ask(&self) -> u64 {
         self.asked.fetch_add(1, Relaxed) + 1
     }
 
-    /// Whether each port has answered since `asked`.
+    /// Returns whether each port has reported since the request `asked`.
     pub fn is_told(&self, asked: u64) -> bool {
         self.ports().iter().all(|told| told.answers >= asked)
     }
 
-    /// Counters of the ports, those of one kind summed.
+    /// Returns the counters of the ports, summed for each kind of port.
     pub fn counted(&self) -> PortCounters {
         let mut all = Vec::new();
         let ports = self.ports();
@@ -79,7 +79,7 @@ impl Tally {
         all
     }
 
-    /// Name of the host's device behind the first port that has one.
+    /// Returns the name of the host's device behind the first port that has one.
     pub fn device(&self) -> Option<String> {
         self.ports().iter().find_map(|told| told.device.clone())
     }
@@ -89,18 +89,18 @@ impl Tally {
     }
 }
 
-/// A port that reports its counters: the engine takes ports and never gives them back.
+/// A port that reports its counters to a [`Tally`], because the engine does not return its ports.
 pub struct Counting<P: Port> {
     port: P,
     to: Arc<Tally>,
-    /// Place of the port in the tally.
+    /// Index of the port in the tally.
     place: usize,
-    /// [`Tally::asked`] at its last report.
+    /// Value of [`Tally::asked`] at the port's last report.
     told: u64,
 }
 
 impl<P: Port> Counting<P> {
-    /// Writes the counters of `port` to `to`, when it is asked and in the end.
+    /// Wraps `port`. Its counters are written to `to` on request, and when it is dropped.
     pub fn new(port: P, to: &Arc<Tally>) -> Self {
         let told = PortReport { device: port.device(), counters: port.counters(), answers: 0 };
         let mut ports = to.ports();
@@ -154,7 +154,7 @@ mod tests {
         assert_eq!(all, [("tap", sums), ("gateway", vec![("udp_flows", 4)])]);
     }
 
-    /// Counts how often it was polled.
+    /// Port that counts how often it was polled.
     struct Polled(u64);
 
     impl Port for Polled {

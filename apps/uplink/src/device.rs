@@ -1,11 +1,11 @@
-//! Devices: one table for runs, routers and the library.
+//! Devices: one table of drivers for runs, routers and the library.
 //!
 //! ```text
 //!   "xdp:eth1" ── DeviceSpec::parse ── open(&DeviceRequest) ──► OpenDevice: ports, address, MTU
 //! ```
 //!
-//! Each device has a file with a [`DeviceDriver`]: its name, its texts of `--help`, what it can do,
-//! and how it is opened. `table` lists the drivers.
+//! Each device has a file with a [`DeviceDriver`]: its name, help texts, abilities and functions to
+//! open it. `table` lists the drivers.
 
 mod dpdk;
 pub(crate) mod driver;

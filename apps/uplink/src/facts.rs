@@ -1,13 +1,13 @@
-//! Published ports, as the user sees them when a stack starts.
+//! Formats the published ports for the user when a stack starts.
 
 use std::net::{IpAddr, SocketAddr};
 
 use crate::publish::{Protocol, Publish};
 
-/// Published ports that are named one by one when the run starts; of more, the first and the last.
-/// Ports that the host chose are all named, because no other message names them.
+/// Maximum number of published ports that are listed one by one; of more, only the first and the
+/// last. Ports that the host chose are always listed, because no other message names them.
 const FACTS_MAX: usize = 8;
-/// Published ports, each at its address of the host in `bound`.
+/// Formats the published ports. `bound` are their addresses on the host.
 pub(crate) fn facts(publish: &[Publish], bound: &[SocketAddr], program: IpAddr) -> String {
     let lines = |free: bool| {
         let all = publish.iter().zip(bound);
@@ -16,7 +16,7 @@ pub(crate) fn facts(publish: &[Publish], bound: &[SocketAddr], program: IpAddr) 
     };
     let named = lines(false);
     let mut facts = match &named[..] {
-        // A range is shown by its ends.
+        // Show a range by its first and last port.
         [first, .., last] if named.len() > FACTS_MAX => {
             vec![format!("{first} to {last}, {} ports", named.len())]
         }
@@ -26,7 +26,8 @@ pub(crate) fn facts(publish: &[Publish], bound: &[SocketAddr], program: IpAddr) 
     if facts.is_empty() { String::new() } else { facts.join(", ") + " (rootless)" }
 }
 
-/// `http://127.0.0.1:8080 -> 10.0.2.15:80`, with a scheme where the program's port has one.
+/// Formats one published port, such as `http://127.0.0.1:8080 -> 10.0.2.15:80`, with a scheme if
+/// the program's port has a well-known one.
 fn published(publish: &Publish, at: SocketAddr, program: IpAddr) -> String {
     let scheme = match (publish.protocol, publish.port) {
         (Protocol::Tcp, 80) => "http://",

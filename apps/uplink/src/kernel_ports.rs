@@ -1,15 +1,15 @@
-//! Ports at which programs of the kernel's stack receive, as /proc/net shows them.
+//! Finds ports on which programs of the kernel's stack receive, in the tables of /proc/net.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use towpath_bpf::{PortRange, Transport};
 
-/// States of <net/tcp_states.h>: a listener, and the only state of a UDP socket that is bound.
+/// Socket states of <net/tcp_states.h>: a TCP listener, and a bound UDP socket.
 const LISTEN: u8 = 0x0a;
 const CLOSE: u8 = 0x07;
 
-/// Ports of `ranges` at which programs of the kernel's stack receive for one of `addresses`, in
-/// order. A table that cannot be read is left out.
+/// Returns the ports of `ranges` on which programs of the kernel's stack receive for one of
+/// `addresses`, in ascending order. A table that cannot be read is skipped.
 pub(crate) fn in_use(addresses: &[IpAddr], ranges: &[PortRange]) -> Vec<(Transport, u16)> {
     let tables = [
         (Transport::Tcp, "/proc/net/tcp", LISTEN),
@@ -34,17 +34,17 @@ pub(crate) fn in_use(addresses: &[IpAddr], ranges: &[PortRange]) -> Vec<(Transpo
     found
 }
 
-/// Whether a socket at `at` takes what is sent to `own`. The socket at `::` takes IPv4 as well,
-/// unless IPV6_V6ONLY is set, which the tables do not show.
+/// Returns whether a socket bound to `at` receives packets to `own`. A socket bound to `::` also
+/// receives IPv4, unless IPV6_V6ONLY is set, which the tables do not show.
 fn takes(at: IpAddr, own: IpAddr) -> bool {
     let is_any = at.is_unspecified() && (at.is_ipv6() || own.is_ipv4());
     is_any || at.to_canonical() == own
 }
 
-/// Local addresses of the sockets of a table that are in `state`.
+/// Iterates over the local addresses of a table's sockets that are in `state`.
 fn receivers(table: &str, state: u8) -> impl Iterator<Item = (IpAddr, u16)> {
     table.lines().skip(1).filter_map(move |line| {
-        // sl local_address rem_address st ...
+        // Fields of a line: sl local_address rem_address st ...
         let mut fields = line.split_whitespace().skip(1);
         let (local, _, is) = (fields.next()?, fields.next()?, fields.next()?);
         let (address, port) = local.split_once(':')?;
@@ -53,7 +53,7 @@ fn receivers(table: &str, state: u8) -> impl Iterator<Item = (IpAddr, u16)> {
     })
 }
 
-/// An address in words of 32 bits, whose bytes are in memory's order.
+/// Parses an address of 32-bit words, whose bytes are in memory's order.
 fn parse_address(text: &str) -> Option<IpAddr> {
     let word = |n: usize| u32::from_str_radix(text.get(n * 8..n * 8 + 8)?, 16).ok();
     let bytes = |n| word(n).map(u32::to_ne_bytes);

@@ -9,8 +9,9 @@
 //!                                                 program, which begins again
 //! ```
 //!
-//! Each message is a packet of JSON; the launch spec, which may be long, is a memory file. Nothing
-//! here calls libc, because in PROGRAM's process its functions are those of the stack.
+//! Each message is a packet of JSON. The launch spec may be long, so it is sent as a memory file.
+//! Calls of libc are avoided here, because in PROGRAM's process the stack's library replaces its
+//! functions.
 
 use std::ffi::OsString;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
@@ -34,110 +35,111 @@ use towpath_shm::Fd;
 use crate::counting::Layer;
 use crate::shape::{PackedLink, Shape};
 
-/// Descriptors of one packet, at most (the kernel's SCM_MAX_FD is 253).
+/// Maximum number of descriptors in one packet (the kernel's SCM_MAX_FD is 253).
 const PASSED_MAX: usize = 250;
-/// Longest packet, in bytes; a socket's default is 212992 (net.core.wmem_default).
+/// Maximum length of a packet in bytes; a socket's default send buffer is 212992
+/// (net.core.wmem_default).
 const PACKET_MAX: usize = 160 << 10;
 
-/// The parts of an engine in PROGRAM's process. Descriptors go with a launch spec: the read end of
-/// the run's parent-death pipe, and those of the link.
+/// Description of an engine that is created in PROGRAM's process. Descriptors are sent with it: the
+/// read end of the run's parent-death pipe, and those of the link.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct LaunchSpec {
-    /// The stack.
+    /// Shape of the stack.
     pub shape: Shape,
     /// The stack's link.
     pub link: PackedLink,
-    /// Programs whose sockets would be the host's are not executed.
+    /// Whether programs that would use the host's sockets are not executed.
     pub strict: bool,
-    /// The library that is loaded into programs which PROGRAM starts.
+    /// Path of the library that is preloaded into programs which PROGRAM starts.
     pub library: OsString,
 }
 
-/// Request of towpath to the engine.
+/// Request of towpath to the engine in PROGRAM's process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LaunchMessage {
-    /// [`Said::Sockets`].
+    /// Requests [`Said::Sockets`].
     Sockets,
-    /// [`Said::Unsent`].
+    /// Requests [`Said::Unsent`].
     Unsent,
-    /// The interface takes IP packets of up to so many bytes from now on.
+    /// Sets the MTU of the interface, in bytes.
     SetMtu(u32),
-    /// End the engine: undelivered bytes are cut off.
+    /// Ends the engine. Undelivered bytes are discarded.
     Stop,
 }
 
-/// Message of the engine's process.
+/// Message of PROGRAM's process to towpath.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Said {
-    /// A program starts, and wants a launch spec.
+    /// A program starts, and requests a launch spec.
     Begins,
-    /// The stack is there.
+    /// The stack was created.
     Ready,
-    /// The stack could not be made, for this reason.
+    /// The stack could not be created, for this reason.
     Failed(String),
-    /// From the gateway, for the user.
+    /// Notice of the gateway to the user.
     Notice(Notice),
     /// The TAP device was deleted.
     DeviceGone,
-    /// Another host has an address of the stack.
+    /// Another host uses an address of the stack.
     Conflict {
-        /// The address.
+        /// Address that both hosts use.
         addr: IpAddr,
-        /// Ethernet address of the other host, if it is known.
+        /// Ethernet address of the other host; `None` if it is unknown.
         mac: Option<[u8; 6]>,
-        /// The address is not used.
+        /// Whether the stack stopped using the address.
         is_given_up: bool,
     },
-    /// All packets of a replay have come, with a sentence for the user.
+    /// The replay has delivered all its packets. Contains a sentence for the user.
     ReplayEnded(String),
-    /// A program leaves the stack.
+    /// A program that does not use the stack is about to be executed.
     Outsider {
-        /// The process that executes it.
+        /// Id of the process that executes the program.
         pid: u32,
-        /// Its file.
+        /// Path of the program's file.
         path: Vec<u8>,
-        /// The number of `towpath_shm::image::Outside`.
+        /// Reason, as a number of `towpath_shm::image::Outside`.
         why: u32,
     },
-    /// Some sockets, each as `towpath_engine::SocketEntry` is written.
+    /// Part of the list of sockets, each serialized from `towpath_engine::SocketEntry`.
     Sockets {
         /// Entries of the sockets.
         entries: Vec<serde_json::Value>,
-        /// There are no more.
+        /// Whether this is the last part of the list.
         last: bool,
     },
-    /// PROGRAM is in exit(3): its process delivers remaining bytes, and ends.
+    /// PROGRAM is in exit(3): its process delivers remaining bytes, and then ends.
     Leaves,
-    /// Undelivered bytes, an end of a stream counted as one.
+    /// Number of undelivered bytes; each undelivered FIN counts as one.
     Unsent(u64),
-    /// All that was counted, at the end.
+    /// Final counters, sent when the engine ends.
     Counters(Vec<Layer>),
 }
 
-/// An end of the socket.
+/// Socket between towpath and PROGRAM's process: one of its ends.
 #[derive(Debug, Clone)]
 pub struct LaunchSocket(Arc<Fd>);
 
 impl LaunchSocket {
-    /// Towpath's end, and the one for PROGRAM.
+    /// Creates the socket: towpath's end, and the descriptor for PROGRAM's process.
     ///
     /// # Errors
-    /// As socketpair(2).
+    /// As of socketpair(2).
     pub fn pair() -> io::Result<(Self, OwnedFd)> {
         let flags = SocketFlags::CLOEXEC;
         let (own, its) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
         Ok((Self::over(own.into()), its))
     }
 
-    /// An end that was inherited.
+    /// Wraps an end that this process inherited.
     pub fn over(socket: Fd) -> Self {
         Self(Arc::new(socket))
     }
 
-    /// Sends PROGRAM's process its launch spec.
+    /// Sends PROGRAM's process its launch spec, with these descriptors.
     ///
     /// # Errors
-    /// There is no memory, or there are too many descriptors on their way already.
+    /// Fails if there is no memory, or if too many descriptors are in flight (ETOOMANYREFS).
     pub fn equip(&self, spec: &LaunchSpec, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
         let text = serde_json::to_vec(spec)?;
         let memory = memfd_create("launch-spec", MemfdFlags::CLOEXEC)?;
@@ -160,10 +162,10 @@ impl LaunchSocket {
         Ok(())
     }
 
-    /// In PROGRAM's process: asks for that, and takes it.
+    /// Requests the launch spec, and receives it. Called in PROGRAM's process.
     ///
     /// # Errors
-    /// When the message is no launch spec.
+    /// Fails if the message is not a launch spec.
     pub fn unpack(&self) -> io::Result<(LaunchSpec, Vec<Fd>)> {
         self.say(&Said::Begins)?;
         let mut descriptors: Vec<Fd> = Vec::new();
@@ -181,7 +183,7 @@ impl LaunchSocket {
             if received.bytes == 0 {
                 return Err(ErrorKind::UnexpectedEof.into());
             }
-            // A request to the program that executed this one; ignored.
+            // Ignore requests that were meant for the program which executed this one.
             if descriptors.is_empty() {
                 continue;
             }
@@ -201,16 +203,17 @@ impl LaunchSocket {
         Ok((serde_json::from_slice(&text)?, descriptors))
     }
 
-    /// Sends a message, if the other end takes it without a wait: for a thread that must not block.
+    /// Sends a message if the socket has room, and drops it otherwise. For threads that must not
+    /// block.
     pub fn mention(&self, what: &impl Serialize) {
         let text = serde_json::to_vec(what).unwrap_or_default();
         let _ = send(&**self.0, &text, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
     }
 
-    /// Sends a message, and waits until there is room for it.
+    /// Sends a message, and blocks until the socket has room.
     ///
     /// # Errors
-    /// The other end is gone, or it is too long.
+    /// Fails if the other end is closed, or if the message is too long.
     pub fn say(&self, what: &impl Serialize) -> io::Result<()> {
         let text = serde_json::to_vec(what)?;
         loop {
@@ -222,12 +225,12 @@ impl LaunchSocket {
         }
     }
 
-    /// All sockets, in as many packets as it takes.
+    /// Sends the list of all sockets, divided into as many packets as necessary.
     ///
     /// # Errors
     /// As [`Self::say`].
     pub fn say_sockets(&self, all: &[impl Serialize]) -> io::Result<()> {
-        /// Entries that fit a packet: each has an address, and some sixty figures.
+        /// Number of entries that fit in a packet; each entry has addresses and some sixty numbers.
         const ENTRIES: usize = 50;
         let mut parts = all.chunks(ENTRIES).peekable();
         loop {
@@ -241,10 +244,10 @@ impl LaunchSocket {
         }
     }
 
-    /// The next thing that the other end says; None when it is gone.
+    /// Receives the next message; `None` if the other end is closed.
     ///
     /// # Errors
-    /// When the message is malformed.
+    /// Fails if the message is malformed.
     pub fn hear<T: DeserializeOwned>(&self) -> io::Result<Option<T>> {
         let mut packet = vec![0; PACKET_MAX];
         loop {

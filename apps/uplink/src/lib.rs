@@ -1,16 +1,16 @@
-//! The link of a run's stack, and its transfer into another process.
+//! Links of stacks, and their transfer to another process.
 //!
-//! - [`DeviceSpec`]: a device in words, as `xdp:eth1`; [`DEVICES`]: all kinds of them;
-//! - [`Plan`]: the words of a user, in which ports are [`PublishedRange`], and the opening of a
-//!   link by them;
-//! - [`Shape`]: the stack's side of its link, in words; [`PackedLink`]: the link;
-//! - [`LaunchSpec`]: both, and the other parts of an engine in PROGRAM's process. A launch spec
-//!   goes there with open descriptors, and becomes an [`Uplink`];
+//! - [`DeviceSpec`]: a device in the user's notation, such as `xdp:eth1`; [`DEVICES`]: all drivers;
+//! - [`Plan`]: a user's specification of a link, whose published ports are [`PublishedRange`]s; its
+//!   functions open the link;
+//! - [`Shape`]: configuration of a stack on its link; [`PackedLink`]: configuration of the link;
+//! - [`LaunchSpec`]: both of them, and further settings of an engine in PROGRAM's process, which
+//!   receives it with open descriptors and creates an [`Uplink`] from it;
 //! - [`LaunchSocket`]: the socket between that process and `towpath run`, for the launch spec and
 //!   later messages;
-//! - [`Namespaced`]: both ends of a device, with the gateway at one and a namespace at the other;
-//! - [`NetemSpec`]: links with delay and loss in front of a port;
-//! - [`Counting`]: ports that leave their counters behind.
+//! - [`Namespaced`]: configuration of a device between the gateway and a network namespace;
+//! - [`NetemSpec`]: emulated links with delay and loss in front of a port;
+//! - [`Counting`]: a port whose counters can be read after the port was dropped.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

@@ -1,7 +1,7 @@
-//! MTU of the interfaces below a stack, which may change while the stack runs.
+//! Follows the MTU of the kernel's interfaces below a stack, which may change while the stack runs.
 //!
-//! A packet socket refuses frames beyond the interface's MTU. Without a report the stack would send
-//! them again and again.
+//! A packet socket refuses frames that exceed the interface's MTU. Unless the stack learns the new
+//! MTU, it retransmits them again and again.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -12,23 +12,23 @@ use towpath_engine::Remote;
 use towpath_interface::{Interface, LinkWatch};
 use towpath_stack::net::{Change, IfaceId};
 
-/// Minimum MTU of IPv6 (RFC 8200, section 5), and the longest packet of IPv4 (RFC 791), in bytes.
+/// Valid MTUs in bytes: IPv6's minimum (RFC 8200, section 5) to IPv4's longest packet (RFC 791).
 pub const MTUS: std::ops::RangeInclusive<u32> = 1280..=65535;
 
 /// An interface of the kernel whose MTU a stack follows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Followed {
-    /// Its name.
+    /// Name of the interface.
     pub interface: String,
-    /// Its index.
+    /// Index of the interface.
     pub index: u32,
-    /// Its MTU in bytes.
+    /// Current MTU of the interface in bytes.
     pub mtu: u32,
-    /// Longest IP packet that the stack can have there, whatever the MTU.
+    /// Maximum length of the stack's IP packets in bytes, even if the MTU is higher.
     pub most: u32,
 }
 
-/// The thread that reads the kernel's reports. Dropping it ends the thread.
+/// Thread that receives the kernel's reports of MTU changes. Dropping this ends the thread.
 #[derive(Debug)]
 pub struct MtuFollower {
     stop: OwnedFd,
@@ -36,19 +36,19 @@ pub struct MtuFollower {
 }
 
 impl Followed {
-    /// An interface, which `most` keeps below its MTU if that is given.
+    /// Describes an interface. `most` limits the stack's MTU, if given.
     pub fn new(interface: &Interface, most: Option<u32>) -> Self {
         let Interface { name, index, mtu, .. } = interface;
         let most = most.unwrap_or(*MTUS.end());
         Self { interface: name.clone(), index: *index, mtu: *mtu, most }
     }
 
-    /// Longest IP packet that the stack sends there, in bytes.
+    /// Returns the MTU that the stack uses, in bytes.
     pub fn stack_mtu(&self) -> u32 {
         self.mtu.min(self.most).max(*MTUS.start())
     }
 
-    /// A sentence for the user about a change.
+    /// Returns a sentence for the user about an MTU change.
     pub fn sentence(&self) -> String {
         let Self { interface, mtu, .. } = self;
         let stack = self.stack_mtu();
@@ -65,11 +65,11 @@ impl Followed {
 }
 
 impl MtuFollower {
-    /// Starts the thread. After each change it calls `changed` with the interfaces, of which the
-    /// one at the given place has another MTU.
+    /// Starts the thread. After each change of an MTU it calls `changed` with all interfaces, and
+    /// the index of the changed one.
     ///
     /// # Errors
-    /// There are no more descriptors or threads.
+    /// Fails if no descriptor or thread can be created.
     pub fn start(
         followed: Vec<Followed>,
         changed: impl FnMut(&[Followed], usize) + Send + 'static,
@@ -82,7 +82,8 @@ impl MtuFollower {
         Ok(Self { stop, thread: Some(thread) })
     }
 
-    /// Starts the thread for the only interface of an engine. `tell` takes sentences for the user.
+    /// Starts the thread for the only interface of an engine. Calls `tell` with sentences for the
+    /// user.
     ///
     /// # Errors
     /// As of [`Self::start`].
@@ -101,29 +102,29 @@ impl MtuFollower {
 
 /// Sets the MTU of the only interface of an engine.
 pub fn set_engine_mtu(remote: &Remote, mtu: u32) {
-    // An engine that has ended sends nothing any more.
+    // Fails only if the engine has ended, which then sends no packets.
     let _ = remote.apply(vec![Change::SetMtuMost { iface: IfaceId(1), mtu }]);
 }
 
 impl Drop for MtuFollower {
     fn drop(&mut self) {
-        // The counter takes 2^64 writes.
+        // Cannot fail, because one write never overflows the eventfd's counter.
         let _ = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
         if let Some(thread) = self.thread.take() {
-            // A panic was printed by the thread.
+            // If the thread panicked, it has printed the panic already.
             let _ = thread.join();
         }
     }
 }
 
-/// Reads reports until `stop` is readable.
+/// Handles the kernel's reports until `stop` is readable.
 fn follow(
     watch: &LinkWatch,
     stop: &OwnedFd,
     mut followed: Vec<Followed>,
     mut changed: impl FnMut(&[Followed], usize),
 ) {
-    // The MTU may have changed since the interface was opened.
+    // Ask for the current MTU, because it may have changed since the interface was opened.
     request_all(watch, &followed);
     loop {
         let mut fds =
@@ -149,7 +150,7 @@ fn follow(
 }
 
 fn request_all(watch: &LinkWatch, followed: &[Followed]) {
-    // Without an answer the next change is followed all the same.
+    // If this request fails, later changes are still reported.
     followed.iter().for_each(|known| _ = watch.request(known.index));
 }
 
@@ -176,7 +177,7 @@ mod tests {
         let (sender, receiver) = std::sync::mpsc::channel();
         let lo = Followed { interface: "lo".into(), index: 1, mtu: 1, most: 65_535 };
         let follower = MtuFollower::start(vec![lo], move |all, place| {
-            // The receiver lives longer than the thread.
+            // Cannot fail, because the receiver outlives the thread.
             let _ = sender.send((all[place].mtu, place));
         });
         let (mtu, place) = receiver.recv().expect("a report");

@@ -1,48 +1,49 @@
-//! Names that a run has beside those of the host (`--hostname`, `--add-host`).
+//! Names that programs of a run can resolve in addition to those of the host (`--hostname`,
+//! `--add-host`).
 
 use std::fmt::Write;
 use std::net::IpAddr;
 
 use towpath_wire::Prefix;
 
-/// Longest name of a machine (`__NEW_UTS_LEN`).
+/// Maximum length of a hostname in bytes (`__NEW_UTS_LEN`).
 const HOSTNAME_MAX: usize = 64;
-/// Longest name of DNS, as text (RFC 1035, section 2.3.4).
+/// Maximum length of a DNS name as text (RFC 1035, section 2.3.4).
 const NAME_MAX: usize = 253;
 
-/// The names of a run.
+/// Hostname and additional hosts of a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Names {
-    /// Answer of gethostname(2); None: the kernel's name.
+    /// Result of gethostname(2); None: the kernel's hostname.
     pub hostname: Option<String>,
-    /// Further hosts. The first that has a name wins.
+    /// Additional hosts. If several have the same name, the first one applies.
     pub hosts: Vec<HostEntry>,
 }
 
 /// An address with its names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostEntry {
-    /// At least one.
+    /// Names of the host, at least one.
     pub names: Vec<String>,
-    /// Where they lead.
+    /// Address that the names resolve to.
     pub to: NameDestination,
 }
 
 /// Destination of the names of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NameDestination {
-    /// An address.
+    /// A fixed address.
     Ip(IpAddr),
-    /// Addresses at which a program reaches this host (`host-gateway`).
+    /// The addresses at which programs reach this host (`host-gateway`).
     ThisHost,
 }
 
-/// Word for [`NameDestination::ThisHost`], as docker(1) and podman(1) have it.
+/// Keyword for [`NameDestination::ThisHost`], as in docker(1) and podman(1).
 const HOST_GATEWAY: &str = "host-gateway";
 
 impl Names {
-    /// Lines of hosts(5). The machine's own name leads to `own`, unless an entry has it. Programs
-    /// reach this host at the addresses `host`.
+    /// Returns the lines of hosts(5). The hostname resolves to `own`, unless an entry has that
+    /// name. `host` are the addresses at which programs reach this host.
     pub fn lines(&self, own: impl Iterator<Item = IpAddr>, host: &[IpAddr]) -> String {
         let mut text = String::new();
         for HostEntry { names, to } in &self.hosts {
@@ -63,12 +64,13 @@ impl Names {
         text
     }
 
-    /// Whether a name leads to this host.
+    /// Returns whether a name resolves to this host.
     pub fn lead_to_host(&self) -> bool {
         self.hosts.iter().any(|entry| entry.to == NameDestination::ThisHost)
     }
 
-    /// The text for programs, for a stack with these addresses, which reaches this host at `host`.
+    /// Returns the text for programs of a stack with these addresses, which reaches this host at
+    /// `host`.
     pub fn text(&self, addresses: &[Prefix], host: &[IpAddr]) -> String {
         if *self == Self::default() {
             return String::new();
@@ -83,10 +85,10 @@ impl Names {
     }
 }
 
-/// A name for gethostname(2).
+/// Parses a hostname, as returned by gethostname(2).
 ///
 /// # Errors
-/// With the sentence for the user.
+/// Returns a sentence for the user.
 pub fn parse_hostname(text: &str) -> Result<String, String> {
     if is_name(text, HOSTNAME_MAX) {
         return Ok(text.to_owned());
@@ -99,7 +101,7 @@ pub fn parse_hostname(text: &str) -> Result<String, String> {
 impl std::str::FromStr for HostEntry {
     type Err = String;
 
-    /// In the grammar of podman(1): names with `;` between them, a colon, and an address.
+    /// Parses the syntax of podman(1): names separated by `;`, a colon, and an address.
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = |why: &str| {
             format!(
@@ -153,7 +155,7 @@ mod tests {
         }
     }
 
-    /// As docker(1): a line for each family.
+    /// As in docker(1), there is a line for each address family.
     #[test]
     fn this_host_is_where_the_stack_reaches_it() {
         let hosts = vec!["me;host.docker.internal:host-gateway".parse().expect("an entry")];

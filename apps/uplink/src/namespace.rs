@@ -1,4 +1,4 @@
-//! A network namespace whose only way out is a device with the gateway behind it.
+//! A network namespace with a device as its only link, at whose other end the gateway runs.
 
 use std::net::IpAddr;
 
@@ -10,41 +10,42 @@ use crate::plan::Plan;
 use crate::plan_error::PlanError;
 use crate::rootless::Rootless;
 
-/// Words for both ends of the device.
+/// Configuration of both ends of the device.
 #[derive(Debug, Clone)]
 pub struct Namespaced {
     /// Configuration of the gateway.
     pub config: GatewayConfig,
-    /// Addresses in the namespace, each with the length of its network.
+    /// Addresses in the namespace, each with its prefix length.
     pub addresses: Vec<Prefix>,
-    /// Addresses of the gateway, one of each family.
+    /// Addresses of the gateway, one for each family.
     pub routers: Vec<IpAddr>,
-    /// Addresses of the forwarder of DNS, one of each family; none where programs are left with
-    /// the nameservers that they find.
+    /// Addresses of the DNS forwarder, one for each family. Empty if programs use the nameservers
+    /// of the host's /etc/resolv.conf.
     pub nameservers: Vec<IpAddr>,
-    /// Lines of hosts(5) for programs.
+    /// Lines of hosts(5) to add for programs.
     pub hosts: String,
 }
 
-/// Ports of the host that lead into a namespace.
+/// Bound ports of the host that are forwarded to a namespace.
 pub struct BoundPorts {
     bound: Vec<Bound>,
-    /// A line for the user. Empty where no port is published.
+    /// Line for the user; empty if no port is published.
     pub facts: String,
 }
 
 impl BoundPorts {
-    /// Whether a port of this protocol is published.
+    /// Returns whether a port of this protocol is published.
     pub fn has(&self, protocol: ForwardProtocol) -> bool {
         self.bound.iter().any(|bound| bound.which.protocol == protocol)
     }
 }
 
 impl Plan {
-    /// The same addresses and the same gateway as without a namespace.
+    /// Returns the configuration for a namespace. Addresses and gateway are the same as without a
+    /// namespace.
     ///
     /// # Errors
-    /// There are no random bytes.
+    /// Fails if the kernel returns no random bytes.
     pub fn namespaced(&self) -> Result<Namespaced, PlanError> {
         let Rootless { config, shape, .. } = self.rootless()?;
         let hosts = self.names.lines(shape.addresses.iter().map(Prefix::addr), &config.gateways());
@@ -58,10 +59,10 @@ impl Plan {
         })
     }
 
-    /// Binds the ports that are to be published.
+    /// Binds the ports to publish.
     ///
     /// # Errors
-    /// The first that cannot be had.
+    /// Returns the error of the first port that cannot be bound.
     pub fn bind(&self, namespaced: &Namespaced) -> Result<BoundPorts, PlanError> {
         let bound = self.bound()?;
         let places: Vec<_> = bound.iter().map(|bound| bound.host).collect();
@@ -71,21 +72,22 @@ impl Plan {
         Ok(BoundPorts { bound, facts: facts(&self.ports_of_host(), &places, program) })
     }
 
-    /// Has the gateway serve ports that are bound. Each refuses clients until [`Self::polled`]
-    /// opens it.
+    /// Lets the gateway serve bound ports. Each refuses clients until the result of
+    /// [`Self::polled`] opens it.
     ///
     /// # Errors
-    /// The host cannot watch one, for want of memory.
+    /// Fails if a port cannot be polled because of insufficient memory.
     pub fn serve(&self, gateway: &mut Gateway, published: BoundPorts) -> Result<(), PlanError> {
         let served = Gateway::serve_bound(std::slice::from_mut(gateway), published.bound);
         served.map_err(|error| self.port_taken(error))
     }
 
-    /// Ports to be opened and shut as the kernel of the namespace says. Where this kernel does not
-    /// answer for a protocol, ports of that are opened for good.
+    /// Returns the ports that are opened and closed as programs in the namespace listen. If the
+    /// namespace's kernel cannot be queried for a protocol, the ports of that protocol are opened
+    /// permanently.
     ///
     /// # Errors
-    /// The host cannot listen on one, for want of memory.
+    /// Fails if the host cannot listen on a port because of insufficient memory.
     pub fn polled(
         &self,
         namespaced: &Namespaced,

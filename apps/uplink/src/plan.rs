@@ -1,7 +1,7 @@
-//! From words to a link: the plan of a stack's uplink, and how its link is opened.
+//! The plan of a stack's uplink, as the user specified it, and the functions that open the link.
 //!
-//! A plan opens its device, or without one the gateway (`rootless`). Then `assemble` makes the
-//! stack and the ports.
+//! A plan opens its device, or the gateway if there is no device (`rootless`). Then `assemble`
+//! creates the stack's configuration and ports.
 
 use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
@@ -31,89 +31,90 @@ use crate::remark::Tell;
 use crate::replay::ReplayEnd;
 use crate::shape::{LOCAL_PORTS, PackedLink, Shape};
 
-/// A nameserver for the programs of a stack.
+/// Nameserver for the programs of a stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dns {
     /// The nameserver at this address.
     At(IpAddr),
-    /// Programs are left with the nameservers that they find.
+    /// Programs use the nameservers of the host's /etc/resolv.conf unchanged.
     None,
 }
 
-/// Words that make the uplink of a stack; a plan can go to another thread.
+/// User's specification of a stack's uplink. A plan can be sent to another thread.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// Ports of the host that are forwarded to the program. [`Plan::check`] sorts them.
+    /// Host ports that are forwarded to the program. [`Plan::check`] sorts them.
     pub publish: Vec<Publish>,
-    /// Bound sockets that the caller handed over, as further ports.
+    /// Bound sockets that the caller passes, which are published as further ports.
     pub passed: Vec<(Publish, Arc<OwnedFd>)>,
     /// Device of the link; None: the rootless gateway.
     pub device: Option<DeviceSpec>,
-    /// Addresses of the stack; empty: not asked for.
+    /// Addresses of the stack. Empty: the device or the gateway chooses them.
     pub addresses: Vec<Prefix>,
-    /// Ports of the addresses that the kernel has on the interface; empty: the stack has addresses
-    /// and an Ethernet address of its own.
+    /// Ports that the stack takes of the kernel's addresses on the interface. Empty: the stack has
+    /// its own addresses and Ethernet address.
     pub ports: Vec<PortRange>,
-    /// Longest IP packet of the link, in bytes; None: the link's own.
+    /// Maximum length of IP packets in bytes; None: the link's own MTU.
     pub mtu: Option<u32>,
-    /// Whether the gateway's address leads to this host's loopback.
+    /// Whether the gateway's address is forwarded to this host's loopback.
     pub host_loopback: bool,
-    /// Nameserver of the programs; None: not asked for.
+    /// Nameserver of the programs; None: the default of the link.
     pub dns: Option<Dns>,
-    /// Names beside those of the host.
+    /// Names that programs can resolve in addition to those of the host.
     pub names: Names,
-    /// Congestion control of connections whose program chooses none.
+    /// Congestion control of connections whose program does not set TCP_CONGESTION.
     pub congestion: CongestionKind,
-    /// Microseconds for which the stack looks for more to do before it sleeps.
+    /// Time in microseconds for which an idle stack polls before it sleeps.
     pub busy_poll_us: u32,
-    /// First and last port that is chosen for sockets that name none.
+    /// First and last ephemeral port, as in net.ipv4.ip_local_port_range.
     pub local_ports: (u16, u16),
-    /// File into which packets are recorded.
+    /// File to which packets are recorded; None: not recorded.
     pub capture: Option<CaptureFile>,
-    /// Listener for remarks.
+    /// Callback for remarks to the user.
     pub tell: Tell,
-    /// Programs whose sockets would be the host's are not executed.
+    /// Whether programs that would use the host's sockets are not executed.
     pub strict: bool,
-    /// Parts of the stack: a power of two.
+    /// Number of shards: a power of two.
     pub shards: usize,
-    /// Threads by need for the shards. Where several shards would be in each other's way there is
-    /// one.
+    /// Whether threads are added on demand. The stack then has one shard if several would be slower
+    /// on this link.
     pub auto: bool,
-    /// Links with delay and loss in front of the ports.
+    /// Emulated links with delay and loss in front of the ports; None: not emulated.
     pub netem: Option<NetemSpec>,
-    /// Descriptors that the gateway may count on for flows; None: all that the process may have.
+    /// Number of descriptors that the gateway may use for flows; None: the limit of the process.
     pub descriptors: Option<u32>,
     /// Counters of the ports.
     pub port_counters: Arc<Tally>,
 }
 
-/// An engine to be whose link is open.
+/// Configuration and ports of an engine whose link is open.
 pub struct Connected {
     /// Configuration of the engine.
     pub config: EngineConfig,
-    /// Ports of each shard: one for each interface in the configuration, in its order.
+    /// Ports of each shard, in the order of the configured interfaces.
     pub ports: Vec<Vec<Box<dyn Port + Send>>>,
-    /// Addresses of the stack, each with the length of its network.
+    /// Addresses of the stack, each with its prefix length.
     pub addresses: Vec<Prefix>,
-    /// Published ports, each with the address of the host where it is bound.
+    /// Published ports, each with the bound address of the host.
     pub published: Vec<(Publish, SocketAddr)>,
-    /// A line for the user: addresses and published ports. Empty where there is nothing to know.
+    /// Line for the user with addresses and published ports; empty if there are none to report.
     pub facts: String,
-    /// Notices of the gateway for the user, from the engine's thread. None: there is no gateway.
+    /// Notices of the gateway to the user, sent by the engine's thread. None: there is no gateway.
     pub notices: Option<Receiver<Notice>>,
-    /// Interface whose MTU the stack is to follow, by [`MtuFollower`](crate::MtuFollower).
+    /// Interface whose MTU changes the stack adopts by [`MtuFollower`](crate::MtuFollower); None
+    /// without one.
     pub followed: Option<Followed>,
-    /// End of the replay, if the link is one.
+    /// Reports the end of a replay; None for other links.
     pub replay: Option<ReplayEnd>,
 }
 
-/// An engine to be in PROGRAM's process.
+/// An open link for an engine in PROGRAM's process.
 pub struct Packed {
-    /// Words for that process.
+    /// Specification that is sent to PROGRAM's process.
     pub spec: LaunchSpec,
-    /// Descriptors that go with the launch spec, but for the parent-death pipe's.
+    /// Descriptors to be sent with the launch spec, except that of the parent-death pipe.
     pub descriptors: Vec<OwnedFd>,
-    /// Name of the device for messages, as "the TAP device tw0"; empty: there is none.
+    /// Name of the device for messages, such as "the TAP device tw0"; empty without a device.
     pub device: String,
     /// As [`Connected::facts`].
     pub facts: String,
@@ -121,7 +122,7 @@ pub struct Packed {
     pub followed: Option<Followed>,
 }
 
-/// A link that is open, for an engine in PROGRAM's process, and the stack behind it.
+/// A link that is open for an engine in PROGRAM's process, and the description of its stack.
 pub(crate) struct Parted {
     pub(crate) link: PackedLink,
     pub(crate) shape: Shape,
@@ -131,7 +132,7 @@ pub(crate) struct Parted {
 }
 
 impl Plan {
-    /// Creates a plan with the defaults of its device, or of the gateway.
+    /// Creates a plan with the defaults of its device, or of the gateway without a device.
     pub fn new(device: Option<DeviceSpec>, tell: Tell) -> Self {
         Self {
             publish: Vec::new(),
@@ -157,18 +158,19 @@ impl Plan {
         }
     }
 
-    /// Puts links in front of the ports. The MTU is then an Ethernet's, whatever the link: loss
-    /// strikes packets, and paths that lose some have that MTU.
+    /// Adds emulated links in front of the ports. The MTU becomes that of Ethernet on every link,
+    /// because emulated loss counts packets, and real paths with loss have that MTU.
     pub fn set_netem(&mut self, netem: NetemSpec) {
         self.netem = Some(netem);
     }
 
     /// Checks whether parts of the plan contradict each other, and sorts the ports to publish.
-    /// Named ports are taken first; otherwise the host could choose one of them as a free one.
+    /// Ports with a number are bound first, because the host could otherwise choose one of these as
+    /// a free port.
     ///
     /// # Errors
-    /// [`PlanError::Mtu`], [`PlanError::GivenTwice`], [`PlanError::PortsWithoutInterface`], or one
-    /// that the device does not go with.
+    /// Returns [`PlanError::Mtu`], [`PlanError::GivenTwice`], [`PlanError::PortsWithoutInterface`],
+    /// or an error for a part that the device does not support.
     pub fn check(&mut self) -> Result<()> {
         let device = self.device.as_ref();
         let most = device.map_or(*MTUS.end(), |device| device.driver().traits.mtu_max);
@@ -187,7 +189,8 @@ impl Plan {
         if let Some((one, other)) = given_twice(&self.publish) {
             return Err(PlanError::GivenTwice(one, other));
         }
-        // A container with the time of one processor has none to look on with.
+        // In a container limited to one processor, polling would delay the program, so it is
+        // disabled.
         let are_several = std::thread::available_parallelism().is_ok_and(|count| count.get() > 1);
         if !are_several {
             self.busy_poll_us = 0;
@@ -195,7 +198,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Checks whether other parts of the plan go with the device.
+    /// Checks whether the device supports the other parts of the plan.
     fn check_device(&self, device: &DeviceSpec) -> Result<()> {
         let traits = &device.driver().traits;
         if let Some(publish) = self.ports_of_host().first() {
@@ -216,11 +219,11 @@ impl Plan {
         Ok(())
     }
 
-    /// Makes the uplink: binds the host's ports, or opens the device. Packets go to the shard
-    /// that owns their flow among those of a stack whose secret is `seed`.
+    /// Opens the uplink: binds the host's ports, or opens the device. `seed` is the stack's secret,
+    /// by which packets are assigned to shards.
     ///
     /// # Errors
-    /// See [`PlanError`]. Nothing stays open.
+    /// Returns a [`PlanError`]. All descriptors are closed then.
     pub fn build(&self, seed: &[u8; 32]) -> Result<Connected> {
         let mut uplink = match &self.device {
             None => self.over_gateway(self.rootless()?, Owners::new(seed, self.shards)),
@@ -230,11 +233,11 @@ impl Plan {
         Ok(uplink)
     }
 
-    /// Opens the link for an engine in PROGRAM's process. `library` is loaded into programs that
+    /// Opens the link for an engine in PROGRAM's process. `library` is preloaded into programs that
     /// PROGRAM starts.
     ///
     /// # Errors
-    /// As for [`Self::build`], or the device cannot move to another process.
+    /// As for [`Self::build`]. Also fails if the device cannot be moved to another process.
     pub fn pack(&self, library: OsString) -> Result<Packed> {
         let Some(device) = &self.device else {
             let Parted { link, shape, descriptors, facts } = self.parted_gateway()?;
@@ -245,7 +248,7 @@ impl Plan {
         let name = device.driver().name;
         let pack =
             device.driver().pack.map_err(|why| PlanError::NotInline { device: name, why })?;
-        // The only queue needs no owner.
+        // With a single queue, flows need no assignment to queues.
         let PackedDevice { site, state, descriptors } =
             pack(device.parameters(), &self.request(&[0; 32]))?;
         let link = PackedLink::Device { name: name.into(), state };
@@ -254,7 +257,7 @@ impl Plan {
         Ok(Packed { spec, descriptors, device, facts, followed })
     }
 
-    /// Returns the request for the device of a stack whose secret is `seed`.
+    /// Returns the device request of a stack whose secret is `seed`.
     pub(crate) fn request<'a>(&'a self, seed: &'a [u8; 32]) -> DeviceRequest<'a> {
         DeviceRequest {
             ports: &self.ports,
@@ -266,13 +269,13 @@ impl Plan {
         }
     }
 
-    /// Counters of the ports; complete once these are gone.
+    /// Returns the counters of the ports, which are final when the ports are dropped.
     pub fn port_counters(&self) -> PortCounters {
         self.port_counters.counted()
     }
 }
 
-/// Two of `-p` that are one port of this host.
+/// Returns two ports to publish that would bind the same port of this host.
 fn given_twice(publish: &[Publish]) -> Option<(Publish, Publish)> {
     let mut by_port = std::collections::HashMap::<_, Vec<&Publish>>::new();
     for one in publish {

@@ -1,4 +1,4 @@
-//! Why a link cannot be opened.
+//! Errors of opening a link.
 
 use std::io::{self, ErrorKind};
 use std::net::IpAddr;
@@ -11,131 +11,133 @@ use crate::publish::Publish;
 
 pub(crate) type Result<T> = std::result::Result<T, PlanError>;
 
-/// Reason why a [`Plan`](crate::Plan) cannot be carried out. Each message says what to do.
+/// Reason why a [`Plan`](crate::Plan) cannot be carried out. Each message advises the user what to
+/// change.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlanError {
-    /// The MTU is not one that the link can have.
+    /// The link does not support the MTU.
     #[error("an MTU of {mtu}: {link} takes 1280 to {most} bytes")]
     Mtu {
-        /// The MTU that was asked for, in bytes.
+        /// Requested MTU in bytes.
         mtu: u32,
-        /// The largest that the link takes.
+        /// Maximum MTU of the link in bytes.
         most: u32,
-        /// The link, as "a TAP device", or the name of an interface.
+        /// Kind of link, such as "a TAP device", or the name of an interface.
         link: String,
     },
-    /// A name is to lead to this host, and the stack has its addresses on a network of others.
+    /// `--add-host` maps a name to host-gateway, but this host has no address on the link.
     #[error(
         "a name of --add-host leads to host-gateway, and a stack on {link} has no address of this \
          host: give the address"
     )]
     HostUnknown {
-        /// The link.
+        /// Kind of link, for the message.
         link: String,
     },
-    /// A port is published, and the link is a device.
+    /// A port is published, but the link is a device, whose other hosts reach the stack's addresses
+    /// directly.
     #[error(
         "{0} is published, which a stack with a device has no use for: others reach the stack's \
          own address; leave one of the two out"
     )]
     PublishWithDevice(Publish),
-    /// The device needs an address, which the sentence describes.
+    /// The device needs an address. Contains the sentence that says so.
     #[error("{0}: give one, as 192.0.2.7/24")]
     NoAddress(String),
-    /// Ports of the kernel's addresses were asked for, and the link is no interface.
+    /// `--ports` was given, but the link is no interface of the kernel.
     #[error("ports of the kernel's addresses need an interface: leave them out, or give one")]
     PortsWithoutInterface,
-    /// An address whose ports are to be shared is not the kernel's.
+    /// The kernel does not have the address whose ports are to be shared.
     #[error(
         "{own}: the kernel does not have it on {interface}, and ports are those of its addresses"
     )]
     AddressMissing {
-        /// The address that was asked for.
+        /// Requested address.
         own: Prefix,
-        /// The interface.
+        /// Name of the interface.
         interface: String,
     },
-    /// The kernel has no address on the interface.
+    /// The kernel has no address on the interface, so its ports cannot be shared.
     #[error(
         "the kernel has no address on {interface}, whose ports the stack could have: \
          `sudo ip addr add 192.0.2.7/24 dev {interface}`"
     )]
     NoKernelAddress {
-        /// The interface.
+        /// Name of the interface.
         interface: String,
     },
-    /// The device has one queue, and more than one shard was asked for.
+    /// More than one shard was requested, but the device has only one queue.
     #[error("a stack on {device} has one shard: leave out the number of shards")]
     OneShard {
-        /// The interface, or the file.
+        /// Name of the interface or file.
         device: String,
     },
-    /// Two of the published ports are one port of this host.
+    /// Two of the published ports are the same port of this host.
     #[error("{0} and {1} are the same port of this host; choose another HOSTPORT for one")]
     GivenTwice(Publish, Publish),
-    /// The host does not let this process listen there.
+    /// The host does not allow this process to bind the port.
     #[error(
         "{publish}: cannot listen on {host} of the host: {error}{advice}",
         host = publish.host,
         advice = listen_advice(publish, error)
     )]
     PortTaken {
-        /// The port that was to be published.
+        /// Port that was to be published.
         publish: Publish,
-        /// The error of the host, as EADDRINUSE, or EACCES for a low port.
+        /// Error of the host, such as EADDRINUSE, or EACCES for a low port.
         error: io::Error,
     },
-    /// The host has the network of an address already.
+    /// The network of a requested address is in use on the host.
     #[error("{own}: {why}; choose another network")]
     AddressTaken {
-        /// The address that was asked for.
+        /// Requested address.
         own: Prefix,
-        /// Where the host has it.
+        /// How the host uses the network.
         why: String,
     },
-    /// The host itself has an address on the device that leads to the stack.
+    /// The host itself has the requested address on the device that leads to the stack.
     #[error(
         "{own}: this host has that address on {interface} itself, and would answer in place of the \
          stack; give the stack another address of that network"
     )]
     AddressOfHost {
-        /// The address that was asked for.
+        /// Requested address.
         own: Prefix,
-        /// The device.
+        /// Name of the device.
         interface: String,
     },
-    /// Another run has the address on the interface.
+    /// Another run has claimed the address on the interface.
     #[error(
         "{address}: another run of towpath has it on {interface} already (process {process}): \
          end that run, or give another address"
     )]
     AddressClaimed {
-        /// The address that was asked for.
+        /// Requested address.
         address: IpAddr,
-        /// The interface.
+        /// Name of the interface.
         interface: String,
-        /// Process of the run that has the address.
+        /// Process id of the run that has claimed the address.
         process: u32,
     },
-    /// Another run has one of the ports on the interface.
+    /// Another run has claimed some of the ports on the interface.
     #[error(
         "{wanted}: another run of towpath has {ports} of {address} on {interface} already \
          (process {process}): end that run, or give other ports"
     )]
     PortsClaimed {
-        /// The range that was asked for.
+        /// Requested port range.
         wanted: String,
-        /// The range of the run that has some of the ports.
+        /// Overlapping port range of the other run.
         ports: String,
-        /// The address.
+        /// Address of the ports.
         address: IpAddr,
-        /// The interface.
+        /// Name of the interface.
         interface: String,
-        /// Process of that run.
+        /// Process id of the other run.
         process: u32,
     },
-    /// No network is free for the two ends of a TAP device.
+    /// No private network is free for the two ends of a TAP device.
     #[error(
         "this host has routes to all of 10.77.0.0/16, 172.31.0.0/16 and 192.168.0.0/16: \
          give an address"
@@ -144,43 +146,43 @@ pub enum PlanError {
     /// The device cannot be opened.
     #[error(transparent)]
     Device(DeviceError),
-    /// The device cannot move to PROGRAM's process.
+    /// The device cannot be moved to PROGRAM's process.
     #[error("{device} with an engine in PROGRAM's process: {why}")]
     NotInline {
-        /// Name of the device.
+        /// Name of the driver.
         device: &'static str,
-        /// The obstacle.
+        /// Reason why the device cannot be moved.
         why: &'static str,
     },
     /// The end of the TAP device on this host cannot be set up.
     #[error(transparent)]
     Host(#[from] HostError),
-    /// Packets cannot be recorded.
+    /// The capture file cannot be written.
     #[error("packets cannot be recorded")]
     Capture(#[source] io::Error),
-    /// The operating system refused a step.
+    /// A system call failed.
     #[error("cannot {step}")]
     System {
-        /// The step.
+        /// Step that failed, for the message.
         step: &'static str,
-        /// The error of the system.
+        /// Error of the system call.
         source: io::Error,
     },
 }
 
-/// Error of a device that cannot be opened. Its message contains those of its causes.
+/// Error of a device that cannot be opened. The message contains those of its causes.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct DeviceError {
-    /// Name of the device, as `xdp`.
+    /// Name of the driver, such as `xdp`.
     pub device: &'static str,
-    /// Kind of the system's error, or `PermissionDenied` if the system refused nothing.
+    /// Kind of the system's error; `PermissionDenied` if the cause is no error of the system.
     pub kind: ErrorKind,
     message: String,
 }
 
 impl PlanError {
-    /// Returns a function that makes an error of `driver` from its cause.
+    /// Returns a function that converts a cause to an error of `driver`.
     pub(crate) fn of_device<E>(driver: &DeviceDriver) -> impl Fn(E) -> Self + use<E>
     where
         E: std::error::Error,
@@ -203,12 +205,12 @@ impl PlanError {
     }
 }
 
-/// Returns a function that makes an error from that of the kernel in a step.
+/// Returns a function that converts a system error to a [`PlanError`] that names the step.
 pub(crate) fn system(step: &'static str) -> impl Fn(io::Error) -> PlanError {
     move |source| PlanError::System { step, source }
 }
 
-/// The rest of a sentence that says why the host refuses a port.
+/// Returns advice for a port that the host does not allow to bind, to be appended to the message.
 fn listen_advice(publish: &Publish, error: &io::Error) -> &'static str {
     match error.kind() {
         ErrorKind::AddrInUse if publish.at_free_port() => {

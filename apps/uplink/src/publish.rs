@@ -1,31 +1,31 @@
-//! Ports of the host that lead to a stack, as users write them.
+//! Ports of the host that are forwarded to a stack, in the user's notation.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-/// The ports of one `-p`: a single one, or a range.
+/// Ports of one `-p` option: a single port, or a range.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PublishedRange(pub Vec<Publish>);
 
-/// A port of `-p`.
+/// A port to publish, as given to `-p`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Publish {
-    /// Protocol of both ports.
+    /// Protocol of the host's and the program's port.
     pub protocol: Protocol,
-    /// Where the host listens; port 0: at a free port, which the host chooses.
+    /// Address on which the host listens. Port 0: the host chooses a free port.
     pub host: SocketAddr,
-    /// The program's port.
+    /// Port of the program.
     pub port: u16,
 }
 
-/// The protocol of a port.
+/// Transport protocol of a published port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
-    /// RFC 9293; `/tcp`, or nothing.
+    /// TCP (RFC 9293): suffix `/tcp`, or no suffix.
     Tcp,
-    /// RFC 768; `/udp`.
+    /// UDP (RFC 768): suffix `/udp`.
     Udp,
 }
 
@@ -43,7 +43,7 @@ impl fmt::Display for Publish {
 }
 
 impl Protocol {
-    /// Suffix of a port: nothing for TCP.
+    /// Returns the suffix of a port; empty for TCP.
     pub fn suffix(self) -> &'static str {
         match self {
             Self::Tcp => "",
@@ -102,12 +102,12 @@ impl PublishedRange {
 }
 
 impl Publish {
-    /// Whether the host chooses its port.
+    /// Returns whether the host chooses the port.
     pub fn at_free_port(&self) -> bool {
         self.host.port() == 0
     }
 
-    /// Whether both are the same port of this host.
+    /// Returns whether both would bind the same port of this host.
     pub fn collides(&self, other: &Self) -> bool {
         if self.at_free_port() || other.at_free_port() {
             return false;
@@ -119,7 +119,7 @@ impl Publish {
     }
 }
 
-/// Whether it is an address as `-p` takes them.
+/// Returns whether the text is an address in the notation of `-p`.
 fn is_address(text: &str) -> bool {
     text.contains(['.', '[']) && parse_host(text).is_ok()
 }
@@ -150,7 +150,7 @@ fn parse_port(text: &str) -> Result<u16, String> {
     }
 }
 
-/// `8000` or `8000-8010`.
+/// Parses a port such as `8000`, or a range such as `8000-8010`.
 fn parse_range(text: &str) -> Result<RangeInclusive<u16>, String> {
     let Some((first, last)) = text.split_once('-') else {
         return parse_port(text).map(|port| port..=port);
@@ -165,8 +165,8 @@ fn parse_range(text: &str) -> Result<RangeInclusive<u16>, String> {
     Ok(first..=last)
 }
 
-/// Ports in a range. Each takes a descriptor of towpath, of which most users may have 1024 at
-/// once (RLIMIT_NOFILE).
+/// Maximum number of ports in a range. Each port needs a descriptor, of which most users may have
+/// 1024 (RLIMIT_NOFILE).
 const RANGE_MAX: usize = 512;
 
 #[cfg(test)]

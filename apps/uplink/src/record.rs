@@ -1,4 +1,4 @@
-//! The recording of a stack's packets in a file.
+//! Records a stack's packets in a file.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -8,44 +8,45 @@ use std::path::Path;
 use towpath_engine::Engine;
 use towpath_pcap::{CaptureFile, Direction, Limits, RecordFile, SNAPLEN_DEFAULT};
 
-/// A pcapng file into which all packets of a link go.
+/// A pcapng file in which all packets of a link are recorded.
 #[derive(Debug, Clone)]
 pub struct Recording(CaptureFile);
 
 impl Recording {
-    /// Makes the file, or empties it. Its owner alone may read it: packets contain secrets.
+    /// Creates the file, or truncates it. Only its owner may read it, because packets contain
+    /// secrets.
     ///
     /// # Errors
-    /// The file cannot be opened, or there are no more threads.
+    /// Fails if the file cannot be opened, or no thread can be created.
     pub fn start(path: &Path) -> io::Result<Self> {
         let mut options = OpenOptions::new();
         let file = options.write(true).create(true).truncate(true).mode(0o600).open(path)?;
         let limits = Limits { snaplen: SNAPLEN_DEFAULT, size: None };
-        // `finish` gives the first error.
+        // Ignore errors here, because `finish` returns the first one.
         CaptureFile::new(Box::new(RecordFile::new(file)), limits, |_| {}).map(Self)
     }
 
-    /// The file, for [`Plan::capture`](crate::Plan::capture).
+    /// Returns the file, for [`Plan::capture`](crate::Plan::capture).
     pub fn file(&self) -> CaptureFile {
         self.0.clone()
     }
 
-    /// Has packets recorded that `engine` drops.
+    /// Also records packets that `engine` drops.
     pub fn add_drops(&self, engine: &mut Engine) {
         record_drops(engine, &self.0);
     }
 
-    /// Waits until the file is written.
+    /// Waits until all packets are written.
     ///
     /// # Errors
-    /// The first error of the file: it is incomplete.
+    /// Returns the first error of writing the file. The file is then incomplete.
     pub fn finish(&self) -> io::Result<()> {
         self.0.finish(|| true)
     }
 }
 
-/// Has packets that `engine` drops recorded as well, each with the reason. Interfaces of both
-/// have the same numbers.
+/// Records packets that `engine` drops, each with its reason. Interfaces of the capture and the
+/// engine have the same numbers.
 pub fn record_drops(engine: &mut Engine, file: &CaptureFile) {
     let file = file.clone();
     engine.trace_drops(move |dropped| {

@@ -1,18 +1,19 @@
-//! Remarks about a link, for the user.
+//! Remarks to the user about a link.
 
 use std::sync::Arc;
 
-/// A remark for the user about a link. No call waits for it.
+/// A remark to the user about a link, which is reported without waiting for the user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Remark {
-    /// The link works, but not as the user may expect, with the sentence that says why.
+    /// The link works, but differs from the user's expectation. Contains the sentence that explains
+    /// it.
     Warning(String),
-    /// The device was removed: "the TAP device tw0", or "the interface veth1".
+    /// The device was removed. Contains its noun, such as "the TAP device tw0".
     DeviceGone(String),
 }
 
-/// A function that takes remarks, on any thread.
+/// Callback for remarks, which may be called on any thread.
 #[derive(Clone)]
 pub struct Tell(Arc<dyn Fn(Remark) + Send + Sync>);
 

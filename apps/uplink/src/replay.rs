@@ -1,4 +1,4 @@
-//! Start and end of a replay.
+//! Starts replays, and reports their end.
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver};
@@ -7,8 +7,8 @@ use towpath_engine::Remote;
 use towpath_replay::{Counters, Replay, ReplayStats, Start};
 use towpath_stack::{DropReason, ReceiverChange, ReceiverWatch};
 
-/// Starts a replay with the first socket that its packets can reach. A program takes a moment to
-/// start, and packets that come before are lost on it.
+/// Starts a replay when the first socket can receive its packets. Packets before that would be
+/// lost, because a program takes a moment to start.
 #[derive(Debug)]
 pub(crate) struct StartWatch(pub Start);
 
@@ -20,7 +20,8 @@ impl ReceiverWatch for StartWatch {
     }
 }
 
-/// The end of a replay. A thread waits for it and tells the user what became of the packets.
+/// Waits for the end of a replay on a thread, and reports to the user how many packets were
+/// received.
 #[derive(Debug)]
 pub struct ReplayEnd {
     file: PathBuf,
@@ -31,17 +32,17 @@ pub struct ReplayEnd {
 impl ReplayEnd {
     pub(crate) fn of(replay: &mut Replay, file: &Path) -> Self {
         let (sender, ended) = mpsc::channel();
-        // The thread may be gone.
+        // Sending fails if the waiting thread has ended, which is harmless.
         replay.on_end(move || _ = sender.send(()));
         Self { file: file.to_owned(), stats: replay.stats(), ended }
     }
 
-    /// Waits until the last packet has come, and returns the sentence for the user. None: the
-    /// engine of `remote` ended before.
+    /// Waits until the last packet was received, and returns the sentence for the user. None: the
+    /// engine of `remote` ended earlier.
     pub fn wait(self, remote: &Remote) -> Option<String> {
         self.ended.recv().ok()?;
-        // The answer comes after the turn in which the stack receives the last packet. An engine
-        // that ends does not answer.
+        // The engine answers after the turn in which the stack receives the last packet. An engine
+        // that is ending does not answer.
         let drops = remote.counters().map(|counters| counters.drops).unwrap_or_default();
         let received = DropReason::ALL.iter().filter(|reason| !reason.is_outbound());
         let names: Vec<_> = received.map(|reason| reason.as_str()).collect();
@@ -50,7 +51,8 @@ impl ReplayEnd {
     }
 }
 
-/// Sentence about the packets of a capture, of which the stack dropped some by reason.
+/// Formats the sentence about the packets of a capture. `drops` are the packets that the stack
+/// dropped, by reason.
 fn sentence(file: &Path, counters: &Counters, drops: &[(&str, u64)]) -> String {
     let named = |all: &[(&str, u64)]| {
         let words = all.iter().filter(|(_, n)| *n > 0).map(|(name, n)| format!("{name} {n}"));
@@ -100,7 +102,7 @@ mod tests {
         );
     }
 
-    /// The header of a pcap file of Ethernet frames.
+    /// Header of a pcap file of Ethernet frames.
     const HEADER: [u8; 24] =
         [0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0, 0, 1, 0, 0, 0];
 }

@@ -1,4 +1,4 @@
-//! Uplinks by the rootless gateway: its addresses, and the host's ports that are bound for it.
+//! Uplinks through the rootless gateway: chooses its addresses, and binds the host's ports.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -23,15 +23,15 @@ use crate::remark::Remark;
 use crate::shape::{PackedLink, Resolver, Shape};
 use crate::uplink::now_ns;
 
-/// Addresses as the guests of slirp4netns and of QEMU's user network have them, so that habits
-/// and scripts fit.
+/// Addresses that guests have in slirp4netns and QEMU's user network, so that users and scripts
+/// need no changes.
 const ADDRESSES_ROOTLESS: [&str; 2] = ["10.0.2.15/24", "fd00:2::15/64"];
 
-/// A gateway to be, and the stack behind it.
+/// Configuration of a gateway, and of the stack behind it.
 pub(crate) struct Rootless {
     pub(crate) config: GatewayConfig,
     pub(crate) shape: Shape,
-    /// The program's address.
+    /// Address of the program.
     pub(crate) program: IpAddr,
 }
 
@@ -43,14 +43,14 @@ impl Plan {
         let (sender, notices) = channel();
         for gateway in &mut gateways {
             let sender = sender.clone();
-            // A send fails after the run, whose receiver heard the notices.
+            // Sending fails only after the run, when no receiver needs the notices.
             gateway.on_notice(move |notice| {
                 let _ = sender.send(notice);
             });
         }
         let bound = self.bound()?;
         let watch = PublishWatch::new(&config, &bound, move |notice| {
-            // As above.
+            // Sending fails only after the run, when no receiver needs the notices.
             let _ = sender.send(notice);
         });
         let places: Vec<_> = bound.iter().map(|bound| bound.host).collect();
@@ -88,7 +88,7 @@ impl Plan {
             addresses = Vec::from(parsed);
         }
         let own = |v4: bool| addresses.iter().find(|prefix| prefix.addr().is_ipv4() == v4);
-        // The default network's gateway is 10.0.2.2, where other rootless networks have it too.
+        // The default network's gateway is 10.0.2.2, as in other rootless networks.
         let gateway = |v4: bool, default: Option<IpAddr>| {
             let own = own(v4)?;
             let fits = default.filter(|ip| own.contains(*ip) && *ip != own.addr());
@@ -135,8 +135,8 @@ impl Plan {
         Ok(Rootless { config, shape, program })
     }
 
-    /// An address of the gateway that is a router of this host's network as well hides that from
-    /// the program.
+    /// Warns if an address of the gateway is also a router of this host's network, which the
+    /// program then cannot reach.
     fn warn_of_routers(&self, config: &GatewayConfig) {
         let ours = [
             config.gateway_v4.map(IpAddr::V4),
@@ -152,13 +152,13 @@ impl Plan {
         }
     }
 
-    /// Ports that are bound here, and behind them those handed over.
+    /// Returns the ports to bind here, followed by those that the caller has bound.
     pub(crate) fn ports_of_host(&self) -> Vec<Publish> {
         let passed = self.passed.iter().map(|(publish, _)| publish);
         self.publish.iter().chain(passed).copied().collect()
     }
 
-    /// Sockets of [`Self::ports_of_host`].
+    /// Returns the sockets of [`Self::ports_of_host`].
     pub(crate) fn bound(&self) -> Result<Vec<Bound>> {
         let forwards: Vec<_> = self.publish.iter().map(forward).collect();
         let mut bound = Bound::all(&forwards).map_err(|error| self.port_taken(error))?;
@@ -175,13 +175,13 @@ impl Plan {
         let publish = ports.iter().find(|publish| forward(publish) == error.which);
         match publish {
             Some(&publish) => PlanError::PortTaken { publish, error: error.source },
-            // The gateway names one that it was given.
+            // The error names a port that was passed to the gateway, so a port is always found.
             None => system("listen on the host")(error.source),
         }
     }
 }
 
-/// Addresses of `ours` that are routers of this host.
+/// Returns the addresses of `ours` that are also routers of this host.
 fn hidden_routers(routes: &[HostRoute], ours: &[Option<IpAddr>]) -> Vec<IpAddr> {
     let routers: Vec<_> = routes.iter().filter_map(|route| route.gateway).collect();
     ours.iter().flatten().copied().filter(|ip| routers.contains(ip)).collect()

@@ -1,4 +1,4 @@
-//! The stack's side of its link.
+//! Configuration of a stack with one interface, and of its link.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -14,73 +14,74 @@ use towpath_wire::{MacAddr, Prefix};
 
 use crate::netem::NetemSpec;
 
-/// The name that programs see: the usual one on a machine with one network.
+/// Interface name that programs see, as is usual on a machine with one network.
 const INTERFACE_NAME: &str = "eth0";
 
-/// Linux's default of net.ipv4.ip_local_port_range.
+/// Default range of ephemeral ports, as Linux's net.ipv4.ip_local_port_range.
 pub const LOCAL_PORTS: (u16, u16) = (32768, 60999);
 
-/// A stack with one interface.
+/// Configuration of a stack with one interface.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Shape {
-    /// Its Ethernet address; of no meaning on an IP link.
+    /// Ethernet address of the interface; unused on an IP link.
     pub mac: [u8; 6],
-    /// Its addresses, each with the length of its network.
+    /// Addresses of the interface, each with its prefix length.
     #[serde(with = "text")]
     pub addresses: Vec<Prefix>,
-    /// Longest IP packet of the link, in bytes.
+    /// Maximum length of IP packets in bytes.
     pub mtu: u32,
-    /// Routes to destinations off the link.
+    /// Routes to destinations beyond the link.
     pub routes: Vec<Route>,
-    /// The nameserver that programs find.
+    /// Nameserver that programs find; `None`: that of the host's /etc/resolv.conf.
     pub resolver: Option<Resolver>,
-    /// Names that programs find, see [`EngineConfig::names`].
+    /// Names that programs can resolve, see [`EngineConfig::names`].
     pub names: String,
-    /// Congestion control of connections whose program chooses none.
+    /// Congestion control of connections whose program does not set TCP_CONGESTION.
     #[serde(with = "congestion_name")]
     pub congestion: CongestionKind,
-    /// How long the stack looks for more to do before it sleeps: see [`EngineConfig::busy_poll`].
+    /// Time in microseconds for which the stack polls before it sleeps: see
+    /// [`EngineConfig::busy_poll`].
     pub busy_poll_us: u32,
-    /// First and last port that is chosen for sockets that name none.
+    /// First and last ephemeral port.
     pub local_ports: (u16, u16),
-    /// Links with delay and loss in front of the port.
+    /// Emulated links with delay and loss in front of the port; `None`: not emulated.
     pub netem: Option<NetemSpec>,
-    /// Whether the other end of an IP link is in this process.
+    /// Whether the other end of an IP link is a gateway in this process.
     pub in_process: bool,
 }
 
-/// A route by way of the interface.
+/// A route through the interface.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Route {
-    /// Where to.
+    /// Destination prefix.
     #[serde(with = "text::one")]
     pub prefix: Prefix,
-    /// The router; None: on the link.
+    /// Address of the router; None: the destination is on the link.
     pub next_hop: Option<IpAddr>,
 }
 
-/// See [`ResolverConfig`].
+/// Nameserver of a stack, see [`ResolverConfig`].
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct Resolver {
-    /// Where it is.
+    /// Address of the nameserver.
     pub address: IpAddr,
-    /// Whether it replaces only nameservers on the host's loopback.
+    /// Whether only nameservers on the host's loopback are replaced.
     pub only_loopback: bool,
 }
 
-/// The link of a stack.
+/// Link of a stack in PROGRAM's process.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum PackedLink {
-    /// The rootless gateway; a descriptor goes with each forwarded port, in their order.
+    /// The rootless gateway. One descriptor is sent for each forwarded port, in order.
     Gateway {
-        /// How it is made.
+        /// Configuration of the gateway.
         config: Box<GatewayConfig>,
-        /// The ports, each with the address where its socket is bound.
+        /// Forwarded ports, each with the bound address of its socket.
         forwards: Vec<(Forward, std::net::SocketAddr)>,
-        /// Number of ports at the end whose sockets the caller has bound.
+        /// Number of ports at the end of `forwards` whose sockets the caller has bound.
         passed: usize,
     },
-    /// A device, whose descriptors go with this.
+    /// A device, whose descriptors are sent with this.
     Device {
         /// Name of its driver.
         name: String,
@@ -90,7 +91,7 @@ pub enum PackedLink {
 }
 
 impl PackedLink {
-    /// Descriptors that a port for it may use, beside those that go with it.
+    /// Returns the number of descriptors that the link's ports may open, in addition to those sent.
     pub fn descriptors_used_max(&self) -> usize {
         match self {
             Self::Gateway { .. } => DESCRIPTORS_USED_MAX,
@@ -100,10 +101,11 @@ impl PackedLink {
 }
 
 impl Shape {
-    /// The name of the interface.
+    /// Name of the interface that programs see.
     pub const INTERFACE_NAME: &'static str = INTERFACE_NAME;
 
-    /// A host on an IP link that leads to its own networks alone, with this MTU in bytes.
+    /// Creates the configuration of a host on an IP link with this MTU in bytes, which leads only
+    /// to the host's own networks.
     pub fn ip_link(addresses: Vec<Prefix>, mtu: u32) -> Self {
         Self {
             mac: [0; 6],
@@ -120,8 +122,8 @@ impl Shape {
         }
     }
 
-    /// Default routes, for the families of `addresses`, by way of `router`; on an IP link, which
-    /// delivers everything, without one.
+    /// Returns default routes for the families of `addresses`, through `router`. On an IP link,
+    /// which delivers all packets, they have no next hop.
     pub fn default_routes(
         addresses: &[Prefix],
         link: LinkType,

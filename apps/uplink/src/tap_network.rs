@@ -1,4 +1,5 @@
-//! The network that a TAP device joins to the stack, so that several runs fit on one host.
+//! Chooses the network between this host and the stack behind a TAP device, so that several runs
+//! fit on one host.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -8,32 +9,32 @@ use crate::host_routes::{self, HostRoute};
 use crate::plan_error::{PlanError, Result};
 use crate::turns::NamespaceLock;
 
-/// A network that this host is in, or has a route to.
+/// A network of an interface of this host, or the destination of a route.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Held {
     interface: String,
     network: Prefix,
-    /// The address of this host in it; None when it is a route.
+    /// This host's address in the network; None for a route.
     own: Option<IpAddr>,
 }
 
-/// The lock of the namespace that the addresses are of.
+/// Name of the lock, which all runs in this network namespace share.
 const LOCK: &str = "towpath-tap-network";
 
-/// The right to choose: two runs that start at once must not choose the same network. Held until
-/// the addresses are set.
+/// Lock on choosing a network, because two runs that start at once must not choose the same. Held
+/// until the addresses are set.
 #[derive(Debug)]
 pub struct Choosing(#[expect(dead_code, reason = "held, not used")] NamespaceLock);
 
 impl Choosing {
-    /// Waits until no other run is choosing.
+    /// Waits until no other run is choosing a network.
     pub fn begin() -> Result<Self> {
         NamespaceLock::wait(LOCK).map(Self).map_err(system)
     }
 
-    /// The addresses of the stack behind `device`. If any were `asked` for, they are taken if the
-    /// host can have the other end. Otherwise they are those of the first network that the host is
-    /// not in yet.
+    /// Returns the addresses of the stack behind `device`. Addresses that the user `asked` for are
+    /// returned if the host can have the other end. Otherwise returns those of the first network
+    /// that the host does not use.
     pub fn addresses(&self, device: &str, asked: &[Prefix]) -> Result<Vec<Prefix>> {
         let held = held_by_host()?;
         if asked.is_empty() {
@@ -46,11 +47,11 @@ impl Choosing {
     }
 }
 
-/// The private blocks (RFC 1918) in which networks are looked for, one after the other.
+/// Private blocks (RFC 1918) that are searched in this order for a free network.
 const BLOCKS: [[u8; 2]; 3] = [[10, 77], [172, 31], [192, 168]];
 
-/// The stack's addresses in the networks of number `n` of a block: the host has the first of
-/// each.
+/// Iterates over the stack's addresses in all candidate networks, an IPv4 and an IPv6 address each.
+/// The host gets the first address of each network.
 fn networks() -> impl Iterator<Item = [Prefix; 2]> {
     let prefix = |ip: IpAddr, len| Prefix::new(ip, len).expect("shorter than an address");
     let all = BLOCKS.into_iter().flat_map(|block| (0..=u8::MAX).map(move |n| (block, n)));
@@ -61,7 +62,8 @@ fn networks() -> impl Iterator<Item = [Prefix; 2]> {
     })
 }
 
-/// Networks that an administrator gave the device already, or the first that are free.
+/// Returns the addresses in networks that an administrator has assigned to the device, or in the
+/// first free networks.
 fn choose(held: &[Held], device: &str) -> Option<[Prefix; 2]> {
     let (ours, others): (Vec<_>, Vec<_>) = held.iter().partition(|held| held.interface == device);
     let meets = |held: &[&Held], networks: &[Prefix; 2]| {
@@ -71,7 +73,7 @@ fn choose(held: &[Held], device: &str) -> Option<[Prefix; 2]> {
     free().find(|networks| meets(&ours, networks)).or_else(|| free().next())
 }
 
-/// Why the stack behind `device` cannot have an address, if it cannot.
+/// Returns an error if the stack behind `device` cannot have an address.
 fn refusal(held: &[Held], device: &str, own: &Prefix) -> Option<PlanError> {
     let own = *own;
     if of_host(held, &own).is_some_and(|held| held.interface == device) {
@@ -86,8 +88,8 @@ fn refusal(held: &[Held], device: &str, own: &Prefix) -> Option<PlanError> {
     Some(PlanError::AddressTaken { own, why })
 }
 
-/// The part of this host that a network would take away: a network of the host, or a route to no
-/// larger network. A part of a larger network behind a router may be taken on purpose.
+/// Returns a network or route of this host that the new network would override. Part of a larger
+/// network behind a router is allowed, because that may be intended.
 fn collision<'a>(held: &'a [Held], device: &str, asked: &Prefix) -> Option<&'a Held> {
     held.iter().find(|held| {
         let taken = held.own.is_some() || held.network.len() >= asked.len();
@@ -103,7 +105,7 @@ fn system(source: std::io::Error) -> PlanError {
     PlanError::System { step: "read the addresses of this host", source }
 }
 
-/// Refuses addresses that an interface of this host has, because both would answer.
+/// Refuses addresses that an interface of this host has, because both hosts would answer for them.
 pub(crate) fn refuse_own_address(addresses: &[Prefix]) -> Result<()> {
     let held = held_by_host()?;
     let taken = |own: &Prefix| Some((*own, of_host(&held, own)?.interface.clone()));
@@ -116,12 +118,12 @@ pub(crate) fn refuse_own_address(addresses: &[Prefix]) -> Result<()> {
     }
 }
 
-/// The entry of an interface that has the very address.
+/// Returns the entry of an interface whose address equals `own`.
 fn of_host<'a>(held: &'a [Held], own: &Prefix) -> Option<&'a Held> {
     held.iter().find(|held| held.own == Some(own.addr()))
 }
 
-/// Addresses that this host has on an interface, but for those of the link alone.
+/// Returns the addresses of an interface of this host, except link-local ones.
 pub(crate) fn own_addresses(interface: &str) -> Result<Vec<Prefix>> {
     let held = held_by_host()?;
     let own = held.iter().filter(|held| held.interface == interface && held.own.is_some());
@@ -132,7 +134,7 @@ pub(crate) fn own_addresses(interface: &str) -> Result<Vec<Prefix>> {
     Ok(own.map(|held| &held.network).filter(|prefix| !link_local(prefix)).copied().collect())
 }
 
-/// The networks of this host's interfaces, and its routes but the default ones.
+/// Returns the networks of this host's interfaces, and its routes except default routes.
 fn held_by_host() -> Result<Vec<Held>> {
     let all = nix::ifaddrs::getifaddrs().map_err(|errno| system(errno.into()))?;
     let ip = |address: nix::sys::socket::SockaddrStorage| {
@@ -160,7 +162,7 @@ fn held_by_host() -> Result<Vec<Held>> {
 mod tests {
     use super::*;
 
-    /// Addresses with the lengths of their networks; those that begin with `via` are routes.
+    /// Parses addresses with prefix lengths; an entry that begins with `via` is a route.
     fn held(list: &[(&str, &str)]) -> Vec<Held> {
         let entry = |(name, text): &(&str, &str)| {
             let (route, text) = match text.strip_prefix("via ") {
@@ -184,11 +186,11 @@ mod tests {
         assert_eq!(first(&[("tp0", "10.77.0.1/24")]), "10.77.1.2 fd00:77:1::2");
         let both = [("a", "10.77.0.9/32"), ("b", "fd00:77:1::1/64")];
         assert_eq!(first(&both), "10.77.2.2 fd00:77:2::2");
-        // Prepared by an administrator.
+        // The administrator has assigned this network to the device.
         assert_eq!(first(&[("tp1", "10.77.0.1/24")]), "10.77.0.2 fd00:77::2");
         let prepared = [("tp0", "10.77.0.1/24"), ("tp1", "10.77.9.1/24")];
         assert_eq!(first(&prepared), "10.77.9.2 fd00:77:9::2");
-        // Networks that are reached through others are in use, too.
+        // Networks that are reached through routers are in use, too.
         assert_eq!(first(&[("vpn", "via 10.77.0.0/22")]), "10.77.4.2 fd00:77:4::2");
         assert_eq!(first(&[("vpn", "via 10.0.0.0/8")]), "172.31.0.2 fd00:77:100::2");
         assert_eq!(
@@ -220,11 +222,12 @@ mod tests {
         let taken = |own: &str| collision(&held, "tp1", &own.parse().unwrap()).is_some();
         assert!(taken("192.168.5.2/24"));
         assert!(taken("192.168.5.1/24"));
-        // The network that the host is in: the host's end would take its router's address.
+        // The network contains the host's own: the host's end of the link would get its router's
+        // address.
         assert!(taken("192.168.5.50/25") && taken("192.168.5.50/28"));
         assert!(!taken("192.168.5.130/25"));
         assert!(!taken("192.168.6.2/24"));
-        // A part of a network behind a router, and a network that contains one.
+        // Allowed: part of a network behind a router, and a network that contains such a network.
         assert!(!taken("10.9.0.2/24"));
         assert!(taken("172.16.9.2/24") && taken("10.0.0.2/8"));
     }

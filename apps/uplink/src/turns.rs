@@ -1,4 +1,4 @@
-//! Locks among the runs of a network namespace.
+//! Locks between the runs in a network namespace.
 
 use std::io;
 use std::os::linux::net::SocketAddrExt;
@@ -7,36 +7,38 @@ use std::time::{Duration, Instant};
 
 use crate::unix_sockets::{AbstractSocket, abstract_sockets};
 
-/// Maximum time for which a run may hold the lock, as while it opens a device.
+/// Maximum time for which a run may hold the lock, for example to open a device.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
-/// Names of one lock. Each name that another user has is left out.
+/// Number of names of one lock. Names that another user has bound are skipped.
 const NAMES: usize = 8;
 
 /// `SOCK_STREAM` of <linux/net.h>.
 const SOCK_STREAM: u8 = 1;
 
-/// A lock among the runs of a user, which also waits for runs of root.
+/// Lock between the runs of a user in a network namespace. Runs of root are excluded as well.
 ///
-/// The lock is an abstract name of a Unix socket, which one socket of a network namespace can have.
-/// The kernel releases the lock when the process ends. Names that other users have are ignored,
-/// because every user can bind one. Otherwise any user could delay the starts of all runs.
+/// Holding the lock means having bound a Unix socket to its abstract name, which only one socket of
+/// a network namespace can have. The kernel releases the lock when the process ends. Names that
+/// other users have bound are ignored, because every user can bind any name. Otherwise, any user
+/// could delay the starts of all runs.
 #[derive(Debug)]
 pub(crate) struct NamespaceLock {
     _lock: Option<UnixListener>,
 }
 
 impl NamespaceLock {
-    /// Waits for the lock of this name. Returns without the lock after [`PATIENCE`], since a
-    /// stopped process must not block later runs for ever.
+    /// Waits for the lock of this name. Returns without the lock after [`PATIENCE`], because a
+    /// stopped process must not block later runs forever.
     ///
     /// # Errors
-    /// The name is too long.
+    /// Fails if the name is too long.
     pub fn wait(name: &str) -> io::Result<Self> {
         let own = rustix::process::geteuid().as_raw();
         Self::wait_unless(name, |name| holder(name).is_some_and(|user| user != 0 && user != own))
     }
 
-    /// The same, without names of which `is_foreign` says that another user has them.
+    /// As [`Self::wait`], but skips the names for which `is_foreign` returns true, because another
+    /// user has bound them.
     fn wait_unless(name: &str, is_foreign: impl Fn(&str) -> bool) -> io::Result<Self> {
         let end = Instant::now() + PATIENCE;
         for number in 0..NAMES {
@@ -55,7 +57,7 @@ impl NamespaceLock {
     }
 }
 
-/// Returns the user of the stream socket with an abstract name, if the kernel shows it.
+/// Returns the user whose stream socket has an abstract name, if the kernel reports the user.
 fn holder(name: &str) -> Option<u32> {
     let is_it = |socket: &AbstractSocket| {
         // A socket of another type may have the same name.
@@ -80,7 +82,7 @@ mod tests {
         let began = Instant::now();
         let turn = NamespaceLock::wait_unless(&name, |at| at == name).expect("a short name");
         assert!(turn._lock.is_some() && began.elapsed() < PATIENCE);
-        // The second name excludes other runs of this user.
+        // The lock's second name also excludes other runs of this user.
         let again = NamespaceLock::wait_unless(&name, |at| at == name).expect("a short name");
         assert!(again._lock.is_none() && began.elapsed() >= PATIENCE);
     }
@@ -97,7 +99,7 @@ mod tests {
     fn a_lock_of_this_user_is_waited_for() {
         let name = format!("towpath-test-turns-own/{}", std::process::id());
         let first = held(&name);
-        // A kernel without unix_diag shows no owner.
+        // Without unix_diag the kernel reports no owner.
         let own = rustix::process::geteuid().as_raw();
         assert!(holder(&name).is_none_or(|user| user == own));
         std::thread::scope(|scope| {

@@ -1,7 +1,7 @@
-//! Unix sockets with abstract names, as the kernel lists them by sock_diag(7).
+//! Lists Unix sockets with abstract names by sock_diag(7).
 //!
-//! /proc/net/unix has the same list as lines of text. But a name may contain a newline, so that any
-//! user could forge lines there.
+//! /proc/net/unix has the same list as text, but any user could forge lines by a name that contains
+//! a newline.
 
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, send, socket_with,
@@ -11,36 +11,38 @@ use towpath_shm::Fd;
 /// A Unix socket with an abstract name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct AbstractSocket {
-    /// Type of the socket, as SOCK_STREAM.
+    /// Type of the socket, such as SOCK_STREAM.
     pub kind: u8,
-    /// Name, without the NUL in front.
+    /// Name without the leading NUL.
     pub name: Vec<u8>,
-    /// User that created the socket. `None`: the kernel does not show it (before Linux 5.3, or
-    /// without CONFIG_UNIX_DIAG).
+    /// User that created the socket. `None`: the kernel does not report the user (before Linux 5.3,
+    /// or without CONFIG_UNIX_DIAG).
     pub owner: Option<u32>,
 }
 
-// <linux/netlink.h>, <linux/sock_diag.h>, <linux/unix_diag.h>
+// Constants of <linux/netlink.h>, <linux/sock_diag.h> and <linux/unix_diag.h>.
 const NLMSG_HDRLEN: usize = 16;
 const NLMSG_DONE: u16 = 3;
 const NLM_F_REQUEST: u16 = 1;
 const NLM_F_DUMP: u16 = 0x300;
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
-/// Bytes of `struct unix_diag_req` and `struct unix_diag_msg`.
+/// Sizes of `struct unix_diag_req` and `struct unix_diag_msg` in bytes.
 const REQUEST_LEN: usize = 24;
 const ANSWER_LEN: usize = 16;
 const UDIAG_SHOW_NAME: u32 = 0x01;
 const UDIAG_SHOW_UID: u32 = 0x40;
 const UNIX_DIAG_NAME: u16 = 0;
 const UNIX_DIAG_UID: u16 = 7;
-/// Bytes of `struct nlattr`.
+/// Size of `struct nlattr` in bytes.
 const NLATTR_LEN: usize = 4;
-/// Bytes of a buffer for messages: the kernel puts at most 32 KiB into one (netlink_dump).
+/// Size of the receive buffer in bytes. The kernel puts at most 32 KiB into one packet
+/// (netlink_dump).
 const BUFFER_LEN: usize = 32 << 10;
 
 /// Returns the Unix sockets of this network namespace that have an abstract name.
 pub(crate) fn abstract_sockets() -> Vec<AbstractSocket> {
-    // Without sock_diag nobody's owner is known: forged lines gain nothing over real names.
+    // Without sock_diag the owner of no socket is known, so forged lines are no worse than real
+    // names.
     by_sock_diag().unwrap_or_else(|| {
         let text = std::fs::read("/proc/net/unix").unwrap_or_default();
         text.split(|byte| *byte == b'\n').filter_map(of_line).collect()
@@ -55,7 +57,7 @@ fn by_sock_diag() -> Option<Vec<AbstractSocket>> {
     send(&socket, &request(), SendFlags::empty()).ok()?;
     let (mut found, mut buffer) = (Vec::new(), vec![0; BUFFER_LEN]);
     loop {
-        // The kernel answers within send(2), and goes on within recv(2).
+        // The kernel has queued the first part of the answer in send(2), and continues in recv(2).
         let (len, _) = recv(&socket, &mut buffer[..], RecvFlags::empty()).ok()?;
         if read_messages(&buffer[..len], &mut found)? {
             return Some(found);
@@ -71,15 +73,15 @@ fn request() -> Vec<u8> {
     request.extend((NLM_F_REQUEST | NLM_F_DUMP).to_ne_bytes());
     request.extend([0; 8]);
     request.extend([AddressFamily::UNIX.as_raw() as u8, 0, 0, 0]);
-    // Any state and inode, and no cookie (INET_DIAG_NOCOOKIE).
+    // Select any state and inode, without a cookie (INET_DIAG_NOCOOKIE).
     for word in [u32::MAX, 0, UDIAG_SHOW_NAME | UDIAG_SHOW_UID, u32::MAX, u32::MAX] {
         request.extend(word.to_ne_bytes());
     }
     request
 }
 
-/// Adds the sockets of a packet of messages. Returns whether it ends the list; None: the kernel
-/// reports an error.
+/// Adds the sockets of a packet of messages. Returns whether the list is complete; None if the
+/// kernel reports an error.
 fn read_messages(mut packet: &[u8], found: &mut Vec<AbstractSocket>) -> Option<bool> {
     while !packet.is_empty() {
         let (len, kind) = (word(packet, 0)? as usize, half(packet, 4)?);
@@ -93,7 +95,7 @@ fn read_messages(mut packet: &[u8], found: &mut Vec<AbstractSocket>) -> Option<b
     Some(false)
 }
 
-/// Returns the socket of a message, if its name is abstract.
+/// Returns the socket that a message describes, if its name is abstract.
 fn read_socket(message: &[u8]) -> Option<AbstractSocket> {
     let kind = *message.get(1)?;
     let (mut name, mut owner) = (None, None);
@@ -119,9 +121,9 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 
-/// Returns the socket of a line of /proc/net/unix, if its name is abstract.
+/// Returns the socket that a line of /proc/net/unix describes, if its name is abstract.
 fn of_line(line: &[u8]) -> Option<AbstractSocket> {
-    // Num RefCount Protocol Flags Type St Inode Path
+    // Fields of a line: Num RefCount Protocol Flags Type St Inode Path.
     let line = std::str::from_utf8(line).ok()?;
     let mut fields = line.split_whitespace().skip(4);
     let kind = u8::from_str_radix(fields.next()?, 16).ok()?;
@@ -148,7 +150,7 @@ mod tests {
         let forged = format!("x\n0: 00000002 00000000 00010000 0001 01 79 @{inner}");
         let plain = format!("towpath-test-plain/{own}");
         let _sockets = [bound(forged.as_bytes()), bound(plain.as_bytes())];
-        // A kernel without unix_diag shows no owner.
+        // Without unix_diag the kernel reports no owner.
         let Some(found) = by_sock_diag() else { return };
         let find = |name: &str| found.iter().find(|socket| socket.name == name.as_bytes());
         let user = rustix::process::geteuid().as_raw();

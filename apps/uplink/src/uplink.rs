@@ -1,4 +1,4 @@
-//! The uplink of an engine in PROGRAM's process, over descriptors that `towpath run` opened.
+//! Creates the uplink of an engine in PROGRAM's process from descriptors that `towpath run` opened.
 
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
@@ -18,24 +18,24 @@ use crate::launch::{LaunchSocket, LaunchSpec, Said};
 use crate::replay::ReplayEnd;
 use crate::shape::PackedLink;
 
-/// An engine to be.
+/// Configuration and port of an engine in PROGRAM's process.
 pub struct Uplink {
-    /// Its configuration.
+    /// Configuration of the engine.
     pub config: EngineConfig,
-    /// Port of its interface.
+    /// Port of the engine's interface.
     pub port: Box<dyn Port + Send>,
-    /// Counters of the port, here once it is gone.
+    /// Counters of the port, final after the port was dropped.
     pub counters: Arc<Tally>,
-    /// End of the replay, if the link is one.
+    /// Reports the end of a replay; `None` for other links.
     pub replay: Option<ReplayEnd>,
 }
 
 impl LaunchSpec {
-    /// Makes the port over `descriptors`, those of the link; the port may open `many` more. Later
+    /// Creates the port from `descriptors`, those of the link. The port may open `many` more. Later
     /// notices for the user are sent to `socket`.
     ///
     /// # Errors
-    /// Descriptors are missing, or the system gives no more of them, nor a thread.
+    /// Fails if descriptors are missing, or if no further descriptor or thread can be created.
     pub fn uplink(
         &self,
         descriptors: Vec<Fd>,
@@ -63,7 +63,7 @@ impl LaunchSpec {
         Ok(Uplink { config, port, counters, replay })
     }
 
-    /// Returns a port, behind links if there are some.
+    /// Returns the port, behind emulated links if there are any.
     fn joined(
         &self,
         port: Box<dyn Port + Send>,
@@ -76,7 +76,8 @@ impl LaunchSpec {
     }
 }
 
-/// Returns the host's ports over their descriptors, of which the caller bound the last `passed`.
+/// Returns the forwarded ports with their descriptors. The caller of `towpath run` has bound the
+/// last `passed` of them.
 fn bound(
     forwards: &[(Forward, SocketAddr)],
     passed: usize,
@@ -96,7 +97,7 @@ fn bound(
     bound.collect()
 }
 
-/// Makes the gateway, which serves ports that are bound.
+/// Creates the gateway, which serves bound ports.
 fn gateway(
     config: &GatewayConfig,
     bound: Vec<Bound>,
@@ -114,7 +115,7 @@ fn gateway(
     Ok(UnpackedDevice { receivers: Some(watch), ..UnpackedDevice::new(gateway, counters) })
 }
 
-/// CLOCK_MONOTONIC, which is the engine's clock.
+/// Returns the time of CLOCK_MONOTONIC, which is also the engine's clock.
 pub fn now_ns() -> u64 {
     let time = clock_gettime(ClockId::Monotonic);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64

@@ -1,4 +1,5 @@
-//! Answers of a run or a router to requests: the stack's types as those of the protocol, and back.
+//! Answers control requests for a run or a router, and converts the stack's types to those of the
+//! protocol and back.
 
 use std::sync::Arc;
 
@@ -16,30 +17,31 @@ use towpath_wire::MacAddr;
 use crate::port::{Device, OfTally};
 use crate::{acl, port};
 
-/// A run or a router, asked from the thread of the control socket.
+/// A run or a router that answers requests on the thread of the control socket.
 pub struct ServedStack {
-    /// The engine.
+    /// Access to the engine.
     pub remote: Remote,
     /// Its ports.
     pub ports: Vec<ServedPort>,
-    /// Packets that rules log are printed.
+    /// Whether packets that rules log are printed.
     pub logs: bool,
-    /// The counters by layer.
+    /// Function that arranges the counters by layer.
     pub layers: Layers,
 }
 
-/// Arranges counters of the stack, the rules and the ports by layer.
+/// Arranges the counters of the stack, the rules and the ports by layer.
 pub type Layers = fn(&Counters, Option<&net::RuleSet>, &[ServedPort]) -> Vec<towpath_uplink::Layer>;
 
 /// A port of a running stack.
 pub struct ServedPort {
     /// Name of the port.
     pub name: String,
-    /// Kind and device in the words of the user; `None`: as the device says.
+    /// Kind and device in the user's words; `None`: the device's own description.
     pub words: Option<(String, String)>,
-    /// The kernel's interfaces below; `None`: the device, if the kernel has it.
+    /// Kernel interfaces of the port; `None`: the device itself, if it is an interface of the
+    /// kernel.
     pub links: Option<Vec<String>>,
-    /// Counters of the device, of which each shard has a part.
+    /// Counters of the device, to which each shard adds its part.
     pub tally: Arc<Tally>,
 }
 
@@ -62,35 +64,35 @@ impl ServedPort {
 }
 
 impl ServedStack {
-    /// A run, whose only port counts in `tally`.
+    /// Describes a run, whose only port has the counters `tally`.
     pub fn of_run(remote: Remote, tally: Arc<Tally>) -> Self {
         let name = Shape::INTERFACE_NAME.to_owned();
         let port = ServedPort { name, words: None, links: None, tally };
         Self { remote, ports: vec![port], logs: false, layers: run_layers }
     }
 
-    /// Names of the ports, each with the kernel's interfaces below.
+    /// Returns the names of the ports, each with its kernel interfaces.
     fn links(&self) -> Vec<(String, Vec<String>)> {
         self.ports.iter().map(|port| (port.name.clone(), port.links())).collect()
     }
 
-    /// Counters of the stack, after the ports have told theirs.
+    /// Returns the stack's counters, after the ports have reported theirs.
     fn counters(&self) -> Result<Counters, Gone> {
         let asked: Vec<_> = self.ports.iter().map(|port| (port, port.tally.ask())).collect();
         let is_told = || asked.iter().all(|(port, asked)| port.tally.is_told(*asked));
-        // Ports tell their counters in a turn, and a query makes one.
+        // Ports report their counters in a turn, and a query causes a turn.
         until_notified(is_told, || self.remote.counters().map(drop))?;
         self.remote.counters()
     }
 
-    /// Counters since the stack began.
+    /// Returns the counters by layer since the stack was created.
     fn layers(&self) -> Result<Vec<towpath_uplink::Layer>, Gone> {
         let counters = self.counters()?;
         Ok((self.layers)(&counters, self.remote.rules()?.as_deref(), &self.ports))
     }
 }
 
-/// Layers of a run, which has one port.
+/// Arranges the counters of a run, which has one port.
 fn run_layers(
     counters: &Counters,
     _: Option<&net::RuleSet>,
@@ -100,10 +102,10 @@ fn run_layers(
     towpath_uplink::layers(counters, &port)
 }
 
-/// Most turns that are waited for: a port that is not polled tells nothing.
+/// Maximum number of turns to wait for the ports' counters: a port that is not polled reports none.
 const TURNS_MAX: usize = 100;
 
-/// Has the stack `turn` until the ports have told their counters.
+/// Turns the stack by `turn` until the ports have reported their counters.
 fn until_notified(
     is_told: impl Fn() -> bool,
     mut turn: impl FnMut() -> Result<(), Gone>,
@@ -111,7 +113,7 @@ fn until_notified(
     (0..TURNS_MAX).take_while(|_| !is_told()).try_for_each(|_| turn())
 }
 
-/// Answers a request, as far as the stack can.
+/// Answers a request, if the stack supports it.
 pub fn answer(stack: &ServedStack, call: Call, reply: &mut Reply) {
     let done = match call {
         Call::Info => Ok(()),
@@ -143,7 +145,8 @@ pub fn gone(_: Gone) -> RequestFault {
     RequestFault::new("gone", "the stack has ended")
 }
 
-/// As on Linux a socket that is nowhere is not listed: a program may not even have opened it yet.
+/// Returns whether a socket is bound or connected. As on Linux, other sockets are not listed, and a
+/// program may not have opened them yet.
 pub fn is_somewhere(socket: &ShownSocket) -> bool {
     socket.local.is_some() || socket.remote.is_some()
 }
@@ -242,7 +245,7 @@ fn kind(how: How) -> net::How {
     }
 }
 
-/// The net as the protocol has it.
+/// Converts the stack's network state to the protocol's type.
 fn shown(state: &NetState) -> Net {
     let name = |iface: IfaceId| {
         let interface = state.interfaces.get(iface.index());

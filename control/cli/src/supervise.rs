@@ -45,14 +45,14 @@ const STOPS_WITHIN: Duration = Duration::from_secs(10);
 
 /// Observer of events while a run is supervised.
 pub trait Observer {
-    /// PROGRAM ended some time ago, and the run continues. `delivers` if only undelivered bytes
-    /// remain.
+    /// PROGRAM ended some time ago, but the run continues. `delivers` is true if only undelivered
+    /// bytes remain.
     fn lingering(&self, delivers: bool);
-    /// The stack should end now.
+    /// Called when the stack should end now.
     fn stop(&self);
-    /// Some processes of the run cannot be ended.
+    /// Called when some processes of the run cannot be ended.
     fn left_behind(&self);
-    /// All descendants of PROGRAM have ended.
+    /// Called when all descendants of PROGRAM have ended.
     fn alone(&self) {}
 }
 
@@ -85,15 +85,15 @@ struct EndProgress {
     /// Whether all descendants of PROGRAM have ended.
     alone: bool,
     stack_ended: bool,
-    /// Request to end the run by a signal.
+    /// Request to end the run that a signal made; `None` without one.
     asked: Option<Asked>,
-    /// Time at which undelivered bytes are discarded.
+    /// Time at which undelivered bytes are discarded; `None` without a limit.
     deliver_until: Option<Instant>,
     mention_at: Option<Instant>,
-    /// Time after which remaining processes are abandoned.
+    /// Time after which remaining processes are left running.
     give_up_at: Option<Instant>,
     stopped: bool,
-    /// The guardian was asked to report the stop of PROGRAM, which counts until this time.
+    /// Time until which a stop of PROGRAM that the guardian reports also stops towpath.
     stop_awaited: Option<Instant>,
 }
 
@@ -107,7 +107,7 @@ impl EndProgress {
 /// Request to end the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Asked {
-    /// A signal that PROGRAM may handle differently, received at this time.
+    /// A signal received at this time that PROGRAM may interpret as something else.
     Perhaps(Instant),
     /// An unambiguous signal, or any signal after PROGRAM had ended.
     Certainly,

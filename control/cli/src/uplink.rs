@@ -1,4 +1,4 @@
-//! The uplink of a stack, from the options of the command line.
+//! Creates the plan of a stack's uplink from the options of the command line.
 
 use anyhow::Result;
 use towpath_pcap::CaptureFile;
@@ -10,10 +10,10 @@ use crate::args::{RunArgs, Shards};
 use crate::error::{ExitCode, Failure};
 use crate::messages::Messages;
 
-/// Checks options against each other.
+/// Checks the options against each other, and creates the plan.
 ///
 /// # Errors
-/// Options contradict each other; the error is a sentence for the user.
+/// Fails with a sentence for the user if options contradict each other.
 pub fn plan(
     args: &RunArgs,
     capture: Option<CaptureFile>,
@@ -44,8 +44,8 @@ pub fn plan(
     Ok(plan)
 }
 
-/// The ports that the host chooses for sockets that name none, so that a program which reads the
-/// file meets what happens. `None`: there is no such file to read.
+/// Returns the host's range of ephemeral ports, so that the stack matches the file that programs
+/// can read. `None` if the file cannot be read.
 fn local_ports() -> Option<(u16, u16)> {
     let text = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").ok()?;
     let mut ports = text.split_whitespace().map(str::parse);
@@ -55,10 +55,10 @@ fn local_ports() -> Option<(u16, u16)> {
     }
 }
 
-/// Links in the words of the command line, each way.
+/// Returns the emulated links of the `--netem` options, one for each direction.
 ///
 /// # Errors
-/// A way has two.
+/// Fails if a direction has two links.
 fn netem(args: &RunArgs) -> Result<Option<NetemSpec>> {
     let mut ways = [None, None];
     for option in &args.netem {
@@ -82,7 +82,7 @@ fn netem(args: &RunArgs) -> Result<Option<NetemSpec>> {
     Ok(Some(NetemSpec { egress, ingress, seed }))
 }
 
-/// Tells the user remarks about the link.
+/// Returns a callback that prints remarks about the link.
 fn listener(messages: Messages) -> Tell {
     Tell::new(move |remark| match remark {
         Remark::Warning(text) => messages.say(&text),
@@ -91,12 +91,12 @@ fn listener(messages: Messages) -> Tell {
     })
 }
 
-/// The remark that a device, as "the TAP device tw0", was deleted.
+/// Formats the message that a device, such as "the TAP device tw0", was deleted.
 pub fn device_gone(device: &str) -> String {
     format!("{device} was deleted: the program has no network any more")
 }
 
-/// The remark that another host has an address of the stack.
+/// Formats the message that another host uses an address of the stack.
 pub fn conflict(conflict: &Conflict) -> String {
     let addr = conflict.addr;
     let mac = conflict.mac.map(|mac| format!(" ({mac})")).unwrap_or_default();
@@ -113,7 +113,7 @@ pub fn conflict(conflict: &Conflict) -> String {
     }
 }
 
-/// An error of a plan, with the options that it is about.
+/// Converts an error of a plan, and names the options that caused it.
 pub fn in_options(error: PlanError) -> anyhow::Error {
     let message = match &error {
         PlanError::Mtu { mtu, most, link } => format!("--mtu {mtu}: {link} takes at most {most}"),

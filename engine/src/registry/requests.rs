@@ -27,7 +27,7 @@ const CLOSED_WITHIN: Duration = Duration::from_secs(1);
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
 impl Registry {
-    /// Reads a request, if there is one.
+    /// Reads a request from a process's control socket, if one was received.
     pub(crate) fn hear(&mut self, id: ChannelId) {
         let Some(process) = self.processes.get(id).filter(|process| !process.has_hung_up) else {
             return;
@@ -39,7 +39,8 @@ impl Registry {
                 self.close(id, descriptors);
                 self.cut_off(id);
             }
-            // The process did not wait for its reply.
+            // The process sent a request before it received the reply to its last one, which is not
+            // allowed.
             ControlMessage::Request(_) if process.pending.is_some() => self.cut_off(id),
             ControlMessage::Request(request) => {
                 self.counters.requests += 1;
@@ -48,9 +49,9 @@ impl Registry {
         }
     }
 
-    /// Handles a new request. If no descriptors are free, the request waits for earlier work of the
-    /// shards, because ended processes may still have some. CLONE always waits, so that a refused
-    /// CLONE takes no id.
+    /// Handles a new request. If no descriptors are free, the request first waits until the shards
+    /// finish earlier work, because ended processes may still hold some. CLONE always waits, so
+    /// that a refused CLONE takes no id.
     pub(crate) fn asked(&mut self, id: ChannelId, request: Box<Request>) {
         match request.call {
             call::CLONE => {
@@ -65,7 +66,7 @@ impl Registry {
     /// Continues a request after all earlier work of the shards is done.
     pub(crate) fn settled(&mut self, now: Instant, id: ChannelId, request: Box<Request>) {
         if self.processes.get(id).is_none_or(|process| process.has_hung_up) {
-            // The process has ended, so no reply is due.
+            // The process has ended meanwhile, so no reply is sent.
             self.remove_ended(id);
         } else if !self.closer.is_busy() || self.has_room(self.needed(&request)) {
             self.begin(id, &request);
@@ -78,7 +79,8 @@ impl Registry {
         }
     }
 
-    /// Continues requests that waited for descriptors, if some are free or the wait is over.
+    /// Continues requests that waited for descriptors, if some are free now or the wait has timed
+    /// out.
     pub(crate) fn answer_waiting(&mut self, now: Instant) {
         if self.waiting.look_at.is_none_or(|at| now < at) {
             return;
@@ -132,7 +134,8 @@ impl Registry {
         }
     }
 
-    /// Sends a process's request to all shards.
+    /// Sends a process's request to all shards, and stores `pending` until each has answered.
+    /// `want` is called once for each shard, because each may get its own link.
     pub(crate) fn want(&mut self, id: ChannelId, pending: Pending, mut want: impl FnMut() -> Want) {
         let due = self.shards();
         let Some(process) = self.processes.get_mut(id) else { return };
@@ -174,8 +177,8 @@ impl Registry {
             purpose::EXEC => family,
             _ => Some(self.processes.family_of_clones(family)),
         };
-        // Let the child check all sockets, because events for inherited epoll sets went to its
-        // parent.
+        // Let the child check all its sockets, because earlier events for inherited epoll sets were
+        // sent to its parent only.
         let (links, given) = ChannelLink::new(true, self.shards() as u32).map_err(|_| full)?;
         match self.open(family) {
             Ok((newcomer, control)) => Ok((newcomer, control, links, given)),
@@ -213,8 +216,8 @@ impl Registry {
         }
     }
 
-    /// Notes that a shard has sent all remaining data. An old number is ignored, because a process
-    /// has attached since.
+    /// Records that a shard has sent all remaining data. A report with an old number is ignored,
+    /// because a process has attached since that request.
     fn has_left(&mut self, number: u64) {
         let Some(leaving) = self.leaving.as_mut().filter(|it| it.number == number) else { return };
         leaving.due -= 1;
@@ -250,7 +253,7 @@ impl Registry {
         self.remove_ended(id);
     }
 
-    /// Returns the reply to a request that all shards have done.
+    /// Returns the reply to a request that all shards have executed.
     fn done(&mut self, id: ChannelId, pending: Pending, held: u64) -> Answer {
         match pending {
             Pending::Settling(_) | Pending::Room(_) | Pending::NoClone => Err(Errno(EPROTO)),
@@ -302,7 +305,7 @@ impl Registry {
         (reply, passed)
     }
 
-    /// Closes the descriptors of a request that a shard has not used.
+    /// Closes the descriptors of a request that a shard did not use.
     fn take_back(&mut self, id: ChannelId, want: Option<Box<Want>>) {
         match want.map(|want| *want) {
             Some(Want::Hello { link, .. }) => self.close_shared(id, link.into_notifiers()),
@@ -315,7 +318,7 @@ impl Registry {
         }
     }
 
-    /// Closes shared descriptors, of which the last user releases the file.
+    /// Drops references to shared descriptors. The last user closes each one.
     fn close_shared(&self, id: ChannelId, descriptors: impl IntoIterator<Item = Arc<Fd>>) {
         self.close(id, descriptors.into_iter().filter_map(Arc::into_inner));
     }
@@ -325,7 +328,7 @@ impl Registry {
         self.close(id, [given.doorbell]);
     }
 
-    /// Creates tokens of those sockets that the process holds.
+    /// Creates tokens for those sockets of `handles` that the process holds (bits of `held`).
     fn tokens(&mut self, handles: &[(u32, u32)], held: u64) -> Answer {
         let (mut reply, mut tokens) = (ControlReply::default(), Vec::new());
         for (n, &(slot, generation)) in (0..).zip(handles) {
@@ -344,7 +347,8 @@ impl Registry {
         if reply.a == 0 { Err(Errno(EINVAL)) } else { Ok((reply, tokens)) }
     }
 
-    /// Handles the request of a process to execute a program that will use the kernel's sockets.
+    /// Handles a process's announcement that it will execute a program that uses the kernel's
+    /// sockets.
     fn outside(&mut self, pid: u32, request: &Request) -> Result<ControlReply, Errno> {
         let why = Outside::from_number(request.a).ok_or(Errno(EINVAL))?;
         self.counters.outsiders += 1;
@@ -361,13 +365,14 @@ impl Registry {
         Ok((reply, vec![Passed::Region]))
     }
 
-    /// Sends a reply. Cuts the process off if it does not read.
+    /// Sends a reply. Cuts the process off if its socket has no room, because it does not read.
     fn answer(&mut self, id: ChannelId, answer: Answer) {
         let (reply, passed) = answer.unwrap_or_else(|errno| (errno.refusal(), Vec::new()));
         let Some(process) = self.processes.get(id) else { return };
         let (hears, control) = (!process.has_hung_up, process.control.as_fd());
         let sent = if hears { self.send(control, &reply, &passed) } else { Sent::Yes };
-        // The program may have closed its duplicates already, so this may be the last close.
+        // The program may have closed its duplicates already. Then closing these descriptors is the
+        // last close, which may block.
         let own = passed.into_iter().filter_map(|passed| match passed {
             Passed::Own(fd) => Some(fd),
             Passed::Shared(fd) => Arc::into_inner(fd),
@@ -397,7 +402,7 @@ impl Registry {
         }
     }
 
-    /// Returns the descriptor to send; `None` if it does not exist.
+    /// Returns the descriptor to send; `None` if it does not exist any more.
     fn descriptor<'a>(&'a self, passed: &'a Passed) -> Option<BorrowedFd<'a>> {
         let descriptor = match passed {
             Passed::Region => self.domain.region.mapping().file()?,

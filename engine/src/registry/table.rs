@@ -9,8 +9,8 @@ use towpath_shm::Fd;
 use crate::ids::{ChannelId, Family};
 use crate::registry::pending::{Pending, WantOutcome};
 
-/// Divisor of the maximum number of processes that one family may have, so that one program cannot
-/// prevent unrelated programs from forking.
+/// Divisor of the maximum number of processes: one family may have that share. So one program
+/// cannot prevent unrelated programs from forking.
 const FAMILY_SHARE: u32 = 2;
 
 /// A process of the run.
@@ -18,7 +18,7 @@ const FAMILY_SHARE: u32 = 2;
 pub(crate) struct Process {
     /// The registry's end of the control socket, polled until it hangs up.
     pub control: Arc<Fd>,
-    /// Family of the process; `None` if it was attached and not cloned.
+    /// Family of the process; `None` if the process was attached, and is no clone.
     pub family: Option<Family>,
     /// Family that the [closer](crate::registry::closer) charges for its descriptors: its own, or
     /// one created for this process.
@@ -27,9 +27,10 @@ pub(crate) struct Process {
     pub pending: Option<Pending>,
     /// Results of the shards for the pending request.
     pub verdict: WantOutcome,
-    /// Whether the control socket is no longer read: the process has ended, or broke the rules.
+    /// Whether the control socket is no longer read, because the process has ended or violated the
+    /// protocol.
     pub has_hung_up: bool,
-    /// Number of shards that know the process, or are about to.
+    /// Number of shards that know the process, or will know it by a command in flight.
     pub parts: usize,
 }
 
@@ -43,7 +44,7 @@ pub(crate) struct ProcessTable {
     max: u32,
     /// Number of processes in each family.
     families: HashMap<Family, u32>,
-    /// Number of families ever created.
+    /// Number of families created so far; the next family gets this number.
     founded: u64,
 }
 
@@ -82,7 +83,7 @@ impl ProcessTable {
         })
     }
 
-    /// Returns the id for the next process.
+    /// Returns the id that the next process will get.
     ///
     /// # Errors
     /// Fails if the run, or the family, has the maximum number of processes.

@@ -26,22 +26,24 @@ use crate::shard::processes::owners::Owners;
 /// Processes, and the sockets that each of them holds.
 #[derive(Debug, Default)]
 pub(crate) struct Processes {
-    /// The engine has no programs, so commands, descriptors and sockets need no checks.
+    /// Whether the engine has no programs. Then commands, descriptors and sockets need no checks.
     pub are_excluded: bool,
     pub channels: Channels,
-    /// Processes that may get SIGURG.
+    /// Processes that own sockets (F_SETOWN of fcntl(2)), and may get SIGURG.
     pub owners: Owners,
     /// Total number of holds: each socket counts once per holder.
     pub holds: usize,
-    /// Upper bound on holds that the queued batches may add; counts against the limit.
+    /// Upper bound on the holds that queued batches may still add. The limit on holds includes them
+    /// already.
     pub promised: usize,
-    /// Processes with an incomplete batch. Ids are reused, so ids without a batch are skipped.
+    /// Processes with an incomplete batch. Ids are reused, so ids whose process has no batch are
+    /// skipped.
     pub to_continue: VecDeque<ChannelId>,
-    /// Clones, by the time until which their processes must begin. Afterwards they no longer
-    /// receive the sockets that their parents open.
+    /// Clones whose processes have not begun, with their deadlines. After its deadline, a clone no
+    /// longer receives the sockets that its parent opens.
     pub to_disinherit: VecDeque<(Instant, ChannelId)>,
-    /// Channels of running programs that have not sent HELLO, by their deadline. Afterwards they
-    /// keep only the sockets that they inherit.
+    /// Channels of running programs that have not sent HELLO, with their deadlines. After its
+    /// deadline, a program keeps only the sockets that it inherited.
     pub to_restrict: VecDeque<(Instant, ChannelId)>,
     /// Reports to the registry, in order.
     pub notices: Vec<ShardReport>,
@@ -51,14 +53,14 @@ pub(crate) struct Processes {
 /// State of waiting until the data of ended processes is sent.
 #[derive(Debug, Default)]
 pub(crate) struct Departure {
-    /// Number under which the registry waits for the data to be sent. A run waits when no process
-    /// is left, or when a process that ends the engine has ended.
+    /// Number of the registry's request that this shard answers when the data is sent. A run waits
+    /// when no process is left, or when the process that ends the engine has ended.
     pub number: Option<u64>,
     /// Progress of sending; `None` before the first count.
     pub progress: Option<Leaving>,
     /// Sockets whose data has to be sent. `None`: all sockets.
     pub left_behind: Option<Vec<SocketId>>,
-    /// Time without progress after which a stream's data is given up.
+    /// Time without progress after which the data of a stream is discarded.
     pub stalled: Duration,
 }
 

@@ -14,26 +14,26 @@ const LOOK_EVERY: Duration = Duration::from_micros(200);
 /// Sleep of a shard, and the events that end it.
 #[derive(Debug)]
 pub(crate) struct Sleep {
-    /// Sources that the last poll found ready.
+    /// Sources that were ready at the last poll of the descriptors.
     pub woken: Vec<ShardSource>,
     /// Time of the last poll of the descriptors.
     pub looked: Instant,
-    /// The registry has orders or work.
+    /// Whether the registry has sent orders, or has work.
     pub registry_calls: bool,
     /// Bit set of shards on this thread that have work.
     pub shards_call: u16,
-    /// Whether the shard sleeps. Its thread may run for other shards.
+    /// Whether the shard sleeps. Its thread may meanwhile run other shards.
     pub is_asleep: bool,
     /// Time at which the shard has work next, as of its last turn; `None` without a deadline.
     pub due: Option<Instant>,
     /// Number of consecutive turns without work.
     pub idle_turns: u32,
-    /// An order arrived while the shard slept.
+    /// Whether an order arrived while the shard slept.
     pub told: bool,
     pub lookout: Lookout,
     /// Value of the counter `work` at the end of the last turn.
     pub worked: u64,
-    /// The registry has ended the shard.
+    /// Whether the registry has stopped the shard.
     pub stopped: bool,
 }
 

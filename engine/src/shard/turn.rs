@@ -26,7 +26,7 @@ use crate::shard::sleep::Sleep;
 use crate::shard::sockets::Sockets;
 use crate::shard::sockets::ends::PendingEnd;
 
-/// Maximum steps of work in one turn for sockets and processes that end, some 50 µs.
+/// Maximum steps of work in one turn for releasing sockets and processes, some 50 µs.
 const ENDS_A_TURN: u64 = 512;
 /// Maximum number of the stack's turns for last segments. A turn sends four packets of 65,000 bytes
 /// per connection, so the largest window, 16 MiB, takes 65 turns.
@@ -55,12 +55,12 @@ impl Shard {
         }
     }
 
-    /// Returns the parts that listings show.
+    /// Returns the parts of the shard that listings read.
     pub fn view(&self) -> ShardView<'_> {
         ShardView { net: &self.net, sockets: &self.sockets, channels: &self.processes.channels }
     }
 
-    /// Returns the requests and the parts that they use.
+    /// Returns the requests, and the parts of the shard that answering them needs.
     pub(crate) fn requests(&mut self) -> (&mut Requests, RequestCx<'_>) {
         let Self { net, sockets, processes, requests, peers, .. } = self;
         (requests, RequestCx { net, sockets, processes, peers })
@@ -101,8 +101,8 @@ impl Shard {
         turn.more || served || self.requests.has_more()
     }
 
-    /// Turns the stack, and applies the results to sockets, programs and processes. Events of
-    /// sockets that end late in the turn are sent in the next turn, which follows without a sleep.
+    /// Turns the stack, and applies the results to sockets, programs and processes. If sockets end
+    /// late in the turn, their events are sent in the next turn, which follows without a sleep.
     pub(crate) fn turn_stack(&mut self) -> Turn {
         let turn = self.sockets.turn_stack(&mut self.net, &self.peers);
         self.handle_messages();
@@ -125,8 +125,8 @@ impl Shard {
         turn
     }
 
-    /// Answers due requests, and executes their jobs. `looked`: descriptors were just polled, and
-    /// ended processes were detached.
+    /// Answers due requests, and executes their jobs. `looked` says that descriptors were just
+    /// polled, and ended processes were detached.
     fn answer_requests(&mut self, looked: bool) {
         let (requests, mut cx) = self.requests();
         requests.answer_due(&mut cx, looked);
@@ -136,7 +136,7 @@ impl Shard {
         self.begin_ends();
     }
 
-    /// Updates the maximum work of a turn, including requests.
+    /// Updates the counter of maximum work in a turn, including the work for requests.
     pub(crate) fn end_of_turn(&mut self) {
         let counters = &mut self.sockets.counters;
         let work = counters.work - std::mem::replace(&mut self.sleep.worked, counters.work);
@@ -181,14 +181,14 @@ impl Shard {
         }
     }
 
-    /// Continues with sockets and processes that end, if new ones were queued.
+    /// Continues to release sockets and processes, if new ones were queued.
     pub(crate) fn begin_ends(&mut self) {
         if self.sockets.ends.is_new {
             self.continue_ends();
         }
     }
 
-    /// Continues with sockets and processes that end, until the turn's budget is used up.
+    /// Continues to release sockets and processes, until the turn's budget is used up.
     pub(crate) fn continue_ends(&mut self) {
         self.sockets.ends.is_new = false;
         let before = self.sockets.counters.work;
@@ -210,8 +210,8 @@ impl Shard {
         }
     }
 
-    /// Reads the last commands of a process that has ended, then releases its sockets one by one.
-    /// Returns false when nothing is left to do.
+    /// Reads the last commands of an ended process, then releases its sockets one by one. Returns
+    /// false when no work is left.
     fn let_go_of_next(&mut self, id: ChannelId) -> bool {
         if self.processes.has_last_commands(id) {
             // If no command was read, the ring is corrupt. The process is cut off at the end of the
@@ -227,7 +227,7 @@ impl Shard {
     }
 
     /// Resets all connections at the end of the engine. Without a reset, a peer could take partial
-    /// data for the whole. A connection with data to send needs several turns before its reset.
+    /// data for complete data. A connection with data to send needs several turns before its reset.
     pub(crate) fn hang_up(&mut self) {
         let now = self.read_clocks();
         self.net.stack.reset_connections();
@@ -245,8 +245,8 @@ impl Shard {
     pub(crate) fn forget_all(&mut self) {
         let ids: Vec<_> = self.processes.channels.ids().collect();
         ids.iter().for_each(|id| self.processes.forget(&mut self.net, *id));
-        // Threads that sleep on one socket check whether the engine's thread lives, and it may go
-        // on. So wake them.
+        // A thread that sleeps on a socket checks after a wake-up only whether the engine's thread
+        // still runs. The engine's thread may run on, so wake the sleeping threads here.
         ids.into_iter().for_each(|id| self.net.status.wake(id.number()));
     }
 
@@ -254,8 +254,8 @@ impl Shard {
     pub(crate) fn obey(&mut self, order: ShardCommand) {
         self.sleep.told = true;
         if self.sleep.is_asleep {
-            // The shard's clock stands still while it sleeps, but its thread is awake and sent the
-            // command now.
+            // The shard's clock is not updated while the shard sleeps, but the command was sent
+            // now.
             self.read_clocks();
         }
         match order {
@@ -293,7 +293,8 @@ impl Shard {
         self.begin_ends();
     }
 
-    /// Executes a job. The stack is turned first, so that a listing shows bytes written before it.
+    /// Executes a job. The stack is turned first, so that a listing shows bytes that were written
+    /// before the job.
     fn do_job(&mut self, job: ShardJob) {
         self.turn_stack();
         match job {
@@ -306,7 +307,7 @@ impl Shard {
     }
 
     /// Does the work that is due, or a part of it. Returns the time until the next turn: zero if
-    /// more work is left, `None` without a deadline.
+    /// work is left, `None` without a deadline.
     pub(crate) fn turn(&mut self) -> Option<Duration> {
         let more = self.do_turn();
         let timeout = if more { Some(Duration::ZERO) } else { self.time_left(self.sockets.now) };
@@ -317,20 +318,20 @@ impl Shard {
         timeout
     }
 
-    /// Returns whether a sleeping shard has work, while its thread is awake. Does not poll the
-    /// descriptors.
+    /// Returns whether a sleeping shard has work, without polling its descriptors. Called while the
+    /// shard's thread is awake for other shards.
     pub(crate) fn should_wake(&self, now: Instant) -> bool {
         self.sleep.is_over(now) || self.has_something()
     }
 
-    /// Polls the descriptors if the last poll was too long ago. Called in place of a sleep.
+    /// Polls the descriptors if the last poll was too long ago. Called instead of a sleep.
     pub(crate) fn look_in_time(&mut self) {
         if self.sleep.is_look_due(self.sockets.now) || self.requests.rounds.is_due() {
             self.look();
         }
     }
 
-    /// Begins to sleep, unless there is work; then returns false. Commands of programs cannot be
+    /// Begins to sleep, unless there is work; then returns false. No command of a program can be
     /// missed: see [`towpath_ring::EngineStatus::fall_asleep`].
     pub(crate) fn begin_sleep(&mut self) -> bool {
         let (channels, stack) = (&self.processes.channels, &self.net.stack);
@@ -346,7 +347,7 @@ impl Shard {
     }
 
     /// Checks for commands before a pause that is not a sleep, and ends the epoch if there are
-    /// none. Otherwise a program could wait for a turn that does not come.
+    /// none. Otherwise, a program could wait for a turn that is not run.
     pub(crate) fn pause(&mut self) {
         self.net.status.begin_epoch();
         if !self.has_something() {
@@ -369,7 +370,8 @@ impl Shard {
             self.net.status.wake_up();
         }
         (self.sleep.is_asleep, self.sleep.told) = (false, false);
-        // The following work happens now, not at the time of falling asleep.
+        // Read the clock again, because the following work happens now, and not when the shard fell
+        // asleep.
         self.read_clocks();
     }
 
@@ -393,7 +395,8 @@ impl Shard {
         self.net.poller.add(bell, ShardSource::Mail)
     }
 
-    /// Polls another shard. `shards_call` of [`Sleep`] shows that it has work while both sleep.
+    /// Polls another shard, so that `shards_call` of [`Sleep`] shows whether it has work while both
+    /// sleep.
     pub(crate) fn watch_shard(&mut self, other: &Self) -> io::Result<()> {
         self.net.poller.add(other.as_fd(), ShardSource::Shard(other.sockets.place.number as u8))
     }
@@ -440,7 +443,7 @@ impl Shard {
         own.into_iter().flatten().min().map(|at| at.since(now))
     }
 
-    /// Returns whether a program or a peer shard has queued something.
+    /// Returns whether a program has queued a command, or a peer shard a message.
     pub(crate) fn has_something(&self) -> bool {
         self.processes.channels.have_something() || self.net.stack.has_mail()
     }
@@ -453,7 +456,7 @@ impl AsFd for Shard {
     }
 }
 
-/// Creates a notification for each shard, and passes it to all the others.
+/// Creates a notification for each shard, and passes it to all other shards.
 pub(crate) fn introduce(shards: &mut [Shard]) -> std::io::Result<()> {
     let bells = shards.iter_mut().map(|shard| {
         let bell = Arc::new(notification::create()?);
@@ -467,7 +470,7 @@ pub(crate) fn introduce(shards: &mut [Shard]) -> std::io::Result<()> {
             (n != number).then(|| PeerShard::new(status.clone(), Arc::clone(bell)))
         };
         shard.peers.list = peers.map(peer).collect();
-        // Keep the notification open as long as any thread may use it.
+        // Keep the notification open as long as any thread may signal it.
         shard.peers.bell = bells.get(number).map(|(_, bell)| Arc::clone(bell));
     }
     Ok(())

@@ -1,4 +1,5 @@
-//! Questions by UDP: each is asked of one nameserver after the other until one helps.
+//! Forwards DNS queries over UDP: asks one nameserver after the other until one gives a usable
+//! answer.
 //!
 //! ```text
 //!   question ──► ask ──► a socket of its own ──► nameserver
@@ -8,8 +9,8 @@
 //!   program ◄─────────────── answer ◄────────────────┘
 //! ```
 //!
-//! A question leaves from a port of its own and with an identifier of its own, both unpredictable.
-//! So nobody but the nameserver can answer, and no program hears another one's answer.
+//! Each query leaves from its own port with its own identifier, both unpredictable. So only the
+//! nameserver can answer, and no program receives the answer to another program's query.
 
 use std::collections::VecDeque;
 use std::hash::Hasher;
@@ -35,68 +36,68 @@ use crate::nameservers::ServerRotation;
 use crate::slab::SlabKey;
 use crate::sys::{self, Destination, IpOption};
 
-/// All questions that wait for an answer.
+/// The queries that wait for an answer.
 #[derive(Debug)]
 pub(crate) struct Forwarder {
     queries: IdleTable<Asked, Query>,
-    /// Queries with something to do, each once.
+    /// Queries to be handled in the next turn, each at most once.
     due: VecDeque<SlabKey>,
-    /// The thread that reads the file has found something.
+    /// Whether the thread that reads /etc/resolv.conf has found a change.
     renamed: bool,
     ids: Ids,
 }
 
-/// Key of a program's question.
+/// Key of a query: the program's address and identifier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Asked {
     program: SocketAddr,
     forwarder: SocketAddr,
-    /// Its identifier at the program.
+    /// DNS identifier that the program used.
     id: u16,
 }
 
-/// A question that a nameserver has been asked.
+/// A query that was sent to a nameserver.
 #[derive(Debug)]
 struct Query {
     wanted: Wanted,
-    /// Connected to the nameserver.
+    /// Host socket, connected to the nameserver.
     host: Fd,
     asked_ns: u64,
-    /// The program has asked again meanwhile, and another nameserver is to be tried.
+    /// Whether the program has repeated the query, so that another nameserver should be tried.
     repeated: bool,
     queued: bool,
 }
 
-/// A question on its way through the nameservers.
+/// A query that is being tried at the nameservers.
 #[derive(Debug)]
 struct Wanted {
     message: Vec<u8>,
     tour: ServerRotation,
-    /// Failure that the program is told if no other nameserver helps.
+    /// Failure to report to the program if no other nameserver gives a usable answer.
     failure: Option<Failure>,
 }
 
-/// How a nameserver did not help.
+/// Reason why a nameserver gave no usable answer.
 #[derive(Debug)]
 enum Failure {
-    /// The nameserver said so.
+    /// The nameserver answered with an error, in these bytes.
     Answer(Vec<u8>),
-    /// The host could not ask it.
+    /// The host could not send to the nameserver.
     Error(Errno),
 }
 
-/// Unpredictable identifiers.
+/// Generator of unpredictable identifiers.
 #[derive(Debug)]
 struct Ids {
     keys: [u64; 2],
     count: u64,
 }
 
-/// All queries are of one class.
+/// Eviction class of queries. There is only one.
 const CLASS: usize = 0;
 
 impl Forwarder {
-    /// With at most `max` queries; a nameserver is waited for as long as `timeout_ns` says.
+    /// Creates a forwarder for at most `max` queries. Each nameserver has `timeout_ns` to answer.
     pub(crate) fn new(max: usize, timeout_ns: u64, seed: &[u8; 32]) -> Self {
         let class = Class { idle_ns: timeout_ns, owner: 0, max, worth: 0 };
         Self {
@@ -107,17 +108,17 @@ impl Forwarder {
         }
     }
 
-    /// Whether [`Forwarder::serve`] has something to do.
+    /// Returns whether [`Forwarder::serve`] has work.
     pub(crate) fn is_due(&self) -> bool {
         self.renamed || !self.due.is_empty()
     }
 
-    /// When a nameserver has been waited for long enough.
+    /// Returns the earliest time at which a nameserver's timeout ends.
     pub(crate) fn next_expiry_ns(&self) -> Option<u64> {
         self.queries.next_expiry_ns()
     }
 
-    /// The program asks something.
+    /// Handles a DNS query of the program.
     pub(crate) fn on_question(
         &mut self,
         shared: &mut Shared,
@@ -140,8 +141,8 @@ impl Forwarder {
                 shared.counters.dns_repeated += 1;
                 return self.on_repeated(shared.now_ns, key);
             }
-            // The program uses the identifier for another question: it waits for the first one no
-            // more.
+            // The program uses the identifier for another query, so it no longer waits for the
+            // first one.
             self.queries.remove(key);
         }
         let tour = shared.nameservers.rotation(shared.now_ns);
@@ -151,19 +152,20 @@ impl Forwarder {
         }
     }
 
-    /// The host says something about a query's socket.
+    /// Records the readiness of a query's socket, as reported by epoll.
     pub(crate) fn on_ready(&mut self, key: SlabKey, ready: Readiness) {
         if ready.readable || ready.failed {
             self.enqueue(key);
         }
     }
 
-    /// The thread that reads the file rang.
+    /// Records that the thread that reads /etc/resolv.conf has found a change.
     pub(crate) fn on_renamed(&mut self) {
         self.renamed = true;
     }
 
-    /// Passes answers on, and asks other nameservers where one has not helped.
+    /// Passes answers to the program, and asks another nameserver for queries without a usable
+    /// answer.
     pub(crate) fn serve(&mut self, cx: &mut Context<'_, impl Host>) {
         if std::mem::take(&mut self.renamed) && cx.shared.nameservers.refresh() {
             self.queries.set_idle_ns(CLASS, cx.shared.nameservers.timeout_ns());
@@ -184,8 +186,8 @@ impl Forwarder {
         }
     }
 
-    /// Asks those that the file does not name any more no longer: the host may be in another
-    /// network by now.
+    /// Gives up nameservers that the file no longer names, because the host may now be in another
+    /// network.
     fn leave_nameless(&mut self, cx: &mut Context<'_, impl Host>) {
         for key in self.queries.keys() {
             let current = self.queries.get(key).and_then(|(_, query)| query.wanted.tour.current());
@@ -204,8 +206,8 @@ impl Forwarder {
             .is_some_and(|(_, query)| message::is_same(&query.wanted.message, message))
     }
 
-    /// The program waits for as long as it waits for a nameserver, and asks once more. Its patience
-    /// is a reason to try another nameserver, if the current one had its time.
+    /// Handles a repetition by the program, which happens when its own timeout ends. If the current
+    /// nameserver has also had its time, another one is tried.
     fn on_repeated(&mut self, now_ns: u64, key: SlabKey) {
         let Some((_, query)) = self.queries.get_mut(key) else { return };
         let waited_ns = now_ns.saturating_sub(query.asked_ns);
@@ -223,7 +225,7 @@ impl Forwarder {
         }
     }
 
-    /// Gives a query its turn.
+    /// Handles one query: reads the answer, or asks the next nameserver.
     fn step(&mut self, cx: &mut Context<'_, impl Host>, key: SlabKey) {
         let mut scratch = std::mem::take(&mut cx.shared.scratch);
         let heard = self.hear(cx, key, &mut scratch);
@@ -247,7 +249,7 @@ impl Forwarder {
         self.go_on(cx, asked, wanted);
     }
 
-    /// Reads the nameserver's datagrams. An answer that helps has been passed on then.
+    /// Reads the nameserver's datagrams, and passes a usable answer to the program.
     fn hear(
         &self,
         cx: &mut Context<'_, impl Host>,
@@ -264,7 +266,7 @@ impl Forwarder {
                 Err(error) => return QueryHeard::Failure(Failure::Error(error)),
             };
             let answer = scratch.get_mut(..received.len).unwrap_or_default();
-            // Before it was connected, the socket took everybody's.
+            // Before the socket was connected, it accepted datagrams from any address.
             let its =
                 received.from.is_some_and(|from| (from.ip(), from.port()) == (to.ip(), to.port()));
             if !its || !message::answers(answer, &query.wanted.message) {
@@ -285,7 +287,7 @@ impl Forwarder {
         QueryHeard::More
     }
 
-    /// Asks the next nameserver; if there is none, the program is told what came of it.
+    /// Asks the next nameserver. If none is left, reports the failure to the program.
     fn go_on(&mut self, cx: &mut Context<'_, impl Host>, asked: Asked, wanted: Wanted) {
         match self.ask(cx.shared, asked, wanted) {
             Ok(()) => cx.shared.counters.dns_next += 1,
@@ -294,12 +296,12 @@ impl Forwarder {
         }
     }
 
-    /// Asks the next nameserver that can be asked.
+    /// Asks the next nameserver to which the host can send.
     ///
     /// # Errors
-    /// No nameserver is left. With a failure each was asked once, and at least one said that it
-    /// cannot help or could not be reached. Without one, all were asked as often as they are and
-    /// said nothing.
+    /// Fails if no nameserver is left. With a failure, each was asked once, and at least one
+    /// answered with an error or was unreachable. Without a failure, each was asked as often as
+    /// configured, and none answered.
     fn ask(
         &mut self,
         shared: &mut Shared,
@@ -347,19 +349,20 @@ impl Forwarder {
     }
 }
 
-/// Result of a look at a query's socket.
+/// Result of reading a query's socket.
 enum QueryHeard {
-    /// No answer yet.
+    /// No answer was received yet.
     Nothing,
-    /// No answer among much else.
+    /// No answer among `DATAGRAMS_PER_TURN` datagrams; more may be queued.
     More,
-    /// An answer, which has been passed on.
+    /// The nameserver answered, and the answer was sent to the program. SERVFAIL, NOTIMP and
+    /// REFUSED are a `Failure`.
     Answer,
     Failure(Failure),
 }
 
 impl Asked {
-    /// Gives the program an answer, with its own identifier.
+    /// Sends an answer to the program, with the program's own identifier.
     fn tell(&self, cx: &mut Context<'_, impl Host>, answer: &mut [u8]) {
         message::set_id(answer, self.id);
         let out = DatagramFrom { local: self.forwarder, remote: self.program, ttl: None, tos: 0 };
@@ -371,8 +374,8 @@ impl Asked {
         cx.touched = true;
     }
 
-    /// Tells the program that no nameserver could be asked. Where none answered it is told nothing,
-    /// as by them.
+    /// Reports to the program that no nameserver could be asked. If the nameservers were only
+    /// silent, the program gets no report either.
     fn tell_error(&self, shared: &mut Shared, failure: Option<Failure>) {
         shared.counters.dns_unanswered += 1;
         if let Some(Failure::Error(error)) = failure {
@@ -383,7 +386,7 @@ impl Asked {
 }
 
 impl Wanted {
-    /// A nameserver's answer is kept rather than the reason why another one could not be asked.
+    /// Records a failure. An error answer of a nameserver has priority over an error of the host.
     fn on_failure(&mut self, failure: Failure) {
         match (&self.failure, &failure) {
             (Some(Failure::Answer(_)), Failure::Error(_)) => {}
@@ -396,8 +399,8 @@ impl Ids {
     fn new(seed: &[u8; 32]) -> Self {
         let (words, _) = seed.as_chunks::<8>();
         let word = |n: usize| u64::from_le_bytes(words[n]);
-        // The seed itself is the inner stack's too, so it is hashed: identifiers tell nothing of
-        // its other secrets.
+        // Hash the seed, because the inner stack uses it too. So identifiers reveal nothing about
+        // the stack's other secrets.
         let keys = [0, 1].map(|n| {
             let mut hasher = SipHasher13::new_with_keys(word(0), word(1));
             hasher.write_u64(word(2));
@@ -420,16 +423,16 @@ impl Ids {
     }
 }
 
-/// Asks a nameserver from a socket of its own.
+/// Sends a query to a nameserver from a new socket.
 //= https://www.rfc-editor.org/rfc/rfc5452#section-9.2
 //# o  Use an unpredictable source port for outgoing queries from the
 //# range of available ports (53, or 1024 and above) that is as large
 //# as possible and practicable;
 fn send(shared: &mut Shared, to: SocketAddr, message: &[u8]) -> Result<Fd, Errno> {
     let host = dialer::socket(SocketType::DGRAM, to)?;
-    // Without it, the kernel tells of a closed port only, and not of a host that is unreachable.
+    // Without IP_RECVERR, the kernel reports only closed ports, and no unreachable hosts.
     sys::set_ip(host.as_fd(), to.is_ipv6(), IpOption::ReceiveErrors, 1)?;
-    // The kernel chooses the port at random.
+    // The kernel chooses a random source port.
     shared.dialer.connect(&host, to)?;
     shared.loops.note(&host, to);
     sys::send_datagram(host.as_fd(), message, &Fragments::empty(), &Destination::default())?;

@@ -1,4 +1,4 @@
-//! How UDP flows begin and end: their sockets or clients, and room for them.
+//! Creates and evicts UDP flows: opens their sockets or clients, and makes room for them.
 
 use std::cell::Cell;
 use std::net::{IpAddr, SocketAddr};
@@ -21,13 +21,13 @@ use crate::listeners::Listeners;
 use crate::source::PeerSilence;
 use crate::{dialer, nameservers, slab, sys};
 
-/// Ports at which a client of a forwarded port is seen when its own is taken: the dynamic ones (RFC
-/// 6335 §6).
+/// Ports that stand for a client of a published port whose own port is taken: the dynamic ports
+/// (RFC 6335 §6).
 const PORTS: std::ops::RangeInclusive<u16> = 49_152..=65_535;
 
 impl UdpFlows {
-    /// A flow with a client that comes in at another gateway, and that the program answers by way
-    /// of this one.
+    /// Creates a flow for a client that sends to another gateway of the group, while the program
+    /// answers through this gateway.
     pub(super) fn adopt(&mut self, shared: &mut Shared, key: Key) -> Option<slab::SlabKey> {
         let mut known = self.siblings.client(&key)?;
         known.client.set_answered();
@@ -43,7 +43,7 @@ impl UdpFlows {
         Some(id)
     }
 
-    /// A flow of the program to a new peer.
+    /// Creates a flow from the program to a new peer.
     pub(super) fn open(
         &mut self,
         shared: &mut Shared,
@@ -88,7 +88,7 @@ impl UdpFlows {
         Ok(id)
     }
 
-    /// Lets other ports of a peer's address answer.
+    /// Also accepts datagrams from other ports of the peer's address.
     //= https://www.rfc-editor.org/rfc/rfc4787#section-5
     //# REQ-8:  If application transparency is most important, it is
     //# RECOMMENDED that a NAT have an "Endpoint-Independent Filtering"
@@ -99,13 +99,14 @@ impl UdpFlows {
         if self.others.is_new(key.program)
             && let Some(share) = self.siblings.budget.take(Whose::Datagrams)
         {
-            // Without it, the peer is heard from the port that the program wrote to.
+            // If this fails, the program receives only from the port to which it sent.
             let _ = self.others.open(shared, key.program, flow, to, share);
         }
         self.others.enter(key.program, to, key.peer.ip());
     }
 
-    /// A descriptor for a flow of the program: that of another one, where none is left.
+    /// Takes a descriptor from the budget for a flow of the program. If none is left, evicts
+    /// another flow.
     fn share(&mut self, shared: &mut Shared, class: usize, client: Client) -> Result<Share, Errno> {
         loop {
             if let Some(share) = self.siblings.budget.take(Whose::Datagrams) {
@@ -117,7 +118,7 @@ impl UdpFlows {
         }
     }
 
-    /// A socket of the host for a flow, connected, and whether it has a port of
+    /// Opens a connected host socket for a flow. Also returns whether its port belongs to
     /// [`Mappings`](crate::mapping::Mappings).
     fn open_towards(
         &mut self,
@@ -127,8 +128,8 @@ impl UdpFlows {
         key: Key,
     ) -> Result<(Fd, bool), Errno> {
         let host = dialer::socket(SocketType::DGRAM, to)?;
-        // Questions of DNS leave from an unpredictable port (RFC 5452 §9.2), which only the
-        // nameserver needs to reach.
+        // DNS queries leave from an unpredictable port (RFC 5452 §9.2). Only the nameserver must
+        // reach this port, so it needs no mapping.
         let forwarded = listeners.host_port(key.port());
         let mapped = key.peer.port() != nameservers::PORT
             && self.siblings.mappings().bind(&host, key.program, forwarded);
@@ -141,13 +142,13 @@ impl UdpFlows {
             return Err(error);
         }
         shared.loops.note(&host, to);
-        // UDP_GRO is an optimisation: without it, each datagram takes a call.
+        // UDP_GRO is an optimization: without it, each datagram takes one system call.
         sys::enable_gro(host.as_fd());
         Ok((host, mapped))
     }
 
-    /// A flow of a client that the program sees at `shown`, or at another port of that address when
-    /// this one is taken. None when all ports are.
+    /// Creates a flow for a client that the program sees at `shown`. If that port is taken, the
+    /// program sees another port of the address. Returns None if no port is free.
     pub(super) fn open_client(
         &mut self,
         shared: &mut Shared,
@@ -182,7 +183,8 @@ impl UdpFlows {
         }
     }
 
-    /// Ends a flow in favour of one of `class` and of `client`. False: there is none.
+    /// Evicts one flow to make room for a flow of `class` and `client`. Returns false if no flow
+    /// may be evicted.
     fn evict(&mut self, shared: &mut Shared, class: usize, client: Client) -> bool {
         let Some(Evicted { key, value, class }) = self.flows.evict(class, client) else {
             return false;

@@ -1,4 +1,4 @@
-//! Ports of DPDK, where the feature `dpdk` is.
+//! DPDK ports, which require the feature `dpdk`.
 
 use super::driver::{DeviceDriver, DeviceRequest, DeviceTraits, OpenDevice, ParameterKind, Unpack};
 use crate::mtu::MTUS;
@@ -27,7 +27,7 @@ port of a router can be.",
             "the stack needs an address in the network of the port that no other host has",
         ),
         reaches_host: false,
-        // Some drivers take tags of VLANs off frames.
+        // False, because some drivers strip VLAN tags from frames.
         has_all_frames: false,
     },
     open,
@@ -38,7 +38,7 @@ pub(crate) const UNPACK: Option<Unpack> = None;
 
 #[cfg(not(feature = "dpdk"))]
 fn open(_arguments: &str, _request: &DeviceRequest<'_>) -> Result<OpenDevice> {
-    /// Build of towpath without DPDK.
+    /// Message of a build without DPDK.
     #[derive(Debug, thiserror::Error)]
     #[error(
         "this build of towpath has no DPDK: in a clone of its sources, build it with \
@@ -49,7 +49,7 @@ fn open(_arguments: &str, _request: &DeviceRequest<'_>) -> Result<OpenDevice> {
     Err(PlanError::of_device(&DRIVER)(NoDpdk))
 }
 
-/// Starts DPDK with the arguments of EAL, and opens its port.
+/// Initializes DPDK with these arguments of EAL, and opens its port.
 #[cfg(feature = "dpdk")]
 fn open(arguments: &str, request: &DeviceRequest<'_>) -> Result<OpenDevice> {
     use towpath_dpdk::{Opened, Options};
@@ -60,7 +60,8 @@ fn open(arguments: &str, request: &DeviceRequest<'_>) -> Result<OpenDevice> {
     use crate::address::list;
 
     crate::tap_network::refuse_own_address(request.addresses)?;
-    // Threads by need would leave queues of the port to shards that start later.
+    // Use one queue if threads are added on demand, because queues of shards that start later would
+    // not be served.
     let queues = if request.auto { 1 } else { request.queues };
     let options = Options { eal: arguments.to_owned(), queues, mtu: request.mtu };
     let Opened { mut queues, info } =

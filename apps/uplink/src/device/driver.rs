@@ -1,4 +1,4 @@
-//! Drivers of devices: names, texts, abilities, and the functions that open them.
+//! Drivers of devices: their names, help texts, abilities, and the functions that open them.
 
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
@@ -21,144 +21,148 @@ use crate::replay::ReplayEnd;
 
 /// A kind of device.
 pub struct DeviceDriver {
-    /// Name, as in `xdp:eth1` and `--xdp eth1`.
+    /// Name of the driver, as `xdp` in `xdp:eth1` and `--xdp eth1`.
     pub name: &'static str,
-    /// Placeholder of the parameters in `--help`, as `INTERFACE`.
+    /// Placeholder of the parameters in `--help`, such as `INTERFACE`.
     pub parameters: &'static str,
-    /// Kind of the parameters.
+    /// Kind of the parameters, which completion and checks depend on.
     pub kind: ParameterKind,
-    /// Parameters of an example, as `eth1`.
+    /// Parameters for examples, such as `eth1`.
     pub example: &'static str,
     /// Short text of `--help`.
     pub help: &'static str,
     /// Further paragraph of `--help`.
     pub long_help: &'static str,
-    /// Sentence about a port of `towpath router`.
+    /// Sentence for the help of `towpath router`, about a port with this device.
     pub port_help: &'static str,
     /// Abilities that options and other ports depend on.
     pub traits: DeviceTraits,
     /// Opens the device.
     pub open: fn(&str, &DeviceRequest<'_>) -> Result<OpenDevice>,
-    /// Opens the device for an engine in PROGRAM's process, or the reason why it cannot move there.
+    /// Opens the device for an engine in PROGRAM's process. Otherwise the reason why the device
+    /// cannot be moved to that process.
     pub(crate) pack: std::result::Result<Pack, &'static str>,
 }
 
 /// Kind of the parameters of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ParameterKind {
-    /// Name of an Ethernet interface of this host, which the kernel uses as well.
+    /// Name of an existing Ethernet interface of this host, which the kernel uses as well.
     Interface,
-    /// Name of an interface that is created; may be left out.
+    /// Name of an interface to be created. The parameters may be empty; the kernel then chooses the
+    /// name.
     NewInterface,
     /// Path of a file.
     File,
-    /// Any text, also with commas and hyphens.
+    /// Any text, which may contain commas and hyphens.
     Text,
 }
 
 /// Abilities of a device.
 #[derive(Debug, Clone, Copy)]
 pub struct DeviceTraits {
-    /// Noun of messages, as "a TAP device". None: the parameters are the name.
+    /// Noun for messages, such as "a TAP device". None: messages use the parameters instead.
     pub noun: Option<&'static str>,
-    /// Maximum MTU in bytes; an interface may have a lower maximum.
+    /// Maximum MTU in bytes of this kind of device. A specific interface may have a lower maximum.
     pub mtu_max: u32,
     /// Whether the device has a queue for each shard.
     pub has_queues: bool,
-    /// Whether a process can open the device once only: another try with fewer queues would fail.
+    /// Whether a process can open the device only once, so a second try with fewer queues would
+    /// fail.
     pub opens_once: bool,
-    /// Sentence that asks for an address, with `{}` for the parameters. None: the device chooses
-    /// one.
+    /// Error message for a missing address, with `{}` for the parameters. None: the device chooses
+    /// an address.
     pub needs_address: Option<&'static str>,
-    /// Whether this host is at the other end, with an address that names can lead to.
+    /// Whether this host is at the other end of the link. `host-gateway` then has an address.
     pub reaches_host: bool,
-    /// Whether frames to all Ethernet addresses and of all VLANs arrive, as bridges need.
+    /// Whether frames to all Ethernet addresses and of all VLANs are received, as bridges need.
     pub has_all_frames: bool,
 }
 
 /// Owner of the stack behind a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeviceUse {
-    /// A host, whose only link the device is.
+    /// A host, whose only link is the device.
     Host,
-    /// A router, which forwards frames to its Ethernet address.
+    /// A router, which forwards frames sent to its Ethernet address.
     Router,
     /// A bridge, which needs frames to all Ethernet addresses.
     Bridge,
 }
 
-/// Wishes of the owner of a device.
+/// Parameters with which a stack opens a device.
 #[derive(Debug, Clone, Copy)]
 pub struct DeviceRequest<'a> {
     /// Owner of the stack.
     pub usage: DeviceUse,
-    /// Addresses of the stack; empty: the device chooses, if it can.
+    /// Addresses of the stack. Empty: the device chooses an address, if it can.
     pub addresses: &'a [Prefix],
-    /// Ports of the kernel's addresses. Empty: the stack has an Ethernet address of its own.
+    /// Ports that the stack uses of the kernel's addresses. Empty: the stack has its own Ethernet
+    /// address.
     pub ports: &'a [PortRange],
     /// Maximum length of IP packets in bytes; None: the device's own.
     pub mtu: Option<u32>,
-    /// Queues, one for each shard.
+    /// Number of queues, one for each shard.
     pub queues: usize,
-    /// Whether one queue will do where several would cost time.
+    /// Whether the device may open one queue, if several would be slower.
     pub auto: bool,
-    /// Secret of the stack, which decides to which queue a flow belongs.
+    /// Secret of the stack, from which the queue of each flow is computed.
     pub seed: &'a [u8; 32],
-    /// Place for the counters of the ports.
+    /// Tally to which the ports add their counters.
     pub counters: &'a Arc<Tally>,
-    /// Listener for remarks.
+    /// Callback for remarks to the user.
     pub tell: &'a Tell,
 }
 
 /// An open device.
 pub struct OpenDevice {
-    /// Ports, one for each queue.
+    /// Ports of the device, one for each queue.
     pub ports: Vec<Box<dyn Port + Send>>,
-    /// Place of the stack behind the device.
+    /// Addresses and link of the stack behind the device.
     pub site: DeviceSite,
-    /// Watch on the receivers of the stack, if the device needs one.
+    /// Told which ports the stack receives on, if the device needs to know that.
     pub(crate) receivers: Option<Arc<dyn ReceiverWatch>>,
-    /// End of a replay.
+    /// Reports the end of a replay; `None` for other devices.
     pub(crate) replay: Option<ReplayEnd>,
 }
 
-/// Place of a stack behind a device.
+/// Link, addresses and routers of a stack behind a device.
 #[derive(Debug, Clone)]
 pub struct DeviceSite {
-    /// Name for messages, as "the TAP device tw0".
+    /// Name for messages, such as "the TAP device tw0".
     pub name: String,
-    /// Header of the packets.
+    /// Link-layer header of the packets.
     pub link: LinkType,
-    /// Ethernet address of the stack; of no meaning on an IP link.
+    /// Ethernet address of the stack; unused on an IP link.
     pub mac: [u8; 6],
-    /// Addresses of the stack, each with the length of its network.
+    /// Addresses of the stack, each with its prefix length.
     pub addresses: Vec<Prefix>,
     /// Maximum length of IP packets in bytes.
     pub mtu: u32,
-    /// Routers that the kernel uses there.
+    /// Routers that the kernel uses on this link.
     pub routers: Vec<IpAddr>,
-    /// Line for the user.
+    /// Line that describes the link to the user.
     pub facts: String,
-    /// Interface of the kernel whose MTU the stack follows.
+    /// Interface of the kernel whose MTU changes the stack adopts; `None` without one.
     pub followed: Option<Followed>,
 }
 
-/// A device that is opened for another process.
+/// A device that is opened here, and passed to another process.
 pub(crate) struct PackedDevice {
     pub(crate) site: DeviceSite,
-    /// State for the [`Unpack`] of the device.
+    /// State that the [`Unpack`] function of the device needs.
     pub(crate) state: Value,
     pub(crate) descriptors: Vec<OwnedFd>,
 }
 
-/// The port of a packed device, in the process that has received it.
+/// Port of a device that this process has received.
 pub(crate) struct UnpackedDevice {
     pub(crate) port: Box<dyn Port + Send>,
     pub(crate) receivers: Option<Arc<dyn ReceiverWatch>>,
     pub(crate) replay: Option<ReplayEnd>,
 }
 
-/// A packed device as its process received it.
+/// A packed device, as its process has received it.
 pub(crate) struct ReceivedDevice<'a> {
     pub(crate) state: Value,
     pub(crate) descriptors: Vec<Fd>,
@@ -167,23 +171,23 @@ pub(crate) struct ReceivedDevice<'a> {
     pub(crate) on_gone: Box<dyn FnOnce() + Send>,
 }
 
-/// Opens a device for another process.
+/// Opens a device that is passed to another process.
 pub(crate) type Pack = fn(&str, &DeviceRequest<'_>) -> Result<PackedDevice>;
-/// Makes the port of a packed device.
+/// Creates the port of a device that another process has packed.
 pub(crate) type Unpack = fn(ReceivedDevice<'_>) -> std::io::Result<UnpackedDevice>;
 
-/// MTU of an Ethernet in bytes.
+/// MTU of Ethernet in bytes.
 pub(crate) const MTU_ETHERNET: u32 = 1500;
 
 impl DeviceDriver {
-    /// Returns the reason why the device cannot move to PROGRAM's process; None: it can.
+    /// Returns the reason why the device cannot be moved to PROGRAM's process; None if it can.
     pub fn obstacle_to_inline(&self) -> Option<&'static str> {
         self.pack.err()
     }
 }
 
 impl<'a> DeviceRequest<'a> {
-    /// Creates a request for one queue and the device's own MTU.
+    /// Creates a request for one queue, with the device's own MTU.
     pub fn new(
         usage: DeviceUse,
         addresses: &'a [Prefix],
@@ -194,8 +198,8 @@ impl<'a> DeviceRequest<'a> {
         Self { usage, addresses, ports, mtu, queues, auto, seed, counters, tell }
     }
 
-    /// Returns the address in each network that this host takes at the other end of a device that
-    /// leads to itself. A router's other end is set up by the user.
+    /// Returns the addresses that this host uses at the other end of the link, one in each network.
+    /// Empty for a router, whose other end the user sets up.
     pub(crate) fn host_addresses(&self, own: &[Prefix]) -> Vec<(IpAddr, u8)> {
         match self.usage {
             DeviceUse::Host => {
@@ -205,8 +209,8 @@ impl<'a> DeviceRequest<'a> {
         }
     }
 
-    /// Returns an Ethernet address for the stack on a device that gives it none. A router has the
-    /// same one at each start, because its neighbours remember it.
+    /// Returns an Ethernet address for a stack whose device assigns none. A router gets the same
+    /// address at each start, because its neighbours cache it.
     pub(crate) fn mac(&self, device: &str) -> Result<[u8; 6]> {
         match self.usage {
             DeviceUse::Host => random_mac(),
@@ -216,18 +220,18 @@ impl<'a> DeviceRequest<'a> {
         }
     }
 
-    /// Returns the owners of flows among the queues.
+    /// Returns the table that maps flows to queues.
     pub(crate) fn owners(&self, queues: usize) -> Owners {
         Owners::new(self.seed, queues)
     }
 
-    /// Returns a function that reports the removal of the device.
+    /// Returns a callback that reports the removal of the device.
     pub(crate) fn on_gone(&self, site: &DeviceSite) -> impl FnOnce() + Send + use<> {
         let (tell, name) = (self.tell.clone(), site.name.clone());
         move || tell.remark(Remark::DeviceGone(name))
     }
 
-    /// Returns the device with its ports, which report their counters from now on.
+    /// Returns the open device. Its ports report their counters from now on.
     pub(crate) fn opened<P>(&self, ports: Vec<P>, site: DeviceSite) -> OpenDevice
     where
         P: Port + Send + 'static,
@@ -237,7 +241,7 @@ impl<'a> DeviceRequest<'a> {
     }
 }
 
-/// Returns a port that reports its counters.
+/// Wraps a port so that it reports its counters.
 pub(crate) fn counted(
     port: impl Port + Send + 'static,
     counters: &Arc<Tally>,
@@ -246,7 +250,7 @@ pub(crate) fn counted(
 }
 
 impl ReceivedDevice<'_> {
-    /// Takes the first descriptor out.
+    /// Removes and returns the first descriptor.
     pub(crate) fn first_descriptor(mut self) -> std::io::Result<(Fd, Self)> {
         if self.descriptors.is_empty() {
             return Err(std::io::ErrorKind::InvalidData.into());

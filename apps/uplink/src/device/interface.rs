@@ -17,22 +17,22 @@ use crate::plan_error::{PlanError, Result};
 use crate::remark::Remark;
 use crate::tap_network::{own_addresses, refuse_own_address};
 
-/// Sentence that asks for an address.
+/// Error message for a missing address.
 pub(super) const NEEDS_ADDRESS: &str =
     "the stack needs an address in the network of {} that no other host has";
 /// Maximum number of the kernel's ports that a warning names.
 const PORTS_NAMED: usize = 8;
 
-/// Addresses of a stack in the network of an interface.
+/// Addresses of a stack on an interface of the kernel.
 pub(super) struct StackSite {
     addresses: Vec<Prefix>,
-    /// Whether the stack has an Ethernet address of its own, and not the interface's.
+    /// Whether the stack has its own Ethernet address, and not the interface's.
     pub(super) is_station: bool,
     ports: Vec<PortRange>,
 }
 
 impl StackSite {
-    /// Decides which addresses the stack has on the interface `name`.
+    /// Determines the stack's addresses on the interface `name`.
     pub(super) fn new(name: &str, request: &DeviceRequest<'_>) -> Result<Self> {
         let ports = request.ports.to_vec();
         if ports.is_empty() {
@@ -51,8 +51,8 @@ impl StackSite {
         Ok(Self { addresses, is_station: false, ports })
     }
 
-    /// Returns the place of the stack on an interface that carries IP packets of up to `most`
-    /// bytes. `how` says how frames come.
+    /// Describes the stack on an interface that carries IP packets of up to `most` bytes. `how`
+    /// describes for the user how frames are received.
     pub(super) fn on_interface(
         &self,
         interface: &Interface,
@@ -83,7 +83,8 @@ impl StackSite {
         })
     }
 
-    /// Refuses a claim that another run on the interface has, and warns of programs of the kernel.
+    /// Fails if another run has claimed the addresses. Warns if the kernel's programs use the
+    /// ports.
     pub(super) fn claims(&self, name: &str, request: &DeviceRequest<'_>) -> Result<Claims> {
         let claims = Claims::begin(name, self.ips(), self.ports.clone())?;
         if let Some(warning) = self.kernel_programs(name) {
@@ -99,7 +100,7 @@ impl StackSite {
         }
     }
 
-    /// Returns the frames that are the stack's.
+    /// Returns which frames belong to the stack.
     pub(super) fn claim(&self, interface: &Interface) -> Claim {
         let addresses = self.ips();
         match self.is_station {
@@ -112,7 +113,8 @@ impl StackSite {
         self.addresses.iter().map(Prefix::addr).collect()
     }
 
-    /// Returns a warning about programs of the kernel at ports that become the stack's.
+    /// Returns a warning if programs of the kernel's stack use ports that are about to become the
+    /// stack's.
     fn kernel_programs(&self, interface: &str) -> Option<String> {
         let found = kernel_ports::in_use(&self.ips(), &self.ports);
         let word = |(transport, port): &(_, u16)| {
@@ -133,10 +135,10 @@ impl StackSite {
         })
     }
 
-    /// Returns a warning about an interface that receives no frames to a further Ethernet address.
+    /// Returns a warning if the interface receives no frames for a second Ethernet address.
     fn unreachable(&self, interface: &Interface) -> Option<String> {
         let Interface { name, driver, .. } = interface;
-        // A macvlan in passthru mode receives all frames, but the driver does not tell its mode.
+        // A macvlan in passthru mode receives all frames, but the driver does not report its mode.
         let unless = match driver.as_str() {
             "macvlan" => ", unless its mode is passthru",
             "ipvlan" => "",
@@ -151,7 +153,7 @@ impl StackSite {
         })
     }
 
-    /// Returns a line for the user, which ends with `how` frames come.
+    /// Returns a line for the user. `how` describes how frames are received.
     fn facts(&self, interface: &str, how: &str) -> String {
         let addresses = list(self.addresses.iter().map(Prefix::addr));
         match self.is_station {

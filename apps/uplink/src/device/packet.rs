@@ -1,4 +1,4 @@
-//! Interfaces that the kernel uses as well, by packet sockets.
+//! Packet sockets on interfaces that the kernel uses as well.
 
 use std::os::fd::AsFd;
 
@@ -81,7 +81,7 @@ fn unpack(device: ReceivedDevice<'_>) -> std::io::Result<UnpackedDevice> {
     Ok(UnpackedDevice::new(socket, counters))
 }
 
-/// Opens a socket for each shard, if the kernel can divide flows among them.
+/// Opens one socket for each shard, if the kernel can divide flows among them.
 fn sockets(name: &str, host: &StackSite, request: &DeviceRequest<'_>) -> Result<Vec<PacketSocket>> {
     if request.queues > 1 {
         let owners = request.owners(request.queues);
@@ -94,7 +94,8 @@ fn sockets(name: &str, host: &StackSite, request: &DeviceRequest<'_>) -> Result<
     Ok(vec![socket(name, host, request)?])
 }
 
-/// Opens the only socket of a stack.
+/// Opens one socket that receives all flows, for a stack with one shard, or if the kernel cannot
+/// divide flows among several.
 fn socket(name: &str, host: &StackSite, request: &DeviceRequest<'_>) -> Result<PacketSocket> {
     let opened = match request.usage {
         DeviceUse::Bridge => PacketSocket::open_bridged(name),
@@ -103,7 +104,8 @@ fn socket(name: &str, host: &StackSite, request: &DeviceRequest<'_>) -> Result<P
     opened.map_err(|error| failed(error, host, request))
 }
 
-/// Returns an error that names all capabilities which the sockets of a stack need.
+/// Converts an error. If a permission is missing, names all capabilities that the stack's sockets
+/// need.
 fn failed(error: OpenError, host: &StackSite, request: &DeviceRequest<'_>) -> PlanError {
     let rights = match (host.is_station, request.queues > 1 && !request.auto) {
         (false, _) => Rights(&["NET_RAW", "NET_ADMIN", "BPF"]),

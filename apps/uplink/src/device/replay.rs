@@ -1,4 +1,4 @@
-//! Replays: the packets of a capture.
+//! Replay devices: deliver the packets of a capture to the stack.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -45,7 +45,7 @@ router sends.",
 
 pub(crate) const UNPACK: Option<Unpack> = Some(unpack);
 
-/// Error of a capture, with its file.
+/// Error of a capture, with the name of its file.
 #[derive(Debug, thiserror::Error)]
 #[error("{file}: {source}")]
 struct CaptureError {
@@ -56,14 +56,14 @@ struct CaptureError {
 fn open(file: &str, request: &DeviceRequest<'_>) -> Result<OpenDevice> {
     let mut replay = Replay::open(Path::new(file)).map_err(failed(file))?;
     let end = ReplayEnd::of(&mut replay, Path::new(file));
-    // A router has no sockets to wait for.
+    // A router has no sockets, so its replay starts at once.
     let receivers = (request.usage == DeviceUse::Host).then(|| start_watch(&mut replay));
     let opened = request.opened(vec![replay], site(file, request));
     Ok(OpenDevice { receivers, replay: Some(end), ..opened })
 }
 
 fn pack(file: &str, request: &DeviceRequest<'_>) -> Result<PackedDevice> {
-    // Report a file that is no capture now.
+    // Open the file now, to report at once if it is no capture.
     Replay::open(Path::new(file)).map_err(failed(file))?;
     let opened = std::fs::File::open(file).map_err(|error| failed(file)(error.into()))?;
     let descriptors = vec![opened.into()];
@@ -80,12 +80,12 @@ fn unpack(device: ReceivedDevice<'_>) -> std::io::Result<UnpackedDevice> {
     Ok(UnpackedDevice { receivers, replay: Some(end), ..unpacked })
 }
 
-/// Makes a replay wait for a socket, and returns the watch that starts it.
+/// Lets a replay wait until the stack has a socket. Returns the watch that starts the replay.
 fn start_watch(replay: &mut Replay) -> Arc<dyn towpath_stack::ReceiverWatch> {
     Arc::new(StartWatch(replay.wait_for_start()))
 }
 
-/// Returns the place of the stack on which a replay's packets come.
+/// Describes the stack behind a replay.
 fn site(file: &str, request: &DeviceRequest<'_>) -> DeviceSite {
     let own = list(request.addresses.iter().map(Prefix::addr));
     DeviceSite {

@@ -1,4 +1,4 @@
-//! Devices in words.
+//! Devices in the user's notation, such as `xdp:eth1`.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use super::driver::{DeviceDriver, DeviceRequest, OpenDevice, ParameterKind};
 use super::table::DEVICES;
 use crate::plan_error::Result;
 
-/// A device in words: `xdp:eth1`.
+/// Device in the user's notation: a driver and its parameters, such as `xdp:eth1`.
 ///
 /// ```
 /// use towpath_uplink::DeviceSpec;
@@ -26,7 +26,7 @@ impl DeviceSpec {
     /// Parses `DEVICE:PARAMETERS`.
     ///
     /// # Errors
-    /// With the sentence for the user.
+    /// Returns a sentence for the user.
     pub fn parse(text: &str) -> std::result::Result<Self, String> {
         let (name, parameters) = text.split_once(':').ok_or_else(|| {
             format!("{text:?}: expected DEVICE:PARAMETERS, for example packet:eth1")
@@ -40,7 +40,7 @@ impl DeviceSpec {
     /// Creates the spec of a device with these parameters.
     ///
     /// # Errors
-    /// With the sentence for the user.
+    /// Returns a sentence for the user.
     pub fn new(
         driver: &'static DeviceDriver,
         parameters: &str,
@@ -54,24 +54,24 @@ impl DeviceSpec {
         self.driver
     }
 
-    /// Returns the parameters: the words behind the colon.
+    /// Returns the parameters: the text after the colon.
     pub fn parameters(&self) -> &str {
         &self.parameters
     }
 
-    /// Returns the name of the interface that the kernel uses as well.
+    /// Returns the name of the interface, if the device is one that the kernel uses as well.
     pub fn interface(&self) -> Option<&str> {
         (self.driver.kind == ParameterKind::Interface).then_some(&self.parameters)
     }
 
-    /// Returns the name of the kernel's interface whose carrier is the device's.
+    /// Returns the name of the kernel's interface whose carrier is also the device's carrier.
     pub fn link(&self) -> Option<&str> {
         let kinds = [ParameterKind::Interface, ParameterKind::NewInterface];
         let has_link = kinds.contains(&self.driver.kind) && !self.parameters.is_empty();
         has_link.then_some(&self.parameters)
     }
 
-    /// Returns the device as a noun: "a TAP device", or the name of an interface.
+    /// Returns a noun for messages, such as "a TAP device", or the name of an interface.
     pub fn noun(&self) -> &str {
         self.driver.traits.noun.unwrap_or(&self.parameters)
     }
@@ -79,13 +79,13 @@ impl DeviceSpec {
     /// Opens the device.
     ///
     /// # Errors
-    /// See [`PlanError`](crate::PlanError). Nothing stays open.
+    /// Returns a [`PlanError`](crate::PlanError). All descriptors are closed then.
     pub fn open(&self, request: &DeviceRequest<'_>) -> Result<OpenDevice> {
         (self.driver.open)(&self.parameters, request)
     }
 }
 
-/// Checks that the parameters are of their kind.
+/// Checks that the parameters are valid for the driver.
 fn check(driver: &DeviceDriver, parameters: &str) -> std::result::Result<(), String> {
     let DeviceDriver { name, parameters: placeholder, kind, .. } = driver;
     let is_part = |c: char| c != '/' && !c.is_whitespace() && !c.is_control();
@@ -103,7 +103,7 @@ fn check(driver: &DeviceDriver, parameters: &str) -> std::result::Result<(), Str
     }
 }
 
-/// Returns the names of all devices, and `more` behind them, as a list in a sentence.
+/// Lists the names of all devices, followed by `more`, for a sentence.
 pub fn names(more: &[&str]) -> String {
     let mut all: Vec<_> = DEVICES.iter().map(|driver| driver.name).collect();
     all.extend(more);

@@ -1,9 +1,9 @@
-//! The table of devices. A new device is a file with its driver, and a name here.
+//! Table of devices. To add a device, create a file with its driver, and add its name here.
 
 use super::driver::{DeviceDriver, Unpack};
 
-/// Lists modules with a `DRIVER` and an `UNPACK`. The tables are apart, because the preloaded
-/// library must not contain code that opens devices.
+/// Lists modules that define `DRIVER` and `UNPACK`. The two tables are separate, because the
+/// preloaded library must not contain code that opens devices.
 macro_rules! devices {
     ($($module:ident),*) => {
         /// All devices, in the order of `--help`.
@@ -16,7 +16,7 @@ macro_rules! devices {
 
 devices!(tap, packet, xdp, dpdk, replay);
 
-/// Returns the function that makes the ports of the device `name` in PROGRAM's process.
+/// Returns the function that creates the ports of the device `name` in PROGRAM's process.
 pub(crate) fn unpacker(name: &str) -> Option<Unpack> {
     UNPACKERS.iter().find(|(known, _)| *known == name).and_then(|(_, unpack)| *unpack)
 }

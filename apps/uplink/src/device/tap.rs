@@ -1,4 +1,4 @@
-//! TAP devices: queues, their steering, and this host's end.
+//! TAP devices: opens their queues, assigns flows to queues, and sets up this host's end.
 
 use serde_json::json;
 use towpath_pool::LinkType;
@@ -42,13 +42,13 @@ for this user.",
 
 pub(crate) const UNPACK: Option<Unpack> = Some(unpack);
 
-/// The largest MTU that Linux lets a TAP device have: 65535 less the 14 bytes of an Ethernet
-/// header (MAX_MTU and hard_header_len in drivers/net/tun.c).
+/// Maximum MTU of a TAP device in Linux, in bytes: 65535 minus the Ethernet header of 14 bytes
+/// (MAX_MTU and hard_header_len in drivers/net/tun.c).
 const MTU_TAP_MAX: u32 = 65_535 - 14;
 
 fn open(name: &str, request: &DeviceRequest<'_>) -> Result<OpenDevice> {
     let mut queues = queues(name, request)?;
-    // Steer before the device is up, because this host sends from then on.
+    // Assign flows to queues before the device is up, because this host may send from then on.
     steer(&mut queues, request);
     let tap = queues.first_mut().expect("a device is opened with a queue");
     let site = set_up(tap, request)?;
@@ -72,7 +72,7 @@ fn unpack(device: ReceivedDevice<'_>) -> std::io::Result<UnpackedDevice> {
     Ok(UnpackedDevice::new(tap, counters))
 }
 
-/// Opens a device with a queue for each shard.
+/// Opens a device with one queue for each shard.
 fn queues(name: &str, request: &DeviceRequest<'_>) -> Result<Vec<Tap>> {
     let options = Options { name: Some(name.to_owned()).filter(|name| !name.is_empty()) };
     let queues = match Tap::open_queues(&options, request.queues) {
@@ -82,7 +82,7 @@ fn queues(name: &str, request: &DeviceRequest<'_>) -> Result<Vec<Tap>> {
     queues.map_err(PlanError::of_device(&DRIVER))
 }
 
-/// Chooses the addresses, and sets up this host's end of a device.
+/// Chooses the addresses, and configures this host's end of the device.
 fn set_up(tap: &Tap, request: &DeviceRequest<'_>) -> Result<DeviceSite> {
     let mtu = request.mtu.unwrap_or(MTU_ETHERNET);
     let (addresses, choosing) = match request.usage {
@@ -94,7 +94,7 @@ fn set_up(tap: &Tap, request: &DeviceRequest<'_>) -> Result<DeviceSite> {
     };
     let hosts = request.host_addresses(&addresses);
     towpath_tap::set_up_host(tap.name(), mtu, &hosts)?;
-    // Other runs may choose a network now, because they see this one.
+    // Other runs may choose a network from now on, because this one is visible to them.
     drop(choosing);
     let own = list(addresses.iter().map(Prefix::addr));
     let host = list(hosts.iter().map(|(ip, _)| *ip));
@@ -110,16 +110,16 @@ fn set_up(tap: &Tap, request: &DeviceRequest<'_>) -> Result<DeviceSite> {
     })
 }
 
-/// Makes the kernel put packets into the queue of the shard that owns their flow. If the kernel
-/// does not, shards hand packets on. Unless several shards were requested, there is then one queue
-/// and one shard.
+/// Lets the kernel put each packet into the queue of the shard that owns its flow. If the kernel
+/// cannot, shards pass packets to each other. In that case, one queue and one shard are used,
+/// unless several shards were requested.
 fn steer(queues: &mut Vec<Tap>, request: &DeviceRequest<'_>) {
     let [tap, _, ..] = &queues[..] else { return };
     let owners = request.owners(queues.len());
     let steering = Steering { key: owners.key(), queues: owners.count() as u32 };
     let Err(error) = tap.steer(Some(&steering)) else { return };
-    // An earlier run may have left its program in a persistent device. The call fails if the
-    // kernel supports no programs, which is harmless because there is none to remove.
+    // An earlier run may have left its BPF program in a persistent device. The call fails if the
+    // kernel supports no programs, and then there is none to remove.
     let _ = tap.steer(None);
     if request.auto {
         return queues.truncate(1);

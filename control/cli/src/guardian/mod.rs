@@ -51,11 +51,11 @@ pub use tree::{children, end_children};
 /// Time between SIGTERM and SIGKILL of a run whose towpath has died. All processes should end
 /// within a second of that death, even on a busy machine.
 const ORPHANED_GRACE: Duration = Duration::from_millis(500);
-/// Time after SIGKILL at which a process is abandoned. A process blocked on a failed disk cannot be
-/// killed, and the user may not kill a process of another user (sudo).
+/// Time after SIGKILL at which we stop waiting for a process. A process blocked on a failed disk
+/// cannot be killed, and a process of another user (sudo) may not be killed.
 pub const KILL_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Signal sent by the kernel when the thread of towpath ends that started the guardian.
+/// Signal that the kernel sends when the thread that started the guardian ends.
 const OWNER_ENDS: Signal = Signal::SIGUSR1;
 
 /// Returns the name of the guardian's process, with the id of its run. The name must not contain
@@ -135,7 +135,7 @@ enum End {
     NotYet,
     /// SIGTERM was sent; SIGKILL follows at this time.
     Asked(Instant),
-    /// SIGKILL is sent repeatedly until this time.
+    /// SIGKILL is sent repeatedly until this time, because new processes may appear.
     Forced(Instant),
 }
 
@@ -146,9 +146,9 @@ struct Guardian {
     signals: SignalFd,
     /// PROGRAM; None once it has ended.
     program: Option<Pid>,
-    /// PROGRAM is stopped by a signal.
+    /// Whether PROGRAM is stopped by a signal.
     program_stopped: bool,
-    /// Towpath wants a report when PROGRAM is stopped.
+    /// Whether towpath waits for a report that PROGRAM is stopped.
     stop_awaited: bool,
     /// Whether no child is left.
     alone: bool,
@@ -216,8 +216,8 @@ impl Guardian {
     fn reap(&mut self) -> Result<()> {
         self.look_at_program();
         loop {
-            // Ends alone: processes that stop and continue each other for ever would keep this loop
-            // from its end, and so the run.
+            // Wait for ended children only. Processes that stop and continue each other without end
+            // would otherwise keep this loop, and the run, from ending.
             match rustix::process::wait(WaitOptions::NOHANG) {
                 Ok(Some((pid, status))) if Some(pid) == self.program => self.note(status),
                 Ok(Some(_)) => {}
@@ -234,11 +234,11 @@ impl Guardian {
         }
     }
 
-    /// Looks once whether PROGRAM was stopped or continued, or has ended. The kernel keeps only the
-    /// latest stop or continuation.
+    /// Checks once whether PROGRAM was stopped or continued, or has ended. The kernel keeps only
+    /// the latest stop or continuation.
     fn look_at_program(&mut self) {
         let options = WaitOptions::NOHANG | WaitOptions::UNTRACED | WaitOptions::CONTINUED;
-        // An error says that there is no such child any more.
+        // An error means that the child no longer exists.
         if let Some(program) = self.program
             && let Ok(Some((_, status))) = rustix::process::waitpid(Some(program), options)
         {
@@ -297,7 +297,7 @@ impl Guardian {
             }
             End::NotYet => End::Asked(until),
             End::Asked(before) => End::Asked(before.min(until)),
-            // SIGKILL has been sent already.
+            // SIGKILL was sent already, so its deadline stays.
             forced => forced,
         };
     }

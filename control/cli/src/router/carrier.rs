@@ -1,4 +1,5 @@
-//! Links of the ports: the kernel tells when an interface loses its carrier, or has it again.
+//! Watches the carriers of the ports: the kernel reports when an interface loses its carrier, or
+//! has it again.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -10,21 +11,21 @@ use super::args::PortArg;
 use super::layers;
 use crate::port::carriers;
 
-/// The carriers of a router's ports.
+/// Watches the carriers of a router's ports.
 #[derive(Debug)]
 pub struct CarrierWatch {
     watch: LinkWatch,
-    /// Interfaces of the kernel below each port.
+    /// Kernel interfaces of each port.
     below: Vec<Vec<String>>,
-    /// Ports whose loss of the carrier was told.
+    /// Whether each port's loss of its carrier was reported.
     lost: Vec<bool>,
 }
 
 impl CarrierWatch {
-    /// A watch for the ports that have addresses, which are those of the router.
+    /// Creates a watch for the ports that have addresses, which are the router's interfaces.
     ///
     /// # Errors
-    /// The kernel gives no netlink socket.
+    /// Fails if no netlink socket can be created.
     pub fn open(ports: &[PortArg]) -> io::Result<Self> {
         let watch = LinkWatch::open()?;
         let own = ports.iter().filter(|port| !port.addresses.is_empty());
@@ -33,15 +34,16 @@ impl CarrierWatch {
         Ok(Self { watch, below, lost })
     }
 
-    /// Readable when an interface has changed.
+    /// Returns a descriptor that is readable when an interface has changed.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.watch.as_fd()
     }
 
-    /// Ports that lost their carrier, or have it again, since the last call.
+    /// Returns the ports that have lost their carrier (false) or have it again (true) since the
+    /// last call.
     pub fn changes(&mut self) -> Vec<(usize, bool)> {
-        // The reports say that something changed, and the flags of the interfaces say what. So a
-        // lost report (ENOBUFS) costs nothing, and reading goes on behind it.
+        // A report only shows that something changed; the state is read from the interfaces' flags.
+        // So lost reports (ENOBUFS) do no harm, and reading continues after them.
         let is_lost =
             |error: &io::Error| error.raw_os_error() == Some(Errno::NOBUFS.raw_os_error());
         while self.watch.read(|_| {}).is_err_and(|error| is_lost(&error)) {}

@@ -1,4 +1,4 @@
-//! `--config`: a router in a TOML file, with the names and values of the options.
+//! `--config`: reads the options of a router from a TOML file, with the same names and values.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,7 @@ use super::args::{self, RouterArgs, SourceCheckWord};
 use crate::args::parse_name;
 use crate::error::{ExitCode, Failure};
 
-/// The file. Keys that are not here are mistakes.
+/// Content of the file. Unknown keys are errors.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct File {
@@ -28,7 +28,7 @@ struct File {
     neighbors: Option<Spanned<u32>>,
 }
 
-/// A port, in parts.
+/// Options of one port.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PortTable {
@@ -38,7 +38,7 @@ struct PortTable {
     addresses: Vec<Spanned<String>>,
 }
 
-/// Places of ports and routes in the file, for mistakes that show when all parts are known.
+/// Positions of ports and routes in the file, for errors that are found after parsing.
 #[derive(Debug)]
 pub struct Places {
     file: String,
@@ -48,9 +48,9 @@ pub struct Places {
 }
 
 impl Places {
-    /// The mistake of a part, with its line.
+    /// Formats an error about a part of the plan, with its line number.
     pub fn tell(&self, part: PlanPart<'_>, why: &str) -> String {
-        // The later one of two with the same name.
+        // If two parts have the same name, report the later one.
         let start = match part {
             PlanPart::Port(name) => self.ports.iter().rfind(|port| port.0 == name).map(|it| it.1),
             PlanPart::Route(prefix) => {
@@ -66,10 +66,10 @@ impl Places {
     }
 }
 
-/// The options, with those of the file that `--config` names.
+/// Reads the file that `--config` names, and adds its options to those of the command line.
 ///
 /// # Errors
-/// With the line of the first mistake.
+/// Returns the first error, with its line number.
 pub fn read(path: &Path, args: &RouterArgs) -> Result<(RouterArgs, Places)> {
     let name = path.display();
     let text = std::fs::read_to_string(path)
@@ -77,12 +77,12 @@ pub fn read(path: &Path, args: &RouterArgs) -> Result<(RouterArgs, Places)> {
         .map_err(|error| Failure::error(ExitCode::Usage, format!("{error:#}")))?;
     let (mut args, ports, routes) = parse(&text, args.clone())
         .map_err(|error| Failure::error(ExitCode::Usage, format!("{name}: {error}")))?;
-    // As of all files that a file names, the place is beside it.
+    // A relative path in the file is relative to the file's folder.
     args.acl = args.acl.map(|acl| path.parent().unwrap_or(Path::new("")).join(acl));
     Ok((args, Places { file: name.to_string(), text, ports, routes }))
 }
 
-/// The options, and where ports and routes begin.
+/// The options, and the positions at which ports and routes begin.
 type Parsed = (RouterArgs, Vec<(String, usize)>, Vec<(Prefix, usize)>);
 
 fn parse(text: &str, mut args: RouterArgs) -> Result<Parsed, ScenarioError> {

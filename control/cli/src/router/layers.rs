@@ -1,10 +1,10 @@
-//! Ports that stand on other ports: VLANs, and bridges.
+//! Checks ports that use other ports: VLANs and bridges.
 
 use towpath_uplink::DEVICES;
 
 use super::args::{PortArg, PortDevice};
 
-/// Ports that stand on `name` as VLANs, with their tags.
+/// Returns the VLAN ports whose device is the port `name`, with their tags.
 pub fn vlans_of<'a>(
     ports: &'a [PortArg],
     name: &'a str,
@@ -15,7 +15,7 @@ pub fn vlans_of<'a>(
     })
 }
 
-/// Whether a port is part of a bridge.
+/// Returns whether a port is a member of a bridge.
 pub fn is_member(ports: &[PortArg], name: &str) -> bool {
     ports.iter().any(|port| match &port.device {
         PortDevice::Bridge { members, .. } => members.iter().any(|member| member == name),
@@ -23,19 +23,19 @@ pub fn is_member(ports: &[PortArg], name: &str) -> bool {
     })
 }
 
-/// A port that does not fit the others.
+/// A port that contradicts the other ports.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Misplaced<'a> {
     /// Name of the port.
     pub port: &'a str,
-    /// The sentence for the user.
+    /// Sentence for the user.
     pub why: String,
 }
 
-/// Checks that the ports which others name are there, and can be named so.
+/// Checks that ports which VLANs and bridges refer to exist, and may be used like that.
 ///
 /// # Errors
-/// With the first port that is not in order.
+/// Returns the first port that is invalid.
 pub fn check(ports: &[PortArg]) -> Result<(), Misplaced<'_>> {
     let mut members = Vec::new();
     for port in ports {
@@ -44,7 +44,7 @@ pub fn check(ports: &[PortArg]) -> Result<(), Misplaced<'_>> {
     Ok(())
 }
 
-/// `members_of_all`: ports that are parts of the bridges looked at so far.
+/// Checks one port. `members_of_all` contains the members of the bridges checked so far.
 fn check_port<'a>(
     ports: &'a [PortArg],
     port: &'a PortArg,
@@ -105,18 +105,18 @@ fn check_port<'a>(
     Ok(())
 }
 
-/// Returns whether frames of all VLANs and to all Ethernet addresses come to a port.
+/// Returns whether a port receives frames of all VLANs and to all Ethernet addresses.
 fn has_all_frames(port: &PortArg) -> bool {
     port.device.device().is_some_and(|spec| spec.driver().traits.has_all_frames)
 }
 
-/// Returns the names of devices to which all frames come.
+/// Returns the names of the drivers that receive all frames.
 fn kinds_with_all_frames() -> Vec<&'static str> {
     let all = DEVICES.iter().filter(|driver| driver.traits.has_all_frames);
     all.map(|driver| driver.name).collect()
 }
 
-/// Interfaces of the host that a port stands on, directly or by others.
+/// Returns the host's interfaces that a port uses, directly or through other ports.
 pub fn kernel_interfaces(ports: &[PortArg], port: &PortArg) -> Vec<String> {
     let below = |name: &String| ports.iter().find(|port| port.name == *name);
     let through = |names: &[String]| -> Vec<String> {

@@ -1,10 +1,11 @@
-//! `towpath router`: forwards packets by the ports, routes and rules of the command line until a
-//! signal comes.
+//! `towpath router`: forwards packets between the ports of the command line by its routes and
+//! rules, until a signal ends it.
 //!
-//! `args` has the words, `config` reads them from a file, and `layers` checks which ports stand on
-//! others. `open` opens the devices, `apps/router` creates the engine, and `running` runs it.
-//! `carrier` and `mtu` follow the kernel's interfaces, `report` prints counters and logs, `served`
-//! answers `towpath ip` and the like. The kernel closes sockets and devices with the process.
+//! `args` defines the options, `config` reads them from a file, and `layers` checks VLANs and
+//! bridges. `open` opens the devices, `apps/router` creates the engine, and `running` runs it.
+//! `carrier` and `mtu` follow the kernel's interfaces, `report` formats counters and logs, `served`
+//! answers commands such as `towpath ip`. The kernel closes sockets and devices when the process
+//! ends.
 
 mod args;
 mod carrier;
@@ -36,13 +37,13 @@ use crate::signals::Signals;
 use crate::supervise::asked_to_end;
 use crate::{output, recording, stats};
 
-/// Most ports of a router: each is polled in every turn.
+/// Maximum number of ports of a router; each port is polled in every turn.
 const PORTS_MAX: usize = 64;
 
 /// Forwards packets until a signal ends it.
 ///
 /// # Errors
-/// With the sentence for the user.
+/// Returns a sentence for the user.
 pub fn router(args: &RouterArgs) -> Result<()> {
     let of_file = args.config.as_deref().map(|path| config::read(path, args)).transpose()?;
     let (args, places) = match &of_file {
@@ -74,13 +75,15 @@ pub fn router(args: &RouterArgs) -> Result<()> {
     });
     messages.finish(|| !asked_to_end(&signals).unwrap_or(true));
     if result.is_err() {
-        // The caller's write to standard error may wait for a reader: Ctrl-C must end that.
+        // The caller prints the error to standard error, which may block: Ctrl-C must then end
+        // towpath.
         signals.unblock();
     }
     result.and_then(|()| recording::check(is_recorded))
 }
 
-/// The options as a plan, with the rules of their file. `wrong` tells which part is not in order.
+/// Creates the plan from the options and the rules file. `wrong` formats the error for the part
+/// that is invalid.
 fn plan(
     args: &RouterArgs,
     wrong: impl Fn(Option<PlanPart<'_>>, String) -> anyhow::Error,
@@ -142,19 +145,19 @@ fn forward(
     })?;
     let names = plan.ports.iter().map(|port| port.name.clone()).collect();
     let remote = engine.remote();
-    // Requests wait until the engine runs.
+    // Requests received before the engine runs wait until then.
     let instance = served::serve(listening, remote.clone(), served::ports(&args.port, &counters))?;
     let mut running = RunningRouter::start(engine, names, &args.port, capture, messages)?;
     messages.say(&format!("router with {}; Ctrl-C ends", report::summary(plan)));
     let follower = mtu::follow(&args.port, followed, remote.clone(), messages);
     let ended = running.wait(signals, || {
         let (Ok(counters), Ok(rules)) = (remote.counters(), remote.rules()) else { return };
-        // Counters that cannot be written as JSON do not exist.
+        // An error is ignored: counters can always be written as JSON.
         let _ = put_stats(args, messages, report::layers(&counters, rules.as_deref()));
     });
     drop((instance, follower));
     let rules = remote.rules().ok().flatten();
-    // Ports leave their counters behind when they are closed with the engine.
+    // The ports' counters are final when the engine has closed the ports.
     let report = running.stop()?;
     let ports = served::ports(&args.port, &counters);
     put_stats(args, messages, report::all_layers(&report.counters, rules.as_deref(), &ports))?;

@@ -1,4 +1,4 @@
-//! MTU of the ports, as the kernel's interfaces below have it.
+//! Keeps the MTU of the ports equal to that of the kernel's interfaces.
 
 use towpath_engine::Remote;
 use towpath_stack::net::{Change, IfaceId};
@@ -8,7 +8,8 @@ use super::args::PortArg;
 use super::layers;
 use crate::messages::Messages;
 
-/// Has the router follow the MTU of interfaces. None where there are none, or no thread for it.
+/// Starts a thread that adopts MTU changes of the kernel's interfaces. None if there are no such
+/// interfaces, or no thread can be created.
 pub fn follow(
     words: &[PortArg],
     followed: Vec<Followed>,
@@ -21,7 +22,7 @@ pub fn follow(
     let (words, tells) = (words.to_vec(), messages.clone());
     let follower = MtuFollower::start(followed, move |all, place| {
         let changes = changes(&words, all, &all[place].interface);
-        // A router that has ended forwards nothing any more.
+        // Fails only if the router has ended, which then forwards no packets.
         let _ = remote.apply(changes);
         tells.post(&all[place].sentence());
     });
@@ -29,7 +30,8 @@ pub fn follow(
     follower.map_err(say).ok()
 }
 
-/// The changes of ports that stand on an interface. A bridge has the least MTU of its members.
+/// Returns the changes for ports that use the interface. A bridge has the lowest MTU of its
+/// members.
 fn changes(words: &[PortArg], all: &[Followed], interface: &str) -> Vec<Change> {
     let with_address = words.iter().filter(|port| !port.addresses.is_empty());
     let below = with_address.map(|port| layers::kernel_interfaces(words, port));

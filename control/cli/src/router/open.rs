@@ -1,4 +1,4 @@
-//! The devices of a router's ports.
+//! Opens the devices of a router's ports.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -22,21 +22,22 @@ use crate::error::{ExitCode, Failure};
 /// MTU in bytes of a bridge without members.
 const BRIDGE_MTU: u32 = 1500;
 
-/// Counters of a port, for others than the router, and when the port has gone.
+/// Counters of a port, which can be read while the router runs and after the port was closed.
 pub type Left = Arc<Tally>;
 
-/// Ports in order, and where each leaves its counters.
+/// Open ports in order, and the counters of each.
 pub struct Opened {
     pub ports: Vec<OpenPort>,
     pub counters: Vec<Left>,
-    /// Interfaces of the kernel whose MTU the router is to follow.
+    /// Interfaces of the kernel whose MTU changes the router adopts.
     pub followed: Vec<Followed>,
 }
 
-/// Refuses addresses that this host has itself on an interface: two hosts would answer for one.
+/// Refuses addresses that this host itself has on an interface, because two hosts would answer for
+/// the address.
 ///
 /// # Errors
-/// With the sentence for the user.
+/// Returns a sentence for the user.
 pub fn refuse_own_addresses(ports: &[PortArg]) -> Result<()> {
     let own: Vec<_> = nix::ifaddrs::getifaddrs().context("getifaddrs")?.collect();
     let ip_of = |address: &nix::ifaddrs::InterfaceAddress| -> Option<IpAddr> {
@@ -58,7 +59,7 @@ pub fn refuse_own_addresses(ports: &[PortArg]) -> Result<()> {
     Ok(())
 }
 
-/// Says which interfaces of the ports this host does not have now; empty: it has all.
+/// Lists the interfaces of the ports that this host does not have now; empty if all exist.
 pub fn missing_interfaces(ports: &[PortArg]) -> String {
     let names = ports.iter().filter_map(|port| port.device.device()?.interface());
     let missing = names.filter(|name| nix::net::if_::if_nametoindex(*name).is_err());
@@ -68,26 +69,26 @@ pub fn missing_interfaces(ports: &[PortArg]) -> String {
     }
 }
 
-/// PortQueues of the devices.
+/// Queues of the devices.
 #[derive(Debug, Clone, Copy)]
 pub struct PortQueues<'a> {
     /// Number of queues of each device, one for each shard.
     pub count: usize,
-    /// Whether one queue will do where several would cost time: the device may then have one.
+    /// Whether a device may have one queue, if several would be slower.
     pub is_auto: bool,
-    /// Secret of the stack, which decides to which queue a flow belongs.
+    /// Secret of the stack, from which the queue of each flow is computed.
     pub seed: &'a [u8; 32],
 }
 
-/// A port on which no other port stands yet.
+/// A part of a device that no bridge or VLAN port has taken yet.
 struct PortPart {
     queues: Vec<Box<dyn Port + Send>>,
     mac: [u8; 6],
     mtu: u32,
 }
 
-/// Returns the number of shards. `auto` is one shard for a device that opens once only, because its
-/// queues could not be reduced if another port has fewer.
+/// Returns the number of shards. For `auto`, returns one shard if a device can be opened only once,
+/// because its queues could not be reduced if another port has fewer.
 pub fn shard_count(ports: &[PortArg], wanted: Shards) -> usize {
     let opens_once =
         |port: &PortArg| port.device.device().is_some_and(|spec| spec.driver().traits.opens_once);
@@ -97,10 +98,10 @@ pub fn shard_count(ports: &[PortArg], wanted: Shards) -> usize {
     }
 }
 
-/// Refuses several shards if a port cannot be divided among them.
+/// Refuses several shards if the device of a port has only one queue.
 ///
 /// # Errors
-/// With the sentence for the user.
+/// Returns a sentence for the user.
 pub fn refuse_queues(ports: &[PortArg], count: usize) -> Result<()> {
     let is_whole = |port: &&PortArg| match &port.device {
         PortDevice::Bridge { .. } => true,
@@ -120,11 +121,11 @@ pub fn refuse_queues(ports: &[PortArg], count: usize) -> Result<()> {
     }
 }
 
-/// Opens all devices, and puts VLANs and bridges on them. Ports without an address of the router
-/// are none of the result: others stand on them.
+/// Opens all devices, and creates VLANs and bridges on them. The result contains only ports with an
+/// address of the router.
 ///
 /// # Errors
-/// The first that cannot be; those before it are closed.
+/// Returns the error of the first device that cannot be opened. All others are closed.
 pub fn ports(
     words: &[PortArg],
     queues: PortQueues<'_>,
@@ -178,12 +179,12 @@ fn device(
     followed: &mut Vec<Followed>,
 ) -> Result<PortPart> {
     let vlans = || layers::vlans_of(words, &port.name).map(|(vlan, _)| vlan);
-    // Addresses of all VLANs are behind the one Ethernet address of their device.
+    // All VLANs of a device share its Ethernet address, so the device needs the addresses of all.
     let mut addresses = port.addresses.clone();
     vlans().for_each(|vlan| addresses.extend(&vlan.addresses));
     let is_bridged = vlans().chain([port]).any(|port| layers::is_member(words, &port.name));
     let usage = if is_bridged { DeviceUse::Bridge } else { DeviceUse::Router };
-    // The router's own loop reports devices that are removed.
+    // The router's own loop reports removed devices, so ignore the device's remarks.
     let tell = Tell::ignore();
     let PortQueues { count, is_auto, seed } = queues;
     let request = DeviceRequest::new(usage, &addresses, left, &tell);
@@ -196,8 +197,8 @@ fn device(
     Ok(PortPart { queues: ports, mac: site.mac, mtu: site.mtu })
 }
 
-/// Divides a device among its VLANs. A part of a bridge is divided as well: frames with a tag must
-/// not leave by another port without it.
+/// Divides a device among its VLANs. A member of a bridge is divided as well, because tagged frames
+/// must not leave untagged through another member.
 fn split(
     words: &[PortArg],
     port: &PortArg,
@@ -221,7 +222,8 @@ fn split(
     for queue in queues {
         let ports = towpath_vlan::split(queue, &vlans).map_err(|error| of_port(port, error))?;
         for (place, ((name, _), vlan)) in wanted.iter().zip(ports).enumerate() {
-            // Each VLAN would count for the whole queue.
+            // Count the device once, because each VLAN would otherwise count the packets of the
+            // whole queue.
             let port: Box<dyn Port + Send> = match place {
                 0 => Box::new(Counting::new(vlan, left)),
                 _ => Box::new(vlan),

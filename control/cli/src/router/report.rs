@@ -1,4 +1,4 @@
-//! Words of a router: its plan in a line, its counters, and packets that rules log.
+//! Texts of a router: a summary of its plan, its counters, and packets that rules log.
 
 use std::net::SocketAddr;
 
@@ -12,7 +12,7 @@ use crate::acl::action_word;
 use crate::port::OfTally;
 use crate::served::ServedPort;
 
-/// The plan in a line.
+/// Summarizes the plan in one line.
 pub fn summary(plan: &Plan) -> String {
     let ports: Vec<_> = plan.ports.iter().map(PlannedPort::to_string).collect();
     let (routes, rules) = (plan.routes.len(), plan.rules.as_ref().map(|rules| rules.len()));
@@ -25,7 +25,8 @@ pub fn summary(plan: &Plan) -> String {
     format!("{}{}{rules}", ports.join(", "), count(routes, "route"))
 }
 
-/// Counters of the stack and of the rules. A router has no programs, whose acts the engine counts.
+/// Returns the counters of the stack and the rules. The engine's own counters are about programs,
+/// which a router does not have.
 pub fn layers(counters: &Counters, rules: Option<&RuleSet>) -> Vec<Layer> {
     let layer = |name: &str, list: &[(&'static str, u64)]| Layer {
         name: name.to_owned(),
@@ -35,7 +36,8 @@ pub fn layers(counters: &Counters, rules: Option<&RuleSet>) -> Vec<Layer> {
     vec![rule_layer(rules), layer("net", net), layer("drops", drops), layer("sockets", sockets)]
 }
 
-/// Packets and bytes of each rule, by its number, and of the defaults, by their hook.
+/// Returns the packets and bytes of each rule, by its number, and of the default actions, by their
+/// hook.
 fn rule_layer(rules: Option<&RuleSet>) -> Layer {
     let mut counters = Vec::new();
     let mut add = |name: String, count: towpath_filter::Count| {
@@ -55,7 +57,7 @@ fn rule_layer(rules: Option<&RuleSet>) -> Layer {
     Layer { name: "rules".to_owned(), counters }
 }
 
-/// Counters of the stack and of the rules, and those of the ports, each by its name.
+/// Returns the counters of the stack, the rules and the ports, each port under its name.
 pub fn all_layers(
     counters: &Counters,
     rules: Option<&RuleSet>,
@@ -69,7 +71,7 @@ pub fn all_layers(
     layers
 }
 
-/// The device of a port was removed, in a line.
+/// Formats the message that the device of a port was removed.
 pub fn port_gone(port: &str) -> String {
     format!(
         "the device of the port {port} was removed: the port is down, and others go on; start \
@@ -77,7 +79,7 @@ pub fn port_gone(port: &str) -> String {
     )
 }
 
-/// A packet that a rule logs, in a line.
+/// Formats the message about a packet that a rule logs.
 pub fn logged(logged: &Logged, ports: &[String]) -> String {
     let Logged { fields, rule, action, len } = logged;
     let port =
@@ -90,7 +92,7 @@ pub fn logged(logged: &Logged, ports: &[String]) -> String {
     format!("rule {rule} {action} {hook}{into}{out}: {}, {len} bytes", ends(fields))
 }
 
-/// Both ends of a packet, and the protocol between them.
+/// Formats source, destination and protocol of a packet.
 fn ends(fields: &Fields) -> String {
     let Fields { src, dst, protocol, ports, icmp, .. } = fields;
     let between = match (protocol, icmp) {

@@ -1,4 +1,5 @@
-//! The engine of a router on its own thread, and what the main thread does meanwhile.
+//! Runs a router's engine on its own thread, while the main thread waits for signals and events of
+//! devices.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::thread::{Builder, JoinHandle};
@@ -24,31 +25,32 @@ pub struct RunningRouter {
     thread: JoinHandle<Report>,
     ports: Vec<RouterPort>,
     carriers: CarrierWatch,
-    /// A byte for each device that was removed, the place of its port. Closed by the engine's end.
+    /// Pipe that contains one byte for each removed device: the index of its port. Hangs up when
+    /// the engine has ended.
     gone: OwnedFd,
     messages: Messages,
 }
 
-/// A port with addresses, which is an interface of the engine.
+/// A port with addresses, which corresponds to an interface of the engine.
 struct RouterPort {
     name: String,
     is_gone: bool,
 }
 
-/// Why [`RunningRouter::wait`] returned.
+/// Reason why [`RunningRouter::wait`] returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
-    /// By a signal.
+    /// A signal ended the router.
     Stopped,
     /// The devices of all ports were removed.
     NoPorts,
 }
 
 impl RunningRouter {
-    /// Runs `engine`, whose interfaces have these names from the first port on.
+    /// Runs `engine`. `names` are the names of its interfaces, from the first port on.
     ///
     /// # Errors
-    /// No thread, no pipe or no netlink socket can be had.
+    /// Fails if no thread, pipe or netlink socket can be created.
     pub fn start(
         mut engine: Engine,
         names: Vec<String>,
@@ -63,7 +65,8 @@ impl RunningRouter {
             record_drops(&mut engine, capture);
         }
         engine.on_device_gone(move |iface| {
-            // The main thread reads at once, and there are fewer ports than a pipe has room for.
+            // The pipe cannot be full, because there are fewer ports than it has room for, and the
+            // main thread reads at once.
             let _ = rustix::io::write(&to, &[iface.0 as u8 - 1]);
         });
         let remote = engine.remote();
@@ -76,11 +79,11 @@ impl RunningRouter {
         Ok(running)
     }
 
-    /// Follows carriers and removed devices until a signal ends the router, or no port is left.
-    /// `put_stats` is called at each SIGUSR1.
+    /// Handles carrier changes and removed devices until a signal ends the router, or no port is
+    /// left. Calls `put_stats` at each SIGUSR1.
     ///
     /// # Errors
-    /// The host refuses to wait, or the engine has ended.
+    /// Fails if poll(2) fails, or if the engine has ended.
     pub fn wait(&mut self, signals: &Signals, put_stats: impl Fn()) -> Result<Ended> {
         loop {
             let [signal, carrier, gone] =
@@ -106,9 +109,9 @@ impl RunningRouter {
         self.thread.join().map_err(|_| anyhow!("internal error: the router's thread panicked"))
     }
 
-    /// Sets interfaces down whose device was removed, as Linux does with one that is unregistered.
-    /// Routes through them are gone, so that worse ones by other ports are used. False: no port is
-    /// left.
+    /// Sets interfaces down whose device was removed, as Linux does when a device is unregistered.
+    /// Routes through these disappear, so that routes through other ports with a higher metric are
+    /// used. Returns false if no port is left.
     fn take_down(&mut self) -> Result<bool> {
         let mut places = [0; 64];
         let count = rustix::io::read(&self.gone, &mut places).context("the router's pipe")?;
@@ -117,28 +120,29 @@ impl RunningRouter {
         }
         for place in &places[..count] {
             let Some(port) = self.ports.get_mut(usize::from(*place)) else { continue };
-            // Each shard reports its own queue.
+            // Each shard reports the removal for its own queue, so ignore repetitions.
             if std::mem::replace(&mut port.is_gone, true) {
                 continue;
             }
             let iface = IfaceId(u16::from(*place) + 1);
-            // The engine ends by itself only in a panic, which `stop` reports.
+            // Fails only if the engine has panicked, which `stop` reports.
             let _ = self.remote.apply(vec![Change::SetUp { iface, up: false }]);
             self.messages.put_error(&report::port_gone(&port.name));
         }
         Ok(!self.ports.iter().all(|port| port.is_gone))
     }
 
-    /// Tells the router which ports have lost their link, or have it again.
+    /// Sets the carrier state of interfaces whose kernel interface has lost its carrier or has it
+    /// again.
     fn follow_carriers(&mut self) {
         for (place, carrier) in self.carriers.changes() {
-            // As above.
+            // Fails only if the engine has panicked, which `stop` reports.
             let _ = self.remote.set_carrier(IfaceId(place as u16 + 1), carrier);
         }
     }
 }
 
-/// Prints packets that rules log, and addresses that another host has.
+/// Prints packets that rules log, and addresses that another host uses too.
 fn observe(engine: &mut Engine, names: &[String], messages: &Messages) {
     let (of_logs, of_conflicts) = (messages.clone(), messages.clone());
     let names = names.to_vec();
@@ -146,8 +150,8 @@ fn observe(engine: &mut Engine, names: &[String], messages: &Messages) {
     engine.on_conflict(move |found| of_conflicts.put_error(&crate::uplink::conflict(found)));
 }
 
-/// Records packets that the router dropped, each with the reason. Interfaces of both have the same
-/// numbers.
+/// Records dropped packets, each with its reason. Interfaces of the capture and the router have the
+/// same numbers.
 fn record_drops(engine: &mut Engine, capture: &CaptureFile) {
     let capture = capture.clone();
     engine.trace_drops(move |dropped| {
@@ -159,14 +163,14 @@ fn record_drops(engine: &mut Engine, capture: &CaptureFile) {
     });
 }
 
-/// Waits until at least one of the descriptors is readable or hung up, and returns which are.
+/// Waits until at least one of the descriptors is readable or hung up, and returns a flag for each.
 fn readable<const N: usize>(fds: [BorrowedFd<'_>; N]) -> Result<[bool; N]> {
     let mut polled = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
     wait(&mut polled, None).context("poll")?;
     Ok(polled.map(|fd| !fd.revents().is_empty()))
 }
 
-/// Reads signals: most of them end the router.
+/// Handles received signals. Returns true if one of them ends the router.
 fn is_end(signals: &Signals, put_stats: &impl Fn()) -> bool {
     while let Ok(Some(arrived)) = signals.next() {
         match arrived.signal {
@@ -176,7 +180,7 @@ fn is_end(signals: &Signals, put_stats: &impl Fn()) -> bool {
                 return true;
             }
             Signal::SIGTSTP => {
-                // Fails for a bad signal number only.
+                // Fails only for an invalid signal number.
                 let _ = signals::act(Signal::SIGTSTP);
             }
             Signal::SIGUSR1 => put_stats(),

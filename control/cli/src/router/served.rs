@@ -11,7 +11,7 @@ use crate::error::{ExitCode, Failure};
 use crate::messages::Messages;
 use crate::served::{self, ServedPort, ServedStack};
 
-/// The ports as requests see them.
+/// Returns the ports as control requests show them.
 pub fn ports(words: &[PortArg], counters: &[Left]) -> Vec<ServedPort> {
     let each = words.iter().zip(counters).map(|(port, tally)| {
         let (driver, device) = port.device.words();
@@ -25,11 +25,11 @@ pub fn ports(words: &[PortArg], counters: &[Left]) -> Vec<ServedPort> {
     each.collect()
 }
 
-/// The socket on which the router will answer. None where no folder can have it, which the user is
-/// told: packets are forwarded all the same.
+/// Creates the control socket of the router. None if no folder for it can be used; this is reported
+/// to the user, and packets are still forwarded.
 ///
 /// # Errors
-/// The name is another run's.
+/// Fails if another run uses the name.
 pub fn open(name: Option<Word>, messages: &Messages) -> Result<Option<Listening>> {
     match Instance::open(name) {
         Ok(listening) => Ok(Some(listening)),
@@ -43,10 +43,10 @@ pub fn open(name: Option<Word>, messages: &Messages) -> Result<Option<Listening>
     }
 }
 
-/// Answers from now on, until the result is dropped.
+/// Answers requests until the returned value is dropped.
 ///
 /// # Errors
-/// There is no thread to be had.
+/// Fails if no thread can be created.
 pub fn serve(
     listening: Option<Listening>,
     remote: Remote,

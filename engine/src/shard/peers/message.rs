@@ -14,20 +14,23 @@
 /// Message from one shard to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PeerMessage {
-    /// A process has claimed the connection `child` of `listener`, or it will never be accepted.
+    /// A process has accepted the connection `child` of `listener`, or no process will ever accept
+    /// it.
     Claimed { listener: (u32, u32), child: (u32, u32) },
-    /// The slot `child` is free. The place in the backlog is freed separately, or the listener is
-    /// closed.
+    /// The slot `child` is free. Its place in the backlog is freed by another message, or the
+    /// listener is closed.
     Forgotten { listener: (u32, u32), child: (u32, u32) },
     /// Ends the connection of this slot and generation, because no process will accept it.
     End(u32, u32),
     /// Resets the connection unless a process has claimed it.
     EndUnclaimed(u32, u32),
-    /// Reports that a connection has ended as [`PeerMessage::End`] requested.
+    /// Reports that a connection has ended, as [`PeerMessage::End`] requested.
     Ended,
-    /// Requests `Done` with this number after all earlier commands are handled (`ordering.rs`).
+    /// Requests the reply `Done` with this number, to be sent after all earlier commands are
+    /// handled (`ordering.rs`).
     AskRound(u64),
-    /// Requests `Done` after the sender's earlier messages to this shard are handled.
+    /// Requests the reply `Done`, to be sent after the sender's earlier messages to this shard are
+    /// handled.
     Echo(u64),
     /// Reply to `AskRound` and `Echo`.
     Done(u64),

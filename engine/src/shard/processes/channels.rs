@@ -17,40 +17,40 @@ use crate::shard::requests::rounds::Answer;
 use crate::shard::sockets::slot_set::SlotSet;
 use crate::shard::sockets::slots::Holder;
 
-/// The channel of a process: its rings and requests, and the sockets that it holds in this shard.
+/// The channel of a process in this shard: its rings, its requests, and the sockets that it holds.
 #[derive(Debug)]
 pub(crate) struct Attached {
     /// Serial number of the channel. Never reused, unlike ids.
     pub serial: u64,
-    /// Descriptor that hangs up when the process ends.
+    /// Descriptor on which poll(2) reports a hangup when the process ends.
     pub life: Arc<Fd>,
     /// Whether `life` is registered with the poller.
     pub is_watched: bool,
     /// Family of the process; `None` if it was not cloned.
     pub family: Option<Family>,
-    /// Process id that the process sent when it began; 0 before. The id is kept across exec.
-    /// Processes may send any number, so SIGURG is sent only to processes that the kernel reports
-    /// as part of the run ([`crate::shard::processes::owners`]).
+    /// Process id that the process sent when it began; 0 before that. The id is kept across exec.
+    /// Processes may send any number. Therefore, SIGURG is sent only to processes that the kernel
+    /// reports as part of the run ([`crate::shard::processes::owners`]).
     pub pid: u32,
     /// Rings and notifications of the current process image; `None` before HELLO.
     pub link: Option<ChannelLink>,
     /// Slots of sockets of which the process has a descriptor.
     pub holds: SlotSet,
-    /// Number of slots in `holds` and `former`, which is how often `holders` lists contain the
-    /// process.
+    /// Number of slots in `holds` and `former`, which equals the number of `holders` lists that
+    /// contain the process.
     pub held: usize,
     /// Released slots whose lock a thread of the process may still hold. The thread was in a call
-    /// when they were closed, or the lock contains this channel's number. The locks are released
+    /// when the slot was closed, or the lock contains this channel's number. The locks are released
     /// when the process ends.
     pub closed: SlotSet,
-    /// Number of slots that wait for a thread of this process before they are reused
+    /// Number of slots that cannot be reused before a thread of this process leaves them
     /// ([`crate::shard::sockets::queues`]).
     pub inside: u32,
-    /// Slots in `holds` that the process listed for an incomplete HELLO or for a CLONE.
+    /// Slots in `holds` that the process has listed for an incomplete HELLO, or for a CLONE.
     pub listed: SlotSet,
     pub lineage: Lineage,
     pub asks: Asks,
-    /// Incomplete work on all sockets of the process.
+    /// Unfinished work on all sockets of the process; `None` if no such work is pending.
     pub batch: Option<Batch>,
     /// Whether events were pushed to the ring since the last notification.
     pub touched: bool,
@@ -68,24 +68,26 @@ pub(crate) struct Attached {
 #[derive(Debug, Default)]
 pub(crate) struct Lineage {
     /// State of a program that has not sent HELLO. `None` after HELLO or its deadline, and for a
-    /// child of fork, which never sends it.
+    /// child of fork, which sends no HELLO.
     pub expected: Option<Expected>,
-    /// Deadline for the process to begin. Afterwards it is removed from its parent's clones.
+    /// Deadline for the process to begin. After the deadline it is removed from its parent's
+    /// `clones`.
     pub unborn_until: Option<Instant>,
-    /// Channel from which this one was cloned, while that one's `clones` contain it.
+    /// Channel from which this one was cloned, as long as that channel's `clones` list contains
+    /// this one.
     pub parent: Option<ChannelId>,
-    /// Clones whose processes may not have begun, and which may inherit sockets that this process
-    /// acquires meanwhile.
+    /// Clones whose processes may not have begun, and so may still inherit sockets that this
+    /// process opens.
     pub clones: Vec<ChannelId>,
 }
 
 /// Requests of a process that are not answered yet.
 #[derive(Debug, Default)]
 pub(crate) struct Asks {
-    /// Whether the process is queued for its next request to be read.
+    /// Whether the process is queued so that its next request is read.
     pub is_heard: bool,
-    /// Request that waits for earlier messages of processes or shards. The next request is not read
-    /// before it is answered.
+    /// Request that waits for earlier messages of processes or shards. The next request is read
+    /// after this one is answered.
     pub request: Option<Box<Request>>,
     /// Number of requests read so far.
     pub asked: u64,
@@ -99,14 +101,14 @@ pub(crate) struct Expected {
     /// Sockets that the program inherits without file actions.
     pub inherits: SlotSet,
     /// Deadline for HELLO, after which the program keeps only the inherited sockets. `None` while
-    /// the program is not known to run, or after the deadline.
+    /// the engine does not know whether the program runs, and after the deadline.
     pub until: Option<Instant>,
 }
 
-/// Progress of work on each socket of a process.
+/// Progress of a [`BatchWork`] on the sockets of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Batch {
-    /// First slot that was not handled.
+    /// First slot that is not handled yet.
     pub next: u32,
     pub what: BatchWork,
     /// Number of holds that the batch may add.
@@ -116,9 +118,10 @@ pub(crate) struct Batch {
 /// Work to be done with all sockets of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BatchWork {
-    /// Give the sockets to the clone; with `only_listed` those that it inherits.
+    /// Gives the sockets to the clone; with `only_listed`, only the sockets in its parent's
+    /// `listed`.
     Give { clone: ChannelId, only_listed: bool },
-    /// Release the locks that threads of the old process image held.
+    /// Releases the locks that threads of the old process image held.
     Unlock,
 }
 
@@ -127,18 +130,18 @@ pub(crate) enum BatchWork {
 pub(crate) struct Channels {
     slab: Vec<Option<Box<Attached>>>,
     count: usize,
-    /// Number of channels ever opened.
+    /// Number of channels opened so far.
     opened: u64,
     /// Number of processes in each family.
     families: HashMap<Family, usize>,
     touched: Vec<ChannelId>,
-    /// Processes that broke the rules of the channel. A process may be listed twice.
+    /// Processes that violated the protocol of the channel. A process may be listed twice.
     pub to_cut_off: Vec<ChannelId>,
 }
 
 impl Attached {
     /// Returns whether the process has a request to be read now. Ended processes have none, and an
-    /// unanswered request blocks the next.
+    /// unanswered request blocks the next one.
     pub fn has_request(&self) -> bool {
         let is_idle = !self.has_ended && self.asks.request.is_none();
         is_idle && self.link.as_ref().is_some_and(|link| link.ring.is_asked())
@@ -208,8 +211,8 @@ impl Channels {
         self.slab.get_mut(id.0 as usize)?.as_deref_mut()
     }
 
-    /// Returns all ids. Checking each for commands reads one cache line. With thousands of
-    /// processes, a bitmap of active channels would pay off, but a run has dozens.
+    /// Returns all ids. Checking a channel for commands reads one cache line. A bitmap of active
+    /// channels would be faster for thousands of processes, but a run has dozens.
     pub fn ids(&self) -> impl Iterator<Item = ChannelId> + use<> {
         (0..self.slab.len() as u32).map(ChannelId)
     }
@@ -244,13 +247,14 @@ impl Channels {
         }
     }
 
-    /// Returns whether commands written before [`Self::mark`] are unread.
+    /// Returns whether commands that were written before [`Self::mark`] are still unread.
     pub fn are_behind_marks(&self) -> bool {
         let alive = self.slab.iter().flatten().filter(|attached| !attached.has_ended);
         alive.filter_map(|it| it.link.as_ref()).any(|link| link.ring.is_behind_mark())
     }
 
-    /// Pushes an event to the ring of a holder. Returns false if the process broke the rules.
+    /// Pushes an event to the ring of a holder. Returns false if the process violated the ring's
+    /// protocol.
     pub fn push_event(&mut self, holder: &mut Holder, slot: u32, bits: u8) -> bool {
         let Holder { id, last } = holder;
         let Some(attached) = self.slab.get_mut(id.0 as usize).and_then(Option::as_deref_mut) else {

@@ -161,7 +161,8 @@ impl Processes {
         }
     }
 
-    /// Ends a channel's inheritance, because its process has sent HELLO or SETTLED, or has ended.
+    /// Detaches a channel from its parent: it no longer receives sockets that the parent opens.
+    /// Called when its process has sent HELLO or SETTLED, or has ended.
     pub(crate) fn end_cloning(&mut self, id: ChannelId) {
         let Some(attached) = self.channels.get_mut(id) else { return };
         attached.lineage.expected = None;

@@ -12,8 +12,8 @@ use crate::shard::net::Net;
 use crate::shard::processes::Processes;
 use crate::shard::sockets::Sockets;
 
-/// Interval between two counts, per socket. Counting one takes some 100 ns, so counting takes a
-/// twentieth of the time for any number of sockets.
+/// Interval between two counts, per socket. Counting one socket takes some 100 ns. So counting
+/// takes a twentieth of the time, independent of the number of sockets.
 const COUNT_AGAIN: Duration = Duration::from_micros(2);
 
 /// Progress of sending the data of ended programs.
@@ -21,19 +21,19 @@ const COUNT_AGAIN: Duration = Duration::from_micros(2);
 pub(crate) struct Leaving {
     /// Smallest value of [`Processes::unsent`] since the wait began.
     unsent: u64,
-    /// Time at which `unsent` reached that value.
+    /// Time at which `unsent` last fell to a new minimum.
     moved: Instant,
     /// Time at which the next count is allowed.
     count_at: Instant,
-    /// A turn came before `count_at`, so the shard must not sleep beyond that time.
+    /// Whether a turn came before `count_at`. The shard then must not sleep beyond that time.
     is_due: bool,
 }
 
 impl Leaving {
     /// Returns the time at which the wait ends unless `unsent` falls; `stalled` applies to streams.
-    /// If only packets wait for devices and neighbors, [`RESOLUTION_TIME`] is enough for a last
-    /// datagram's address resolution. We cannot wait for those packets to become fewer, because
-    /// replies to strangers are among them.
+    /// If only packets wait for devices and neighbors, [`RESOLUTION_TIME`] is enough to resolve the
+    /// address of a last datagram. The number of these packets need not fall, because they include
+    /// replies to unrelated hosts.
     fn until(&self, stalled: Duration) -> Instant {
         self.moved + if self.unsent == 0 { RESOLUTION_TIME } else { stalled }
     }
@@ -46,13 +46,14 @@ impl Leaving {
 }
 
 impl Processes {
-    /// Starts to wait for the data of `whose` processes; [`Self::leave`] reports the end to the
-    /// registry.
+    /// Starts to wait until the data of `whose` processes is sent; [`Self::leave`] reports the end
+    /// of the wait to the registry.
     pub(crate) fn begin_to_leave(&mut self, sockets: &Sockets, number: u64, whose: Leavers) {
         (self.departure.number, self.departure.progress) = (Some(number), None);
         self.departure.left_behind = match whose {
             Leavers::All => None,
-            // Do not wait for sockets that other processes close from now on.
+            // Wait only for sockets that are closing now, not for those that other processes close
+            // later.
             Leavers::Gone => {
                 let closing = sockets.slots.iter().filter(|(_, entry)| entry.closing);
                 Some(closing.filter_map(|(_, entry)| entry.id).collect())
@@ -60,9 +61,9 @@ impl Processes {
         };
     }
 
-    /// Reports to the registry when the data was sent, or makes no progress. As long as it does
-    /// make progress the wait continues, as the kernel also sends after a process ends. If all
-    /// devices are gone, no peer is reachable.
+    /// Reports to the registry when all data was sent, or when sending makes no progress. The wait
+    /// has no limit while there is progress, as the kernel also sends after a process ends. If all
+    /// devices are gone, no peer is reachable, so the wait ends.
     pub(crate) fn leave(&mut self, sockets: &mut Sockets, net: &Net) {
         let now = sockets.now;
         let Some(number) = self.departure.number else { return };
@@ -90,15 +91,15 @@ impl Processes {
         }
     }
 
-    /// Returns the amount of data that would be lost now. Counts unsent resets, unacknowledged
-    /// bytes and FINs of streams, and bytes that ports hold. When only some sockets are waited for,
-    /// counts these and bytes that ports hold of ended streams.
+    /// Returns the amount of data that would be lost if the engine ended now. Counts unsent resets,
+    /// unacknowledged bytes and FINs of streams, and bytes queued in ports. If the wait is for some
+    /// sockets only, counts these, and bytes of ended streams queued in ports.
     pub(crate) fn unsent(&self, sockets: &Sockets, net: &Net) -> u64 {
         let now = sockets.now;
         let of_socket = |info: SocketInfo| match info.state {
             SocketState::Tcp(State::FinWait2 | State::TimeWait) => 0,
             SocketState::Tcp(state) if state.is_synchronized() => u64::from(info.send_queue) + 1,
-            // A reset and bytes before it are still to be sent.
+            // The reset, and bytes before the reset, are not sent yet.
             SocketState::Tcp(State::Closed) if info.closing && info.tcp.is_some() => 1,
             _ => 0,
         };

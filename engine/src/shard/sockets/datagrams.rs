@@ -19,8 +19,8 @@ use crate::shard::sockets::slots::{Owned, SentAt, present, present_on};
 const HEADER: u32 = size_of::<DatagramHeader>() as u32;
 /// Maximum number of datagrams sent for one socket in a turn.
 const DATAGRAMS_A_TURN: u32 = 64;
-/// Maximum number of sockets in `to_send` that continue in one turn. Together they send as many
-/// packets as connections may.
+/// Maximum number of sockets from the backlog `to_send` that continue in one turn. Together they
+/// may send as many packets as all connections may.
 const BACKLOG_A_TURN: usize = 4;
 /// Bytes of the reporting host's address and its scope id at the front of an error report.
 const REPORTER: usize = 16 + 4;
@@ -31,15 +31,15 @@ impl Sockets {
         let Some(entry) = self.slots.get_mut(slot) else { return };
         let Some(owned) = entry.owned.as_deref_mut() else { return };
         let Some(tx) = &mut owned.tx else { return };
-        // A socket in `to_send` already has its place there, and extra notifications must not let
-        // it send more.
+        // A socket in `to_send` already has its place in that queue, and extra notifications must
+        // not let it send more.
         if tx.pull() && !owned.backlogged && self.send_some(net, slot, true) {
             self.put_off(slot);
         }
     }
 
-    /// Queues a socket to continue sending in the next turn. A socket is in `to_send` at most once,
-    /// so that extra notifications do not let it send more.
+    /// Queues a socket in `to_send`, to continue in the next turn. Each socket is in the queue at
+    /// most once, so extra notifications do not let it send more.
     pub(crate) fn put_off(&mut self, slot: u32) {
         let Some(entry) = self.slots.get_mut(slot) else { return };
         if !std::mem::replace(&mut entry.owned().backlogged, true) {
@@ -52,7 +52,7 @@ impl Sockets {
         Some(&mut owned.backlogged).filter(|backlogged| **backlogged)
     }
 
-    /// Continues sending for queued sockets, in their order.
+    /// Continues sending for the sockets queued in `to_send`, in order.
     pub(crate) fn send_put_off(&mut self, net: &mut Net) {
         for _ in 0..self.outgoing.to_send.len().min(BACKLOG_A_TURN) {
             let Some(slot) = self.outgoing.to_send.pop_front() else { return };
@@ -112,9 +112,9 @@ impl Sockets {
         Ok(ControlReply::default())
     }
 
-    /// Returns the oldest report of the error queue. As on Linux, the pending error becomes that of
-    /// the next report if it came from the network. Errors found on this host were already returned
-    /// by the failing call.
+    /// Returns the oldest report of the error queue. As on Linux, the pending error becomes the
+    /// error of the next report, if that report came from the network. Errors found on this host
+    /// were already returned by the failing call.
     pub(crate) fn take_report(&mut self, net: &mut Net, slot: u32) -> Result<ControlReply, Errno> {
         let entry = self.slots.get_mut(slot).ok_or(Errno(EAGAIN))?;
         let family = entry.family;
@@ -161,8 +161,8 @@ impl Sockets {
         Ok(reply)
     }
 
-    /// Returns the oldest transmit timestamp, which the error queue contains when no errors are
-    /// left.
+    /// Returns the oldest transmit timestamp. The error queue delivers timestamps after all error
+    /// reports.
     fn take_sent(&mut self, slot: u32) -> Result<ControlReply, Errno> {
         let entry = self.slots.get_mut(slot).ok_or(Errno(EAGAIN))?;
         let sent = entry.owned.as_deref_mut().and_then(|owned| owned.sent.pop_front());
@@ -188,7 +188,8 @@ impl Sockets {
         Ok(ControlReply { a: last, b: COPIED_REPORT, slot: first, ..ControlReply::default() })
     }
 
-    /// Counts a MSG_ZEROCOPY send for notification. The data was copied to the FIFO.
+    /// Counts a MSG_ZEROCOPY send for a later completion notification. The data was copied to the
+    /// FIFO, so it is complete at once.
     pub(crate) fn note_copied(&mut self, slot: u32) {
         let Some(entry) = self.slots.get_mut(slot) else { return };
         entry.set_rare(|rare| rare.zero_copied.1 = rare.zero_copied.1.wrapping_add(1));

@@ -1,4 +1,4 @@
-//! Makes a stream socket unconnected again under the same slot. Causes are connect(2) to AF_UNSPEC,
+//! Makes a stream socket unconnected again, in the same slot. Causes are connect(2) to AF_UNSPEC,
 //! shutdown(2) of a listener or of a pending connect, and a retry after a failed connect.
 
 use std::sync::atomic::Ordering::Release;
@@ -42,7 +42,7 @@ impl Sockets {
             }
             self.slots.shared(slot).kind.store(Kind::Stream as u32, Release);
         }
-        // Transmit bytes that were written but not announced yet.
+        // Transmit bytes that a thread has written to the FIFO without a notification.
         self.transmit(net, slot);
         self.replace(net, slot, id)?;
         // The turn below sends the reset and ends the old connection.
@@ -54,8 +54,8 @@ impl Sockets {
         Ok(ControlReply::default())
     }
 
-    /// Returns the stack socket for a new connect. After a failed connect it is replaced, because
-    /// Linux allows a retry.
+    /// Returns the stack socket to use for a new connect. After a failed connect it is a new stack
+    /// socket, because Linux allows a retry.
     pub(crate) fn renew(&mut self, net: &mut Net, slot: u32) -> Result<SocketId, Errno> {
         let entry = self.slots.get(slot).ok_or(Errno(EBADF))?;
         let id = entry.id.ok_or(Errno(EINVAL))?;
@@ -83,7 +83,7 @@ impl Sockets {
         let (family, congestion) = (entry.family, entry.rare().congestion);
         net.stack.hand_over(old, fresh);
         net.stack.close(now, old, Linger::Abort);
-        // Send written bytes before their buffer is retired, and before other connections' turns.
+        // Send written bytes now, before their buffer is detached and other connections get a turn.
         // The program may next connect to the same peer from the same port.
         net.stack.send_now(now, self, old, &mut net.pool);
         retire_buffers(net, old);
@@ -104,8 +104,8 @@ impl Sockets {
     }
 }
 
-/// Detaches a stack socket from the FIFOs, because its slot is about to get new ones. The stack may
-/// keep the socket until its reset is sent.
+/// Detaches a stack socket from its FIFOs, because its slot is about to get new FIFOs. The stack
+/// may keep the socket until its reset is sent.
 fn retire_buffers(net: &mut Net, old: SocketId) {
     if let Some(recv) = net.stack.recv_buffer(old).and_then(SocketRecv::slot) {
         recv.retire();
@@ -115,8 +115,8 @@ fn retire_buffers(net: &mut Net, old: SocketId) {
     }
 }
 
-/// Returns whether a disconnect in this state is an error for threads and processes that still use
-/// the connection.
+/// Returns whether a disconnect in this state must fail the calls of other threads and processes
+/// that use the connection.
 fn is_cut_off(at: SocketState) -> bool {
     let SocketState::Tcp(at) = at else { return false };
     matches!(

@@ -1,6 +1,7 @@
 //! Table of sockets, with the engine's private half of each.
 //!
-//! Programs can write to the shared [`Slot`], so the engine relies on its own [`SlotEntry`].
+//! Programs can write to the shared [`Slot`], so the engine keeps the values that it relies on in
+//! its own [`SlotEntry`].
 
 mod entry;
 mod holders;
@@ -27,7 +28,8 @@ pub(crate) const AF_INET: u32 = 2;
 /// AF_INET6.
 pub(crate) const AF_INET6: u32 = 10;
 
-/// Table of all sockets. Chunks avoid moving entries on growth, and waste less than one chunk.
+/// Table of all sockets. Growth by chunks never moves entries, and less than one chunk is
+/// unused.
 #[derive(Debug)]
 pub(crate) struct Slots {
     region: Region,
@@ -39,7 +41,8 @@ pub(crate) struct Slots {
     count: usize,
     /// Slots with pending event bits.
     posted: Vec<u32>,
-    /// Freed slots whose lock a thread still holds from the last socket.
+    /// Freed slots that cannot be reused yet, because a thread still holds the lock of the last
+    /// socket.
     in_use: SlotSet,
     /// Slots added to `in_use` since the last [`Self::take_awaited`].
     awaited: Vec<u32>,
@@ -142,19 +145,19 @@ impl Slots {
         }
     }
 
-    /// Takes the slots that could not be reused since the last call. The caller has to
-    /// [collect](Self::collect) them.
+    /// Takes the slots that could not be reused since the last call. The caller has to call
+    /// [`Self::collect`] for each.
     pub fn take_awaited(&mut self) -> Vec<u32> {
         std::mem::take(&mut self.awaited)
     }
 
-    /// Queues a slot again that could not be collected.
+    /// Queues a slot again for [`Self::take_awaited`], because collecting it failed.
     pub fn await_again(&mut self, index: u32) {
         self.awaited.push(index);
     }
 
-    /// Frees a slot if no thread holds its lock. Otherwise returns the channel number of the
-    /// thread's process, and the thread sends a notification when it unlocks.
+    /// Frees a slot if no thread holds its lock. Otherwise returns the channel number of that
+    /// thread's process. The thread sends a notification when it unlocks.
     pub fn collect(&mut self, index: u32) -> Result<(), u32> {
         if self.in_use.contains(index) {
             are_out(self.shared(index))?;
@@ -193,7 +196,7 @@ impl Slots {
         self.region.slot(index).expect("slots of the engine exist")
     }
 
-    /// Sets event bits, of which programs are notified at the end of the turn.
+    /// Sets event bits. Programs are notified of these at the end of the turn.
     pub fn post(&mut self, index: u32, bits: u8) {
         let Some(entry) = self.get_mut(index) else { return };
         let is_first = entry.news == 0;
@@ -278,7 +281,7 @@ impl Slots {
         })
     }
 
-    /// Returns the number after the last slot that was ever used.
+    /// Returns the index after the last slot that was ever used.
     pub fn end(&self) -> u32 {
         let last = self.chunks.last().map_or(0, Vec::len);
         self.first + (self.chunks.len().saturating_sub(1) * CHUNK + last) as u32
@@ -300,7 +303,8 @@ impl Slots {
     }
 }
 
-/// Converts an address for programs with a socket of `family`: IPv4-mapped on AF_INET6.
+/// Converts an address for programs with a socket of `family`: IPv4 addresses become IPv4-mapped on
+/// AF_INET6.
 pub(crate) fn present(family: u32, addr: SocketAddr) -> RawAddr {
     match addr {
         SocketAddr::V4(v4) if family == AF_INET6 => {

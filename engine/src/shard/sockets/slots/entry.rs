@@ -15,24 +15,24 @@ pub(crate) struct SlotEntry {
     pub generation: u32,
     /// Socket in the stack; `None` after the stack has closed it.
     pub id: Option<SocketId>,
-    /// Number of earlier stack sockets of this slot whose `Closed` event is pending. The next
-    /// `former` `Closed` events of the slot are theirs and must be ignored.
+    /// Number of this slot's earlier stack sockets whose `Closed` event is pending. The next
+    /// `former` `Closed` events of the slot belong to those sockets and are ignored.
     pub former: u32,
     pub kind: Kind,
     /// [`AF_INET`] or [`AF_INET6`].
     pub family: u32,
-    /// Published [`flags`], and those noted for the end of the turn.
+    /// [`flags`] that are published, or will be at the end of the turn.
     pub flags: u32,
-    /// Processes that have a descriptor of the socket, or the listener in whose queue it is.
+    /// Processes that have a descriptor of the socket, or the listener whose queue contains it.
     pub holders: Holders,
-    /// [`event`] bits of which programs are notified at the end of the turn.
+    /// [`event`] bits that are sent to the programs at the end of the turn.
     pub news: u8,
-    /// A program wrote invalid positions or lengths, so the socket was reset and the slot's words
-    /// are ignored.
+    /// Whether a program wrote invalid positions or lengths. The socket was then reset, and the
+    /// words of its slot are ignored.
     pub hostile: bool,
-    /// No process holds the socket; the stack has to finish it.
+    /// Whether no process holds the socket, and the stack is still finishing it.
     pub closing: bool,
-    /// The slot is in the queue of the [sweep](crate::shard::sockets::queues::Sweep).
+    /// Whether the slot is in the queue of the [sweep](crate::shard::sockets::queues::Sweep).
     pub swept: bool,
     /// FIFOs and state of listeners and datagram sockets, which the stack does not keep.
     pub owned: Option<Box<Owned>>,
@@ -44,12 +44,13 @@ const _: () = assert!(size_of::<Option<SlotEntry>>() <= 72);
 /// Value of SO_MAX_PACING_RATE without a limit, as on Linux.
 pub(crate) const UNPACED: u64 = u64::MAX;
 
-/// Options that were set, and temporary states. Most sockets have the defaults, and no box.
+/// Options that were set, and temporary states. Most sockets have defaults only, and need no box
+/// for this.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Rare {
-    /// SO_RCVBUF and SO_SNDBUF, doubled as Linux does; 0: autotuned.
+    /// SO_RCVBUF, doubled as Linux does; 0: autotuned.
     pub rcvbuf: u32,
-    /// See `rcvbuf`.
+    /// SO_SNDBUF, doubled as Linux does; 0: autotuned.
     pub sndbuf: u32,
     /// TCP_WINDOW_CLAMP; 0: none.
     pub window_clamp: u32,
@@ -61,9 +62,9 @@ pub(crate) struct Rare {
     pub max_pacing_rate: u64,
     /// TCP_SYNCNT; 0: never set.
     pub syn_retries: u8,
-    /// IP_MINTTL and IPV6_MINHOPCOUNT.
+    /// IP_MINTTL: minimum TTL of received IPv4 packets; 0: any.
     pub min_ttl: u8,
-    /// See `min_ttl`.
+    /// IPV6_MINHOPCOUNT: minimum hop limit of received IPv6 packets; 0: any.
     pub min_hops: u8,
     /// TCP_MAXSEG; 0: the path's MSS.
     pub mss_max: u16,
@@ -77,7 +78,7 @@ pub(crate) struct Rare {
     pub device: u32,
     /// TCP_DEFER_ACCEPT of a listener; 0: off.
     pub defer_accept_s: u32,
-    /// TCP_CONGESTION, if it was set.
+    /// TCP_CONGESTION; `None` if it was not set.
     pub congestion: Option<CongestionKind>,
     pub waits: Waits,
     /// SO_LOCK_FILTER.
@@ -91,16 +92,16 @@ pub(crate) struct Rare {
 /// Deadlines of a socket that waits for a program or for bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Waits {
-    /// Time at which a socket in flight is closed unless a process adopts it. No process holds it
-    /// now.
+    /// Time at which a socket in flight, which no process holds, is closed unless a process
+    /// receives it.
     pub in_flight_until: Option<Instant>,
-    /// Time at which a deferred connection is accepted without bytes.
+    /// Time at which a connection deferred by TCP_DEFER_ACCEPT is accepted without bytes.
     pub deferred: Option<Instant>,
-    /// Listener of a peer shard to which the deferred connection is offered.
+    /// Listener in a peer shard to which the deferred connection is offered later.
     pub to_offer: Option<ListenerName>,
 }
 
-/// State of a socket on which no option was set.
+/// Values of a socket on which no option was set.
 static ORDINARY: Rare = Rare {
     rcvbuf: 0,
     sndbuf: 0,
@@ -125,7 +126,7 @@ static ORDINARY: Rare = Rare {
 };
 
 impl Rare {
-    /// Returns the receive buffer's size in bytes that options set; 0: autotuned.
+    /// Returns the receive buffer's size in bytes that a socket option set; 0: autotuned.
     pub fn recv_fixed(&self) -> u32 {
         match (self.rcvbuf, self.window_clamp) {
             (0, other) | (other, 0) => other,
@@ -134,7 +135,7 @@ impl Rare {
     }
 }
 
-/// FIFOs and state of listeners and datagram sockets.
+/// FIFOs of listeners and datagram sockets, and the state that belongs to them.
 #[derive(Debug, Default)]
 pub(crate) struct Owned {
     /// Received datagrams, or [`towpath_shm::layout::AcceptRecord`]s of a listener.
@@ -149,22 +150,22 @@ pub(crate) struct Owned {
     pub sent: VecDeque<SentAt>,
     /// Transmit part of SO_TIMESTAMPING.
     pub stamping: Stamping,
-    /// The slot is in `to_send` ([`crate::shard::sockets::queues`]).
+    /// Whether the slot is in `to_send` ([`crate::shard::sockets::queues`]).
     pub backlogged: bool,
-    /// Bytes at the front of `tx` that packets refer to. The program must not overwrite them until
-    /// the packets are sent.
+    /// Bytes at the front of `tx` to which packets refer. The program must not overwrite these
+    /// bytes until the packets are sent.
     pub tx_lent: u32,
-    /// Unclaimed connections whose records were pushed to `rx`, oldest first. Their slots may be in
-    /// peer shards.
+    /// Connections whose records were pushed to `rx` and that no process has claimed, oldest first.
+    /// Their slots may be in peer shards.
     pub children: VecDeque<Child>,
-    /// Backlog: the queue may have one connection more.
+    /// Backlog of listen(2). As on Linux, the queue may have one connection more.
     pub backlog: u32,
 }
 
 /// Transmit timestamps that a program requested by SO_TIMESTAMPING.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Stamping {
-    /// SOF_TIMESTAMPING_TX_SOFTWARE.
+    /// SOF_TIMESTAMPING_TX_SOFTWARE: whether to record transmit timestamps.
     pub on: bool,
     /// SOF_TIMESTAMPING_OPT_ID: number of the next datagram.
     pub next_id: Option<u32>,
@@ -185,7 +186,8 @@ pub(crate) struct Child {
     pub generation: u32,
     /// Position in the listener's FIFO after the connection's record.
     pub end: u32,
-    /// The connection was popped, and is reset if no process claims it in time.
+    /// Whether the program has popped the record. The connection is reset unless a process claims
+    /// it in time.
     pub orphaned: bool,
 }
 
@@ -208,12 +210,12 @@ impl SlotEntry {
         }
     }
 
-    /// Returns the values that few sockets change.
+    /// Returns the options and states that few sockets have.
     pub fn rare(&self) -> &Rare {
         self.rare.as_deref().unwrap_or(&ORDINARY)
     }
 
-    /// Changes rarely used values. The box is freed when all are at their defaults.
+    /// Changes rarely used values. The box is freed when all have their defaults again.
     pub fn set_rare(&mut self, change: impl FnOnce(&mut Rare)) {
         let mut rare = self.rare.take().unwrap_or_else(|| Box::new(ORDINARY.clone()));
         change(&mut rare);
