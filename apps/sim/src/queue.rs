@@ -153,7 +153,7 @@ impl QueueSpec {
     }
 }
 
-/// Converts tc's arguments, or ns-3's name of a discipline, to arguments for [`QueueSpec::parse`].
+/// Converts tc's arguments, or ns-3's name of a discipline, to arguments of a queue in a scenario.
 ///
 /// # Errors
 /// A message about the first invalid argument.
