@@ -1,4 +1,4 @@
-//! Clocks, read once per turn.
+//! Clocks, which are read once in each turn.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use towpath_tcp::Instant;
 /// The time source of an engine.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Clock {
-    /// CLOCK_MONOTONIC, the clock of ports, and CLOCK_REALTIME.
+    /// CLOCK_MONOTONIC, which ports use too, and CLOCK_REALTIME.
     System,
     /// A manual clock, advanced by the caller: see [`crate::Hand`].
     ByHand(Instant),
@@ -44,7 +44,7 @@ impl Clock {
     }
 }
 
-/// Returns the processor time of the calling thread. A system call.
+/// Returns the processor time that the calling thread has used. Costs a system call.
 pub(crate) fn used_by_thread() -> Duration {
     Duration::from_nanos(read(ClockId::ThreadCPUTime))
 }

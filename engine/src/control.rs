@@ -14,7 +14,7 @@ use crate::shard::Shard;
 /// for the next turn.
 const EXCHANGES: usize = 4;
 
-/// The registry of an engine, which is held here or by its thread.
+/// Owner of an engine's registry, or of the thread that runs the registry.
 pub(crate) struct RegistryHost {
     registry: Option<Box<Registry>>,
     thread: Option<Thread>,
@@ -55,7 +55,7 @@ impl RegistryHost {
     pub fn exchange(&mut self, first: &mut Shard, others: &mut [Shard]) -> bool {
         match (&mut self.registry, &mut self.thread) {
             (Some(registry), _) => exchange(registry, first, others),
-            // Other shards run on their own threads and exchange messages themselves.
+            // Other shards run on other threads, and exchange messages themselves.
             (None, Some(thread)) => thread.desks[0].exchange(first),
             (None, None) => false,
         }

@@ -10,8 +10,8 @@ use towpath_ring::{Channel, EngineChannel, notification};
 #[derive(Debug)]
 pub(crate) struct ChannelLink {
     pub ring: EngineChannel,
-    /// Our end of the notification to the process, sent when it sleeps and has events. Shared by
-    /// all shards.
+    /// Our end of the notification to the process, shared by all shards. A shard sends it when the
+    /// process sleeps and has events.
     pub doorbell: Arc<Fd>,
     /// Notification from the process, in the shard's poller.
     pub engine_bell: Arc<Fd>,

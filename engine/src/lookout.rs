@@ -5,16 +5,18 @@ use std::time::Duration;
 use towpath_ring::Spin;
 use towpath_tcp::Instant;
 
-/// Time for which other threads may run between two polls. A longer time shows that another thread
-/// computes; a thread that serves a few requests sleeps sooner.
+/// Time between two polls above which we assume that another thread is computing. A thread that
+/// serves a few requests sleeps sooner.
 const TAKEN: Duration = Duration::from_micros(250);
-/// Initial time without polling after that. A sleeping thread gets the processor as soon as it is
-/// woken, but a thread that yielded waits for its time slice, some ms.
+/// Initial time without polling, after another thread was found computing. A sleeping thread gets
+/// the processor as soon as it is woken, but a thread that yielded waits for its time slice of some
+/// ms.
 const CROWDED: Duration = Duration::from_millis(100);
-/// Maximum of that time, which doubles each time.
+/// Maximum time without polling. Each time that another thread is found computing, the time
+/// doubles.
 const CROWDED_MAX: Duration = Duration::from_millis(1600);
 
-/// Statistics of whether polling pays.
+/// Statistics that show whether polling usually finds work.
 #[derive(Debug)]
 pub(crate) struct Lookout {
     /// Maximum duration of polling; zero disables it.
@@ -77,7 +79,7 @@ mod tests {
         assert!(lookout.is_taken(at(200), at(4200)));
         assert_eq!(lookout.until(at(100_000), None), None);
         assert_eq!(lookout.until(at(104_200), None), Some(at(104_250)));
-        // The processor is still taken, so each pause is longer.
+        // Another thread is still computing, so the next pause is longer.
         assert!(lookout.is_taken(at(104_200), at(108_200)));
         assert_eq!(lookout.until(at(308_100), None), None);
         assert!(lookout.until(at(308_200), None).is_some());
@@ -85,7 +87,7 @@ mod tests {
             assert!(lookout.is_taken(at(n * 4_000_000), at(n * 4_000_000 + 4000)));
         }
         assert!(lookout.until(at(19 * 4_000_000 + 1_604_000), None).is_some());
-        // The processor is free again.
+        // Polling succeeds again, so the pauses start anew.
         lookout.learn(true);
         assert!(lookout.is_taken(at(90_000_000), at(90_004_000)));
         assert!(lookout.until(at(90_104_000), None).is_some());

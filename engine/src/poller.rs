@@ -66,9 +66,9 @@ impl<S: PollSource> Poller<S> {
         self.watched -= 1;
     }
 
-    /// Sleeps for at most `timeout` (`None`: forever; zero: does not sleep). Returns all events at
-    /// once, because a later poll must not report the end of a process after a request made after
-    /// that end. Returns false if a signal interrupted the sleep.
+    /// Sleeps for at most `timeout` (`None`: forever; zero: does not sleep). Returns all pending
+    /// events at once. Otherwise, a later poll could report the end of a process after a request
+    /// that was made after that end. Returns false if a signal interrupted the sleep.
     pub fn wait(&mut self, timeout: Option<Duration>, woken: &mut Vec<S>) -> io::Result<bool> {
         let timeout = timeout.map(|timeout| Timespec {
             tv_sec: timeout.as_secs().min(i64::MAX as u64) as i64,

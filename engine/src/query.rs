@@ -7,8 +7,8 @@
 //! ```
 //!
 //! To add a query, implement [`Query`] for a type anywhere in the workspace; the engine needs no
-//! change. The registry delivers the parts. So a thread with all parts sees the registry's state
-//! after earlier reports of the shards.
+//! change. The registry delivers the parts in order with the shards' reports. So a thread that has
+//! received all parts also sees the effects of earlier reports.
 
 use std::fmt;
 use std::sync::mpsc::Sender;
@@ -57,7 +57,7 @@ pub trait QueryTarget {
     fn counters(&self) -> Counters;
     /// Returns the number of bytes and packets that no peer or port has taken yet.
     fn unsent(&self) -> u64;
-    /// Lists sockets, starting at `progress`, as many as one turn has time for.
+    /// Lists sockets from `progress` on, as many as fit in one turn.
     fn list_sockets(&mut self, progress: &mut ListingProgress) -> Vec<SocketEntry>;
 }
 
@@ -110,7 +110,7 @@ impl fmt::Debug for dyn ShardQuery {
     }
 }
 
-/// Work that the registry sends to a shard.
+/// Work that the registry requests of a shard.
 #[derive(Debug)]
 pub(crate) enum ShardJob {
     /// A query of another thread.

@@ -7,7 +7,7 @@ use towpath_direct::{NodeEvent, PrivateSockets, SetUpError};
 ///
 /// Calls must not block, because the same thread handles packets.
 pub trait Service: Send {
-    /// Opens the first sockets.
+    /// Opens the first sockets of the service. Called once, when the service is added.
     ///
     /// # Errors
     /// Returns an error of `sockets` if one cannot be opened; then the service does not start.
@@ -85,10 +85,10 @@ mod tests {
     }
 
     const START: Instant = Instant(1_000_000_000);
-    /// The router's address on the far link, which the service uses.
+    /// Address of the router on the remote link, which the service uses.
     const SERVICE: &str = "10.2.0.1:7";
 
-    /// Side 0 or 1 of a wire, with the packets that each side is to receive.
+    /// End 0 or 1 of a wire. The mutex contains the packets that each end will receive.
     struct WireEnd(usize, Arc<Mutex<[Batch; 2]>>);
 
     impl Port for WireEnd {
@@ -241,7 +241,7 @@ mod tests {
     fn is_beside_the_sockets_of_programs() {
         let mut world = World::new();
         world.turn();
-        // The service has the port, and takes no slot.
+        // The service has bound the port without using a slot.
         assert_eq!(world.engine.shard.sockets.slots.len(), 0);
         let busy = Echo(SERVICE.parse().expect("an address"));
         let refused = world.engine.add_service(Box::new(busy));

@@ -63,7 +63,7 @@ struct TestProgram {
     control: OwnedFd,
     channels: Vec<Channel>,
     number: u32,
-    /// Notification descriptors, kept open.
+    /// Descriptors of notifications, which must stay open.
     _descriptors: Vec<OwnedFd>,
 }
 
@@ -129,7 +129,7 @@ impl TestProgram {
                 return reply;
             }
             assert!(start.elapsed() < PATIENCE, "no answer of shard {shard}");
-            // The helper sends more notifications than needed, because they are not under test.
+            // The helper notifies all shards, because this test is not about notifications.
             self.ring_all();
             std::thread::sleep(Duration::from_micros(100));
         }
@@ -254,7 +254,7 @@ fn busy(threads_by_need: bool, panics: Option<u32>) -> Engine {
     Engine::with_shards(config, ports, [7; 32]).expect("memory")
 }
 
-/// Other shards must neither wait for it nor continue without it.
+/// When a shard panics, other shards must neither wait for it nor continue without it.
 #[test]
 fn when_one_shard_panics_all_end() {
     for (threads_by_need, shard) in [(false, 0), (false, 1), (false, 3), (true, 0), (true, 3)] {
@@ -294,7 +294,7 @@ fn shards_without_work_need_no_threads() {
     let config = EngineConfig { threads_by_need: true, ..EngineConfig::default() };
     let engine = Running::start(config);
     let program = TestProgram::hello(engine.remote.attach().expect("room"));
-    // Takes longer than one measurement of processor usage.
+    // The loop takes longer than one measurement of processor usage.
     for _ in 0..6 {
         (0..SHARDS).for_each(|shard| program.close(program.socket(shard)));
         std::thread::sleep(Duration::from_millis(50));
@@ -349,7 +349,7 @@ fn a_listing_goes_on_with_the_next_shard() {
     engine.thread.join().expect("it does not panic");
 }
 
-/// A shard that finds a corrupt ring has the process cut off in all shards.
+/// If a shard finds a corrupt ring, the process is cut off in all shards.
 #[test]
 fn who_breaks_the_rules_of_one_shard_is_cut_off_by_all() {
     let engine = Running::start(EngineConfig::default());

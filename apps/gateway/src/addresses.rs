@@ -14,7 +14,7 @@ use rustix::net::{
 };
 use towpath_shm::{Fd, opened};
 
-/// Netlink socket that receives address notifications.
+/// Netlink socket that receives notifications of removed addresses.
 #[derive(Debug)]
 pub(crate) struct AddressWatch {
     socket: Fd,
@@ -44,10 +44,11 @@ const IFA_LOCAL: u16 = 2;
 const NEWS_LEN: usize = 8192;
 
 impl AddressWatch {
-    /// Opens the socket. Returns `None` if the host forbids it; flows then end by idle timeout.
+    /// Opens the socket. Returns `None` if the host forbids it; flows with a lost source then end
+    /// by idle timeout.
     pub(crate) fn open() -> Option<Self> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        // Protocol 0 is NETLINK_ROUTE.
+        // Protocol 0 of a netlink socket is NETLINK_ROUTE.
         let open = || socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None);
         let socket = Fd::from(opened(open).ok()?);
         let groups = SocketAddrNetlink::new(0, RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR);
@@ -159,7 +160,7 @@ mod tests {
         .concat();
         let wanted: [IpAddr; 2] = [[192, 0, 2, 1].into(), v6.into()];
         assert_eq!(lost_in(&packet), wanted);
-        // Truncated packets yield the complete messages.
+        // A truncated packet yields the messages that are complete.
         for len in 0..packet.len() {
             assert!(lost_in(&packet[..len]).len() < 2, "{len}");
         }

@@ -2,8 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Client identified by its address. For IPv6 only the first 64 bits count, because a host can use
-/// any address in its network (RFC 4291 §2.5.1).
+/// A client, identified by its address. For IPv6 only the first 64 bits are used, because a host
+/// can use any address in its network (RFC 4291 §2.5.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Client(IpAddr);
 

@@ -19,13 +19,14 @@ pub struct GatewayConfig {
     pub program_v4: Option<Ipv4Addr>,
     /// IPv6 address of the program's stack; `None` disables IPv6.
     pub program_v6: Option<Ipv6Addr>,
-    /// IPv4 address of the gateway, translated to the host's loopback (see `host_loopback`); `None`
-    /// without IPv4.
+    /// IPv4 address of the gateway; `None` without IPv4. With `host_loopback`, it stands for the
+    /// host's loopback.
     pub gateway_v4: Option<Ipv4Addr>,
-    /// IPv6 address of the gateway, translated likewise; `None` without IPv6.
+    /// IPv6 address of the gateway; `None` without IPv6. With `host_loopback`, it stands for the
+    /// host's loopback.
     pub gateway_v6: Option<Ipv6Addr>,
-    /// Whether the gateway's addresses are translated to 127.0.0.1 and ::1 of the host, so that the
-    /// program can reach services there. Otherwise connections to them are refused.
+    /// Whether connections to the gateway's addresses lead to 127.0.0.1 and ::1 of the host, so
+    /// that the program can use services there. Otherwise, they are refused.
     pub host_loopback: bool,
     /// IPv4 address whose port 53 is the DNS forwarder; `None` disables it.
     pub dns_v4: Option<Ipv4Addr>,
@@ -77,7 +78,8 @@ impl GatewayConfig {
         self.gateway_v4.map(IpAddr::V4).into_iter().chain(v6).collect()
     }
 
-    /// Translates a destination of the program to the host's address; `None` means refuse.
+    /// Returns the host's address for a destination of the program; `None` if connections to it are
+    /// refused.
     pub(crate) fn host_addr(&self, dst: IpAddr) -> Option<IpAddr> {
         let (own, loopback): (bool, IpAddr) = match dst {
             IpAddr::V4(dst) => (self.gateway_v4 == Some(dst), Ipv4Addr::LOCALHOST.into()),
@@ -93,7 +95,8 @@ impl GatewayConfig {
         }
     }
 
-    /// Returns the client at an address of the link. Both addresses of the program are one client.
+    /// Returns the client to which an address on the link belongs. Both addresses of the program
+    /// belong to one client.
     pub(crate) fn client(&self, ip: IpAddr) -> Client {
         let own = [self.program_v4.map(IpAddr::V4), self.program_v6.map(IpAddr::V6)];
         if own.contains(&Some(ip)) { Client::PROGRAM } else { Client::at(ip) }
@@ -124,10 +127,10 @@ impl GatewayConfig {
         }
     }
 
-    /// Translates the address of an error's reporter for the program; `None` if it has no address
-    /// there.
+    /// Returns the address that the program sees as the sender of an error; `None` if the real
+    /// sender's address means another host to the program.
     pub(crate) fn reporter_seen(&self, reporter: IpAddr) -> Option<IpAddr> {
-        // Hide addresses that mean another host or the program itself to the program.
+        // Hide addresses that mean the program itself, or another host, to the program.
         let (hidden, gateway) = match reporter {
             IpAddr::V4(ip) => {
                 let own = ip.is_loopback() || ip.is_unspecified() || self.program_v4 == Some(ip);
@@ -141,8 +144,8 @@ impl GatewayConfig {
         if hidden { gateway } else { Some(reporter) }
     }
 
-    /// Returns the address pairs to present `client` of a forwarded port to the program, which
-    /// listens on `port`; the preferred pair first. Client port 0 means any port.
+    /// Returns the address pairs that may stand for `client` of a forwarded port, the preferred
+    /// pair first. The program listens on `port`. Client port 0 means any port.
     ///
     /// The program sees the client's address if it has that family. Clients on the host itself
     /// appear as the gateway, whichever family they use. IPv4 is preferred, because single-family
@@ -164,9 +167,9 @@ impl GatewayConfig {
         }
     }
 
-    /// Returns whether the program may see a client at its own address. Loopback, link-local and
-    /// the program's own addresses mean other hosts to the program. The forwarder's address is
-    /// excluded because packets to it would be handled as DNS queries.
+    /// Returns whether the program may see a client's own address. Loopback, link-local and the
+    /// program's own addresses mean other hosts to the program. The forwarder's address is
+    /// excluded, because packets to it would be handled as DNS queries.
     fn can_be_seen(&self, client: IpAddr) -> bool {
         match client {
             IpAddr::V4(ip) => {
@@ -197,7 +200,7 @@ fn keepalive_of_host() -> KeepAliveConfig {
 /// Reads a positive number from net.ipv4 in this thread's network namespace.
 fn sysctl(name: &str) -> Option<u64> {
     let (path, flags) = (format!("/proc/sys/net/ipv4/{name}"), OFlags::RDONLY | OFlags::CLOEXEC);
-    // Avoid std::fs: it calls libc functions, which our engine may intercept in this process.
+    // Avoid std::fs, because our engine may intercept the libc functions that it calls.
     let file = Fd::from(opened(|| rustix::fs::open(&path, flags, Mode::empty())).ok()?);
     let mut text = [0; 32];
     let len = rustix::io::read(&file, &mut text).ok()?;
@@ -205,7 +208,7 @@ fn sysctl(name: &str) -> Option<u64> {
     text.trim().parse().ok().filter(|number| *number > 0)
 }
 
-/// Address pair under which the program sees a client of a forwarded port.
+/// Addresses with which a client of a forwarded port appears to the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Presented {
     /// Address of the client as seen by the program.
@@ -266,8 +269,8 @@ mod tests {
         assert_eq!(second.client, addr("10.0.2.2:0"));
         let [first, _] = seen("[::1]:5000").map(Option::unwrap);
         assert_eq!((first.client, first.program), (addr("10.0.2.2:0"), addr("10.0.2.15:80")));
-        // To the program these addresses are itself, the gateway and the DNS forwarder, although
-        // other hosts may have them in their networks.
+        // The program has assigned these addresses to itself, the gateway and the DNS forwarder,
+        // although they may also exist in the host's networks.
         let ours =
             ["10.0.2.15:53", "10.0.2.2:53", "10.0.2.3:53", "[fd00:2::2]:53", "[fd00:2::3]:53"];
         for other in ["[fe80::1%3]:5000"].into_iter().chain(ours) {

@@ -33,10 +33,10 @@ pub(crate) struct Context<'a, H: Host> {
     pub(crate) now: Instant,
     pub(crate) stack: &'a mut Stack<H>,
     pub(crate) shared: &'a mut Shared,
-    /// Number of packets from the inner stack that are queued on the link.
+    /// Number of packets of the inner stack that are queued for the program.
     pub(crate) on_link: usize,
     pub(crate) pool: &'a mut Pool,
-    /// Set if the inner stack has new input and needs another turn.
+    /// Whether the inner stack has new input, and needs another turn.
     pub(crate) touched: bool,
 }
 
@@ -62,7 +62,7 @@ pub(crate) struct Shared {
     pub(crate) loops: Loops,
     addresses: Option<AddressWatch>,
     pub(crate) changes: AddressChanges,
-    /// Handle of this gateway to its siblings.
+    /// Handle of this gateway to the state that it shares with its siblings.
     pub(crate) place: Place,
     /// Callback for notices to the user.
     pub(crate) tell: Box<dyn Fn(Notice) + Send>,
@@ -94,8 +94,8 @@ impl Shared {
         let events = places.iter().map(|_| Events::new()).collect::<Result<Vec<_>, _>>()?;
         let nameservers = match config.has_forwarder() {
             true => Nameservers::for_all(&config.nameserver, &events)?,
-            // Without a forwarder no nameserver is needed, so do not read the file or start the
-            // thread.
+            // Without a forwarder no nameserver is needed, so the file is not read and no thread is
+            // started.
             false => Nameservers::for_all(&Nameserver::At(Vec::new()), &events)?,
         };
         let each = places.into_iter().zip(events).zip(nameservers);
@@ -176,7 +176,7 @@ impl Shared {
         Ok(dialed)
     }
 
-    /// Translates a destination of the program to the host's address; `None` means refuse.
+    /// Returns the host's address for a destination of the program; `None` if it is refused.
     pub(crate) fn host_addr(&self, dst: SocketAddr) -> Option<SocketAddr> {
         Some(SocketAddr::new(self.config.host_addr(dst.ip())?, dst.port()))
     }

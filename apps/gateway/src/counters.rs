@@ -22,7 +22,7 @@ towpath_pool::counters! {
         /// Flows not created because a client had reached the per-client limit; not included in
         /// `tcp_flows_full`.
         tcp_client_full,
-        /// Flow directions with a small FIFO because of `FIFOS_LARGE_MAX`.
+        /// FIFOs that were small because `FIFOS_LARGE_MAX` large ones were in use.
         tcp_fifos_small,
         /// SYNs of the program dropped before the host connected, because the program stopped
         /// retransmitting or reset the connection.
@@ -34,7 +34,8 @@ towpath_pool::counters! {
         tcp_bytes_to_host,
         /// Bytes sent from the host to the program.
         tcp_bytes_to_program,
-        /// Connections delayed until another gateway had delivered earlier ones of the same client.
+        /// Connections that waited until another gateway had delivered earlier connections of the
+        /// same client.
         accept_waited,
         /// Pauses in accepting because descriptors or flows ran out.
         accept_paused,
@@ -85,7 +86,8 @@ towpath_pool::counters! {
         /// Unanswered UDP flows, pings and connecting TCP flows moved to the host's new source
         /// address.
         source_moved,
-        /// Flows of the gateway's own sockets that were routed back to it, refused.
+        /// Flows that came from the gateway's own sockets, because they were routed back to it, and
+        /// were refused.
         loops_refused,
         /// Errors of the host passed to the program as ICMP.
         icmp_errors,

@@ -1,4 +1,4 @@
-//! Options that control how the gateway's own sockets leave the host.
+//! Socket options that choose the route by which the gateway's own sockets leave the host.
 
 use std::io;
 use std::net::IpAddr;
@@ -11,7 +11,7 @@ use towpath_shm::Fd;
 
 use crate::sys;
 
-/// Socket options that exclude the gateway's own sockets from a route to the gateway.
+/// Socket options that keep the gateway's own sockets off a route into the gateway.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Egress {
     /// SO_MARK of every socket, for policy rules of the host (`ip rule add fwmark`).
@@ -24,7 +24,8 @@ impl Egress {
     /// Checks the options on an unused socket.
     ///
     /// # Errors
-    /// EPERM if setting the mark is not permitted, ENODEV if the interface does not exist.
+    /// Returns EPERM if setting the mark is not permitted, or ENODEV if the interface does not
+    /// exist.
     pub fn check(&self) -> io::Result<()> {
         let flags = SocketFlags::CLOEXEC;
         let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, flags, None)?;
@@ -37,7 +38,8 @@ impl Egress {
         if let Some(mark) = self.mark {
             sys::set_mark(host.as_fd(), mark)?;
         }
-        // Loopback addresses are reachable through the loopback interface only.
+        // Bind only sockets to other hosts, because loopback addresses are reachable through the
+        // loopback interface only.
         if let Some(interface) = self.interface.as_deref().filter(|_| !to.is_loopback()) {
             sys::bind_to_interface(host.as_fd(), interface)?;
         }

@@ -19,30 +19,29 @@ pub(crate) struct Events {
     epoll: Arc<Fd>,
 }
 
-/// Owner of a watched socket: a key of the table of that name.
+/// Table and key of the flow to which a polled socket belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Token {
     Tcp(SlabKey),
     Udp(SlabKey),
     Echo(SlabKey),
     Dns(SlabKey),
-    /// The resolv.conf thread has found a change.
+    /// The eventfd of the thread that reads resolv.conf, which has found a change.
     Nameservers,
-    /// Forwarded TCP or UDP port.
+    /// The socket of a forwarded TCP or UDP port.
     Listener(u32),
-    /// The gateway of another shard has handed over a connection.
+    /// The eventfd that another shard's gateway signals when it has handed over a connection.
     Handed,
-    /// The host's addresses have changed.
+    /// The netlink socket that reports changes of the host's addresses.
     Addresses,
-    /// Socket for datagrams of all ports of a program port's peers.
+    /// The socket for datagrams from other ports of peers, see `udp::other_ports`.
     OtherPorts(SlabKey),
 }
 
 /// Events to report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Interest {
-    /// Readability. Writability is excluded, because datagram sockets would report it after every
-    /// datagram sent.
+    /// Readability only. Datagram sockets would report writability after every datagram sent.
     Readable,
     /// Readability, writability, the peer's FIN and urgent data.
     Both,
@@ -53,12 +52,12 @@ pub(crate) enum Interest {
 pub(crate) struct Readiness {
     pub(crate) readable: bool,
     pub(crate) writable: bool,
-    /// Read until EAGAIN even after a short read, because a FIN, an error or urgent data may
-    /// follow.
+    /// Whether to read until EAGAIN even after a short read, because a FIN, an error or urgent data
+    /// may follow.
     pub(crate) drain: bool,
-    /// Urgent data is available.
+    /// Whether urgent data is available.
     pub(crate) urgent: bool,
-    /// The socket has a pending error.
+    /// Whether the socket has a pending error.
     pub(crate) failed: bool,
 }
 
@@ -84,7 +83,7 @@ impl Events {
         epoll::delete(&*self.epoll, fd)
     }
 
-    /// Watches a socket until it is closed.
+    /// Polls a socket until it is closed.
     pub(crate) fn watch(&self, fd: &Fd, token: Token, what: Interest) -> Result<(), Errno> {
         let mut flags = EventFlags::IN | EventFlags::ET;
         if what == Interest::Both {
@@ -101,7 +100,7 @@ impl Events {
         let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
         let taken = match epoll::wait(&*self.epoll, &mut list[..], Some(&now)) {
             Ok((events, _)) => &*events,
-            // Interrupted: the next call returns the same events.
+            // The call was interrupted; the next call returns the same events.
             Err(_) => &[],
         };
         taken.iter().filter_map(|event| {

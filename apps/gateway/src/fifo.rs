@@ -1,8 +1,8 @@
 //! Byte FIFOs of spliced flows, backed by pooled memory.
 //!
 //! A flow holds memory only while its FIFO contains bytes. Usually the FIFO is empty, because the
-//! host socket accepts bytes at once. Therefore a few mappings serve thousands of flows. The pool
-//! reuses the mapping freed last, because it is still in the cache.
+//! host socket accepts bytes at once. Therefore, a few mappings serve thousands of flows. The pool
+//! hands out the mapping that was freed last, because it is still in the cache.
 //!
 //! A peer that does not read keeps its mappings, and an attacker may open many such connections.
 //! Therefore at most [`FIFOS_LARGE_MAX`] FIFOs are large, and all further ones are small. All flows
@@ -13,8 +13,7 @@
 //!
 //! - [`ToProgram`] counts as large only while it has memory.
 //! - [`FromProgram`] backs an advertised window, so it keeps its size without memory. New ones
-//!   leave half of the large FIFOs to flows that have needed them.
-//!   leave half of the large FIFOs to flows that have shown a use for them.
+//!   leave half of the large FIFOs to flows that have shown a need for them.
 
 use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -32,7 +31,7 @@ pub(crate) struct FifoPool {
 
 #[derive(Debug)]
 struct State {
-    /// Free mappings, of large and of small FIFOs.
+    /// Unused mappings: those of large FIFOs, and those of small ones.
     free: [Vec<Arc<Mapping>>; 2],
     /// Number of large FIFOs, including windows without memory.
     large: usize,
@@ -89,12 +88,12 @@ impl FifoPool {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reserves one large FIFO; returns false if the limit is reached.
+    /// Reserves one large FIFO. Returns false if the limit is reached.
     fn enlarge(&self) -> bool {
         self.enlarge_below(1)
     }
 
-    /// Reserves one large FIFO while fewer than 1/`part` of the limit are in use.
+    /// Reserves one large FIFO, if fewer than 1/`part` of the limit are in use.
     fn enlarge_below(&self, part: usize) -> bool {
         let mut state = self.state();
         let may = state.large < state.large_max.div_ceil(part);
@@ -140,8 +139,8 @@ struct FlowFifo {
     mapping: Option<Arc<Mapping>>,
     head: u32,
     tail: u32,
-    /// Start of the memory that packets may refer to, which extends to `head`. Bytes before it may
-    /// be overwritten.
+    /// Position of the first byte to which packets may refer; packets may refer to bytes up to
+    /// `head`. Memory before `free` may be overwritten.
     free: u32,
 }
 
@@ -182,7 +181,8 @@ impl FlowFifo {
         true
     }
 
-    /// Makes an empty small FIFO large if `bytes` exceed it and the limit allows.
+    /// Makes an empty small FIFO large, if `bytes` exceed the length of a small FIFO and the limit
+    /// allows.
     fn want(&mut self, bytes: u32) {
         if bytes > FIFO_LEN_SMALL && self.mapping.is_none() && self.size == Size::Small {
             self.become_large(self.pool.enlarge());
@@ -233,9 +233,10 @@ impl Drop for FlowFifo {
 #[derive(Debug)]
 pub(crate) struct FromProgram {
     fifo: FlowFifo,
-    /// Length after `tail` in which out-of-order bytes are stored.
+    /// Number of bytes after `tail` in which out-of-order bytes may be stored.
     ahead: u32,
-    /// Position of the last urgent byte that was not passed to the host yet.
+    /// Position of the last urgent byte that was not passed to the host yet; `None` without urgent
+    /// data.
     mark: Option<u32>,
 }
 
@@ -409,7 +410,7 @@ mod tests {
         let chunk: Vec<u8> = (0..100_003u32).map(|n| (n * 7) as u8).collect();
         for _ in 0..10 {
             let (a, b) = chunk.split_at(40_000);
-            // Out of order.
+            // The bytes arrive out of order.
             assert!(recv.write_at(40_000, &Payload::new(b, Fragments::empty())));
             assert_eq!(recv.unread(), 0);
             assert!(recv.write_at(0, &Payload::new(a, Fragments::empty())));
@@ -429,7 +430,7 @@ mod tests {
             assert!(recv.write_at(0, &Payload::new(part, Fragments::empty())));
             recv.commit(part.len() as u32);
         };
-        // Announced before it arrives, and then repeated.
+        // Urgent data is announced before it arrives, and announced again afterwards.
         come(&mut recv, b"ab", Some(2));
         assert_eq!((bytes(&recv.peek().0), recv.peek().1), (b"ab".to_vec(), false));
         come(&mut recv, b"!cd?e", Some(3));
@@ -538,7 +539,7 @@ mod tests {
         assert_eq!(capacities, [FIFO_LEN, FIFO_LEN, FIFO_LEN, FIFO_LEN_SMALL]);
         let mut send = ToProgram::new(&pool);
         assert_eq!(send.spare().len(), FIFO_LEN_SMALL);
-        // Each grows when it is empty and another large one was freed.
+        // A small FIFO grows when it is empty and a large one was freed.
         stuck.remove(0);
         assert!(quick[3].write_at(0, &Payload::new(&[1], Fragments::empty())));
         quick[3].commit(1);

@@ -51,15 +51,15 @@ pub(crate) struct Forwards {
 #[derive(Debug, Default)]
 struct AcceptPause {
     refuses: bool,
-    /// Spare descriptor, closed to accept and reset a client when the process has reached its
-    /// descriptor limit.
+    /// Spare descriptor. When the process has reached its descriptor limit, it is closed to accept
+    /// and reset a client.
     spare: Option<Fd>,
 }
 
 /// Result of serving a listener.
 enum ListenerLeft {
     Going,
-    /// The next connection has to wait for its turn.
+    /// The next connection has to wait for earlier ones of its client.
     Waits,
     /// The inbox of the owning gateway is full.
     Busy,
@@ -68,7 +68,7 @@ enum ListenerLeft {
 }
 
 impl AcceptPause {
-    /// Opens a spare descriptor if there is none.
+    /// Opens the spare descriptor, if it is not open.
     fn prepare(&mut self) {
         if self.spare.is_none() {
             let flags = EventfdFlags::CLOEXEC;
@@ -92,12 +92,12 @@ impl Forwards {
         }
     }
 
-    /// Handles the wake-up by another gateway.
+    /// Records that another gateway has handed over connections.
     pub(crate) fn on_handed(&mut self) {
         self.handed = true;
     }
 
-    /// Returns the time of the next [`Forwards::serve`]; 0 means now.
+    /// Returns the time at which [`Forwards::serve`] is due; 0 means now.
     pub(crate) fn next_timeout_ns(&self) -> Option<u64> {
         if !self.due.is_empty() || self.handed {
             return Some(0);
@@ -172,7 +172,8 @@ fn pause(cx: &mut Context<'_, impl FifoHost>, for_ns: u64) -> u64 {
 /// Result of an attempt to accept a connection.
 enum Came {
     Client(Accepted),
-    /// The client was refused or had already disconnected, or the call was interrupted.
+    /// No connection was accepted, because the client was refused or disconnected, or the call was
+    /// interrupted.
     Nobody,
     /// No connection is pending.
     None,
@@ -240,7 +241,7 @@ impl ForwardedListener {
         ListenerLeft::Going
     }
 
-    /// Gives a held connection to the gateway that owns its flow, or holds it longer if it has to
+    /// Gives a held connection to the gateway that owns its flow, or keeps holding it if it has to
     /// wait.
     fn give(
         &mut self,
@@ -359,7 +360,7 @@ impl ForwardedListener {
                     self.ready = false;
                     break;
                 }
-                // ICMP error about a datagram sent to a client.
+                // The error is that of an ICMP report about a datagram sent to a client.
                 Err(_) => {
                     udp.on_client_errors(cx.shared, index, self.socket.as_fd());
                 }

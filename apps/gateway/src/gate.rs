@@ -1,9 +1,8 @@
 //! Sockets that another process created and passed to us, as in systemd socket activation.
 //!
-//! The owner keeps such a socket and waits on it again after the run, so it is never shut down.
-//! While the program does not listen, clients wait in the socket's queue. Thus the client that
-//! triggered the start of the run is served, too.
-//! them when it does. The first client, for which the run was started, is served in this way.
+//! The owner keeps such a socket and waits on it again after the run, so the gateway never shuts it
+//! down. While the program does not listen, clients wait in the socket's accept queue. Thus the
+//! client that triggered the start of the run is served, too.
 
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,8 +15,8 @@ use crate::config::ForwardProtocol;
 use crate::events::{Events, Interest, Token};
 use crate::sys;
 
-/// Controls whether a gateway accepts from a passed socket. Shared by the gateway and its stack's
-/// listener observer.
+/// Opens and closes a passed socket for the gateway that accepts from it. The gateway and the
+/// listener observer of its stack share this.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Gate(Arc<Mutex<State>>);
 
@@ -29,10 +28,10 @@ struct State {
 }
 
 impl Gate {
-    /// Prepares a passed socket for a gateway.
+    /// Makes a passed socket non-blocking and sets its options, so that a gateway can serve it.
     ///
     /// # Errors
-    /// Errors of ioctl(2) and setsockopt(2).
+    /// Returns errors of ioctl(2) and setsockopt(2).
     pub(crate) fn new(socket: &Fd, protocol: ForwardProtocol, v6: bool) -> Result<Self, Errno> {
         // accept(2) has no MSG_DONTWAIT, so set O_NONBLOCK, although the owner shares the open
         // file.

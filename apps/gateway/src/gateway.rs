@@ -38,27 +38,29 @@ use crate::siblings::Place;
 use crate::tcp::TcpFlows;
 use crate::udp::UdpFlows;
 
-/// Connects a program's stack to the host's network, as a [`Port`] of that stack. See the [crate].
+/// Connects a program's stack to the host's network, and is a [`Port`] of that stack. See the
+/// [crate].
 ///
-/// [`Port::submit`] passes the packets to the inner stack before it returns. So the program's FIFO
-/// memory that they refer to is free again.
+/// [`Port::submit`] passes packets to the inner stack before it returns. The packets' references to
+/// FIFO memory of the program are then dropped.
 pub struct Gateway {
     stack: Stack<GatewayHost>,
     host: GatewayHost,
     ports: [Box<dyn Port + Send>; 1],
     link: Link,
     outer: Outer,
-    /// The inner stack has input that needs a turn.
+    /// Whether the inner stack has received input that needs a turn.
     unsettled: bool,
-    /// Not all events of the host sockets were taken in one call.
+    /// Whether the host sockets may have more events than the last call returned.
     unheard: bool,
-    /// Readiness of the epoll descriptor as last reported by [`Port::looked`].
+    /// Whether the epoll descriptor was ready, as last reported by [`Port::looked`]; `None` if
+    /// unknown.
     seen: Option<bool>,
     /// Time at which the host sockets were last polled or reported idle.
     listened_ns: u64,
 }
 
-/// Host of the inner stack, with a table of flows for each protocol.
+/// Host callbacks of the inner stack: a table of flows for each protocol.
 struct GatewayHost {
     shared: Shared,
     tcp: TcpFlows,
@@ -118,8 +120,8 @@ impl Gateway {
 
     fn one(outer: Outer, shared: Shared, max: FlowsMax) -> Self {
         let mut stack_config = StackConfig::default();
-        // The program's stack has already coalesced small writes (Nagle); doing so again only
-        // delays.
+        // The program's stack has applied Nagle's algorithm already. Applying it again would only
+        // add delay.
         stack_config.tcp.nodelay = true;
         if outer.in_process {
             stack_config.tcp.time_wait = TIME_WAIT;
@@ -259,8 +261,8 @@ impl Gateway {
         &self.stack
     }
 
-    /// Returns whether to poll the host sockets. Polling is a system call, so a busy stack polls
-    /// only at intervals unless events are pending.
+    /// Returns whether to poll the host sockets now. Polling is a system call, so a busy stack
+    /// polls only at intervals, unless events are pending.
     fn is_time_to_listen(&mut self) -> bool {
         let now_ns = self.host.shared.now_ns;
         let seen = self.seen.take();
@@ -297,7 +299,7 @@ impl Gateway {
                 }
             }
         }
-        // A full list may mean that more events are pending.
+        // If the event list is full, more events may be pending.
         self.unheard = taken == EVENTS_MAX;
     }
 
@@ -373,8 +375,9 @@ impl Port for Gateway {
     }
 
     fn submit(&mut self, now_ns: u64, pool: &mut Pool, batch: &mut Batch) -> usize {
-        // The program's stack submits at the end of a turn, after it processed the packets it took
-        // and notified other shards. Flights of those packets are over.
+        // The program's stack submits packets at the end of a turn, when it has processed the
+        // packets that it took and has notified other shards. So the flights of those packets are
+        // over.
         self.host.tcp.landings.settle();
         let n = batch.len();
         if n == 0 {
@@ -386,7 +389,8 @@ impl Port for Gateway {
             self.host.tcp.on_packet(&self.stack, packet.linear().get(at..).unwrap_or_default());
         }
         self.link.queues().from_program.append(batch);
-        // Receive all packets now, so that the programs' memory they refer to is free again.
+        // Receive all packets now, because they refer to FIFO memory that the program's stack waits
+        // for.
         while !self.link.queues().from_program.is_empty() {
             self.work(Instant(now_ns), pool);
         }
@@ -425,7 +429,7 @@ impl Port for Gateway {
         times.into_iter().flatten().min()
     }
 
-    /// Counts TCP flows only, because datagrams and echo requests are never queued here.
+    /// Counts TCP flows only, because datagrams and echo requests are never queued in the gateway.
     fn undelivered(&self) -> u64 {
         self.host.tcp.undelivered(Instant(self.host.shared.now_ns), &self.stack, false)
     }
@@ -443,7 +447,7 @@ impl Host for GatewayHost {
     type Recv = FromProgram;
     type Send = ToProgram;
 
-    /// The inner stack has no listeners.
+    /// Never called, because the inner stack has no listeners.
     fn recv_room(&self, _: u32) -> u32 {
         0
     }
@@ -474,7 +478,7 @@ impl Host for GatewayHost {
         self.tcp.on_syn_forgotten(&mut self.shared, pending);
     }
 
-    /// The inner stack has no datagram sockets.
+    /// Never called, because the inner stack has no datagram sockets.
     fn datagram(&mut self, _: u32, _: &DatagramMeta, _: &Payload<'_>) -> bool {
         false
     }

@@ -1,4 +1,4 @@
-//! Clients in line for the accept queues of the program's listeners.
+//! Queues of clients that wait for places in the accept queues of the program's listeners.
 //!
 //! The program's stack drops a SYN while the accept queue is full, and does not signal when there
 //! is room. If each client retransmitted its SYN, clients would overtake each other and send many
@@ -19,22 +19,23 @@ use std::net::SocketAddr;
 use crate::limits::{SYN_WAIT_NS, SYN_WAIT_NS_MAX};
 use crate::slab::SlabKey;
 
-/// Lines by the program's address. Empty lines are removed, so there are at most as many as
-/// published ports.
+/// Queues of clients, by the program's address. Empty queues are removed, so there are at most as
+/// many as published ports.
 #[derive(Debug, Default)]
 pub(crate) struct ClientLines {
     lines: HashMap<SocketAddr, Line>,
     arrivals: u64,
 }
 
-/// Arrival number of a client; orders a line.
+/// Arrival number of a client, by which its queue is sorted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ClientArrival(u64);
 
 #[derive(Debug, Default)]
 struct Line {
     waiting: BTreeMap<ClientArrival, SlabKey>,
-    /// Number of unanswered SYNs of the first client, up to the one that reaches the maximum wait.
+    /// Number of consecutive SYNs of the first client without an answer. Stops counting when the
+    /// wait has reached its maximum.
     in_vain: u32,
 }
 
@@ -68,12 +69,12 @@ impl ClientLines {
         }
     }
 
-    /// Returns the first client in line.
+    /// Returns the first client of the queue.
     pub(crate) fn first(&self, program: SocketAddr) -> Option<SlabKey> {
         self.lines.get(&program)?.waiting.values().next().copied()
     }
 
-    /// Removes and returns the first client in line.
+    /// Removes and returns the first client of the queue.
     pub(crate) fn call(&mut self, program: SocketAddr) -> Option<SlabKey> {
         let (arrival, key) = self.lines.get(&program)?.waiting.first_key_value()?;
         let (arrival, key) = (*arrival, *key);
@@ -81,14 +82,14 @@ impl ClientLines {
         Some(key)
     }
 
-    /// Returns the time to wait for an answer to the first client's next SYN. Doubles with each
-    /// unanswered SYN until a client gets in.
+    /// Returns the time to wait for an answer to the first client's next SYN. The time doubles with
+    /// each unanswered SYN, until a client is connected.
     pub(crate) fn wait_ns(&self, program: SocketAddr) -> u64 {
         let in_vain = self.lines.get(&program).map_or(0, |line| line.in_vain);
         (SYN_WAIT_NS << in_vain).min(SYN_WAIT_NS_MAX)
     }
 
-    /// Resets the wait because a client got in.
+    /// Resets the wait to its initial value, because a client was connected.
     pub(crate) fn on_place(&mut self, program: SocketAddr) {
         if let Some(line) = self.lines.get_mut(&program) {
             line.in_vain = 0;
@@ -132,7 +133,7 @@ mod tests {
         assert_eq!([(); 8].map(|()| wait()), [1, 2, 4, 8, 16, 32, 50, 50]);
         lines.on_place(http);
         assert_eq!(lines.wait_ns(http), SYN_WAIT_NS);
-        // Further clients in line do not change the wait.
+        // Further clients in the queue do not change the wait.
         let next = lines.arrival();
         lines.enter(http, next, slab.insert(1));
         assert_eq!(lines.wait_ns(http), SYN_WAIT_NS);

@@ -9,14 +9,14 @@ use towpath_stack::net::IfaceId;
 use crate::limits::LINK_PACKETS_MAX;
 use crate::outer::Outer;
 
-/// Interface of the inner stack on the link, its only one besides loopback.
+/// Number of the inner stack's interface on the link, its only one besides loopback.
 pub(crate) const LINK: IfaceId = IfaceId(1);
 /// Offloads of an in-memory link. Checksums and segmentation are never needed.
 pub(crate) const OFFLOADS: Offloads =
     Offloads { checksum: true, tcp_segmentation: true, udp_segmentation: true };
 
-/// In-memory link with a packet queue per direction. Both ends run on one thread. The lock lets the
-/// inner stack own its end as a port, and costs two uncontended operations per batch.
+/// In-memory link with one packet queue for each direction. Both ends run on one thread. The lock
+/// lets the inner stack own its end as a port, and costs two uncontended operations per batch.
 #[derive(Debug, Clone)]
 pub(crate) struct Link {
     outer: Outer,

@@ -1,7 +1,7 @@
 //! Sockets of published ports, which refuse clients while the program does not listen.
 //!
-//! In both states the socket stays bound, so that no other process gets the port. While shut, the
-//! host's kernel refuses clients:
+//! The socket stays bound while it is open or shut, so that no other process gets the port. While
+//! it is shut, the host's kernel refuses clients:
 //!
 //! ```text
 //!        shut                                         open
@@ -26,11 +26,11 @@ use crate::events::family;
 use crate::limits::BACKLOG;
 use crate::sys;
 
-/// Binds the socket of a published port, shut, and returns it with its address; for port 0, the
-/// host chooses the port.
+/// Binds the socket of a published port in shut state. Returns the socket and its address. For port
+/// 0, the host chooses the port.
 ///
-/// The socket serves one family only: a user who names an IPv4 address, even 0.0.0.0, may rely on
-/// IPv4 firewall rules.
+/// The socket serves one address family only. A user who names an IPv4 address, even 0.0.0.0, may
+/// rely on IPv4 firewall rules.
 pub(crate) fn reserve(
     addr: SocketAddr,
     protocol: ForwardProtocol,
@@ -51,8 +51,8 @@ pub(crate) fn reserve(
         // (`fastreuse`).
         ForwardProtocol::Tcp => listen(&socket, BACKLOG)?,
         ForwardProtocol::Udp => {
-            // Allow flows of the program to share this port. Set after bind(2), which would
-            // otherwise succeed on a port that another process of this user has.
+            // Allow flows of the program to share this port. The option is set after bind(2), which
+            // would otherwise succeed on a port of another process of this user.
             sockopt::set_socket_reuseport(&socket, true)?;
             sys::enable_packet_info(socket.as_fd(), addr.is_ipv6())?;
             sys::enable_details(socket.as_fd(), addr.is_ipv6())?;
@@ -79,8 +79,8 @@ pub(crate) fn open(socket: &Fd, protocol: ForwardProtocol) -> Result<(), Errno> 
 pub(crate) fn shut(socket: &Fd, host: SocketAddr, protocol: ForwardProtocol) {
     match protocol {
         ForwardProtocol::Tcp => {
-            // Only shut down a listening socket: otherwise later connections would inherit the
-            // shutdown.
+            // Shut down only a listening socket, because connections accepted later would inherit
+            // the shutdown.
             if sockopt::socket_acceptconn(socket) != Ok(false) {
                 let _ = shutdown(socket, Shutdown::Both);
             }
@@ -106,7 +106,7 @@ fn bound(addr: SocketAddr, protocol: ForwardProtocol) -> Result<(Fd, SocketAddr)
     Ok((socket, bound))
 }
 
-/// Creates a socket that shares its port with a socket of [`bound`].
+/// Creates a socket on the same port as a socket of [`bound`].
 fn named(addr: SocketAddr, protocol: ForwardProtocol) -> Result<(Fd, SocketAddr), Errno> {
     let socket = unbound(addr, protocol)?;
     if protocol == ForwardProtocol::Udp {

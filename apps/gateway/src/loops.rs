@@ -1,8 +1,8 @@
 //! Detects flows of the gateway's own sockets that a route of the host leads back to the gateway.
 //!
-//! Each would become a new flow, until the host runs out of descriptors. The kernel delivers the
-//! first packet of such a flow to the device within the call that sends it. Therefore it suffices
-//! to remember the most recent flows.
+//! Each looped flow would create a new flow, until the host runs out of descriptors. The kernel
+//! delivers the first packet of such a flow to the device within the system call that sends it.
+//! Therefore, it suffices to remember the most recent flows.
 
 use std::collections::{HashSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -12,7 +12,7 @@ use towpath_shm::Fd;
 
 use crate::limits::LOOPS_REMEMBERED_MAX;
 
-/// Endpoints of the gateway's most recent host connections.
+/// Addresses of the gateway's most recent host connections.
 #[derive(Debug, Default)]
 pub(crate) struct Loops {
     /// Whether flows are recorded. A program in this process needs no detection, because no host
@@ -41,8 +41,8 @@ impl Loops {
         }
     }
 
-    /// Records a socket that sends echo requests. The local port is the echo identifier, which
-    /// `raw` provides for raw sockets; the peer's port is 0.
+    /// Records a socket that sends echo requests. The local port stands for the echo identifier,
+    /// which is `raw` for raw sockets; the peer's port is 0.
     pub(crate) fn note_echo(&mut self, host: &Fd, to: IpAddr, raw: Option<u16>) {
         let local = getsockname(host).ok().and_then(|addr| SocketAddr::try_from(addr).ok());
         if let Some(mut local) = local.filter(|_| self.on) {

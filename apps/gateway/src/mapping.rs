@@ -12,13 +12,14 @@ use towpath_shm::Fd;
 use rustix::io::Errno;
 use rustix::net::{bind, getsockname, sockopt};
 
-/// Mapped ports. Each has at least one flow, so the flow limit bounds their number.
+/// Mapped ports. Each has at least one flow, so the limit of flows also limits their number.
 #[derive(Debug, Default)]
 pub(crate) struct Mappings {
     map: HashMap<SocketAddr, Mapping>,
 }
 
-/// UDP port of the program for one IP version; the host's ports are separate by version, too.
+/// UDP port of the program for one IP version, because the host also has separate ports for each
+/// version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Port {
     pub(crate) v6: bool,
@@ -33,7 +34,8 @@ struct Mapping {
 
 impl Mappings {
     /// Binds the socket of a new flow of `program`. `forwarded` is the host port that is forwarded
-    /// there. Returns false if no port could be bound; the host then chooses one at connect(2).
+    /// to the program's port, if any. Returns false if no port could be bound; the host then
+    /// chooses one in connect(2).
     //= https://www.rfc-editor.org/rfc/rfc4787#section-4.1
     //# REQ-1:  A NAT MUST have an "Endpoint-Independent Mapping" behavior.
     pub(crate) fn bind(&mut self, host: &Fd, program: SocketAddr, forwarded: Option<u16>) -> bool {
@@ -59,13 +61,14 @@ impl Mappings {
     }
 }
 
-/// Binds a socket to the port of `other`.
+/// Binds a socket to the host port to which `other` is bound.
 pub(crate) fn bind_beside(host: &Fd, other: &Fd, v6: bool) -> Result<(), Errno> {
     let bound = SocketAddr::try_from(getsockname(other)?).map_err(|_| Errno::AFNOSUPPORT)?;
     share(host, v6, bound.port()).map(drop)
 }
 
-/// Binds to a port of our own sockets. SO_REUSEPORT lets sockets of one user share it.
+/// Binds to a port that other sockets of this gateway have. SO_REUSEPORT lets sockets of one user
+/// share it.
 fn share(host: &Fd, v6: bool, host_port: u16) -> Result<u16, Errno> {
     sockopt::set_socket_reuseport(host, true)?;
     bind_any(host, v6, host_port)?;

@@ -15,16 +15,17 @@ use towpath_stack::Refusal;
 
 use crate::limits::NEGOTIATION_BYTES_MAX;
 
-/// Server that establishes TCP connections for the gateway, e.g. a SOCKS server.
+/// A server that establishes TCP connections for the gateway, such as a SOCKS server.
 pub trait UpstreamServer: fmt::Debug + Send + Sync {
     /// Returns the address of the server.
     fn address(&self) -> SocketAddr;
 
-    /// Starts to negotiate a connection to `to`.
+    /// Begins the negotiation of a connection to `to`.
     fn negotiate(&self, to: SocketAddr) -> Box<dyn Negotiation>;
 }
 
-/// Client side of a protocol that requests a connection. Performs no I/O.
+/// Client side of a protocol by which an upstream server is asked for a connection. Performs no
+/// I/O.
 pub trait Negotiation: fmt::Debug + Send {
     /// Parses bytes that the server sent, and appends bytes for the server to `out`. The first call
     /// has no received bytes. Bytes that a step does not consume are passed again in the next call,
@@ -35,16 +36,16 @@ pub trait Negotiation: fmt::Debug + Send {
 /// Result of a step of a [`Negotiation`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NegotiationStep {
-    /// Number of consumed bytes; the server must send more.
+    /// The server must send more. Contains the number of consumed bytes.
     Wait(usize),
-    /// Number of consumed bytes; the negotiation has succeeded, and later bytes are the
-    /// destination's.
+    /// The negotiation has succeeded, and all further bytes come from the destination. Contains the
+    /// number of consumed bytes.
     Done(usize),
-    /// The server has refused the connection; the program's SYN is refused accordingly.
+    /// The server has refused the connection. The program's SYN is refused in the same way.
     Refused(Refusal),
 }
 
-/// Reason for which a negotiation failed.
+/// Reason why a negotiation failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NegotiationFailure {
     Refused(Refusal),
@@ -52,13 +53,13 @@ pub(crate) enum NegotiationFailure {
     Host(Errno),
 }
 
-/// Negotiation in progress.
+/// State of a negotiation in progress.
 #[derive(Debug)]
 pub(crate) struct Negotiating {
     protocol: Box<dyn Negotiation>,
     /// Bytes that the host's socket has not accepted yet.
     unsent: Vec<u8>,
-    /// Number of bytes consumed by the protocol.
+    /// Number of bytes that the protocol has consumed.
     read: usize,
     is_begun: bool,
     is_done: bool,
@@ -86,7 +87,8 @@ impl Negotiating {
             if self.is_done {
                 return Ok(true);
             }
-            // Asked before the peek, which then sees all bytes of a server that has ended.
+            // Check for the end before the peek, which then sees all bytes of a server that has
+            // closed.
             let is_ended = has_ended(host);
             let mut seen = [0; LOOK_LEN];
             let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
@@ -100,9 +102,10 @@ impl Negotiating {
             let taken = self.step(host, &seen[..len])?;
             if taken == 0 && !self.is_done {
                 return match len {
-                    // A message longer than `LOOK_LEN` could never be peeked completely.
+                    // A message longer than `LOOK_LEN` can never be peeked completely.
                     LOOK_LEN => Err(TOO_LONG),
-                    // The rest of the message will not arrive, and epoll reports nothing more.
+                    // The server has closed in the middle of a message, and epoll will report no
+                    // further event.
                     _ if is_ended => Err(NegotiationFailure::Host(Errno::CONNRESET)),
                     _ => Ok(false),
                 };
@@ -165,5 +168,5 @@ fn has_ended(host: &Fd) -> bool {
     }
 }
 
-/// The server sent more bytes than a negotiation needs.
+/// Error of a server that sent more bytes than a negotiation needs.
 const TOO_LONG: NegotiationFailure = NegotiationFailure::Host(Errno::PROTO);

@@ -8,8 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::ForwardProtocol;
 
-/// Notice passed to the callback of [`Gateway::on_notice`](crate::Gateway::on_notice), which runs
-/// on the stack's thread and must not block. `Display` is the text for the user.
+/// A notice to the user. Passed to the callback of
+/// [`Gateway::on_notice`](crate::Gateway::on_notice), which runs on the stack's thread and must not
+/// block. `Display` formats the text for the user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Notice {
@@ -49,11 +50,11 @@ pub enum Notice {
     /// Clients of published ports are refused, because the flow or descriptor limit is reached.
     /// Given once; see the counter `tcp_flows_full`.
     ClientsRefused {
-        /// Published address at which this happened first.
+        /// Published address whose client was the first to be refused.
         host: SocketAddr,
         /// Number of open client connections at that time.
         open: usize,
-        /// Descriptor limit (RLIMIT_NOFILE) if that is the cause.
+        /// Descriptor limit (RLIMIT_NOFILE), if it is the limit that was reached.
         descriptors: Option<u64>,
     },
     /// New connections of a client are refused, because it has reached the per-client limit. Given
@@ -75,7 +76,7 @@ pub enum Notice {
     ConnectionsWait {
         /// Number of open connections at that time, including clients' connections.
         open: usize,
-        /// Descriptor limit (RLIMIT_NOFILE) if that is the cause.
+        /// Descriptor limit (RLIMIT_NOFILE), if it is the limit that was reached.
         descriptors: Option<u64>,
     },
 }

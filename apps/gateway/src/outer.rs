@@ -9,10 +9,10 @@ use towpath_wire::{MacAddr, Prefix};
 use crate::config::GatewayConfig;
 use crate::link::OFFLOADS;
 
-/// Kind of link to which a [`Gateway`](crate::Gateway) is attached.
+/// Link to which a [`Gateway`](crate::Gateway) is attached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Outer {
-    /// Link type of its packets.
+    /// Link type of packets.
     pub link: LinkType,
     /// Ethernet address of the gateway; ignored on IP links.
     pub mac: MacAddr,

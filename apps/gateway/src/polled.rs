@@ -1,8 +1,8 @@
-//! Published ports that follow the sockets of a kernel. Because kernels do not notify of new
-//! listeners, we poll.
+//! Opens and closes published ports by the sockets of another kernel. The gateway polls, because
+//! kernels do not report new listeners.
 //!
-//! Budget: a poll covers at most [`PORTS_PER_LOOK`] ports with up to four queries each. A longer
-//! list takes several polls per round.
+//! Cost: a poll covers at most [`PORTS_PER_LOOK`] ports with up to four queries each. If there are
+//! more ports, several polls cover all of them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,7 +19,8 @@ use crate::published::PublishedPort;
 /// destinations arrive on the loopback interface, others on the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SocketQuestion {
-    /// TCP asks for a listener, UDP for an unconnected socket.
+    /// Protocol of the packet. For TCP the query looks for a listener, for UDP for an unconnected
+    /// socket.
     pub protocol: ForwardProtocol,
     /// Destination of the packet.
     pub program: SocketAddr,
@@ -30,21 +31,21 @@ pub trait ProgramKernel {
     /// Answers queries in order.
     ///
     /// # Errors
-    /// The kernel did not answer; the next poll tries again.
+    /// Fails if the kernel did not answer. The next poll tries again.
     fn reached(&mut self, questions: &[SocketQuestion]) -> io::Result<Vec<bool>>;
 
     /// Returns whether a connected UDP socket is bound to `program`.
     ///
     /// # Errors
-    /// The kernel did not answer; the next poll tries again.
+    /// Fails if the kernel did not answer. The next poll tries again.
     fn has_peer(&mut self, program: SocketAddr) -> io::Result<bool>;
 }
 
 /// Published ports of a program whose sockets are in a [`ProgramKernel`]. A port accepts clients
-/// from the first poll that finds a matching socket until the first that does not.
+/// after a poll has found a matching socket, until a poll finds none.
 pub struct PolledPorts {
     ports: Vec<Port>,
-    /// Index of the first port of the next poll.
+    /// Index of the first port that the next poll covers.
     next: usize,
     tell: Box<dyn Fn(Notice) + Send>,
 }
@@ -54,9 +55,10 @@ pub struct PolledPorts {
 struct Port {
     protocol: ForwardProtocol,
     doors: Vec<PublishedPort>,
-    /// Addresses of the program to which clients of these ports are presented.
+    /// Addresses of the program to which clients of these ports are connected.
     programs: Vec<SocketAddr>,
-    /// Loopback addresses with the same port; cleared after a loopback-only listener was reported.
+    /// Loopback addresses of the program's port. Empty after a notice that the program listens only
+    /// on its loopback.
     loopbacks: Vec<SocketAddr>,
 }
 
@@ -82,7 +84,7 @@ impl PolledPorts {
         Self { ports: ports.into_iter().map(port).collect(), next: 0, tell: Box::new(tell) }
     }
 
-    /// Returns whether there are no ports.
+    /// Returns whether no port is published.
     pub fn is_empty(&self) -> bool {
         self.ports.is_empty()
     }
@@ -90,7 +92,7 @@ impl PolledPorts {
     /// Polls the next ports using `kernel`, and opens or shuts them. Returns whether any changed.
     ///
     /// # Errors
-    /// Errors of `kernel`. Ports without an answer keep their state until the next round.
+    /// Returns errors of `kernel`. Ports without an answer keep their state until the next poll.
     pub fn look(&mut self, kernel: &mut impl ProgramKernel) -> io::Result<bool> {
         let count = PORTS_PER_LOOK.min(self.ports.len());
         let order = |n| (self.next + n) % self.ports.len();
@@ -135,7 +137,8 @@ impl Port {
         all.map(|program| SocketQuestion { protocol: self.protocol, program: *program })
     }
 
-    /// Opens and shuts the published ports by the `reached` addresses. Returns whether any changed.
+    /// Opens and closes the published ports; `reached` are the addresses on which the program
+    /// receives. Returns whether any port changed.
     fn settle(
         &mut self,
         reached: &[SocketAddr],
@@ -147,7 +150,8 @@ impl Port {
         for door in &mut self.doors {
             let mut is_open = door.programs.iter().any(is_reached);
             if !is_open && door.is_open && self.protocol == ForwardProtocol::Udp {
-                // `nc -u -l` connects its socket to its first client and serves only that one.
+                // `nc -u -l` connects its socket to its first client, and then serves only that
+                // client.
                 for program in &door.programs {
                     is_open |= kernel.has_peer(*program)?;
                 }

@@ -15,21 +15,21 @@ use crate::listener_mirror;
 use crate::listeners::Bound;
 use crate::notice::Notice;
 
-/// Observes the listeners of a stack for the published ports of a host. A port accepts clients
-/// while a socket of the program would receive their packets; otherwise the host's kernel refuses
-/// them.
+/// Opens and closes a host's published ports as the program's sockets change. A port accepts
+/// clients while a socket of the program would receive their packets. Otherwise, the host's kernel
+/// refuses them.
 pub struct PublishWatch {
-    /// Ports by (is UDP, port of the program).
+    /// Ports, by whether they are UDP and the program's port number.
     ports: BTreeMap<(bool, u16), Mutex<Port>>,
     tell: Box<dyn Fn(Notice) + Send + Sync>,
 }
 
-/// Port of the program, its published ports, and its sockets by their number.
+/// A port of the program, the host ports that forward to it, and its sockets by their numbers.
 #[derive(Debug, Default)]
 struct Port {
     doors: Vec<PublishedPort>,
     sockets: BTreeMap<u32, ReceiverAt>,
-    /// The user was informed that clients do not reach this port's sockets.
+    /// Whether the user was told that clients cannot reach the sockets of this port.
     told: bool,
 }
 
@@ -38,16 +38,17 @@ struct Port {
 pub(crate) struct PublishedPort {
     /// Socket shared with the gateways.
     socket: Arc<Fd>,
-    /// Gate of a passed socket.
+    /// Gate of a passed socket; `None` for sockets that this run bound.
     gate: Option<Gate>,
     protocol: ForwardProtocol,
     host: SocketAddr,
-    /// Addresses of the program to which clients are presented.
+    /// Addresses of the program to which clients of this port are connected.
     pub(crate) programs: Vec<SocketAddr>,
     pub(crate) is_open: bool,
 }
 
-/// Example clients (RFC 5737, RFC 3849), used to determine how remote clients are presented.
+/// Example clients (RFC 5737, RFC 3849), for which the addresses that the program sees are
+/// computed.
 const SOMEBODY_V4: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 const SOMEBODY_V6: IpAddr = IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1));
 
@@ -91,7 +92,7 @@ impl fmt::Debug for PublishWatch {
 }
 
 impl Port {
-    /// Opens or shuts the published ports according to the program's sockets.
+    /// Opens or closes the published ports, as the program's sockets require.
     fn settle(&mut self, tell: &dyn Fn(Notice)) {
         let Self { doors, sockets, told } = self;
         for door in doors.iter_mut() {
@@ -109,7 +110,7 @@ impl Port {
 }
 
 impl PublishedPort {
-    /// Creates the port, shut, even if an earlier program of this process left it open.
+    /// Creates the port in closed state, even if an earlier program left the socket open.
     pub(crate) fn new(config: &GatewayConfig, bound: &Bound) -> Self {
         let Bound { which, socket, host, gate } = bound;
         if gate.is_none() {
@@ -126,7 +127,7 @@ impl PublishedPort {
             Some(somebody).filter(|_| !host.ip().is_loopback()),
             Some(SOMEBODY_V4).filter(|_| other),
         ];
-        // UDP has no second attempt.
+        // For UDP only the first address is tried, because a datagram gets no refusal.
         let tries = if which.protocol == ForwardProtocol::Udp { 1 } else { 2 };
         let presented = clients.into_iter().flatten().flat_map(|client| {
             let presented = config.presented(SocketAddr::new(client, 1), which.port);
@@ -142,7 +143,7 @@ impl PublishedPort {
         self.programs.iter().any(|program| at.is_reached_at(program.ip()))
     }
 
-    /// Returns the notice that the program listens on its loopback only.
+    /// Returns the notice that the program listens only on its loopback.
     pub(crate) fn loopback_only(&self) -> Option<Notice> {
         let (protocol, host, program) = (self.protocol, self.host, *self.programs.first()?);
         Some(Notice::LoopbackOnly { protocol, host, program })

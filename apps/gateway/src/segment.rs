@@ -52,8 +52,8 @@ pub(crate) fn refuse(cx: &mut Context<'_, impl Host>, pending: PendingId, refusa
     cx.stack.refuse_pending(cx.now, pending, refusal, cx.pool);
 }
 
-/// Passes an ICMP error for the host's SYN on to the program. Returns false if there is none.
-/// `nameserver` is the destination of a connection to the DNS forwarder.
+/// Passes an ICMP error about the host's SYN to the program. Returns false if the host reported
+/// none. `nameserver` is the destination of a connection to the DNS forwarder.
 pub(crate) fn report_why(
     cx: &mut Context<'_, impl Host>,
     host: &Fd,
@@ -79,8 +79,8 @@ pub(crate) fn report_why(
 /// succeed.
 pub(crate) fn refusal_for(error: Errno) -> Refusal {
     match error {
-        // EADDRNOTAVAIL: no source address of that family, or no free port. The kernel reports both
-        // at once, too.
+        // EADDRNOTAVAIL means that there is no source address of that family, or no free port. The
+        // kernel does not distinguish the two.
         Errno::NETUNREACH | Errno::NETDOWN | Errno::AFNOSUPPORT | Errno::ADDRNOTAVAIL => {
             Refusal::NetUnreachable
         }

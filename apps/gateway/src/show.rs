@@ -1,4 +1,4 @@
-//! Snapshots of flows for display.
+//! Describes flows for listings.
 
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
@@ -13,28 +13,28 @@ use crate::segment::ends_of_segment;
 use crate::tcp::TcpFlows;
 use crate::udp::UdpFlows;
 
-/// Snapshot of a flow between a client and a server.
+/// Description of a flow between a client and a server, at one time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FlowEntry {
     /// Protocol of the flow.
     pub protocol: FlowProtocol,
     /// State of the client's socket, named as in ss(8).
     pub state: &'static str,
-    /// Client, which began the flow. For a ping, the port is the identifier.
+    /// Address of the client, which began the flow. For a ping, the port is the identifier.
     pub client: SocketAddr,
-    /// Destination chosen by the client; port 0 for a ping.
+    /// Destination address that the client chose; port 0 for a ping.
     pub server: SocketAddr,
-    /// Address of the host socket that carries the flow, if it has one yet.
+    /// Local address of the host socket that carries the flow; `None` if it has no socket yet.
     pub via: Option<SocketAddr>,
-    /// Payload bytes accepted from the client. For clients of published ports, bytes acknowledged
+    /// Payload bytes accepted from the client. For clients of published ports: bytes acknowledged
     /// by the program.
     pub bytes_to_server: u64,
     /// Payload bytes delivered to the client: acknowledged (TCP) or sent. For published ports,
     /// bytes accepted from the program.
     pub bytes_to_client: u64,
-    /// Bytes of the client queued for the server.
+    /// Bytes from the client that are queued for the server.
     pub waiting_for_server: u32,
-    /// Bytes of the server queued for the client.
+    /// Bytes from the server that are queued for the client.
     pub waiting_for_client: u32,
 }
 
@@ -49,7 +49,7 @@ pub enum FlowProtocol {
     Echo,
 }
 
-/// Returns snapshots of all flows.
+/// Returns descriptions of all flows.
 pub(crate) fn flows<H: Host>(
     now: Instant,
     stack: &Stack<H>,
@@ -59,7 +59,7 @@ pub(crate) fn flows<H: Host>(
     tcp.chain(udp.shown()).chain(echo.shown()).collect()
 }
 
-/// Returns the snapshot of a UDP or echo flow.
+/// Returns the description of a UDP or echo flow.
 pub(crate) fn datagrams(
     protocol: FlowProtocol,
     (client, server): (SocketAddr, SocketAddr),
@@ -125,13 +125,13 @@ fn connection<H: Host>(now: Instant, stack: &Stack<H>, flow: &Flow) -> Option<Fl
     })
 }
 
-/// End of a connection with its byte counts.
+/// An endpoint of a connection with its byte counts.
 struct ShownEnd {
     addr: SocketAddr,
     ended: bool,
-    /// Bytes accepted from this end, or acknowledged by its peer.
+    /// Bytes accepted from this endpoint, or acknowledged by its peer.
     sent: u64,
-    /// Bytes of this end that are queued in the gateway.
+    /// Bytes from this endpoint that are queued in the gateway.
     unread: u32,
 }
 

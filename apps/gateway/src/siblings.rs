@@ -9,7 +9,7 @@
 //! - A single gateway receives the clients' datagrams, but answers leave through the shard of the
 //!   program's socket. The gateway of that shard looks up the client at the first answer.
 //! - A UDP port of the program maps to one host port, whichever shards its sockets are in.
-//! - A notice for the user is given once.
+//! - A notice for the user is given once by all gateways together.
 //!
 //! Locks are taken only when flows begin and end, never per packet of a flow.
 
@@ -39,9 +39,10 @@ pub(crate) struct Place {
     number: usize,
     /// Connections handed over by siblings; `None` without siblings.
     inbox: Option<Receiver<Accepted>>,
-    /// Number of connections given to each gateway among those that any gateway may own.
+    /// For each gateway, the number of connections it was given among those that any gateway may
+    /// own.
     given: Vec<u64>,
-    /// Client port chosen last.
+    /// Port that was last chosen for a client whose own port cannot be used.
     port: u16,
 }
 
@@ -50,7 +51,7 @@ pub(crate) struct Place {
 pub(crate) struct Siblings {
     owners: Owners,
     pub(crate) budget: Arc<FlowBudget>,
-    /// Inbox of each gateway; empty if there is only one.
+    /// Inbox of each gateway; empty if there is only one gateway.
     inboxes: Vec<SiblingInbox>,
     mappings: Mutex<Mappings>,
     clients: Mutex<HashMap<SiblingEnds, Arc<Client>>>,
@@ -60,7 +61,7 @@ pub(crate) struct Siblings {
 #[derive(Debug)]
 struct SiblingInbox {
     give: SyncSender<Accepted>,
-    /// Eventfd, signalled when a connection is handed over or no longer has to wait.
+    /// Eventfd that is signalled when a connection is handed over, or no longer has to wait.
     bell: Arc<Fd>,
 }
 
@@ -72,11 +73,11 @@ pub(crate) struct Accepted {
     pub(crate) presented: [Option<Presented>; 2],
     /// Reserves the descriptor of `host` in the flow budget.
     pub(crate) share: Share,
-    /// Delays later connections until the program has this one.
+    /// Guard that delays later connections of the client until the program has this one.
     pub(crate) flight: Option<FlightGuard>,
 }
 
-/// Endpoints of a flow: the program's and its peer's.
+/// Addresses of a flow: the program's and its peer's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct SiblingEnds {
     pub(crate) program: SocketAddr,
@@ -90,9 +91,10 @@ pub(crate) struct Client {
     pub(crate) address: SocketAddr,
     /// Host address to which the client last sent a datagram.
     host: Mutex<Option<IpAddr>>,
-    /// Number of changes of `host`, so that readers can skip the lock if it has not changed.
+    /// Number of changes of `host`. Readers skip the lock while it is unchanged.
     moves: AtomicU32,
-    /// Set when the program answers through another gateway than the client's receiving one.
+    /// Whether the program answers through another gateway than the one that receives from the
+    /// client.
     answered: AtomicBool,
 }
 
@@ -100,11 +102,11 @@ pub(crate) struct Client {
 #[derive(Debug)]
 pub(crate) struct KnownClient {
     pub(crate) client: Arc<Client>,
-    /// Value of `moves` when `host` was last read.
+    /// Value of `moves` when this gateway last read `host`.
     seen: u32,
 }
 
-/// Notice that is given only once.
+/// Notices that the user gets only once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Topic {
     Ping,
@@ -297,7 +299,7 @@ impl Siblings {
             return None;
         }
         let client = Arc::clone(self.clients().get(ends)?);
-        // Make `seen` differ, so that the first `updates` returns the address.
+        // Make `seen` differ from `moves`, so that the first call of `updates` returns the address.
         let seen = client.moves.load(Ordering::Acquire).wrapping_sub(1);
         Some(KnownClient { client, seen })
     }
@@ -306,7 +308,7 @@ impl Siblings {
     pub(crate) fn forget(&self, ends: &SiblingEnds, known: &KnownClient) {
         let mut clients = self.clients();
         let is_last = |client: &Arc<Client>| {
-            // The table holds a reference, and so does the ending flow.
+            // If the count is 2, only the table and the ending flow hold references.
             Arc::ptr_eq(client, &known.client) && Arc::strong_count(client) == 2
         };
         if clients.get(ends).is_some_and(is_last) {
@@ -405,7 +407,7 @@ mod tests {
             }
         }
         all.sort();
-        // Each port has exactly one owner.
+        // Each port has exactly one owner, so the lists together contain each port once.
         assert_eq!(all, range.collect::<Vec<_>>());
     }
 }

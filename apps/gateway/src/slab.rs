@@ -1,7 +1,7 @@
 //! Slab with generational keys.
 
-/// Slab whose keys are never reused. A stale key, e.g. of a late socket event or a queue entry,
-/// finds nothing instead of another entry.
+/// Slab whose keys are never reused. A stale key, such as that of a late socket event, is therefore
+/// not found instead of finding another entry.
 #[derive(Debug)]
 pub(crate) struct KeyedSlab<T> {
     slots: Vec<(u64, Option<T>)>,
@@ -15,8 +15,8 @@ pub(crate) struct KeyedSlab<T> {
 ///  |  0   |     generation     |      index      |
 /// ```
 ///
-/// At a million entries per second in one slot, the generations last twelve days. The upper four
-/// bits identify the slab, see [`crate::events::Token`].
+/// A slot with a million insertions per second runs out of generations after twelve days. The upper
+/// four bits identify the slab, see [`crate::events::Token`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct SlabKey(u64);
 
@@ -34,7 +34,8 @@ impl SlabKey {
         Self(bits & ((1 << Self::BITS) - 1))
     }
 
-    /// Returns the lower 32 bits, unique among current entries. See [`KeyedSlab::living`].
+    /// Returns the lower 32 bits of the key, which are unique among current entries. See
+    /// [`KeyedSlab::living`].
     pub(crate) fn short(self) -> u32 {
         self.0 as u32
     }

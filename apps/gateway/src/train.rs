@@ -17,7 +17,7 @@ pub(crate) struct Train {
     bytes: Box<[u8]>,
 }
 
-/// Contents of a train.
+/// The datagrams of a train, taken out to be sent.
 pub(crate) struct Load {
     pub(crate) flow: SlabKey,
     pub(crate) marks: IpMarks,
@@ -31,7 +31,7 @@ pub(crate) struct Load {
     pub(crate) bytes: Box<[u8]>,
 }
 
-/// IP header fields of a datagram besides the addresses.
+/// IP header fields of a datagram, except its addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct IpMarks {
     pub(crate) ttl: u8,
@@ -46,7 +46,8 @@ impl Train {
         Self { flow: None, marks, size: 0, len: 0, count: 0, bytes }
     }
 
-    /// Returns whether a datagram of `flow` can be appended. A shorter datagram ends the train.
+    /// Returns whether a datagram of `flow` fits in the train. A datagram that is shorter than the
+    /// others ends the train.
     pub(crate) fn takes(&self, flow: SlabKey, marks: IpMarks, len: usize) -> bool {
         self.count > 0
             && self.count < TRAIN_DATAGRAMS_MAX
@@ -61,8 +62,8 @@ impl Train {
         (self.size, self.len, self.count) = (size, 0, 0);
     }
 
-    /// Appends a datagram that the train takes, or the first one. Returns false if it exceeds the
-    /// maximum UDP length.
+    /// Appends a datagram for which [`Train::takes`] returned true, or the first one. Returns false
+    /// if it exceeds the maximum length of UDP.
     pub(crate) fn push(&mut self, datagram: &Payload<'_>) -> bool {
         let end = self.len + datagram.len() as usize;
         let Some(to) = self.bytes.get_mut(self.len..end) else { return false };
@@ -72,7 +73,7 @@ impl Train {
         true
     }
 
-    /// Takes the train out; `None` if it is empty.
+    /// Takes all datagrams out of the train; `None` if it is empty.
     pub(crate) fn unload(&mut self) -> Option<Load> {
         let flow = self.flow.filter(|_| self.count > 0)?;
         let Self { marks, size, len, .. } = *self;
@@ -101,7 +102,7 @@ mod tests {
     fn the_longest_datagram_of_ipv6_has_room() {
         let (key, marks) =
             (KeyedSlab::new().insert(()), IpMarks { ttl: 1, tos: 0, dont_fragment: false });
-        // The 16-bit length includes the UDP header of 8 bytes (RFC 8200 §3, RFC 768).
+        // The 16-bit length field of UDP includes the header of 8 bytes (RFC 8200 §3, RFC 768).
         let longest = vec![7; 65_535 - 8];
         let mut train = Train::new();
         train.begin(key, marks, longest.len());

@@ -63,61 +63,64 @@ pub(crate) struct UdpFlows {
     hinted: HashSet<u32>,
 }
 
-/// Endpoints of a flow as the program sees them.
+/// Addresses of a flow as the program sees them.
 type Key = SiblingEnds;
 
 #[derive(Debug)]
 struct Flow {
     side: Side,
-    /// Whether trains are sent with UDP_SEGMENT, so that the kernel splits them. Cleared on
-    /// failure: datagrams that exceed the path MTU or devices without checksum offload are refused.
+    /// Whether trains are sent with UDP_SEGMENT, so that the kernel splits them. Cleared after a
+    /// failure: the kernel refuses datagrams that exceed the path MTU, and devices without checksum
+    /// offload.
     cuts: bool,
-    /// Payload bytes towards the host and towards the program.
+    /// Payload bytes: to the host, and to the program.
     bytes: [u64; 2],
 }
 
-/// Host side of a flow.
+/// Host side of a flow: its own socket, or the client of a forwarded port.
 #[derive(Debug)]
 enum Side {
-    /// Own socket, connected to the peer.
+    /// Own socket of the flow, connected to the peer.
     Connected {
         host: Fd,
-        /// Reserves the descriptor of `host` in the flow budget.
+        /// Keeps the descriptor of `host` counted in the budget.
         _share: Share,
         /// Address to which the socket is connected.
         to: SocketAddr,
         readable: bool,
         silence: PeerSilence,
-        /// Whether its port is registered in [`Mappings`](crate::mapping::Mappings).
+        /// Whether the socket's port is registered in [`Mappings`](crate::mapping::Mappings).
         mapped: bool,
-        /// Value of [`IpMarks::dont_fragment`] that is set on the socket.
+        /// Whether the socket sets the DF bit, as the last datagram's [`IpMarks::dont_fragment`]
+        /// requested.
         dont_fragment: bool,
-        /// Path MTU in bytes of an IPv6 path, as reported by a router.
+        /// Path MTU in bytes that an IPv6 router reported; `None` without a report.
         path_mtu: Cell<Option<usize>>,
     },
     /// Client of a forwarded port.
     Client {
         listener: u32,
         client: SocketAddr,
-        /// Host address to which the client last sent a datagram.
+        /// Host address to which the client sent its last datagram; answers leave from it.
         host: Option<IpAddr>,
-        /// State of the client shared with other gateways; `None` if there is only one gateway.
+        /// State of the client that all gateways share; `None` with a single gateway.
         known: Option<KnownClient>,
     },
 }
 
-/// Flows begun by the program: unanswered, and answered by the peer.
+/// Classes of flows that the program began: without answers of the peer, and with answers.
 const CLASS_PLAIN_NEW: usize = 0;
 const CLASS_PLAIN: usize = 1;
-/// Flows to port 53, unanswered and answered.
+/// Classes of flows to port 53: without answers, and with answers.
 const CLASS_DNS_NEW: usize = 2;
 const CLASS_DNS: usize = 3;
-/// Flows begun by clients: unanswered, and answered by the program.
+/// Classes of flows that clients began: without answers of the program, and with answers.
 const CLASS_CLIENT_NEW: usize = 4;
 const CLASS_CLIENT: usize = 5;
 
 impl UdpFlows {
-    /// Creates a table of at most `max` flows begun by the program and `clients_max` by clients.
+    /// Creates a table for at most `max` flows that the program begins, and `clients_max` that
+    /// clients begin.
     pub(crate) fn new(max: usize, clients_max: usize, siblings: Arc<Siblings>) -> Self {
         let own = |idle_ns, worth| Class { idle_ns, owner: 0, max, worth };
         let clients = |worth| Class { idle_ns: UDP_IDLE_NS, owner: 1, max: clients_max, worth };
@@ -164,7 +167,7 @@ impl UdpFlows {
         }
     }
 
-    /// Marks a flow as answered by its peer.
+    /// Marks a flow as answered, because its peer sent a datagram.
     fn on_heard(&mut self, now_ns: u64, id: slab::SlabKey) {
         if let Some((key, Flow { side: Side::Connected { silence, .. }, .. })) =
             self.flows.get_mut(id)
@@ -260,7 +263,7 @@ impl UdpFlows {
         true
     }
 
-    /// Sends the queued train. Called when the inner stack has no more datagrams.
+    /// Sends the queued train of datagrams. Called when the inner stack has no more datagrams.
     pub(crate) fn depart(&mut self, shared: &mut Shared, listeners: &Listeners) {
         let Some(load) = self.train.unload() else { return };
         let (id, marks, size) = (load.flow, load.marks, load.size);
@@ -341,8 +344,8 @@ impl UdpFlows {
                     known.client.moved_to(received.to);
                 }
             }
-            // A client that sends to another host address accepts answers from that address only,
-            // and the earlier address may have been removed.
+            // The client now sends to another host address, and accepts answers only from it. The
+            // earlier address may have been removed from the host.
             *host = received.to;
         }
         match answered {

@@ -117,7 +117,7 @@ impl Plan {
     /// Checks that the fields are consistent.
     ///
     /// # Errors
-    /// The first inconsistency, as a message for the user.
+    /// Returns the first inconsistency, as a message for the user.
     pub fn check(&self) -> Result<(), LoadPlanError> {
         self.check_numbers()?;
         self.check_shape()?;
@@ -281,7 +281,7 @@ impl Target {
     /// Resolves HOST:PORT, as `127.0.0.1:7`, `[::1]:7` or `example.net:80`.
     ///
     /// # Errors
-    /// [`Error::Resolve`] if the text lacks a port, or the name has no address.
+    /// Returns [`Error::Resolve`] if the text lacks a port, or the name has no address.
     pub fn resolve(name: &str) -> Result<Self, Error> {
         let failed = |reason: String| Error::Resolve { name: name.into(), reason };
         let addresses = name.to_socket_addrs().map_err(|error| failed(error.to_string()))?;

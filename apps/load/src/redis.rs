@@ -32,9 +32,9 @@ pub fn slots(request: &[u8]) -> Vec<usize> {
 #[derive(Default)]
 pub struct RedisReader {
     line: Line,
-    /// Missing bytes of a bulk string, including its CR and LF.
+    /// Number of missing bytes of a bulk string, including its CR and LF.
     bulk: u64,
-    /// Missing values of the reply; 0 between replies.
+    /// Number of missing values of the reply; 0 between two replies.
     values: u64,
     refusal: Option<Line>,
 }

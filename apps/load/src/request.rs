@@ -49,7 +49,7 @@ impl HttpUrl {
     /// scheme.
     ///
     /// # Errors
-    /// The scheme is not http, or the host, port or path is invalid.
+    /// Fails if the scheme is not http, or if the host, port or path is invalid.
     pub fn parse(text: &str) -> Result<Option<Self>, LoadPlanError> {
         let Some((scheme, rest)) = text.split_once("://") else { return Ok(None) };
         let wrong = |why: &str| LoadPlanError::Url { url: text.into(), why: why.into() };
@@ -88,7 +88,7 @@ impl Header {
     /// Parses `Name: value`.
     ///
     /// # Errors
-    /// The text is not a valid header.
+    /// Fails if the text is not a valid header.
     pub fn parse(text: &str) -> Result<Self, LoadPlanError> {
         let wrong = || LoadPlanError::Header { header: text.into() };
         let (name, value) = text.split_once(':').ok_or_else(wrong)?;

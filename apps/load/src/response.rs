@@ -22,7 +22,7 @@ enum Part {
     #[default]
     Status,
     Header,
-    /// Missing bytes of the body, or of a chunk.
+    /// Number of bytes of the body, or of a chunk, that are missing.
     Bytes(u64),
     ChunkSize,
     /// The empty line after a chunk.
@@ -31,7 +31,7 @@ enum Part {
     UntilClose,
 }
 
-/// Framing of the body according to the headers.
+/// How the headers say that the body ends.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum Body {
     #[default]
@@ -157,7 +157,7 @@ impl HttpReader {
     /// Handles the end of the headers. Returns true if the response has no body.
     fn on_headers_end(&mut self) -> bool {
         match (self.status, self.body) {
-            // An interim response, followed by the final one.
+            // An interim response, which the final response follows.
             (100..200, _) => {
                 *self = Self::new(self.is_head);
                 return false;

@@ -25,7 +25,7 @@ use crate::worker::{LoadWorker, Post, Remains};
 /// limit.
 ///
 /// # Errors
-/// The run could not begin, see [`Error`]. Failures of connections are part of the report.
+/// Returns an [`Error`] if the run could not begin. Failures of connections are part of the report.
 ///
 /// # Panics
 /// Panics if `watch` panics.
@@ -70,7 +70,7 @@ pub fn run(
     })
 }
 
-/// Ends the threads on every exit, including a panic of `watch`, because the scope waits for them.
+/// Ends the threads in all cases, even after a panic of `watch`, because the scope waits for them.
 impl Drop for Conductor<'_> {
     fn drop(&mut self) {
         self.moments.end.store(0, Release);

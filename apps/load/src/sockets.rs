@@ -42,9 +42,9 @@ fn socket(to: SocketAddr, from: Option<IpAddr>, kind: SockType) -> io::Result<Ow
     let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
     let socket = nix::sys::socket::socket(family, kind, flags, None)?;
     if let Some(from) = from {
-        // `connect` then chooses the port: ports can be shared among servers and reused in
-        // TIME_WAIT. A stack without this option chooses the port in `bind`, so that fewer are
-        // available.
+        // With this option `connect` chooses the port, so ports can be shared among servers and
+        // reused in TIME_WAIT. A stack without the option chooses the port in `bind`, so that fewer
+        // are available.
         let _ = setsockopt(&socket, sockopt::IpBindAddressNoPort, &true);
         bind(socket.as_raw_fd(), &SockaddrStorage::from(SocketAddr::new(from, 0)))?;
     }

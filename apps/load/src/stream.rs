@@ -17,19 +17,19 @@ const TURN: usize = 16;
 pub struct Streams {
     shape: Shape,
     is_udp: bool,
-    /// The message repeated, so that a chunk can start at any offset within the first copy.
+    /// The message, repeated so that a chunk can start at any offset within the first copy.
     bytes: Vec<u8>,
     message_len: usize,
-    /// Offset in the message at which each user continues.
+    /// For each user, the offset in the message at which its next write starts.
     places: Vec<u32>,
     turns: VecDeque<u32>,
     /// Streams that have sent all bytes and wait for the server to close.
     pub closing: usize,
-    /// Time of the last such close.
+    /// Time at which the server closed the last stream.
     pub last_end: u64,
 }
 
-/// Bytes transferred in a turn, and its result.
+/// Number of bytes transferred in a turn, and its result.
 pub struct Moved {
     pub sent: u64,
     pub received: u64,
@@ -116,7 +116,7 @@ impl Streams {
         true
     }
 
-    /// Reads until the socket is empty. Returns whether it may have more.
+    /// Reads until the socket is empty. Returns whether the socket may have more bytes.
     fn receive(&mut self, it: &mut User, buffer: &mut [u8], moved: &mut Moved) -> bool {
         for _ in 0..TURN {
             match it.read(buffer) {

@@ -1,4 +1,4 @@
-//! Results of parsing bytes from a server.
+//! Results of parsing the bytes that a server sent.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use crate::sockets;
 
 /// Result of parsing some bytes.
 pub enum Step {
-    /// All bytes were consumed and the answer is incomplete.
+    /// All bytes were consumed, but the answer is incomplete.
     Partial,
     /// The answer ended after `used` bytes.
     Whole { used: usize, verdict: Verdict },
@@ -29,7 +29,7 @@ pub struct Trouble {
     pub cause: Cause,
 }
 
-/// Text for the example of a failure, formatted only for the first failure of each kind.
+/// Text that describes a failure as an example, formatted only for the first failure of each kind.
 #[derive(Debug)]
 pub enum Cause {
     Kernel(std::io::Error),

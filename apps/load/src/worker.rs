@@ -36,7 +36,8 @@ pub struct Remains {
     pub connected: usize,
     /// Time that the thread slept during the measurement, in ns.
     pub slept: u64,
-    /// End of the thread's measurement. Later than the planned end if that had passed already.
+    /// Time at which the thread's measurement ended. Later than planned if the planned end had
+    /// passed already.
     pub end: u64,
     /// Time when the server closed the last stream; 0 if none.
     pub last_end: u64,

@@ -33,7 +33,7 @@ pub const RUNS_MAX: usize = 10_000;
 /// fraction.
 ///
 /// # Errors
-/// The first failure in the order of runs, with its variant and seed.
+/// Returns the first failure in the order of runs, with its variant and seed.
 pub fn run_all(
     plans: &[Plan],
     options: BatchOptions<'_>,

@@ -23,7 +23,7 @@ impl Captures {
     /// Creates `folder`, and a file for each link in it.
     ///
     /// # Errors
-    /// The path that could not be created, with the reason.
+    /// Returns the path that could not be created, with the reason.
     pub fn create(folder: &Path, plan: &Plan, seed: u64) -> Result<Self, String> {
         let failed = |path: &Path, error: std::io::Error| format!("{}: {error}", path.display());
         std::fs::create_dir_all(folder).map_err(|error| failed(folder, error))?;
@@ -71,7 +71,7 @@ impl Captures {
     /// Flushes all files.
     ///
     /// # Errors
-    /// The first file that could not be written.
+    /// Returns the first file that could not be written.
     pub fn finish(self) -> Result<(), String> {
         if let Some(failure) = self.failure {
             return Err(failure);

@@ -13,7 +13,7 @@ pub struct SimPacket {
     packet: Box<QueuedPacket>,
     /// Time in ns at which the packet was passed to its current link.
     pub entered_ns: u64,
-    /// Destination, parsed once, so that switches need not read the frame.
+    /// Destination, parsed only once, so that switches need not read the frame.
     towards: Towards,
     len: u32,
 }
@@ -25,7 +25,7 @@ pub enum Towards {
     Host(u16),
     /// The host that owns the address in an ARP request (RFC 826).
     Asked(Ipv4Addr),
-    /// All hosts.
+    /// All hosts (broadcast).
     All,
 }
 

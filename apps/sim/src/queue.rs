@@ -79,7 +79,7 @@ impl QueueSpec {
     /// Parses the arguments of `tc qdisc add … `, as "fq_codel limit 1000 target 5ms noecn".
     ///
     /// # Errors
-    /// A message about the first invalid argument.
+    /// Returns a message about the first invalid argument.
     pub fn parse(words: &str) -> Result<Self, String> {
         let mut words = Words { words: words.split_whitespace(), kind: "" };
         words.kind = words.words.next().unwrap_or_default();
@@ -156,7 +156,7 @@ impl QueueSpec {
 /// Converts tc's arguments, or ns-3's name of a discipline, to arguments of a queue in a scenario.
 ///
 /// # Errors
-/// A message about the first invalid argument.
+/// Returns a message about the first invalid argument.
 pub fn qdisc_words(text: &str) -> Result<String, String> {
     let words = match text {
         "PfifoFast" => "pfifo_fast",

@@ -27,7 +27,7 @@ struct FlowEnds {
 /// Runs a plan with a seed. `progress` is called some hundred times with the completed fraction.
 ///
 /// # Errors
-/// A limit was reached, or a file could not be written.
+/// Fails if a limit was reached, or a file could not be written.
 pub fn run(
     plan: &Plan,
     seed: u64,
@@ -164,7 +164,7 @@ impl SampleRecorder {
         for ((flow, plan), ends) in flows.iter_mut().zip(&plan.flows).zip(&ends) {
             flow.bytes = ends.bytes;
             flow.retransmitted_bytes = ends.tcp.as_ref().map(|tcp| tcp.bytes_retrans);
-            // A staggered start may be later than the stop: such a flow transfers nothing.
+            // A flow with a random start may start after its stop, and then transfers nothing.
             let whole_s = plan.stop_ns.saturating_sub(plan.start_ns) as f64 / 1e9;
             let active_s = flow.completion_s.unwrap_or(whole_s).max(f64::MIN_POSITIVE);
             flow.goodput_bps = rounded(ends.bytes as f64 * 8. / active_s);
@@ -203,7 +203,7 @@ impl SampleRecorder {
     }
 }
 
-/// Rounds to whole bits per second.
+/// Rounds to integer bits per second.
 fn rounded(bps: f64) -> f64 {
     bps.round()
 }
@@ -214,7 +214,7 @@ fn ends(plan: &Plan, world: &mut World) -> Vec<FlowEnds> {
     world.each_tally(|flow, is_source, tally| {
         let asks = matches!(plan.flows[flow].traffic, Traffic::Request { .. });
         let is_ping = matches!(plan.flows[flow].traffic, Traffic::Ping { .. });
-        // For requests and echoes, the responses received by the source count.
+        // For requests and echoes, the responses that the source received are counted.
         if is_source == (asks || is_ping) {
             ends[flow].bytes = tally.bytes;
         }

@@ -6,8 +6,8 @@ use std::collections::BinaryHeap;
 /// Scheduled times of actors, ordered by time and then by actor number.
 ///
 /// If an actor postpones its time, as a host does whenever it restarts a timer, its heap entry is
-/// kept. The entry is moved to the later time when it expires. Actors scheduled for the current
-/// time bypass the heap.
+/// kept, and moved to the later time when it expires. Actors scheduled for the current time bypass
+/// the heap.
 pub struct Schedule {
     /// Scheduled time of each actor; `u64::MAX` for none. Heap entries with another time are stale.
     wanted: Vec<u64>,
@@ -87,7 +87,7 @@ impl Schedule {
         Some((at, actor as usize))
     }
 
-    /// Returns the first event, and whether it is in `present`.
+    /// Returns the first event, and whether it is from `present`.
     fn first(&mut self) -> Option<(Key, bool)> {
         let entry = self.first_entry().unwrap_or(Key::MAX);
         while let Some(&Reverse(actor)) = self.present.peek() {
@@ -135,7 +135,8 @@ mod tests {
         }
         assert_eq!((schedule.next(), schedule.pop(3)), (Some(4), None));
         assert_eq!([4, 5].map(|end| schedule.pop(end)), [Some((4, 2)), Some((5, 1))]);
-        // The called actor and one with a smaller number are scheduled for the same time again.
+        // The actor that was called, and one with a smaller number, are scheduled for the same time
+        // again.
         schedule.arm(1, 5);
         schedule.arm(0, 5);
         assert_eq!([0, 1, 3].map(|_| schedule.pop(9)), [0, 1, 3].map(|actor| Some((5, actor))));

@@ -52,9 +52,9 @@ pub struct Trace {
     pub sacks: Vec<Sacked>,
     /// Sequence number of the first byte.
     first: Option<u32>,
-    /// Stream bytes sent at least once.
+    /// Number of stream bytes that were sent at least once.
     high: u64,
-    /// Acknowledged bytes.
+    /// Number of acknowledged bytes.
     una: u64,
 }
 

@@ -34,7 +34,7 @@ pub struct Watch {
 struct SentSegments {
     isn: Option<SeqNum>,
     scale: Option<u8>,
-    /// End of the highest segment sent.
+    /// Sequence number after the last byte sent so far.
     high: Option<SeqNum>,
     fin: Option<SeqNum>,
     ack: Option<SeqNum>,
@@ -112,7 +112,8 @@ impl SentSegments {
         let header = frame.header;
         let flags = header.flags;
         let end = header.seq + frame.seq_len();
-        // A gap is valid: segments that were dropped because ARP failed never reached the device.
+        // A gap in sequence numbers is valid, because segments are dropped before the device if ARP
+        // fails.
         let high = self.high.unwrap_or(header.seq);
         if let Some(fin) = self.fin
             && (end.gt(fin + 1) || flags.contains(Flags::FIN) && end != fin + 1)

@@ -36,7 +36,7 @@ pub struct Wire {
     pub to: Place,
     link: Link<SimPacket>,
     device: Option<TransmitPath<SimPacket, RingDevice<SimPacket>>>,
-    /// Whether the sending host has more packets than there was room for.
+    /// Whether the sending host has more packets than the wire had room for.
     pub sender_waits: bool,
     /// Whether the host holds back packets while the device is busy.
     has_ring: bool,
@@ -57,7 +57,7 @@ impl Wire {
         let queue = match (&way.queue, is_switch) {
             (Some(queue), _) => queue.build(dice.next_u64(), &sojourns),
             (None, true) => QueueSpec::default().build(0, &sojourns),
-            // No limit is needed here, because the host's own queue has one.
+            // The queue needs no limit here, because the host's own queue has one.
             (None, false) => QueueSpec::Pfifo(usize::MAX).build(0, &sojourns),
         };
         let has_ring = way.queue.is_none() && !is_switch;

@@ -269,7 +269,7 @@ impl World {
     /// Flushes the captures.
     ///
     /// # Errors
-    /// The first file that could not be written.
+    /// Returns the first file that could not be written.
     pub fn finish(mut self) -> Result<(), String> {
         self.captures.take().map_or(Ok(()), Captures::finish)
     }

@@ -72,7 +72,7 @@ pub struct Resolver {
 /// Link of a stack in PROGRAM's process.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum PackedLink {
-    /// The rootless gateway. One descriptor is sent for each forwarded port, in order.
+    /// The rootless gateway. For each forwarded port, one descriptor is sent, in order.
     Gateway {
         /// Configuration of the gateway.
         config: Box<GatewayConfig>,

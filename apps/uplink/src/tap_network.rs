@@ -14,7 +14,7 @@ use crate::turns::NamespaceLock;
 struct Held {
     interface: String,
     network: Prefix,
-    /// This host's address in the network; None for a route.
+    /// Address of this host in the network; None for a route.
     own: Option<IpAddr>,
 }
 

@@ -38,12 +38,12 @@ pub enum PublishArg {
     Passed(PassedArg),
 }
 
-/// `fd:3:80`, `fd:web:80/tcp`.
+/// Passed sockets in the user's notation, such as `fd:3:80` or `fd:web:80/tcp`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PassedArg {
     which: Which,
     port: u16,
-    /// Protocol; None means that of the socket.
+    /// Protocol; None: that of the socket.
     protocol: Option<Protocol>,
 }
 
@@ -98,7 +98,7 @@ impl Activation {
         (own && (1..=COUNT_MAX).contains(&count)).then_some(Self { count, names })
     }
 
-    /// Encodes number and names as an argument for the guardian.
+    /// Encodes the number of sockets and their names as an argument for the guardian.
     pub fn encode(&self) -> OsString {
         let mut word = OsString::from(self.count.to_string());
         for name in self.names.iter().flatten() {
@@ -124,7 +124,7 @@ impl Activation {
             ("LISTEN_PID", None),
             ("LISTEN_FDS", some.then(|| self.count.to_string().into())),
             ("LISTEN_FDNAMES", names),
-            // Refers to a pidfd of towpath; set by systemd 259 and later.
+            // LISTEN_PIDFDID refers to a pidfd of towpath. Set by systemd 259 and later.
             ("LISTEN_PIDFDID", None),
         ]
     }
@@ -157,7 +157,7 @@ impl Activation {
 /// Adds the ports of `-p` to `plan`. Passed sockets among them are not passed on to PROGRAM.
 ///
 /// # Errors
-/// A socket does not exist, or cannot be used as a published port.
+/// Fails if a socket does not exist, or cannot be used as a published port.
 pub fn publish(
     args: &[PublishArg],
     activation: &mut Option<Activation>,
@@ -234,7 +234,8 @@ impl PassedArg {
     /// Takes ownership of the socket if it can be a published port.
     ///
     /// # Errors
-    /// The predicate of a sentence that explains why it cannot.
+    /// Returns a predicate for a sentence whose subject is the socket, such as the reason of the
+    /// failure.
     fn take(&self, number: RawFd) -> Result<(Publish, OwnedFd), String> {
         let socket =
             caller::take_inherited(number).map_err(|error| match error.raw_os_error() {

@@ -26,8 +26,8 @@ pub struct ProgramChild {
     /// Process id of PROGRAM.
     program: u32,
     link: Link,
-    /// Children of this process that are not part of the run: a program that executes towpath keeps
-    /// its children.
+    /// Children of this process that are not part of the run. A program that executes towpath keeps
+    /// its children, which become ours.
     others: Vec<Pid>,
     /// Write end of the parent-death pipe; the guardian has another one.
     lifeline: OwnedFd,
@@ -65,7 +65,7 @@ impl ProgramChild {
     /// Starts the guardian in a new network namespace. [`Self::go`] then starts PROGRAM there.
     ///
     /// # Errors
-    /// The namespace cannot be created. The error has a message for the user.
+    /// Fails with a message for the user if the namespace cannot be created.
     pub fn in_namespace(job: &Job, lifeline: OwnedFd) -> Result<(Self, Device)> {
         let child = Self::begin(job, None, lifeline)?;
         match guardian::receive_device(child.link.fd())? {
@@ -77,7 +77,7 @@ impl ProgramChild {
     /// Starts PROGRAM in the namespace.
     ///
     /// # Errors
-    /// PROGRAM cannot be executed.
+    /// Fails if PROGRAM cannot be executed.
     pub fn go(&mut self, job: &Job) -> Result<()> {
         self.link.command(GuardianCommand::Go);
         self.await_program(job)
@@ -91,8 +91,8 @@ impl ProgramChild {
 
     fn begin(job: &Job, control: Option<BorrowedFd<'_>>, lifeline: OwnedFd) -> Result<Self> {
         caller::expect_children();
-        // Become the parent of orphaned processes, so that these can be ended if the guardian is
-        // killed.
+        // Become a child subreaper. If the guardian is killed, orphaned processes become our
+        // children, so that we can end them.
         let own = Some(rustix::process::getpid());
         rustix::process::set_child_subreaper(own).context("PR_SET_CHILD_SUBREAPER")?;
         let child = start_guardian(lifeline).context("the guardian of the run")?;
@@ -162,7 +162,8 @@ impl ProgramChild {
     /// Returns the next event, if there is one.
     ///
     /// # Errors
-    /// The guardian was killed. The error is returned after ending the processes of the run itself.
+    /// Fails if the guardian was killed. In that case, all processes of the run were ended here
+    /// before the return.
     pub fn next(&self) -> Result<Option<ChildEvent>> {
         let news = match self.link.report()? {
             Received::Nothing => return Ok(None),
@@ -187,7 +188,7 @@ impl ProgramChild {
         while let Err(Errno::INTR) = waitpid(Some(guardian), WaitOptions::empty()) {}
     }
 
-    /// Ends the processes of the run in place of the guardian, which is gone.
+    /// Ends the processes of the run, because the guardian that should do it has ended.
     fn guardian_has_gone(&self) -> anyhow::Error {
         let left = if guardian::end_children(&self.others, KILL_PATIENCE) {
             "has been ended"
@@ -207,7 +208,8 @@ fn start_guardian(lifeline: OwnedFd) -> Result<ProgramChild> {
     let (own, its) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
     let mut actions = PosixSpawnFileActions::init()?;
     actions.add_dup2(its.as_fd().as_raw_fd(), rustix::stdio::raw_stdin())?;
-    // The guardian inherits the blocked signals, so that none ends it before it has blocked all.
+    // Block signals in the guardian from its start, so that none ends it before it blocks all
+    // signals itself.
     let attributes = PosixSpawnAttr::init()?;
     let name = CString::new(guardian::name(std::process::id()))?;
     let environment: Vec<CString> =

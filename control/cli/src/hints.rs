@@ -19,7 +19,7 @@ use crate::messages::Messages;
 /// dropped.
 ///
 /// # Errors
-/// The thread could not be created.
+/// Fails if the thread cannot be created.
 pub fn start(
     notices: Receiver<Notice>,
     remote: Remote,
@@ -51,7 +51,8 @@ pub fn start(
     })
 }
 
-/// Time for a server to listen on further addresses, because some servers start with loopback.
+/// Time that we wait for a server to listen on further addresses, because some servers begin with
+/// loopback.
 const SETTLE: Duration = Duration::from_millis(500);
 
 /// Returns the text of a notice. Names the program's socket if it accepts only connections from the

@@ -29,7 +29,7 @@ use crate::uplink::{conflict, device_gone, in_options};
 
 /// Timeout for a request to PROGRAM's process. The process answers at once, unless it is stopped.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Limits on reported layers and counters, because PROGRAM's process is not trusted.
+/// Maximum number of layers that PROGRAM's process may report, because the process is not trusted.
 const LAYERS_MAX: usize = 16;
 const COUNTERS_MAX: usize = 1024;
 
@@ -74,7 +74,8 @@ pub struct Listener {
     sockets: Sender<Vec<Value>>,
     unsent: Sender<u64>,
     leaves: OwnedFd,
-    /// Launch spec for each program image that starts: PROGRAM, and a program that it executes.
+    /// Launch spec for each program that starts in the process: PROGRAM, and programs that it
+    /// executes.
     outfit: LaunchSpec,
     descriptors: Vec<OwnedFd>,
 }
@@ -151,10 +152,11 @@ impl LaunchServer {
         reply.error = done.err();
     }
 
-    /// Queries all sockets.
+    /// Requests the list of all sockets.
     ///
     /// # Errors
-    /// The predicate of a sentence about the run that explains the failure.
+    /// Returns a predicate for a sentence whose subject is the run, such as the reason of the
+    /// failure.
     fn sockets(&self) -> Result<Vec<ShownSocket>, String> {
         let entries = self.ask(LaunchMessage::Sockets, |answers| &answers.sockets);
         let entries = entries.map_err(|why| match why {
@@ -168,7 +170,7 @@ impl LaunchServer {
         Ok(entries.into_iter().filter_map(socket).collect())
     }
 
-    /// Explains why the process does not answer.
+    /// Explains why the process sent no answer.
     fn silence(&self) -> String {
         let pid = self.program.load(Relaxed);
         let why = if is_stopped(pid) { "is stopped" } else { "does not answer" };
@@ -250,7 +252,7 @@ impl Listener {
                     entries.extend(some);
                     entries.truncate(SLOTS_MAX as usize);
                     if last {
-                        // The requesting thread may have timed out.
+                        // The requesting thread may have stopped waiting, which is harmless.
                         let _ = self.sockets.send(std::mem::take(&mut entries));
                     }
                 }

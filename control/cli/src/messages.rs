@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use towpath_model::printable;
 
-/// Maximum number of queued messages. A run usually prints a handful.
+/// Maximum number of queued messages. A run usually prints only a few.
 const QUEUE_MAX: usize = 64;
 /// Maximum time that [`Messages::say`] waits for its line to be written, enough for any active
 /// reader.
@@ -54,7 +54,7 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Queue {
     waiting: VecDeque<String>,
-    /// Whether the thread is writing a message that it has taken from the queue.
+    /// Whether the thread is writing a message that it took from the queue.
     writing: bool,
     /// Whether any message must be written before the end: see [`Messages::put`].
     awaited: bool,
@@ -180,7 +180,7 @@ mod tests {
             let _ = sender.send(text.to_owned());
         })
         .unwrap();
-        // The first message is being written, the queue fills up, and two messages are lost.
+        // While the first message is being written, the queue fills up, and two messages are lost.
         messages.post("0");
         begun.recv().unwrap();
         messages.say("1");

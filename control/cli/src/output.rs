@@ -22,8 +22,8 @@ pub fn write_text(text: &str) -> Result<()> {
     write(text.replace(|c| !is_plain(c), "\u{fffd}").as_bytes())
 }
 
-/// Writes JSON that may contain such names. Control characters beyond ASCII in strings are replaced
-/// by equivalent escapes.
+/// Writes JSON that may contain names of other processes, users or peers. Control characters beyond
+/// ASCII in strings are replaced by equivalent escapes.
 pub fn write_json(json: &str) -> Result<()> {
     write(escaped(json).as_bytes())
 }
@@ -50,7 +50,7 @@ pub fn write_all(to: BorrowedFd<'_>, mut text: &[u8]) -> Result<(), Errno> {
             Ok(written) => text = &text[written..],
             Err(Errno::INTR) => {}
             Err(Errno::AGAIN) => {
-                // Ignore the result: the next write returns the error, if there is one.
+                // Ignore the result, because the next write returns the error, if there is one.
                 let _ = poll(&mut [PollFd::from_borrowed_fd(to, PollFlags::OUT)], None);
             }
             Err(error) => return Err(error),

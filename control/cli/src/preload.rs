@@ -13,7 +13,7 @@ use towpath_model::folder::{self, FOR_ALL, Folder, Lock, Refusal, Unfit};
 use towpath_shm::image;
 
 static LIBRARY: &[u8] = include_bytes!(env!("TOWPATH_PRELOAD_LIBRARY"));
-/// Library for a PROGRAM with the engine in its own process.
+/// Library for PROGRAM if the engine runs in PROGRAM's process (`--inline`).
 static INLINE: &[u8] = include_bytes!(env!("TOWPATH_INLINE_LIBRARY"));
 
 /// File name without extension, derived from the content. Runs of different versions therefore do
@@ -24,7 +24,7 @@ const VERSION: &str = concat!("libtowpath-", env!("TOWPATH_PRELOAD_HASH"));
 #[derive(Debug)]
 pub struct PreloadFile {
     path: PathBuf,
-    /// Library for a PROGRAM with the engine in its own process, if requested.
+    /// Library for PROGRAM if the engine runs in PROGRAM's process; None without `--inline`.
     inline: Option<PathBuf>,
     refusals: Vec<Refusal>,
     // Shared lock that marks the version as used.
@@ -50,8 +50,8 @@ impl PreloadFile {
     }
 }
 
-/// Returns the library: that of TOWPATH_PRELOAD, or the built-in one, written to a file. With
-/// `inline` also writes the built-in library for such a PROGRAM.
+/// Returns the library to preload: that of TOWPATH_PRELOAD, or the built-in one, written to a file.
+/// With `inline`, also writes the built-in library for an engine in PROGRAM's process.
 pub fn library(inline: bool) -> Result<PreloadFile> {
     let own = std::env::var_os("TOWPATH_PRELOAD").map(|path| {
         let path = Path::new(&path);
@@ -103,7 +103,7 @@ fn install(folder: &Folder) -> Result<PreloadFile, Unfit> {
             Ok(PreloadFile { path, inline: None, refusals: Vec::new(), _used: used })
         }
         Err(error) => {
-            // Also removes the lock's file.
+            // Dropping the lock also removes its file.
             drop(used);
             remove_unused(folder, None);
             Err(error.into())
@@ -130,13 +130,14 @@ fn write(folder: &Folder, file: &str, library: &[u8]) -> io::Result<()> {
     Err(io::Error::other("the library does not stay as it was written"))
 }
 
-/// Maximum number of attempts. Concurrent runs may write the file, with the same content.
+/// Maximum number of attempts to write the file, which concurrent runs may write too, with the same
+/// content.
 const INSTALLS_MAX: u32 = 8;
 
 /// Marks this version as used by a run.
 ///
-/// Returns None if the file system does not support locks, or if another process of the user keeps
-/// the lock. A run of another version may then remove the library during this run.
+/// Returns None if the file system does not support locks, or if another process of the user does
+/// not release the lock. A run of another version may then remove the library during this run.
 fn in_use(folder: &Folder) -> Option<Lock> {
     for _ in 0..LOCK_TRIES {
         match folder.lock_shared(&lock_of(VERSION)) {
@@ -176,7 +177,7 @@ fn remove_torn(folder: &Folder) {
     if torn.peek().is_none() {
         return;
     }
-    // A run that is writing such a file holds the lock.
+    // A run that is writing such a file holds the lock, so the lock cannot be taken then.
     if let Ok(Some(_unused)) = folder.lock_exclusive(&lock_of(VERSION)) {
         torn.for_each(|name| folder.remove(name));
     }

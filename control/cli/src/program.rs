@@ -17,8 +17,8 @@ use crate::error::{ExitCode, Failure};
 /// Finds `program` as a shell does, and checks that the library can be preloaded. Returns its path.
 ///
 /// # Errors
-/// [`Failure`] with the exit status of env(1): 127 if not found, 126 if not executable. 125 if the
-/// library cannot be loaded.
+/// Returns a [`Failure`] with the exit status of env(1): 127 if the program is not found, 126 if it
+/// is not executable. Returns 125 if the library cannot be loaded.
 pub fn preflight(program: &OsStr) -> Result<PathBuf> {
     let path = find(program, std::env::var_os("PATH"))?;
     check(&path, program, SCRIPT_DEPTH_MAX)?;
@@ -28,7 +28,7 @@ pub fn preflight(program: &OsStr) -> Result<PathBuf> {
 /// Finds `program` as a shell does, without checking its content.
 ///
 /// # Errors
-/// Same as [`preflight`], except the errors about the library.
+/// Returns the errors of [`preflight`], except those about the library.
 pub fn locate(program: &OsStr) -> Result<PathBuf> {
     find(program, std::env::var_os("PATH"))
 }
@@ -95,7 +95,7 @@ fn executable(path: &Path, metadata: &Metadata) -> Result<()> {
 fn check(path: &Path, program: &OsStr, depth: u32) -> Result<()> {
     let name = program.to_string_lossy();
     let Ok(file) = image::open(path) else {
-        // Executable but not readable, so the content cannot be checked.
+        // The file is executable but not readable, so its content cannot be checked.
         return Ok(());
     };
     let elf = match image::content(&*file) {

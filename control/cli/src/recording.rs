@@ -91,7 +91,7 @@ pub fn finish(capture: &CaptureFile, messages: &Messages, go_on: impl FnMut() ->
 /// Fails a command whose capture is incomplete, because a script would assume it to be complete.
 ///
 /// # Errors
-/// Fails unless `is_recorded`.
+/// Fails if `is_recorded` is false.
 pub fn check(is_recorded: bool) -> Result<()> {
     let error = || Failure::error(ExitCode::Failed, "the capture (--pcap) is incomplete");
     is_recorded.then_some(()).ok_or_else(error)

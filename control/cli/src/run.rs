@@ -226,14 +226,14 @@ pub struct Outcome {
 /// Process that runs the stack.
 #[derive(Clone)]
 enum Host {
-    /// A thread of this process.
+    /// The stack runs on a thread of this process.
     Here(Remote),
-    /// PROGRAM's process (`--inline`).
+    /// The stack runs in PROGRAM's process (`--inline`).
     There(LaunchServer),
 }
 
-/// Thread that runs the stack, or receives its reports. Includes PROGRAM's end of the control
-/// socket, which is not passed on yet.
+/// Thread that runs the stack, or receives its reports. Contains PROGRAM's end of the control
+/// socket until that is passed to PROGRAM.
 struct StackThread {
     facts: String,
     followed: Option<Followed>,
@@ -246,7 +246,7 @@ struct StackThread {
 struct RunningStack {
     /// Pipe that hangs up when the stack has ended for any reason.
     ended: OwnedFd,
-    /// Event of [`Run::leaves`].
+    /// Readable while PROGRAM is in exit(3), see [`Run::leaves`].
     leaves: Option<OwnedFd>,
     thread: JoinHandle<Outcome>,
 }
@@ -393,7 +393,7 @@ impl Host {
         }
     }
 
-    /// Returns the number of undelivered bytes. None if the stack has ended.
+    /// Returns the number of undelivered bytes; None if the stack has ended.
     fn unsent(&self) -> Option<u64> {
         match self {
             Self::Here(remote) => remote.left().ok().map(|Left { unsent, .. }| unsent),

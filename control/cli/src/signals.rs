@@ -48,7 +48,7 @@ impl Signals {
 
     /// Restores the original mask, so that signals have their default actions again.
     pub fn unblock(&self) {
-        // Cannot fail, because the mask was returned by the kernel.
+        // Cannot fail, because the kernel has returned the mask before.
         let _ = self.original.thread_set_mask();
     }
 

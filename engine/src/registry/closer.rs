@@ -55,7 +55,8 @@ struct CloseQueue {
 #[derive(Debug, Default)]
 struct CloseWait {
     descriptors: VecDeque<Fd>,
-    /// Start of the current close, if a thread is working on one.
+    /// Time at which the current close began; `None` if no thread is closing a descriptor of the
+    /// family.
     since: Option<Instant>,
 }
 
@@ -123,7 +124,7 @@ impl CloseQueue {
         }
     }
 
-    /// Takes the next descriptor, of a family without a thread.
+    /// Takes the next descriptor, from a family that no thread is working for.
     fn pop(&mut self) -> Option<(Family, Fd)> {
         let whose = self.ready.pop_front()?;
         let waiting = self.families.get_mut(&whose)?;
@@ -213,13 +214,13 @@ mod tests {
         for _ in 0..3 {
             let (mut end, other) = std::io::pipe().expect("a pipe");
             closer.close(SECOND, [OwnedFd::from(other).into()]);
-            // Readable at the end of the pipe, once the write end is closed.
+            // Reading returns 0 (end of file) when the write end was closed.
             assert_eq!(end.read(&mut [0]).expect("open"), 0);
         }
         drop((closer, peer));
     }
 
-    /// Any number of them.
+    /// Any number of blocked closes.
     #[test]
     fn closes_that_sleep_hold_up_no_other_family() {
         let closer = Closer::default();

@@ -15,15 +15,15 @@ pub(crate) enum Pending {
     Settling(Box<Request>),
     /// The request waits for free descriptors.
     Room(DescriptorRequest),
-    /// A part of a HELLO with several parts.
+    /// A part of a HELLO that has several parts.
     List,
-    /// HELLO, with descriptors for the new process image.
+    /// HELLO. Contains the descriptors for the new process image.
     Hello(Given),
-    /// CLONE, with descriptors for the new process.
+    /// CLONE. Contains the descriptors for the new process.
     Clone { control: Fd, given: Given, clone: ChannelId },
-    /// A CLONE that will be refused.
+    /// CLONE that is going to be refused.
     NoClone,
-    /// TOKENS for these sockets, by slot and generation.
+    /// TOKENS, for these sockets by slot and generation.
     Tokens(Vec<(u32, u32)>),
 }
 
@@ -34,14 +34,15 @@ pub(crate) struct WantOutcome {
     pub due: usize,
     /// Error of a shard that refused.
     pub refused: Option<Errno>,
-    /// Sockets of [`Pending::Tokens`] that the process holds, one bit each.
+    /// Bit set of the sockets of [`Pending::Tokens`] that the process holds.
     pub held: u64,
 }
 
 /// Processes whose requests wait for free descriptors.
 #[derive(Debug, Default)]
 pub(crate) struct DescriptorWaits {
-    /// Channels, with the deadline of each wait. Ids are reused: see [`DescriptorRequest::until`].
+    /// Channels, each with the time at which its wait ends. Ids are reused: see
+    /// [`DescriptorRequest::until`].
     pub channels: Vec<(Instant, ChannelId)>,
     pub look_at: Option<Instant>,
 }

@@ -57,8 +57,8 @@ impl Registry {
             || socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
         let (ours, theirs) = opened(pair)?;
         let (ours, theirs) = (Fd::from(ours), Fd::from(theirs));
-        // Before Linux 6.16 the option does not exist; there the closer closes received
-        // descriptors.
+        // The option does not exist before Linux 6.16. Descriptors that processes send are then
+        // received, and closed by the closer.
         let _ = sys::refuse_descriptors(ours.as_fd());
         self.poller.add(ours.as_fd(), RegistrySource::Control(id))?;
         let control = Arc::new(ours);
@@ -96,7 +96,7 @@ impl Registry {
             return;
         }
         let Some(process) = self.processes.remove(id) else { return };
-        // Wakes threads that wait for a reply at the other end.
+        // The shutdown wakes threads that wait for a reply on the other end of the socket.
         let _ = shutdown(&process.control, Shutdown::Both);
         self.closer.close(process.closes_as, Arc::into_inner(process.control));
         let whose = if self.host.take_if(|host| *host == id).is_some() {

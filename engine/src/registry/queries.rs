@@ -1,4 +1,4 @@
-//! Requests of other threads: forwards queries to the shards, and their results back.
+//! Handles requests of other threads: forwards queries to the shards, and returns the results.
 
 use crate::mail::ShardCommand;
 use crate::query::ShardJob;
@@ -10,7 +10,7 @@ impl Registry {
         for request in self.remote.take() {
             match request {
                 RemoteRequest::Stop => self.begin_stop(),
-                // Drop the sender, so that its receiver fails.
+                // Drop the sender without a reply, so that the receiver's wait fails.
                 RemoteRequest::Attach { .. } if self.stopped => {}
                 RemoteRequest::Attach { is_last, answer } => {
                     let attached = self.attach();
@@ -28,8 +28,8 @@ impl Registry {
         }
     }
 
-    /// Lets the shards send data that programs have written before. No shard stops before the last
-    /// one is done.
+    /// Lets all shards send the data that programs have written. Each shard runs until the last
+    /// shard is done.
     fn begin_stop(&mut self) {
         if std::mem::replace(&mut self.stopped, true) {
             return;
@@ -44,7 +44,7 @@ impl Registry {
         self.tell_all(|| ShardCommand::Stop);
     }
 
-    /// Notes that a shard has sent its data. Stops all shards after the last one.
+    /// Records that a shard has sent its data. After the last shard, stops all shards.
     pub(crate) fn on_settled(&mut self) {
         self.to_settle -= 1;
         if self.to_settle == 0 {
@@ -52,7 +52,7 @@ impl Registry {
         }
     }
 
-    /// Returns the registry's part of query results.
+    /// Returns the registry's part of the results.
     pub(crate) fn state(&self) -> RegistryState {
         let (processes, closing) = (self.len(), self.closer.waiting() as u64);
         let own = [("channels", processes as u64), ("descriptors_to_close", closing)];

@@ -1,4 +1,5 @@
-//! Free descriptors: how many a request needs, and which requests have to wait for some.
+//! Counts the free descriptors that a request needs, and decides which requests have to wait for
+//! free ones.
 //!
 //! A process can execute another program at any time, whose sockets need descriptors. So no process
 //! may attach that would take the last ones. Descriptors queued to be closed by another thread
@@ -24,8 +25,8 @@ fn channel(shards: usize) -> usize {
 }
 
 impl Registry {
-    /// Returns whether this process can open `descriptors` more. We test this by opening them,
-    /// because the limit alone does not tell how many are open already, such as those of devices.
+    /// Returns whether this process can open `descriptors` more. We test this by opening that many.
+    /// The limit alone does not say how many are open already, for example by devices.
     pub(crate) fn has_room(&self, descriptors: usize) -> bool {
         let take = |_| opened(|| fcntl_dupfd_cloexec(&self.blank, 0)).map(Fd::from);
         (0..descriptors).map(take).collect::<Result<Vec<_>, _>>().is_ok()

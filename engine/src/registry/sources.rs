@@ -5,7 +5,7 @@ use rustix::event::epoll::EventFlags;
 use crate::ids::ChannelId;
 use crate::poller;
 
-/// The source of a wake-up.
+/// Event source that wakes the registry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RegistrySource {
     /// A process has sent a request, or has ended.

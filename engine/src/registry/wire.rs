@@ -21,8 +21,8 @@ pub(crate) const SENT_MAX: usize = 253;
 pub(crate) enum ControlMessage {
     /// A request; fields that were not sent are zero.
     Request(Box<Request>),
-    /// A message with descriptors, which programs have no reason to send. Closing them may block,
-    /// so this thread must not do it.
+    /// A message with descriptors, which a correct program never sends. Closing the descriptors may
+    /// block, so another thread has to close them.
     Descriptors(Vec<Fd>),
     /// No message is available.
     Nothing,
@@ -30,8 +30,8 @@ pub(crate) enum ControlMessage {
     End,
 }
 
-/// Receives the next message. The buffer holds the maximum number of descriptors, because the
-/// kernel would close the excess on this thread.
+/// Receives the next message. The buffer has room for the maximum number of descriptors, because
+/// the kernel would close further ones on this thread.
 pub(crate) fn receive(control: BorrowedFd<'_>) -> ControlMessage {
     let mut bytes = [0; size_of::<Request>()];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(SENT_MAX))];
@@ -59,10 +59,10 @@ pub(crate) fn receive(control: BorrowedFd<'_>) -> ControlMessage {
 pub(crate) enum Sent {
     /// The reply was sent.
     Yes,
-    /// Too many descriptors of this user are in flight (ETOOMANYREFS). The reply was not sent, and
-    /// its program is not to blame.
+    /// The reply was not sent, because too many descriptors of this user are in flight
+    /// (ETOOMANYREFS). The program is not the cause.
     TooMany,
-    /// The program does not read its replies.
+    /// The reply was not sent, because the socket is full: the program does not read its replies.
     NotTaken,
     /// The process has ended.
     Gone,
@@ -94,7 +94,7 @@ mod tests {
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
     use std::os::fd::AsFd;
 
-    /// Before Linux 6.16, a program can send descriptors.
+    /// A program can send descriptors before Linux 6.16.
     #[test]
     fn descriptors_that_come_along_are_the_callers() {
         let flags = SocketFlags::CLOEXEC;

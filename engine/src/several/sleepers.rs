@@ -144,7 +144,7 @@ fn who_sleeps_says_so() {
         queues[0].is_busy.store(true, Relaxed);
         for n in 0..100 {
             if n % 10 == 0 {
-                // The shard is awake, or has just fallen asleep.
+                // The shard is awake, or has fallen asleep just now.
                 notification::ring(queues[1].bell.as_fd());
             }
             std::thread::sleep(Duration::from_micros(50));

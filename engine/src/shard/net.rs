@@ -22,25 +22,26 @@ use crate::shard::peers::message::PeerMessage;
 use crate::shard::sockets::Sockets;
 use crate::shard::sockets::slots::present_on;
 
-/// The stack with what it needs to move packets and to be woken.
+/// A stack, its ports, and the poller that wakes its shard.
 pub(crate) struct Net {
     pub stack: Stack<Sockets>,
     pub ports: Vec<Box<dyn Port + Send>>,
     pub pool: Pool,
     pub clock: Clock,
-    /// The status page: whether the engine sleeps, and how long a datagram may be without a
-    /// request.
+    /// Status page: shows programs whether the engine sleeps, and the maximum length of a datagram
+    /// that needs no request.
     pub status: EngineStatus,
     pub poller: Poller<ShardSource>,
-    /// Events that each port is watched for.
+    /// Events for which each port is polled.
     watched: Vec<PortWatch>,
-    /// How much the stack does in a turn.
+    /// Maximum work of the stack in a turn.
     pub budget: Budget,
     pub observers: Observers,
 }
 
 impl Net {
-    /// A net whose clock and ports are the host's. Fails if the kernel has no epoll set for it.
+    /// Creates a net with the clock and ports of the host. Fails if the kernel cannot create an
+    /// epoll instance.
     pub fn new(
         stack: Stack<Sockets>,
         ports: Vec<Box<dyn Port + Send>>,
@@ -59,32 +60,34 @@ impl Net {
         self.stack.tell_owner(shard, word.into());
     }
 
-    /// Figures of a socket of the stack at this moment.
+    /// Returns the current state of a stack socket.
     pub fn info(&self, id: SocketId) -> Option<SocketInfo> {
         self.stack.info(self.clock.now(), id)
     }
 
-    /// Time of the next event of the stack or of a port.
+    /// Returns the time of the next timer of the stack or of a port.
     pub fn next_timeout(&self) -> Option<Instant> {
         let ports = self.ports.iter().filter_map(|port| port.next_timeout_ns()).map(Instant);
         ports.chain(self.stack.next_timeout()).min()
     }
 
-    /// Passes dropped and logged packets and conflicts of addresses to the observers.
-    /// `more`: another turn follows at once.
+    /// Passes dropped packets, logged packets and address conflicts to the observers. `more` is
+    /// true if another turn follows without a sleep.
     pub fn notify_observers(&mut self, now: Instant, more: bool) {
         self.observers.notify(&mut self.stack.net, now, more);
     }
 
-    /// Waits for the events that each port needs now.
+    /// Updates the events for which each port is polled.
     pub fn watch_ports(&mut self) {
-        // epoll can only fail for want of a valid descriptor: nothing would ever wake us again.
+        // epoll_ctl fails only for an invalid descriptor, after which no event would wake this
+        // thread.
         let Self { poller, ports, watched, observers, .. } = self;
         let watched = watch(poller, ports, watched, |place| observers.device_gone(place));
         watched.expect("the engine's own epoll works");
     }
 
-    /// An address of this host as a program with a socket of `family` sees it.
+    /// Converts an address of this host to the form that a program with a socket of `family`
+    /// expects.
     pub(crate) fn present_own(&self, family: u32, addr: SocketAddr) -> RawAddr {
         let is_its = |iface: &&Interface| {
             iface.addresses().iter().any(|address| address.addr() == addr.ip())

@@ -1,4 +1,4 @@
-//! The other shards of the engine: how they are woken, and which messages they exchange.
+//! The other shards of the engine: wakes them, and defines the messages that shards exchange.
 
 pub(crate) mod message;
 pub(crate) mod place;

@@ -24,11 +24,11 @@ use crate::shard::sockets::Sockets;
 #[derive(Debug, Default)]
 pub(crate) struct Requests {
     pub rounds: Rounds,
-    /// Jobs that are ready: the shard turns its stack and then executes them.
+    /// Jobs that are executed after the next turn of the stack.
     pub jobs: VecDeque<ShardJob>,
     /// Queries that need more turns, such as long listings.
     pub unfinished: VecDeque<Box<dyn ShardQuery>>,
-    /// First slot of the next shard, with which a listing of all sockets continues.
+    /// First slot of the next shard, at which a program continues a listing of all sockets.
     pub next_shard: Option<u32>,
     pub resolver: Option<ResolverConfig>,
     /// See [`crate::EngineConfig::names`].

@@ -34,7 +34,7 @@ pub(super) fn response_code(answer: &[u8]) -> u8 {
     id_and_flags(answer).map_or(0, |(_, flags)| flags[1] & 0xf)
 }
 
-/// Returns whether `answer` answers `query`, by message content alone.
+/// Returns whether the content of `answer` is an answer to `query`. The sender is not checked.
 //= https://www.rfc-editor.org/rfc/rfc5452#section-9.1
 //# A resolver implementation MUST match responses to all of the
 //# following attributes of the query:
@@ -57,15 +57,15 @@ pub(super) fn answers(answer: &[u8], query: &[u8]) -> bool {
     // only.
     let Some((name, rest)) = question(query) else { return true };
     match question(answer) {
-        // Names are case-insensitive (RFC 4343).
+        // DNS names are case-insensitive (RFC 4343).
         Some((its_name, its_rest)) => name.eq_ignore_ascii_case(its_name) && rest == its_rest,
         // A nameserver that did not understand the question may omit it.
         None => questions(answer) == 0 && response_code(answer) != 0,
     }
 }
 
-/// Returns the name, and the type and class, of a message's only question; `None` if the count is
-/// not one.
+/// Returns the name of a message's only question, and its type and class; `None` if there is not
+/// exactly one question.
 fn question(message: &[u8]) -> Option<(&[u8], &[u8])> {
     if questions(message) != 1 {
         return None;
@@ -82,7 +82,7 @@ fn question(message: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((name, rest.get(..TYPE_AND_CLASS_LEN)?))
 }
 
-/// Returns the number of questions given in the header.
+/// Returns the number of questions that the header declares.
 fn questions(message: &[u8]) -> u16 {
     message.get(4..).and_then(|rest| rest.first_chunk()).map_or(0, |n| u16::from_be_bytes(*n))
 }
@@ -159,7 +159,7 @@ mod tests {
         for none in [&b""[..], b"hello", &QUERY[..11], &response] {
             assert_eq!(query_id(none), None);
         }
-        // A name without an end, and a name that is a pointer.
+        // The first name has no end, and the second name is a pointer.
         for name in [&b"\x3f"[..], b"\xc0\x0c\0\x01\0\x01"] {
             let query = [&QUERY[..HEADER_LEN], name].concat();
             assert_eq!(question(&query), None);

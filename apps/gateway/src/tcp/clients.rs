@@ -1,4 +1,5 @@
-//! Connects clients of published ports to the program. Clients wait in [`lines`](crate::lines).
+//! Connects clients of published ports to the program. Clients that cannot connect yet wait in
+//! [`lines`](crate::lines).
 
 use std::net::SocketAddr;
 
@@ -15,8 +16,8 @@ use crate::notice::Notice;
 use crate::siblings::{Accepted, Topic};
 use crate::slab::SlabKey;
 
-/// Number of clients called from the line whenever one gets in. More than one, because there may be
-/// room for all.
+/// Number of clients called from the queue whenever one was connected. More than one, because the
+/// accept queue may have room for several.
 const CALLED: usize = 2;
 
 impl TcpFlows {
@@ -37,7 +38,7 @@ impl TcpFlows {
         self.approach(cx, key);
     }
 
-    /// Connects to the program, or enters the line if clients already wait.
+    /// Connects a client to the program, or queues it if other clients wait already.
     fn approach(&mut self, cx: &mut Context<'_, impl FifoHost>, key: SlabKey) {
         let Some(Connecting { shown, arrival, .. }) = self.connecting_to_program(key) else {
             return;
@@ -48,7 +49,7 @@ impl TcpFlows {
         }
     }
 
-    /// Sends or retransmits a client's SYN and sets the deadline for an answer.
+    /// Sends or retransmits a client's SYN, and sets the deadline for its answer.
     fn send_syn(&mut self, cx: &mut Context<'_, impl FifoHost>, key: SlabKey, wait_ns: u64) {
         let Some(connecting) = self.connecting_to_program(key) else { return };
         let made = match connecting.socket {
@@ -67,21 +68,22 @@ impl TcpFlows {
                 let due = cx.shared.now_ns + wait_ns;
                 self.deadlines.set(key, flow, Some(due));
             }
-            // Defer the failure: the clients called instead may fail as well, which would recurse
-            // through the whole line.
+            // Handle the failure later. The clients called next may fail as well, and handling it
+            // here would recurse through the whole queue.
             Err(_) => self.on_not_connected(key),
         }
     }
 
-    /// Puts a client with an unanswered SYN into the line. The program's stack must have dropped
-    /// the SYN, because the link loses no packets.
+    /// Queues a client whose SYN was not answered. The program's stack must have dropped the SYN,
+    /// because the link loses no packets.
     pub(super) fn on_unanswered(&mut self, key: SlabKey, connecting: &Connecting) -> SocketAddr {
         let program = connecting.shown.program;
         self.lines.enter(program, connecting.arrival, key);
         program
     }
 
-    /// Retransmits the SYN of the first client in line, unless it still waits for an answer.
+    /// Retransmits the SYN of the first client in the queue, unless its last SYN may still be
+    /// answered.
     pub(super) fn repeat_first(
         &mut self,
         cx: &mut Context<'_, impl FifoHost>,
@@ -95,7 +97,7 @@ impl TcpFlows {
         }
     }
 
-    /// Calls further clients from the line after the program's stack answered a SYN.
+    /// Calls further clients from the queue, because the program's stack answered a SYN.
     pub(super) fn on_answered(
         &mut self,
         cx: &mut Context<'_, impl FifoHost>,
@@ -111,8 +113,8 @@ impl TcpFlows {
         self.attend_first(cx.shared, program);
     }
 
-    /// Returns a client to the line after its connection in the inner stack timed out. The client
-    /// keeps waiting, as in an accept queue of the kernel.
+    /// Queues a client again, because its connection in the inner stack timed out. The client keeps
+    /// waiting, as in an accept queue of the kernel.
     pub(super) fn on_given_up(
         &mut self,
         cx: &mut Context<'_, impl FifoHost>,
@@ -131,15 +133,15 @@ impl TcpFlows {
         self.attend_first(cx.shared, program);
     }
 
-    /// Removes a client that disconnected or is connected in another way.
+    /// Removes a client from the queue, because it disconnected or was connected.
     pub(super) fn on_gone(&mut self, shared: &Shared, connecting: &Connecting) {
         let program = connecting.shown.program;
         self.lines.leave(program, connecting.arrival);
         self.attend_first(shared, program);
     }
 
-    /// Sets the time at which the first client in line sends its SYN. Chosen later than the
-    /// deadlines of clients that were called before it.
+    /// Sets the time at which the first client in the queue sends its SYN. The time is after the
+    /// deadlines of clients called before.
     fn attend_first(&mut self, shared: &Shared, program: SocketAddr) {
         if let Some(first) = self.lines.first(program)
             && let Some(flow) = self.flows.get_mut(first)
@@ -181,7 +183,7 @@ impl TcpFlows {
         self.approach(cx, key);
     }
 
-    /// Reports why a client is refused, once per published port.
+    /// Reports once per published port why its clients are refused.
     fn hint(&mut self, shared: &Shared, key: SlabKey, program: SocketAddr) {
         let Some(Flow { host, .. }) = self.flows.get(key) else { return };
         let published = getsockname(host).ok().and_then(|addr| SocketAddr::try_from(addr).ok());

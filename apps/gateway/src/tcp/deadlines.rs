@@ -6,13 +6,13 @@ use crate::flow::{Flow, FlowPhase};
 use crate::limits::FAILED_WAIT_NS;
 use crate::slab::SlabKey;
 
-/// Deadlines of waiting flows:
+/// Deadlines of flows that wait for:
 ///
-/// - open flows with a failed host: time for the program to read the remaining bytes;
-/// - clients: time for the program to answer the SYN;
-/// - negotiations with an upstream server;
-/// - nameservers, except the last candidate: time to answer before the next one is tried;
-/// - connecting flows, while host addresses change: time until the source address is checked.
+/// - open flows with a failed host: the program to read the remaining bytes;
+/// - clients: the program to answer the SYN;
+/// - negotiations: the upstream server;
+/// - DNS connections: the current nameserver, unless it is the last candidate;
+/// - connecting flows, while host addresses change: the next check of the source address.
 ///
 /// Removing a flow removes its deadline, so the set is never larger than the flow table.
 #[derive(Debug, Default)]

@@ -1,4 +1,4 @@
-//! Undecided SYNs of the program.
+//! Tracks SYNs of the program that are not answered yet.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -9,12 +9,13 @@ use crate::client::Client;
 use crate::idle::{Class, Evicted, IdleTable};
 use crate::slab::SlabKey;
 
-/// Undecided SYNs of the program, each with the flow whose host socket is connecting.
+/// SYNs of the program that are not answered yet, each with the flow whose host socket is
+/// connecting.
 #[derive(Debug)]
 pub(super) struct PendingSyns {
     /// SYNs in the order of their last retransmission.
     connecting: IdleTable<PendingId, Option<SlabKey>>,
-    /// SYNs without a flow.
+    /// SYNs for which no flow was created yet.
     waiting: VecDeque<Syn>,
 }
 
@@ -42,7 +43,7 @@ impl PendingSyns {
         self.waiting.push_back(syn);
     }
 
-    /// Returns the number of SYNs without a flow.
+    /// Returns the number of SYNs for which no flow was created yet.
     pub(super) fn waiting(&self) -> usize {
         self.waiting.len()
     }
@@ -51,7 +52,7 @@ impl PendingSyns {
         self.waiting.pop_front()
     }
 
-    /// Stores the flow of a SYN.
+    /// Stores the flow that was created for a SYN.
     pub(super) fn attach(&mut self, pending: PendingId, key: SlabKey) {
         if let Some(id) = self.connecting.find(&pending)
             && let Some((_, connecting)) = self.connecting.get_mut(id)
@@ -72,7 +73,7 @@ impl PendingSyns {
         }
     }
 
-    /// Removes a decided SYN and returns its flow.
+    /// Removes a SYN that was answered or refused, and returns its flow.
     pub(super) fn remove(&mut self, pending: PendingId) -> Option<Option<SlabKey>> {
         let id = self.connecting.find(&pending)?;
         self.connecting.remove(id).map(|(_, key)| key)

@@ -23,9 +23,9 @@ use crate::train::IpMarks;
 /// Sends fragmented IPv6 datagrams.
 #[derive(Debug, Default)]
 pub(super) struct Fragmenter {
-    /// Raw socket, created for the first such datagram.
+    /// Raw socket, created for the first datagram that needs it.
     socket: Option<Fd>,
-    /// Creating the socket failed; it requires CAP_NET_RAW.
+    /// Whether creating the socket failed, because it requires CAP_NET_RAW.
     refused: bool,
     sent: u64,
 }
@@ -42,7 +42,7 @@ pub(super) struct LongDatagram<'a> {
 }
 
 impl Fragmenter {
-    /// Sends a datagram in fragments. Returns false if a fragment was not sent.
+    /// Sends a datagram in fragments. Returns false if any fragment could not be sent.
     pub(super) fn send(&mut self, config: &GatewayConfig, datagram: &LongDatagram<'_>) -> bool {
         if self.socket.is_none() && !self.refused {
             self.socket = open(&config.egress, datagram.to).ok();

@@ -1,13 +1,14 @@
-//! Datagrams from a peer's ports that the program has not sent to, as from TFTP and STUN servers.
+//! Receives datagrams from ports of a peer to which the program has not sent, as from TFTP and STUN
+//! servers.
 //!
 //! ```text
 //!   port of the program ◄── connected sockets: one for each peer's port that was written to
 //!                       ◄── one socket without a peer: all other ports of these peers' addresses
 //! ```
 //!
-//! All are bound to one port of the host. The kernel prefers a socket connected to the datagram's
-//! sender, so this socket receives only datagrams of unknown ports. Datagrams from a new port
-//! create no flow; the program's answer does.
+//! All sockets are bound to one port of the host. The kernel prefers a socket that is connected to
+//! the datagram's sender, so this socket receives only datagrams from unknown ports. Datagrams from
+//! a new port create no flow; the program's answer does.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -41,9 +42,10 @@ pub(crate) struct OtherPorts {
 struct Entry {
     program: SocketAddr,
     host: Fd,
-    /// Reserves the descriptor of `host` in the flow budget.
+    /// Keeps the descriptor of `host` counted in the budget.
     _share: Share,
-    /// Host-side addresses of peers with flows, and the addresses at which the program sees them.
+    /// Peers with flows, by their address on the host's network, and the addresses at which the
+    /// program sees them.
     peers: HashMap<IpAddr, Peer>,
     readable: bool,
 }
@@ -101,7 +103,7 @@ impl OtherPorts {
         )
     }
 
-    /// Counts a new flow to a peer, which the program sees at `seen`.
+    /// Adds a flow to a peer, which the program sees at `seen`.
     pub(crate) fn enter(&mut self, program: SocketAddr, to: IpAddr, seen: IpAddr) {
         let key = self.by_program.get(&program).copied();
         if let Some(entry) = key.and_then(|key| self.entries.get_mut(key)) {
@@ -109,7 +111,7 @@ impl OtherPorts {
         }
     }
 
-    /// Removes a flow to a peer; closes the socket with the last one.
+    /// Removes a flow to a peer. The last flow closes the socket.
     pub(crate) fn leave(&mut self, program: SocketAddr, to: IpAddr) {
         let Some(key) = self.by_program.get(&program).copied() else { return };
         let Some(entry) = self.entries.get_mut(key) else { return };
@@ -179,7 +181,7 @@ impl Entry {
                     more = false;
                     break;
                 }
-                // The socket sends nothing, so errors do not concern its datagrams.
+                // The socket sends no datagrams, so an error cannot concern one of them.
                 Err(_) => {}
             }
         }

@@ -33,7 +33,7 @@ impl UdpFlows {
     ) -> bool {
         let count = bytes.len().div_ceil(segment.map_or(bytes.len(), usize::from).max(1)).max(1);
         let Some((_, flow)) = self.flows.get_mut(id) else {
-            // The flow was evicted while its datagrams were queued.
+            // The flow of these datagrams was evicted while they were queued.
             shared.counters.udp_dropped += count as u64;
             return true;
         };
@@ -68,7 +68,8 @@ impl UdpFlows {
         if result.is_err_and(|error| error != Errno::AGAIN) {
             told = self.hear(shared, id, host);
             if told > 0 && result != Err(Errno::MSGSIZE) {
-                // The call returned an earlier datagram's error instead of sending this one.
+                // The first call returned an earlier datagram's error and did not send this
+                // datagram, so try again.
                 result = sys::send_datagram(host, bytes, &empty, &destination);
             }
         }
@@ -183,10 +184,10 @@ impl Side {
     }
 }
 
-/// Returns whether two addresses name one peer, ignoring the scope of link-local addresses.
+/// Returns whether two addresses are equal, ignoring the scope id of link-local addresses.
 fn is_same(a: SocketAddr, b: SocketAddr) -> bool {
     (a.ip(), a.port()) == (b.ip(), b.port())
 }
 
-// A batch of a flow must fit the remaining space of a link that is not busy.
+// All datagrams of one turn must fit in the queue of an idle link.
 const _: () = assert!(LINK_PACKETS_MAX > DATAGRAMS_PER_TURN);

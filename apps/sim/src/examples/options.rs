@@ -153,7 +153,7 @@ impl PingOptions {
     /// Creates an example in which a host pings another one, partly under load on the same device.
     ///
     /// # Errors
-    /// The first invalid option.
+    /// Returns a message about the first invalid option.
     pub fn example(&self) -> Result<Example, String> {
         let Self { remote, interval, size, duration, card, .. } = self;
         let local = beside(*remote);
@@ -224,7 +224,7 @@ impl OnOffOptions {
     /// Creates an example with on-off traffic to a sink, while echo requests measure the latency.
     ///
     /// # Errors
-    /// The first invalid option.
+    /// Returns a message about the first invalid option.
     pub fn example(&self) -> Result<Example, String> {
         let Self { client, server, size, duration, card, .. } = self;
         let Load { from, to, .. } = check(self.load, *duration)?;
@@ -303,7 +303,7 @@ impl SendOptions {
     /// Creates an example that sends small packets as fast as the device accepts them.
     ///
     /// # Errors
-    /// The first invalid option.
+    /// Returns a message about the first invalid option.
     pub fn example(&self) -> Result<Example, String> {
         match self.mode {
             SendMode::Write => self.written(),
@@ -414,7 +414,7 @@ impl TcOptions {
     /// requests measure the latency.
     ///
     /// # Errors
-    /// The first invalid option.
+    /// Returns a message about the first invalid option.
     pub fn example(&self) -> Result<Example, String> {
         let Self { source, server, in_rate, data_rate, duration, card, .. } = self;
         let Load { from, to, .. } = check(self.load, *duration)?;

@@ -36,7 +36,7 @@ pub struct ExtraRules {
     pub bytes_max: Option<u64>,
 }
 
-/// Totals of a world without violations.
+/// Totals of a world that violates no rule.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// Number of events of links and hosts.
@@ -75,7 +75,7 @@ const R2_SYN_NS: u64 = 180_000_000_000;
 /// Runs a world, and checks the rules after every step.
 ///
 /// # Errors
-/// The first violation.
+/// Returns the first violation.
 pub fn check(plan: &Plan, seed: u64, rules: ExtraRules) -> Result<Outcome, RuleFault> {
     let mut world = World::new(plan, seed, None);
     world.watch = Some(Watch::default());
@@ -204,7 +204,8 @@ fn judge(
         let server = SocketAddr::from((plan.hosts[flow.to].address, port_of(number)));
         let watch = world.watch.as_ref()?;
         let heard = watch.last_heard(host, server, *at);
-        // Before the first segment, TCP does not decide about a host that ARP cannot resolve.
+        // If ARP cannot resolve the host, a connection may fail before R2, because no segment was
+        // answered.
         if heard.is_none() && reason == "HostUnreachable" {
             continue;
         }
@@ -255,7 +256,7 @@ fn survival(plan: &Plan) -> f64 {
 /// Parses a scenario and checks its first plan with its own seed.
 ///
 /// # Errors
-/// An error in the text, or the first violation.
+/// Returns an error in the text, or the first violation.
 pub fn check_text(text: &str, rules: ExtraRules) -> Result<Outcome, RuleFault> {
     let plans = crate::scenario::read(text).map_err(|error| RuleFault {
         rule: "the scenario is read".into(),

@@ -31,7 +31,7 @@ pub(super) struct SceneLink {
     pub ends: [String; 2],
     /// Impairments of both directions.
     pub keys: Keys,
-    /// Impairments of the backward direction alone.
+    /// Impairments of the backward direction only.
     pub back: Keys,
 }
 
@@ -49,10 +49,10 @@ pub(super) struct SceneFlow {
 /// Optional keys with values in TOML syntax.
 pub(super) type Keys = Vec<(&'static str, String)>;
 
-/// Duration of each world. Most programs end long before; the remaining ones are reset then.
+/// Duration of each world. Most programs end long before; programs that still run then are reset.
 pub(super) const DURATION: &str = "4h";
 
-/// Random generator of parts.
+/// Random generator of the parts of a world.
 struct Draw(Dice);
 
 impl Draw {
@@ -285,7 +285,7 @@ const BURSTS: &[&str] = &[
     "{ enter = \"2%\", leave = \"20%\", lost = \"80%\" }",
 ];
 
-/// Outages: none, short, long, repeated, or permanent.
+/// Outages of a link: none, short, long, repeated, or permanent.
 const OUTAGES: &[&str] = &[
     "",
     "",

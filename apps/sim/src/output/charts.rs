@@ -42,7 +42,8 @@ fn goodput(title: &str, caption: &str, runs: &[&RunResult], series: Vec<Series>)
     let carried = links.flat_map(|link| &link.series.delivered_bps).copied().fold(0., f64::max);
     let mut values: Vec<f64> = series.iter().flat_map(|s| &s.points).map(|point| point.1).collect();
     values.sort_by(f64::total_cmp);
-    // Use the 98th percentile as well, because several links together may carry more than each one.
+    // Use at least the 98th percentile, because several links together may carry more than each
+    // one.
     let usual = values.get(values.len() * 98 / 100).copied().unwrap_or(0.);
     let (top, peak) = (CARRIED * carried.max(usual), values.last().copied().unwrap_or(0.));
     if peak <= top {
@@ -52,15 +53,15 @@ fn goodput(title: &str, caption: &str, runs: &[&RunResult], series: Vec<Series>)
     Chart { top: Some(top), ..over_time(title, &caption, Unit::Bits, series) }
 }
 
-/// Maximum of a goodput chart's y axis, relative to the rate that links carried.
+/// Maximum of a goodput chart's y axis, as a multiple of the rate that the links carried.
 const CARRIED: f64 = 1.1;
 
-/// Returns the name of a link's direction in a legend.
+/// Returns the name of a link's direction for a legend.
 pub(super) fn way(link: &LinkResult) -> String {
     format!("{} {}>{}", link.name, link.from, link.to)
 }
 
-/// Returns the directions with the longest waiting times.
+/// Returns the link directions with the longest waiting times.
 pub(super) fn bottlenecks(run: &RunResult) -> Vec<&LinkResult> {
     let mut links: Vec<&LinkResult> =
         run.links.iter().filter(|link| link.rate_bps.is_some() && link.entered > 0).collect();

@@ -7,7 +7,7 @@ use towpath_tcp::CongestionKind;
 
 use crate::units::{HostNames, Rate, Share, Size, StartTime, Time};
 
-/// Whole file.
+/// Content of a scenario file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct File {
@@ -30,7 +30,7 @@ pub(crate) struct File {
     pub flows: Vec<FlowKeys>,
     #[serde(default, rename = "variant")]
     pub variants: Vec<VariantKeys>,
-    /// Lists of values by path; all combinations are run.
+    /// Lists of values by path. Each combination of values is a variant.
     pub sweep: Option<Spanned<toml::Table>>,
 }
 
@@ -46,7 +46,7 @@ pub(crate) struct LimitKeys {
 }
 
 impl Default for LimitKeys {
-    /// Some minutes of CPU time, and memory that any machine has.
+    /// The defaults allow some minutes of CPU time, and memory that any machine has.
     fn default() -> Self {
         Self { events: 200_000_000, memory: Size(1 << 30) }
     }
@@ -80,7 +80,7 @@ pub(crate) struct SwitchKeys {
     pub name: Spanned<String>,
 }
 
-/// Keys of a link's direction.
+/// Keys of one direction of a link.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Way {
@@ -98,7 +98,7 @@ pub(crate) struct Way {
     pub device: Option<Spanned<DeviceKeys>>,
 }
 
-/// Device with a ring, between queue and link.
+/// Keys of a device with a ring, between the queue and the link.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct DeviceKeys {
@@ -110,7 +110,7 @@ pub(crate) struct DeviceKeys {
     pub bql: bool,
 }
 
-/// Burst losses (Gilbert-Elliott model).
+/// Keys of burst losses (Gilbert-Elliott model).
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct BurstKeys {
@@ -119,7 +119,7 @@ pub(crate) struct BurstKeys {
     pub lost: Option<Share>,
 }
 
-/// Time in which a link's direction is down.
+/// Keys of a time in which a link's direction is down.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct OutageKeys {
@@ -128,7 +128,7 @@ pub(crate) struct OutageKeys {
     pub length: Option<Time>,
 }
 
-/// Losses by packet number.
+/// Keys of losses by packet number.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct LoseKeys {

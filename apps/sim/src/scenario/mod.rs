@@ -45,7 +45,7 @@ const DEVICE_SERIES: u64 = 5;
 /// variants in the order of its paths; the last path varies fastest.
 ///
 /// # Errors
-/// The first error in the text.
+/// Returns the first error in the text.
 pub fn read(text: &str) -> Result<Vec<Plan>, ScenarioError> {
     let file: File = toml::from_str(text).map_err(|e| ScenarioError::of_toml(text, &e))?;
     let base = plan(text, &file, "")?;

@@ -29,7 +29,7 @@ const BUFFER_MIN: u32 = 512;
 /// Maximum receive buffer in bytes: a 16-bit window with the stack's window scale of 7.
 const RECV_BUFFER_MAX: u32 = 8128 << 10;
 
-/// Network under construction.
+/// A network under construction.
 #[derive(Debug, Default)]
 pub(super) struct Network {
     pub hosts: Vec<HostPlan>,
@@ -263,8 +263,8 @@ impl Network {
         }
     }
 
-    /// Checks that every host has one link, and that the network is a tree: switches would forward
-    /// a broadcast in a loop forever.
+    /// Checks that every host has one link, and that the network is a tree. In a loop, switches
+    /// would forward a broadcast forever.
     fn check(&self) -> Result<(), ScenarioError> {
         let wrong = |message: String| Err(ScenarioError::without_line(message));
         if self.hosts.len() < 2 {

@@ -30,14 +30,14 @@ pub(super) struct Exchange {
     stop: u64,
     stalls: Vec<Stall>,
     leave: Option<Leave>,
-    /// Bytes to write, and bytes written so far.
+    /// Number of bytes to write in total. The next field counts the bytes written so far.
     to_write: u64,
     written: u64,
-    /// Bytes that the peer writes.
+    /// Number of bytes that the peer will write.
     to_read: u64,
     /// Maximum length of a read, for a slow reader.
     read_max: Option<usize>,
-    /// Time of its next read; `u64::MAX` if there is no data.
+    /// Time at which a slow reader reads next; `u64::MAX` if there is no data.
     next_read: u64,
     /// Whether the end of the peer's stream was read.
     has_all: bool,

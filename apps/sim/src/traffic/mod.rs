@@ -1,4 +1,4 @@
-//! Programs on the hosts: each flow has one at either endpoint.
+//! Programs on the hosts: each flow has a program at its source, and another at its destination.
 
 mod connection;
 mod datagrams;

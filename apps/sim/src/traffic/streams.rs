@@ -24,7 +24,7 @@ pub(super) struct StreamSender {
     is_connected: bool,
     start: u64,
     stop: u64,
-    /// Bytes left to write, and bytes written.
+    /// Number of bytes left to write. The next field counts the bytes written.
     left: u64,
     written: usize,
     pattern: SendPattern,
@@ -153,7 +153,7 @@ impl Program for StreamSender {
             _ if self.start != u64::MAX => self.start,
             SendPattern::Bulk => self.stop,
             SendPattern::OnOff { phases, next_write, .. } => {
-                // Writes are possible only once connected.
+                // The program can write only when it is connected.
                 let next = if self.is_connected { *next_write } else { u64::MAX };
                 self.stop.min(phases.until()).min(next)
             }

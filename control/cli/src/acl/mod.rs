@@ -66,7 +66,7 @@ enum Command {
 /// Runs the command.
 ///
 /// # Errors
-/// Any error, with a message for the user.
+/// Returns any error with a message for the user.
 pub fn acl(args: &AclArgs) -> Result<()> {
     let words: Vec<&str> = args.words.iter().map(String::as_str).collect();
     match parse(&words)? {

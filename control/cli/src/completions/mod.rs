@@ -44,7 +44,7 @@ const COMMANDS: &str = "ip acl port stats";
 /// Prints a completion script, or a list for one.
 ///
 /// # Errors
-/// Standard output cannot be written.
+/// Fails if standard output cannot be written.
 pub fn completions(args: &CompletionsArgs) -> Result<()> {
     if let Some(live) = args.live {
         return output::write(listed(live, &Runs::own().list()).as_bytes());

@@ -26,12 +26,12 @@ use rustix::mount::{
     open_tree, unmount,
 };
 
-/// Directory of all the files, which exists on every system.
+/// Directory of all private files, which exists on every system.
 const FOLDER: &str = "/etc";
 /// Size of the event buffer in bytes. Events only wake the thread, so their content is ignored.
 const EVENTS_LEN: usize = 4096;
 
-/// A private file of the run, and the path that it covers.
+/// A private file of the run, and the path over which it is mounted.
 #[derive(Debug)]
 struct Cover {
     path: &'static str,
@@ -46,10 +46,10 @@ pub struct Covers {
 
 impl Covers {
     /// Binds files with these contents over their paths in /etc, for all processes of this mount
-    /// namespace. Returns them, and the paths at which no file exists yet.
+    /// namespace. Returns the bound files, and the paths at which no file exists yet.
     ///
     /// # Errors
-    /// The kernel refuses a mount.
+    /// Fails if the kernel refuses a mount.
     pub fn new(files: &[(&'static str, Vec<u8>)]) -> Result<(Self, Vec<&'static str>)> {
         if files.is_empty() {
             return Ok((Self::default(), Vec::new()));
@@ -64,7 +64,8 @@ impl Covers {
         Ok((covers, missing))
     }
 
-    /// Starts a thread that keeps the files in place until this process ends.
+    /// Starts a thread that binds the files again whenever the host replaces them, until this
+    /// process ends.
     ///
     /// # Errors
     /// The thread, or its inotify instance, cannot be created.
@@ -76,8 +77,8 @@ impl Covers {
         let keep = move || {
             let mut events = [0; EVENTS_LEN];
             loop {
-                // Bind again after adding the watches: a file that was replaced before causes no
-                // event.
+                // Bind again after adding the watches, because a file that was replaced before
+                // causes no event.
                 self.bind_all();
                 self.watch(&watch);
                 self.bind_all();
@@ -131,7 +132,7 @@ impl Cover {
     }
 }
 
-/// Creates the files in a tmpfs that no path leads to.
+/// Creates the files in a tmpfs that is reachable by no path.
 fn make(files: &[(&'static str, Vec<u8>)]) -> Result<Vec<Cover>> {
     let here = std::env::current_dir().ok().filter(|here| here.starts_with(FOLDER));
     let open = |path: &str, flags| openat(CWD, path, flags | OFlags::CLOEXEC, Mode::empty());
@@ -156,7 +157,7 @@ fn make(files: &[(&'static str, Vec<u8>)]) -> Result<Vec<Cover>> {
         // Ignore an error: PROGRAM will not start, and no other process sees the mount.
         let _ = unmount(FOLDER, UnmountFlags::DETACH);
     }
-    // A working directory entered before refers to the covered mount, so enter its path again.
+    // A working directory in /etc still refers to the covered mount, so enter its path again.
     if let Some(here) = here {
         std::env::set_current_dir(&here).with_context(|| here.display().to_string())?;
     }

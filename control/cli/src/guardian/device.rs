@@ -28,7 +28,7 @@ pub struct Device {
     pub remarks: Vec<String>,
 }
 
-/// [`Device`] without its descriptors, or an error message.
+/// JSON content of the packet: a [`Device`] without its descriptors, or an error message.
 #[derive(Debug, Serialize, Deserialize)]
 enum Words {
     Made { name: String, udp_segmentation: bool, sockets: Option<Facts>, remarks: Vec<String> },
@@ -68,7 +68,7 @@ pub fn send(owner: BorrowedFd<'_>, device: Result<&Device, &anyhow::Error>) -> R
 /// Waits for the device. None if the guardian has ended.
 ///
 /// # Errors
-/// The guardian's error message.
+/// Returns the error message of the guardian.
 pub fn receive(guardian: BorrowedFd<'_>) -> Result<Option<Device>> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);

@@ -33,21 +33,20 @@ pub struct Job {
     pub path: PathBuf,
     /// PROGRAM and its arguments as given.
     pub words: Vec<OsString>,
-    /// Method by which PROGRAM's sockets reach the stack.
+    /// How PROGRAM's sockets reach the stack.
     pub way: Way,
     /// Signal state of towpath's caller.
     pub signals: SignalState,
     /// Whether PROGRAM's standard output is redirected to standard error, because the capture is
     /// written to standard output.
     pub output_to_error: bool,
-    /// Sockets passed to PROGRAM. None leaves the environment's variables for such sockets
-    /// unchanged.
+    /// Sockets passed to PROGRAM. None: the variables for such sockets are passed on unchanged.
     pub activation: Option<Activation>,
     /// Value of HOSTNAME in PROGRAM's environment. None leaves it unchanged.
     pub hostname: Option<String>,
 }
 
-/// Method by which a program's sockets reach the stack.
+/// How a program's sockets reach the stack.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Way {
     /// The preload library at this path.
@@ -60,7 +59,7 @@ pub enum Way {
 pub struct Received {
     job: Job,
     stdin: OwnedFd,
-    /// Control socket; None if PROGRAM does not use the library.
+    /// Control socket; None if PROGRAM runs without the preload library.
     control: Option<OwnedFd>,
 }
 
@@ -158,7 +157,7 @@ const LIBRARY: &str = "library";
 const NAMESPACE: &str = "namespace";
 
 impl Received {
-    /// Returns the namespace to start PROGRAM in, if there is one.
+    /// Returns the namespace in which PROGRAM starts, if there is one.
     pub fn namespace(&self) -> Option<&Namespace> {
         match &self.job.way {
             Way::Namespace(namespace) => Some(namespace),
@@ -223,7 +222,8 @@ impl Received {
 /// free, and below the descriptor limit.
 fn control_number() -> i32 {
     const PREFERRED: u64 = 1000;
-    /// Numbers above it that the preload library needs for its own descriptors.
+    /// Number of free descriptors above the control socket that the preload library needs for
+    /// itself.
     const ABOVE: u64 = 16;
     let limit = rustix::process::getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     PREFERRED.min(limit.saturating_sub(ABOVE).max(3)) as i32

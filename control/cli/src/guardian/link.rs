@@ -12,22 +12,22 @@ use towpath_model::wait::wait;
 /// Command of towpath to its guardian.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GuardianCommand {
-    /// Send this signal to PROGRAM.
+    /// Sends this signal to PROGRAM.
     Signal(i32),
-    /// End all processes: SIGTERM, and SIGKILL after the grace period.
+    /// Ends all processes of the run: SIGTERM, and SIGKILL after the grace period.
     End { grace_ms: u32 },
-    /// Report once when PROGRAM is stopped, which it may be already.
+    /// Requests one report when PROGRAM is stopped, which may be the case already.
     AwaitStop,
-    /// The gateway is connected to the device, so PROGRAM may start.
+    /// Lets PROGRAM start, because the gateway is connected to the device.
     Go,
 }
 
 /// Report of the guardian to towpath.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GuardianReport {
-    /// Process id of PROGRAM. Sent first, unless [`Self::Refused`] is.
+    /// PROGRAM was started, with this process id. Sent first, unless [`Self::Refused`] is sent.
     Started(u32),
-    /// PROGRAM could not be executed, with the errno. Sent last.
+    /// PROGRAM could not be executed. Contains the errno. Sent last.
     Refused(i32),
     /// PROGRAM has exited with this status.
     Exited(u8),
@@ -126,7 +126,7 @@ impl Link {
     /// Returns the guardian's next message.
     ///
     /// # Errors
-    /// The message is invalid, or the socket failed.
+    /// Fails if the message is invalid, or the socket failed.
     pub fn report(&self) -> Result<Received<GuardianReport>> {
         receive(self.fd())
     }
@@ -148,8 +148,8 @@ pub fn may_go(owner: BorrowedFd<'_>) -> Result<bool> {
 /// Sends a message without blocking.
 ///
 /// # Errors
-/// EAGAIN if hundreds of messages are unread, because the receiver is stopped; EPIPE if it has
-/// ended.
+/// Returns EAGAIN if hundreds of messages are unread because the receiver is stopped, or EPIPE if
+/// it has ended.
 pub fn send(socket: BorrowedFd<'_>, message: impl Message) -> Result<(), Errno> {
     let (kind, number) = message.encode();
     let [a, b, c, d] = number.to_le_bytes();

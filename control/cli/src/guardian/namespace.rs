@@ -66,7 +66,7 @@ impl Namespace {
     /// there.
     ///
     /// # Errors
-    /// Any error, with a message for the user.
+    /// Returns any error with a message for the user.
     pub fn enter(&self) -> Result<(Device, Covers)> {
         let user = leave(self.hostname.is_some())?;
         let device = self.furnish();
@@ -83,8 +83,7 @@ impl Namespace {
         let slave = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
         mount_change("/", slave).context("cannot keep mounts apart from the host's")?;
         let mut remarks = Vec::new();
-        // Ignore errors: the settings are read-only in some containers, which then keep Linux's
-        // defaults.
+        // Ignore errors. In some containers the settings are read-only, and Linux's defaults apply.
         for (name, value) in settings() {
             let _ = fs::write(Path::new("/proc/sys/net").join(name), value);
         }
@@ -106,7 +105,7 @@ impl Namespace {
         }
         let (covers, missing) = Covers::new(&self.files())?;
         remarks.extend(missing.into_iter().filter_map(|path| self.remark_without(path)));
-        // Ignore an error: towpath then explains the consequence for published ports.
+        // Ignore an error, because towpath then tells the user what follows for published ports.
         let sockets =
             self.asked_for_sockets.then(|| SockDiag::open(tap.name())).and_then(Result::ok);
         Ok((Device { parts: tap.into_parts(), sockets, remarks }, covers))
@@ -147,14 +146,14 @@ fn settings() -> [(&'static str, String); 4] {
         // Allow unprivileged programs to listen on any port, and to send pings.
         ("ipv4/ip_unprivileged_port_start", "0".to_owned()),
         ("ipv4/ping_group_range", format!("{group} {group}")),
-        // No router advertisements are needed, because the gateway is configured.
+        // Router advertisements are not needed, because the gateway is configured.
         ("ipv6/conf/default/accept_ra", "0".to_owned()),
         ("ipv6/conf/default/disable_ipv6", "0".to_owned()),
     ]
 }
 
-/// Leaves the host's network and mount namespaces, and the UTS namespace if `name`. Returns whether
-/// a user namespace was needed.
+/// Enters new network and mount namespaces, and a new UTS namespace if `name` is set. Returns
+/// whether a user namespace was needed.
 fn leave(name: bool) -> Result<bool> {
     let mut all = CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS;
     all.set(CloneFlags::CLONE_NEWUTS, name);
@@ -191,7 +190,7 @@ fn is_forbidden(error: &(dyn std::error::Error + 'static)) -> bool {
             .is_some_and(|error| matches!(error, towpath_tap::OpenError::NotPermitted { .. }))
 }
 
-/// Reason for which user namespaces are forbidden, with the command that allows them.
+/// Reason why user namespaces are forbidden, with the command that allows them.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 enum Refusal {
     #[error(

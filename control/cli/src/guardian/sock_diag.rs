@@ -39,15 +39,15 @@ pub struct Facts {
     udp: bool,
 }
 
-/// Maximum number of questions per packet. Their answers must fit into the socket's buffer of 208
-/// KiB, where each uses about 1 KiB.
+/// Maximum number of questions per packet. Their answers must fit in the socket's buffer of 208
+/// KiB, and each takes about 1 KiB of it.
 const QUESTIONS_PER_PACKET: usize = 32;
 /// Index of the loopback interface in any namespace (LOOPBACK_IFINDEX).
 const LOOPBACK: u32 = 1;
 /// Maximum length of a packet of answers in bytes (netlink(7) recommends 8192).
 const ANSWERS_LEN: usize = 8192;
 
-// <linux/netlink.h>, <linux/sock_diag.h>, <linux/inet_diag.h>
+// Constants of <linux/netlink.h>, <linux/sock_diag.h> and <linux/inet_diag.h>.
 const NLMSG_HDRLEN: usize = 16;
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
@@ -67,15 +67,15 @@ impl SockDiag {
     /// Opens a socket in the namespace of this process; clients arrive on `device`.
     ///
     /// # Errors
-    /// The kernel does not support sock_diag, or the device does not exist.
+    /// Fails if the kernel does not support sock_diag, or the device does not exist.
     pub fn open(device: &str) -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let family = AddressFamily::NETLINK;
         let socket = socket_with(family, SocketType::RAW, flags, Some(netlink::SOCK_DIAG))?;
         let device = netdevice::name_to_index(&socket, device)?;
         let mut own = Self::new(socket, Facts { device, tcp: false, udp: false });
-        // Test each protocol with a socket of our own: without the protocol's module the kernel
-        // returns ENOENT, the same as for a missing socket.
+        // Test each protocol by a query for a socket of our own. If the protocol's module is
+        // missing, the kernel returns ENOENT, as it does for a missing socket.
         let ip = Ipv4Addr::LOCALHOST;
         let listener = TcpListener::bind((ip, 0))?;
         let datagrams = UdpSocket::bind((ip, 0))?;
@@ -107,7 +107,8 @@ impl SockDiag {
         Ok(())
     }
 
-    /// Receives messages, and calls `hear` with type, number and body until it returns true.
+    /// Receives messages. Calls `hear` with type, sequence number and body of each, until it
+    /// returns true.
     fn hear(&self, mut hear: impl FnMut(u16, u32, &[u8]) -> bool) -> io::Result<()> {
         let mut buffer = [0; ANSWERS_LEN];
         loop {
@@ -191,7 +192,7 @@ impl ProgramKernel for SockDiag {
 fn lookup(question: &SocketQuestion, device: u32) -> [u8; REQUEST_LEN] {
     let program = question.program;
     let family = if program.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    // Port 0 matches no connection, because no packet comes from it.
+    // Port 0 matches no connection, because no packet has source port 0.
     let (own, client) = ((program.ip(), program.port()), (unspecified(family), 0));
     let interface = if program.ip().is_loopback() { LOOPBACK } else { device };
     let (protocol, ends) = match question.protocol {
@@ -256,7 +257,7 @@ fn source(body: &[u8]) -> Option<SocketAddr> {
 }
 
 fn family_number(family: AddressFamily) -> u8 {
-    // Lossless, because numbers of address families are small.
+    // The cast is lossless, because address families have small numbers.
     family.as_raw() as u8
 }
 

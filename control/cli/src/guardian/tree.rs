@@ -25,7 +25,7 @@ pub(super) const KILL_EVERY: Duration = Duration::from_millis(20);
 /// Sends SIGTERM to every descendant once, and SIGCONT so that a stopped one can react.
 pub fn ask_all_to_end() {
     for process in descendants().into_values() {
-        // Ignore errors: the process may have ended, or belong to another user.
+        // Ignore errors, because the process may have ended or belong to another user.
         let _ = pidfd_send_signal(&process, Signal::TERM);
         let _ = pidfd_send_signal(&process, Signal::CONT);
     }
@@ -41,7 +41,7 @@ pub fn children() -> Vec<Pid> {
 /// process, and are killed in the next round.
 pub fn kill_children(spared: &[Pid]) {
     for pid in children().into_iter().filter(|pid| !spared.contains(pid)) {
-        // Ignore an error: the child may have ended.
+        // Ignore an error, because the child may have ended.
         let _ = kill_process(pid, Signal::KILL);
     }
 }
@@ -79,9 +79,9 @@ fn descendants() -> HashMap<Pid, OwnedFd> {
                 continue;
             }
             let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else { continue };
-            // Since the listing, both the number and the parent's number may have been reused. A
-            // process that has not ended still has its number, so values read before that check
-            // belong to it.
+            // The number of the process, and that of its parent, may have been reused since the
+            // listing. While the process has not ended it keeps its number, so values read before
+            // that check belong to it.
             let still = parent_of(pid) == Some(parent);
             let parent_lives = parent == own || found.get(&parent).is_some_and(lives);
             if still && lives(&process) && parent_lives {

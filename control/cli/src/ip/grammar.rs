@@ -104,7 +104,7 @@ pub enum Object {
 
 /// Returns the object whose name starts with `word`.
 pub fn object(word: &str) -> Option<Object> {
-    // In ip's order, so that `n` means neighbour and `l` means link.
+    // Keep the order of ip(8), so that `n` means neighbour and `l` means link.
     let objects = [
         ("address", Object::Address),
         ("neighbor", Object::Neighbor),
@@ -132,7 +132,7 @@ pub fn object_verbs(word: &str) -> &'static [&'static str] {
     }
 }
 
-/// Words not parsed yet.
+/// Words that are not parsed yet.
 struct Words<'a>(std::slice::Iter<'a, &'a str>);
 
 impl<'a> Words<'a> {
@@ -145,7 +145,7 @@ impl<'a> Words<'a> {
         self.0.clone().next().copied()
     }
 
-    /// Returns the value after a word.
+    /// Returns the value that follows a word.
     fn value(&mut self) -> Result<&'a str, String> {
         self.next().ok_or_else(|| "Command line is not complete. Try option \"help\"".to_owned())
     }

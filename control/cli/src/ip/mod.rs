@@ -158,7 +158,7 @@ impl WhichRun {
     /// that one and reports the others to the user.
     ///
     /// # Errors
-    /// No run exists, or several exist and none was selected.
+    /// Fails if there is no run, or if there are several and none was selected.
     pub fn client_to_look(&self) -> Result<Client, Error> {
         let (client, silent) = self.to_look()?;
         for error in silent {
@@ -170,7 +170,7 @@ impl WhichRun {
     /// Same as [`WhichRun::client_to_look`], without reporting runs that do not answer.
     ///
     /// # Errors
-    /// Same as [`WhichRun::client_to_look`].
+    /// Fails as [`WhichRun::client_to_look`] does.
     pub fn client_to_look_quietly(&self) -> Result<Client, Error> {
         self.to_look().map(|(client, _)| client)
     }
@@ -185,7 +185,8 @@ impl WhichRun {
     /// Returns the selected run for a change, which must be unambiguous.
     ///
     /// # Errors
-    /// No run exists, several exist and none was selected, or runs of another user were selected.
+    /// Fails if there is no run, if there are several and none was selected, or if runs of another
+    /// user were selected.
     pub fn client(&self) -> Result<Client, Error> {
         match self.user {
             Some(user) if self.runs() != Runs::own() => Err(Error::Foreign(user)),

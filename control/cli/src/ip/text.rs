@@ -82,14 +82,14 @@ fn is_asked(name: &str, look: &Look) -> bool {
     look.dev().is_none_or(|dev| dev == name)
 }
 
-/// Returns the interfaces to show.
+/// Returns the interfaces to print.
 pub(super) fn interfaces_of<'a>(look: &Look, net: &'a Net) -> impl Iterator<Item = &'a Interface> {
     let up_only = matches!(look, Look::Addresses { up: true, .. } | Look::Links { up: true, .. });
     let interfaces = net.interfaces.iter().filter(move |interface| interface.up || !up_only);
     interfaces.filter(|interface| is_asked(interface.name.as_str(), look))
 }
 
-/// Returns the interfaces with their addresses to show.
+/// Returns the interfaces to print, with their addresses.
 pub(super) fn addresses_of<'a>(
     look: &Look,
     net: &'a Net,
@@ -112,7 +112,8 @@ pub(super) fn addresses_of<'a>(
     all.filter(|(_, addresses)| !restricted || !addresses.is_empty()).collect()
 }
 
-/// Returns the routes to show, in the kernel's order. IPv4 unless IPv6 was requested.
+/// Returns the routes to print, in the kernel's order. Without a family, only IPv4 routes are
+/// printed.
 pub(super) fn routes_of<'a>(look: &Look, net: &'a Net, shape: Shape) -> Vec<&'a Route> {
     let Look::Routes(Selection { to, via, kind: of_kind, origin, .. }) = look else {
         return Vec::new();
@@ -136,7 +137,7 @@ pub(super) fn routes_of<'a>(look: &Look, net: &'a Net, shape: Shape) -> Vec<&'a 
     if look.dev().is_none() && via.is_none() {
         return routes;
     }
-    // ip(8) does not match multipath routes by a next hop.
+    // As in ip(8), the filter does not match a next hop of a multipath route.
     let alone = next_hops(&routes).filter_map(|hops| match hops {
         [route] => Some(*route),
         _ => None,
@@ -168,7 +169,7 @@ fn is_of_loopback(route: &Route, net: &Net) -> bool {
     route.origin == Origin::Link && of.is_some_and(|it| it.kind == Kind::Loopback)
 }
 
-/// Returns the neighbours to show.
+/// Returns the neighbours to print.
 pub(super) fn neighbors_of<'a>(look: &Look, net: &'a Net, shape: Shape) -> Vec<&'a Neighbor> {
     let Look::Neighbors { to, .. } = look else { return Vec::new() };
     let known = net.neighbors.iter().filter(|known| {

@@ -33,7 +33,7 @@ pub enum Targets {
 /// Resolves the servers, and checks the options.
 ///
 /// # Errors
-/// A name has no address, or options are inconsistent.
+/// Fails if a name has no address, or if options are inconsistent.
 pub fn targets(args: &LoadArgs, on: &Place) -> Result<Targets> {
     let plan = |name: &str| {
         let url = HttpUrl::parse(name).map_err(|error| usage(error.to_string()))?;
@@ -98,7 +98,7 @@ impl<'a> Session<'a> {
     /// Executes all runs.
     ///
     /// # Errors
-    /// A run could not begin.
+    /// Fails if a run could not begin.
     pub fn outcome(&mut self, targets: Targets) -> Result<Outcome> {
         match (targets, &self.args.search) {
             (Targets::Two(plans), _) => {

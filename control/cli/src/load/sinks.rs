@@ -24,7 +24,7 @@ impl Sinks {
     /// Opens the files. Their content is kept until the figures are written.
     ///
     /// # Errors
-    /// A file cannot be opened for writing, which is reported before the runs start.
+    /// Returns the first file that cannot be opened for writing, before any run starts.
     pub fn open(outputs: Vec<Output>) -> Result<Self> {
         let open = |Output { format, file }: Output| {
             let Some(path) = file else { return Ok(Sink { format, file: None }) };
@@ -38,7 +38,7 @@ impl Sinks {
     /// Writes the figures to all outputs.
     ///
     /// # Errors
-    /// An output cannot be written.
+    /// Returns the first output that cannot be written.
     pub fn write(self, document: &Document) -> Result<()> {
         // Continue after an error, so that a full disk does not prevent the text on standard
         // output.
@@ -65,7 +65,7 @@ impl Sink {
 
 /// Replaces the file's content by the text.
 fn replace(mut file: File, text: &str) -> std::io::Result<()> {
-    // Devices and pipes cannot be truncated.
+    // Truncate files only, because devices and pipes cannot be truncated.
     if file.metadata()?.is_file() {
         file.set_len(0)?;
     }

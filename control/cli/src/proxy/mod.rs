@@ -41,7 +41,7 @@ use crate::{output, recording, stats};
 /// Carries the traffic of a program, or of a device.
 ///
 /// # Errors
-/// Any error, with a message for the user.
+/// Returns any error with a message for the user.
 pub fn proxy(args: &Proxy) -> Result<u8> {
     match (&args.command, &args.device) {
         (Some(Command::Run(args)), _) => run::run(args),

@@ -30,7 +30,7 @@ const CALM_AFTER: Duration = Duration::from_secs(10);
 /// Starts the thread, which ends when `ended` hangs up. Returns None if no port needs it.
 ///
 /// # Errors
-/// The thread cannot be created.
+/// Fails if the thread cannot be created.
 pub fn start(
     mut ports: PolledPorts,
     mut kernel: SockDiag,

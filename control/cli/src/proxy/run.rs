@@ -33,7 +33,7 @@ const MTU_MAX: u32 = 65_521;
 /// the same signal.
 ///
 /// # Errors
-/// Any error, with a message for the user.
+/// Returns any error with a message for the user.
 pub fn run(args: &ProxyRunArgs) -> Result<u8> {
     let path = program::locate(&args.program[0])?;
     let recording = args.capture.pcap.as_deref().map(recording::open).transpose()?;

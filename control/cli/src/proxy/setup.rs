@@ -17,14 +17,14 @@ use super::args::{self, ProxyArgs};
 use crate::error::{ExitCode, Failure};
 use crate::messages::Messages;
 
-/// Default addresses of this host on the device. The first is from the block for device tests (RFC
-/// 2544). Each is a network of one host, so that the kernel adds no route.
+/// Default addresses of this host on the device. The IPv4 address is from the block for device
+/// tests (RFC 2544). Each is a network of one host, so the kernel adds no route.
 const ADDRESSES_DEFAULT: [&str; 2] = ["198.18.0.1/32", "fd00:18::1/128"];
 
 /// Checks that options are consistent.
 ///
 /// # Errors
-/// Options contradict each other. The error has a message for the user.
+/// Fails with a message for the user if options contradict each other.
 pub fn check(args: &ProxyArgs) -> Result<()> {
     if let Some(number) = args.tun.strip_prefix(BY_DESCRIPTOR) {
         descriptor(args)?;
@@ -73,7 +73,7 @@ pub fn check(args: &ProxyArgs) -> Result<()> {
 /// Returns the egress of towpath's own connections, after testing it.
 ///
 /// # Errors
-/// The egress does not exist, or this process may not use it.
+/// Fails if the egress does not exist, or if this process may not use it.
 pub fn egress(args: &ProxyArgs) -> Result<Egress> {
     let egress = Egress { mark: args.mark, interface: args.interface.clone() };
     let interface = args.interface.as_deref().unwrap_or_default();
@@ -99,7 +99,7 @@ const NODEV: i32 = 19;
 /// Opens the device and configures it.
 ///
 /// # Errors
-/// Any error, with a message for the user. A device that was created has been removed again.
+/// Returns any error with a message for the user. A device that was created has been removed again.
 pub fn device(args: &ProxyArgs, messages: &Messages) -> Result<Tap> {
     if let Some(number) = descriptor(args)? {
         return inherited(number).with_context(|| format!("--tun {}", args.tun));
@@ -129,10 +129,10 @@ pub fn device(args: &ProxyArgs, messages: &Messages) -> Result<Tap> {
     Ok(tun)
 }
 
-/// Refuses an address that another interface of this host has, because clients with it would be
-/// this host itself.
+/// Refuses an address that another interface of this host has, because clients with that address
+/// would be this host itself.
 fn refuse_own(asked: &[Prefix], device: &str) -> Result<()> {
-    // If interfaces cannot be listed, leave the decision to the kernel.
+    // If interfaces cannot be listed, let the kernel decide.
     let Ok(all) = nix::ifaddrs::getifaddrs() else { return Ok(()) };
     for entry in all.filter(|entry| entry.interface_name != device) {
         let Some(address) = entry.address else { continue };
@@ -149,7 +149,7 @@ fn refuse_own(asked: &[Prefix], device: &str) -> Result<()> {
     Ok(())
 }
 
-/// Adds advice to the error if the kernel refuses a second default route.
+/// Adds advice to the error with which the kernel refuses a second default route.
 fn instead_of_default(error: HostError) -> anyhow::Error {
     let HostError::RouteTaken { name, ip, len: 0 } = error else { return error.into() };
     let message = format!(
@@ -173,7 +173,7 @@ fn accept_own_errors(name: &str, stays: bool, messages: &Messages) {
         return;
     }
     let is_made = !stays && std::fs::write(folder.join(&setting), "1").is_ok();
-    // Programs of this host receive the errors in any case.
+    // Programs of this host receive the errors without this setting.
     if !is_made && is_set("ip_forward") {
         messages.say(&format!(
             "clients that this host forwards do not hear its own ICMP errors: \
@@ -208,7 +208,7 @@ fn warn_of_services(args: &ProxyArgs, name: &str, messages: &Messages) {
 /// Prefix of a device given by its descriptor.
 const BY_DESCRIPTOR: &str = "fd:";
 
-/// Returns the descriptor given as the device, if any.
+/// Returns the number of the descriptor that was given as the device, if any.
 fn descriptor(args: &ProxyArgs) -> Result<Option<i32>> {
     let Some(text) = args.tun.strip_prefix(BY_DESCRIPTOR) else { return Ok(None) };
     let number = text.parse().ok().filter(|number| *number >= 0).ok_or_else(|| {
@@ -235,7 +235,7 @@ fn addresses(args: &ProxyArgs, stays: bool) -> Result<Vec<Prefix>> {
     parsed.collect::<Result<Vec<_>, _>>().context("defaults")
 }
 
-/// Refuses a route that would lead towpath's own connections back into the device.
+/// Refuses a route that would lead towpath's own connections into the device again.
 fn check_way(args: &ProxyArgs, name: &str, route: &Prefix, messages: &Messages) -> Result<()> {
     let marks = Marks { mark: args.mark, interface: args.interface.as_deref() };
     let to = probe(route);
@@ -279,7 +279,7 @@ fn probe(network: &Prefix) -> IpAddr {
     })
 }
 
-/// Formats the commands that perform the same set-up, one per line.
+/// Returns the commands that perform the same set-up, one per line.
 pub fn commands(args: &ProxyArgs) -> Result<String> {
     let name = &args.tun;
     let device = std::path::Path::new("/sys/class/net").join(name);
@@ -320,7 +320,7 @@ fn is_tun(device: &std::path::Path) -> bool {
     matches!(flags, Some(Ok(flags)) if flags & IFF_TUN != 0)
 }
 
-/// Flag of linux/if_tun.h. A TAP device has IFF_TAP instead.
+/// Flag of linux/if_tun.h. For a TAP device IFF_TAP is set instead.
 const IFF_TUN: u32 = 1;
 
 /// Describes the device in a line for the user.

@@ -35,13 +35,13 @@ use super::port_watch;
 use crate::guardian::SockDiag;
 use crate::messages::Messages;
 
-/// Interval between checks for undelivered bytes.
+/// Interval between two checks for undelivered bytes.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
-/// Required number of consecutive checks without undelivered bytes, because a packet may be in
-/// transit between the kernel and the gateway.
+/// Number of consecutive checks without undelivered bytes that ends the thread. A single check is
+/// not enough, because a packet may be in transit between the kernel and the gateway.
 const LOOKS_IN_VAIN: u32 = 2;
 
-/// Input of the thread.
+/// Parameters of the thread.
 pub struct Work {
     /// Options of the user.
     pub plan: Plan,
@@ -81,7 +81,7 @@ impl ProxyWorker {
     /// Starts the thread, and waits until the gateway is connected to the device.
     ///
     /// # Errors
-    /// The gateway cannot be created, or cannot watch its device.
+    /// Fails if the gateway cannot be created, or cannot poll its device.
     pub fn start(mut work: Work) -> Result<Self> {
         let sockets = work.sockets.take();
         let ports = polled(&work, sockets.as_ref())?;
@@ -131,7 +131,7 @@ impl ProxyWorker {
     /// Ends the threads, and returns their counters.
     ///
     /// # Errors
-    /// A thread panicked.
+    /// Fails if a thread has panicked.
     pub fn finish(self) -> Result<Vec<Layer>> {
         self.stop();
         let layers = self.thread.join();
@@ -172,7 +172,8 @@ fn turn(
     let open = || FlowQueries::open(words, &messages).context("eventfd");
     let (mut runner, desk) = match join(work).and_then(|runner| Ok((runner, open()?))) {
         Ok(both) => {
-            // Cannot fail, because the receiver waits for this message. The same applies below.
+            // Cannot fail, because the receiver waits for this message. The same applies to the
+            // send below.
             let _ = ready.send(Ok(()));
             both
         }
@@ -191,7 +192,7 @@ fn turn(
                 return ControlFlow::Continue(());
             }
         }
-        // Reset the timer, otherwise it stays readable.
+        // Read the timer, because it stays readable otherwise.
         let _ = rustix::io::read(&look, &mut [0; 8]);
         let left = gateway.undelivered() + in_kernel(inside);
         unsent.store(left, Ordering::Relaxed);
@@ -215,7 +216,7 @@ fn join(work: Work) -> Result<Runner<dyn Port + Send>> {
     let Work { plan, namespaced, published, parts, capture, messages, .. } = work;
     let tap = Tap::from_parts(parts);
     let [a, b, c, d, e, ..] = random()?;
-    // 02: locally administered, unicast.
+    // The first byte 02 means locally administered, unicast.
     let outer = Outer::device(&tap, MacAddr([0x02, a, b, c, d, e]));
     let mut gateway = Gateway::on(outer, &namespaced.config, now_ns()).context("the gateway")?;
     gateway.on_notice(move |notice| messages.post(&notice.to_string()));

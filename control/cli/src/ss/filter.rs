@@ -24,7 +24,7 @@ enum Version {
     V6,
 }
 
-/// Names for `state`, with the state's name in an answer.
+/// Names that a user may give for `state`, each with the name that answers contain.
 const STATES: [(&str, &str); 11] = [
     ("established", "ESTAB"),
     ("syn-sent", "SYN-SENT"),
@@ -45,7 +45,7 @@ const BUCKET: [&str; 2] = ["SYN-RECV", "TIME-WAIT"];
 /// Maximum nesting of parentheses and `not`, because each level is a recursive call.
 const DEPTH_MAX: usize = 64;
 
-/// Returns the states that a word means.
+/// Returns the states that a word of the user stands for.
 fn states(word: &str) -> Result<Vec<&'static str>> {
     let all = || STATES.iter().map(|(_, shown)| *shown);
     let spelled = match word {
@@ -125,7 +125,8 @@ impl Filter {
         let version = match socket.local {
             Some(SocketAddr::V6(v6)) if v6.ip().to_ipv4_mapped().is_none() => Version::V6,
             Some(_) => Version::V4,
-            // A socket without an address may be of either version, so show it with both -4 and -6.
+            // A socket without an address may be of either IP version, so it is shown with both -4
+            // and -6.
             None => self.versions[0],
         };
         self.protos.contains(&socket.proto)
@@ -189,7 +190,7 @@ impl Expression {
     }
 }
 
-/// Address or network with a port. Omitted parts match everything.
+/// An address or network with a port. Parts that were not given match all values.
 #[derive(Debug, PartialEq, Eq)]
 struct Host {
     net: Option<(IpAddr, u8)>,
@@ -339,7 +340,7 @@ impl FilterTokens {
             Some(">" | "gt") => PortComparison::More,
             Some("<=" | "le" | "leq") => PortComparison::AtMost,
             Some(">=" | "ge" | "geq") => PortComparison::AtLeast,
-            // As in ss(8), the default operator is equality.
+            // The default operator is equality, as in ss(8).
             _ => {
                 return Ok(Expression::Port {
                     end,

@@ -1,4 +1,4 @@
-//! Interfaces, routes and neighbors as programs read them.
+//! Converts interfaces, routes and neighbors to the form in which programs read them.
 
 use std::net::SocketAddr;
 
@@ -12,9 +12,9 @@ use crate::report::EngineCounters;
 use crate::shard::net::Net;
 
 fn describe(iface: &towpath_stack::net::Interface) -> Interface {
-    // IFF_UP | IFF_RUNNING, with IFF_LOOPBACK, IFF_BROADCAST | IFF_MULTICAST as Ethernet, or
-    // IFF_POINTOPOINT | IFF_NOARP | IFF_MULTICAST as a TUN device has them (tun_net_init in
-    // drivers/net/tun.c).
+    // Flags of interfaces: IFF_UP | IFF_RUNNING, and further flags by link type. Loopback has
+    // IFF_LOOPBACK, Ethernet has IFF_BROADCAST | IFF_MULTICAST. IP links have IFF_POINTOPOINT |
+    // IFF_NOARP | IFF_MULTICAST, as a TUN device (tun_net_init in drivers/net/tun.c).
     const UP: u32 = 0x41;
     let is_loopback = iface.id() == towpath_stack::IfaceId::LOOPBACK;
     let kind = match iface.link() {
@@ -41,8 +41,8 @@ const NUD: [u32; 6] = [0x01, 0x02, 0x04, 0x08, 0x10, 0x80];
 const NTF_ROUTER: u32 = 0x80;
 
 impl Net {
-    /// As many as fit one message; the first address of every interface comes before the second of
-    /// any.
+    /// Returns as many interfaces and addresses as fit in one reply. The first address of every
+    /// interface precedes all second addresses.
     pub(crate) fn interfaces(&self) -> ControlReply {
         const MAX: usize = DATA_MAX / size_of::<Interface>();
         let mut reply = ControlReply::default();
@@ -71,7 +71,7 @@ impl Net {
         reply
     }
 
-    /// As many routes as fit, from `first` on.
+    /// Returns as many routes as fit in one reply, from index `first` on.
     pub(crate) fn routes(&self, first: u32) -> ControlReply {
         const MAX: usize = DATA_MAX / size_of::<Route>();
         let mut reply = ControlReply::default();
@@ -103,7 +103,7 @@ impl Net {
         reply
     }
 
-    /// As many neighbours as fit, from `first` on.
+    /// Returns as many neighbors as fit in one reply, from index `first` on.
     pub(crate) fn neighbors(&self, counters: &mut EngineCounters, first: u32) -> ControlReply {
         const MAX: usize = DATA_MAX / size_of::<NeighborRecord>();
         let mut all: Vec<_> = self.stack.net.neighbors().collect();
@@ -136,7 +136,7 @@ impl Net {
     }
 }
 
-/// Appends a row to a reply, which has room for it.
+/// Appends a row to a reply, which must have room for it.
 pub(crate) fn append<T: Plain>(reply: &mut ControlReply, row: &T) {
     let bytes = row.as_bytes();
     reply.data[reply.len as usize..][..bytes.len()].copy_from_slice(bytes);

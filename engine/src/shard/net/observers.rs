@@ -1,4 +1,4 @@
-//! Listeners of the engine's owner for events of the net.
+//! Callbacks of the engine's owner for events of the net.
 
 use std::sync::Arc;
 
@@ -11,45 +11,46 @@ pub(crate) type OnConflict = Arc<dyn Fn(&Conflict) + Send + Sync>;
 pub(crate) type OnLogged = Arc<dyn Fn(&Logged) + Send + Sync>;
 pub(crate) type OnDeviceGone = Arc<dyn Fn(IfaceId) + Send + Sync>;
 
-/// A packet that the stack dropped, for a capture.
+/// A packet that the stack dropped, as passed to a capture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DroppedPacket<'a> {
     /// Time of the drop, in ns on the engine's clock.
     pub now_ns: u64,
     /// Time of arrival on the same clock; 0 if the packet did not arrive.
     pub arrival_ns: u64,
-    /// 0: loopback; port `i` drives interface `i + 1`.
+    /// Interface of the packet: 0 is loopback, and port `i` drives interface `i + 1`.
     pub interface: u16,
-    /// The packet was to be sent; otherwise it was received.
+    /// Whether the packet was about to be sent; otherwise it was received.
     pub outbound: bool,
-    /// The name of its counter, [`towpath_stack::DropReason::as_str`].
+    /// Reason for the drop, as [`towpath_stack::DropReason::as_str`] names it.
     pub reason: &'static str,
-    /// From the link header on, or from the first header that it had.
+    /// Bytes of the packet from its link header on, or from its first header if it has no link
+    /// header yet.
     pub bytes: &'a [u8],
 }
 
-/// Turns in a row with further work after which logged packets are reported. A report costs more
-/// than a packet, so a flood of packets that a rule logs must not be reported packet by packet. The
-/// stack keeps some of them, and counts the others.
+/// Maximum number of consecutive busy turns before logged packets are reported. A report costs more
+/// than a packet, so a flood of logged packets must not be reported one by one. The stack keeps
+/// some of the packets, and counts the others.
 const BUSY_TURNS_MAX: u32 = 64;
 
-/// Listeners for events of the net; `None`: the event is not reported.
+/// Callbacks for events of the net; `None` if an event is not reported.
 #[derive(Default)]
 pub(crate) struct Observers {
-    /// Dropped packets.
+    /// Called for each dropped packet.
     pub drop_trace: Option<DropTrace>,
-    /// Addresses of this host that another host has as well.
+    /// Called for an address of this host that another host on the link also uses.
     pub on_conflict: Option<OnConflict>,
-    /// Packets that a rule logs.
+    /// Called for packets that a rule logs.
     pub on_logged: Option<OnLogged>,
-    /// Interfaces whose device was removed.
+    /// Called for interfaces whose device was removed.
     pub on_device_gone: Option<OnDeviceGone>,
-    /// Turns in a row with further work.
+    /// Number of consecutive turns after which another turn followed without a sleep.
     busy_turns: u32,
 }
 
 impl Observers {
-    /// Passes the events of a turn on. `more`: another turn follows at once.
+    /// Reports the events of a turn. `more` says that another turn follows without a sleep.
     pub fn notify(&mut self, net: &mut Net, now: Instant, more: bool) {
         if let Some(trace) = &self.drop_trace {
             while let Some(dropped) = net.take_dropped() {
@@ -76,7 +77,7 @@ impl Observers {
         }
     }
 
-    /// Reports that the device of the port at `place` was removed.
+    /// Reports that the device of the port with index `place` was removed.
     pub fn device_gone(&self, place: u32) {
         if let (Some(tell), Ok(iface)) = (&self.on_device_gone, u16::try_from(place + 1)) {
             tell(IfaceId(iface));

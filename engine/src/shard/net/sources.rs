@@ -1,4 +1,4 @@
-//! Sources that wake a shard.
+//! Event sources that wake a shard's thread.
 
 use std::io;
 
@@ -9,20 +9,20 @@ use crate::ids::ChannelId;
 use crate::poller;
 use crate::poller::Poller;
 
-/// The source of a wake-up.
+/// Event source that wakes a shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ShardSource {
-    /// A program rang.
+    /// A program has sent a notification, because it wrote commands.
     Doorbell,
-    /// The registry, which is on the same thread, has something to do.
+    /// The registry, which runs on the same thread, has work.
     Registry,
-    /// Another shard has, which is on the same thread, by its number.
+    /// The shard with this number, which runs on the same thread, has work.
     Shard(u8),
-    /// The registry, which is on another thread, has something to say.
+    /// The registry, which runs on another thread, has sent messages.
     Mail,
-    /// A port has packets, or room again: by its place among the shard's.
+    /// The port with this index has packets, or has room again.
     Port(u32),
-    /// A process is gone.
+    /// A process has ended, so its control socket hung up.
     Gone(ChannelId),
 }
 
@@ -51,32 +51,33 @@ impl poller::PollSource for ShardSource {
         }
     }
 
-    /// Level-triggered, so that what is not dealt with comes again, but for bells: those are never
-    /// read, and each ring comes once.
+    /// Level-triggered, so that an event that was not handled is reported again. Notifications are
+    /// edge-triggered, because they are never read.
     fn wanted(self) -> EventFlags {
         match self {
             Self::Doorbell | Self::Mail => EventFlags::IN | EventFlags::ET,
             Self::Registry | Self::Shard(_) | Self::Port(_) => EventFlags::IN,
-            // Messages on the control socket are the registry's to read.
+            // Wait only for EPOLLHUP, because the registry reads the messages on the control
+            // socket.
             Self::Gone(_) => EventFlags::empty(),
         }
     }
 }
 
-/// Events of a port that the shard waits for.
+/// Events of a port for which the shard waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PortWatch {
-    /// Packets.
+    /// Received packets.
     Packets,
-    /// Packets, and room for those that it refused.
+    /// Received packets, and room for packets that the port refused.
     Room,
-    /// Nothing: the port has no descriptor, and says itself when its next turn is due.
+    /// No events. The port has no descriptor, and reports itself when its next turn is due.
     NoDescriptor,
-    /// Nothing: its device was removed. Its descriptor would be reported for ever.
+    /// No events, because the device was removed. Its descriptor would be ready forever.
     Gone,
 }
 
-/// Watches ports for packets from now on.
+/// Waits for received packets of new ports.
 pub(crate) fn watch_new(
     poller: &mut Poller<ShardSource>,
     ports: &[Box<dyn Port + Send>],
@@ -92,8 +93,8 @@ pub(crate) fn watch_new(
     Ok(())
 }
 
-/// Watches ports for room as long as they refuse packets, and for nothing when their device was
-/// removed. `on_gone` is told the place of each such port, once.
+/// Waits for room in ports that refuse packets, and removes ports whose device was removed. Calls
+/// `on_gone` once with the index of each such port.
 pub(crate) fn watch(
     poller: &mut Poller<ShardSource>,
     ports: &[Box<dyn Port + Send>],
@@ -141,7 +142,7 @@ mod tests {
 
     use super::*;
 
-    /// Model of a deleted device's file, which is readable for ever.
+    /// Model of the descriptor of a deleted device, which is readable forever.
     struct Deleted {
         fd: OwnedFd,
         known: Arc<AtomicBool>,

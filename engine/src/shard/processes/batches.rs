@@ -24,8 +24,8 @@ use crate::shard::sockets::Sockets;
 /// request. (Tests use a small value.)
 pub(crate) const PORTION: u64 = if cfg!(test) { 4 } else { 512 };
 /// Time in which a process has to begin, and to list its sockets, after its channel was cloned.
-/// fork and posix_spawn take milliseconds, or seconds on a machine that swaps. Later the process no
-/// longer receives sockets that its parent opens.
+/// fork and posix_spawn take milliseconds, or seconds on a machine that swaps. After that time, the
+/// process no longer receives sockets that its parent opens.
 const BORN_WITHIN: Duration = Duration::from_secs(30);
 
 impl Processes {
@@ -112,7 +112,7 @@ impl Processes {
 }
 
 impl Processes {
-    /// Starts the deadline of a clone, which is about to be passed to its process.
+    /// Starts the deadline of a clone whose channel is about to be passed to its process.
     pub(crate) fn expect_birth(&mut self, sockets: &mut Sockets, clone: ChannelId) {
         let until = sockets.now + BORN_WITHIN;
         if let Some(attached) = self.channels.get_mut(clone) {

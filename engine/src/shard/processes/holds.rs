@@ -15,7 +15,7 @@ impl Processes {
         self.channels.get(id).is_some_and(|attached| attached.holds.contains(slot))
     }
 
-    /// Notes that a process has a descriptor of the socket.
+    /// Records that a process has a descriptor of the socket.
     pub(crate) fn hold(&mut self, sockets: &mut Sockets, id: ChannelId, slot: u32) {
         sockets.counters.work(1);
         let (Some(entry), Some(attached)) =
@@ -24,7 +24,8 @@ impl Processes {
             return;
         };
         let is_new = attached.holds.insert(slot);
-        // A slot in `former` is still in `holders`, so only remove the pending release.
+        // A slot in `former` is still in `holders`, so only the pending release has to be
+        // cancelled.
         if is_new && !attached.former.remove(slot) {
             entry.holders.push(id);
             attached.held += 1;
@@ -33,7 +34,8 @@ impl Processes {
         }
         let clones = attached.lineage.clones.len();
         sockets.end_flight(slot);
-        // Children that were just forked may have the socket too, until they list their own.
+        // Children that were just forked may have inherited the socket, so they hold it until they
+        // list their own sockets.
         for at in 0..clones {
             let Some(&clone) = self.channels.get(id).and_then(|it| it.lineage.clones.get(at))
             else {
@@ -43,7 +45,7 @@ impl Processes {
         }
     }
 
-    /// Notes that a process received a descriptor by accept, by SCM_RIGHTS, or from its parent.
+    /// Records that a process received a descriptor by accept, by SCM_RIGHTS, or from its parent.
     pub(crate) fn adopt(&mut self, sockets: &mut Sockets, net: &mut Net, id: ChannelId, slot: u32) {
         if sockets.slots.get(slot).is_some_and(|entry| entry.unclaimed().is_some()) {
             self.claim(sockets, net, id, slot);
@@ -52,10 +54,11 @@ impl Processes {
         }
     }
 
-    /// Notes that a process popped the connection from an accept queue.
+    /// Records that a process popped the connection from an accept queue.
     pub(crate) fn claim(&mut self, sockets: &mut Sockets, net: &mut Net, id: ChannelId, slot: u32) {
-        // A connection that is being closed, with its listener or because the claim is late, gets
-        // no holder. Otherwise the holder would still be registered when the slot is reused.
+        // A connection that is being closed gets no holder. The listener was closed, or the process
+        // claims the connection too late. Otherwise, the holder would still be registered when the
+        // slot is reused.
         let entry = sockets.slots.get(slot).filter(|entry| !entry.closing);
         let Some((listener, generation)) = entry.and_then(|entry| entry.unclaimed()) else {
             sockets.counters.commands_stale += 1;
@@ -65,12 +68,12 @@ impl Processes {
         let own = sockets.slots.get(slot).map_or(0, |entry| entry.generation);
         sockets.leave_listener(net, (listener, generation), (slot, own), true);
         self.hold(sockets, id, slot);
-        // Earlier events reached no process, and bytes may have arrived since the program looked. A
-        // spurious event is harmless, whereas a lost one would stall the connection.
+        // Earlier events were sent to no process, and bytes may have arrived since the program read
+        // the FIFO. A spurious event is harmless, whereas a lost one would stall the connection.
         sockets.slots.post(slot, event::RX);
     }
 
-    /// Notes that a process no longer has a descriptor of the socket. The last release closes the
+    /// Records that a process no longer has a descriptor of the socket. The last release closes the
     /// socket.
     pub(crate) fn let_go(
         &mut self,
@@ -87,7 +90,7 @@ impl Processes {
             attached.held -= 1;
             self.holds -= 1;
             attached.closed.insert(slot);
-            // The slot may be reused for another socket.
+            // The slot may be reused for another socket, so remove it from the list.
             attached.listed.remove(slot);
             if let Some(expected) = &mut attached.lineage.expected {
                 expected.inherits.remove(slot);
@@ -98,8 +101,8 @@ impl Processes {
         if !entry.holders.is_empty() {
             sockets.catch_up(net, slot);
         } else if entry.unclaimed().is_none() {
-            // A process that was cut off has no link, so its claim to have sent the socket is
-            // ignored.
+            // A process without a link was cut off. Ignore its claim that it has sent the socket to
+            // another process.
             let is_honest = self.channels.get(id).is_some_and(|attached| attached.link.is_some());
             if !is_honest || !sockets.keep_in_flight(id, slot) {
                 sockets.close(net, slot);
@@ -107,8 +110,8 @@ impl Processes {
         }
     }
 
-    /// Gives a socket to the clone that is being created before its parent releases the socket. A
-    /// clone holds all sockets since the request.
+    /// Gives a socket to the clone that is being created, before the clone's parent releases the
+    /// socket. A clone holds all sockets that its parent held at the CLONE request.
     pub(crate) fn give_to_clone(&mut self, sockets: &mut Sockets, id: ChannelId, slot: u32) {
         let Some(attached) = self.channels.get(id) else { return };
         let Some(Batch { what: BatchWork::Give { clone, only_listed }, .. }) = attached.batch
@@ -123,7 +126,7 @@ impl Processes {
         }
     }
 
-    /// Reduces the holds of a process to the listed sockets.
+    /// Releases all sockets of a process that are not in `listed`.
     pub(crate) fn keep_only(&mut self, sockets: &mut Sockets, id: ChannelId, listed: &SlotSet) {
         let Some(attached) = self.channels.get_mut(id) else { return };
         attached.holds.move_others(listed, &mut attached.former);

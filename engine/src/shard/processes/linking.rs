@@ -11,8 +11,8 @@ use crate::shard::processes::Processes;
 use crate::shard::sockets::Sockets;
 
 impl Processes {
-    /// Opens the channel of a process without sockets. Commands are read once it has a link, and
-    /// its end is noticed from now on.
+    /// Opens the channel of a process without sockets. Its commands are read once it has a link,
+    /// and its end is detected from now on.
     pub(crate) fn open(&mut self, sockets: &mut Sockets, net: &mut Net, newcomer: Newcomer) {
         let id = newcomer.id;
         sockets.payers.set(id, newcomer.family);
@@ -20,7 +20,7 @@ impl Processes {
         let Some(attached) = self.channels.get_mut(id) else { return };
         attached.is_watched = net.poller.add(attached.life.as_fd(), ShardSource::Gone(id)).is_ok();
         if !attached.is_watched {
-            // Cut the process off, because its end would not be noticed.
+            // The end of the process could not be detected, so cut it off.
             self.channels.to_cut_off.push(id);
         }
     }
@@ -31,7 +31,8 @@ impl Processes {
             return self.notices.push(ShardReport::Unlinked(id, link.into_notifiers()));
         };
         if net.poller.add(link.engine_bell.as_fd(), ShardSource::Doorbell).is_err() {
-            // Without the notification in the poller, commands would not wake the sleeping shard.
+            // If the poller does not contain the notification, commands would not wake the sleeping
+            // shard, so cut the process off.
             self.channels.to_cut_off.push(id);
             return self.notices.push(ShardReport::Unlinked(id, link.into_notifiers()));
         }

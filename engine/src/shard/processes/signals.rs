@@ -15,12 +15,12 @@ impl Processes {
         }
     }
 
-    /// Sends SIGURG to the owner set by F_SETOWN, as `sk_send_sigurg`: a process, or the processes
-    /// of a group that are part of the run.
+    /// Sends SIGURG to the owner that F_SETOWN has set, as `sk_send_sigurg`. The owner is a
+    /// process, or the processes of a group that are part of the run.
     ///
-    /// Programs of the run can write any owner, and send any process id. Therefore
-    /// [`Owners`](crate::shard::processes::owners::Owners) checks the process with the kernel.
-    /// SIGURG never ends a process, because it is ignored by default.
+    /// Programs of the run can set any owner, and claim any process id. Therefore,
+    /// [`Owners`](crate::shard::processes::owners::Owners) checks with the kernel that the process
+    /// is part of the run. SIGURG never ends a process, because it is ignored by default.
     fn signal_owner(&mut self, sockets: &mut Sockets, slot: u32) {
         let owner = sockets.slots.shared(slot).owner.load(Relaxed);
         let Some(pid) = Pid::from_raw(owner.checked_abs().unwrap_or(0)) else { return };
@@ -28,7 +28,7 @@ impl Processes {
             1.. => *member == pid,
             _ => getpgid(Some(*member)) == Ok(pid),
         };
-        // Two processes may send the same id; the process still gets one signal.
+        // Two processes may claim the same id, but that process must get one signal only.
         let mut meant: Vec<Pid> = self.channels.pids().filter(is_meant).collect();
         meant.sort_unstable_by_key(|member| member.as_raw_pid());
         meant.dedup();

@@ -9,8 +9,8 @@ use crate::shard::requests::{RequestCx, Requests};
 /// Maximum number of commands read from the rings of one family of processes before other families
 /// are served. Together they take some 12 µs, about as long as waking a program.
 pub(crate) const COMMANDS_A_TURN: usize = 128;
-/// The same limit in steps of work. A command may take several: a process with clones gives each of
-/// them the sockets that it opens.
+/// Maximum steps of work for the commands of one family before other families are served. A command
+/// may take several steps: a process with clones gives each of them the sockets that it opens.
 const WORK_A_TURN: u64 = 256;
 
 impl Requests {
@@ -38,8 +38,8 @@ impl Requests {
         }
     }
 
-    /// Reads up to a process's part of its family's limit, and at least one command. A program must
-    /// not get more of the engine's time by creating processes.
+    /// Reads a process's share of its family's limit, but at least one command. So a program cannot
+    /// get more of the engine's time by creating processes.
     pub(crate) fn drain_share(&mut self, cx: &mut RequestCx<'_>, id: ChannelId) -> bool {
         let kin = cx.processes.channels.kin(id);
         let commands = (COMMANDS_A_TURN / kin).max(1);

@@ -24,7 +24,8 @@ const WITHOUT_MAX: usize = 4096;
 const ROWS: usize = DATA_MAX / size_of::<SocketRow>();
 
 impl Requests {
-    /// Returns as many rows as fit: first those of slots, then connections without a slot.
+    /// Returns as many rows as fit in one reply: first those of slots, then connections without a
+    /// slot.
     pub(crate) fn socket_rows(
         &mut self,
         cx: &mut RequestCx<'_>,
@@ -46,7 +47,8 @@ impl Requests {
         for (local, remote, at) in &some {
             append(&mut reply, &row_without_socket(*local, *remote, *at));
         }
-        // Count skipped connections as work; otherwise a long list could delay the turn.
+        // Count skipped connections as work too, because a long list could otherwise delay the
+        // turn.
         cx.sockets.counters.work(skipped + ENTRY * some.len());
         (reply.a, reply.b) = match more {
             true => (cx.sockets.slots.first(), (skipped + some.len()) as u32 + 1),
@@ -55,7 +57,8 @@ impl Requests {
         reply
     }
 
-    /// Appends rows of slots. Returns true if slots are left; `reply.a` is then the next one.
+    /// Appends rows of slots. Returns true if more slots are left; `reply.a` is then the first of
+    /// these.
     fn rows_of_slots(
         &mut self,
         cx: &mut RequestCx<'_>,
@@ -114,7 +117,8 @@ impl ShardView<'_> {
         Some(tcp.map_or(row, |tcp| with_figures(row, &tcp)))
     }
 
-    /// Returns the TCP info of any socket. Programs of a run may inspect each other's sockets.
+    /// Returns the TCP_INFO of any socket, even if the process does not hold it. Programs of a run
+    /// may inspect each other's sockets.
     pub(crate) fn socket_figures(&self, slot: u32) -> Answer {
         let entry = self.sockets.slots.get(slot).ok_or(Errno(EINVAL))?;
         let info = entry.id.and_then(|id| self.net.info(id));

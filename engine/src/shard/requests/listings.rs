@@ -86,7 +86,7 @@ impl ShardView<'_> {
         let tcp = info.and_then(|info| info.tcp);
         let (recv_q, send_q) = queues(entry, info.as_ref());
         let holders = entry.holders.iter().filter_map(|it| self.channels.get(it.id));
-        // Skip 0: the process has not begun, or does not send its id.
+        // Skip id 0, because the process has not begun or does not send its id.
         let pids = holders.map(|holder| holder.pid).filter(|pid| *pid != 0);
         let shared = self.sockets.slots.shared(slot);
         let (recv_buffer, send_buffer) = self.sockets.buffers_of(slot, entry);
@@ -125,7 +125,7 @@ impl ShardView<'_> {
         let output = self.net.stack.net.output_waiting();
         engine.extend([
             ("sockets", self.sockets.slots.len() as u64),
-            // The registry adds these two.
+            // The registry adds the values of this counter and the next one.
             ("channels", 0),
             ("descriptors_to_close", 0),
             ("events_lost", self.channels.events_lost()),

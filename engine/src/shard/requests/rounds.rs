@@ -13,16 +13,18 @@ use crate::shard::processes::channels::Channels;
 /// The result of a request.
 pub(crate) type Answer = Result<ControlReply, Errno>;
 
-/// The source of a request that waits for a round.
+/// Sender of a request that waits for a round.
 #[derive(Debug)]
 pub(crate) enum Asker {
-    /// A process with a request, by channel and the channel's serial number.
+    /// A process that wrote a request to its request slot, by channel and the channel's serial
+    /// number.
     Process(ChannelId, u64),
-    /// A process with a request on its control socket, likewise.
+    /// A process that sent a request on its control socket, by channel and the channel's serial
+    /// number.
     Want(ChannelId, u64),
-    /// Another thread, by the registry; for example `towpath ss`.
+    /// Another thread, through the registry; for example for `towpath ss`.
     Job(ShardJob),
-    /// A shard, which may be this one, and the number under which it waits.
+    /// A shard, possibly this one, and the number of its wait.
     Shard(ShardId, u64),
 }
 
@@ -54,8 +56,8 @@ pub(crate) struct Rounds {
     pub has_begun: bool,
     /// Requests for the next round.
     pub next: VecDeque<Asker>,
-    /// Number of ends that must be done before the round is answered, counted after all rings were
-    /// read up to their marks. `None`: some rings are not read yet.
+    /// Number of ended entries (see `Ends`) that must be reached before the round is answered.
+    /// Counted after all rings were read up to their marks. `None`: some rings are not read yet.
     pub ends: Option<u64>,
     /// Requests that wait for peer shards, by number.
     pub waiting: BTreeMap<u64, RoundWait>,
@@ -63,7 +65,8 @@ pub(crate) struct Rounds {
     pub ready: VecDeque<Then>,
     /// Number of the next wait.
     pub count: u64,
-    /// Number of connections that each shard was requested to end, when [`Self::ends`] was set.
+    /// For each shard, the number of connections that it had been requested to end when
+    /// [`Self::ends`] was set.
     pub awaited: BTreeMap<ShardId, u64>,
 }
 

@@ -14,8 +14,8 @@ use crate::shard::requests::{RequestCx, Requests};
 const PAIR: usize = 8;
 
 impl Requests {
-    /// Handles a request of a process. Returns EOPNOTSUPP for an unknown request, and EBADF if it
-    /// also is not about a socket that the process holds.
+    /// Handles a request of a process. An unknown request returns EOPNOTSUPP, or EBADF if the
+    /// process does not hold the socket that it names.
     pub(crate) fn handle(
         &mut self,
         cx: &mut RequestCx<'_>,
@@ -61,7 +61,7 @@ impl Requests {
         }
     }
 
-    /// Returns the slot that a request is about. Except for ADOPT, the process must hold it.
+    /// Returns the slot that a request names. Except for ADOPT, the process must hold the socket.
     fn named(
         &mut self,
         cx: &mut RequestCx<'_>,
@@ -75,8 +75,8 @@ impl Requests {
         Ok(request.slot)
     }
 
-    /// Opens a socket, and further ones in advance as requested and possible. If the process has
-    /// clones, or few slots are left, opens only one.
+    /// Opens a socket, and further ones in advance as the request allows. If the process has
+    /// clones, or few slots are left, only one is opened.
     fn open_sockets(
         &mut self,
         cx: &mut RequestCx<'_>,

@@ -10,7 +10,7 @@ use crate::shard::sockets::children::Parent;
 use crate::shard::sockets::ends::PendingEnd;
 
 impl Sockets {
-    /// Removes a peer shard's connection from its listener's children. `place`: also frees the
+    /// Removes a peer shard's connection from its listener's children. With `place`, also frees the
     /// connection's place in the backlog.
     pub(crate) fn free_child(
         &mut self,
@@ -19,14 +19,15 @@ impl Sockets {
         child: (u32, u32),
         place: bool,
     ) {
-        // A connection that is in no queue has no place, but a program may name it here.
+        // A connection in no queue has no place in the backlog, but a program may pass its name
+        // here.
         if self.remove_child(listener, child) && place {
             self.free_place(net, listener);
         }
     }
 
-    /// Removes a connection that a process has claimed, or that has ended, from its listener's
-    /// children. Returns false if it was not among them.
+    /// Removes a connection from its listener's children, because a process has claimed it or it
+    /// has ended. Returns false if it was not among them.
     fn remove_child(&mut self, listener: (u32, u32), child: (u32, u32)) -> bool {
         let Some(entry) = self.slots.find(listener.0, listener.1) else { return false };
         let children = &mut entry.owned().children;
@@ -35,8 +36,8 @@ impl Sockets {
         at.is_some_and(|at| children.remove(at).is_some())
     }
 
-    /// Stops counting a connection against its listener's backlog, because it was accepted or never
-    /// will be.
+    /// Frees a connection's place in its listener's backlog, because it was accepted or will never
+    /// be accepted.
     pub(crate) fn free_place(&mut self, net: &mut Net, listener: (u32, u32)) {
         if let Some(id) = self.slots.find(listener.0, listener.1).and_then(|entry| entry.id) {
             net.stack.accepted(id);
@@ -44,7 +45,7 @@ impl Sockets {
     }
 
     /// Removes a connection from its listener's children, even if a peer shard has the listener.
-    /// `place`: also frees its place in the backlog.
+    /// With `place`, also frees the connection's place in the backlog.
     pub(crate) fn leave_listener(
         &mut self,
         net: &mut Net,
@@ -99,8 +100,8 @@ impl Sockets {
         net.tell_shard(shard, PeerMessage::End(slot, generation));
     }
 
-    /// Tells peer shards that the connections they asked to end are gone. The stack has had a turn
-    /// since they were closed.
+    /// Reports to peer shards that the connections which they requested to end have ended. Called
+    /// after the stack has had a turn since these were closed.
     pub(crate) fn acknowledge_ends(&mut self, net: &mut Net) {
         for shard in self.ends.take_acknowledged() {
             net.tell_shard(shard, PeerMessage::Ended);
@@ -120,7 +121,8 @@ impl Sockets {
         }
     }
 
-    /// Requests peer shards to offer connections again that were refused for lack of memory.
+    /// Requests peer shards to offer their deferred connections again, because there was no memory
+    /// to queue them before.
     pub(crate) fn offer_again(&mut self, net: &mut Net) {
         let now = self.now;
         if self.deferred.offer_again_at.is_none_or(|at| at > now) {

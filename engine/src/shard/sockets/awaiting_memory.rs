@@ -7,20 +7,20 @@ use towpath_tcp::Instant;
 
 use crate::shard::sockets::slot_set::SlotSet;
 
-/// Time until the first retry when a program holds the FIFO's lock, which it does during a copy.
+/// Time until the first retry if a program thread holds the lock of the FIFO, as during a copy.
 pub(crate) const LOCK_AGAIN: Duration = Duration::from_micros(50);
 
 /// Sockets whose programs wait for transmit memory, in the order of their requests.
 #[derive(Debug)]
 pub(crate) struct AwaitingMemory {
-    /// Slots without memory to attach.
+    /// Slots for which there was no free memory.
     pub memory: VecDeque<u32>,
     pub memory_at: Instant,
     /// Slots whose lock a program thread holds.
     pub locked: VecDeque<u32>,
     pub locked_at: Instant,
     pub locked_pause: Duration,
-    /// Slots in either queue, so that each is queued once, even if the slot is reused meanwhile.
+    /// Slots in either queue. Each is queued only once, even if the slot is reused meanwhile.
     pub queued: SlotSet,
 }
 

@@ -13,7 +13,8 @@ use crate::shard::sockets::option_bits::has_bit;
 use crate::shard::sockets::queues::Swept;
 use crate::shard::sockets::slots::{AF_INET6, Holders, Rare, SlotEntry, UNPACED, inherit, present};
 
-/// Properties that connections inherit from their listener, except those in the listener's slot.
+/// Properties that connections inherit from their listener, except those that are stored in the
+/// listener's slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Parent {
     pub slot: u32,
@@ -95,12 +96,13 @@ impl Parent {
     }
 }
 
-/// Returns whether the client of a connection is a program on this host.
+/// Returns whether the peer of a connection is a program on this host.
 pub(super) fn is_near(local: SocketAddr, remote: SocketAddr) -> bool {
     local.ip() == remote.ip() || remote.ip().is_loopback()
 }
 
-/// Returns the initial and the maximum size of a buffer: both `fixed` if the program set a size.
+/// Returns the initial and the maximum size of a buffer. Both are `fixed` if the program has set a
+/// size.
 pub(crate) fn fixed_or(fixed: u32, first: u32, max: u32) -> (u32, u32) {
     if fixed != 0 { (fixed, fixed) } else { (first, max) }
 }
@@ -144,8 +146,8 @@ impl Sockets {
         let recv = EngineRecv::new(&self.windows, slot, rx, rx_max);
         let mut send = EngineSend::new(&self.windows, slot, tx, tx_max);
         if near {
-            // Linux makes room for twenty segments of loopback's size when a connection begins,
-            // because programs often write to themselves before they read.
+            // Linux makes room for twenty segments of loopback's size when a connection begins.
+            // Programs rely on it, because they often write to themselves before they read.
             send.set_generous(true);
         }
         send.set_scarce(has_bit(self.slots.shared(slot), option_bit::NOTSENT_LOWAT));

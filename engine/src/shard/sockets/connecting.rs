@@ -56,8 +56,8 @@ impl Sockets {
         let others = match request.call {
             call::BIND => shares && addr.is_some_and(|addr| is_taken(addr.port())),
             call::LISTEN | call::SET_OPTION => shares,
-            // Another process may have closed the listener, and the shard that has it must know
-            // first.
+            // Another process may have closed the listener, which its shard must handle before the
+            // connect.
             call::CONNECT => return shared | self.listening_shards(net, request),
             _ => false,
         };
@@ -120,7 +120,7 @@ impl Sockets {
         Ok((slot, generation))
     }
 
-    /// bind(2).
+    /// Executes bind(2).
     pub(crate) fn bind(
         &mut self,
         net: &mut Net,
@@ -139,7 +139,7 @@ impl Sockets {
         Ok(ControlReply { addr: local, ..ControlReply::default() })
     }
 
-    /// listen(2).
+    /// Executes listen(2).
     pub(crate) fn listen(
         &mut self,
         net: &mut Net,
@@ -177,7 +177,7 @@ impl Sockets {
         Ok(ControlReply::default())
     }
 
-    /// connect(2).
+    /// Executes connect(2).
     pub(crate) fn connect(
         &mut self,
         net: &mut Net,
@@ -257,7 +257,7 @@ impl Sockets {
         }
         self.publish_local(net, slot, id);
         connected.map_err(|error| match error {
-            // As on Linux when no port is left for a socket that was not bound by bind(2).
+            // Linux returns EAGAIN when no port is left for a socket that was not bound by bind(2).
             ConnectError::NoPort => Errno(EAGAIN),
             error => error.into(),
         })?;

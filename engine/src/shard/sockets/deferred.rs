@@ -79,7 +79,8 @@ impl Sockets {
         if !self.push_accepted(listener, &record)
             && let Some(entry) = self.slots.get_mut(slot)
         {
-            // The backlog has a place for it, but there is no memory at the moment.
+            // The connection has its place in the backlog, but the FIFO has no memory at the
+            // moment.
             let again = self.now + DEFERRAL_RETRY;
             entry.set_rare(|rare| rare.waits.deferred = Some(again));
             self.deferred.to_accept.insert((again, slot), generation);

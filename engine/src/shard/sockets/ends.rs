@@ -1,4 +1,4 @@
-//! Queue of processes and connections to be ended, a few in each turn (`turn.rs`).
+//! Queue of processes and connections that end. A few are handled in each turn (`turn.rs`).
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -13,11 +13,12 @@ const SETTLING_TURNS: u8 = 8;
 /// An entry of the queue [`Ends`].
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum PendingEnd {
-    /// A process that has ended, or the sockets that a live process no longer holds.
+    /// A process that has ended, or a live process that has released sockets.
     Holds(ChannelId),
-    /// A connection that no process accepted: its slot and generation.
+    /// A connection that no process accepted, by slot and generation.
     Connection(u32, u32),
-    /// A shard to notify that the connection queued before this entry has ended, as it requested.
+    /// A shard that requested the end of the connection queued before this entry, and is notified
+    /// when that connection has ended.
     Told(ShardId),
 }
 
@@ -25,9 +26,9 @@ pub(crate) enum PendingEnd {
 #[derive(Debug, Default)]
 pub(crate) struct Ends {
     queue: VecDeque<PendingEnd>,
-    /// Total number of entries ever queued.
+    /// Total number of entries queued so far.
     begun: u64,
-    /// Whether an entry was queued and not tried yet.
+    /// Whether an entry was queued that no turn has handled yet.
     pub is_new: bool,
     /// Number of connections that each peer shard was requested to end, and of those it reported as
     /// ended.
@@ -35,11 +36,11 @@ pub(crate) struct Ends {
     /// Shards to notify after the stack's next turn, each once, because their requested connections
     /// have ended here.
     acknowledged: Vec<ShardId>,
-    /// Upper bound on the turns left before the ports of closed connections are free. Each close
-    /// sets it to `SETTLING_TURNS`, and `settle` counts it down.
+    /// Maximum number of turns until the ports of closed connections are free. Each close sets it
+    /// to `SETTLING_TURNS`, and `settle` counts it down.
     unsettled: u8,
-    /// Turns left for connections that were closed before the round's entries were done. Later
-    /// closes do not prolong it. `None` while those entries are pending.
+    /// Turns left until the connections that were closed for this round's entries have ended. Later
+    /// closes do not extend it. `None` while entries of the round are pending.
     settling: Option<u8>,
 }
 
@@ -64,7 +65,7 @@ impl Ends {
         self.queue.pop_front();
     }
 
-    /// Queues the end of a process's holds, to be tried in this turn.
+    /// Queues the release of a process's sockets, to be tried in this turn.
     pub fn push_holds(&mut self, id: ChannelId) {
         self.is_new = true;
         self.push(PendingEnd::Holds(id));
@@ -75,7 +76,7 @@ impl Ends {
         self.begun += 1;
     }
 
-    /// Notes that the connections which a shard requested to end are gone.
+    /// Records that the connections which a shard requested to end have ended.
     pub fn acknowledge(&mut self, shard: ShardId) {
         self.acknowledged.push(shard);
     }
@@ -95,13 +96,13 @@ impl Ends {
         self.unsettled = SETTLING_TURNS;
     }
 
-    /// Notes a turn of the stack. `more`: the turn did not reach all connections.
+    /// Records a turn of the stack. `more` says that the turn did not reach all connections.
     pub fn settle(&mut self, more: bool) {
         self.unsettled = after_turn(self.unsettled, more);
         self.settling = self.settling.map(|left| after_turn(left, more));
     }
 
-    /// Begins a round: the caller waits for entries queued before it.
+    /// Begins a round, which is over when all entries queued before it have ended.
     pub fn begin_round(&mut self) {
         self.settling = None;
     }
@@ -111,8 +112,8 @@ impl Ends {
         self.elsewhere.iter().map(|(shard, it)| (*shard, it.0)).collect()
     }
 
-    /// Returns whether a round's connections are gone, in this shard and, up to the counts
-    /// `awaited`, in peer shards. All entries of this shard must be done.
+    /// Returns whether the connections of a round have ended: in this shard, and in peer shards as
+    /// many as `awaited` says. All entries of this shard must have been handled.
     pub fn is_settled(&mut self, awaited: &BTreeMap<ShardId, u64>) -> bool {
         let is_done = |(shard, told): (&ShardId, &u64)| {
             self.elsewhere.get(shard).is_none_or(|(_, done)| done >= told)

@@ -38,7 +38,7 @@ impl Sockets {
 
     fn begin_telling(&mut self, channels: &mut Channels, slot: u32) {
         let Some(entry) = self.slots.get_mut(slot) else { return };
-        // With no bits set, the socket is gone and the slot was reused.
+        // If no bits are set, the socket has ended and its slot was reused.
         if entry.news != 0 {
             // If some holders have not received the previous event, `continue_telling` sends this
             // one afterwards.
@@ -61,7 +61,7 @@ impl Sockets {
             self.telling.queued.remove(telling.slot);
             let told = self.tell_portion(channels, telling);
             if !self.telling.queued.contains(telling.slot) {
-                // New bits may belong to this socket or to the next one in its slot.
+                // New event bits may belong to this socket, or to the next one in the slot.
                 self.slots.post_again(telling.slot);
             }
             budget = budget.saturating_sub(told.max(1));
@@ -73,7 +73,7 @@ impl Sockets {
         let Telling { slot, generation, bits, left } = telling;
         let entry = self.slots.get_mut(slot);
         let Some(entry) = entry.filter(|entry| entry.generation == generation) else { return 0 };
-        // Holders may have left meanwhile.
+        // Some holders may have released the socket meanwhile.
         let end = left.min(entry.holders.len());
         let start = end.saturating_sub(EVENTS_A_PORTION);
         for holder in entry.holders[start..end].iter_mut().rev() {

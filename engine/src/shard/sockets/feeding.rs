@@ -17,15 +17,15 @@ const MEMORY_AGAIN: Duration = Duration::from_millis(5);
 /// Maximum retry interval when a thread is stopped while it holds the lock. The interval doubles,
 /// so a program waits at most twice as long as the lock is held.
 const LOCK_AGAIN_MAX: Duration = Duration::from_millis(100);
-/// Maximum number of sockets tried in one turn, for each of the two queues.
+/// Maximum number of sockets that each of the two queues tries in one turn.
 const TRIES_A_TURN: usize = 64;
-/// Number of sockets without memory after which a turn stops trying. The limit is above one,
-/// because the next socket may need less memory.
+/// Number of sockets for which no memory was found, after which a turn stops trying. The limit is
+/// above one, because the next socket may need less memory.
 const REFUSALS_A_TURN: usize = 8;
 
 impl Sockets {
-    /// Attaches transmit memory to a slot, or queues the slot if there is none or a thread holds
-    /// the lock.
+    /// Attaches transmit memory to a slot. Queues the slot if no memory is free, or if a thread
+    /// holds the slot's lock.
     pub(crate) fn attach_memory(&mut self, net: &mut Net, slot: u32) {
         if self.starved.queued.contains(slot) {
             return;
@@ -70,8 +70,8 @@ impl Sockets {
                 self.try_again(net, slot);
             }
             self.starved.locked_at = now + self.starved.locked_pause;
-            // If more slots wait than one turn tries, try the next ones soon. Locks of the first
-            // slots must not delay them.
+            // If more slots wait than one turn tries, try the next ones soon, so that locked slots
+            // at the front do not delay them.
             let longer = (self.starved.locked_pause * 2).min(LOCK_AGAIN_MAX);
             self.starved.locked_pause = if all <= TRIES_A_TURN { longer } else { LOCK_AGAIN };
         }
@@ -81,8 +81,8 @@ impl Sockets {
         }
     }
 
-    /// Attaches memory to sockets in the `memory` queue. Returns true if untried ones are left and
-    /// memory is available.
+    /// Attaches memory to sockets in the `memory` queue. Returns true if memory is available and
+    /// some sockets were not tried yet.
     fn feed_hungry(&mut self, net: &mut Net) -> bool {
         let tries = self.starved.memory.len();
         let mut refusals = 0;

@@ -40,8 +40,8 @@ impl Sockets {
         } else {
             let seen = self.slots.get(slot).map_or(0, |entry| entry.flags);
             let half_closed = seen & (flags::RX_EOF | flags::TX_CLOSED) == flags::RX_EOF;
-            // As Linux's tcp_reset: after the peer's FIN only a writer can see the error, so it is
-            // EPIPE.
+            // As in Linux's tcp_reset: after the peer's FIN only a writer can see the error, so it
+            // is EPIPE.
             let errno = match error {
                 SocketError::Reset if half_closed => EPIPE,
                 error => Errno::from(error).0,

@@ -6,15 +6,17 @@ use std::time::Duration;
 use crate::ids::ChannelId;
 use crate::shard::sockets::Sockets;
 
-/// Time for which a socket in flight without a holder is kept.
+/// Time for which a socket in flight that no process holds is kept.
 pub(super) const ADOPT_WITHIN: Duration = Duration::from_secs(30);
 
-/// Maximum number of sockets in flight. Beyond it, the last holder's close ends the socket.
+/// Maximum number of sockets in flight. When it is reached, a further socket ends when its last
+/// holder closes it.
 pub(super) const IN_FLIGHT_MAX: usize = 4096;
 
 impl Sockets {
-    /// Keeps a socket in flight until its receiver adopts it. Returns false if it has to be closed
-    /// now. A program that falsely claims a send only delays the end of its own socket.
+    /// Keeps a socket in flight until its receiver adopts it. Returns false if the socket has to be
+    /// closed now. A program that falsely claims to have sent a socket only delays the end of its
+    /// own socket.
     pub(crate) fn keep_in_flight(&mut self, id: ChannelId, slot: u32) -> bool {
         let now = self.now;
         let in_flight = self.slots.shared(slot).in_flight.load(Acquire);

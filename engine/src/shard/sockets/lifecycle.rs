@@ -321,7 +321,7 @@ mod tests {
         engine.shard.sockets.slots.shared(listener).in_flight.store(1, Relaxed);
         engine.shard.let_go(now, id, listener);
         assert_eq!(engine.shard.sockets.released.to_close_in_flight.len(), 1);
-        // The same state as after the stack's `Closed` event.
+        // Creates the same state as the stack's `Closed` event.
         engine.shard.sockets.released.to_free.push(listener);
         engine.shard.free_ended();
         engine.shard.reset_unclaimed(now + CLAIM_WITHIN);

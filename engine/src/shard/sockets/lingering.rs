@@ -1,5 +1,5 @@
-//! Publishes TCP states to programs, also those of closed sockets whose close(2) waits for the
-//! peer.
+//! Publishes the TCP states of sockets to programs, including closed sockets whose close(2) waits
+//! for the peer.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -14,8 +14,8 @@ use crate::shard::sockets::linux::{state, state_number};
 /// Maximum number of lingering sockets checked in one turn; each takes some 100 ns.
 pub(super) const LINGERING_A_TURN: usize = 256;
 
-/// Interval between checks while more sockets linger than one turn can check, because programs wait
-/// for them.
+/// Interval between two checks if more sockets linger than one turn can check. Programs wait for
+/// the result.
 pub(super) const LINGERING_AGAIN: Duration = Duration::from_millis(1);
 
 impl Sockets {
@@ -47,7 +47,7 @@ impl Sockets {
         !matches!(after, state::FIN_WAIT2 | state::TIME_WAIT | state::CLOSE)
     }
 
-    /// Publishes the TCP state, and applies options that are valid only for a connection.
+    /// Publishes the TCP state of a socket, and applies options that only a connection supports.
     pub(crate) fn publish_state(&mut self, net: &mut Net, slot: u32) {
         let now = self.now;
         let Some(id) = self.slots.get(slot).and_then(|entry| entry.id) else { return };
@@ -57,7 +57,7 @@ impl Sockets {
         shared.state.store(number, std::sync::atomic::Ordering::Release);
         if number == state::ESTABLISHED && shared.option_bits.load(Relaxed) & option_bit::CORK != 0
         {
-            // Fails only without a connection, so errors are ignored.
+            // Fails only for a socket without a connection, which is harmless.
             let _ = net.stack.set_option(id, SocketOption::Cork(true));
         }
     }

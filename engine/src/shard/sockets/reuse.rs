@@ -13,8 +13,8 @@ use crate::shard::sockets::Sockets;
 /// the engine seizes locks that name the process, because they were forged or left by longjmp. The
 /// process is not cut off, because every program of the run can write that number.
 const INSIDE_MAX: u32 = 1024;
-/// Maximum number of consecutive attempts at a slot. The first one is enough unless locks pass from
-/// one dead process to another.
+/// Maximum number of consecutive attempts to free a slot. The first attempt succeeds, unless a lock
+/// passes from one dead process to another.
 const ATTEMPTS: u32 = 4;
 
 impl Sockets {
@@ -35,7 +35,8 @@ impl Sockets {
             let Err(number) = windows.and(place) else { return self.awaits(channels, slot, None) };
             let owner = ChannelId::of_number(number);
             let attached = owner.and_then(|id| Some((id, channels.get(id)?)));
-            // Otherwise the thread's process has ended, or the number was never valid.
+            // Otherwise, the process of the thread has ended, or the lock contained an invalid
+            // channel number.
             if let Some((id, attached)) = attached.filter(|(_, attached)| !attached.has_ended) {
                 if attached.inside < INSIDE_MAX || self.released.to_reuse.get(&slot) == Some(&id) {
                     return self.awaits(channels, slot, Some(id));
@@ -201,7 +202,7 @@ mod tests {
         fn ask_for_clone(&mut self, id: ChannelId) {
             let wanted = [purpose::FORK, purpose::SPAWN, purpose::EXEC];
             let wanted = wanted[self.dice.index(3)];
-            // A process waits for a reply before its next request.
+            // A process must wait for a reply before it sends its next request.
             let attached = self.engine.shard.processes.channels.get(id);
             if attached.is_some_and(|it| it.batch.is_none() && !it.has_ended) {
                 // Refused if the process has not begun itself.

@@ -10,8 +10,8 @@ use crate::shard::sockets::Sockets;
 use crate::shard::sockets::children::fixed_or;
 use crate::shard::sockets::linux::{state, state_number};
 
-/// Length of the filled part: Linux 6.1's struct. As with the kernel, programs with another version
-/// get the fields that both have.
+/// Number of bytes that are filled in: the size of the struct in Linux 6.1. As with the kernel, a
+/// program that knows a longer or shorter struct gets the fields that both have.
 pub(crate) const TCP_INFO_LEN: usize = 240;
 
 /// Fields of `tcp_info` that are not in [`Info`].
@@ -54,7 +54,7 @@ pub(crate) fn tcp_info(info: Option<&Info>, beside: TcpInfoExtras) -> [u8; TCP_I
     out.byte(2, info.retransmits);
     out.byte(3, info.probes);
     out.byte(4, info.backoff);
-    // TCPI_OPT_TIMESTAMPS, TCPI_OPT_SACK, TCPI_OPT_WSCALE, TCPI_OPT_SYN_DATA.
+    // The bits are TCPI_OPT_TIMESTAMPS, TCPI_OPT_SACK, TCPI_OPT_WSCALE and TCPI_OPT_SYN_DATA.
     out.byte(
         5,
         u8::from(info.timestamps)
@@ -63,7 +63,8 @@ pub(crate) fn tcp_info(info: Option<&Info>, beside: TcpInfoExtras) -> [u8; TCP_I
             | u8::from(info.fast_open.data_acked) << 5,
     );
     out.byte(6, info.snd_wscale & 15 | info.rcv_wscale << 4);
-    // tcpi_delivery_rate_app_limited, below tcpi_fastopen_client_fail.
+    // The first bit of the byte is tcpi_delivery_rate_app_limited, followed by
+    // tcpi_fastopen_client_fail.
     let failure = info.fast_open.failure.map_or(0, |failure| failure as u8);
     out.byte(7, u8::from(info.delivery_rate_app_limited) | failure << 1);
     out.round_trips(info, beside);
@@ -109,8 +110,8 @@ impl Layout {
     }
 
     fn figures(&mut self, info: &Info) {
-        // `u64::MAX` means no limit, as on Linux. Only the program limits the rate, so the current
-        // rate equals the maximum.
+        // `u64::MAX` means no limit, as on Linux. Only the program's maximum limits the rate, so
+        // the current rate equals the maximum.
         let rate = info.max_pacing_rate.map_or(u64::MAX, NonZeroU64::get);
         self.long(104, rate);
         self.long(112, rate);

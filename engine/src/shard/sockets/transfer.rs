@@ -22,7 +22,8 @@ impl Sockets {
         }
     }
 
-    /// Handles the notification that a program has read.
+    /// Reports to the stack that a program has read bytes, so that the stack can send a window
+    /// update.
     pub(crate) fn received(&mut self, net: &mut Net, slot: u32) {
         let now = self.now;
         let Some(entry) = self.slots.get(slot) else { return };
@@ -34,7 +35,7 @@ impl Sockets {
         }
     }
 
-    /// shutdown(2).
+    /// Executes shutdown(2).
     pub(crate) fn shut_down(&mut self, net: &mut Net, slot: u32, how: u32) {
         let Some(entry) = self.slots.get(slot) else { return };
         let (kind, id) = (entry.kind, entry.id);
@@ -48,8 +49,8 @@ impl Sockets {
             self.telling.to_publish.push(slot);
         }
         if how & shut::READ != 0 {
-            // Wake the threads and processes that use this socket; the program's slot has the flag
-            // for them.
+            // Wake the threads and processes that use this socket; they read the flag from the
+            // program's slot.
             self.slots.post(slot, event::RX | event::RDHUP);
         }
         // Shutting down READ and WRITE separately has the same effect as both at once. The

@@ -39,7 +39,7 @@ impl SocketOptions<'_> {
     /// loopback.
     pub(crate) fn bind_to_scope(&mut self, id: SocketId, peer: &SocketAddr) {
         if let Some(iface) = scope_of(peer).filter(|_| !self.net.stack.net.is_local(peer.ip())) {
-            // Supported by every datagram socket.
+            // The option cannot fail for datagram sockets.
             let _ = self.bind_to_device(id, u32::from(iface.0) + 1);
         }
     }

@@ -9,15 +9,18 @@ use crate::errno::{EINVAL, Errno};
 
 /// Maximum number of filter instructions in a shard, some 20 MB: 256 filters of maximum length.
 const ROOM: usize = 1 << 20;
-/// Minimum charge for a filter, which bounds the number of filters to scan for free room.
+/// Minimum charge for a filter in instructions. The charge limits the number of filters, which are
+/// scanned when there is no room.
 const LEAST: usize = 64;
-/// Maximum number of partly received filters. A thread usually sends all parts without a pause.
+/// Maximum number of filters of which only some parts were received. A thread usually sends all
+/// parts without a pause.
 const DRAFTS_MAX: usize = 64;
 
 /// Accounts for the filters of a shard.
 #[derive(Debug)]
 pub(crate) struct Filters {
-    /// Remaining instructions. Dropped filters are subtracted when room runs out.
+    /// Remaining instructions. When no room is left, the charges of dropped filters are returned to
+    /// it.
     room: usize,
     attached: Vec<Weak<Program>>,
     /// Received instructions of incomplete filters, by slot.
@@ -31,7 +34,7 @@ impl Default for Filters {
 }
 
 impl Filters {
-    /// Appends a part to a draft. Returns the program if it is complete, otherwise `None`.
+    /// Appends a part to a filter. Returns the program if the filter is complete, otherwise `None`.
     pub fn complete(
         &mut self,
         slot: u32,
@@ -41,7 +44,8 @@ impl Filters {
     ) -> Result<Option<Vec<Instruction>>, Errno> {
         let mut draft = self.drafts.remove(&slot).unwrap_or_default();
         draft.truncate(if first == 0 { 0 } else { draft.len() });
-        // If two threads send filters at once, parts of one are missing, so it is refused.
+        // If two threads send filters for one socket at once, their parts are mixed, so the filter
+        // is refused.
         let fits = draft.len() == first && first + part.len() <= all && all <= INSTRUCTIONS_MAX;
         if !fits || part.is_empty() {
             return Err(Errno(EINVAL));

@@ -46,8 +46,8 @@ impl SocketOptions<'_> {
                 Ok(self.net.stack.set_option(id, SocketOption::MulticastAllV6(on))?)
             }
             (SOL_IP, IP_MULTICAST_IF) => {
-                // The address is a struct in_addr, or follows the group in a struct ip_mreq or
-                // ip_mreqn.
+                // The address is a struct in_addr. In a struct ip_mreq or ip_mreqn it follows the
+                // group.
                 let addr = array::<4>(data, if data.len() >= 8 { 4 } else { 0 })?;
                 let iface = self.interface_v4(addr, data).map_err(no_such_address)?;
                 let source = Some(Ipv4Addr::from(addr)).filter(|addr| !addr.is_unspecified());

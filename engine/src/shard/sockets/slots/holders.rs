@@ -22,7 +22,7 @@ pub(crate) enum Holders {
     /// An unclaimed connection in an accept queue, with the listener's slot and generation.
     Unclaimed(u32, u32),
     One(Holder),
-    // A box is one word, whereas a vector would add three words to every socket.
+    // Boxed, because a box takes one word in each socket, and a vector three words.
     #[allow(clippy::box_collection, reason = "most sockets have one holder")]
     Many(Box<Vec<Holder>>),
 }
@@ -98,7 +98,7 @@ mod tests {
         assert!(matches!(holders, Holders::One(last) if last.id == b));
         holders.remove(b);
         assert!(matches!(holders, Holders::None));
-        // Removing a process that is not a holder must not remove the connection from the queue.
+        // The process is no holder, so its removal must not remove the connection from the queue.
         holders = Holders::Unclaimed(3, 1);
         holders.remove(a);
         assert!(matches!(holders, Holders::Unclaimed(3, 1)) && holders.is_empty());

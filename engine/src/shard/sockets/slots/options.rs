@@ -7,9 +7,9 @@ use towpath_shm::layout::{RawAddr, Slot};
 
 use crate::shard::sockets::linux::state;
 
-/// Sets all values to Linux's defaults, except FIFOs, locks and `asleep`. FIFO positions are set
-/// when a FIFO is created. Threads of the last socket may still take the locks or sleep here; they
-/// find the generation changed and leave.
+/// Sets all words to Linux's defaults, except FIFOs, locks and `asleep`. FIFO positions are set
+/// when a FIFO is created. Threads of the last socket may still take the locks or sleep in this
+/// slot; they see the changed generation and leave.
 pub(super) fn reset(slot: &Slot) {
     for word in [
         &slot.flags,
