@@ -114,7 +114,7 @@ impl Remote {
     /// be missed, or listed twice.
     ///
     /// # Errors
-    /// The engine does not run any more.
+    /// Fails if the engine has ended.
     pub fn sockets(&self) -> Result<Vec<SocketEntry>, Gone> {
         self.query(SocketsQuery::default())
     }
@@ -134,7 +134,7 @@ impl Remote {
     /// still runs. Visits every socket.
     ///
     /// # Errors
-    /// The engine does not run any more.
+    /// Fails if the engine has ended.
     pub fn left(&self) -> Result<Left, Gone> {
         let unsent = self.query(UnsentQuery)?;
         Ok(Left { processes: self.registry()?.processes, unsent })
@@ -143,7 +143,7 @@ impl Remote {
     /// Returns the current interfaces, routes and neighbors.
     ///
     /// # Errors
-    /// The engine does not run any more.
+    /// Fails if the engine has ended.
     pub fn net(&self) -> Result<NetState, Gone> {
         self.query(NetQuery)?.ok_or(Gone)
     }
@@ -186,7 +186,7 @@ impl Remote {
     /// Returns the packet filter rules with their counters.
     ///
     /// # Errors
-    /// The engine does not run any more.
+    /// Fails if the engine has ended.
     pub fn rules(&self) -> Result<Option<Arc<RuleSet>>, Gone> {
         self.on_first_shard(|shard| shard.net().rules().cloned())
     }
@@ -195,7 +195,7 @@ impl Remote {
     /// returns, and no packet is filtered by parts of two rule sets.
     ///
     /// # Errors
-    /// The engine does not run any more.
+    /// Fails if the engine has ended.
     pub fn set_rules(&self, rules: Option<Rules>) -> Result<(), Gone> {
         self.change(move |net, _| net.set_rules(rules))
     }
@@ -204,7 +204,7 @@ impl Remote {
     /// there are alternatives.
     ///
     /// # Errors
-    /// The engine does not run any more.
+    /// Fails if the engine has ended.
     pub fn set_carrier(&self, iface: IfaceId, carrier: bool) -> Result<(), Gone> {
         self.change(move |net, now| net.set_carrier(now, iface, carrier))
     }
@@ -225,7 +225,7 @@ impl Remote {
     /// Sends a query to all shards, and waits for their parts of the answer.
     ///
     /// # Errors
-    /// The engine does not run any more.
+    /// Fails if the engine has ended.
     pub fn query<Q: Query>(&self, query: Q) -> Result<Q::Answer, Gone> {
         let (to, parts) = channel();
         let one = |_| Box::new(PendingQuery::new(query.clone(), to.clone())) as Box<dyn ShardQuery>;
@@ -250,7 +250,7 @@ impl Remote {
     /// later [`Query`].
     ///
     /// # Errors
-    /// The engine does not run any more.
+    /// Fails if the engine has ended.
     pub fn on_first_shard<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut dyn QueryTarget) -> T + Send + 'static,

@@ -6,8 +6,8 @@ use std::collections::BinaryHeap;
 /// Scheduled times of actors, ordered by time and then by actor number.
 ///
 /// If an actor postpones its time, as a host does whenever it restarts a timer, its heap entry is
-/// kept, and moved to the later time when it expires. Actors scheduled for the current time bypass
-/// the heap.
+/// kept. When that entry expires, it is moved to the later time. Actors scheduled for the current
+/// time bypass the heap.
 pub struct Schedule {
     /// Scheduled time of each actor; `u64::MAX` for none. Heap entries with another time are stale.
     wanted: Vec<u64>,

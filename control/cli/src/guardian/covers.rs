@@ -68,7 +68,7 @@ impl Covers {
     /// process ends.
     ///
     /// # Errors
-    /// The thread, or its inotify instance, cannot be created.
+    /// Fails if the thread, or its inotify instance, cannot be created.
     pub fn keep(self) -> Result<()> {
         if self.covers.is_empty() {
             return Ok(());

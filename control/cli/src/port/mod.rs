@@ -55,7 +55,7 @@ Exit status:
 /// Runs the command.
 ///
 /// # Errors
-/// Any error, with a message for the user.
+/// Returns any error with a message for the user.
 pub fn port(args: &PortArgs) -> Result<()> {
     let usage = |why: String| Failure::error(ExitCode::IpUsage, why);
     let words: Vec<&str> = args.words.iter().map(String::as_str).collect();

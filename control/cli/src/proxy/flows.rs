@@ -32,7 +32,7 @@ impl FlowQueries {
     /// suitable for the socket, tells the user; the proxy works without it.
     ///
     /// # Errors
-    /// The eventfd cannot be created.
+    /// Fails if the eventfd cannot be created.
     pub fn open(program: Vec<String>, messages: &Messages) -> io::Result<Self> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let bell = Arc::new(eventfd(0, flags)?);

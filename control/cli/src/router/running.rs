@@ -103,7 +103,7 @@ impl RunningRouter {
     /// Ends the engine, and returns its last report.
     ///
     /// # Errors
-    /// The engine's thread panicked.
+    /// Fails if the engine's thread has panicked.
     pub fn stop(self) -> Result<Report> {
         self.remote.stop();
         self.thread.join().map_err(|_| anyhow!("internal error: the router's thread panicked"))

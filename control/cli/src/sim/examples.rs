@@ -309,7 +309,7 @@ impl ExampleCommand {
     /// Creates the example.
     ///
     /// # Errors
-    /// The options are inconsistent.
+    /// Fails if the options are inconsistent.
     pub fn example(&self) -> Result<Example> {
         let example = match self {
             Self::Ping(args) => PingOptions {

@@ -106,7 +106,8 @@ impl Files {
     /// Opens the files. Their content is kept until the results are written.
     ///
     /// # Errors
-    /// A file cannot be opened for writing, or two formats are requested for standard output.
+    /// Fails if a file cannot be opened for writing, or if two formats are requested for standard
+    /// output.
     pub fn open(args: &CommonArgs) -> Result<Self> {
         if args.output.iter().filter(|output| output.file.is_none()).count() > 1 {
             let message =
@@ -131,7 +132,7 @@ impl Files {
     /// Writes all files, and the text to standard output unless another format is written there.
     ///
     /// # Errors
-    /// The first file that cannot be written. Writes the other files in spite of it.
+    /// Returns the first file that cannot be written. The other files are written nevertheless.
     pub fn write(self, results: &impl Results) -> Result<()> {
         let has_text = self.0.iter().all(|(_, file)| file.is_some());
         let mut written: Vec<Result<()>> = Vec::new();
