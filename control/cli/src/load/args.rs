@@ -72,7 +72,7 @@ pub struct LoadArgs {
     #[arg(conflicts_with_all = ["message", "message_size", "answer"])]
     pub redis: Option<String>,
 
-    /// Numbers that __rand_int__ stands for in --redis: 0 to one less
+    /// Replace __rand_int__ in --redis by random numbers from 0 to NUMBER - 1
     #[arg(long, value_name = "NUMBER", default_value_t = 1_000_000, help_heading = SERVER)]
     #[arg(requires = "redis")]
     pub keyspace: u64,
