@@ -157,7 +157,7 @@ impl Data {
 
     /// Returns the best route; uses the one that `plan_transit` looked up, if any.
     fn looked_up(&mut self, ends: (IpAddr, IpAddr)) -> Option<Choice> {
-        match self.looked.take() {
+        match self.plans.take_route() {
             Some((ahead, choice)) if ahead == ends => choice,
             _ => self.snapshot.fib.best_between(ends.0, ends.1),
         }

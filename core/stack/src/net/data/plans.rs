@@ -17,6 +17,8 @@ pub(super) struct Plans {
     next: usize,
     /// Routes of the packets with plan [`TransitPlan::Receive`].
     looked: VecDeque<Option<Looked>>,
+    /// Route of the packet that is received next.
+    current: Option<Looked>,
 }
 
 /// Plan for one packet of a batch.
@@ -36,6 +38,7 @@ impl Plans {
         self.list.clear();
         self.next = 0;
         self.looked.clear();
+        self.current = None;
     }
 
     /// Appends the plan for the next packet of the batch. `looked` returns its route, if it is
@@ -60,14 +63,20 @@ impl Plans {
         self.next += 1;
     }
 
-    /// Removes the plan of a packet that is passed to `receive`. Returns its route, if it was
-    /// looked up.
-    pub(super) fn pass_over(&mut self) -> Option<Looked> {
+    /// Removes the plan of a packet that is passed to `receive`, and keeps its route for
+    /// [`take_route`](Self::take_route), if it was looked up.
+    pub(super) fn pass_over(&mut self) {
         let plan = self.front();
         self.advance();
-        match plan {
+        self.current = match plan {
             Some(TransitPlan::Receive) => self.looked.pop_front().flatten(),
             Some(TransitPlan::Pass { .. }) | None => None,
-        }
+        };
+    }
+
+    /// Takes the route of the packet that is being received.
+    #[inline]
+    pub(super) fn take_route(&mut self) -> Option<Looked> {
+        self.current.take()
     }
 }

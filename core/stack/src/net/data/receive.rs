@@ -52,6 +52,15 @@ impl HeaderFault {
     }
 }
 
+/// IP headers of a received frame.
+struct ReadFrame {
+    ip: IpPacket,
+    /// Fault of the headers. The verdict decides whether it is reported, ignored or a drop.
+    fault: Option<HeaderFault>,
+    /// Whether the frame was sent to a group of stations.
+    link_group: bool,
+}
+
 impl Data {
     /// Receives one packet from the device of `iface`. Returns `None` if the packet is for control,
     /// was consumed (an answered echo request, a fragment), or was dropped and counted.
@@ -88,7 +97,7 @@ impl Data {
         {
             return self.refuse(iface, packet, DropReason::OffloadInvalid, pool);
         }
-        let (mut ip, fault) = match ip {
+        let (ip, fault) = match ip {
             Ok(ip) => (ip, None),
             Err(HeaderRefusal::Silently(reason)) => {
                 return self.refuse(iface, packet, reason, pool);
@@ -96,9 +105,24 @@ impl Data {
             Err(HeaderRefusal::Problem { report, ip }) => (ip, Some(HeaderFault::Report(report))),
             Err(HeaderRefusal::Unread { reason, ip }) => (ip, Some(HeaderFault::Unread(reason))),
         };
+        let frame = ReadFrame { ip, fault, link_group: link.group };
+        self.receive_ip(now, iface, frame, packet, pool)
+    }
+
+    /// Receives an IP packet whose headers were read: decides about the packet, and delivers,
+    /// forwards or refuses it.
+    fn receive_ip(
+        &mut self,
+        now: Instant,
+        iface: IfaceId,
+        frame: ReadFrame,
+        mut packet: Packet,
+        pool: &mut Pool,
+    ) -> Option<Received> {
+        let ReadFrame { mut ip, fault, link_group } = frame;
         let verdict = match self.hooks.is_idle() {
-            true => Ok(self.verdict(iface, ip.src, ip.dst, link.group)),
-            false => self.verdict_at_hooks(now, iface, link.group, &mut ip, &mut packet),
+            true => Ok(self.verdict(iface, ip.src, ip.dst, link_group)),
+            false => self.verdict_at_hooks(now, iface, link_group, &mut ip, &mut packet),
         };
         let verdict = match verdict {
             Ok(verdict) => verdict,
@@ -110,14 +134,8 @@ impl Data {
         let group = match (verdict, fault) {
             (RoutingVerdict::Local { group }, None) => group,
             (RoutingVerdict::Forward, fault) => {
-                self.forward(
-                    now,
-                    iface,
-                    &mut ip,
-                    fault.and_then(HeaderFault::report),
-                    packet,
-                    pool,
-                );
+                let report = fault.and_then(HeaderFault::report);
+                self.forward(now, iface, &mut ip, report, packet, pool);
                 return None;
             }
             (_, Some(HeaderFault::Unread(reason))) => {

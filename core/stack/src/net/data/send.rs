@@ -152,18 +152,21 @@ impl Data {
             let sum = TransportSum { at, pseudo, protocol: ip.protocol };
             self.prepare_checksum(route.iface, &mut packet, sum, whole, pool);
         }
-        let cut_beyond = self.link(route.iface).kernel_cuts;
-        let ip = match ip.fragmenting {
-            Fragmenting::Here if cut_beyond || !whole => {
-                Ip { fragmenting: Fragmenting::Anywhere, ..ip }
-            }
-            _ => ip,
-        };
+        let ip = self.with_fragmenting(route.iface, ip, whole);
         self.push_ip(now, route.iface, ends, ip, &mut packet);
         let to = (route.iface, route.next_hop);
         let to = self.link_to(now, to, route.hop, route.broadcast);
         self.transmit_to(to, route.iface, packet, route.mtu, pool);
         Ok(())
+    }
+
+    /// Lets routers fragment a packet that is fragmented here already, by us or by the kernel.
+    fn with_fragmenting(&self, iface: IfaceId, ip: Ip, whole: bool) -> Ip {
+        let is_cut = !whole || self.link(iface).kernel_cuts;
+        match ip.fragmenting {
+            Fragmenting::Here if is_cut => Ip { fragmenting: Fragmenting::Anywhere, ..ip },
+            _ => ip,
+        }
     }
 
     /// Queues this host's own copy of a datagram that [`send`](Self::send) sent to a group or

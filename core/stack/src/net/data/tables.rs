@@ -12,7 +12,7 @@ use super::ident::Idents;
 use super::mtu::PathMtus;
 use super::next_hop::NextHops;
 use super::output::Output;
-use super::plans::{Looked, Plans};
+use super::plans::Plans;
 use super::reassembly::Reassembly;
 use super::redirect_limit::RedirectLimit;
 use crate::drop::DropReason;
@@ -56,8 +56,6 @@ pub(in crate::net) struct Data {
     pub(in crate::net) punts: VecDeque<ControlPacket>,
     /// Plans for the next packets of a batch, based on `snapshot`.
     pub(super) plans: Plans,
-    /// Route of the next packet, looked up in `snapshot` by `plan_transit`.
-    pub(super) looked: Option<Looked>,
 }
 
 impl Data {
@@ -93,7 +91,6 @@ impl Data {
             errors: VecDeque::new(),
             punts: VecDeque::new(),
             plans: Plans::default(),
-            looked: None,
         }
     }
 
@@ -104,7 +101,6 @@ impl Data {
             self.snapshot = Arc::clone(snapshot);
             self.hooks.set_rules(snapshot.rules.clone());
             self.plans.clear();
-            self.looked = None;
             let count = self.snapshot.host.links.len();
             self.outputs.resize_with(count, Output::default);
             self.traffic.resize(count, Traffic::default());

@@ -194,7 +194,7 @@ impl Data {
             sums.sent_bytes += packet.len();
             self.outputs[out.index()].enqueue(packet);
         }
-        self.looked = self.plans.pass_over();
+        self.plans.pass_over();
         self.counters.received += sums.received;
         self.counters.received_bytes += sums.received_bytes as u64;
         self.counters.forwarded += sums.forwarded;
