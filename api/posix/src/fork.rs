@@ -149,7 +149,8 @@ pub fn fork_without_handlers(posix: &'static Posix, real: impl FnOnce() -> i32) 
     })
 }
 
-/// Takes the locks. The last pthread_atfork handler to run before the process is copied.
+/// Takes the library's locks, so that the child copies consistent state; first begins the fork if
+/// libc forks without calling [`fork`]. Runs as the last pthread_atfork prepare handler.
 pub fn prepare(posix: &'static Posix) {
     let Ok(client) = posix.client() else { return };
     if UNDER_WAY.get().is_null() {
@@ -165,14 +166,14 @@ pub fn prepare(posix: &'static Posix) {
     }
 }
 
-/// Releases the locks. The first pthread_atfork handler to run in the parent.
+/// Releases the locks. Runs as the first pthread_atfork handler in the parent.
 pub fn parent() {
     // The child uses the clone of the channel; this drops the parent's locks.
     drop(Fork::take());
 }
 
-/// Attaches the child over the cloned channel, and releases the locks. The first pthread_atfork
-/// handler to run in the child.
+/// Attaches the child over the cloned channel, and releases the locks. Runs as the first
+/// pthread_atfork handler in the child.
 pub fn child(posix: &'static Posix) {
     if !posix.is_active() {
         return;

@@ -203,7 +203,8 @@ mod tests {
         }
     }
 
-    /// A process without a library has no channel, and its memory can be read.
+    /// Reads the test process itself: without the preload library it has no channel, and
+    /// /proc/PID/mem gives the words of its memory.
     #[test]
     fn words_of_a_process_are_read() {
         let pid = std::process::id();

@@ -4,7 +4,7 @@
 use towpath_client::driver::{DriverLock, ListSleeper, Patience, Turned, Who};
 use towpath_client::{Client, Deadline};
 
-/// Part of a waiting thread in running the turns of the engine in its process.
+/// State of a waiting thread that runs turns of the engine in its process.
 #[derive(Debug, Default)]
 pub(crate) struct ThreadTurning<'a> {
     /// Driver lock, held while this thread runs turns of the engine.
@@ -40,13 +40,14 @@ impl<'a> ThreadTurning<'a> {
         true
     }
 
-    /// Returns whether this thread may take the driver lock.
+    /// Returns false if this thread has retired from running the engine, after too many turns and
+    /// wake-ups without an event of its own ([`Patience`]).
     pub fn is_willing(&self) -> bool {
         !self.patience.has_ended()
     }
 
-    /// Notes that another thread has woken this one for an event, so that it may take the driver
-    /// lock again.
+    /// Ends the retirement of this thread, so that it may take the driver lock again. Called when
+    /// another thread has woken it.
     pub fn on_wakeup(&mut self) {
         self.patience.renew();
     }

@@ -23,7 +23,7 @@ pub enum Notice {
     NobodyListens {
         /// Protocol that the client used.
         protocol: ForwardProtocol,
-        /// Published address of the host.
+        /// Published address and port of the host.
         host: SocketAddr,
         /// Address of the program to which the port is forwarded.
         program: SocketAddr,
@@ -33,7 +33,7 @@ pub enum Notice {
     LoopbackOnly {
         /// Protocol of both ports.
         protocol: ForwardProtocol,
-        /// Published address of the host, or the first of several.
+        /// Published address and port of the host, or the first of several.
         host: SocketAddr,
         /// Address of the program to which the port is forwarded.
         program: SocketAddr,
@@ -42,15 +42,15 @@ pub enum Notice {
     NotOpened {
         /// Protocol of the port.
         protocol: ForwardProtocol,
-        /// Published address of the host.
+        /// Address and port of the host on which the gateway tried to listen.
         host: SocketAddr,
-        /// Error number of the host.
+        /// errno of that attempt.
         errno: i32,
     },
     /// Clients of published ports are refused, because the flow or descriptor limit is reached.
     /// Given once; see the counter `tcp_flows_full`.
     ClientsRefused {
-        /// Published address whose client was the first to be refused.
+        /// Published address and port whose client was the first to be refused.
         host: SocketAddr,
         /// Number of open client connections at that time.
         open: usize,

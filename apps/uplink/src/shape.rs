@@ -139,8 +139,8 @@ impl Shape {
         all.into_iter().filter_map(route).collect()
     }
 
-    /// The configuration of an engine with this stack, whose interface is driven by `port`. The
-    /// engine ends with its last program.
+    /// Returns the configuration of an engine with this stack, whose interface is driven by `port`.
+    /// The engine ends with its last program.
     pub fn config(&self, port: &dyn Port) -> EngineConfig {
         let in_process = port.link_type() == LinkType::Ip && self.in_process;
         let mut config = EngineConfig { exit_when_unused: true, ..EngineConfig::default() };
@@ -166,7 +166,7 @@ impl Shape {
             addresses: self.addresses.clone(),
             slaac: false,
             any_address: false,
-            // The gateway's sockets are the host's.
+            // The gateway forwards through sockets of the host, whose kernel fragments packets.
             kernel_cuts: in_process,
             in_process: in_process && self.netem.is_none(),
         });
@@ -174,7 +174,7 @@ impl Shape {
     }
 }
 
-/// A congestion control by its name.
+/// Serializes a congestion control as its name.
 mod congestion_name {
     use serde::de::Error;
     use serde::{Deserialize, Deserializer, Serializer};
@@ -191,7 +191,7 @@ mod congestion_name {
     }
 }
 
-/// Prefixes as they are written.
+/// Serializes prefixes as text, such as `10.0.2.15/24`.
 mod text {
     use serde::de::Error;
     use serde::{Deserialize, Deserializer, Serializer};

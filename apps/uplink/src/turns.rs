@@ -15,7 +15,8 @@ const NAMES: usize = 8;
 /// `SOCK_STREAM` of <linux/net.h>.
 const SOCK_STREAM: u8 = 1;
 
-/// Lock between the runs of a user in a network namespace. Runs of root are excluded as well.
+/// Lock that only one run of a user in a network namespace can hold. A user's run also waits while
+/// a run of root holds the lock.
 ///
 /// Holding the lock means having bound a Unix socket to its abstract name, which only one socket of
 /// a network namespace can have. The kernel releases the lock when the process ends. Names that
@@ -57,7 +58,8 @@ impl NamespaceLock {
     }
 }
 
-/// Returns the user whose stream socket has an abstract name, if the kernel reports the user.
+/// Returns the user ID that owns the stream socket bound to the abstract name `name`. None if there
+/// is no such socket, or the kernel does not report its owner.
 fn holder(name: &str) -> Option<u32> {
     let is_it = |socket: &AbstractSocket| {
         // A socket of another type may have the same name.

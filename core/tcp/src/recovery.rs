@@ -54,7 +54,8 @@ pub(crate) struct Recovery {
     pub(crate) short_tail: u16,
 }
 
-/// Maximum capacity, in transmissions, of the memory that an idle connection keeps: 5 KiB.
+/// Maximum capacity, in transmissions, of the list kept for the next flight when all bytes are
+/// acknowledged (5 KiB). A longer list is freed at once, a kept one by `release_idle_memory`.
 const SPARE_MAX: usize = 128;
 
 /// Parts of [`Recovery`] that an idle connection does not need.

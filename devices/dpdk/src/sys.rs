@@ -270,14 +270,16 @@ impl RunningPort {
     pub fn wake_fd(&self, queue: u16) -> Option<BorrowedFd<'static>> {
         // SAFETY: `queue` is the number of a queue that was set up.
         let fd = unsafe { twp_wake_fd(self.port, queue) };
-        // SAFETY: the driver closes it with the port, and each holder keeps the port open.
+        // SAFETY: the driver closes the descriptor with the port, and each user of the descriptor
+        // keeps the port open.
         (fd >= 0).then(|| unsafe { BorrowedFd::borrow_raw(fd) })
     }
 }
 
 impl Drop for RunningPort {
     fn drop(&mut self) {
-        // SAFETY: each queue holds a reference to this port, and none is left.
+        // SAFETY: each queue holds a reference to this port, so no queue is left when the port is
+        // dropped.
         unsafe { twp_close(self.port) };
     }
 }
@@ -306,7 +308,7 @@ pub(crate) fn enter_thread() {
     unsafe { twp_enter_thread() };
 }
 
-/// Exclusively owned mbuf of ours with a single segment.
+/// Exclusively owned mbuf with a single segment, from a pool of a [`RunningPort`].
 struct Mbuf(NonNull<c_void>);
 
 impl Mbuf {
@@ -386,7 +388,7 @@ impl ReceivedFrame<'_> {
     /// Returns the mbuf to DPDK.
     pub fn give_back(self) {
         let mut mbuf = self.raw.mbuf;
-        // SAFETY: `self` was the only owner of the mbuf.
+        // SAFETY: `self` was the only owner of the mbuf and is consumed, so it is freed once.
         unsafe { twp_free(&raw mut mbuf, 1) };
     }
 }
@@ -399,7 +401,7 @@ pub(crate) struct Receiver {
     arrived: Box<[In; BURST]>,
 }
 
-// SAFETY: mbufs are not bound to a thread.
+// SAFETY: the pointers are to mbufs, which DPDK allows any thread to use and to free.
 unsafe impl Send for Receiver {}
 
 impl Receiver {
@@ -435,8 +437,9 @@ pub(crate) fn reclaim(pool: &mut Pool, owner: Owner) {
         if count == 0 {
             return;
         }
-        // SAFETY: frames with this owner number are mbufs of `into_packet`, of this or another
-        // queue of the port. Each mbuf refers to its pool.
+        // SAFETY: only `into_packet` creates frames with this owner, so each is an mbuf that a
+        // queue of this port received. `take_frame` removed it from the pool, so it is freed once;
+        // DPDK finds its mempool in the mbuf.
         unsafe { twp_free(mbufs.as_mut_ptr(), count as u32) };
         if count < BURST {
             return;
@@ -469,7 +472,7 @@ pub(crate) struct QueueSender {
     staged: usize,
 }
 
-// SAFETY: mbufs are not bound to a thread.
+// SAFETY: the pointers are to mbufs, which DPDK allows any thread to use and to free.
 unsafe impl Send for QueueSender {}
 
 impl QueueSender {

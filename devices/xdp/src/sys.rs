@@ -84,7 +84,8 @@ pub(crate) fn open() -> io::Result<Fd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) }.into())
 }
 
-/// Registers the socket's memory and creates its rings with the given sizes.
+/// Registers `memory` as the socket's UMEM, and sets the ring sizes in descriptors: RX, TX, fill,
+/// completion.
 pub(crate) fn set_up(socket: BorrowedFd<'_>, memory: &Mapping, sizes: [u32; 4]) -> io::Result<()> {
     let registration = MemoryRegistration {
         address: memory.u8(0).as_ptr() as u64,
@@ -208,7 +209,8 @@ fn set<T>(socket: BorrowedFd<'_>, option: c_int, value: &T) -> io::Result<()> {
     check(unsafe { libc::setsockopt(socket.as_raw_fd(), SOL_XDP, option, value, len) })
 }
 
-/// Reads an option by a direct system call, because the thread that drives the socket uses it.
+/// Reads an option by a direct system call. With an embedded engine, the thread that drives the
+/// socket runs in a program, where libc's functions refer to the program's sockets.
 fn get<T>(socket: BorrowedFd<'_>, option: c_int, value: &mut T) -> io::Result<()> {
     let mut len = size_of::<T>() as libc::socklen_t;
     let to = std::ptr::from_mut(value).expose_provenance();

@@ -113,8 +113,8 @@ fn most(slot: &Slot) -> u32 {
     slot.tx_cap.load(Ordering::Acquire).min(slot.tx_limit.load(Ordering::Relaxed))
 }
 
-/// Whether TCP_NOTSENT_LOWAT allows a sleeping writer to continue: less than half of it is unsent,
-/// as in Linux's `tcp_stream_memory_free`.
+/// Whether TCP_NOTSENT_LOWAT allows a sleeping writer to continue: the unsent bytes are less than
+/// half of the option's value, as in Linux's `tcp_stream_memory_free`.
 pub fn is_below_lowat(slot: &Slot) -> bool {
     notsent_lowat(slot).is_none_or(|lowat| unsent_of(slot, queued(slot)) < lowat.div_ceil(2))
 }
@@ -122,7 +122,7 @@ pub fn is_below_lowat(slot: &Slot) -> bool {
 fn notsent_lowat(slot: &Slot) -> Option<u32> {
     // The option bits are in the cache line that every send writes.
     let is_set = slot.option_bits.load(Ordering::Relaxed) & option_bit::NOTSENT_LOWAT != 0;
-    // Zero: the option was switched off since.
+    // Zero means that the option was switched off after the bit was loaded.
     is_set.then(|| slot.notsent_lowat.load(Ordering::Relaxed)).filter(|lowat| *lowat != 0)
 }
 
@@ -138,7 +138,8 @@ pub fn queued(slot: &Slot) -> u32 {
     slot.tx_tail.load(Ordering::Acquire).wrapping_sub(head)
 }
 
-/// Returns the number of queued bytes if they end at `position`.
+/// Returns the number of bytes from `tx_head` to `position`: what is queued when the written
+/// bytes, published or not, end at `position`.
 pub(crate) fn queued_at(slot: &Slot, position: u32) -> u32 {
     position.wrapping_sub(slot.tx_head.load(Ordering::Acquire))
 }
@@ -176,7 +177,8 @@ pub fn publish(slot: &Slot, n: u32) -> bool {
     take_dirty(slot)
 }
 
-/// Called after bytes were published; returns whether the engine needs a notification.
+/// Marks the FIFO as changed, after bytes were published. Returns whether the engine needs a
+/// notification.
 pub(crate) fn take_dirty(slot: &Slot) -> bool {
     // The engine swaps to 0 before it reads `tx_tail`, so the notification of an earlier swap also
     // covers bytes published before a later one.

@@ -36,9 +36,11 @@ const SAMPLES: u64 = 400;
 const VALUES_MAX: u64 = 1_000_000;
 /// Default minimum of samples of a series in large scenarios.
 const SAMPLES_MIN: u64 = 10;
-/// Number of series of a flow, of a link's direction, and of a device.
+/// Number of series of one flow.
 const FLOW_SERIES: u64 = 4;
+/// Number of series of one direction of a link.
 const WAY_SERIES: u64 = 5;
+/// Number of series of one device.
 const DEVICE_SERIES: u64 = 5;
 
 /// Parses a scenario into plans: one, or one per variant in the order of the file. A sweep creates

@@ -26,7 +26,7 @@ pub struct NameArgs {
 }
 
 impl NameArgs {
-    /// For a plan.
+    /// Converts the options to the names that the `Plan` of a run contains.
     pub fn names(&self) -> Names {
         Names { hostname: self.hostname.clone(), hosts: self.add_host.clone() }
     }

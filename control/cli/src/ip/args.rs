@@ -18,8 +18,8 @@ pub struct WhichRun {
     /// Name of the `towpath run` or `router`, which its --name gave
     #[arg(long, value_name = "NAME", conflicts_with = "run")]
     pub name: Option<String>,
-    /// User whose runs are meant, by name or number; this one unless given. Runs of another user
-    /// can be shown by root, and not changed
+    /// Use the runs of this user, by name or number (default: your own); only root can see another
+    /// user's runs, and cannot change them
     #[arg(long, value_name = "USER", value_parser = parse_user)]
     pub user: Option<u32>,
 }

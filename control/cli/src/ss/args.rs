@@ -56,7 +56,8 @@ pub struct SsArgs {
     /// All of one socket on one line
     #[arg(short = 'O', long)]
     pub oneline: bool,
-    /// Runs of this user only, by name or number; root's alone may be another user
+    /// Show only the runs of this user, by name or number (default: your own, for root all); only
+    /// root can see another user's runs
     #[arg(long, value_name = "USER", value_parser = parse_user)]
     pub user: Option<u32>,
 

@@ -210,16 +210,18 @@ pub const REDIRECT_LOAD: Duration = Duration::from_millis(20);
 /// `ip_rt_redirect_silence`, 1024 times the load).
 pub const REDIRECT_SILENCE: Duration = Duration::from_millis(20 << 10);
 
-/// Maximum number of dropped packets kept for the trace; further ones are not kept.
+/// Maximum number of copies of dropped packets that wait for the trace. Further dropped packets are
+/// counted, but not copied.
 pub const DROPPED_MAX: usize = 256;
 /// Maximum number of packets kept for rules that log, until the owner takes them; further ones are
 /// not logged (counter `rules_unlogged`).
 pub const LOGGED_MAX: usize = 256;
-/// Maximum number of errors about packets of this host that are kept until the sockets take them.
+/// Maximum number of queued errors about this host's own packets whose next hop could not be
+/// resolved, until the sockets take them. Further errors are discarded.
 pub const ERRORS_MAX: usize = 256;
 
-/// Maximum number of addresses of an interface at which router advertisements add no more: Linux's
-/// `max_addresses`. Otherwise a hostile router could fill memory; counter `addresses_refused`.
+/// Number of addresses of an interface from which on router advertisements add no more (Linux's
+/// `max_addresses`). Otherwise a hostile router could fill memory; counter `addresses_refused`.
 pub const ADDRESSES_MAX: usize = 16;
 /// Maximum number of addresses of an interface that the operator can add, so that a program that
 /// adds addresses in a loop gets an error. Does not limit the initial configuration.

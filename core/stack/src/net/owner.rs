@@ -187,8 +187,8 @@ impl Net {
             ControlAccess::First(shared) => shared.with(change),
             ControlAccess::Other(shared) => {
                 let (result, sooner) = shared.with_from_other(change);
-                // Wake the first shard, which sends the reports: it may sleep until a later
-                // deadline.
+                // Wake the first shard, because the change gave it an earlier deadline: it alone
+                // runs control's timers and sends the MLD and IGMP reports.
                 self.hurries_first |= sooner;
                 result
             }

@@ -113,9 +113,9 @@ impl Ephemeral {
     }
 }
 
-/// Returns the step between successive candidates. The steps visit all `count` ports, and any
-/// number of candidates is spread evenly. The step is the number nearest to the golden section that
-/// is coprime to `count` (Knuth, TAOCP 6.4, theorem S).
+/// Returns the step between successive candidates: the smallest number from 0.618 · `count` (golden
+/// ratio, rounded down) on that is coprime to `count`. The steps visit all `count` ports, and any
+/// number of candidates is spread nearly evenly (Knuth, TAOCP 6.4, theorem S).
 fn stride(count: u32) -> u32 {
     let golden = (u64::from(count) * 0x9e37 / 0x1_0000) as u32;
     (golden.max(1)..).find(|step| common_divisor(*step, count) == 1).unwrap_or(1)

@@ -136,7 +136,8 @@ impl<H: Host> Stack<H> {
             return None;
         }
         let SocketRole::Stream(stream) = &self.sockets.get(index)?.kind else { return None };
-        // A connection that ends with a reset must not last as long as the device is busy.
+        // Never hold back a connection that still has its RST to send; otherwise it would exist
+        // until the device's queue drains.
         if stream.connection.as_ref().is_some_and(Connection::is_aborting) {
             return None;
         }
@@ -285,8 +286,9 @@ impl<H: Host> Stack<H> {
         };
         let mut packet = segment_packet(&flow, outgoing, option, cx.pool);
         if !put_payload(&mut packet, &mut stream.send, outgoing) {
-            // Never send other bytes in their place, or fewer than the sequence numbers state. For
-            // the connection the segment is lost; its timers retransmit, and finally give up.
+            // Never send a segment whose payload is wrong or too short for its sequence numbers.
+            // The connection regards the segment as lost: its timers retransmit, and finally give
+            // up.
             debug_assert!(false, "{outgoing:?}: {} bytes are there", stream.send.len());
             cx.pool.give(packet);
             return self.count_drop(DropReason::TcpPayloadMissing);
@@ -302,8 +304,9 @@ impl<H: Host> Stack<H> {
     }
 }
 
-/// Whether a segment must wait for its device. Segments without payload keep the peer sending. A
-/// reset ends a connection that may be gone before a busy device has room.
+/// Returns whether a segment must wait while its device is busy. Acknowledgements and probes are
+/// sent at once, because the peer may wait for them. A reset is sent at once, because its
+/// connection may be gone before the device has room.
 fn waits(transmit: &Transmit) -> bool {
     !matches!(
         transmit.kind(),

@@ -23,9 +23,10 @@ pub(crate) struct Leaving {
     unsent: u64,
     /// Time at which `unsent` last fell to a new minimum.
     moved: Instant,
-    /// Time at which the next count is allowed.
+    /// Earliest time of the next count of unsent data (see [`COUNT_AGAIN`]).
     count_at: Instant,
-    /// Whether a turn came before `count_at`. The shard then must not sleep beyond that time.
+    /// Whether [`Processes::leave`] was called before `count_at`; the shard must then wake at
+    /// `count_at`.
     is_due: bool,
 }
 

@@ -24,7 +24,7 @@ pub(crate) enum Asker {
     Want(ChannelId, u64),
     /// Another thread, through the registry; for example for `towpath ss`.
     Job(ShardJob),
-    /// A shard, possibly this one, and the number of its wait.
+    /// A shard, possibly this one, and the key of the request in that shard's `waiting`.
     Shard(ShardId, u64),
 }
 
@@ -59,11 +59,12 @@ pub(crate) struct Rounds {
     /// Number of ended entries (see `Ends`) that must be reached before the round is answered.
     /// Counted after all rings were read up to their marks. `None`: some rings are not read yet.
     pub ends: Option<u64>,
-    /// Requests that wait for peer shards, by number.
+    /// Requests that wait for peer shards, by the number that is returned with each answer.
     pub waiting: BTreeMap<u64, RoundWait>,
-    /// Steps whose shards have all answered.
+    /// Steps to execute now: those of waits that all shards have answered, moved here from
+    /// `waiting`.
     pub ready: VecDeque<Then>,
-    /// Number of the next wait.
+    /// Key of the next entry in `waiting`.
     pub count: u64,
     /// For each shard, the number of connections that it had been requested to end when
     /// [`Self::ends`] was set.

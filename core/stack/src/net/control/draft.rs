@@ -115,7 +115,7 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
-    /// Adds the link route of an address unless it exists.
+    /// Adds the on-link route of an address unless the route exists.
     fn link_route(&mut self, iface: IfaceId, prefix: Prefix) -> RouteEntry {
         let entry = link_route(iface, prefix);
         let routes = self.to(entry.prefix);

@@ -38,7 +38,7 @@ impl Control {
         self.add_interface(now, config);
     }
 
-    /// Adds an interface with its addresses and their link routes.
+    /// Adds an interface with its addresses and their on-link routes.
     ///
     /// IPv6 addresses are usable at once, during duplicate address detection (RFC 4429). An
     /// Ethernet interface with `slaac` or an IPv6 address also gets a link-local address.
@@ -76,8 +76,8 @@ impl Control {
         self.publish();
     }
 
-    /// Adds an address and its link route to an interface. Returns false if it exists. Panics if
-    /// the interface does not exist.
+    /// Adds an address and its on-link route to an interface. Returns false if the address exists
+    /// already. Panics if the interface does not exist.
     pub(in crate::net) fn add_address(
         &mut self,
         now: Instant,
@@ -112,7 +112,8 @@ impl Control {
         true
     }
 
-    /// Adds the link route of an address unless the interface is down.
+    /// Adds the on-link (connected) route of an address's prefix, unless the prefix is a single
+    /// host (/32, /128) or the interface is down.
     pub(super) fn add_link_route(&mut self, iface: IfaceId, prefix: Prefix) {
         if !prefix.is_host() && !self.ifaces[iface.index()].down {
             self.routes.add(RouteEntry {
@@ -128,7 +129,7 @@ impl Control {
         }
     }
 
-    /// Removes an address and its link route. Returns false if there is no such address.
+    /// Removes an address and its on-link route. Returns false if there is no such address.
     pub(in crate::net) fn remove_address(
         &mut self,
         now: Instant,

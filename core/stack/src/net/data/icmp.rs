@@ -93,8 +93,8 @@ impl Data {
         use icmpv6::Message;
         let bytes = local.body();
         match bytes.first().copied().ok_or(DropReason::IcmpMalformed)? {
-            // Neighbour discovery messages must come from another host, and on a link with
-            // neighbours.
+            // Accept neighbour discovery only on Ethernet. Other links, such as loopback, have no
+            // neighbours to resolve.
             ndp::ROUTER_SOLICIT..=ndp::REDIRECT => {
                 if !self.has_neighbors(local.iface) {
                     return Err(DropReason::IcmpIgnored);
@@ -137,7 +137,8 @@ impl Data {
         at: usize,
         too_big: Option<u32>,
     ) -> Result<IcmpError, DropReason> {
-        // An ICMP error is sent to the source of its packet by unicast, so ignore one to a group.
+        // Ignore an error sent to a broadcast or multicast address. Errors are sent to the source
+        // of a packet, and this host sends from unicast addresses only.
         if local.broadcast_or_multicast {
             return Err(DropReason::IcmpIgnored);
         }
@@ -158,7 +159,8 @@ impl Data {
     pub(super) fn error_about_own(&self, iface: IfaceId, packet: &Packet) -> Option<IcmpError> {
         let quoted = Quoted::read(packet.linear())?;
         let from = quoted.src;
-        // Equal to the error of a router: host unreachable, or address unreachable for IPv6.
+        // Report the error that a router would send: host unreachable for IPv4, address unreachable
+        // for IPv6.
         let message = if from.is_ipv4() { (3, 1) } else { (1, 3) };
         Some(quoted.into_error(message, None, from, iface))
     }
