@@ -95,6 +95,7 @@ pub fn cancellation_comes() -> bool {
 ///     │
 ///     └── a handler leaves the call by siglongjmp, unnoticed. Other calls may overwrite the frame;
 ///         the next point entered, or the next cancellation, checks whether the mark is intact.
+/// ```
 ///
 /// The type does not implement Drop, because a thread that libc ends within the call must not run
 /// our code again.

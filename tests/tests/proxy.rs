@@ -184,8 +184,7 @@ def sum16(b):
     s = sum(struct.unpack('!%dH' % (len(b) // 2), b)); s = (s >> 16) + (s & 0xffff)
     return ~(s + (s >> 16)) & 0xffff
 heard = {}
-def client(source):
-    s = socket.socket(2, socket.SOCK_RAW, 1); s.bind((source, 0)); s.settimeout(60)
+def client(source, s):
     payload = source.encode().ljust(16)
     for seq in range(3):
         ask = lambda sum: struct.pack('!BBHHH', 8, 0, sum, 7, seq) + payload
@@ -196,7 +195,10 @@ def client(source):
             got.append(s.recv(999)[20:]); s.settimeout(60 if len(got) < 3 else .2)
     except TimeoutError: pass
 sources = '10.77.0.1', '10.77.0.2'
-all = [threading.Thread(target=client, args=(source,)) for source in sources]
+# Before any answer comes: a raw socket without an address hears those of all.
+sockets = [socket.socket(2, socket.SOCK_RAW, 1) for source in sources]
+for s, source in zip(sockets, sources): s.bind((source, 0)); s.settimeout(60)
+all = [threading.Thread(target=client, args=args) for args in zip(sources, sockets)]
 for t in all: t.start()
 for t in all: t.join()
 for source in sources:

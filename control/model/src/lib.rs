@@ -11,13 +11,26 @@
 //! use towpath_model::{Change, Client, How, Route};
 //!
 //! fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! The only run or router of this user. Alternatives: `Client::named("web")`,
-//! `Client::of_process(1234)`.
+//!     // The only run or router of this user. Alternatives: `Client::named("web")`,
+//!     // `Client::of_process(1234)`.
 //!     let client = Client::only()?;
 //!     for interface in client.net()?.interfaces {
 //!         println!("{} has {} addresses", interface.name, interface.addresses.len());
 //!     }
-//! Both changes are applied atomically, or none is.
+//!     // Both changes are applied atomically, or none is.
+//!     client.apply(&[
+//!         Change::AddAddress { dev: "eth0".try_into()?, address: "10.9.0.1/24".parse()? },
+//!         Change::SetRoute {
+//!             route: Route {
+//!                 to: "10.8.0.0/16".parse()?,
+//!                 via: Some("10.9.0.2".parse()?),
+//!                 ..Route::default()
+//!             },
+//!             how: How::Add,
+//!         },
+//!     ])?;
+//!     Ok(())
+//! }
 //! ```
 //!
 //! Reading order: `request`, `net`, `ports` and `acl` (types), `client`. Then `server` and
