@@ -149,7 +149,7 @@ pub trait PrivateSockets {
     ) -> Result<(), SendError>;
 
     /// Sends one echo request with sequence number `seq`. [`Self::recv_from`] returns the reply,
-    /// and [`echo_seq`](Self::echo_seq) extracts its sequence number.
+    /// and [`echo_seq`](crate::Direct::echo_seq) extracts its sequence number.
     ///
     /// # Errors
     /// Same as [`Self::send_to`].
@@ -164,8 +164,9 @@ pub trait PrivateSockets {
     /// Returns the oldest received datagram of a socket.
     fn recv_from(&mut self, handle: SocketHandle) -> Option<ReceivedDatagram>;
 
-    /// Closes a socket. Written bytes are still sent. [`NodeEvent::Closed`] follows once it is
-    /// removed, for connections after the peer has closed. Does nothing if the handle is dead.
+    /// Closes a socket. Written bytes are still sent.
+    /// [`NodeEvent::Closed`](crate::NodeEvent::Closed) follows once it is removed, for connections
+    /// after the peer has closed. Does nothing if the handle is dead.
     fn close(&mut self, handle: SocketHandle);
 
     /// Resets a connection; other sockets are closed as by [`Self::close`].
