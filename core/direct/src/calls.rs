@@ -149,7 +149,7 @@ pub trait PrivateSockets {
     ) -> Result<(), SendError>;
 
     /// Sends one echo request with sequence number `seq`. [`Self::recv_from`] returns the reply,
-    /// and [`echo_seq`](crate::Direct::echo_seq) extracts its sequence number.
+    /// and [`echo_seq`](crate::Node::echo_seq) extracts its sequence number.
     ///
     /// # Errors
     /// Same as [`Self::send_to`].
