@@ -16,8 +16,8 @@ struct Lab {
 }
 
 impl Lab {
-    /// Starts the run. None if the stack is in the program's process, which does not support these
-    /// requests.
+    /// Starts the run. Returns `None` if the stack is in the program's process, which does not
+    /// support these requests.
     fn new(mode: Mode, test: &str, program: &[&str]) -> Option<Self> {
         if is_inline() {
             eprintln!("left out: with --inline a stack shows its sockets alone");

@@ -98,8 +98,8 @@ fn has_dpdk() -> bool {
 }
 
 impl Lab {
-    /// Creates the namespaces. None without root, in a build without DPDK, or with `--inline`,
-    /// which DPDK does not support.
+    /// Creates the namespaces. Returns `None` without root, in a build without DPDK, or with
+    /// `--inline`, which DPDK does not support.
     fn new(mtu: u32) -> Option<Self> {
         if !has_dpdk() || is_inline() {
             eprintln!("left out: needs a build with DPDK, and not --inline");
@@ -190,7 +190,7 @@ fn visit(run: &Process, from: &Namespace, hosts: [&str; 2], datagrams: &str) {
     }
 }
 
-/// Returns a counter from the output of `--stats=json`. None if it does not exist.
+/// Returns a counter from the output of `--stats=json`. Returns `None` if it does not exist.
 fn counter(output: &Output, layer: &str, name: &str) -> Option<u64> {
     let line = output.stderr.lines().find(|line| line.starts_with('{')).expect("JSON");
     let all: serde_json::Value = serde_json::from_str(line).expect("JSON");

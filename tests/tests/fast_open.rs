@@ -18,7 +18,8 @@ fn kernels(ns: &Namespace, name: &str) -> u64 {
     ns.shell(&line).ok().stdout.trim().parse().expect("a number")
 }
 
-/// Creates a namespace whose kernel uses Fast Open as client and server. None without privileges.
+/// Creates a namespace whose kernel uses Fast Open as client and server. Returns `None` without
+/// privileges.
 fn namespace() -> Option<Namespace> {
     let ns = Namespace::new();
     if Mode::all().len() == 1 || !ns.is_own() {

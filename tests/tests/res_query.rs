@@ -60,7 +60,8 @@ impl Questioned {
     }
 }
 
-/// Returns the output of the program on a new host, run by `before`. None without privileges.
+/// Returns the output of the program on a new host, run by `before`. Returns `None` without
+/// privileges.
 fn printed(conf: &str, before: &[&str], elsewhere: &[&str]) -> Option<String> {
     let lab = Questioned::new(conf)?;
     Some(lab.run(&[before, &[&lab.program], elsewhere].concat()))

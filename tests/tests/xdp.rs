@@ -8,7 +8,7 @@ use towpath_tests::{PATIENCE, Process, eventually, is_inline, towpath, wait_for_
 const ON_VETH: [&str; 7] =
     ["--xdp", "vb", "--address", "10.1.0.2/24", "--address", "fd00:1::2/64", "--stats=json"];
 
-/// Creates the namespaces. None without root, or inline, which does not support XDP.
+/// Creates the namespaces. Returns `None` without root, or inline, which does not support XDP.
 fn lab(mtu: u32) -> Option<Veth> {
     if is_inline() { None } else { Veth::new(mtu) }
 }

@@ -63,7 +63,7 @@ impl Heap {
         Self { heaps: AtomicPtr::new(null_mut()) }
     }
 
-    /// Returns the heaps, mapped on first use. `None` if there is no memory.
+    /// Returns the heaps, mapped on first use. Returns `None` if there is no memory.
     fn heaps(&self) -> Option<&Heaps> {
         let mut heaps = self.heaps.load(Ordering::Acquire);
         if heaps.is_null() {

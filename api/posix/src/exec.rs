@@ -188,8 +188,8 @@ struct Spawning {
 }
 
 impl Spawning {
-    /// Opens a channel for the program. None if there is no engine, or no free descriptor in this
-    /// process: the program's own attempt to attach then fails.
+    /// Opens a channel for the program. Returns `None` if there is no engine, or no free descriptor
+    /// in this process: the program's own attempt to attach then fails.
     fn new(posix: &'static Posix) -> Result<Option<Self>> {
         let Ok(client) = posix.client() else {
             return Ok(None);

@@ -53,10 +53,10 @@ struct ForkLocks {
 }
 
 impl Fork {
-    /// Clones the channel for the child. None if the run has its maximum number of processes, or in
-    /// a signal handler that must not fork. The handler has then interrupted a fork, a holder of a
-    /// lock, or a user of a FIFO. Otherwise both parent and child would continue the interrupted
-    /// call.
+    /// Clones the channel for the child. Returns `None` if the run has its maximum number of
+    /// processes, or in a signal handler that must not fork. The handler has then interrupted a
+    /// fork, a holder of a lock, or a user of a FIFO. Otherwise both parent and child would
+    /// continue the interrupted call.
     fn begin(posix: &'static Posix, client: &'static Client) -> Option<Self> {
         // Lock, because requests of other threads for clones of their own must not apply to this
         // one.

@@ -28,7 +28,7 @@ pub fn of_address(posix: &'static Posix, ip: IpAddr) -> Option<String> {
 }
 
 /// Returns the stack's addresses that other hosts can reach, IPv4 first, if `name` is this
-/// machine's. None for other names, and if the stack has no such address.
+/// machine's. Returns `None` for other names, and if the stack has no such address.
 fn of_own(posix: &'static Posix, name: &CStr) -> Option<Vec<IpAddr>> {
     if !posix.is_active() || !is_own(posix, name) {
         return None;

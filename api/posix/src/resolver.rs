@@ -59,8 +59,8 @@ pub(crate) fn replace(fd: i32, file: Result<i32>) -> Result<()> {
     }
 }
 
-/// Returns the text of /etc/resolv.conf for programs of the run. None without an engine, and if the
-/// run has no nameserver of its own (a TAP device without `--dns`, `--dns none`).
+/// Returns the text of /etc/resolv.conf for programs of the run. Returns `None` without an engine,
+/// and if the run has no nameserver of its own (a TAP device without `--dns`, `--dns none`).
 pub(crate) fn text(posix: &'static Posix) -> Option<String> {
     let request = Request { call: call::RESOLVER, ..Request::default() };
     let reply = posix.call(&request).ok().filter(|reply| reply.addr.family != 0)?;

@@ -320,7 +320,8 @@ unsafe fn put_hostname(name: &Hostname, to: *mut c_char, len: usize) -> c_int {
     0
 }
 
-/// Returns an address as text, and the name of the run for this address. None if the run has none.
+/// Returns an address as text, and the name of the run for this address. Returns `None` if the run
+/// has none.
 unsafe fn own_name(
     addr: *const c_void,
     len: socklen_t,
@@ -417,7 +418,7 @@ unsafe fn within(
     }
 }
 
-/// Returns the IP address in a sockaddr of `len` bytes. None for other families.
+/// Returns the IP address in a sockaddr of `len` bytes. Returns `None` for other families.
 pub(crate) unsafe fn ip_in(addr: *const sockaddr, len: socklen_t) -> Option<IpAddr> {
     let len = len as usize;
     if addr.is_null() || len < size_of::<libc::sockaddr_in>() {

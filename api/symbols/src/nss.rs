@@ -124,7 +124,7 @@ impl Arena {
         Self { at: at.cast(), left }
     }
 
-    /// Allocates aligned space for `count` values of T. None if the buffer is too small.
+    /// Allocates aligned space for `count` values of T. Returns `None` if the buffer is too small.
     fn take<T>(&mut self, count: usize) -> Option<*mut T> {
         let gap = self.at.align_offset(align_of::<T>());
         let len = gap.checked_add(size_of::<T>().checked_mul(count)?)?;
@@ -146,7 +146,7 @@ impl Arena {
         self.put(text.as_bytes_with_nul()).map(|at| at.cast())
     }
 
-    /// Stores an array of pointers, terminated by null. None if the buffer is too small.
+    /// Stores an array of pointers, terminated by null. Returns `None` if the buffer is too small.
     fn put_list(&mut self, all: &[*mut c_char]) -> Option<*mut *mut c_char> {
         let to: *mut *mut c_char = self.take(all.len() + 1)?;
         // SAFETY: `take` has allocated aligned space for these pointers and the null.

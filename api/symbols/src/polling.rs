@@ -13,7 +13,8 @@ use towpath_posix::{Errno, Result, descriptor, epoll};
 use crate::cancel::point;
 use crate::{POSIX, answer, real};
 
-/// Converts a timeout in milliseconds to a deadline. None if it is negative, so never expires.
+/// Converts a timeout in milliseconds to a deadline. Returns `None` if it is negative, so never
+/// expires.
 fn after_ms(timeout: c_int) -> Option<Deadline> {
     u64::try_from(timeout).ok().map(|ms| Deadline::after(Duration::from_millis(ms)))
 }

@@ -109,7 +109,8 @@ const PAGE: usize = 4096;
 const PROT_WRITE: usize = libc::PROT_WRITE as usize;
 
 impl Pages {
-    /// Returns the pages of a table at address `at`. None if it is in no PT_GNU_RELRO segment.
+    /// Returns the pages of a table at address `at`. Returns `None` if it is in no PT_GNU_RELRO
+    /// segment.
     fn around(at: usize) -> Option<Self> {
         let mut found = (at, 0);
         // SAFETY: `look` only reads its arguments and writes to `found`, which outlives the call.

@@ -33,8 +33,8 @@ impl VariadicArguments {
         }
     }
 
-    /// Returns the arguments up to and including the terminating null. None if there are more than
-    /// `ARGUMENTS_MAX`.
+    /// Returns the arguments up to and including the terminating null. Returns `None` if there are
+    /// more than `ARGUMENTS_MAX`.
     unsafe fn strings(&self) -> Option<Vec<*const c_char>> {
         let mut argv = Vec::new();
         while argv.len() < ARGUMENTS_MAX {

@@ -25,8 +25,9 @@ pub(crate) fn ttl_and_tos(packet: &[u8]) -> (u8, u8) {
     }
 }
 
-/// Returns source, destination and sequence number of a TCP segment. `None` for other packets,
-/// including those with IPv6 extension headers, which a program's stack does not send with TCP.
+/// Returns source, destination and sequence number of a TCP segment. Returns `None` for other
+/// packets, including those with IPv6 extension headers, which a program's stack does not send with
+/// TCP.
 pub(crate) fn ends_of_segment(packet: &[u8]) -> Option<(SocketAddr, SocketAddr, SeqNum)> {
     let (src, dst, protocol, at): (IpAddr, IpAddr, _, _) = match packet.first()? >> 4 {
         4 => {

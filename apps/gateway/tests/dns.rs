@@ -431,8 +431,8 @@ impl Drop for ResolvConf {
     }
 }
 
-/// A nameserver at port 53, at a loopback address that no other run of these tests has. None for a
-/// user that may not bind this port.
+/// A nameserver at port 53, at a loopback address that no other run of these tests has. Returns
+/// `None` for a user that may not bind this port.
 fn nameserver_at_53(last: u8) -> Option<UdpSocket> {
     let [.., high, low] = std::process::id().to_be_bytes();
     let socket = UdpSocket::bind(SocketAddr::from(([127, 100 + last, high, low], 53))).ok()?;

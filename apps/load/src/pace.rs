@@ -99,7 +99,8 @@ impl Pace {
         crowd.flush_issued();
     }
 
-    /// Returns the time of the next request. None if it depends on an answer or a connection.
+    /// Returns the time of the next request. Returns `None` if it depends on an answer or a
+    /// connection.
     pub fn next(&self, traffic: u64) -> Option<u64> {
         match self {
             Self::Closed(closed) => closed.sends.peek().map(|Reverse((at, ..))| *at),

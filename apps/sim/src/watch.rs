@@ -273,7 +273,7 @@ impl WatchMarks {
     }
 }
 
-/// Parses the TCP segment in an Ethernet frame with IPv4. None if its checksum is wrong.
+/// Parses the TCP segment in an Ethernet frame with IPv4. Returns `None` if its checksum is wrong.
 fn parse(frame: &[u8]) -> Option<(Ends, Header, u32)> {
     if frame.get(12..14)? != [0x08, 0x00] {
         return None;

@@ -176,7 +176,7 @@ impl World {
         true
     }
 
-    /// Returns the time of the next event. None if the world is idle.
+    /// Returns the time of the next event. Returns `None` if the world is idle.
     pub fn next_event(&mut self) -> Option<u64> {
         self.schedule.next()
     }

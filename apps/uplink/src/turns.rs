@@ -58,8 +58,8 @@ impl NamespaceLock {
     }
 }
 
-/// Returns the user ID that owns the stream socket bound to the abstract name `name`. None if there
-/// is no such socket, or the kernel does not report its owner.
+/// Returns the user ID that owns the stream socket bound to the abstract name `name`. Returns
+/// `None` if there is no such socket, or the kernel does not report its owner.
 fn holder(name: &str) -> Option<u32> {
     let is_it = |socket: &AbstractSocket| {
         // A socket of another type may have the same name.

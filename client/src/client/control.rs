@@ -204,8 +204,8 @@ fn is_readable(control: BorrowedFd<'_>) -> bool {
     !matches!(recv(control, &mut byte, flags), Err(Errno::AGAIN | Errno::INTR))
 }
 
-/// Returns the control socket with this number, which is from the environment. `None` if the number
-/// is no SOCK_SEQPACKET socket.
+/// Returns the control socket with this number, which is from the environment. Returns `None` if
+/// the number is no SOCK_SEQPACKET socket.
 ///
 /// # Safety
 /// No other owner of that number may exist.

@@ -44,7 +44,7 @@ impl Client {
     }
 
     /// Returns a futex word that changes, or is woken, when the engine ends, and the word's value
-    /// until then. `None` if a thread that sleeps on the word would not be woken.
+    /// until then. Returns `None` if a thread that sleeps on the word would not be woken.
     pub(crate) fn life(&self) -> Option<(&AtomicU32, u32)> {
         self.links[0].status.life(self.number)
     }

@@ -56,7 +56,7 @@ pub fn start(
 const SETTLE: Duration = Duration::from_millis(500);
 
 /// Returns the text of a notice. Names the program's socket if it accepts only connections from the
-/// program's own loopback. None if the program has opened a suitable socket meanwhile.
+/// program's own loopback. Returns `None` if the program has opened a suitable socket meanwhile.
 fn text(
     notice: Notice,
     sockets: &[SocketEntry],

@@ -177,7 +177,7 @@ impl LaunchServer {
         format!("has its stack in PROGRAM's process (--inline), process {pid}, which {why}")
     }
 
-    /// Returns the number of undelivered bytes. None if the process does not answer.
+    /// Returns the number of undelivered bytes. Returns `None` if the process does not answer.
     pub fn unsent(&self) -> Option<u64> {
         self.ask(LaunchMessage::Unsent, |answers| &answers.unsent).ok()
     }

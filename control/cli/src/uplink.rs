@@ -45,7 +45,7 @@ pub fn plan(
 }
 
 /// Returns the host's range of ephemeral ports, so that the stack matches the file that programs
-/// can read. `None` if the file cannot be read.
+/// can read. Returns `None` if the file cannot be read.
 fn local_ports() -> Option<(u16, u16)> {
     let text = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").ok()?;
     let mut ports = text.split_whitespace().map(str::parse);

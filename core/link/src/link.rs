@@ -121,7 +121,7 @@ impl<T: Carried> Link<T> {
     }
 
     /// Returns the time at which [`Link::poll_packet`] should be called, because a packet is
-    /// delivered or transmitted. `None` if the link is empty.
+    /// delivered or transmitted. Returns `None` if the link is empty.
     pub fn next_timeout_ns(&self) -> Option<u64> {
         let pull = (self.waiting > 0).then_some(self.pull_ns);
         [pull, self.flight.due_ns()].into_iter().flatten().min()

@@ -14,8 +14,8 @@ pub trait Qdisc<T: Queueable>: Send {
     fn dequeue(&mut self, now_ns: u64, drops: &mut Vec<Dropped<T>>) -> Option<T>;
 
     /// Returns the time of the next [`Qdisc::dequeue`] that can return an item, after one that
-    /// returned none although items wait. `None` if the discipline is empty, or an item may be sent
-    /// now.
+    /// returned none although items wait. Returns `None` if the discipline is empty, or an item may
+    /// be sent now.
     fn next_timeout_ns(&self) -> Option<u64> {
         None
     }

@@ -256,8 +256,8 @@ impl<H: Host> Stack<H> {
         self.flows.find(hash, |at| self.flow_of(at).is_some_and(|theirs| theirs == flow))
     }
 
-    /// Returns the socket and user of the connection between two addresses. `None` for half-open
-    /// connections and TIME-WAITs, which have no socket.
+    /// Returns the socket and user of the connection between two addresses. Returns `None` for
+    /// half-open connections and TIME-WAITs, which have no socket.
     pub fn connection(&self, local: SocketAddr, remote: SocketAddr) -> Option<(SocketId, u32)> {
         let flow = Flow {
             local: local.ip(),

@@ -192,7 +192,7 @@ pub const fn is_link_local(addr: IpAddr) -> bool {
 }
 
 /// Returns the scope of an IPv6 multicast address (RFC 4291 §2.7): 1 is interface, 2 link, 5 site,
-/// 14 global. `None` for an address that is not multicast.
+/// 14 global. Returns `None` for an address that is not multicast.
 #[must_use]
 pub const fn multicast_scope(addr: Ipv6Addr) -> Option<u8> {
     if addr.is_multicast() { Some(addr.octets()[1] & 0x0f) } else { None }

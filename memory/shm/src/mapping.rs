@@ -166,8 +166,8 @@ impl Mapping {
         self.len == 0
     }
 
-    /// Returns the memfd of a shared mapping, to pass to the other side. `None` for private memory,
-    /// and for a received mapping.
+    /// Returns the memfd of a shared mapping, to pass to the other side. Returns `None` for private
+    /// memory, and for a received mapping.
     pub fn file(&self) -> Option<&OwnedFd> {
         self.file.as_deref()
     }

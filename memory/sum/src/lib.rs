@@ -17,7 +17,7 @@
 const BLOCK: usize = 32;
 
 /// Returns the sum of `data` as 32-bit numbers in native byte order, over whole blocks of 32 bytes,
-/// and the remaining bytes. Exact below 16 GiB. `None` without wide registers.
+/// and the remaining bytes. Exact below 16 GiB. Returns `None` without wide registers.
 #[inline]
 #[must_use]
 pub fn wide(data: &[u8]) -> Option<(u64, &[u8])> {

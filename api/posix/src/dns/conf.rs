@@ -88,8 +88,8 @@ impl Conf {
     }
 }
 
-/// Parses the address of a nameserver. None for an address with a scope (`fe80::1%eth0`), because
-/// the interface is one of the host.
+/// Parses the address of a nameserver. Returns `None` for an address with a scope (`fe80::1%eth0`),
+/// because the interface is one of the host.
 fn server(word: &str) -> Option<SocketAddr> {
     word.parse().ok().map(|ip: IpAddr| SocketAddr::new(ip, PORT))
 }

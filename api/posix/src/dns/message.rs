@@ -40,7 +40,7 @@ pub mod rcode {
 pub struct Name(Vec<u8>);
 
 impl Name {
-    /// Encodes `text` followed by `domain`. None if the result is not a valid DNS name.
+    /// Encodes `text` followed by `domain`. Returns `None` if the result is not a valid DNS name.
     pub fn new(text: &[u8], domain: &[u8]) -> Option<Self> {
         let mut wire = Vec::with_capacity(text.len() + domain.len() + 2);
         for part in [text, domain] {
@@ -200,8 +200,8 @@ struct ResourceRecord<'a> {
     data_at: usize,
 }
 
-/// Parses the answer to `question`. None if the message is malformed or does not match the
-/// question.
+/// Parses the answer to `question`. Returns `None` if the message is malformed or does not match
+/// the question.
 pub fn read(message: &[u8], id: u16, question: &Question) -> Option<DnsAnswer> {
     let header = message.first_chunk::<HEADER>()?;
     let count = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);

@@ -94,8 +94,8 @@ pub(super) fn ipv6_route(posix: &'static Posix, to: &mut Text) -> Result<()> {
     })
 }
 
-/// Returns the interface of a route. None for the loopback interface, whose routes Linux has in
-/// another table.
+/// Returns the interface of a route. Returns `None` for the loopback interface, whose routes Linux
+/// has in another table.
 fn named(links: &ControlReply, route: &Route) -> Option<Interface> {
     let loopback = |link: &Interface| link.flags & libc::IFF_LOOPBACK as u32 != 0;
     interface::entries(links).find(|link| link.index == route.index).filter(|it| !loopback(it))

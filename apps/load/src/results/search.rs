@@ -124,7 +124,7 @@ impl Search {
         }
     }
 
-    /// Returns the rate of the next step. None when the rates are close enough.
+    /// Returns the rate of the next step. Returns `None` when the rates are close enough.
     ///
     /// Doubles the rate until one misses the bound, and halves it until one meets the bound. Then
     /// continues with the geometric mean of both.

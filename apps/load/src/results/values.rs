@@ -323,7 +323,7 @@ impl Goal {
 }
 
 impl AssertedFigure {
-    /// Returns a time over all due requests. None if it falls on an unanswered request.
+    /// Returns a time over all due requests. Returns `None` if it falls on an unanswered request.
     fn time(self, report: &Report) -> Option<Duration> {
         let times = figures::main_times(report);
         let missing = unanswered(report) as f64 / due(report).max(1) as f64;

@@ -63,7 +63,7 @@ fn candidates(scene: &RandomWorld) -> Vec<RandomWorld> {
     flows.chain(hosts).chain(switches).chain(keys_gone(scene)).chain(sizes).collect()
 }
 
-/// Returns the world without a host. None if a flow needs the host.
+/// Returns the world without a host. Returns `None` if a flow needs the host.
 fn without_host(scene: &RandomWorld, name: &str) -> Option<RandomWorld> {
     let is_used = scene.flows.iter().any(|flow| flow.ends.iter().any(|end| end == name));
     if is_used || scene.hosts.len() <= 2 {

@@ -98,7 +98,7 @@ pub fn default_of(hooks: &[&str], action: &str) -> Result<(Hooks, Action), Strin
     Ok((all, action?))
 }
 
-/// Returns the index of the change that added a rule. None if the rule was there before.
+/// Returns the index of the change that added a rule. Returns `None` if the rule was there before.
 fn place_of(changes: &[AclChange], id: u32) -> Option<usize> {
     let brings = |change: &AclChange| match change {
         AclChange::AddRule { rule } | AclChange::ReplaceRule { rule } => {

@@ -65,7 +65,7 @@ pub fn send(owner: BorrowedFd<'_>, device: Result<&Device, &anyhow::Error>) -> R
     Ok(())
 }
 
-/// Waits for the device. None if the guardian has ended.
+/// Waits for the device. Returns `None` if the guardian has ended.
 ///
 /// # Errors
 /// Returns the error message of the guardian.

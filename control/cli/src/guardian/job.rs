@@ -86,7 +86,8 @@ impl Job {
         Ok(())
     }
 
-    /// Waits for a job and the parent-death pipe. None if towpath has ended before sending one.
+    /// Waits for a job and the parent-death pipe. Returns `None` if towpath has ended before
+    /// sending one.
     pub fn receive(owner: BorrowedFd<'_>) -> Result<Option<(Received, OwnedFd)>> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);

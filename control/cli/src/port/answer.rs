@@ -85,8 +85,8 @@ pub fn carriers(below: &[Vec<String>]) -> Vec<Option<bool>> {
     below.iter().map(|below| has_link(&running, below)).collect()
 }
 
-/// Returns whether any kernel interface below a port has a link. None if there are no such
-/// interfaces.
+/// Returns whether any kernel interface below a port has a link. Returns `None` if there are no
+/// such interfaces.
 fn has_link(running: &[String], below: &[String]) -> Option<bool> {
     (!below.is_empty()).then(|| below.iter().any(|name| running.contains(name)))
 }

@@ -8,8 +8,8 @@ use super::args::PortArg;
 use super::layers;
 use crate::messages::Messages;
 
-/// Starts a thread that adopts MTU changes of the kernel's interfaces. None if there are no such
-/// interfaces, or no thread can be created.
+/// Starts a thread that adopts MTU changes of the kernel's interfaces. Returns `None` if there are
+/// no such interfaces, or no thread can be created.
 pub fn follow(
     words: &[PortArg],
     followed: Vec<Followed>,

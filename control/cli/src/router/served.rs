@@ -25,8 +25,8 @@ pub fn ports(words: &[PortArg], counters: &[Left]) -> Vec<ServedPort> {
     each.collect()
 }
 
-/// Creates the control socket of the router. None if no folder for it can be used; this is reported
-/// to the user, and packets are still forwarded.
+/// Creates the control socket of the router. Returns `None` if no folder for it can be used; this
+/// is reported to the user, and packets are still forwarded.
 ///
 /// # Errors
 /// Fails if another run uses the name.

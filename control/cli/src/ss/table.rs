@@ -95,8 +95,8 @@ fn process(answer: &Answer, socket: &ShownSocket, named: bool) -> String {
     if users.is_empty() { format!("({run})") } else { format!("users:({}) {run}", users.join(",")) }
 }
 
-/// Formats name and number of a process. None if it has ended, or is not visible in /proc. Ignores
-/// processes of another user than the run's, unless root is the run's user.
+/// Formats name and number of a process. Returns `None` if it has ended, or is not visible in
+/// /proc. Ignores processes of another user than the run's, unless root is the run's user.
 fn user(pid: u32, owner: u32) -> Option<String> {
     let its_owner = std::fs::metadata(format!("/proc/{pid}")).ok()?.uid();
     if owner != 0 && its_owner != owner {

@@ -21,12 +21,12 @@ pub struct Lock {
 const TRIES_MAX: u32 = 8;
 
 impl Folder {
-    /// Takes a shared lock. None if another process holds an exclusive one.
+    /// Takes a shared lock. Returns `None` if another process holds an exclusive one.
     pub fn lock_shared(&self, name: &str) -> io::Result<Option<Lock>> {
         self.lock(name, FlockOperation::NonBlockingLockShared)
     }
 
-    /// Takes an exclusive lock. None if another process holds the lock.
+    /// Takes an exclusive lock. Returns `None` if another process holds the lock.
     pub fn lock_exclusive(&self, name: &str) -> io::Result<Option<Lock>> {
         self.lock(name, FlockOperation::NonBlockingLockExclusive)
     }

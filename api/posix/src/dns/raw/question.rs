@@ -18,8 +18,8 @@ const PAYLOAD: (usize, usize) = (512, 1200);
 /// Opcode of dynamic updates, RFC 2136. Answers need not repeat the update.
 const UPDATE: u8 = 5;
 
-/// Encodes text with escapes such as `\.` and `\046` as labels. None if the text is not a valid DNS
-/// name.
+/// Encodes text with escapes such as `\.` and `\046` as labels. Returns `None` if the text is not a
+/// valid DNS name.
 pub fn wire(text: &[u8]) -> Option<Vec<u8>> {
     let (mut to, mut label) = (Vec::with_capacity(text.len() + 2), Vec::new());
     let mut put = |label: &mut Vec<u8>| {
@@ -60,7 +60,7 @@ fn escaped(rest: &[u8]) -> Option<(u8, usize)> {
     Some((std::str::from_utf8(digits).ok()?.parse().ok()?, 3))
 }
 
-/// Creates the message of a question. None if the name, class or type is invalid.
+/// Creates the message of a question. Returns `None` if the name, class or type is invalid.
 pub fn message(
     id: u16,
     name: &[u8],
@@ -132,8 +132,8 @@ fn opcode(message: &[u8]) -> u8 {
     message[2] >> 3 & 15
 }
 
-/// Returns the range of each question's name and the end of the question. None if the questions are
-/// malformed.
+/// Returns the range of each question's name and the end of the question. Returns `None` if the
+/// questions are malformed.
 fn questions(message: &[u8]) -> Option<Vec<(std::ops::Range<usize>, usize)>> {
     let count = u16::from_be_bytes([*message.get(4)?, *message.get(5)?]);
     let (mut at, mut all) = (HEADER, Vec::new());

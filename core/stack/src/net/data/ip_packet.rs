@@ -44,7 +44,7 @@ impl IpPacket {
     }
 
     /// Returns protocol and offset in `packet` of the upper-layer header; for a later fragment, the
-    /// offset of its data. `None` if the packet ends within an extension header, or has two
+    /// offset of its data. Returns `None` if the packet ends within an extension header, or has two
     /// fragment headers.
     #[inline]
     pub(super) fn upper(&self, packet: &Packet) -> Option<UpperLayer> {
