@@ -162,10 +162,19 @@ pub(crate) struct Congestion {
     algorithm: Algorithm,
 }
 
-/// An acknowledgement of new bytes, and its context.
+/// An ACK that delivers bytes or reveals a loss, and its context.
+#[allow(dead_code, reason = "model-based algorithms read all fields")]
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Acked {
+    /// Bytes acknowledged cumulatively.
     pub(crate) bytes: u32,
+    /// Bytes that this ACK acknowledges first, cumulatively or selectively.
+    pub(crate) delivered: u32,
+    /// Bytes that this ACK marked as lost, including lost retransmissions.
+    pub(crate) lost: u32,
+    /// Whether fast recovery was in progress when the ACK arrived. `recovery` then computes the
+    /// window (see [`Congestion::on_recovery_window`]).
+    pub(crate) in_recovery: bool,
     pub(crate) mss: u32,
     pub(crate) srtt: Duration,
     /// Whether the congestion window limited the sender when these bytes were sent.
@@ -174,9 +183,29 @@ pub(crate) struct Acked {
     pub(crate) after_timeout: bool,
 }
 
+/// A loss that ACKs revealed.
+#[allow(dead_code, reason = "model-based algorithms read all fields")]
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LossEvent {
+    /// Bytes sent and not acknowledged cumulatively.
+    pub(crate) flight: u32,
+    /// Bytes newly marked as lost.
+    pub(crate) lost: u32,
+    pub(crate) mss: u32,
+}
+
+/// Window and threshold before a reduction, restored if the loss was spurious.
+#[allow(dead_code, reason = "undo constructs it")]
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct PriorWindow {
+    cwnd: u32,
+    ssthresh: u32,
+}
+
 /// Maximum congestion window: the largest receive window of RFC 7323.
 const CWND_MAX: u32 = 1 << 30;
 
+#[allow(dead_code, reason = "undo and proportional rate reduction call the last methods")]
 impl Congestion {
     pub(crate) fn new(kind: CongestionKind, mss: u32, initial_window: u8) -> Congestion {
         Congestion {
@@ -230,6 +259,9 @@ impl Congestion {
     pub(crate) fn on_ack(&mut self, now: Instant, acked: Acked) {
         // Do not grow a window that the sender has not used (RFC 5681 §4.1, RFC 9438 §5.8). An
         // unused window has not been tested against the path.
+        if acked.in_recovery || acked.bytes == 0 {
+            return;
+        }
         if !acked.limited {
             return self.epoch.pause(now);
         }
@@ -259,9 +291,31 @@ impl Congestion {
 
     /// Reduces the window, once per loss event, after loss was detected by duplicate or selective
     /// ACKs.
-    pub(crate) fn on_loss(&mut self, flight: u32, mss: u32) {
-        self.reduce(flight, mss);
+    pub(crate) fn on_loss(&mut self, loss: LossEvent) {
+        self.reduce(loss.flight, loss.mss);
         self.cwnd = self.ssthresh;
+    }
+
+    /// Returns the state to restore by [`Self::undo`]; call it before a reduction.
+    pub(crate) fn prior(&self) -> PriorWindow {
+        PriorWindow { cwnd: self.cwnd, ssthresh: self.ssthresh }
+    }
+
+    /// Sets the window that proportional rate reduction computed for an ACK of fast recovery.
+    pub(crate) fn on_recovery_window(&mut self, cwnd: u32) {
+        self.cwnd = cwnd;
+    }
+
+    /// Handles the end of fast recovery.
+    pub(crate) fn on_recovery_exit(&mut self) {
+        self.cwnd = self.ssthresh;
+    }
+
+    /// Restores the state before a reduction, because the loss was spurious.
+    pub(crate) fn undo(&mut self, prior: PriorWindow) {
+        self.epoch = Epoch::NONE;
+        self.cwnd = self.cwnd.max(prior.cwnd);
+        self.ssthresh = self.ssthresh.max(prior.ssthresh);
     }
 
     /// Reduces the window to one segment after a retransmission timeout. `again` is true if the

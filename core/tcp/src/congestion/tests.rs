@@ -6,7 +6,16 @@ use super::*;
 const MSS: u32 = 1000;
 
 fn acked(bytes: u32) -> Acked {
-    Acked { bytes, mss: MSS, srtt: Duration::from_millis(100), limited: true, after_timeout: false }
+    Acked {
+        bytes,
+        delivered: bytes,
+        lost: 0,
+        in_recovery: false,
+        mss: MSS,
+        srtt: Duration::from_millis(100),
+        limited: true,
+        after_timeout: false,
+    }
 }
 
 /// Acknowledges whole windows for `rtts` round trips of 100 ms.
@@ -26,7 +35,7 @@ fn slow_start_doubles_and_reno_adds_a_segment() {
     let mut now = Instant(0);
     round_trips(&mut cc, &mut now, 3);
     assert_eq!(cc.cwnd(), 80 * MSS);
-    cc.on_loss(80 * MSS, MSS);
+    cc.on_loss(LossEvent { flight: 80 * MSS, lost: MSS, mss: MSS });
     assert_eq!((cc.cwnd(), cc.ssthresh()), (40 * MSS, 40 * MSS));
     round_trips(&mut cc, &mut now, 5);
     assert!((44 * MSS..=46 * MSS).contains(&cc.cwnd()), "{}", cc.cwnd());
@@ -35,7 +44,7 @@ fn slow_start_doubles_and_reno_adds_a_segment() {
 #[test]
 fn limited_transmit_does_not_soften_a_loss() {
     let mut cc = Congestion::new(CongestionKind::NewReno, MSS, 6);
-    cc.on_loss(8 * MSS, MSS);
+    cc.on_loss(LossEvent { flight: 8 * MSS, lost: MSS, mss: MSS });
     assert_eq!((cc.cwnd(), cc.ssthresh()), (3 * MSS, 3 * MSS));
 }
 
@@ -51,7 +60,7 @@ fn cubic_returns_to_its_old_window_in_k_seconds() {
     let mut cc = Congestion::new(CongestionKind::Cubic, MSS, 100);
     let mut now = Instant(0);
     cc.cwnd = 1000 * MSS;
-    cc.on_loss(1000 * MSS, MSS);
+    cc.on_loss(LossEvent { flight: 1000 * MSS, lost: MSS, mss: MSS });
     assert_eq!(cc.cwnd(), 700 * MSS);
     // K = cbrt(300 / 0.4) = 9.09 s.
     round_trips(&mut cc, &mut now, 45);
@@ -83,7 +92,7 @@ fn cubic_follows_the_equations() {
         let mut cc = Congestion::new(CongestionKind::Cubic, MSS, 100);
         let mut now = Instant(0);
         cc.cwnd = segments * MSS;
-        cc.on_loss(segments * MSS, MSS);
+        cc.on_loss(LossEvent { flight: segments * MSS, lost: MSS, mss: MSS });
         let start = f64::from(cc.cwnd()) / f64::from(MSS);
         let begin = now + Duration::from_millis(rtt_ms);
         for _ in 0..40_000 / rtt_ms {
@@ -115,7 +124,7 @@ fn cubic_leaves_out_what_the_program_left_unused() {
         let mut cc = Congestion::new(CongestionKind::Cubic, MSS, 100);
         let mut now = Instant(0);
         cc.cwnd = 100 * MSS;
-        cc.on_loss(100 * MSS, MSS);
+        cc.on_loss(LossEvent { flight: 100 * MSS, lost: MSS, mss: MSS });
         // Past the plateau, which is after 4.2 s.
         round_trips(&mut cc, &mut now, 80);
         match pause {
@@ -144,7 +153,7 @@ fn cubic_leaves_out_what_the_program_left_unused() {
 fn cubic_is_no_slower_than_reno_in_small_windows() {
     let mut cc = Congestion::new(CongestionKind::Cubic, MSS, 10);
     let mut now = Instant(0);
-    cc.on_loss(10 * MSS, MSS);
+    cc.on_loss(LossEvent { flight: 10 * MSS, lost: MSS, mss: MSS });
     assert_eq!(cc.cwnd(), 7 * MSS);
     round_trips(&mut cc, &mut now, 10);
     assert!(cc.cwnd() >= 12 * MSS, "{}", cc.cwnd());

@@ -3,9 +3,9 @@
 
 use core::time::Duration;
 
-use towpath_wire::tcp::Flags;
+use towpath_wire::tcp::{Flags, SeqNum};
 
-use crate::congestion::Acked;
+use crate::congestion::{Acked, LossEvent};
 use crate::connection::Connection;
 use crate::counters::SendLimit;
 use crate::disposition::{FifoChanges, SegmentDropReason};
@@ -14,6 +14,16 @@ use crate::recovery::Phase;
 use crate::segment::{FifoLevels, Segment};
 use crate::state::State;
 use crate::time::Instant;
+
+/// State of the sender before an ACK.
+#[derive(Debug, Clone, Copy)]
+struct SenderProgress {
+    una: SeqNum,
+    fin_in_flight: bool,
+    sacked: u32,
+    lost: u32,
+    phase: Phase,
+}
 
 impl Connection {
     /// Fifth step: checks the ACK field.
@@ -42,6 +52,7 @@ impl Connection {
         //# As long as the receiving TCP peer continues to send acknowledgments in response to the
         //# probe segments, the sending TCP peer MUST allow the connection to stay open (MUST-37).
         self.timers.window_probes = 0;
+        let before = self.progress();
         let news = !segment.options.sack.is_empty()
             && self.recovery.on_sack(
                 segment.arrival,
@@ -72,6 +83,7 @@ impl Connection {
         if self.snd.flight() > 0 {
             self.look_for_loss();
         }
+        self.grow_window(now, before);
         self.update_window(segment, window, advanced);
         self.arm_persist(now);
         self.note_limit(now, buffers.send_len.saturating_sub(received.released));
@@ -177,21 +189,16 @@ impl Connection {
         let fin_acked = self.snd.fin_in_flight() && segment.ack == self.snd.nxt;
         let acked = segment.ack - old;
         self.measure(now, segment);
-        let limited = old.lt(self.snd.limited_end);
         self.snd.una = segment.ack;
         let bytes = acked - u32::from(fin_acked);
         received.released = bytes;
         self.counters.bytes_acked += u64::from(bytes);
 
-        let mss = self.mss();
-        let phase = self.recovery.phase;
-        let over = self.recovery.on_advance(old, self.snd.una, self.snd.nxt, mss);
-        if phase != Phase::Recovery && bytes > 0 {
-            let srtt = self.rtt.srtt().unwrap_or_default();
-            let after_timeout = phase == Phase::Loss && !over;
-            self.congestion.on_ack(now, Acked { bytes, mss, srtt, limited, after_timeout });
+        let in_recovery = self.recovery.phase == Phase::Recovery;
+        let over = self.recovery.on_advance(old, self.snd.una, self.snd.nxt, self.mss());
+        if over && in_recovery {
+            self.congestion.on_recovery_exit();
         }
-        self.snd.keep_marks_ahead();
         self.snd.wl2 = self.snd.wl2.max(self.snd.una);
 
         //= https://www.rfc-editor.org/rfc/rfc6298#section-5
@@ -205,6 +212,45 @@ impl Connection {
         self.note_progress(now);
         self.timers.retransmit =
             if self.snd.flight() == 0 { Instant::FAR } else { now + self.rtt.rto() };
+    }
+
+    /// Returns the state of the sender before an ACK, for [`Self::grow_window`].
+    fn progress(&self) -> SenderProgress {
+        let Connection { snd, recovery, .. } = self;
+        SenderProgress {
+            una: snd.una,
+            fin_in_flight: snd.fin_in_flight(),
+            sacked: recovery.sacked_bytes(),
+            lost: recovery.lost_bytes(snd.una),
+            phase: recovery.phase,
+        }
+    }
+
+    /// Passes the bytes that an ACK delivered, and the bytes that it marked as lost, to congestion
+    /// control.
+    fn grow_window(&mut self, now: Instant, before: SenderProgress) {
+        let una = self.snd.una;
+        let acked = una - before.una;
+        let delivered = (acked + self.recovery.sacked_bytes()).saturating_sub(before.sacked);
+        let lost = self.recovery.lost_bytes(una).saturating_sub(before.lost);
+        let limited = before.una.lt(self.snd.limited_end);
+        self.snd.keep_marks_ahead();
+        if delivered == 0 && lost == 0 {
+            return;
+        }
+        let after_timeout = before.phase == Phase::Loss && self.recovery.phase == Phase::Loss;
+        let fin = u32::from(before.fin_in_flight && self.snd.fin_acked());
+        let acked = Acked {
+            bytes: acked - fin,
+            delivered,
+            lost,
+            in_recovery: [before.phase, self.recovery.phase].contains(&Phase::Recovery),
+            mss: self.mss(),
+            srtt: self.rtt.srtt().unwrap_or_default(),
+            limited,
+            after_timeout,
+        };
+        self.congestion.on_ack(now, acked);
     }
 
     /// Takes an RTT sample if this ACK provides one (Karn's algorithm, RFC 6298 §3).
@@ -253,13 +299,16 @@ impl Connection {
         if self.recovery.dup_acks() == 0 && self.recovery.sacked_bytes() == 0 {
             return;
         }
-        let mss = self.mss();
-        if self.recovery.detect(mss, self.snd.una, self.snd.nxt) {
-            self.congestion.on_loss(self.snd.flight(), mss);
+        let (mss, flight) = (self.mss(), self.snd.flight());
+        let before = self.recovery.lost_bytes(self.snd.una);
+        let again = self.recovery.detect(mss, self.snd.una, self.snd.nxt);
+        let lost = self.recovery.lost_bytes(self.snd.una).saturating_sub(before);
+        if again {
+            self.congestion.on_loss(LossEvent { flight, lost, mss });
         }
         if self.recovery.should_enter(self.snd.una) {
             self.recovery.enter(self.snd.una, self.snd.nxt);
-            self.congestion.on_loss(self.snd.flight(), mss);
+            self.congestion.on_loss(LossEvent { flight, lost, mss });
         }
     }
 
