@@ -50,7 +50,6 @@ impl Connection {
                 "the congestion window has room for a segment",
             ),
             (self.snd.small_end.leq(self.snd.nxt), "the last short segment was sent"),
-            (self.snd.limited_end.leq(self.snd.nxt), "the end of the limited flight was sent"),
             (self.rtt.rto() <= self.rtt.rto_max(), "RTO is below its bound"),
         ])
     }

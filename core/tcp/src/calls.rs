@@ -195,7 +195,9 @@ impl Connection {
 
     /// Switches the congestion control algorithm and keeps the current window.
     pub fn set_congestion(&mut self, kind: CongestionKind) {
-        self.congestion.set_kind(kind);
+        let start = self.congestion_start();
+        self.congestion.set_kind(kind, &start);
+        self.set_pacing(self.congestion.pacing_rate(), self.max_pacing_rate());
     }
 
     /// Sets the maximum delay of an ACK, capped at 499 ms (MUST-40).

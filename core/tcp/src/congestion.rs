@@ -2,20 +2,26 @@
 //! folder and a row in the table below. Options, command lines and reports take their names from
 //! the table.
 //!
-//! Only the window is computed here. `recovery` decides which bytes are lost, and `plan` decides
-//! how much may be sent.
+//! An algorithm receives an [`Acked`] for each ACK. The algorithm computes the
+//! window and, if it paces, the rate. `recovery` decides which bytes are lost, and `plan` decides how much may be sent.
 
 mod cubic;
 mod epoch;
 mod newreno;
 #[cfg(test)]
 mod tests;
+mod usage;
+mod window;
 
 use self::cubic::Cubic;
-use self::epoch::Epoch;
 use self::newreno::NewReno;
+use self::usage::WindowUsage;
+use self::window::CongestionWindow;
+use crate::flight::RateSample;
 use crate::time::Instant;
+use core::num::NonZeroU64;
 use core::time::Duration;
+use towpath_wire::tcp::SeqNum;
 
 /// Table of the congestion control algorithms. A row has the variant of [`CongestionKind`], its
 /// state type, Linux's name, aliases for users, and the specification. The first row is the
@@ -32,7 +38,7 @@ macro_rules! congestion_controls {
         }
 
         /// The algorithm of one connection, with its state.
-        #[derive(Debug, Clone, Copy)]
+        #[derive(Debug)]
         enum Algorithm {
             $($variant($state),)+
         }
@@ -78,29 +84,53 @@ macro_rules! congestion_controls {
                 }
             }
 
+            fn is_model(&self) -> bool {
+                match self {
+                    $(Self::$variant(_) => <$state>::IS_MODEL,)+
+                }
+            }
+
+            fn on_start(&mut self, window: &mut CongestionWindow, start: &CongestionStart) {
+                match self {
+                    $(Self::$variant(state) => state.on_start(window, start),)+
+                }
+            }
+
+            fn on_idle_sent(&mut self, window: &mut CongestionWindow, now: Instant, idle: Duration) {
+                match self {
+                    $(Self::$variant(state) => state.on_idle_sent(window, now, idle),)+
+                }
+            }
+
+            fn on_restart(&mut self) {
+                match self {
+                    $(Self::$variant(state) => state.on_restart(),)+
+                }
+            }
+
             #[inline]
-            fn on_ack(
-                &mut self,
-                epoch: &mut Epoch,
-                now: Instant,
-                cwnd: u32,
-                bytes: u32,
-                acked: &Acked,
-            ) -> u32 {
+            fn on_ack(&mut self, window: &mut CongestionWindow, acked: &Acked) {
                 match self {
-                    $(Self::$variant(state) => state.on_ack(epoch, now, cwnd, bytes, acked),)+
+                    $(Self::$variant(state) => state.on_ack(window, acked),)+
                 }
             }
 
-            fn on_loss(&mut self, cwnd: u32, flight: u32) -> u32 {
+            fn on_loss(&mut self, window: &CongestionWindow, flight: u32) -> u32 {
                 match self {
-                    $(Self::$variant(state) => state.on_loss(cwnd, flight),)+
+                    $(Self::$variant(state) => state.on_loss(window, flight),)+
                 }
             }
 
-            fn on_timeout(&mut self) {
+            fn on_timeout(&mut self, window: &CongestionWindow) {
                 match self {
-                    $(Self::$variant(state) => state.on_timeout(),)+
+                    $(Self::$variant(state) => state.on_timeout(window),)+
+                }
+            }
+
+            #[inline]
+            fn pacing_rate(&self) -> Option<NonZeroU64> {
+                match self {
+                    $(Self::$variant(state) => state.pacing_rate(),)+
                 }
             }
         }
@@ -135,62 +165,95 @@ impl CongestionKind {
 
 /// A congestion control algorithm: growth and reduction of a congestion window.
 trait CongestionControl {
-    /// Returns the new window after `bytes` of `acked` were acknowledged in congestion avoidance;
-    /// `cwnd` is the current window.
-    fn on_ack(
-        &mut self,
-        epoch: &mut Epoch,
-        now: Instant,
-        cwnd: u32,
-        bytes: u32,
-        acked: &Acked,
-    ) -> u32;
+    /// Whether the algorithm derives its window from a model of the path. The algorithm then
+    /// decides alone how the window reacts to losses and idle periods.
+    const IS_MODEL: bool = false;
+
+    /// Initializes the state, when the handshake is complete or the program selects the algorithm.
+    fn on_start(&mut self, _window: &mut CongestionWindow, _start: &CongestionStart) {}
+
+    /// Handles a transmission at `now` with nothing in flight, after a period `idle` in which
+    /// nothing was in flight.
+    fn on_idle_sent(&mut self, _window: &mut CongestionWindow, _now: Instant, _idle: Duration) {}
+
+    /// Handles a reduction of the window after a long idle period.
+    fn on_restart(&mut self) {}
+
+    /// Updates the window after an ACK.
+    fn on_ack(&mut self, window: &mut CongestionWindow, acked: &Acked);
 
     /// Returns the slow-start threshold after a loss, with `flight` bytes in flight.
-    fn on_loss(&mut self, cwnd: u32, flight: u32) -> u32;
+    fn on_loss(&mut self, window: &CongestionWindow, flight: u32) -> u32;
 
     /// Handles the expiry of the retransmission timer.
-    fn on_timeout(&mut self) {}
+    fn on_timeout(&mut self, _window: &CongestionWindow) {}
+
+    /// Returns the rate in payload bytes per second, if the algorithm paces.
+    fn pacing_rate(&self) -> Option<NonZeroU64> {
+        None
+    }
 }
 
-/// The congestion window of one connection.
-#[derive(Debug, Clone, Copy)]
+/// Congestion control of one connection.
+#[derive(Debug)]
 pub(crate) struct Congestion {
-    epoch: Epoch,
-    cwnd: u32,
-    ssthresh: u32,
+    window: CongestionWindow,
+    usage: WindowUsage,
     algorithm: Algorithm,
 }
 
-/// An ACK that delivers bytes or reveals a loss, and its context.
-#[allow(dead_code, reason = "model-based algorithms read all fields")]
+/// State of a connection whose algorithm starts.
 #[derive(Debug, Clone, Copy)]
+#[allow(dead_code, reason = "read by model-based algorithms")]
+pub(crate) struct CongestionStart {
+    pub(crate) mss: u32,
+    /// Smoothed round-trip time; `None` before the first measurement.
+    pub(crate) srtt: Option<Duration>,
+}
+
+/// An ACK, and its context.
+#[derive(Debug, Clone, Copy)]
+#[allow(dead_code, reason = "read by model-based algorithms")]
 pub(crate) struct Acked {
-    /// Bytes acknowledged cumulatively.
+    pub(crate) now: Instant,
+    /// Payload bytes that the ACK acknowledges cumulatively.
     pub(crate) bytes: u32,
-    /// Bytes that this ACK acknowledges first, cumulatively or selectively.
+    /// Bytes newly acknowledged, cumulatively or selectively.
     pub(crate) delivered: u32,
-    /// Bytes that this ACK marked as lost, including lost retransmissions.
+    /// Bytes newly marked as lost.
     pub(crate) lost: u32,
-    /// Whether fast recovery was in progress when the ACK arrived. `recovery` then computes the
-    /// window (see [`Congestion::on_recovery_window`]).
-    pub(crate) in_recovery: bool,
+    /// Bytes for which the ACK echoes congestion experienced (ECN).
+    pub(crate) marked: u32,
     pub(crate) mss: u32,
     pub(crate) srtt: Duration,
-    /// Whether the congestion window limited the sender when these bytes were sent.
+    /// Minimum round-trip time of the connection.
+    pub(crate) rtt_min: Duration,
+    /// Round-trip time of the newest bytes that this ACK acknowledges; `None` if ambiguous.
+    pub(crate) rtt: Option<Duration>,
+    /// Delivery rate sample; only for algorithms with [`CongestionControl::IS_MODEL`], and for
+    /// flights of several transmissions.
+    pub(crate) sample: Option<RateSample>,
+    /// Bytes in the network before and after this ACK (RFC 6675 `pipe`).
+    pub(crate) in_flight_before: u32,
+    pub(crate) in_flight: u32,
+    /// SND.UNA and SND.NXT after this ACK.
+    pub(crate) snd_una: SeqNum,
+    pub(crate) snd_nxt: SeqNum,
+    /// Whether the congestion window was fully used in the last round trip.
     pub(crate) limited: bool,
+    /// Whether recovery from a loss detected by ACKs is in progress.
+    pub(crate) in_recovery: bool,
     /// Whether this is slow start after a timeout.
     pub(crate) after_timeout: bool,
+    /// Whether several losses in a round trip can be detected (selective acknowledgements).
+    pub(crate) sack: bool,
 }
 
 /// A loss that ACKs revealed.
-#[allow(dead_code, reason = "model-based algorithms read all fields")]
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LossEvent {
     /// Bytes sent and not acknowledged cumulatively.
     pub(crate) flight: u32,
-    /// Bytes newly marked as lost.
-    pub(crate) lost: u32,
     pub(crate) mss: u32,
 }
 
@@ -202,120 +265,140 @@ pub(crate) struct PriorWindow {
     ssthresh: u32,
 }
 
-/// Maximum congestion window: the largest receive window of RFC 7323.
-const CWND_MAX: u32 = 1 << 30;
-
 #[allow(dead_code, reason = "undo and proportional rate reduction call the last methods")]
 impl Congestion {
-    pub(crate) fn new(kind: CongestionKind, mss: u32, initial_window: u8) -> Congestion {
+    pub(crate) fn new(
+        kind: CongestionKind,
+        mss: u32,
+        initial_window: u8,
+        iss: SeqNum,
+    ) -> Congestion {
         Congestion {
-            epoch: Epoch::NONE,
-            cwnd: mss * u32::from(initial_window.max(1)),
-            ssthresh: CWND_MAX,
+            window: CongestionWindow::new(mss * u32::from(initial_window.max(1))),
+            usage: WindowUsage::new(iss),
             algorithm: Algorithm::new(kind),
         }
     }
 
+    #[inline]
     pub(crate) fn cwnd(&self) -> u32 {
-        self.cwnd
+        self.window.cwnd
     }
 
     pub(crate) fn ssthresh(&self) -> u32 {
-        self.ssthresh
-    }
-
-    pub(crate) fn in_slow_start(&self) -> bool {
-        self.cwnd < self.ssthresh
+        self.window.ssthresh
     }
 
     pub(crate) fn kind(&self) -> CongestionKind {
         self.algorithm.kind()
     }
 
+    /// Whether the algorithm decides alone how the window reacts to losses and idle periods.
+    pub(crate) fn is_model(&self) -> bool {
+        self.algorithm.is_model()
+    }
+
+    /// Returns the pacing rate of the algorithm in payload bytes per second; `None` if it does not
+    /// pace.
+    #[inline]
+    pub(crate) fn pacing_rate(&self) -> Option<NonZeroU64> {
+        self.algorithm.pacing_rate()
+    }
+
     /// Changes the algorithm and keeps the current window.
-    pub(crate) fn set_kind(&mut self, kind: CongestionKind) {
+    pub(crate) fn set_kind(&mut self, kind: CongestionKind, start: &CongestionStart) {
         if self.kind() != kind {
             self.algorithm = Algorithm::new(kind);
-            self.epoch = Epoch::NONE;
+            self.algorithm.on_start(&mut self.window, start);
         }
     }
 
     /// Updates the window after the segment size became known or changed. The window counts bytes,
     /// so it changes only if it is below one segment.
     pub(crate) fn on_mss(&mut self, mss: u32) {
-        self.cwnd = self.cwnd.max(mss);
+        self.window.cwnd = self.window.cwnd.max(mss);
     }
 
     /// Sets the initial window after the handshake: RFC 6928's, or one segment if a SYN was lost.
-    pub(crate) fn on_established(&mut self, mss: u32, initial_window: u8, syn_lost: bool) {
+    pub(crate) fn on_established(
+        &mut self,
+        start: &CongestionStart,
+        initial_window: u8,
+        syn_lost: bool,
+    ) {
         let segments = if syn_lost { 1 } else { u32::from(initial_window.max(1)) };
-        self.cwnd = mss * segments;
+        self.window.cwnd = start.mss * segments;
+        self.algorithm.on_start(&mut self.window, start);
+    }
+
+    /// Records that payload up to `nxt` was sent, so that `flight` bytes are not acknowledged and
+    /// `pipe` bytes are in the network.
+    #[inline]
+    pub(crate) fn on_sent(&mut self, una: SeqNum, nxt: SeqNum, pipe: u32, mss: u32) {
+        let is_full = pipe.saturating_add(mss) > self.window.cwnd;
+        self.usage.on_sent(una, nxt, is_full);
+    }
+
+    /// Records a retransmission. Lost bytes count as in use, so the window counts as fully used.
+    pub(crate) fn on_retransmitted(&mut self, una: SeqNum, nxt: SeqNum) {
+        self.usage.on_sent(una, nxt, true);
+    }
+
+    /// Whether the window was fully used in the last round trip. In slow start, half of the window
+    /// suffices, so that it can grow to twice the bytes in flight.
+    pub(crate) fn is_limited(&self) -> bool {
+        self.usage.is_limited(&self.window)
     }
 
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.2
     //# A TCP endpoint MUST implement the basic congestion control algorithms slow start, congestion
     //# avoidance, and exponential backoff of RTO to avoid creating congestion collapse conditions
     //# (MUST-19).
-    pub(crate) fn on_ack(&mut self, now: Instant, acked: Acked) {
-        // Do not grow a window that the sender has not used (RFC 5681 §4.1, RFC 9438 §5.8). An
-        // unused window has not been tested against the path.
-        if acked.in_recovery || acked.bytes == 0 {
-            return;
-        }
-        if !acked.limited {
-            return self.epoch.pause(now);
-        }
-        self.epoch.go_on(now);
-        let mut bytes = acked.bytes;
-        if self.in_slow_start() {
-            // RFC 3465's limit of L = 2 segments per ACK assumes a receiver that acknowledges every
-            // second segment. A receiver with coalescing acknowledges dozens at once, and the limit
-            // would slow slow start by a factor of twenty. We therefore apply it only after a
-            // timeout, as RFC 9406 §4.2 allows.
-            let limit = if acked.after_timeout { 2 * acked.mss } else { bytes };
-            let grow = bytes.min(limit).min(self.ssthresh - self.cwnd);
-            self.cwnd += grow;
-            bytes -= grow;
-            if self.cwnd < self.ssthresh || bytes == 0 || acked.after_timeout {
-                return;
-            }
-        }
-        let cwnd = self.algorithm.on_ack(&mut self.epoch, now, self.cwnd, bytes, &acked);
-        self.cwnd = cwnd.min(CWND_MAX);
+    #[inline]
+    pub(crate) fn on_ack(&mut self, acked: &Acked) {
+        self.algorithm.on_ack(&mut self.window, acked);
     }
 
-    /// Excludes `idle`, a period with nothing in flight, from the elapsed time of the epoch.
-    pub(crate) fn on_idle_over(&mut self, idle: Duration) {
-        self.epoch.leave_out(idle);
+    /// Handles a transmission at `now` with nothing in flight, after a period `idle` in which
+    /// nothing was in flight.
+    pub(crate) fn on_idle_over(&mut self, now: Instant, idle: Duration) {
+        self.algorithm.on_idle_sent(&mut self.window, now, idle);
     }
 
     /// Reduces the window, once per loss event, after loss was detected by duplicate or selective
     /// ACKs.
     pub(crate) fn on_loss(&mut self, loss: LossEvent) {
         self.reduce(loss.flight, loss.mss);
-        self.cwnd = self.ssthresh;
+        if !self.is_model() {
+            self.window.cwnd = self.window.ssthresh;
+        }
     }
 
     /// Returns the state to restore by [`Self::undo`]; call it before a reduction.
     pub(crate) fn prior(&self) -> PriorWindow {
-        PriorWindow { cwnd: self.cwnd, ssthresh: self.ssthresh }
+        PriorWindow { cwnd: self.window.cwnd, ssthresh: self.window.ssthresh }
     }
 
-    /// Sets the window that proportional rate reduction computed for an ACK of fast recovery.
+    /// Sets the window that proportional rate reduction computed for an ACK of fast recovery. A
+    /// model keeps its own window.
     pub(crate) fn on_recovery_window(&mut self, cwnd: u32) {
-        self.cwnd = cwnd;
+        if !self.is_model() {
+            self.window.cwnd = cwnd;
+        }
     }
 
     /// Handles the end of fast recovery.
     pub(crate) fn on_recovery_exit(&mut self) {
-        self.cwnd = self.ssthresh;
+        if !self.is_model() {
+            self.window.cwnd = self.window.ssthresh;
+        }
     }
 
     /// Restores the state before a reduction, because the loss was spurious.
     pub(crate) fn undo(&mut self, prior: PriorWindow) {
-        self.epoch = Epoch::NONE;
-        self.cwnd = self.cwnd.max(prior.cwnd);
-        self.ssthresh = self.ssthresh.max(prior.ssthresh);
+        self.algorithm.on_restart();
+        self.window.cwnd = self.window.cwnd.max(prior.cwnd);
+        self.window.ssthresh = self.window.ssthresh.max(prior.ssthresh);
     }
 
     /// Reduces the window to one segment after a retransmission timeout. `again` is true if the
@@ -324,25 +407,29 @@ impl Congestion {
         if !again {
             self.reduce(flight, mss);
         }
-        self.epoch = Epoch::NONE;
-        self.algorithm.on_timeout();
-        self.cwnd = mss;
+        self.algorithm.on_timeout(&self.window);
+        self.window.cwnd = mss;
     }
 
     fn reduce(&mut self, flight: u32, mss: u32) {
-        self.epoch = Epoch::NONE;
-        self.ssthresh = self.algorithm.on_loss(self.cwnd, flight).max(2 * mss);
+        let ssthresh = self.algorithm.on_loss(&self.window, flight);
+        self.window.ssthresh = ssthresh.max(2 * mss);
     }
 
     /// Returns the window of a sender that was idle for longer than a retransmission timeout.
     pub(crate) fn restart_window(&self, mss: u32, initial_window: u8) -> u32 {
-        self.cwnd.min(mss * u32::from(initial_window.max(1)))
+        if self.is_model() {
+            return self.window.cwnd;
+        }
+        self.window.cwnd.min(mss * u32::from(initial_window.max(1)))
     }
 
     /// Restarts sending after an idle period (RFC 5681 §4.1).
     pub(crate) fn on_restart(&mut self, mss: u32, initial_window: u8) {
-        self.ssthresh = self.ssthresh.max(self.cwnd / 4 * 3);
-        self.cwnd = self.restart_window(mss, initial_window);
-        self.epoch = Epoch::NONE;
+        if !self.is_model() {
+            self.window.ssthresh = self.window.ssthresh.max(self.window.cwnd / 4 * 3);
+            self.window.cwnd = self.restart_window(mss, initial_window);
+            self.algorithm.on_restart();
+        }
     }
 }

@@ -117,6 +117,7 @@ impl Connection {
                 config.congestion,
                 u32::from(config.mss_default),
                 config.initial_window,
+                iss,
             ),
             recovery: Recovery::new(iss),
             timers: Timers::new(now),

@@ -128,6 +128,11 @@ impl ConnectionCounters {
         self.rare_mut().urgent.get_or_insert_default()
     }
 
+    /// Whether the program had nothing to send.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.network.is_at(SendLimit::Idle)
+    }
+
     /// Records that `limit` limits the sender from now on.
     #[inline]
     pub(crate) fn enter(&mut self, now: Instant, limit: SendLimit) {

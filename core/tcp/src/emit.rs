@@ -3,7 +3,7 @@
 use crate::config::PAYLOAD_ALWAYS_FITS;
 use crate::connection::{Connection, LastReset};
 use crate::counters::SendLimit;
-use crate::flight::FlightRecord;
+use crate::flight::{FlightRecord, RecordBegin};
 use crate::plan::{Idle, Transmit, TransmitKind};
 use crate::receive_space::WhenRead;
 use crate::segment::{FifoLevels, Outgoing};
@@ -223,7 +223,7 @@ impl Connection {
         if self.snd.flight() == 0 {
             self.note_progress(now);
             let active = self.counters.last_data_sent.max(self.timers.last_recv);
-            self.congestion.on_idle_over(now.since(active));
+            self.congestion.on_idle_over(now, now.since(active));
         }
         if transmit.len > 0 {
             if self.is_restart(now) {
@@ -235,9 +235,7 @@ impl Connection {
             self.leave_quick_acks(now);
         }
         let numbers = transmit.len + u32::from(transmit.fin);
-        if self.snd.flight() > 0 {
-            self.record_sent(now, self.snd.nxt + numbers);
-        }
+        self.record_sent(now, self.snd.nxt + numbers);
         let size = u32::from(transmit.segment_size.max(1));
         if self.rtt.timed().is_none() {
             // Time only the first segment, because a receiver may acknowledge each segment on its
@@ -254,16 +252,7 @@ impl Connection {
             self.snd.small_end = self.snd.nxt;
         }
         let pipe = self.recovery.pipe(self.snd.una, self.snd.nxt);
-        let cwnd = self.congestion.cwnd();
-        // In slow start a window that is half used counts as tested (RFC 7661 §4.1).
-        let used = if self.congestion.in_slow_start() {
-            pipe.saturating_mul(2)
-        } else {
-            pipe.saturating_add(mss)
-        };
-        if used >= cwnd {
-            self.snd.limited_end = self.snd.nxt;
-        }
+        self.congestion.on_sent(self.snd.una, self.snd.nxt, pipe, mss);
         self.arm_retransmit_if_idle(now);
         // The persist timer shares `timers.retransmit`; data was sent, so the window is not closed.
         self.timers.persisting = false;
@@ -275,21 +264,30 @@ impl Connection {
     }
 
     /// Adds a transmission up to `end` to the flight record, and creates the record if there is
-    /// none. Called only if earlier bytes are in flight, because `Rtt` times a flight of one
-    /// transmission.
+    /// none. `Rtt` times a flight of one transmission, so only models of the path need a record of
+    /// it.
     fn record_sent(&mut self, now: Instant, end: SeqNum) {
-        match self.recovery.record_mut() {
-            Some(record) => record.on_sent(now, end),
-            None => {
-                let sent = self.rtt.timed().map(|(_, sent)| sent);
-                let rate = self.counters.rare().delivery_rate;
-                let (una, nxt, last_recv) = (self.snd.una, self.snd.nxt, self.timers.last_recv);
-                let memory = self.recovery.take_spare();
-                let mut record = FlightRecord::new(memory, una, nxt, sent, last_recv, rate);
-                record.on_sent(now, end);
-                self.recovery.set_record(record);
-            }
+        let (una, nxt) = (self.snd.una, self.snd.nxt);
+        if una == nxt && !self.congestion.is_model() {
+            return;
         }
+        let in_flight = self.recovery.pipe(una, nxt) + (end - nxt);
+        if let Some(record) = self.recovery.record_mut() {
+            return record.on_sent(now, end, in_flight);
+        }
+        let is_first = una == nxt;
+        let begin = RecordBegin {
+            delivered: self.counters.bytes_acked,
+            at: if is_first { now } else { self.timers.last_recv },
+            is_app_limited: !is_first || self.counters.is_idle(),
+            rate: self.counters.rare().delivery_rate,
+        };
+        let mut record = FlightRecord::new(self.recovery.take_spare(), una, begin);
+        if !is_first {
+            record.push_unrecorded(nxt, self.rtt.timed().map(|(_, sent)| sent));
+        }
+        record.on_sent(now, end, in_flight);
+        self.recovery.set_record(record);
     }
 
     /// Records the end of the last segment that may be too long for a narrow path. SND.NXT already
@@ -315,7 +313,7 @@ impl Connection {
         if let Some(record) = self.recovery.record_mut() {
             record.on_resent(now, transmit.seq, right);
         }
-        self.snd.limited_end = self.snd.nxt;
+        self.congestion.on_retransmitted(self.snd.una, self.snd.nxt);
         // Karn's algorithm: the retransmitted bytes may be the ones being timed.
         self.rtt.stop_timing();
         self.counters.last_data_sent = now;

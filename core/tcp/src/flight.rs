@@ -20,7 +20,7 @@ use towpath_wire::tcp::SeqNum;
 /// are merged into the last, because they are sent at nearly the same time.
 const TRANSMISSIONS_MAX: usize = 4096;
 /// Number of transmissions after which short ones are merged. Otherwise a program that writes
-/// single bytes would cost 40 bytes of record for each byte in flight.
+/// single bytes would cost 48 bytes of record for each byte in flight.
 const SHORT_FROM: usize = 64;
 /// Maximum size of a merged transmission in bytes.
 const SHORT_BYTES: u32 = 512;
@@ -33,8 +33,10 @@ pub(crate) struct FlightRecord {
     transmissions: VecDeque<Transmission>,
     /// Sequence number at which the first transmission starts.
     start: SeqNum,
-    /// Bytes delivered since the record began: C.delivered of the draft.
+    /// Bytes delivered since the connection began: C.delivered of the draft.
     delivered: u64,
+    /// Bytes marked lost since the record began, wrapping: C.lost of the draft.
+    lost: u32,
     /// Time of the last delivery: C.delivered_time of the draft.
     delivered_at: Instant,
     /// Send time of the newest delivered transmission: C.first_send_time of the draft.
@@ -53,6 +55,11 @@ pub(crate) struct Transmission {
     end: SeqNum,
     is_delivered: bool,
     is_app_limited: bool,
+    /// Whether it was retransmitted, so that its acknowledgement gives no round-trip time.
+    is_resent: bool,
+    /// Bytes in the network after it was sent, and bytes lost until then.
+    in_flight: u32,
+    lost: u32,
     sent: Instant,
     first_sent: Instant,
     /// Time of the last delivery before this transmission was sent. [`Instant::FAR`] if the
@@ -66,6 +73,39 @@ pub(crate) struct Transmission {
 struct Newest {
     of: Transmission,
     ack_elapsed: Duration,
+}
+
+/// State in which a record begins.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RecordBegin {
+    /// Bytes that the connection has delivered.
+    pub(crate) delivered: u64,
+    /// Time of the last delivery, or of the first transmission if nothing was in flight.
+    pub(crate) at: Instant,
+    /// Whether the program limited the sender before.
+    pub(crate) is_app_limited: bool,
+    /// The connection's last delivery rate.
+    pub(crate) rate: DeliveryRate,
+}
+
+/// Sample of the delivery rate, from the newest transmission that an ACK acknowledges.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RateSample {
+    /// Rate in bytes per second; 0 if the interval is too short for a reliable sample.
+    pub(crate) rate: u64,
+    /// Bytes delivered between the transmission and its acknowledgement.
+    pub(crate) delivered: u64,
+    /// Bytes that the connection had delivered when the transmission was sent.
+    pub(crate) prior_delivered: u64,
+    /// Bytes that the connection has delivered now.
+    pub(crate) total_delivered: u64,
+    /// Bytes marked lost between the transmission and its acknowledgement.
+    pub(crate) lost: u32,
+    /// Bytes in the network after the transmission was sent.
+    pub(crate) in_flight: u32,
+    pub(crate) is_app_limited: bool,
+    /// Round-trip time; `None` if the transmission was repeated.
+    pub(crate) rtt: Option<Duration>,
 }
 
 /// Rate at which the network delivered the last flight.
@@ -93,52 +133,56 @@ impl DeliveryRate {
 }
 
 impl FlightRecord {
-    /// Creates a record with one transmission `start..end` in flight.
-    ///
-    /// `sent` is the send time, or `None` if part of it was acknowledged or retransmitted. In that
-    /// case `delivered_at` is the time of the last delivery. `rate` is the connection's last
-    /// delivery rate. `memory` is reused for the list of transmissions.
+    /// Creates a record without transmissions; the first one will start at `start`. `memory` is
+    /// reused for the list of transmissions.
     pub(crate) fn new(
         memory: VecDeque<Transmission>,
         start: SeqNum,
-        end: SeqNum,
-        sent: Option<Instant>,
-        delivered_at: Instant,
-        rate: DeliveryRate,
+        begin: RecordBegin,
     ) -> FlightRecord {
-        let begin = sent.unwrap_or(delivered_at);
-        let first = Transmission {
-            end,
-            is_delivered: false,
-            is_app_limited: true,
-            sent: begin,
-            first_sent: begin,
-            delivered_at: sent.unwrap_or(Instant::FAR),
-            delivered: 0,
-        };
         let mut transmissions = memory;
         transmissions.clear();
         transmissions.reserve(TRANSMISSIONS_MIN);
-        transmissions.push_back(first);
         FlightRecord {
             transmissions,
             start,
-            delivered: 0,
-            delivered_at: begin,
-            first_sent: begin,
-            // The connection was idle before, so the flight is small until its first ACK.
-            app_limited: 1,
+            delivered: begin.delivered,
+            lost: 0,
+            delivered_at: begin.at,
+            first_sent: begin.at,
+            // If the connection was idle before, the flight is small until its first ACK.
+            app_limited: if begin.is_app_limited { begin.delivered + 1 } else { 0 },
             newest: None,
-            rate,
+            rate: begin.rate,
         }
     }
 
-    /// Records that bytes up to `end` were sent for the first time.
+    /// Adds the bytes up to `end`, which were in flight before the record began. `sent` is their
+    /// send time, or `None` if part of them was acknowledged or retransmitted.
+    pub(crate) fn push_unrecorded(&mut self, end: SeqNum, sent: Option<Instant>) {
+        let begin = sent.unwrap_or(self.delivered_at);
+        (self.delivered_at, self.first_sent) = (begin, begin);
+        self.transmissions.push_back(Transmission {
+            end,
+            is_delivered: false,
+            is_app_limited: true,
+            is_resent: sent.is_none(),
+            in_flight: end - self.start,
+            lost: 0,
+            sent: begin,
+            first_sent: begin,
+            delivered_at: sent.unwrap_or(Instant::FAR),
+            delivered: self.delivered,
+        });
+    }
+
+    /// Records that bytes up to `end` were sent for the first time. `in_flight` counts the bytes in
+    /// the network, including these.
     //= https://datatracker.ietf.org/doc/html/draft-ietf-ccwg-bbr#section-4.1.2.2
     //# If there are packets already in flight, then we need to start delivery rate
     //# samples from the time we received the most recent ACK, to try to ensure that
     //# we include the full time the network needs to deliver all in-flight data.
-    pub(crate) fn on_sent(&mut self, now: Instant, end: SeqNum) {
+    pub(crate) fn on_sent(&mut self, now: Instant, end: SeqNum, in_flight: u32) {
         let count = self.transmissions.len();
         let joined = end - self.start_of(count.saturating_sub(1));
         let is_short = count >= SHORT_FROM && joined <= SHORT_BYTES;
@@ -153,6 +197,9 @@ impl FlightRecord {
             end,
             is_delivered: false,
             is_app_limited: self.app_limited != 0,
+            is_resent: false,
+            in_flight,
+            lost: self.lost,
             sent: now,
             first_sent: self.first_sent,
             delivered_at: self.delivered_at,
@@ -166,6 +213,7 @@ impl FlightRecord {
         let first = self.transmissions.partition_point(|it| it.end.leq(left));
         let mut start = self.start_of(first);
         let (first_sent, is_app_limited) = (self.first_sent, self.app_limited != 0);
+        let lost = self.lost;
         for it in self.transmissions.range_mut(first..) {
             if start.geq(right) {
                 return;
@@ -173,7 +221,7 @@ impl FlightRecord {
             let is_whole = left.leq(start) && it.end.leq(right);
             it.delivered_at = if is_whole { self.delivered_at } else { Instant::FAR };
             (it.sent, it.first_sent, it.delivered) = (now, first_sent, self.delivered);
-            it.is_app_limited = is_app_limited;
+            (it.is_app_limited, it.is_resent, it.lost) = (is_app_limited, true, lost);
             start = it.end;
         }
     }
@@ -237,6 +285,11 @@ impl FlightRecord {
         }
     }
 
+    /// Records that `bytes` were marked as lost.
+    pub(crate) fn on_lost(&mut self, bytes: u32) {
+        self.lost = self.lost.wrapping_add(bytes);
+    }
+
     /// Marks the sender as application limited: no data is left, although the network has room
     /// beyond `pipe` bytes.
     //= https://datatracker.ietf.org/doc/html/draft-ietf-ccwg-bbr#section-4.1.2.4
@@ -246,30 +299,38 @@ impl FlightRecord {
         self.app_limited = (self.delivered + u64::from(pipe)).max(1);
     }
 
-    /// Takes the rate sample of the current ACK. An application-limited sample counts only if it
-    /// exceeds the last rate, as in Linux's `tcp_rate_gen`. `rtt_min` is the minimum RTT; shorter
-    /// intervals are ignored.
-    pub(crate) fn update_rate(&mut self, rtt_min: Duration) {
+    /// Takes the rate sample of the current ACK, which arrived at `now`. As in Linux's
+    /// `tcp_rate_gen`, an application-limited sample replaces the last rate only if it is higher.
+    /// `rtt_min` is the minimum RTT; the rate of a shorter interval is unreliable.
+    pub(crate) fn take_sample(&mut self, now: Instant, rtt_min: Duration) -> Option<RateSample> {
         if self.delivered > self.app_limited {
             self.app_limited = 0;
         }
-        let Some(Newest { of, ack_elapsed }) = self.newest.take() else { return };
+        let Newest { of, ack_elapsed } = self.newest.take()?;
         //= https://datatracker.ietf.org/doc/html/draft-ietf-ccwg-bbr#section-4.1.1.2.4
         //# when the estimator notices that the ack_rate
         //# for a flight is faster than the send rate for the flight, it filters out
         //# the implausible ack_rate by capping the delivery rate sample to be no higher
         //# than the send rate.
         let interval = of.sent.since(of.first_sent).max(ack_elapsed);
-        //= https://datatracker.ietf.org/doc/html/draft-ietf-ccwg-bbr#section-4.1.2.3
-        //# Normally we expect interval >= MinRTT.
-        if interval < rtt_min || interval.is_zero() {
-            return;
-        }
         let bytes = self.delivered - of.delivered;
         let rate = DeliveryRate { bytes, interval, is_app_limited: of.is_app_limited };
-        if !rate.is_app_limited || !rate.is_below(self.rate) {
+        //= https://datatracker.ietf.org/doc/html/draft-ietf-ccwg-bbr#section-4.1.2.3
+        //# Normally we expect interval >= MinRTT.
+        let is_reliable = interval >= rtt_min && !interval.is_zero();
+        if is_reliable && (!rate.is_app_limited || !rate.is_below(self.rate)) {
             self.rate = rate;
         }
+        Some(RateSample {
+            rate: if is_reliable { rate.bytes_per_second() } else { 0 },
+            delivered: bytes,
+            prior_delivered: of.delivered,
+            total_delivered: self.delivered,
+            lost: self.lost.wrapping_sub(of.lost),
+            in_flight: of.in_flight,
+            is_app_limited: of.is_app_limited,
+            rtt: (!of.is_resent).then(|| now.since(of.sent)),
+        })
     }
 
     /// Returns the list of transmissions, so that its memory can be reused.
@@ -321,18 +382,24 @@ mod tests {
 
     /// Creates a record of 1000-byte transmissions that were sent at these times, in ms.
     fn sent_at(times: &[u64]) -> FlightRecord {
-        let rate = DeliveryRate::default();
-        let mut record =
-            FlightRecord::new(VecDeque::new(), ISS, ISS + 1000, Some(at(times[0])), at(0), rate);
+        let begin = RecordBegin {
+            delivered: 0,
+            at: at(0),
+            is_app_limited: true,
+            rate: DeliveryRate::default(),
+        };
+        let mut record = FlightRecord::new(VecDeque::new(), ISS, begin);
+        record.push_unrecorded(ISS + 1000, Some(at(times[0])));
         for (n, time) in times.iter().enumerate().skip(1) {
-            record.on_sent(at(*time), ISS + 1000 * (n as u32 + 1));
+            let len = 1000 * (n as u32 + 1);
+            record.on_sent(at(*time), ISS + len, len);
         }
         record
     }
 
     fn acked(record: &mut FlightRecord, time: u64, bytes: u32) -> DeliveryRate {
         record.on_acked(at(time), ISS + bytes);
-        record.update_rate(ms(0));
+        record.take_sample(at(time), ms(0));
         record.rate()
     }
 
@@ -346,7 +413,7 @@ mod tests {
         }
         // The next flight is sent when the acknowledgements arrive.
         for n in 5..=8 {
-            record.on_sent(at(140), ISS + 1000 * n);
+            record.on_sent(at(140), ISS + 1000 * n, 0);
         }
         assert_eq!(acked(&mut record, 250, 5000).bytes_per_second(), 1000 * 1000 / 140);
         assert_eq!(acked(&mut record, 280, 8000).bytes_per_second(), 4000 * 1000 / 140);
@@ -357,13 +424,13 @@ mod tests {
         let mut record = sent_at(&[0, 50, 100]);
         // The ACKs were delayed and arrive together.
         record.on_acked(at(110), ISS + 3000);
-        record.update_rate(ms(10));
+        record.take_sample(at(110), ms(10));
         let rate = record.rate();
         assert_eq!((rate.bytes, rate.interval), (3000, ms(110)));
         // A late transmission is acknowledged after 10 ms, so the send interval is the longer one.
         let mut record = sent_at(&[0, 0]);
         acked(&mut record, 90, 2000);
-        record.on_sent(at(100), ISS + 3000);
+        record.on_sent(at(100), ISS + 3000, 0);
         assert_eq!(acked(&mut record, 110, 3000).interval, ms(100));
     }
 
@@ -373,10 +440,10 @@ mod tests {
         assert!(acked(&mut record, 10, 2000).is_app_limited, "the connection was idle before");
         let before = record.rate();
         record.set_app_limited(0);
-        record.on_sent(at(20), ISS + 3000);
+        record.on_sent(at(20), ISS + 3000, 0);
         assert_eq!(acked(&mut record, 60, 3000), before, "lower");
         // The program no longer limits the rate once these bytes are acknowledged.
-        record.on_sent(at(60), ISS + 4000);
+        record.on_sent(at(60), ISS + 4000, 0);
         let rate = acked(&mut record, 100, 4000);
         assert!(!rate.is_app_limited && rate.is_below(before));
     }
@@ -406,7 +473,7 @@ mod tests {
     fn intervals_below_the_shortest_round_trip_give_no_sample() {
         let mut record = sent_at(&[0, 0]);
         record.on_acked(at(5), ISS + 2000);
-        record.update_rate(ms(6));
+        record.take_sample(at(5), ms(6));
         assert_eq!(record.rate(), DeliveryRate::default());
     }
 
@@ -414,7 +481,7 @@ mod tests {
     fn transmissions_beyond_the_limit_join_the_last() {
         let mut record = sent_at(&[0]);
         for n in 1..=TRANSMISSIONS_MAX as u32 + 5 {
-            record.on_sent(at(n.into()), ISS + 1000 * (n + 1));
+            record.on_sent(at(n.into()), ISS + 1000 * (n + 1), 0);
         }
         assert_eq!(record.transmissions.len(), TRANSMISSIONS_MAX);
         assert!(record.is_in_order(ISS, ISS + 1000 * (TRANSMISSIONS_MAX as u32 + 6)));
@@ -423,7 +490,7 @@ mod tests {
     #[test]
     fn single_bytes_cost_little_memory() {
         let mut record = sent_at(&[0]);
-        (1..=4000u32).for_each(|n| record.on_sent(at(n.into()), ISS + 1000 + n));
+        (1..=4000u32).for_each(|n| record.on_sent(at(n.into()), ISS + 1000 + n, 0));
         assert!(record.transmissions.len() <= SHORT_FROM + 4000 / SHORT_BYTES as usize + 1);
         assert!(record.is_in_order(ISS, ISS + 5000));
     }

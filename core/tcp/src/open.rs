@@ -120,7 +120,9 @@ impl Connection {
         if syn_retransmitted {
             self.rtt.on_handshake_retransmitted();
         }
-        self.congestion.on_established(self.mss(), self.settings.initial_window, syn_retransmitted);
+        let (start, initial_window) = (self.congestion_start(), self.settings.initial_window);
+        self.congestion.on_established(&start, initial_window, syn_retransmitted);
+        self.update_pacing();
         self.timers.retransmits = 0;
         self.timers.last_recv = now;
         self.arm_keepalive();

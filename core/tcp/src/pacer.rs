@@ -1,5 +1,4 @@
-//! Rate limiter of a connection whose program set a maximum rate: when may the next bytes be sent?
-//! Applied by `pacing`.
+//! Rate limiter of a connection: when may the next bytes be sent? Applied by `pacing`.
 
 use crate::time::Instant;
 use core::num::NonZeroU64;
@@ -18,8 +17,10 @@ const NANOS_PER_SEC: u64 = 1_000_000_000;
 /// Pacing state of a connection: its rate, and the time of its next transmission.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pacer {
-    /// Maximum rate in payload bytes per second.
+    /// Current rate in payload bytes per second.
     pub(crate) rate: NonZeroU64,
+    /// The program's maximum rate; `None` means unlimited.
+    pub(crate) limit: Option<NonZeroU64>,
     pub(crate) next: Instant,
     /// Deadline of the timer: `next` while bytes wait for it, otherwise [`Instant::FAR`].
     pub(crate) wake: Instant,
@@ -28,8 +29,8 @@ pub(crate) struct Pacer {
 }
 
 impl Pacer {
-    pub(crate) fn new(rate: NonZeroU64) -> Pacer {
-        Pacer { rate, next: Instant::ZERO, wake: Instant::FAR, last: 0 }
+    pub(crate) fn new(rate: NonZeroU64, limit: Option<NonZeroU64>) -> Pacer {
+        Pacer { rate, limit, next: Instant::ZERO, wake: Instant::FAR, last: 0 }
     }
 
     fn time_of(&self, bytes: u32) -> u64 {
@@ -52,6 +53,9 @@ impl Pacer {
 
     /// Changes the rate. A higher rate shortens the current wait; a lower rate does not extend it.
     pub(crate) fn set_rate(&mut self, rate: NonZeroU64) {
+        if self.rate == rate {
+            return;
+        }
         let before = self.time_of(self.last);
         self.rate = rate;
         let less = before.saturating_sub(self.time_of(self.last));
@@ -66,7 +70,7 @@ mod tests {
     use super::*;
 
     fn pacer(rate: u64) -> Pacer {
-        Pacer::new(NonZeroU64::new(rate).expect("not zero"))
+        Pacer::new(NonZeroU64::new(rate).expect("not zero"), None)
     }
 
     #[test]

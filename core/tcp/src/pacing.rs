@@ -1,5 +1,6 @@
-//! Limits the send rate (SO_MAX_PACING_RATE) like Linux's internal pacing. Bytes are sent in bursts
-//! of one millisecond's worth, and a timer of the connection starts the next burst.
+//! Limits the send rate to that of the congestion control algorithm, and to the program's maximum
+//! (SO_MAX_PACING_RATE). Bytes are sent in bursts of one millisecond's worth, as by Linux's
+//! internal pacing, and a timer of the connection starts the next burst.
 //!
 //! Only payload counts, not headers or bare acknowledgements. A segment sent by a retransmission
 //! timeout is not paced (as in `tcp_retransmit_timer`). Otherwise a low rate would look like a dead
@@ -15,16 +16,36 @@ use core::num::NonZeroU64;
 impl Connection {
     /// Sets the maximum rate in payload bytes per second; `None` removes the limit. The caller
     /// should run `plan` afterwards, because bytes may be due now or the deadline may have changed.
-    pub fn set_max_pacing_rate(&mut self, rate: Option<NonZeroU64>) {
-        match (self.counters.pacing_mut(), rate) {
-            (Some(pacer), Some(rate)) => pacer.set_rate(rate),
+    pub fn set_max_pacing_rate(&mut self, limit: Option<NonZeroU64>) {
+        self.set_pacing(self.congestion.pacing_rate(), limit);
+    }
+
+    /// Applies the rate of the congestion control algorithm after it may have changed.
+    #[inline]
+    pub(crate) fn update_pacing(&mut self) {
+        if let Some(rate) = self.congestion.pacing_rate() {
+            self.set_pacing(Some(rate), self.max_pacing_rate());
+        }
+    }
+
+    /// Sets the rate of the algorithm and the program's limit. The lower one applies; without both,
+    /// the connection is not paced.
+    pub(crate) fn set_pacing(&mut self, rate: Option<NonZeroU64>, limit: Option<NonZeroU64>) {
+        let lower = rate.into_iter().chain(limit).min();
+        match (self.counters.pacing_mut(), lower) {
+            (Some(pacer), Some(rate)) => {
+                pacer.limit = limit;
+                pacer.set_rate(rate);
+            }
             (None, None) => {}
-            (_, rate) => self.counters.rare_mut().pacing = rate.map(Pacer::new),
+            (_, lower) => {
+                self.counters.rare_mut().pacing = lower.map(|rate| Pacer::new(rate, limit));
+            }
         }
     }
 
     pub(crate) fn max_pacing_rate(&self) -> Option<NonZeroU64> {
-        Some(self.counters.pacing()?.rate)
+        self.counters.pacing()?.limit
     }
 
     /// Limits `max_payload` to the size of a burst.

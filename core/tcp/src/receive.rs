@@ -1,10 +1,11 @@
 //! Processing of received segments: RFC 9293 §3.10.7, one function per step, in the RFC's order.
 //!
 //! `acceptance` has the first four steps, `acknowledgment` the fifth, `urgent` the sixth, and
-//! `text` the last two.
+//! `text` the last two. `feedback` reports the fifth step to congestion control.
 
 mod acceptance;
 mod acknowledgment;
+mod feedback;
 mod text;
 
 use towpath_wire::tcp::{Flags, SeqNum};

@@ -17,8 +17,6 @@ pub(crate) struct SendSpace {
     pub(crate) max_wnd: u32,
     /// End of the last short segment sent (Minshall's variant of Nagle's algorithm).
     pub(crate) small_end: SeqNum,
-    /// End of the bytes sent while the congestion window limited the sender.
-    pub(crate) limited_end: SeqNum,
     pub(crate) mss_peer: u16,
     /// Maximum segment size, including options, for the path MTU and the program's TCP_MAXSEG.
     pub(crate) mss_path: u16,
@@ -40,7 +38,6 @@ impl SendSpace {
             wl2: SeqNum(0),
             max_wnd: 0,
             small_end: iss,
-            limited_end: iss,
             mss_peer: config.mss_default,
             mss_path: config.mss_send_max,
             wscale: 0,
@@ -53,7 +50,7 @@ impl SendSpace {
     /// Restarts the space at `iss`; valid only before the SYN is sent.
     pub(crate) fn restart(&mut self, iss: SeqNum) {
         (self.iss, self.una, self.nxt) = (iss, iss, iss);
-        (self.small_end, self.limited_end) = (iss, iss);
+        self.small_end = iss;
     }
 
     pub(crate) fn set_window(&mut self, window: u32, wl1: SeqNum, wl2: SeqNum) {
@@ -67,7 +64,6 @@ impl SendSpace {
     /// space behind, where comparisons of sequence numbers are inverted.
     pub(crate) fn keep_marks_ahead(&mut self) {
         self.small_end = self.small_end.max(self.una);
-        self.limited_end = self.limited_end.max(self.una);
     }
 
     /// Returns the number of sequence numbers that are sent and not acknowledged.

@@ -1,68 +1,64 @@
 //! CUBIC (RFC 9438), in integers.
 
 use super::epoch::Epoch;
-use super::{Acked, CWND_MAX, CongestionControl};
+use super::window::{CWND_MAX, CongestionWindow};
+use super::{Acked, CongestionControl};
 use crate::time::Instant;
 use core::time::Duration;
 
 /// State of CUBIC (RFC 9438 §4.1). Uses integers so that all machines compute identical windows.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 pub(super) struct Cubic {
-    /// Window in bytes at the last reduction.
+    /// CongestionWindow in bytes at the last reduction.
     w_max: u32,
-    /// Window just before the last reduction, without fast convergence.
+    /// CongestionWindow just before the last reduction, without fast convergence.
     cwnd_prior: u32,
-    /// K in milliseconds: time from the begin of the epoch until the window reaches `w_max`.
-    k_ms: u32,
-    /// Estimated window of Reno in bytes, at most [`CWND_MAX`]; the fraction counts 1/1024 bytes.
+    /// Estimated window of Reno in bytes, at most [`CWND_MAX`].
     w_est: u32,
-    w_est_fraction: u16,
-    /// Growth below one byte, carried over to the next ACK, in 1/1024 bytes.
-    fraction: u16,
+    /// Time since the plateau of the curve.
+    epoch: Epoch,
+    /// Fraction of `w_est` in 1/256 bytes.
+    w_est_fraction: u8,
+    /// Growth below one byte, carried over to the next ACK, in 1/256 bytes.
+    fraction: u8,
+}
+
+impl Default for Cubic {
+    fn default() -> Cubic {
+        Cubic {
+            w_max: 0,
+            cwnd_prior: 0,
+            w_est: 0,
+            epoch: Epoch::NONE,
+            w_est_fraction: 0,
+            fraction: 0,
+        }
+    }
 }
 
 /// beta_cubic = 0.7.
 const BETA: (u32, u32) = (7, 10);
 
 impl CongestionControl for Cubic {
-    fn on_ack(
-        &mut self,
-        epoch: &mut Epoch,
-        now: Instant,
-        cwnd: u32,
-        bytes: u32,
-        acked: &Acked,
-    ) -> u32 {
-        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.2
-        //# An endpoint MAY implement such alternative algorithms provided that the algorithms are
-        //# conformant with the TCP specifications from the IETF Standards Track as described in
-        //# RFC 2914, RFC 5033 [7], and RFC 8961 [15] (MAY-18).
-        if *epoch == Epoch::NONE {
-            *epoch = Epoch::begin(now);
-            self.w_est = cwnd;
-            self.w_est_fraction = 0;
-            self.fraction = 0;
-            self.w_max = self.w_max.max(cwnd);
-            // K = cbrt((W_max - cwnd) / C), C = 0.4 segments/s^3.
-            let deficit = u64::from(self.w_max - cwnd) * 2_500_000_000 / u64::from(acked.mss);
-            self.k_ms = cube_root(deficit);
-        }
-        let elapsed = epoch.elapsed(now);
-        let reno = self.reno(cwnd, bytes, acked.mss);
-        let w_cubic = self.window_at(elapsed, acked.mss);
-        if w_cubic < u64::from(reno) {
-            return cwnd.max(reno);
-        }
-        let target = self.window_at(elapsed + acked.srtt, acked.mss);
-        let target = target.clamp(u64::from(cwnd), u64::from(cwnd) * 3 / 2);
-        let growth = ((target - u64::from(cwnd)) << 10) * u64::from(bytes.min(cwnd))
-            / u64::from(cwnd)
-            + u64::from(self.fraction);
-        self.fraction = (growth & 1023) as u16;
-        cwnd.saturating_add((growth >> 10) as u32)
+    fn on_idle_sent(&mut self, _window: &mut CongestionWindow, _now: Instant, idle: Duration) {
+        self.epoch.leave_out(idle);
     }
 
-    fn on_loss(&mut self, cwnd: u32, flight: u32) -> u32 {
+    fn on_ack(&mut self, window: &mut CongestionWindow, acked: &Acked) {
+        if window.may_grow(acked) {
+            self.epoch.go_on(acked.now);
+            let bytes = window.slow_start(acked);
+            if bytes > 0 {
+                window.set(self.grow(window.cwnd, bytes, acked));
+            }
+        } else if !acked.in_recovery && acked.bytes > 0 {
+            self.epoch.pause(acked.now);
+        }
+    }
+
+    fn on_loss(&mut self, window: &CongestionWindow, flight: u32) -> u32 {
+        self.epoch = Epoch::NONE;
+        let cwnd = window.cwnd;
         // Fast convergence (RFC 9438 §4.7): a flow that lost before reaching its last window
         // releases bandwidth.
         self.w_max = if cwnd < self.w_max { (u64::from(cwnd) * 17 / 20) as u32 } else { cwnd };
@@ -77,34 +73,70 @@ impl CongestionControl for Cubic {
     //# window size using Figure 1, where t is the elapsed time since the beginning of the current
     //# congestion avoidance stage, K is set to 0, and W_max is set to the congestion window size at the
     //# beginning of the current congestion avoidance stage.
-    fn on_timeout(&mut self) {
+    fn on_timeout(&mut self, _window: &CongestionWindow) {
         // With 0, the first ACK of this stage sets W_max to cwnd, and K becomes 0 (see `on_ack`).
         self.w_max = 0;
+        self.epoch = Epoch::NONE;
+    }
+
+    fn on_restart(&mut self) {
+        self.epoch = Epoch::NONE;
     }
 }
 
 impl Cubic {
-    /// Returns W_cubic(t) = C (t - K)^3 + W_max (RFC 9438 equation 1), in bytes.
-    fn window_at(&self, elapsed: Duration, mss: u32) -> u64 {
+    /// Returns the window after `bytes` were acknowledged in congestion avoidance.
+    fn grow(&mut self, cwnd: u32, bytes: u32, acked: &Acked) -> u32 {
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.2
+        //# An endpoint MAY implement such alternative algorithms provided that the algorithms are
+        //# conformant with the TCP specifications from the IETF Standards Track as described in
+        //# RFC 2914, RFC 5033 [7], and RFC 8961 [15] (MAY-18).
+        if self.epoch == Epoch::NONE {
+            self.w_est = cwnd;
+            self.w_est_fraction = 0;
+            self.fraction = 0;
+            self.w_max = self.w_max.max(cwnd);
+            // K = cbrt((W_max - cwnd) / C), C = 0.4 segments/s^3.
+            let deficit = u64::from(self.w_max - cwnd) * 2_500_000_000 / u64::from(acked.mss);
+            self.epoch = Epoch::begin(acked.now, cube_root(deficit));
+        }
+        let since_plateau_ms = self.epoch.since_plateau_ms(acked.now);
+        let reno = self.reno(cwnd, bytes, acked.mss);
+        let w_cubic = self.window_at(since_plateau_ms, acked.mss);
+        if w_cubic < u64::from(reno) {
+            return cwnd.max(reno);
+        }
+        let srtt_ms = acked.srtt.as_millis() as i64;
+        let target = self.window_at(since_plateau_ms + srtt_ms, acked.mss);
+        let target = target.clamp(u64::from(cwnd), u64::from(cwnd) * 3 / 2);
+        let growth = ((target - u64::from(cwnd)) << 8) * u64::from(bytes.min(cwnd))
+            / u64::from(cwnd)
+            + u64::from(self.fraction);
+        self.fraction = (growth & 255) as u8;
+        cwnd.saturating_add((growth >> 8) as u32)
+    }
+
+    /// Returns W_cubic(t) = C (t - K)^3 + W_max (RFC 9438 equation 1), in bytes. The argument is
+    /// t - K.
+    fn window_at(&self, since_plateau_ms: i64, mss: u32) -> u64 {
         // More than a minute from the plateau, the bound of 1.5 windows per RTT applies anyway, so
         // clamping is safe and avoids an overflow.
-        let t_ms = i64::try_from(elapsed.as_millis()).unwrap_or(i64::MAX / 2);
-        let x = (t_ms - i64::from(self.k_ms)).clamp(-60_000, 60_000);
+        let x = since_plateau_ms.clamp(-60_000, 60_000);
         let growth = x * x * x / 1_000 * i64::from(mss) * 4 / 10 / 1_000_000;
         u64::try_from(i64::from(self.w_max) + growth).unwrap_or(0)
     }
 
     /// Updates and returns the estimate of Reno's window with CUBIC's beta (RFC 9438 §4.3).
     fn reno(&mut self, cwnd: u32, bytes: u32, mss: u32) -> u32 {
-        let step = ((u64::from(bytes) * u64::from(mss)) << 10) / u64::from(cwnd.max(1));
+        let step = ((u64::from(bytes) * u64::from(mss)) << 8) / u64::from(cwnd.max(1));
         // alpha_cubic is 3 (1 - beta) / (1 + beta) = 9/17 until the previous window is reached
         // again.
         let below = self.w_est < self.cwnd_prior;
-        let w_est = (u64::from(self.w_est) << 10 | u64::from(self.w_est_fraction))
+        let w_est = (u64::from(self.w_est) << 8 | u64::from(self.w_est_fraction))
             + if below { step * 9 / 17 } else { step };
-        let w_est = w_est.min(u64::from(CWND_MAX) << 10);
-        self.w_est_fraction = (w_est & 1023) as u16;
-        self.w_est = (w_est >> 10) as u32;
+        let w_est = w_est.min(u64::from(CWND_MAX) << 8);
+        self.w_est_fraction = (w_est & 255) as u8;
+        self.w_est = (w_est >> 8) as u32;
         self.w_est
     }
 }

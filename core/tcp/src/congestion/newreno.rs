@@ -1,8 +1,7 @@
 //! NewReno (RFC 5681), with the byte counting of RFC 3465.
 
-use super::epoch::Epoch;
+use super::window::CongestionWindow;
 use super::{Acked, CongestionControl};
-use crate::time::Instant;
 
 /// Grows the window by one segment for each window of acknowledged bytes.
 #[derive(Debug, Clone, Copy, Default)]
@@ -12,28 +11,23 @@ pub(super) struct NewReno {
 }
 
 impl CongestionControl for NewReno {
-    fn on_ack(
-        &mut self,
-        _epoch: &mut Epoch,
-        _now: Instant,
-        cwnd: u32,
-        bytes: u32,
-        acked: &Acked,
-    ) -> u32 {
-        self.counted = self.counted.saturating_add(bytes);
-        if self.counted < cwnd {
-            return cwnd;
+    fn on_ack(&mut self, window: &mut CongestionWindow, acked: &Acked) {
+        if window.may_grow(acked) {
+            let bytes = window.slow_start(acked);
+            self.counted = self.counted.saturating_add(bytes);
+            if bytes > 0 && self.counted >= window.cwnd {
+                self.counted -= window.cwnd;
+                window.set(window.cwnd.saturating_add(acked.mss));
+            }
         }
-        self.counted -= cwnd;
-        cwnd.saturating_add(acked.mss)
     }
 
     //= https://www.rfc-editor.org/rfc/rfc5681#section-3.2
     //# As specified in [RFC3042], the additional data sent in limited transmit MUST NOT be
     //# included in this calculation.
-    fn on_loss(&mut self, cwnd: u32, flight: u32) -> u32 {
+    fn on_loss(&mut self, window: &CongestionWindow, flight: u32) -> u32 {
         self.counted = 0;
         // Bytes in flight above cwnd were sent by limited transmit, and must not count.
-        flight.min(cwnd) / 2
+        flight.min(window.cwnd) / 2
     }
 }

@@ -3,18 +3,32 @@
 use super::cubic::cube_root;
 use super::*;
 
+const ISS: SeqNum = SeqNum(1);
+
 const MSS: u32 = 1000;
 
-fn acked(bytes: u32) -> Acked {
+/// Returns an ACK of `bytes`, on a path of 100 ms.
+fn acked(now: Instant, bytes: u32) -> Acked {
+    let rtt = Duration::from_millis(100);
     Acked {
+        now,
         bytes,
         delivered: bytes,
         lost: 0,
-        in_recovery: false,
+        marked: 0,
         mss: MSS,
-        srtt: Duration::from_millis(100),
+        srtt: rtt,
+        rtt_min: rtt,
+        rtt: Some(rtt),
+        sample: None,
+        in_flight_before: 10 * MSS,
+        in_flight: 10 * MSS,
+        snd_una: ISS,
+        snd_nxt: ISS,
         limited: true,
+        in_recovery: false,
         after_timeout: false,
+        sack: true,
     }
 }
 
@@ -23,7 +37,7 @@ fn round_trips(cc: &mut Congestion, now: &mut Instant, rtts: u32) {
     for _ in 0..rtts {
         let acks = cc.cwnd().div_ceil(2 * MSS);
         for _ in 0..acks {
-            cc.on_ack(*now, acked(2 * MSS));
+            cc.on_ack(&acked(*now, 2 * MSS));
         }
         *now += Duration::from_millis(100);
     }
@@ -31,11 +45,11 @@ fn round_trips(cc: &mut Congestion, now: &mut Instant, rtts: u32) {
 
 #[test]
 fn slow_start_doubles_and_reno_adds_a_segment() {
-    let mut cc = Congestion::new(CongestionKind::NewReno, MSS, 10);
+    let mut cc = Congestion::new(CongestionKind::NewReno, MSS, 10, ISS);
     let mut now = Instant(0);
     round_trips(&mut cc, &mut now, 3);
     assert_eq!(cc.cwnd(), 80 * MSS);
-    cc.on_loss(LossEvent { flight: 80 * MSS, lost: MSS, mss: MSS });
+    cc.on_loss(LossEvent { flight: 80 * MSS, mss: MSS });
     assert_eq!((cc.cwnd(), cc.ssthresh()), (40 * MSS, 40 * MSS));
     round_trips(&mut cc, &mut now, 5);
     assert!((44 * MSS..=46 * MSS).contains(&cc.cwnd()), "{}", cc.cwnd());
@@ -43,24 +57,24 @@ fn slow_start_doubles_and_reno_adds_a_segment() {
 
 #[test]
 fn limited_transmit_does_not_soften_a_loss() {
-    let mut cc = Congestion::new(CongestionKind::NewReno, MSS, 6);
-    cc.on_loss(LossEvent { flight: 8 * MSS, lost: MSS, mss: MSS });
+    let mut cc = Congestion::new(CongestionKind::NewReno, MSS, 6, ISS);
+    cc.on_loss(LossEvent { flight: 8 * MSS, mss: MSS });
     assert_eq!((cc.cwnd(), cc.ssthresh()), (3 * MSS, 3 * MSS));
 }
 
 #[test]
 fn an_unused_window_does_not_grow() {
-    let mut cc = Congestion::new(CongestionKind::Cubic, MSS, 10);
-    cc.on_ack(Instant(0), Acked { limited: false, ..acked(10 * MSS) });
+    let mut cc = Congestion::new(CongestionKind::Cubic, MSS, 10, ISS);
+    cc.on_ack(&Acked { limited: false, ..acked(Instant(0), 10 * MSS) });
     assert_eq!(cc.cwnd(), 10 * MSS);
 }
 
 #[test]
 fn cubic_returns_to_its_old_window_in_k_seconds() {
-    let mut cc = Congestion::new(CongestionKind::Cubic, MSS, 100);
+    let mut cc = Congestion::new(CongestionKind::Cubic, MSS, 100, ISS);
     let mut now = Instant(0);
-    cc.cwnd = 1000 * MSS;
-    cc.on_loss(LossEvent { flight: 1000 * MSS, lost: MSS, mss: MSS });
+    cc.window.cwnd = 1000 * MSS;
+    cc.on_loss(LossEvent { flight: 1000 * MSS, mss: MSS });
     assert_eq!(cc.cwnd(), 700 * MSS);
     // K = cbrt(300 / 0.4) = 9.09 s.
     round_trips(&mut cc, &mut now, 45);
@@ -89,10 +103,10 @@ fn reference(w_max: f64, start: f64, t: f64, rtt: f64) -> f64 {
 #[test]
 fn cubic_follows_the_equations() {
     for (segments, rtt_ms) in [(20u32, 20u64), (100, 100), (1000, 10), (1000, 100), (4000, 200)] {
-        let mut cc = Congestion::new(CongestionKind::Cubic, MSS, 100);
+        let mut cc = Congestion::new(CongestionKind::Cubic, MSS, 100, ISS);
         let mut now = Instant(0);
-        cc.cwnd = segments * MSS;
-        cc.on_loss(LossEvent { flight: segments * MSS, lost: MSS, mss: MSS });
+        cc.window.cwnd = segments * MSS;
+        cc.on_loss(LossEvent { flight: segments * MSS, mss: MSS });
         let start = f64::from(cc.cwnd()) / f64::from(MSS);
         let begin = now + Duration::from_millis(rtt_ms);
         for _ in 0..40_000 / rtt_ms {
@@ -101,7 +115,7 @@ fn cubic_follows_the_equations() {
             let (window, mut left) = (cc.cwnd(), cc.cwnd());
             while left > 0 {
                 let bytes = left.min(2 * MSS);
-                cc.on_ack(now, Acked { bytes, srtt, ..acked(bytes) });
+                cc.on_ack(&Acked { bytes, srtt, ..acked(now, bytes) });
                 left -= bytes;
             }
             // Each ACK adds part of the growth of the next round trip (RFC 9438 §4.4). The window
@@ -121,10 +135,10 @@ fn cubic_follows_the_equations() {
 #[test]
 fn cubic_leaves_out_what_the_program_left_unused() {
     let run = |pause: Option<bool>| {
-        let mut cc = Congestion::new(CongestionKind::Cubic, MSS, 100);
+        let mut cc = Congestion::new(CongestionKind::Cubic, MSS, 100, ISS);
         let mut now = Instant(0);
-        cc.cwnd = 100 * MSS;
-        cc.on_loss(LossEvent { flight: 100 * MSS, lost: MSS, mss: MSS });
+        cc.window.cwnd = 100 * MSS;
+        cc.on_loss(LossEvent { flight: 100 * MSS, mss: MSS });
         // Past the plateau, which is after 4.2 s.
         round_trips(&mut cc, &mut now, 80);
         match pause {
@@ -132,13 +146,13 @@ fn cubic_leaves_out_what_the_program_left_unused() {
             // Application limited with little in flight, or idle with nothing in flight.
             Some(true) => {
                 for _ in 0..200 {
-                    cc.on_ack(now, Acked { limited: false, ..acked(MSS) });
+                    cc.on_ack(&Acked { limited: false, ..acked(now, MSS) });
                     now += Duration::from_millis(100);
                 }
             }
             Some(false) => {
                 now += Duration::from_secs(20);
-                cc.on_idle_over(Duration::from_secs(20));
+                cc.on_idle_over(now, Duration::from_secs(20));
             }
         }
         round_trips(&mut cc, &mut now, 20);
@@ -146,14 +160,17 @@ fn cubic_leaves_out_what_the_program_left_unused() {
     };
     let busy = run(None);
     assert!(busy > 130 * MSS);
-    assert_eq!([run(Some(true)), run(Some(false))], [busy; 2]);
+    for paused in [run(Some(true)), run(Some(false))] {
+        // Times are rounded to 66 us at a pause.
+        assert!(paused.abs_diff(busy) < MSS / 10, "{paused}, not {busy}");
+    }
 }
 
 #[test]
 fn cubic_is_no_slower_than_reno_in_small_windows() {
-    let mut cc = Congestion::new(CongestionKind::Cubic, MSS, 10);
+    let mut cc = Congestion::new(CongestionKind::Cubic, MSS, 10, ISS);
     let mut now = Instant(0);
-    cc.on_loss(LossEvent { flight: 10 * MSS, lost: MSS, mss: MSS });
+    cc.on_loss(LossEvent { flight: 10 * MSS, mss: MSS });
     assert_eq!(cc.cwnd(), 7 * MSS);
     round_trips(&mut cc, &mut now, 10);
     assert!(cc.cwnd() >= 12 * MSS, "{}", cc.cwnd());
@@ -161,7 +178,7 @@ fn cubic_is_no_slower_than_reno_in_small_windows() {
 
 #[test]
 fn a_timeout_leaves_one_segment() {
-    let mut cc = Congestion::new(CongestionKind::Cubic, MSS, 10);
+    let mut cc = Congestion::new(CongestionKind::Cubic, MSS, 10, ISS);
     cc.on_timeout(10 * MSS, MSS, false);
     assert_eq!((cc.cwnd(), cc.ssthresh()), (MSS, 7 * MSS));
     cc.on_timeout(MSS, MSS, true);
@@ -170,12 +187,12 @@ fn a_timeout_leaves_one_segment() {
 
 #[test]
 fn cubic_does_not_hurry_back_after_a_timeout() {
-    let mut cc = Congestion::new(CongestionKind::Cubic, MSS, 100);
+    let mut cc = Congestion::new(CongestionKind::Cubic, MSS, 100, ISS);
     let mut now = Instant(0);
-    cc.cwnd = 1000 * MSS;
+    cc.window.cwnd = 1000 * MSS;
     cc.on_timeout(1000 * MSS, MSS, false);
-    while cc.in_slow_start() {
-        cc.on_ack(now, acked(cc.cwnd()));
+    while cc.window.in_slow_start() {
+        cc.on_ack(&acked(now, cc.cwnd()));
     }
     assert_eq!(cc.cwnd() / MSS, 700);
     // Grows by Reno's 9/17 of a segment per round trip, not along the 9 s curve towards 1000.

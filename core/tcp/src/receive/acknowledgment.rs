@@ -3,27 +3,18 @@
 
 use core::time::Duration;
 
-use towpath_wire::tcp::{Flags, SeqNum};
+use towpath_wire::tcp::Flags;
 
-use crate::congestion::{Acked, LossEvent};
+use crate::congestion::LossEvent;
 use crate::connection::Connection;
 use crate::counters::SendLimit;
 use crate::disposition::{FifoChanges, SegmentDropReason};
 use crate::event::pending;
+use crate::receive::feedback::AckProgress;
 use crate::recovery::Phase;
 use crate::segment::{FifoLevels, Segment};
 use crate::state::State;
 use crate::time::Instant;
-
-/// State of the sender before an ACK.
-#[derive(Debug, Clone, Copy)]
-struct SenderProgress {
-    una: SeqNum,
-    fin_in_flight: bool,
-    sacked: u32,
-    lost: u32,
-    phase: Phase,
-}
 
 impl Connection {
     /// Fifth step: checks the ACK field.
@@ -52,7 +43,7 @@ impl Connection {
         //# As long as the receiving TCP peer continues to send acknowledgments in response to the
         //# probe segments, the sending TCP peer MUST allow the connection to stay open (MUST-37).
         self.timers.window_probes = 0;
-        let before = self.progress();
+        let mut progress = self.begin_progress();
         let news = !segment.options.sack.is_empty()
             && self.recovery.on_sack(
                 segment.arrival,
@@ -70,7 +61,7 @@ impl Connection {
         let window = self.window_of(segment);
         let advanced = segment.ack.gt(self.snd.una);
         if advanced {
-            self.advance_una(now, segment, received);
+            self.advance_una(now, segment, received, &mut progress);
         } else if self.is_duplicate(segment, window, news) {
             self.recovery.on_dup_ack(
                 segment.segments.max(1),
@@ -79,30 +70,16 @@ impl Connection {
                 self.snd.nxt,
             );
         }
-        self.update_delivery_rate(segment.arrival);
         if self.snd.flight() > 0 {
-            self.look_for_loss();
+            self.look_for_loss(&mut progress);
         }
-        self.grow_window(now, before);
+        self.update_delivery_rate(segment.arrival, &mut progress);
+        self.update_congestion(segment.arrival, &progress);
         self.update_window(segment, window, advanced);
         self.arm_persist(now);
         self.note_limit(now, buffers.send_len.saturating_sub(received.released));
         self.check_ack_of_fin(now);
         Ok(())
-    }
-
-    /// Updates the delivery rate from the bytes that this ACK acknowledges. Ends the record if
-    /// nothing is in flight any more.
-    #[inline]
-    fn update_delivery_rate(&mut self, now: Instant) {
-        let Some(record) = self.recovery.record_mut() else { return };
-        record.on_acked(now, self.snd.una);
-        record.update_rate(self.rtt.min().unwrap_or_default());
-        if self.snd.flight() == 0
-            && let Some(rate) = self.recovery.end_record()
-        {
-            self.counters.rare_mut().delivery_rate = rate;
-        }
     }
 
     /// Whether SEG.ACK acknowledges bytes that were sent, and is not too old.
@@ -184,21 +161,31 @@ impl Connection {
     }
 
     /// Handles an ACK of new bytes: SND.UNA < SEG.ACK.
-    fn advance_una(&mut self, now: Instant, segment: &Segment, received: &mut FifoChanges) {
+    fn advance_una(
+        &mut self,
+        now: Instant,
+        segment: &Segment,
+        received: &mut FifoChanges,
+        progress: &mut AckProgress,
+    ) {
         let old = self.snd.una;
         let fin_acked = self.snd.fin_in_flight() && segment.ack == self.snd.nxt;
         let acked = segment.ack - old;
-        self.measure(now, segment);
+        progress.rtt = self.measure(now, segment);
         self.snd.una = segment.ack;
         let bytes = acked - u32::from(fin_acked);
         received.released = bytes;
         self.counters.bytes_acked += u64::from(bytes);
 
-        let in_recovery = self.recovery.phase == Phase::Recovery;
+        let phase = self.recovery.phase;
         let over = self.recovery.on_advance(old, self.snd.una, self.snd.nxt, self.mss());
-        if over && in_recovery {
+        if over && phase == Phase::Recovery {
             self.congestion.on_recovery_exit();
         }
+        progress.bytes = bytes;
+        progress.after_timeout = phase == Phase::Loss && !over;
+        progress.in_recovery = phase == Phase::Recovery;
+        self.snd.keep_marks_ahead();
         self.snd.wl2 = self.snd.wl2.max(self.snd.una);
 
         //= https://www.rfc-editor.org/rfc/rfc6298#section-5
@@ -214,53 +201,17 @@ impl Connection {
             if self.snd.flight() == 0 { Instant::FAR } else { now + self.rtt.rto() };
     }
 
-    /// Returns the state of the sender before an ACK, for [`Self::grow_window`].
-    fn progress(&self) -> SenderProgress {
-        let Connection { snd, recovery, .. } = self;
-        SenderProgress {
-            una: snd.una,
-            fin_in_flight: snd.fin_in_flight(),
-            sacked: recovery.sacked_bytes(),
-            lost: recovery.lost_bytes(snd.una),
-            phase: recovery.phase,
-        }
-    }
-
-    /// Passes the bytes that an ACK delivered, and the bytes that it marked as lost, to congestion
-    /// control.
-    fn grow_window(&mut self, now: Instant, before: SenderProgress) {
-        let una = self.snd.una;
-        let acked = una - before.una;
-        let delivered = (acked + self.recovery.sacked_bytes()).saturating_sub(before.sacked);
-        let lost = self.recovery.lost_bytes(una).saturating_sub(before.lost);
-        let limited = before.una.lt(self.snd.limited_end);
-        self.snd.keep_marks_ahead();
-        if delivered == 0 && lost == 0 {
-            return;
-        }
-        let after_timeout = before.phase == Phase::Loss && self.recovery.phase == Phase::Loss;
-        let fin = u32::from(before.fin_in_flight && self.snd.fin_acked());
-        let acked = Acked {
-            bytes: acked - fin,
-            delivered,
-            lost,
-            in_recovery: [before.phase, self.recovery.phase].contains(&Phase::Recovery),
-            mss: self.mss(),
-            srtt: self.rtt.srtt().unwrap_or_default(),
-            limited,
-            after_timeout,
-        };
-        self.congestion.on_ack(now, acked);
-    }
-
-    /// Takes an RTT sample if this ACK provides one (Karn's algorithm, RFC 6298 §3).
-    fn measure(&mut self, now: Instant, segment: &Segment) {
+    /// Takes an RTT sample if this ACK provides one (Karn's algorithm, RFC 6298 §3). Returns the
+    /// sample if its bytes were sent once.
+    fn measure(&mut self, now: Instant, segment: &Segment) -> Option<Duration> {
         if let Some((end, sent)) = self.rtt.timed() {
-            if segment.ack.geq(end) {
-                self.rtt.stop_timing();
-                self.rtt.on_sample(segment.arrival.since(sent));
+            if segment.ack.lt(end) {
+                return None;
             }
-            return;
+            self.rtt.stop_timing();
+            let rtt = segment.arrival.since(sent);
+            self.rtt.on_sample(rtt);
+            return Some(rtt);
         }
         // Some bytes were retransmitted, so only the timestamp tells which copy the ACK answers.
         // The echo of an earlier copy gives no valid sample. A receiver whose ACK for that copy was
@@ -279,6 +230,7 @@ impl Connection {
                 self.rtt.on_sample(Duration::from_millis(u64::from(elapsed_ms.max(1))));
             }
         }
+        None
     }
 
     /// Whether the ACK is a duplicate (RFC 5681 §2). With SACK: whether it reports new bytes (RFC
@@ -295,21 +247,21 @@ impl Connection {
             && window == self.snd.wnd
     }
 
-    fn look_for_loss(&mut self) {
+    fn look_for_loss(&mut self, progress: &mut AckProgress) {
         if self.recovery.dup_acks() == 0 && self.recovery.sacked_bytes() == 0 {
             return;
         }
-        let (mss, flight) = (self.mss(), self.snd.flight());
+        let loss = LossEvent { flight: self.snd.flight(), mss: self.mss() };
         let before = self.recovery.lost_bytes(self.snd.una);
-        let again = self.recovery.detect(mss, self.snd.una, self.snd.nxt);
-        let lost = self.recovery.lost_bytes(self.snd.una).saturating_sub(before);
-        if again {
-            self.congestion.on_loss(LossEvent { flight, lost, mss });
+        if self.recovery.detect(loss.mss, self.snd.una, self.snd.nxt) {
+            self.congestion.on_loss(loss);
         }
         if self.recovery.should_enter(self.snd.una) {
             self.recovery.enter(self.snd.una, self.snd.nxt);
-            self.congestion.on_loss(LossEvent { flight, lost, mss });
+            self.congestion.on_loss(loss);
+            progress.in_recovery = true;
         }
+        progress.lost = self.recovery.lost_bytes(self.snd.una).saturating_sub(before);
     }
 
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4

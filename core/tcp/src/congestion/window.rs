@@ -1,0 +1,53 @@
+//! Congestion window and slow-start threshold, and the slow start that loss-based algorithms share.
+
+use super::Acked;
+
+/// Maximum congestion window: the largest receive window of RFC 7323.
+pub(super) const CWND_MAX: u32 = 1 << 30;
+
+/// Congestion window of a connection.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct CongestionWindow {
+    /// Congestion window in bytes.
+    pub(super) cwnd: u32,
+    /// Slow-start threshold in bytes; [`CWND_MAX`] before the first loss.
+    pub(super) ssthresh: u32,
+}
+
+impl CongestionWindow {
+    pub(super) fn new(cwnd: u32) -> CongestionWindow {
+        CongestionWindow { cwnd, ssthresh: CWND_MAX }
+    }
+
+    pub(super) fn in_slow_start(&self) -> bool {
+        self.cwnd < self.ssthresh
+    }
+
+    /// Whether this ACK may raise the window of a loss-based algorithm.
+    pub(super) fn may_grow(&self, acked: &Acked) -> bool {
+        // Do not grow a window that the sender has not used (RFC 5681 §4.1, RFC 9438 §5.8). An
+        // unused window has not been tested against the path.
+        acked.limited && !acked.in_recovery && acked.bytes > 0
+    }
+
+    /// Grows the window in slow start, up to the threshold. Returns the acknowledged bytes that are
+    /// left for congestion avoidance.
+    pub(super) fn slow_start(&mut self, acked: &Acked) -> u32 {
+        if !self.in_slow_start() {
+            return acked.bytes;
+        }
+        // RFC 3465's limit of L = 2 segments per ACK assumes a receiver that acknowledges every
+        // second segment. A receiver with coalescing acknowledges dozens at once, and the limit
+        // would slow slow start by a factor of twenty. We therefore apply it only after a timeout,
+        // as RFC 9406 §4.2 allows.
+        let limit = if acked.after_timeout { 2 * acked.mss } else { acked.bytes };
+        let grow = acked.bytes.min(limit).min(self.ssthresh - self.cwnd);
+        self.cwnd += grow;
+        if self.in_slow_start() || acked.after_timeout { 0 } else { acked.bytes - grow }
+    }
+
+    /// Sets the window, at most [`CWND_MAX`].
+    pub(super) fn set(&mut self, cwnd: u32) {
+        self.cwnd = cwnd.min(CWND_MAX);
+    }
+}

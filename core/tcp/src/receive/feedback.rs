@@ -1,0 +1,100 @@
+//! Reports each ACK to congestion control: acknowledged and lost bytes, round-trip time, and
+//! delivery rate.
+
+use core::time::Duration;
+
+use crate::congestion::{Acked, CongestionStart};
+use crate::connection::Connection;
+use crate::flight::RateSample;
+use crate::recovery::Phase;
+use crate::time::Instant;
+
+/// Effects of an ACK, collected by the steps that process it.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct AckProgress {
+    /// Payload bytes acknowledged cumulatively.
+    pub(super) bytes: u32,
+    /// Bytes newly marked as lost.
+    pub(super) lost: u32,
+    /// Round-trip time measured by `Rtt`.
+    pub(super) rtt: Option<Duration>,
+    /// Whether this is slow start after a timeout.
+    pub(super) after_timeout: bool,
+    /// Whether recovery was in progress before this ACK or was started by it.
+    pub(super) in_recovery: bool,
+    sample: Option<RateSample>,
+    /// Bytes delivered and in the network before this ACK.
+    delivered_before: u64,
+    in_flight_before: u32,
+}
+
+impl Connection {
+    /// Records the state before an ACK is processed.
+    #[inline]
+    pub(super) fn begin_progress(&self) -> AckProgress {
+        AckProgress {
+            delivered_before: self.delivered(),
+            in_flight_before: self.recovery.pipe(self.snd.una, self.snd.nxt),
+            in_recovery: self.recovery.phase == Phase::Recovery,
+            ..AckProgress::default()
+        }
+    }
+
+    /// Returns the payload bytes that the peer has acknowledged, cumulatively or selectively.
+    fn delivered(&self) -> u64 {
+        self.counters.bytes_acked + u64::from(self.recovery.sacked_bytes())
+    }
+
+    /// Takes the delivery rate sample of this ACK. Ends the flight record if nothing is in flight
+    /// any more.
+    #[inline]
+    pub(super) fn update_delivery_rate(&mut self, now: Instant, progress: &mut AckProgress) {
+        let rtt_min = self.rtt.min().unwrap_or_default();
+        let Some(record) = self.recovery.record_mut() else { return };
+        record.on_lost(progress.lost);
+        record.on_acked(now, self.snd.una);
+        progress.sample = record.take_sample(now, rtt_min);
+        if self.snd.flight() == 0
+            && let Some(rate) = self.recovery.end_record()
+        {
+            self.counters.rare_mut().delivery_rate = rate;
+        }
+    }
+
+    /// Updates the congestion window and the pacing rate after an ACK that delivered bytes or
+    /// revealed a loss.
+    #[inline]
+    pub(super) fn update_congestion(&mut self, now: Instant, progress: &AckProgress) {
+        let delivered = self.delivered().saturating_sub(progress.delivered_before);
+        if delivered == 0 && progress.lost == 0 {
+            return;
+        }
+        let acked = Acked {
+            now,
+            bytes: progress.bytes,
+            delivered: u32::try_from(delivered).unwrap_or(u32::MAX),
+            lost: progress.lost,
+            marked: 0,
+            mss: self.mss(),
+            srtt: self.rtt.srtt().unwrap_or_default(),
+            rtt_min: self.rtt.min().unwrap_or_default(),
+            rtt: progress.sample.map_or(progress.rtt, |sample| sample.rtt),
+            sample: progress.sample,
+            in_flight_before: progress.in_flight_before,
+            in_flight: self.recovery.pipe(self.snd.una, self.snd.nxt),
+            snd_una: self.snd.una,
+            snd_nxt: self.snd.nxt,
+            limited: self.congestion.is_limited(),
+            in_recovery: progress.in_recovery,
+            after_timeout: progress.after_timeout,
+            sack: self.ext.sack,
+        };
+        self.congestion.on_ack(&acked);
+        self.update_pacing();
+    }
+
+    /// Returns the state from which a congestion control algorithm starts.
+    pub(crate) fn congestion_start(&self) -> CongestionStart {
+        CongestionStart { mss: self.mss(), srtt: self.rtt.srtt() }
+    }
+}
