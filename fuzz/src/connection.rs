@@ -103,7 +103,7 @@ impl Case {
             },
             payload_len: 0,
             arrival: self.now,
-            ce: false,
+            ecn: towpath_tcp::Ecn::NotEct,
             segments: 1,
         };
         self.arrives(&segment);

@@ -185,7 +185,7 @@ impl Case {
             },
             payload_len: 0,
             arrival: self.now,
-            ce: false,
+            ecn: towpath_tcp::Ecn::NotEct,
             segments: 1,
         };
         self.arrives(&segment);
@@ -351,7 +351,7 @@ impl Case {
         };
         let len = header.emitted_len() + segment.payload_len as usize;
         let ip = ipv4::Header {
-            tos: if segment.ce { 3 } else { 0 },
+            tos: segment.ecn as u8,
             total_len: (20 + len) as u16,
             ident: 0,
             dont_fragment: true,

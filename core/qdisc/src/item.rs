@@ -1,30 +1,6 @@
 //! Items that a discipline can queue.
 
-/// The ECN field of an IP header (RFC 3168 section 5).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Ecn {
-    /// 00: not ECN-capable; drops are the only congestion signal.
-    #[default]
-    NotEct,
-    /// 01: ECN-capable; L4S's identifier (RFC 9331).
-    Ect1,
-    /// 10: ECN-capable.
-    Ect0,
-    /// 11: congestion was experienced.
-    Ce,
-}
-
-impl Ecn {
-    /// Decodes the lower two bits of a TOS or traffic class byte.
-    pub fn from_tos(tos: u8) -> Self {
-        match tos & 3 {
-            0 => Self::NotEct,
-            1 => Self::Ect1,
-            2 => Self::Ect0,
-            _ => Self::Ce,
-        }
-    }
-}
+use towpath_wire::Ecn;
 
 /// An item that a discipline can queue: a packet, or a test item.
 pub trait Queueable: Send {

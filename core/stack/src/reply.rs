@@ -50,7 +50,7 @@ impl<H: Host> Stack<H> {
             return self.count_drop(DropReason::NoRoute);
         };
         self.counters.tcp_sent += 1;
-        let ip = ip_for(&route, packet.class, packet.ttl);
+        let ip = ip_for(&route, outgoing.ecn.with_dscp(packet.class), packet.ttl);
         let packet = segment_packet(flow, outgoing, option, pool);
         self.send_packet(now, &route, flow, ip, packet, pool);
     }

@@ -1,6 +1,7 @@
 //! Configuration of a new connection.
 
 use crate::congestion::CongestionKind;
+use crate::ecn::EcnMode;
 use core::num::NonZeroU64;
 use core::time::Duration;
 
@@ -26,6 +27,8 @@ pub struct Config {
     pub timestamps: bool,
     /// Offer selective acknowledgements (RFC 2018).
     pub sack: bool,
+    /// Use of Explicit Congestion Notification (RFC 3168, RFC 9768).
+    pub ecn: EcnMode,
     /// Disables Nagle's algorithm (MUST-17).
     pub nodelay: bool,
     /// Keep-alive probes; `None`, the default, sends none (MUST-25).
@@ -84,6 +87,7 @@ impl Default for Config {
             window_scale: 7,
             timestamps: true,
             sack: true,
+            ecn: EcnMode::default(),
             nodelay: false,
             keepalive: None,
             user_timeout: None,

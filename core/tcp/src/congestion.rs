@@ -121,6 +121,12 @@ macro_rules! congestion_controls {
                 }
             }
 
+            fn on_ecn(&mut self, window: &CongestionWindow, flight: u32) -> u32 {
+                match self {
+                    $(Self::$variant(state) => state.on_ecn(window, flight),)+
+                }
+            }
+
             fn on_timeout(&mut self, window: &CongestionWindow) {
                 match self {
                     $(Self::$variant(state) => state.on_timeout(window),)+
@@ -185,6 +191,11 @@ trait CongestionControl {
     /// Returns the slow-start threshold after a loss, with `flight` bytes in flight.
     fn on_loss(&mut self, window: &CongestionWindow, flight: u32) -> u32;
 
+    /// Returns the slow-start threshold after the peer reported packets marked with CE.
+    fn on_ecn(&mut self, window: &CongestionWindow, flight: u32) -> u32 {
+        self.on_loss(window, flight)
+    }
+
     /// Handles the expiry of the retransmission timer.
     fn on_timeout(&mut self, _window: &CongestionWindow) {}
 
@@ -222,7 +233,7 @@ pub(crate) struct Acked {
     pub(crate) delivered: u32,
     /// Bytes newly marked as lost.
     pub(crate) lost: u32,
-    /// Bytes for which the ACK echoes congestion experienced (ECN).
+    /// Delivered bytes that the peer reported as marked with CE.
     pub(crate) marked: u32,
     pub(crate) mss: u32,
     pub(crate) srtt: Duration,
@@ -399,6 +410,16 @@ impl Congestion {
         self.algorithm.on_restart();
         self.window.cwnd = self.window.cwnd.max(prior.cwnd);
         self.window.ssthresh = self.window.ssthresh.max(prior.ssthresh);
+    }
+
+    /// Reduces the window, at most once per round trip, after the peer reported packets marked with
+    /// CE.
+    pub(crate) fn on_ecn(&mut self, flight: u32, mss: u32) {
+        if !self.is_model() {
+            let window = &mut self.window;
+            window.ssthresh = self.algorithm.on_ecn(window, flight).max(2 * mss);
+            window.cwnd = window.cwnd.min(window.ssthresh);
+        }
     }
 
     /// Reduces the window to one segment after a retransmission timeout. `again` is true if the

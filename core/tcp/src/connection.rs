@@ -9,6 +9,7 @@
 use crate::config::Config;
 use crate::congestion::Congestion;
 use crate::counters::ConnectionCounters;
+use crate::ecn::EcnState;
 use crate::event::{ConnectionEvent, pending};
 use crate::extensions::Extensions;
 use crate::receive_space::ReceiveSpace;
@@ -29,7 +30,8 @@ pub struct Connection {
     pub(crate) state: State,
     pub(crate) owed: Owed,
     pub(crate) settings: ConnectionSettings,
-    events: u16,
+    events: u8,
+    pub(crate) ecn: EcnState,
     /// Whether the program has closed the socket; arriving bytes then have no reader.
     pub(crate) orphaned: bool,
     pub(crate) snd: SendSpace,
@@ -108,6 +110,7 @@ impl Connection {
             owed: Owed::default(),
             settings: ConnectionSettings::new(config),
             events: 0,
+            ecn: EcnState::offer(config.ecn),
             orphaned: false,
             snd: SendSpace::new(config, iss),
             rcv: ReceiveSpace::new(config),
@@ -162,7 +165,7 @@ impl Connection {
         if self.orphaned { self.settings.orphan_retries } else { self.settings.retries }
     }
 
-    pub(crate) fn raise(&mut self, event: u16) {
+    pub(crate) fn raise(&mut self, event: u8) {
         self.events |= event;
     }
 
@@ -190,6 +193,15 @@ impl Connection {
         }
     }
 
+    /// Records that the congestion window was reduced, so that ECN confirms the reduction and does
+    /// not repeat it in this round trip.
+    pub(crate) fn note_reduced(&mut self) {
+        if self.ecn.is_negotiated() {
+            self.ecn.on_reduced();
+            self.counters.rare_mut().ecn.reduced_until = self.snd.nxt;
+        }
+    }
+
     /// Records that the segment at SND.UNA is retransmitted. Its timestamp later identifies which
     /// copy was acknowledged.
     pub(crate) fn note_repeated(&mut self, now: Instant) {
@@ -207,7 +219,7 @@ impl Connection {
     }
 
     fn next_event(&mut self) -> Option<ConnectionEvent> {
-        const TABLE: [(u16, ConnectionEvent); 7] = [
+        const TABLE: [(u8, ConnectionEvent); 7] = [
             (pending::CONNECTED, ConnectionEvent::Connected),
             (pending::PEER_CLOSED, ConnectionEvent::PeerClosed),
             (pending::SEND_CLOSED, ConnectionEvent::SendClosed),
@@ -329,7 +341,7 @@ mod tests {
             options: Options::default(),
             payload_len: len,
             arrival: Instant(2),
-            ce: false,
+            ecn: towpath_wire::Ecn::NotEct,
             segments: 1,
         };
         connection.on_segment(Instant(2), &segment, BUFFERS);

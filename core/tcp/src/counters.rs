@@ -1,6 +1,7 @@
 //! Counters for [`Info`](crate::Info). Only `last_data_sent`, `last_data_recv`, `bytes_acked` and
 //! `ts_repeated` influence behaviour. Urgent data and pacing share the box of the rare counters.
 
+use crate::ecn::EcnCounts;
 use crate::flight::DeliveryRate;
 use crate::pacer::Pacer;
 use crate::time::Instant;
@@ -29,7 +30,7 @@ const _: () = assert!(size_of::<ConnectionCounters>() <= 64);
 pub(crate) struct RareCounters {
     pub(crate) bytes_retransmitted: u64,
     pub(crate) retransmitted: u32,
-    pub(crate) ce_segs_in: u32,
+    pub(crate) ecn: EcnCounts,
     pub(crate) out_of_order_in: u32,
     /// Timestamp of the last retransmission of the segment at SND.UNA.
     pub(crate) ts_repeated: u32,
@@ -106,6 +107,12 @@ impl ConnectionCounters {
     #[cold]
     pub(crate) fn rare_mut(&mut self) -> &mut RareCounters {
         self.rare.get_or_insert_default()
+    }
+
+    /// Returns the counters of ECN, all zero if the box does not exist.
+    #[inline]
+    pub(crate) fn ecn(&self) -> EcnCounts {
+        self.rare.as_deref().map_or_else(EcnCounts::default, |rare| rare.ecn)
     }
 
     #[inline]

@@ -114,10 +114,15 @@ impl Connection {
             segment_size: transmit.segment_size,
             ..Outgoing::bare(self.snd.iss, SeqNum(0), Flags::SYN, window)
         };
+        //= https://www.rfc-editor.org/rfc/rfc3168#section-6.1.1
+        //# A host MUST NOT set ECT on SYN or SYN-ACK packets.
+        let sent = self.timers.retransmits;
         if reply {
             out.ack = self.rcv.nxt;
-            out.flags |= Flags::ACK;
+            out.flags |= Flags::ACK | self.ecn.syn_ack_flags(sent, self.counters.ecn().peer);
             self.on_ack_sent();
+        } else {
+            out.flags |= self.ecn.syn_flags(sent);
         }
         out
     }
@@ -136,6 +141,9 @@ impl Connection {
     fn emit_segment(&mut self, now: Instant, transmit: Transmit, buffers: FifoLevels) -> Outgoing {
         let window = self.advertise(buffers);
         let mut flags = Flags::ACK;
+        if self.ecn.is_negotiated() {
+            flags |= self.emit_feedback(transmit.kind);
+        }
         if transmit.push {
             flags |= Flags::PSH;
         }
@@ -155,8 +163,37 @@ impl Connection {
         {
             (out.flags, out.urgent) = (out.flags | Flags::URG, pointer);
         }
+        if transmit.kind == TransmitKind::Data && transmit.len > 0 && self.ecn.is_negotiated() {
+            self.mark_new_data(&mut out);
+        }
         self.on_ack_sent();
         out
+    }
+
+    /// Sets the ECN field of new data, and CWR if the window was reduced.
+    //= https://www.rfc-editor.org/rfc/rfc3168#section-6.1.4
+    //# pure
+    //# acknowledgement packets (e.g., packets that do not contain any
+    //# accompanying data) MUST be sent with the not-ECT codepoint.
+    //= https://www.rfc-editor.org/rfc/rfc3168#section-6.1.5
+    //# ECN-capable TCP implementations MUST NOT set
+    //# either ECT codepoint (ECT(0) or ECT(1)) in the IP header for
+    //# retransmitted data packets
+    //= https://www.rfc-editor.org/rfc/rfc3168#section-6.1.6
+    //# the TCP data sender MUST NOT set either an ECT codepoint
+    //# or the CWR bit on window probe packets.
+    fn mark_new_data(&mut self, out: &mut Outgoing) {
+        out.ecn = self.ecn.codepoint();
+        out.flags |= self.ecn.take_cwr();
+    }
+
+    /// Returns the flags with the feedback about marked packets, which count as reported.
+    fn emit_feedback(&mut self, kind: TransmitKind) -> Flags {
+        let counts = self.counters.ecn();
+        if counts.received != counts.reported {
+            self.counters.rare_mut().ecn.reported = counts.received;
+        }
+        self.ecn.feedback_flags(kind == TransmitKind::Ack, &counts)
     }
 
     /// Creates a segment that the peer cannot accept and therefore has to answer. Its sequence

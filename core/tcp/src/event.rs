@@ -30,13 +30,13 @@ pub enum ConnectionEvent {
 
 /// Bits for events that wait for `poll_event`, in the order of delivery.
 pub(crate) mod pending {
-    pub(crate) const CONNECTED: u16 = 1 << 0;
-    pub(crate) const PEER_CLOSED: u16 = 1 << 1;
-    pub(crate) const SEND_CLOSED: u16 = 1 << 2;
-    pub(crate) const RESET: u16 = 1 << 3;
-    pub(crate) const REFUSED: u16 = 1 << 4;
-    pub(crate) const UNREACHABLE: u16 = 1 << 5;
-    pub(crate) const TIMED_OUT: u16 = 1 << 6;
+    pub(crate) const CONNECTED: u8 = 1 << 0;
+    pub(crate) const PEER_CLOSED: u8 = 1 << 1;
+    pub(crate) const SEND_CLOSED: u8 = 1 << 2;
+    pub(crate) const RESET: u8 = 1 << 3;
+    pub(crate) const REFUSED: u8 = 1 << 4;
+    pub(crate) const UNREACHABLE: u8 = 1 << 5;
+    pub(crate) const TIMED_OUT: u8 = 1 << 6;
     /// Set after the final event was delivered.
-    pub(crate) const ENDED: u16 = 1 << 15;
+    pub(crate) const ENDED: u8 = 1 << 7;
 }

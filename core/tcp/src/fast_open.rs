@@ -130,7 +130,7 @@ impl FastOpenState {
 
     /// Returns the event for a RST in SYN-RECEIVED. If the program already has the connection, it
     /// is notified of a reset, as on Linux.
-    pub(crate) fn reset_event(self) -> u16 {
+    pub(crate) fn reset_event(self) -> u8 {
         if self.is_server() { pending::RESET } else { pending::REFUSED }
     }
 

@@ -3,10 +3,13 @@
 use crate::challenge::ChallengeLimit;
 use crate::config::{Config, WINDOW_SCALE_MAX};
 use crate::disposition::SegmentDropReason;
+use crate::ecn::EcnState;
+use crate::reset::reset_for;
 use crate::segment::{Outgoing, Segment};
 use crate::time::{Instant, millis};
 use crate::timestamps;
 use core::time::Duration;
+use towpath_wire::Ecn;
 use towpath_wire::tcp::{Flags, Options, SeqNum, Timestamps};
 
 /// SYN-RECEIVED of a passive open (RFC 9293 §3.3.2).
@@ -29,6 +32,9 @@ pub struct HalfOpen {
     recv_scale: u8,
     sack: bool,
     timestamps: bool,
+    ecn: EcnState,
+    /// ECN codepoint of the peer's last SYN.
+    peer_ecn: Ecn,
     /// SYN-ACKs sent, including those that answer a retransmitted SYN.
     sent: u8,
     /// Number of expired timeouts.
@@ -56,6 +62,8 @@ pub struct Handshake {
     pub sack: bool,
     /// Whether both sides send timestamps (RFC 7323).
     pub timestamps: bool,
+    /// Negotiated use of ECN.
+    pub ecn: EcnState,
     /// TS.Recent: the timestamp of the peer to echo.
     pub ts_recent: u32,
     /// Offset added to our clock's milliseconds to form our timestamps.
@@ -88,6 +96,7 @@ impl Handshake {
             send_scale: None,
             sack: false,
             timestamps: false,
+            ecn: EcnState::default(),
             ts_recent: 0,
             ts_offset: 0,
             send_window: u16::MAX.into(),
@@ -152,6 +161,8 @@ impl HalfOpen {
             recv_scale: if scaled { config.window_scale.min(WINDOW_SCALE_MAX) } else { 0 },
             sack: config.sack && options.sack_permitted,
             timestamps: config.timestamps && options.timestamps.is_some(),
+            ecn: EcnState::answer(config.ecn, syn.flags),
+            peer_ecn: syn.ecn,
             sent: 0,
             timeouts: 0,
             retries: config.syn_ack_retries,
@@ -169,6 +180,7 @@ impl HalfOpen {
         self.sent = self.sent.saturating_add(1);
         self.sent_at = now;
         self.recv_window = u16::try_from(recv_window).unwrap_or(u16::MAX);
+        let flags = Flags::SYN | Flags::ACK | self.ecn.syn_ack_flags(self.timeouts, self.peer_ecn);
         Outgoing {
             options: Options {
                 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.7.1
@@ -181,7 +193,7 @@ impl HalfOpen {
                 ..Options::default()
             },
             retransmit: self.sent > 1,
-            ..Outgoing::bare(self.iss, self.irs + 1, Flags::SYN | Flags::ACK, self.recv_window)
+            ..Outgoing::bare(self.iss, self.irs + 1, flags, self.recv_window)
         }
     }
 
@@ -192,7 +204,12 @@ impl HalfOpen {
             && !flags.intersects(Flags::ACK | Flags::RST)
             && segment.seq == self.irs
         {
-            return HalfOpenVerdict::ResendSynAck;
+            if self.ecn.on_syn_again(segment.flags) {
+                self.peer_ecn = segment.ecn;
+                return HalfOpenVerdict::ResendSynAck;
+            }
+            let reset = reset_for(segment).map(HalfOpenVerdict::SendReset);
+            return reset.unwrap_or(HalfOpenVerdict::Drop(SegmentDropReason::SynInWindow));
         }
         if let Err(verdict) = self.check_timestamps(now, segment) {
             return verdict;
@@ -255,6 +272,8 @@ impl HalfOpen {
 
     fn handshake(&self, segment: &Segment) -> Handshake {
         let rtt = (self.sent == 1).then(|| segment.arrival.since(self.sent_at));
+        let mut ecn = self.ecn;
+        ecn.on_handshake_ack(segment);
         Handshake {
             iss: self.iss,
             irs: self.irs,
@@ -262,6 +281,7 @@ impl HalfOpen {
             send_scale: self.send_scale,
             sack: self.sack,
             timestamps: self.timestamps,
+            ecn,
             // The connection updates TS.Recent itself when it receives this segment, if in order.
             // Taking the timestamp of a later segment here would make earlier segments look old.
             ts_recent: self.ts_recent,

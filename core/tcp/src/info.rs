@@ -111,8 +111,14 @@ pub struct Info {
     pub data_segs_out: u32,
     /// Segments delivered to the peer: acknowledged or reported by SACK.
     pub delivered: u32,
+    /// Whether ECN was negotiated; before the SYN-ACK: whether our SYN offers ECN.
+    pub ecn: bool,
+    /// Whether the peer has sent ECN-capable packets.
+    pub ecn_seen: bool,
     /// Received segments with a congestion-experienced mark (ECN).
     pub ce_segs_in: u32,
+    /// Delivered segments that the peer reported as marked (ECN).
+    pub delivered_ce: u32,
     /// Segments received out of order.
     pub rcv_ooopack: u32,
     /// Maximum pacing rate in bytes per second; `None` means unlimited.
@@ -244,7 +250,10 @@ impl Connection {
             data_segs_in: counters.data_segs_in,
             data_segs_out: counters.data_segs_out,
             delivered: self.segments_delivered(),
-            ce_segs_in: rare.ce_segs_in,
+            ecn: self.ecn.is_negotiated(),
+            ecn_seen: self.ecn.is_seen(),
+            ce_segs_in: rare.ecn.received,
+            delivered_ce: rare.ecn.delivered,
             rcv_ooopack: rare.out_of_order_in,
             max_pacing_rate: self.max_pacing_rate(),
             delivery_rate: delivery_rate.bytes_per_second(),

@@ -22,7 +22,7 @@
 //! Read in this order: [`Segment`] and [`Outgoing`] → `connection` (its parts) → `open` → `receive`
 //! → `plan` (which segments to send, with `pacing`) → `emit` → `timeouts` → `calls` (user calls).
 //! The parts of `connection` do not depend on it: `send_space`, `receive_space`, `extensions` with
-//! `fast_open`, `recovery` with `flight`, `congestion`, `rtt`, `ranges`, `timers`, `watch`,
+//! `fast_open`, `ecn`, `recovery` with `flight`, `congestion`, `rtt`, `ranges`, `timers`, `watch`,
 //! `pacer`.
 //!
 //! # Example
@@ -44,7 +44,7 @@
 //!     options: out.options,
 //!     payload_len: out.len,
 //!     arrival: now,
-//!     ce: false,
+//!     ecn: out.ecn,
 //!     segments: 1,
 //! };
 //! // Returns the next segment that a connection sends.
@@ -76,8 +76,8 @@
 //!
 //! # Not implemented
 //! RACK-TLP and undo of spurious loss belong in `recovery`; arrival times are already in
-//! [`Segment`]. PRR belongs in `recovery`, in the step that limits transmissions. ECN needs
-//! [`Segment::ce`] in `receive`, and ECE and CWR in `emit`. Model-based pacing belongs in `pacing`,
+//! [`Segment`]. PRR belongs in `recovery`, in the step that limits transmissions. The TCP option of
+//! accurate ECN (RFC 9768) belongs in `ecn`. Model-based pacing belongs in `pacing`,
 //! which has only the program's rate today. BBR, Vegas and HyStart++ belong in `congestion`.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -90,6 +90,7 @@ mod congestion;
 mod connection;
 mod counters;
 mod disposition;
+mod ecn;
 mod emit;
 mod event;
 mod extensions;
@@ -126,6 +127,7 @@ pub use congestion::CongestionKind;
 pub use connection::Connection;
 pub use core::time::Duration;
 pub use disposition::{Disposition, FifoChanges, SegmentDropReason, Write};
+pub use ecn::{EcnMode, EcnState};
 pub use event::ConnectionEvent;
 pub use fast_open::{FastOpenFailure, FastOpenOutcome};
 pub use half_open::{HalfOpen, HalfOpenVerdict, Handshake};
@@ -137,5 +139,6 @@ pub use state::State;
 pub use time::Instant;
 pub use time_wait::{TimeWait, TimeWaitVerdict};
 pub use timers::TimerKind;
+pub use towpath_wire::Ecn;
 pub use towpath_wire::tcp::{Flags, Options, SackBlocks, SeqNum, Timestamps};
 pub use urgent_mark::UrgentMark;

@@ -80,6 +80,7 @@ impl Connection {
         connection.rcv.start(handshake.irs, u32::from(handshake.recv_window));
         connection.snd.set_window(handshake.send_window, handshake.irs + 1, connection.snd.una);
         connection.ext.ts_recent = handshake.ts_recent;
+        connection.ecn = handshake.ecn;
         if let Some(rtt) = handshake.rtt {
             connection.rtt.on_sample(rtt);
         }

@@ -83,9 +83,10 @@ impl Connection {
     /// Returns the most urgent segment to send, with at most `max_payload` bytes of payload. Values
     /// above one segment require segmentation below (TSO); smaller values count as one segment.
     pub fn plan(&self, now: Instant, buffers: FifoLevels, max_payload: u32) -> Plan {
-        // Send single segments only, because all pieces of a large one would have the urgent
-        // pointer of the first.
-        let max_payload = if self.is_urgent() { 0 } else { max_payload };
+        // Send single segments if the pieces of a large one would have a wrong urgent pointer or
+        // ACE field.
+        let is_single = self.is_urgent() || self.ecn.needs_single_segments(&self.counters.ecn());
+        let max_payload = if is_single { 0 } else { max_payload };
         if let Some(transmit) = self.plan_control(now, buffers, max_payload) {
             return Plan::Send(transmit);
         }
@@ -98,7 +99,7 @@ impl Connection {
                 _ => Plan::Nothing(Idle::NotConnected),
             };
         }
-        if self.owed.dup_acks > 0 {
+        if self.owed.dup_acks > 0 || self.ecn.owes_report() {
             return Plan::Send(self.bare(TransmitKind::Ack));
         }
         let max_payload = max_payload.max(self.segment_size());

@@ -5,6 +5,7 @@
 
 mod acceptance;
 mod acknowledgment;
+mod congestion_marks;
 mod feedback;
 mod text;
 
@@ -13,6 +14,7 @@ use towpath_wire::tcp::{Flags, SeqNum};
 use crate::config::Config;
 use crate::connection::Connection;
 use crate::disposition::{Disposition, FifoChanges, SegmentDropReason};
+use crate::ecn::EcnState;
 use crate::event::pending;
 use crate::receive_space::NewText;
 use crate::segment::{FifoLevels, Segment};
@@ -36,6 +38,8 @@ impl Connection {
         connection.count_segment(syn);
         connection.rcv.announce(buffers.recv_free);
         connection.accept_syn(now, syn);
+        connection.ecn = EcnState::answer(config.ecn, syn.flags);
+        connection.note_peer_syn(syn);
         connection.state = State::SynReceived;
         let mut received = FifoChanges::default();
         connection.take_syn_text(now, syn, buffers, &mut received);
@@ -74,10 +78,6 @@ impl Connection {
         if segment.payload_len > 0 {
             self.counters.data_segs_in = self.counters.data_segs_in.wrapping_add(segments);
         }
-        if segment.ce {
-            let rare = self.counters.rare_mut();
-            rare.ce_segs_in = rare.ce_segs_in.wrapping_add(segments);
-        }
     }
 
     /// Processes a segment in SYN-SENT (RFC 9293 §3.10.7.3).
@@ -113,8 +113,12 @@ impl Connection {
             // Simultaneous open. Data in this SYN is not acknowledged, so the peer retransmits it.
             self.state = State::SynReceived;
             self.owed.syn = true;
+            self.ecn = self.ecn.answer_to_offer(segment.flags);
+            self.note_peer_syn(segment);
             return Ok(FifoChanges::default());
         }
+        self.ecn.on_syn_ack(segment.flags);
+        self.note_peer_syn(segment);
         let mut received = FifoChanges::default();
         self.on_syn_acked(now, segment, &mut received);
         self.owed.ack = true;
@@ -147,6 +151,8 @@ impl Connection {
         let is_syn = segment.flags.contains(Flags::SYN)
             && !segment.flags.intersects(Flags::ACK | Flags::RST);
         if self.ext.fast_open.is_server() && is_syn && segment.seq == self.snd.wl1 {
+            self.ecn.on_syn_again(segment.flags);
+            self.note_peer_syn(segment);
             self.owed.syn = true;
             return Ok(FifoChanges::default());
         }
@@ -171,6 +177,7 @@ impl Connection {
         }
         let mut received = FifoChanges::default();
         self.check_ack(now, segment, buffers, &mut received)?;
+        self.note_marks(segment);
         self.ext.update_timestamp(now, segment, self.rcv.acked);
         self.note_heard(now);
         self.process_text(now, segment, text, buffers, &mut received);
@@ -194,6 +201,7 @@ impl Connection {
             return Ok(received);
         }
         self.check_ack(now, segment, buffers, &mut received)?;
+        self.note_marks(segment);
         self.ext.update_timestamp(now, segment, self.rcv.acked);
         self.note_heard(now);
         received.urgent = self.check_urgent(segment);

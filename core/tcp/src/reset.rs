@@ -37,7 +37,7 @@ mod tests {
             options: Options::default(),
             payload_len: 10,
             arrival: Instant(0),
-            ce: false,
+            ecn: towpath_wire::Ecn::NotEct,
             segments: 1,
         }
     }

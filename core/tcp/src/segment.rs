@@ -1,6 +1,7 @@
 //! Received and outgoing segments, and the fill levels of the FIFOs.
 
 use crate::time::Instant;
+use towpath_wire::Ecn;
 use towpath_wire::tcp::{Flags, Options, SeqNum};
 
 /// A received segment: the parsed header, and metadata of the layers below.
@@ -22,8 +23,8 @@ pub struct Segment {
     pub payload_len: u32,
     /// Time at which the device received the segment.
     pub arrival: Instant,
-    /// Whether the packet had ECN congestion experienced. Counted, but not acted on yet.
-    pub ce: bool,
+    /// ECN field of the packet.
+    pub ecn: Ecn,
     /// Number of wire segments coalesced into this one; at least 1.
     pub segments: u16,
 }
@@ -82,6 +83,8 @@ pub struct Outgoing {
     pub segment_size: u16,
     /// Whether this is a retransmission.
     pub retransmit: bool,
+    /// ECN field of the packet. If the segment is split, CWR is set on the first piece only.
+    pub ecn: Ecn,
 }
 
 impl Outgoing {
@@ -98,6 +101,7 @@ impl Outgoing {
             len: 0,
             segment_size: 0,
             retransmit: false,
+            ecn: Ecn::NotEct,
         }
     }
 }

@@ -150,6 +150,7 @@ impl Connection {
         }
         let mss = self.mss();
         self.congestion.on_timeout(self.snd.flight(), mss, again);
+        self.note_reduced();
         let fruitless = shut || self.timers.retransmits > 1;
         self.recovery.enter_loss(self.snd.una, self.snd.nxt, fruitless);
         self.rtt.stop_timing();

@@ -75,7 +75,7 @@ fn ack_of(outgoing: &Outgoing) -> Segment {
         options: outgoing.options,
         payload_len: 0,
         arrival: Instant(1),
-        ce: false,
+        ecn: towpath_tcp::Ecn::NotEct,
         segments: 1,
     }
 }

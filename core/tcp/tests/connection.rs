@@ -1061,7 +1061,7 @@ fn half_open() -> (HalfOpen, Segment, Instant) {
         options: Options { mss: Some(1400), ..Options::default() },
         payload_len: 0,
         arrival: now,
-        ce: false,
+        ecn: towpath_tcp::Ecn::NotEct,
         segments: 1,
     };
     let mut half = HalfOpen::new(&Config::default(), &syn, SeqNum(500), 0, now);

@@ -3,6 +3,7 @@
 mod aborts;
 mod connection;
 mod delivery_rate;
+mod ecn;
 mod fast_open;
 mod goodput;
 mod pacing;

@@ -73,7 +73,7 @@ impl Lab {
             options: Options::default(),
             payload_len: len,
             arrival: self.now,
-            ce: false,
+            ecn: towpath_tcp::Ecn::NotEct,
             segments: 1,
         };
         let disposition = self.connection.on_segment(self.now, &segment, self.buffers());

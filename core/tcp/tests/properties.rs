@@ -385,7 +385,7 @@ impl Victim {
                     options: Options::default(),
                     payload_len: 700,
                     arrival: now,
-                    ce: false,
+                    ecn: towpath_tcp::Ecn::NotEct,
                     segments: 1,
                 };
                 let opened = Connection::accept_with_data(config, &syn, iss, 0, now, empty);
@@ -468,7 +468,7 @@ impl Victim {
             options,
             payload_len: len,
             arrival: self.now,
-            ce: false,
+            ecn: towpath_tcp::Ecn::NotEct,
             segments: 1,
         };
         if let Disposition::Accepted(received) =

@@ -67,7 +67,7 @@ impl Sender {
             options: Options::default(),
             payload_len: 0,
             arrival: self.now,
-            ce: false,
+            ecn: towpath_tcp::Ecn::NotEct,
             segments: 1,
         };
         let buffers = self.buffers();

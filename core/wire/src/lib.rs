@@ -53,6 +53,7 @@
 #![warn(missing_docs)]
 
 mod bytes;
+mod ecn;
 mod error;
 mod protocol;
 
@@ -79,6 +80,7 @@ pub mod checksum;
 pub mod prefix;
 
 pub use addr::MacAddr;
+pub use ecn::Ecn;
 pub use error::ParseError;
 pub use prefix::Prefix;
 pub use protocol::IpProtocol;

@@ -343,7 +343,7 @@ mod tests {
         }
 
         #[test]
-        fn parse_after_emit_is_the_identity(options in any_options(), flags in 0u16..256) {
+        fn parse_after_emit_is_the_identity(options in any_options(), flags in 0u16..512) {
             let mut header = header(options);
             header.flags = Flags(flags);
             let mut out = [0xaau8; HEADER_LEN_MAX];

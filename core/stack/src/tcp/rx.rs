@@ -1,6 +1,6 @@
 //! Reception of TCP segments: checks and parses them, and passes them to the owner of their flow.
 
-use towpath_tcp::{Instant, Segment};
+use towpath_tcp::{Ecn, Instant, Segment};
 use towpath_wire::{addr, tcp};
 
 use crate::cx::Cx;
@@ -67,7 +67,7 @@ impl<H: Host> Stack<H> {
             options: header.options,
             payload_len: payload_len as u32,
             arrival: arrival(cx.now, &local),
-            ce: local.tos & 3 == 3,
+            ecn: Ecn::from_tos(local.tos),
             segments: segments_in(&local, payload_len),
         };
         let hash = hash.unwrap_or_else(|| self.keys.table.ends(&flow));

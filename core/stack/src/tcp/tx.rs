@@ -297,7 +297,7 @@ impl<H: Host> Stack<H> {
         //# TCP implementations SHOULD pass the current Differentiated Services field value without
         //# change to the IP layer, when it sends segments on the connection (SHLD-22).
         let (class, ttl) = (stream.packet.class, stream.packet.ttl);
-        let ip = ip_for(&route, class, ttl);
+        let ip = ip_for(&route, outgoing.ecn.with_dscp(class), ttl);
         // Packets without payload are not limited, so they do not count in the share.
         packet.meta.sender = connection(index).filter(|_| outgoing.len > 0);
         self.send_packet(cx.now, &route, &flow, ip, packet, cx.pool);

@@ -38,6 +38,9 @@ impl Default for Cubic {
 
 /// beta_cubic = 0.7.
 const BETA: (u32, u32) = (7, 10);
+/// beta_ecn = 0.85 (RFC 8511 section 3.1): a queue that marks packets is short, so a smaller
+/// reduction keeps the link busy.
+const BETA_ECN: (u32, u32) = (17, 20);
 
 impl CongestionControl for Cubic {
     fn on_idle_sent(&mut self, _window: &mut CongestionWindow, _now: Instant, idle: Duration) {
@@ -57,15 +60,11 @@ impl CongestionControl for Cubic {
     }
 
     fn on_loss(&mut self, window: &CongestionWindow, flight: u32) -> u32 {
-        self.epoch = Epoch::NONE;
-        let cwnd = window.cwnd;
-        // Fast convergence (RFC 9438 §4.7): a flow that lost before reaching its last window
-        // releases bandwidth.
-        self.w_max = if cwnd < self.w_max { (u64::from(cwnd) * 17 / 20) as u32 } else { cwnd };
-        self.cwnd_prior = cwnd;
-        // Reduce the bytes in flight, not the window (RFC 9438 §4.6), so that an unused window does
-        // not count.
-        (u64::from(flight.min(cwnd)) * u64::from(BETA.0) / u64::from(BETA.1)) as u32
+        self.reduce(window.cwnd, flight, BETA)
+    }
+
+    fn on_ecn(&mut self, window: &CongestionWindow, flight: u32) -> u32 {
+        self.reduce(window.cwnd, flight, BETA_ECN)
     }
 
     //= https://www.rfc-editor.org/rfc/rfc9438#section-4.8
@@ -85,6 +84,18 @@ impl CongestionControl for Cubic {
 }
 
 impl Cubic {
+    /// Returns the slow-start threshold after a reduction by `beta`.
+    fn reduce(&mut self, cwnd: u32, flight: u32, beta: (u32, u32)) -> u32 {
+        self.epoch = Epoch::NONE;
+        // Fast convergence (RFC 9438 §4.7): a flow that lost before reaching its last window
+        // releases bandwidth.
+        self.w_max = if cwnd < self.w_max { (u64::from(cwnd) * 17 / 20) as u32 } else { cwnd };
+        self.cwnd_prior = cwnd;
+        // Reduce the bytes in flight, not the window (RFC 9438 §4.6), so that an unused window does
+        // not count.
+        (u64::from(flight.min(cwnd)) * u64::from(beta.0) / u64::from(beta.1)) as u32
+    }
+
     /// Returns the window after `bytes` were acknowledged in congestion avoidance.
     fn grow(&mut self, cwnd: u32, bytes: u32, acked: &Acked) -> u32 {
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.2

@@ -30,4 +30,10 @@ impl CongestionControl for NewReno {
         // Bytes in flight above cwnd were sent by limited transmit, and must not count.
         flight.min(window.cwnd) / 2
     }
+
+    /// beta_ecn = 0.8 (RFC 8511 section 3.1).
+    fn on_ecn(&mut self, window: &CongestionWindow, flight: u32) -> u32 {
+        self.counted = 0;
+        (u64::from(flight.min(window.cwnd)) * 4 / 5) as u32
+    }
 }

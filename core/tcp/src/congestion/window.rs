@@ -27,7 +27,11 @@ impl CongestionWindow {
     pub(super) fn may_grow(&self, acked: &Acked) -> bool {
         // Do not grow a window that the sender has not used (RFC 5681 §4.1, RFC 9438 §5.8). An
         // unused window has not been tested against the path.
-        acked.limited && !acked.in_recovery && acked.bytes > 0
+        //= https://www.rfc-editor.org/rfc/rfc3168#section-6.1.2
+        //# The sending
+        //# TCP SHOULD NOT increase the congestion window in response to the
+        //# receipt of an ECN-Echo ACK packet.
+        acked.limited && !acked.in_recovery && acked.bytes > 0 && acked.marked == 0
     }
 
     /// Grows the window in slow start, up to the threshold. Returns the acknowledged bytes that are

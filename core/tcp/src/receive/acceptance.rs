@@ -127,6 +127,9 @@ impl Connection {
         //= https://www.rfc-editor.org/rfc/rfc5961#section-4.2
         //# If the SYN bit is set, irrespective of the sequence number, TCP MUST send an ACK (also
         //# referred to as challenge ACK) to the remote peer.
+        if segment.flags.contains(Flags::ACK) {
+            self.ecn.on_syn_ack_again();
+        }
         self.owed.ack |= self.rcv.challenge.allow(now);
         Err(SegmentDropReason::SynInWindow)
     }

@@ -60,6 +60,7 @@ impl Connection {
         //# appear like negative windows and TCP will not work (MUST-1).
         let window = self.window_of(segment);
         let advanced = segment.ack.gt(self.snd.una);
+        progress.marks = self.reported_marks(segment);
         if advanced {
             self.advance_una(now, segment, received, &mut progress);
         } else if self.is_duplicate(segment, window, news) {
@@ -72,6 +73,9 @@ impl Connection {
         }
         if self.snd.flight() > 0 {
             self.look_for_loss(&mut progress);
+        }
+        if progress.marks > 0 {
+            self.react_to_marks(progress.marks);
         }
         self.update_delivery_rate(segment.arrival, &mut progress);
         self.update_congestion(segment.arrival, &progress);
@@ -119,6 +123,7 @@ impl Connection {
         }
         self.owed.syn = false;
         self.snd.set_window(self.window_of(segment), segment.seq, segment.ack);
+        self.ecn.on_handshake_ack(segment);
         self.on_syn_acked(now, segment, received);
         Ok(())
     }
@@ -255,11 +260,17 @@ impl Connection {
         let before = self.recovery.lost_bytes(self.snd.una);
         if self.recovery.detect(loss.mss, self.snd.una, self.snd.nxt) {
             self.congestion.on_loss(loss);
+            self.note_reduced();
         }
         if self.recovery.should_enter(self.snd.una) {
             self.recovery.enter(self.snd.una, self.snd.nxt);
-            self.congestion.on_loss(loss);
             progress.in_recovery = true;
+            // The window is reduced once for the marks and losses of a round trip (RFC 3168 section
+            // 6.1.2).
+            if !self.ecn.is_reduced() {
+                self.congestion.on_loss(loss);
+                self.note_reduced();
+            }
         }
         progress.lost = self.recovery.lost_bytes(self.snd.una).saturating_sub(before);
     }

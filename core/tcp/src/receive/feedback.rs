@@ -16,6 +16,8 @@ pub(super) struct AckProgress {
     pub(super) bytes: u32,
     /// Bytes newly marked as lost.
     pub(super) lost: u32,
+    /// Packets that the peer reported as marked with CE.
+    pub(super) marks: u32,
     /// Round-trip time measured by `Rtt`.
     pub(super) rtt: Option<Duration>,
     /// Whether this is slow start after a timeout.
@@ -69,13 +71,15 @@ impl Connection {
         if delivered == 0 && progress.lost == 0 {
             return;
         }
+        let mss = self.mss();
+        let delivered = u32::try_from(delivered).unwrap_or(u32::MAX);
         let acked = Acked {
             now,
             bytes: progress.bytes,
-            delivered: u32::try_from(delivered).unwrap_or(u32::MAX),
+            delivered,
             lost: progress.lost,
-            marked: 0,
-            mss: self.mss(),
+            marked: progress.marks.saturating_mul(mss).min(delivered),
+            mss,
             srtt: self.rtt.srtt().unwrap_or_default(),
             rtt_min: self.rtt.min().unwrap_or_default(),
             rtt: progress.sample.map_or(progress.rtt, |sample| sample.rtt),

@@ -43,6 +43,8 @@ pub enum Fate {
     Drop,
     /// Later than the others.
     Late(Duration),
+    /// Marked with CE if the packet has ECT.
+    Mark,
 }
 
 /// An event that strikes so many packets of a thousand.
@@ -79,6 +81,17 @@ impl Packet {
 impl Queueable for Packet {
     fn bytes(&self) -> usize {
         40 + self.payload.len()
+    }
+
+    fn ecn(&self) -> Ecn {
+        self.segment.ecn
+    }
+
+    fn mark_ce(&mut self) -> bool {
+        if self.segment.ecn != Ecn::NotEct {
+            self.segment.ecn = Ecn::Ce;
+        }
+        self.segment.ecn.is_ce()
     }
 }
 
@@ -444,13 +457,13 @@ impl Pair {
             let segment = Segment {
                 seq: out.seq + (piece * size) as u32,
                 ack: out.ack,
-                flags: if last { out.flags } else { out.flags.without(Flags::FIN | Flags::PSH) },
+                flags: flags_of_piece(out.flags, piece == 0, last),
                 window: out.window,
                 urgent: out.urgent,
                 options: out.options,
                 payload_len: bytes.len() as u32,
                 arrival: self.now,
-                ce: false,
+                ecn: out.ecn,
                 segments: bytes.len().div_ceil(usize::from(out.segment_size.max(1))).max(1) as u16,
             };
             self.send(Packet {
@@ -464,7 +477,7 @@ impl Pair {
     }
 
     /// Puts a packet on the wire, whoever made it.
-    pub fn send(&mut self, packet: Packet) {
+    pub fn send(&mut self, mut packet: Packet) {
         self.log.push(Packet {
             payload: packet.payload.iter().take(1).copied().collect(),
             ..packet.clone()
@@ -473,6 +486,10 @@ impl Pair {
             Fate::Drop => return,
             Fate::Deliver => Duration::ZERO,
             Fate::Late(late) => late,
+            Fate::Mark => {
+                packet.mark_ce();
+                Duration::ZERO
+            }
         };
         let way = packet.from as usize;
         let delay_ns = self.ways[way].delay_ns + late.as_nanos() as u64;
@@ -512,7 +529,7 @@ impl Pair {
             options: Options { timestamps, ..Options::default() },
             payload_len: 0,
             arrival: now,
-            ce: false,
+            ecn: Ecn::NotEct,
             segments: 1,
         }
     }
@@ -726,6 +743,12 @@ pub const BUFFERS: FifoLevels = FifoLevels {
     send_capacity: 1 << 20,
 };
 
+/// Returns the flags of a piece of a long segment, as a device sets them.
+fn flags_of_piece(flags: Flags, is_first: bool, is_last: bool) -> Flags {
+    let flags = if is_first { flags } else { flags.without(Flags::CWR) };
+    if is_last { flags } else { flags.without(Flags::FIN | Flags::PSH) }
+}
+
 /// A segment with ACK alone.
 pub fn plain(seq: SeqNum, ack: SeqNum, window: u16, payload_len: u32) -> Segment {
     Segment {
@@ -737,7 +760,7 @@ pub fn plain(seq: SeqNum, ack: SeqNum, window: u16, payload_len: u32) -> Segment
         options: Options::default(),
         payload_len,
         arrival: Instant(2),
-        ce: false,
+        ecn: Ecn::NotEct,
         segments: 1,
     }
 }

@@ -1,9 +1,9 @@
-//! The control bits of the TCP header (RFC 9293 §3.1, RFC 3168).
+//! The control bits of the TCP header (RFC 9293 §3.1, RFC 3168, RFC 9768).
 
 use core::fmt;
 use core::ops::{BitOr, BitOrAssign};
 
-/// The control bits, from FIN (bit 0) to CWR (bit 7). The four reserved bits are ignored on
+/// The control bits, from FIN (bit 0) to AE (bit 8). The three reserved bits are ignored on
 /// receive, and sent as zero.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Flags(pub u16);
@@ -27,8 +27,26 @@ impl Flags {
     pub const ECE: Flags = Flags(0x40);
     /// The congestion window was reduced (RFC 3168 section 6.1).
     pub const CWR: Flags = Flags(0x80);
+    /// Accurate ECN (RFC 9768 section 3.1.1).
+    pub const AE: Flags = Flags(0x100);
+    /// The ACE field: AE, CWR and ECE (RFC 9768 section 3.2.2).
+    pub const ACE: Flags = Flags(0x1c0);
 
-    pub(super) const MASK: u16 = 0xff;
+    /// Position of the ACE field.
+    const ACE_SHIFT: u32 = 6;
+    pub(super) const MASK: u16 = 0x1ff;
+
+    /// Returns the flags whose ACE field contains the lower three bits of `count`.
+    #[inline]
+    pub const fn from_ace(count: u8) -> Flags {
+        Flags((count as u16) << Self::ACE_SHIFT & Self::ACE.0)
+    }
+
+    /// Returns the ACE field: AE, CWR and ECE as a number of three bits.
+    #[inline]
+    pub const fn ace(self) -> u8 {
+        ((self.0 & Self::ACE.0) >> Self::ACE_SHIFT) as u8
+    }
 
     /// Whether all bits of `other` are set.
     #[inline]
@@ -64,7 +82,7 @@ impl BitOrAssign for Flags {
 
 impl fmt::Debug for Flags {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const NAMES: [&str; 8] = ["FIN", "SYN", "RST", "PSH", "ACK", "URG", "ECE", "CWR"];
+        const NAMES: [&str; 9] = ["FIN", "SYN", "RST", "PSH", "ACK", "URG", "ECE", "CWR", "AE"];
         let mut first = true;
         for (bit, name) in NAMES.iter().enumerate() {
             if self.0 & (1 << bit) != 0 {

@@ -4,7 +4,8 @@
 //!
 //! Segments are merged only if [`offload::cut`](super::offload) would create the same segments
 //! again: consecutive segments of one flow. Their headers may differ only in length,
-//! identification, sequence number, checksum and PSH. Their checksums must be valid, so the merged
+//! identification, sequence number, checksum and PSH, so that segments with and without a CE mark
+//! stay apart. Their checksums must be valid, so the merged
 //! packet need not be verified again.
 
 use core::net::IpAddr;
@@ -81,7 +82,7 @@ impl Merging {
         let first = &self.first;
         let fits = next.end - next.payload + self.len + (first.payload - first.ip) <= IP_LEN_MAX;
         let follows = next.seq == first.seq.wrapping_add(self.len as u32);
-        let flags = next.flags.without(Flags::PSH) == Flags::ACK;
+        let flags = next.flags.without(Flags::PSH) == first.flags;
         let size_ok = (1..=first.len()).contains(&next.len());
         fits && follows
             && flags
@@ -199,9 +200,9 @@ impl Parts {
     }
 
     /// Returns whether later segments may be merged into this one: it has data, and no flags except
-    /// ACK.
+    /// ACK, ECE and AE. CWR belongs to one segment only (RFC 3168 §6.1.2).
     fn may_start(&self, packet: &Packet) -> bool {
-        self.flags == Flags::ACK && self.len() > 0 && self.is_good(packet)
+        self.flags.without(Flags::ECE) == Flags::ACK && self.len() > 0 && self.is_good(packet)
     }
 
     fn is_good(&self, packet: &Packet) -> bool {
@@ -315,6 +316,42 @@ mod tests {
         let (_, batch) = run(long, &mut pool);
         assert_eq!(batch.len(), 2);
         assert!(batch.iter().all(|packet| packet.len() <= IP_LEN_MAX));
+    }
+
+    #[test]
+    fn segments_with_other_marks_or_with_cwr_stay_apart() {
+        let mut pool = Pool::default();
+        let lens = |batch: &Batch| batch.iter().map(|p| p.len() - 40).collect::<Vec<_>>();
+        let changed = |at: usize, byte: usize, value: u8, pool: &mut Pool| {
+            let mut batch = segments([10, 0, 0, 2], 5000, 1000, pool);
+            batch[at].meta.checksum = Checksum::Verified;
+            batch[at].linear_mut()[byte] = value;
+            refresh_ipv4_checksum(&mut batch[at].linear_mut()[..20]);
+            batch
+        };
+        // CE in the IP header.
+        let marked = changed(2, 1, 3, &mut pool);
+        assert_eq!(lens(&run(marked, &mut pool).1), [2000, 1000, 2000]);
+        for flags in [Flags::ACK | Flags::CWR, Flags::ACK | Flags::ECE] {
+            let other = changed(2, 33, flags.0 as u8, &mut pool);
+            assert_eq!(lens(&run(other, &mut pool).1), [2000, 1000, 2000], "{flags:?}");
+        }
+        // AE differs; a count of accurate ECN.
+        let other = changed(2, 32, 0x51, &mut pool);
+        assert_eq!(lens(&run(other, &mut pool).1), [2000, 1000, 2000]);
+    }
+
+    #[test]
+    fn segments_with_equal_feedback_are_merged() {
+        let mut pool = Pool::default();
+        let mut batch = segments([10, 0, 0, 2], 5000, 1000, &mut pool);
+        for packet in batch.iter_mut() {
+            packet.meta.checksum = Checksum::Verified;
+            packet.linear_mut()[32] |= 1;
+            packet.linear_mut()[33] |= Flags::ECE.0 as u8;
+        }
+        let (merged, batch) = run(batch, &mut pool);
+        assert_eq!((merged, batch.len()), (4, 1));
     }
 
     #[test]

@@ -1,0 +1,493 @@
+//! Explicit Congestion Notification: negotiation, feedback in the TCP header, and its meaning.
+//!
+//! Classic feedback (RFC 3168) repeats ECE until CWR confirms the reduction of the window. Accurate
+//! feedback (RFC 9768) counts marked packets in the three bits of the ACE field; the TCP option of
+//! that RFC is not implemented.
+//!
+//! ```text
+//!  sender                                   receiver
+//!   ── data, ECT(0) ─────▶ router marks CE ─▶ ECHO
+//!  on_ecn ◀──────────────────────── ECE ────
+//!   ── new data, CWR ──────────────────────▶ clears ECHO
+//! ```
+
+#[cfg(test)]
+mod tests;
+
+use crate::segment::Segment;
+use towpath_wire::Ecn;
+use towpath_wire::tcp::{Flags, SeqNum};
+
+/// Use of ECN by new connections, as Linux's `net.ipv4.tcp_ecn`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum EcnMode {
+    /// Neither request nor accept ECN (0).
+    Off,
+    /// Request and accept classic ECN (1).
+    On,
+    /// Accept classic ECN, and request none (2): the default of Linux.
+    #[default]
+    Accept,
+    /// Request and accept accurate ECN, or classic ECN if the peer lacks accurate ECN (3).
+    Accurate,
+    /// Accept accurate and classic ECN, and request none (5).
+    AcceptAccurate,
+}
+
+impl EcnMode {
+    /// All modes.
+    pub const ALL: &[Self] =
+        &[Self::Off, Self::On, Self::Accept, Self::Accurate, Self::AcceptAccurate];
+
+    /// Returns the name of the mode, for users.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::On => "on",
+            Self::Accept => "accept",
+            Self::Accurate => "accurate",
+            Self::AcceptAccurate => "accept-accurate",
+        }
+    }
+
+    /// Returns the mode with this name, or with this number of Linux's `net.ipv4.tcp_ecn`.
+    pub fn from_word(word: &str) -> Option<Self> {
+        let number = match word {
+            "0" => Some(Self::Off),
+            "1" => Some(Self::On),
+            "2" => Some(Self::Accept),
+            "3" => Some(Self::Accurate),
+            "5" => Some(Self::AcceptAccurate),
+            _ => None,
+        };
+        number.or_else(|| Self::ALL.iter().copied().find(|mode| mode.name() == word))
+    }
+
+    fn accepts_accurate(self) -> bool {
+        matches!(self, Self::Accurate | Self::AcceptAccurate)
+    }
+}
+
+/// Negotiated use of ECN; before the SYN-ACK arrives: the feedback that our SYN offers. Packed into
+/// one byte because of the budget of [`Connection`](crate::Connection).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct EcnState(u8);
+
+/// Feedback of an ECN connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Feedback {
+    None,
+    Classic,
+    Accurate,
+    /// Accurate, but the peer's feedback is ignored.
+    AccurateIgnored,
+}
+
+/// Counters of a connection with ECN. All zero while nothing is marked.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct EcnCounts {
+    /// Packets received with CE: r.cep of RFC 9768 less its initial value.
+    pub(crate) received: u32,
+    /// `received` in the last segment sent.
+    pub(crate) reported: u32,
+    /// Packets that the peer reported as marked: s.cep of RFC 9768 less its initial value.
+    pub(crate) delivered: u32,
+    /// SND.NXT at the last reduction of the window.
+    pub(crate) reduced_until: SeqNum,
+    /// Codepoint of the peer's SYN or SYN-ACK.
+    pub(crate) peer: Ecn,
+}
+
+/// Initial value of r.cep and s.cep (RFC 9768 section 3.2.1).
+const COUNT_INITIAL: u32 = 5;
+/// Number of values of the ACE field, a counter of three bits.
+const ACE_VALUES: u32 = 8;
+/// SYNs that request accurate ECN before a SYN without ECN (RFC 9768 section 3.1.4.1).
+const ACCURATE_SYNS: u8 = 2;
+/// CE marks that trigger an ACK while no data waits for one (RFC 9768 section 3.2.2.5.1).
+const MARKS_WITHOUT_DATA: u32 = 3;
+/// CE marks that trigger an ACK of data.
+const MARKS_WITH_DATA: u32 = 2;
+
+impl EcnState {
+    /// Classic ECN, negotiated by a handshake that kept no state, such as a SYN cookie.
+    pub const CLASSIC: EcnState = EcnState(1 | Self::MAY_SEND);
+    const NONE: EcnState = EcnState(0);
+    const ACCURATE: EcnState = EcnState(2 | Self::MAY_SEND);
+
+    /// Bits of [`Feedback`].
+    const FEEDBACK: u8 = 3;
+    /// New data may be sent with ECT(0).
+    const MAY_SEND: u8 = 4;
+    /// Classic: segments carry ECE until the peer sends CWR. Accurate: the last packet had CE.
+    const ECHO: u8 = 8;
+    /// Classic: the next new data carries CWR.
+    const CWR: u8 = 16;
+    /// The window was reduced, and no byte sent afterwards is acknowledged yet.
+    const REDUCED: u8 = 32;
+    /// The peer has sent a packet with ECT or CE.
+    const SEEN: u8 = 64;
+    /// Before the handshake is complete: a SYN or SYN-ACK without ECN was sent. Afterwards, with
+    /// accurate ECN: the next pure ACK, ours or the peer's, reports the codepoint of the SYN-ACK.
+    const HANDSHAKE: u8 = 128;
+
+    fn has(self, bits: u8) -> bool {
+        self.0 & bits != 0
+    }
+
+    fn set(&mut self, bits: u8, on: bool) {
+        self.0 = if on { self.0 | bits } else { self.0 & !bits };
+    }
+
+    fn feedback(self) -> Feedback {
+        match self.0 & Self::FEEDBACK {
+            0 => Feedback::None,
+            1 => Feedback::Classic,
+            2 => Feedback::Accurate,
+            _ => Feedback::AccurateIgnored,
+        }
+    }
+
+    fn is_accurate(self) -> bool {
+        self.has(2)
+    }
+
+    /// Returns the offer of an active open.
+    pub(crate) fn offer(mode: EcnMode) -> EcnState {
+        match mode {
+            EcnMode::Off | EcnMode::Accept | EcnMode::AcceptAccurate => EcnState::NONE,
+            EcnMode::On => EcnState::CLASSIC,
+            EcnMode::Accurate => EcnState::ACCURATE,
+        }
+    }
+
+    /// Negotiates ECN of a passive open with the peer's SYN.
+    //= https://www.rfc-editor.org/rfc/rfc3168#section-6.1.1
+    //# If a host has received an ECN-setup SYN packet, then it MAY send
+    //# an ECN-setup SYN-ACK packet.  Otherwise, it MUST NOT send an
+    //# ECN-setup SYN-ACK packet.
+    pub(crate) fn answer(mode: EcnMode, syn: Flags) -> EcnState {
+        match syn.ace() {
+            _ if mode == EcnMode::Off => EcnState::NONE,
+            0b000 => EcnState::NONE,
+            // Combinations without a meaning request accurate ECN (RFC 9768 section 3.1.3).
+            ace if mode.accepts_accurate() && ace != 0b011 => EcnState::ACCURATE,
+            _ if is_setup_syn(syn) => EcnState::CLASSIC,
+            _ => EcnState::NONE,
+        }
+    }
+
+    /// Negotiates ECN of a simultaneous open: the peer's SYN crossed ours, which offered `self`.
+    pub(crate) fn answer_to_offer(self, syn: Flags) -> EcnState {
+        let mode = match self.feedback() {
+            Feedback::None => EcnMode::Off,
+            Feedback::Classic => EcnMode::On,
+            Feedback::Accurate | Feedback::AccurateIgnored => EcnMode::Accurate,
+        };
+        let mut answer = EcnState::answer(mode, syn);
+        if self.has(Self::HANDSHAKE) {
+            answer.set(Self::MAY_SEND, false);
+        }
+        answer
+    }
+
+    /// Returns the flags of a SYN that was retransmitted `retransmissions` times before.
+    //= https://www.rfc-editor.org/rfc/rfc3168#section-6.1.1.1
+    //# A host that receives no reply to an ECN-setup SYN within the normal
+    //# SYN retransmission timeout interval MAY resend the SYN and any
+    //# subsequent SYN retransmissions with CWR and ECE cleared.
+    pub(crate) fn syn_flags(&mut self, retransmissions: u8) -> Flags {
+        //= https://www.rfc-editor.org/rfc/rfc3168#section-6.1.1
+        //# A host that is not willing to use ECN on a TCP connection SHOULD
+        //# clear both the ECE and CWR flags in all non-ECN-setup SYN and/or
+        //# SYN-ACK packets that it sends to indicate this unwillingness.
+        match self.feedback() {
+            Feedback::None => return Flags::NONE,
+            Feedback::Classic if retransmissions == 0 => return Flags::ECE | Flags::CWR,
+            Feedback::Accurate if retransmissions < ACCURATE_SYNS => return Flags::ACE,
+            _ => {}
+        }
+        self.set(Self::HANDSHAKE, true);
+        Flags::NONE
+    }
+
+    /// Returns the flags of a SYN-ACK after `timeouts` timeouts. `peer` is the codepoint of the
+    /// peer's SYN. A path may drop SYN-ACKs with unknown flags, so accurate ECN is not confirmed
+    /// for ever.
+    pub(crate) fn syn_ack_flags(&mut self, timeouts: u8, peer: Ecn) -> Flags {
+        match self.feedback() {
+            Feedback::None => Flags::NONE,
+            Feedback::Classic => Flags::ECE,
+            _ if timeouts < ACCURATE_SYNS => handshake_flags(peer),
+            _ => {
+                self.set(Self::MAY_SEND, false);
+                Flags::NONE
+            }
+        }
+    }
+
+    /// Handles a retransmitted SYN of the peer. Returns false if an earlier SYN requested other
+    /// feedback, because the two peers could then use different ones (RFC 9768 section 3.1.5).
+    pub(crate) fn on_syn_again(&mut self, syn: Flags) -> bool {
+        match (self.feedback(), syn.ace()) {
+            // The peer fell back, and will not use ECN.
+            (Feedback::Classic, _) if !is_setup_syn(syn) => *self = EcnState::NONE,
+            (Feedback::Accurate, 0b000) => self.set(Self::MAY_SEND, false),
+            (Feedback::Accurate, 0b011) => return false,
+            _ => {}
+        }
+        true
+    }
+
+    /// Completes the negotiation of an active open by the first SYN-ACK.
+    //= https://www.rfc-editor.org/rfc/rfc3168#section-6.1.1
+    //# A host MUST NOT set ECT on data packets unless it has sent at
+    //# least one ECN-setup SYN or ECN-setup SYN-ACK packet, and has
+    //# received at least one ECN-setup SYN or ECN-setup SYN-ACK packet,
+    //# and has sent no non-ECN-setup SYN or non-ECN-setup SYN-ACK
+    //# packet.
+    pub(crate) fn on_syn_ack(&mut self, syn_ack: Flags) {
+        let (ace, fell_back) = (syn_ack.ace(), self.has(Self::HANDSHAKE));
+        *self = match self.feedback() {
+            Feedback::Classic if ace & 0b011 == 0b001 => EcnState::CLASSIC,
+            // RFC 9768 table 2, for a client that requested accurate ECN.
+            Feedback::Accurate if ace == 0b001 => EcnState::CLASSIC,
+            Feedback::Accurate if !matches!(ace, 0b000 | 0b111) => EcnState::ACCURATE,
+            _ => EcnState::NONE,
+        };
+        if self.is_accurate() {
+            self.set(Self::HANDSHAKE, true);
+            // Our SYN had no ECT. If it had ECT or CE at the peer, a router changes the field (RFC
+            // 9768 section 3.2.2.3).
+            self.set(Self::MAY_SEND, matches!(ace, 0b010 | 0b101));
+        } else if fell_back {
+            self.set(Self::MAY_SEND, false);
+        }
+    }
+
+    /// Handles a SYN-ACK after the handshake: the peer has not received our ACK of the first one.
+    pub(crate) fn on_syn_ack_again(&mut self) {
+        self.set(Self::HANDSHAKE, self.is_accurate());
+    }
+
+    /// Whether a pure ACK is due, because only a pure ACK can report the codepoint of the SYN-ACK.
+    pub(crate) fn owes_report(self) -> bool {
+        self.is_accurate() && self.has(Self::HANDSHAKE)
+    }
+
+    /// Handles the ACK that completes a passive open. Pass the same segment to
+    /// [`Self::on_feedback`] afterwards.
+    pub(crate) fn on_handshake_ack(&mut self, segment: &Segment) {
+        if !self.is_accurate() || !is_pure_ack(segment) {
+            return;
+        }
+        self.set(Self::HANDSHAKE, true);
+        match segment.flags.ace() {
+            // The client uses no ECN, or the path clears the field (RFC 9768 table 4, note 1).
+            0b000 => {
+                self.set(Self::MAY_SEND, false);
+                self.0 |= Self::FEEDBACK;
+            }
+            // A router changed the field of our SYN-ACK, which had no ECT.
+            0b011 | 0b100 | 0b110 => self.set(Self::MAY_SEND, false),
+            _ => {}
+        }
+    }
+
+    /// Whether the handshake negotiated ECN; before the SYN-ACK: whether our SYN offers ECN.
+    pub(crate) fn is_negotiated(self) -> bool {
+        self.has(Self::FEEDBACK)
+    }
+
+    /// Whether the peer has sent packets with ECT or CE.
+    pub(crate) fn is_seen(self) -> bool {
+        self.has(Self::SEEN)
+    }
+
+    /// Returns the codepoint of a packet with new data.
+    //= https://www.rfc-editor.org/rfc/rfc3168#section-6.1.2
+    //# When only one ECT codepoint
+    //# is needed by a sender for all packets sent on a TCP connection,
+    //# ECT(0) SHOULD be used.
+    pub(crate) fn codepoint(self) -> Ecn {
+        if self.has(Self::MAY_SEND) { Ecn::Ect0 } else { Ecn::NotEct }
+    }
+
+    /// Returns the feedback flags of a segment without SYN and RST, which count as sent.
+    pub(crate) fn feedback_flags(&mut self, is_pure_ack: bool, counts: &EcnCounts) -> Flags {
+        match self.feedback() {
+            Feedback::None => Flags::NONE,
+            //= https://www.rfc-editor.org/rfc/rfc3168#section-6.1.3
+            //# After a TCP receiver sends an ACK packet with the ECN-Echo bit set,
+            //# that TCP receiver continues to set the ECN-Echo flag in all the ACK
+            //# packets it sends (whether they acknowledge CE data packets or non-CE
+            //# data packets) until it receives a CWR packet (a packet with the CWR
+            //# flag set).
+            Feedback::Classic if self.has(Self::ECHO) => Flags::ECE,
+            Feedback::Classic => Flags::NONE,
+            _ if is_pure_ack && self.has(Self::HANDSHAKE) => {
+                self.set(Self::HANDSHAKE, false);
+                handshake_flags(counts.peer)
+            }
+            _ => counts.flags(),
+        }
+    }
+
+    /// Returns CWR for the first new data after a reduction of the window.
+    //= https://www.rfc-editor.org/rfc/rfc3168#section-6.1.2
+    //# When the TCP data sender is ready to set the CWR bit after reducing
+    //# the congestion window, it SHOULD set the CWR bit only on the first
+    //# new data packet that it transmits.
+    pub(crate) fn take_cwr(&mut self) -> Flags {
+        if !self.has(Self::CWR) {
+            return Flags::NONE;
+        }
+        self.set(Self::CWR, false);
+        Flags::CWR
+    }
+
+    /// Whether the ACE field has the bit of CWR. Devices that split a segment clear the bit in all
+    /// pieces but the first, because CWR in classic ECN is a single event.
+    pub(crate) fn needs_single_segments(self, counts: &EcnCounts) -> bool {
+        self.is_accurate() && counts.flags().contains(Flags::CWR)
+    }
+
+    /// Handles the codepoint and CWR of an acceptable segment. Returns whether the feedback is due
+    /// at once. `has_unacked` is whether received data is not acknowledged yet.
+    //= https://www.rfc-editor.org/rfc/rfc3168#section-6.1.1
+    //# then if that host receives TCP data
+    //# packets with ECT and CE codepoints set in the IP header, then
+    //# that host MUST process these packets as specified for an ECN-capable
+    //# connection.
+    pub(crate) fn on_received(
+        &mut self,
+        segment: &Segment,
+        has_unacked: bool,
+        counts: &EcnCounts,
+    ) -> bool {
+        if segment.ecn != Ecn::NotEct {
+            self.set(Self::SEEN, self.is_negotiated());
+        }
+        match self.feedback() {
+            Feedback::None => false,
+            Feedback::Classic => self.echo_received(segment),
+            _ => self.count_received(segment, has_unacked, counts),
+        }
+    }
+
+    /// Updates ECHO, the feedback of classic ECN.
+    fn echo_received(&mut self, segment: &Segment) -> bool {
+        if segment.payload_len == 0 {
+            return false;
+        }
+        //= https://www.rfc-editor.org/rfc/rfc3168#section-6.1.3
+        //# After the receipt of the CWR packet, acknowledgments for
+        //# subsequent non-CE data packets do not have the ECN-Echo flag set.
+        let (before, reduced) = (self.has(Self::ECHO), segment.flags.contains(Flags::CWR));
+        let echo = before && !reduced || segment.ecn.is_ce();
+        self.set(Self::ECHO, echo);
+        // A sender that has reduced its window may be left with one segment, which must not wait
+        // for a delayed ACK.
+        reduced || echo != before
+    }
+
+    /// Returns whether an ACK is due by the rules of accurate ECN (RFC 9768 section 3.2.2.5.1).
+    fn count_received(&mut self, segment: &Segment, has_unacked: bool, counts: &EcnCounts) -> bool {
+        let (is_ce, was_ce) = (segment.ecn.is_ce(), self.has(Self::ECHO));
+        self.set(Self::ECHO, is_ce);
+        if !is_ce {
+            return false;
+        }
+        let has_data = segment.payload_len > 0;
+        let marks = counts.received.wrapping_sub(counts.reported);
+        let enough = if has_data || has_unacked { MARKS_WITH_DATA } else { MARKS_WITHOUT_DATA };
+        has_data && !was_ce || marks >= enough
+    }
+
+    /// Returns how many packets the ACK reports as marked for the first time. `packets` is an
+    /// estimate of the packets that the ACK newly acknowledges.
+    pub(crate) fn on_feedback(
+        &mut self,
+        segment: &Segment,
+        packets: u32,
+        counts: &EcnCounts,
+    ) -> u32 {
+        match self.feedback() {
+            _ if segment.flags.contains(Flags::SYN) => 0,
+            Feedback::None | Feedback::AccurateIgnored => 0,
+            Feedback::Classic if segment.flags.contains(Flags::ECE) => packets.max(1),
+            Feedback::Classic => 0,
+            Feedback::Accurate if self.has(Self::HANDSHAKE) && is_pure_ack(segment) => {
+                // The field is no counter, but reports the codepoint of our SYN-ACK.
+                self.set(Self::HANDSHAKE, false);
+                u32::from(segment.flags.ace() == 0b110)
+            }
+            Feedback::Accurate => {
+                let ace = u32::from(segment.flags.ace());
+                let before = COUNT_INITIAL.wrapping_add(counts.delivered);
+                self.without_ambiguity(ace.wrapping_sub(before) % ACE_VALUES, packets)
+            }
+        }
+    }
+
+    /// Returns the increment of s.cep. The ACE field may have wrapped if the ACK acknowledges more
+    /// packets than the field can count. While marks arrive, we assume the largest possible
+    /// increment (RFC 9768 section 3.2.2.5.2). Otherwise it is unlikely: a peer that coalesces
+    /// packets acknowledges dozens at once, but sends an ACK for the first mark.
+    fn without_ambiguity(self, increment: u32, packets: u32) -> u32 {
+        let has_marks = increment > 0 || self.has(Self::REDUCED);
+        if packets < ACE_VALUES || !has_marks {
+            return increment;
+        }
+        packets - (packets - increment) % ACE_VALUES
+    }
+
+    /// Records that the window was reduced.
+    //= https://www.rfc-editor.org/rfc/rfc3168#section-6.1.2
+    //# When an ECN-Capable TCP sender reduces its congestion window for any
+    //# reason (because of a retransmit timeout, a Fast Retransmit, or in
+    //# response to an ECN Notification), the TCP sender sets the CWR flag in
+    //# the TCP header of the first new data packet sent after the window
+    //# reduction.
+    pub(crate) fn on_reduced(&mut self) {
+        let is_classic = self.feedback() == Feedback::Classic;
+        self.0 |= if is_classic { Self::REDUCED | Self::CWR } else { Self::REDUCED };
+    }
+
+    /// Whether the window was reduced in the current round trip.
+    pub(crate) fn is_reduced(self) -> bool {
+        self.has(Self::REDUCED)
+    }
+
+    /// Permits the next reduction: data sent after the last one is acknowledged.
+    pub(crate) fn end_reduction(&mut self) {
+        self.set(Self::REDUCED, false);
+    }
+}
+
+impl EcnCounts {
+    /// Returns the ACE field: the lower three bits of r.cep.
+    fn flags(&self) -> Flags {
+        Flags::from_ace((COUNT_INITIAL.wrapping_add(self.received) % ACE_VALUES) as u8)
+    }
+}
+
+/// Whether the SYN requests classic ECN, at least.
+fn is_setup_syn(syn: Flags) -> bool {
+    syn.contains(Flags::ECE | Flags::CWR)
+}
+
+/// Returns the encoding of the codepoint that the peer's SYN or SYN-ACK had on arrival (RFC 9768
+/// tables 2 and 3).
+fn handshake_flags(peer: Ecn) -> Flags {
+    Flags::from_ace(match peer {
+        Ecn::NotEct => 0b010,
+        Ecn::Ect1 => 0b011,
+        Ecn::Ect0 => 0b100,
+        Ecn::Ce => 0b110,
+    })
+}
+
+fn is_pure_ack(segment: &Segment) -> bool {
+    segment.payload_len == 0 && segment.options.sack.is_empty()
+}

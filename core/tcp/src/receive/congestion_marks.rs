@@ -1,0 +1,77 @@
+//! ECN of received segments: CE marks of the peer's packets, and the peer's feedback about ours.
+
+use crate::connection::Connection;
+use crate::recovery::Phase;
+use crate::segment::Segment;
+use towpath_wire::tcp::Flags;
+
+impl Connection {
+    /// Handles the ECN field and CWR of an acceptable segment.
+    //= https://www.rfc-editor.org/rfc/rfc3168#section-6.1.5
+    //# the TCP data receiver SHOULD
+    //# ignore the ECN field on arriving data packets that are outside of the
+    //# receiver's current window.
+    #[inline]
+    pub(super) fn note_marks(&mut self, segment: &Segment) {
+        if segment.ecn.is_ce() {
+            let received = &mut self.counters.rare_mut().ecn.received;
+            *received = received.wrapping_add(segment.segments.max(1).into());
+        }
+        if self.ecn.is_negotiated() {
+            let has_unacked = self.rcv.nxt != self.rcv.acked;
+            let counts = self.counters.ecn();
+            self.owed.ack |= self.ecn.on_received(segment, has_unacked, &counts);
+        }
+    }
+
+    /// Records the ECN field of the peer's SYN or SYN-ACK, which accurate ECN reports.
+    pub(super) fn note_peer_syn(&mut self, segment: &Segment) {
+        if segment.ecn == self.counters.ecn().peer {
+            return;
+        }
+        let counts = &mut self.counters.rare_mut().ecn;
+        counts.peer = segment.ecn;
+        // The counter includes a SYN-ACK with CE, but no SYN (RFC 9768 section 3.2.2.2).
+        if segment.flags.contains(Flags::ACK) && segment.ecn.is_ce() {
+            counts.received += 1;
+        }
+    }
+
+    /// Returns how many of our packets the ACK reports as marked, before SND.UNA advances.
+    #[inline]
+    pub(super) fn reported_marks(&mut self, segment: &Segment) -> u32 {
+        if !self.ecn.is_negotiated() {
+            return 0;
+        }
+        let counts = self.counters.ecn();
+        // The first new data after a reduction carries CWR. The peer has received that data if it
+        // acknowledges more than was sent before.
+        if self.ecn.is_reduced() && segment.ack.gt(counts.reduced_until) {
+            self.ecn.end_reduction();
+        }
+        let packets = (segment.ack - self.snd.una).div_ceil(self.mss());
+        self.ecn.on_feedback(segment, packets, &counts)
+    }
+
+    /// Reduces the window because the ACK reports `marks` marked packets.
+    //= https://www.rfc-editor.org/rfc/rfc3168#section-6.1.2
+    //# TCP should not react to congestion indications more than once every
+    //# window of data (or more loosely, more than once every round-trip
+    //# time).
+    //= https://www.rfc-editor.org/rfc/rfc3168#section-6.1.2
+    //= type=exception
+    //= reason=The window is never reduced below two segments, as RFC 5681 requires of ssthresh and as Linux does, so that an ACK is never delayed.
+    //# the sending TCP MUST reset the
+    //# retransmit timer on receiving the ECN-Echo packet when the congestion
+    //# window is one.
+    #[cold]
+    pub(super) fn react_to_marks(&mut self, marks: u32) {
+        let delivered = &mut self.counters.rare_mut().ecn.delivered;
+        *delivered = delivered.wrapping_add(marks);
+        if self.ecn.is_reduced() || self.recovery.phase != Phase::Open {
+            return;
+        }
+        self.congestion.on_ecn(self.snd.flight(), self.mss());
+        self.note_reduced();
+    }
+}
