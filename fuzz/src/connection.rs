@@ -3,9 +3,9 @@
 use std::num::NonZeroU64;
 
 use towpath_tcp::{
-    Config, CongestionKind, Connection, ConnectionEvent, Disposition, Duration, FifoChanges,
-    FifoLevels, Flags, Handshake, Instant, KeepAliveConfig, Options, Plan, SackBlocks, Segment,
-    SeqNum, TimeWait, TimeWaitVerdict, Timestamps, Write,
+    Config, CongestionKind, Connection, ConnectionEvent, Disposition, Duration, EcnState,
+    FifoChanges, FifoLevels, Flags, Handshake, Instant, KeepAliveConfig, Options, Plan, SackBlocks,
+    Segment, SeqNum, TimeWait, TimeWaitVerdict, Timestamps, Write,
 };
 
 use crate::input::Input;
@@ -358,6 +358,7 @@ fn handshake(
         send_scale,
         sack: config.sack,
         timestamps: config.timestamps,
+        ecn: input.pick(&[EcnState::default(), EcnState::CLASSIC]),
         ts_recent: stamp,
         ts_offset: input.u32(),
         send_window: u32::from(input.u16()) << send_scale.unwrap_or(0),

@@ -1,6 +1,6 @@
 //! A peer that has the connection's ports and sees all it sends, and that may send anything.
 
-use towpath_tcp::{Flags, Instant, Options, SackBlocks, Segment, SeqNum, Timestamps};
+use towpath_tcp::{Ecn, Flags, Instant, Options, SackBlocks, Segment, SeqNum, Timestamps};
 
 use crate::input::Input;
 
@@ -119,7 +119,7 @@ impl Peer {
             options: self.options(input, edges),
             payload_len: payload_len(input, edges),
             arrival: now,
-            ce: input.one_in(16),
+            ecn: if input.one_in(16) { Ecn::Ce } else { Ecn::Ect0 },
             segments: if input.one_in(8) { input.u16() } else { 1 },
         }
     }
