@@ -339,7 +339,7 @@ Details:
 - A file has the content of the time when it was opened. lseek, pread or preadv to its beginning
   renew it. A stream's rewind and the use of a duplicate of the descriptor do not.
 - snmp counts both families of IP together, and missing counters are 0. netstat has only
-  TWRecycled, InOctets and OutOctets.
+  SyncookiesSent, SyncookiesRecv, SyncookiesFailed, TWRecycled, InOctets and OutOctets.
 - readlink and fstat return the inode of a socket in its process. In another process of the run,
   readlink and stat of /proc/PID/fd return it. `ss -p`, `netstat -p`, `lsof -i` and psutil
   therefore name the processes.

@@ -29,6 +29,12 @@ towpath_pool::counters! {
         tcp_half_open_timeouts,
         /// Half-open connections evicted by newer ones of the same listener.
         tcp_half_open_displaced,
+        /// SYN-ACKs sent with a SYN cookie (RFC 4987).
+        tcp_syn_cookies_sent,
+        /// Connections created from a valid SYN cookie.
+        tcp_syn_cookies_valid,
+        /// ACKs without a valid SYN cookie while a listener accepted cookies.
+        tcp_syn_cookies_invalid,
         /// Connections that failed by reset or timeout.
         tcp_failures,
         /// TIME-WAITs ended early by a new connection (RFC 6191).

@@ -87,10 +87,12 @@ drop_reasons! {
     ListenOverflow: Inbound = "listen_overflow",
     /// Final ACK of a handshake with a full accept queue, or without room at the owner.
     AcceptOverflow: Inbound = "accept_overflow",
-    /// SYN to a listener at its limit of half-open connections, all of them too recent to evict.
+    /// SYN to a listener at its limit of half-open connections, all of them too recent to evict. A
+    /// SYN cookie was no possible answer.
     SynCacheFull: Inbound = "syn_cache_full",
-    /// Segment that may belong to an evicted half-open connection, and is therefore not answered by
-    /// a reset.
+    /// Segment without a valid SYN cookie to a listener that sent cookies recently, or evicted
+    /// half-open connections. The segment may belong to a correct client, and is therefore not
+    /// answered by a reset.
     HalfOpenDisplaced: Inbound = "half_open_displaced",
     /// Segment to a listener with both SYN and FIN, or with neither SYN nor ACK.
     TcpBadFlags: Inbound = "tcp_bad_flags",

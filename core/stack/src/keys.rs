@@ -1,6 +1,11 @@
 //! Secrets of the socket layer.
 
+use std::hash::{BuildHasher, Hasher};
+
+use towpath_tcp::CookieClaims;
+
 use crate::net::hash::{self, Keyed};
+use crate::tables::flow::Flow;
 
 /// Secrets, one per purpose, so that a leak of one does not compromise another.
 #[derive(Debug, Clone, Copy)]
@@ -15,12 +20,34 @@ pub(crate) struct SocketKeys {
     pub ports: Keyed,
     /// Key of the Fast Open cookies given to clients (RFC 7413 §4.1.2).
     pub fast_open: Keyed,
+    /// Key from which the secrets of SYN cookies are derived (RFC 4987 §3.6).
+    syn_cookies: Keyed,
 }
 
 impl SocketKeys {
     pub fn derive(seed: &[u8; 32]) -> Self {
         let key =
             |n: u64| Keyed([2 * n, 2 * n + 1].map(|label| hash::derive(seed, b"sockets", label)));
-        Self { table: key(0), isn: key(1), timestamps: key(2), ports: key(3), fast_open: key(4) }
+        Self {
+            table: key(0),
+            isn: key(1),
+            timestamps: key(2),
+            ports: key(3),
+            fast_open: key(4),
+            syn_cookies: key(5),
+        }
+    }
+
+    /// Returns the MAC of a SYN cookie, with the secret of its period.
+    pub fn syn_cookie(&self, flow: &Flow, claims: CookieClaims) -> u32 {
+        let secret = [0, 1].map(|word| {
+            let mut hasher = self.syn_cookies.build_hasher();
+            hasher.write_u64(2 * claims.period + word);
+            hasher.finish()
+        });
+        let mut hasher = Keyed([Keyed(secret).flow(flow), secret[1]]).build_hasher();
+        hasher.write_u32(claims.irs.0);
+        hasher.write_u16(claims.content);
+        hasher.finish() as u32
     }
 }

@@ -38,9 +38,12 @@ pub const CHANGES_UNSEEN_MAX: u32 = 1_024;
 pub const SOCKETS_MAX: usize = 1 << 22;
 
 /// Maximum number of half-open connections of all listeners. Each takes about 200 bytes, 13 MB in
-/// total. A single listener may use half of them. With [`HALF_OPEN_PATIENCE`], a flood of 32,768
-/// SYNs per second uses that half and leaves clients a second to answer. Counters
-/// `tcp_half_open_displaced` and, for SYNs without a free entry, `syn_cache_full`.
+/// total. A single listener may use half of them; further SYNs get a SYN cookie (counter
+/// `tcp_syn_cookies_sent`).
+///
+/// Without cookies, entries older than [`HALF_OPEN_PATIENCE`] are evicted. A flood of 32,768 SYNs
+/// per second then leaves clients a second to answer. Counters `tcp_half_open_displaced` and, for
+/// SYNs without a free entry, `syn_cache_full`.
 pub const SYN_CACHE_MAX: usize = 65_536;
 
 /// Minimum age for evicting a half-open connection: the initial retransmission timeout (RFC 6298

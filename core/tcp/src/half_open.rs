@@ -1,5 +1,7 @@
 //! A passive open before the handshake is complete. Small, without buffers and congestion control.
 
+mod syn_cookie;
+
 use crate::challenge::ChallengeLimit;
 use crate::config::{Config, WINDOW_SCALE_MAX};
 use crate::disposition::SegmentDropReason;
@@ -11,6 +13,8 @@ use crate::timestamps;
 use core::time::Duration;
 use towpath_wire::Ecn;
 use towpath_wire::tcp::{Flags, Options, SeqNum, Timestamps};
+
+pub use syn_cookie::{COOKIE_LIFETIME, CookieClaims, SynCookies};
 
 /// SYN-RECEIVED of a passive open (RFC 9293 §3.3.2).
 ///

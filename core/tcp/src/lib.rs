@@ -130,7 +130,9 @@ pub use disposition::{Disposition, FifoChanges, SegmentDropReason, Write};
 pub use ecn::{EcnMode, EcnState};
 pub use event::ConnectionEvent;
 pub use fast_open::{FastOpenFailure, FastOpenOutcome};
-pub use half_open::{HalfOpen, HalfOpenVerdict, Handshake};
+pub use half_open::{
+    COOKIE_LIFETIME, CookieClaims, HalfOpen, HalfOpenVerdict, Handshake, SynCookies,
+};
 pub use info::Info;
 pub use plan::{Idle, Plan, Transmit, TransmitKind};
 pub use reset::reset_for;

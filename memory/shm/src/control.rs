@@ -391,6 +391,12 @@ pub struct Tally {
     pub tcp_retransmits: u64,
     /// TCP resets sent.
     pub tcp_resets_sent: u64,
+    /// SYN cookies sent.
+    pub tcp_syn_cookies_sent: u64,
+    /// Connections created from a valid SYN cookie.
+    pub tcp_syn_cookies_valid: u64,
+    /// ACKs without a valid SYN cookie.
+    pub tcp_syn_cookies_invalid: u64,
     /// TIME-WAIT states ended early by a new connection.
     pub tcp_time_wait_reused: u64,
     /// UDP datagrams received.
@@ -509,7 +515,7 @@ const _: () = {
     assert!(size_of::<Interface>() == 64);
     assert!(size_of::<Route>() == 2 * 24 + 6 * 4);
     assert!(size_of::<SocketRow>() == 2 * 24 + 18 * 4);
-    assert!(size_of::<Tally>() == 24 * 8);
+    assert!(size_of::<Tally>() == 27 * 8);
     assert!(size_of::<Traffic>() == 6 * 8);
     assert!(size_of::<NeighborRecord>() == 24 + 4 * 4 + 8);
 };

@@ -150,7 +150,13 @@ fn datagrams(to: &mut Text, layer: &str, received: u64, sent: u64) -> Result<()>
 /// Writes /proc/net/netstat, with the few of Linux's counters that the stack has.
 pub(super) fn netstat(posix: &'static Posix, to: &mut Text) -> Result<()> {
     let all = listing::counted(posix)?.tally;
-    put(to, "TcpExt", &[("TWRecycled", all.tcp_time_wait_reused)])?;
+    let tcp = [
+        ("SyncookiesSent", all.tcp_syn_cookies_sent),
+        ("SyncookiesRecv", all.tcp_syn_cookies_valid),
+        ("SyncookiesFailed", all.tcp_syn_cookies_invalid),
+        ("TWRecycled", all.tcp_time_wait_reused),
+    ];
+    put(to, "TcpExt", &tcp)?;
     put(to, "IpExt", &[("InOctets", all.ip_received_bytes), ("OutOctets", all.ip_sent_bytes)])
 }
 

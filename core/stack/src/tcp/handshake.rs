@@ -2,12 +2,13 @@
 //! the owner.
 //!
 //! Neither has buffers. Each listener has a list of its half-open connections, oldest first. A
-//! listener may have as many as there are free places for all listeners. Beyond that, a new SYN
-//! replaces the oldest entry of its listener. If the oldest entry had no time to answer
-//! ([`HALF_OPEN_PATIENCE`](crate::limits::HALF_OPEN_PATIENCE)), the SYN is dropped instead.
+//! listener may have as many as there are free places for all listeners. Beyond that, a SYN is
+//! answered with a cookie (`passive/cookie`). A flood therefore takes no places from other
+//! listeners, and clients of the flooded listener still connect.
 //!
-//! A flood therefore takes no places from other listeners. Clients of the flooded listener fail
-//! only if their round-trip time is longer than the flood needs to fill the places.
+//! If cookies are off, or the peer cannot get one, the SYN replaces the oldest entry of its
+//! listener. If the oldest entry had no time to answer
+//! ([`HALF_OPEN_PATIENCE`](crate::limits::HALF_OPEN_PATIENCE)), the SYN is dropped.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

@@ -32,7 +32,7 @@ impl<H: Host> Stack<H> {
             self.show_time_wait(at, Some(cx.now));
         }
         if verdict == TimeWaitVerdict::Reopen {
-            match self.taker(cx.now, &incoming) {
+            match self.taker(cx.now, &incoming, Some(iss_min)) {
                 Ok(taker) => {
                     self.counters.tcp_time_wait_reused += 1;
                     self.remove_time_wait(at);

@@ -26,9 +26,10 @@ pub(crate) struct ListeningSocket {
     pub fast_opening: u32,
     /// Half-open connections, oldest first.
     pub half_open: List,
-    /// Time until which segments without a connection are not answered with a reset. Half-open
-    /// connections were replaced recently, and such segments may come from their clients. Each
-    /// replacement extends the time, for as long as a flood lasts.
+    /// Time until which SYN cookies are accepted, and segments without a connection are not
+    /// answered with a reset. The listener sent cookies recently, or replaced half-open
+    /// connections, and such segments may come from their clients. Each cookie and each replacement
+    /// extends the time, for as long as a flood lasts.
     pub lenient_until: Instant,
     /// State shared with peer shards; `None` without peers.
     pub among: Option<Box<AmongShards>>,

@@ -1,16 +1,18 @@
 //! Passive opens: SYNs that belong to no flow, and the listener or owner that handles them.
 //!
 //! ```text
-//!  SYN ─► taker ─┬─ listener ─► half_open, in the syn_cache ─► child, in the accept queue
+//!  SYN ─► taker ─┬─ listener ─┬─► half_open, in the syn_cache ─┬─► child, in the accept queue
+//!                │            └─► cookie, if the cache is full ┘
 //!                └─ owner ────► pending ─► accepted early or refused
 //! ```
 
 mod child;
+mod cookie;
 mod half_open;
 mod pending;
 mod syn_cache;
 
-use towpath_tcp::{Flags, HalfOpen, Instant, SeqNum};
+use towpath_tcp::{Flags, HalfOpen, Instant, SeqNum, SynCookies};
 use towpath_wire::fast_open::FastOpen;
 
 pub(crate) use self::child::NewChild;
@@ -24,6 +26,15 @@ use crate::tables::timer::TimerId;
 use crate::tcp::handshake::{HalfOpenFlow, HandshakeParent};
 use crate::tcp::listener::ListeningSocket;
 
+/// A listener's answer to a SYN without a Fast Open cookie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum SynAnswer {
+    /// Create a half-open connection.
+    HalfOpen,
+    /// Send a SYN cookie, and store nothing.
+    Cookie,
+}
+
 /// Receiver of a SYN that belongs to no flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SynTaker {
@@ -36,7 +47,7 @@ pub(crate) enum SynTaker {
 impl<H: Host> Stack<H> {
     /// Handles a SYN that belongs to no flow.
     pub(crate) fn on_syn(&mut self, cx: &mut Cx<'_, H>, incoming: IncomingSegment) {
-        match self.taker(cx.now, &incoming) {
+        match self.taker(cx.now, &incoming, None) {
             Ok(taker) => self.take_syn(cx, taker, incoming, None),
             Err(DropReason::TcpNoSocket) => {
                 self.refuse_segment(cx, incoming, DropReason::TcpNoSocket);
@@ -60,15 +71,23 @@ impl<H: Host> Stack<H> {
         };
         let taken = self.take_fast_syn(cx, index, incoming, iss_min);
         let Some(incoming) = taken else { return };
-        // `taker` may have accepted the SYN only because of its cookie.
-        let max = self.config.syn_cache_max;
-        let has_place = self
-            .sockets
-            .listener(index)
-            .is_some_and(|listener| self.handshakes.has_place(cx.now, listener, max));
-        if !has_place {
-            return self.drop_local(incoming.local, DropReason::SynCacheFull, cx.pool);
+        let listener = self.sockets.listener(index);
+        match listener.and_then(|it| self.syn_answer(cx.now, it, incoming.local.iface, iss_min)) {
+            Some(SynAnswer::HalfOpen) => self.half_open(cx, index, incoming, iss_min),
+            Some(SynAnswer::Cookie) => self.send_cookie(cx, index, incoming),
+            // `taker` accepted the SYN only because of its Fast Open cookie.
+            None => self.drop_local(incoming.local, DropReason::SynCacheFull, cx.pool),
         }
+    }
+
+    /// Creates a half-open connection from a SYN to a listener, and sends the SYN-ACK.
+    fn half_open(
+        &mut self,
+        cx: &mut Cx<'_, H>,
+        index: u32,
+        incoming: IncomingSegment,
+        iss_min: Option<SeqNum>,
+    ) {
         self.make_place(cx.now, index);
         self.counters.tcp_syns += 1;
         let IncomingSegment { flow, hash, ref segment, ref local, .. } = incoming;
@@ -96,11 +115,13 @@ impl<H: Host> Stack<H> {
         cx.pool.give(incoming.local.packet);
     }
 
-    /// Returns the receiver of a SYN that belongs to no flow, if there is one with room.
+    /// Returns the receiver of a SYN that belongs to no flow, if there is one with room. `iss_min`
+    /// is that of [`Stack::take_syn`].
     pub(crate) fn taker(
         &self,
         now: Instant,
         incoming: &IncomingSegment,
+        iss_min: Option<SeqNum>,
     ) -> Result<SynTaker, DropReason> {
         let taker = match self.listener_of(incoming) {
             None if !self.net.is_any_address(incoming.local.iface) => {
@@ -117,7 +138,7 @@ impl<H: Host> Stack<H> {
                 return Err(DropReason::ListenOverflow);
             }
             Some((_, listener))
-                if !self.handshakes.has_place(now, listener, self.config.syn_cache_max)
+                if self.syn_answer(now, listener, incoming.local.iface, iss_min).is_none()
                     && !self.fast_opens.has_valid_cookie(listener, incoming) =>
             {
                 return Err(DropReason::SynCacheFull);
@@ -130,6 +151,28 @@ impl<H: Host> Stack<H> {
             true => Err(DropReason::TcpBadFlags),
             false => Ok(taker),
         }
+    }
+
+    /// Returns how a listener answers a SYN; `None` if it has no place for a half-open connection.
+    /// A cookie is no answer to a SYN with an `iss_min`, because it does not let us choose the
+    /// sequence number.
+    fn syn_answer(
+        &self,
+        now: Instant,
+        listener: &ListeningSocket,
+        iface: IfaceId,
+        iss_min: Option<SeqNum>,
+    ) -> Option<SynAnswer> {
+        let max = self.config.syn_cache_max;
+        let sends_cookie = match self.config.syn_cookies {
+            SynCookies::Off => false,
+            SynCookies::UnderPressure => !self.handshakes.has_share(listener, max),
+            SynCookies::Always => true,
+        };
+        if sends_cookie && iss_min.is_none() && !self.net.is_in_process(iface) {
+            return Some(SynAnswer::Cookie);
+        }
+        self.handshakes.has_place(now, listener, max).then_some(SynAnswer::HalfOpen)
     }
 
     /// Returns the listener for a segment without a flow.
@@ -154,15 +197,16 @@ impl<H: Host> Stack<H> {
     /// Handles a segment that belongs to no flow and does not open one.
     pub(crate) fn on_stray_segment(&mut self, cx: &mut Cx<'_, H>, incoming: IncomingSegment) {
         let flags = incoming.segment.flags;
-        let lenient = self.listener_of(&incoming).map(|(_, listener)| listener.lenient_until);
+        let listener = self.listener_of(&incoming);
+        let lenient = listener.map(|(index, listener)| (index, listener.lenient_until));
         let reason = match lenient {
             //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.2
             //# This should not be reached.  Drop the segment and return.
             Some(_) if !flags.intersects(Flags::ACK | Flags::RST) => DropReason::TcpBadFlags,
-            // The segment may come from a client whose half-open connection was replaced. A correct
-            // client must not receive a reset.
-            Some(until) if cx.now < until && !flags.intersects(Flags::SYN | Flags::RST) => {
-                DropReason::HalfOpenDisplaced
+            Some((index, until))
+                if cx.now < until && !flags.intersects(Flags::SYN | Flags::RST) =>
+            {
+                return self.on_cookie_ack(cx, index, incoming);
             }
             _ => return self.refuse_segment(cx, incoming, DropReason::TcpNoSocket),
         };

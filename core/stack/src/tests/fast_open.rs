@@ -251,7 +251,11 @@ fn places_do_not_outlive_their_listener() {
 /// A cookie shows that its sender is where it says: it needs no place among half-open connections.
 #[test]
 fn a_client_with_a_cookie_gets_in_while_the_listener_is_flooded() {
-    let config = StackConfig { syn_cache_max: 2, ..StackConfig::default() };
+    let config = StackConfig {
+        syn_cache_max: 2,
+        syn_cookies: towpath_tcp::SynCookies::Off,
+        ..StackConfig::default()
+    };
     let (mut w, listener) = world(10, config);
     fetch_cookie(&mut w, listener);
     w.inject(&syn(0x0b00_0001, 80));

@@ -12,12 +12,12 @@ use crate::net::{IfaceId, InterfaceConfig};
 use crate::{DropReason, Linger, SocketError, SocketEvent, SocketOption, StackConfig};
 
 /// The TCP header of an IP packet.
-fn header(packet: &[u8]) -> tcp::Header {
+pub fn header(packet: &[u8]) -> tcp::Header {
     let at = if packet[0] >> 4 == 4 { 20 } else { 40 };
     tcp::Header::parse(&packet[at..]).expect("TCP")
 }
 
-fn is_syn_ack(packet: &[u8]) -> bool {
+pub fn is_syn_ack(packet: &[u8]) -> bool {
     header(packet).flags == Flags::SYN | Flags::ACK
 }
 
@@ -326,7 +326,11 @@ fn slow_clients_connect_while_a_listener_is_flooded() {
 /// A client that took longer than all patience lasts, when another had its place.
 #[test]
 fn a_client_that_was_displaced_is_not_reset() {
-    let config = StackConfig { syn_cache_max: 4, ..StackConfig::default() };
+    let config = StackConfig {
+        syn_cache_max: 4,
+        syn_cookies: towpath_tcp::SynCookies::Off,
+        ..StackConfig::default()
+    };
     let link = WorldConfig { delay_ns: 600 * MS, ..WorldConfig::default() };
     let mut w = World::with(link, config, false);
     w.b.listen("0.0.0.0:80", 511);
@@ -353,7 +357,11 @@ fn a_client_that_was_displaced_is_not_reset() {
 
 #[test]
 fn a_repeated_syn_keeps_its_place() {
-    let config = StackConfig { syn_cache_max: 4, ..StackConfig::default() };
+    let config = StackConfig {
+        syn_cache_max: 4,
+        syn_cookies: towpath_tcp::SynCookies::Off,
+        ..StackConfig::default()
+    };
     let mut w = World::with(WorldConfig::default(), config, false);
     w.b.listen("0.0.0.0:80", 511);
     for n in [1, 2] {

@@ -16,4 +16,5 @@ mod shards;
 mod socket_filter;
 mod stalls;
 mod stream;
+mod syn_cookies;
 mod world;

@@ -288,7 +288,11 @@ fn a_port_costs_as_much_when_nearly_all_are_in_use() {
 
 #[test]
 fn a_syn_flood_is_bounded_and_does_no_harm() {
-    let config = StackConfig { syn_cache_max: 600, ..StackConfig::default() };
+    let config = StackConfig {
+        syn_cache_max: 600,
+        syn_cookies: towpath_tcp::SynCookies::Off,
+        ..StackConfig::default()
+    };
     let mut w = World::with(WorldConfig::default(), config, false);
     let (flooded, _) = w.b.listen("0.0.0.0:80", 4096);
     let (quiet, _) = w.b.listen("0.0.0.0:81", 16);
@@ -339,11 +343,30 @@ pub fn segment(
     seq: tcp::SeqNum,
     ack: tcp::SeqNum,
 ) -> Vec<u8> {
+    let header = tcp::Header {
+        src_port: 1234,
+        dst_port: port,
+        seq,
+        ack,
+        flags,
+        window: 1000,
+        checksum: 0,
+        urgent: 0,
+        header_len: 0,
+        options: tcp::Options::default(),
+    };
+    packet(src, header)
+}
+
+/// An IPv4 packet from `src` to 10.0.0.2 with a TCP header, without payload.
+pub fn packet(src: u32, mut tcp: tcp::Header) -> Vec<u8> {
     use towpath_wire::{IpProtocol, checksum, ipv4};
+    let tcp_len = tcp.emitted_len();
+    tcp.checksum = 0;
     let (src, dst) = (std::net::Ipv4Addr::from_bits(src), std::net::Ipv4Addr::new(10, 0, 0, 2));
     let header = ipv4::Header {
         tos: 0,
-        total_len: 40,
+        total_len: 20 + tcp_len as u16,
         ident: 0,
         dont_fragment: true,
         more_fragments: false,
@@ -354,22 +377,10 @@ pub fn segment(
         dst,
         options: ipv4::Options::EMPTY,
     };
-    let mut bytes = vec![0; 40];
+    let mut bytes = vec![0; 20 + tcp_len];
     header.emit(&mut bytes);
-    let mut tcp = tcp::Header {
-        src_port: 1234,
-        dst_port: port,
-        seq,
-        ack,
-        flags,
-        window: 1000,
-        checksum: 0,
-        urgent: 0,
-        header_len: 20,
-        options: tcp::Options::default(),
-    };
     tcp.emit(&mut bytes[20..]);
-    let pseudo = checksum::pseudo_v4(src, dst, IpProtocol::TCP, 20);
+    let pseudo = checksum::pseudo_v4(src, dst, IpProtocol::TCP, tcp_len as u16);
     tcp.checksum = checksum::finish(checksum::sum(&bytes[20..], pseudo));
     tcp.emit(&mut bytes[20..]);
     bytes

@@ -12,7 +12,7 @@ use crate::ports::bind_addr::Sharing;
 use crate::settings::StreamSettings;
 use crate::socket::{SocketRole, StackSocket};
 use crate::stack::Stack;
-use crate::tables::flow::Flow;
+use crate::tables::flow::{Flow, FlowRef};
 use crate::tcp::active::with_scope;
 use crate::tcp::stream::{EarlyAccept, StreamSocket};
 
@@ -32,16 +32,17 @@ pub(crate) struct NewChild<H: Host> {
 impl<H: Host> Stack<H> {
     /// Creates a listener's child at the end of its handshake. The child gets a place in the accept
     /// queue and buffers from the owner, and then processes the segment that completed the
-    /// handshake.
+    /// handshake. `at` is its entry in the SYN cache, unless it had none because of a cookie.
     pub(super) fn accept_child(
         &mut self,
         cx: &mut Cx<'_, H>,
         listener: u32,
-        at: u32,
+        at: Option<u32>,
         handshake: Handshake,
         incoming: IncomingSegment,
     ) {
-        let has_place = self.handshakes.half_open.get(at).is_some_and(|entry| entry.has_place);
+        let entry = at.and_then(|at| self.handshakes.half_open.get(at));
+        let has_place = entry.is_some_and(|entry| entry.has_place);
         let child = match self.new_child(cx.host, listener, has_place, &incoming) {
             Ok(child) => child,
             Err(reason) => return self.drop_local(incoming.local, reason, cx.pool),
@@ -53,9 +54,13 @@ impl<H: Host> Stack<H> {
         let stream = StreamSocket::new(cx.now, flow, connection, &settings, iface, recv, send);
         let kind = SocketRole::Stream(Box::new(StreamSocket { uses_port: sharing, ..stream }));
         let index = self.sockets.insert(StackSocket::new(user, family, kind));
-        let entry = self.take_over_flow(at, incoming.hash, index);
-        if let Some(syn) = entry.and_then(|entry| entry.saved_syn) {
-            self.handshakes.saved_syns.insert(index, syn);
+        match at.map(|at| self.take_over_flow(at, incoming.hash, index)) {
+            None => self.flows.insert(incoming.hash, FlowRef::Socket(index)),
+            Some(entry) => {
+                if let Some(syn) = entry.and_then(|entry| entry.saved_syn) {
+                    self.handshakes.saved_syns.insert(index, syn);
+                }
+            }
         }
         self.counters.tcp_accepts += 1;
         self.offer_child(cx.now, index, offer);

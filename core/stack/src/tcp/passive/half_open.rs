@@ -31,7 +31,7 @@ impl<H: Host> Stack<H> {
         match entry.half_open.on_segment(cx.now, &incoming.segment) {
             HalfOpenVerdict::Established(handshake) => match parent {
                 HandshakeParent::Listener(listener) => {
-                    self.accept_child(cx, listener, at, handshake, incoming);
+                    self.accept_child(cx, listener, Some(at), handshake, incoming);
                 }
                 HandshakeParent::EarlyAccept(index) => {
                     self.finish_early_accept(cx, index, at, handshake, incoming);
@@ -41,7 +41,18 @@ impl<H: Host> Stack<H> {
                 self.fail_half_open(at, SocketEvent::Error(SocketError::Reset));
                 cx.pool.give(incoming.local.packet);
             }
-            HalfOpenVerdict::ChallengeAck(outgoing) | HalfOpenVerdict::SendReset(outgoing) => {
+            HalfOpenVerdict::SendReset(outgoing) => {
+                // The client may answer a cookie that it got before this half-open connection
+                // began, if its round-trip time is longer than its retransmission timeout.
+                if let HandshakeParent::Listener(listener) = parent
+                    && let Some(handshake) = self.cookie_handshake(cx, listener, &incoming)
+                {
+                    return self.accept_child(cx, listener, Some(at), handshake, incoming);
+                }
+                self.send_for_half_open(cx.now, at, &outgoing, cx.pool);
+                self.drop_local(incoming.local, DropReason::TcpUnacceptable, cx.pool);
+            }
+            HalfOpenVerdict::ChallengeAck(outgoing) => {
                 self.send_for_half_open(cx.now, at, &outgoing, cx.pool);
                 self.drop_local(incoming.local, DropReason::TcpUnacceptable, cx.pool);
             }
@@ -75,18 +86,23 @@ impl<H: Host> Stack<H> {
             return;
         };
         let (HandshakeParent::Listener(index) | HandshakeParent::EarlyAccept(index)) = parent;
-        let Some(socket) = self.sockets.get(index) else { return };
-        let window = match &socket.kind {
-            SocketRole::EarlyAccept(early) => early.recv.free(),
-            SocketRole::Listener(listener) => match listener.elsewhere(socket.user) {
-                Some(listener) => cx.host.recv_room_for(&listener),
-                None => cx.host.recv_room(socket.user),
-            },
-            _ => cx.host.recv_room(socket.user),
-        };
+        let window = self.recv_room(cx.host, index);
         let Some(entry) = self.handshakes.half_open.get_mut(at) else { return };
         let outgoing = entry.half_open.syn_ack(cx.now, window);
         self.send_for_half_open(cx.now, at, &outgoing, cx.pool);
+    }
+
+    /// Returns the receive space that the parent of a handshake can offer, in bytes.
+    pub(super) fn recv_room(&self, host: &H, index: u32) -> u32 {
+        let Some(socket) = self.sockets.get(index) else { return 0 };
+        match &socket.kind {
+            SocketRole::EarlyAccept(early) => early.recv.free(),
+            SocketRole::Listener(listener) => match listener.elsewhere(socket.user) {
+                Some(listener) => host.recv_room_for(&listener),
+                None => host.recv_room(socket.user),
+            },
+            _ => host.recv_room(socket.user),
+        }
     }
 
     /// Sends a segment of a handshake, with the settings of its parent.

@@ -22,7 +22,7 @@ impl<H: Host> Stack<H> {
         self.counters.tcp_half_open_displaced += 1;
         self.remove_half_open(at);
         if let Some(listener) = self.sockets.listener_mut(index) {
-            listener.lenient_until = now + limits::DISPLACED_TIME;
+            listener.lenient_until = listener.lenient_until.max(now + limits::DISPLACED_TIME);
         }
     }
 

@@ -1,0 +1,171 @@
+//! SYN cookies (RFC 4987 §3.6): the SYN-ACK stores the half-open connection, and the peer's ACK
+//! returns it. The listener stores nothing, so a flood of SYNs cannot use up its memory.
+//!
+//! ```text
+//!  initial sequence number | MAC, 28 bits              | MSS, 3 bits | period, 1 bit |
+//!  timestamp of a SYN-ACK  | clock, 26 bits | free, 1  | SACK, 1     | scale, 4      |
+//! ```
+//!
+//! The MAC covers both addresses and ports, the peer's initial sequence number, the period, the MSS
+//! and the bits of the timestamp. Each MSS and period has one valid sequence number, so a random ACK
+//! is accepted with a probability of 2^-28.
+//!
+//! A peer without timestamps gets neither window scale nor SACK. The MSS is rounded down.
+
+use core::time::Duration;
+
+use towpath_wire::tcp::{SeqNum, Timestamps};
+
+use super::{HalfOpen, Handshake};
+use crate::config::{Config, WINDOW_SCALE_MAX};
+use crate::segment::{Outgoing, Segment};
+use crate::time::Instant;
+
+/// Use of SYN cookies, like Linux's `net.ipv4.tcp_syncookies`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum SynCookies {
+    /// Send no cookies: 0 on Linux.
+    Off,
+    /// Send cookies while the half-open connections of a listener use up their places: 1 on Linux.
+    #[default]
+    UnderPressure,
+    /// Answer each SYN with a cookie, to test peers: 2 on Linux.
+    Always,
+}
+
+/// Values that the MAC of a cookie covers in addition to addresses and ports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CookieClaims {
+    /// Period in which the cookie was sent. The caller uses another secret for each period.
+    pub period: u64,
+    /// The peer's initial sequence number.
+    pub irs: SeqNum,
+    /// Index of the MSS and bits of the timestamp.
+    pub content: u16,
+}
+
+/// Time after which the secret changes: Linux's period, rounded up. A cookie is valid in its period
+/// and in the next one.
+const PERIOD_SECS: u64 = 64;
+
+/// Maximum age of a valid cookie. Even a peer whose ACK was lost several times needs less.
+pub const COOKIE_LIFETIME: Duration = Duration::from_secs(2 * PERIOD_SECS);
+
+/// Segment sizes of cookies, in ascending order. The peer's MSS is rounded down to one of them:
+/// Ethernet without and with tunnels, minimum MTUs of IPv6 and IPv4, and jumbo frames.
+const SEGMENT_SIZES: [u16; 8] = [64, 536, 1220, 1360, 1400, 1440, 1460, 8940];
+
+/// Bits of the timestamp that store options.
+const OPTION_BITS: u32 = 0x3f;
+/// Window scale of a peer that does not scale.
+const NO_SCALE: u8 = 15;
+const SACK_BIT: u8 = 0x10;
+
+impl HalfOpen {
+    /// Returns a SYN-ACK with a cookie for a SYN to a listener. `mac` computes a keyed hash of the
+    /// claims, and of the addresses and ports. The other arguments are those of
+    /// [`new`](Self::new) and [`syn_ack`](Self::syn_ack).
+    pub fn cookie_syn_ack(
+        config: &Config,
+        syn: &Segment,
+        ts_offset: u32,
+        now: Instant,
+        recv_window: u32,
+        mac: impl Fn(CookieClaims) -> u32,
+    ) -> Outgoing {
+        let mut half_open = HalfOpen::new(config, syn, SeqNum(0), ts_offset, now);
+        if !half_open.timestamps {
+            (half_open.send_scale, half_open.sack) = (None, false);
+        }
+        let bits = half_open.timestamps.then(|| half_open.option_bits());
+        let claims = CookieClaims {
+            period: period(now),
+            irs: syn.seq,
+            content: content(size_index(syn.options.mss.unwrap_or(config.mss_default)), bits),
+        };
+        half_open.iss = claims.sequence(mac(claims));
+        let mut syn_ack = half_open.syn_ack(now, recv_window);
+        if let (Some(bits), Some(timestamps)) = (bits, &mut syn_ack.options.timestamps) {
+            let clock = now.millis().wrapping_add(ts_offset);
+            timestamps.value = with_option_bits(clock, bits);
+        }
+        syn_ack
+    }
+
+    /// Returns the handshake that `ack` completes, if it acknowledges a valid cookie. Pass the
+    /// first segment after the SYN, because only its sequence number reveals the peer's initial
+    /// sequence number.
+    pub fn from_cookie(
+        ack: &Segment,
+        ts_offset: u32,
+        now: Instant,
+        recv_window: u32,
+        mac: impl Fn(CookieClaims) -> u32,
+    ) -> Option<Handshake> {
+        let iss = ack.ack - 1;
+        let (index, parity) = ((iss.0 >> 1 & 7) as u16, u64::from(iss.0 & 1));
+        let current = period(now);
+        let timestamps = ack.options.timestamps;
+        let bits = timestamps.map(|Timestamps { echo, .. }| (echo & OPTION_BITS) as u8);
+        let claims = CookieClaims {
+            // The period is the current one or the one before, which have different parities.
+            period: current.checked_sub((current ^ parity) & 1)?,
+            irs: ack.seq - 1,
+            content: content(index, bits),
+        };
+        if claims.sequence(mac(claims)) != iss {
+            return None;
+        }
+        let scale = bits.map_or(NO_SCALE, |bits| bits & 0xf);
+        let send_scale = (scale != NO_SCALE).then(|| scale.min(WINDOW_SCALE_MAX));
+        Some(Handshake {
+            mss_peer: SEGMENT_SIZES.get(usize::from(index)).copied(),
+            send_scale,
+            sack: bits.is_some_and(|bits| bits & SACK_BIT != 0),
+            timestamps: timestamps.is_some(),
+            // No segment between the SYN and `ack` can have an earlier timestamp.
+            ts_recent: timestamps.map_or(0, |timestamps| timestamps.value),
+            ts_offset,
+            send_window: u32::from(ack.window) << send_scale.unwrap_or(0),
+            recv_window: u16::try_from(recv_window).unwrap_or(u16::MAX),
+            ..Handshake::without_options(iss, claims.irs)
+        })
+    }
+
+    fn option_bits(&self) -> u8 {
+        let scale = self.send_scale.unwrap_or(NO_SCALE);
+        if self.sack { scale | SACK_BIT } else { scale }
+    }
+}
+
+impl CookieClaims {
+    /// Returns the initial sequence number with the cookie.
+    fn sequence(&self, mac: u32) -> SeqNum {
+        let index = u32::from(self.content & 7);
+        SeqNum(mac << 4 | index << 1 | (self.period & 1) as u32)
+    }
+}
+
+fn period(now: Instant) -> u64 {
+    now.micros() / 1_000_000 / PERIOD_SECS
+}
+
+/// Combines the index of the MSS with the bits of the timestamp; 1 << 9 marks their presence.
+fn content(size_index: u16, bits: Option<u8>) -> u16 {
+    size_index | bits.map_or(0, |bits| 1 << 9 | u16::from(bits) << 3)
+}
+
+/// Returns the index of the largest size that does not exceed `mss`, or that of the minimum.
+fn size_index(mss: u16) -> u16 {
+    SEGMENT_SIZES.iter().rposition(|size| *size <= mss).unwrap_or(0) as u16
+}
+
+/// Returns the latest timestamp with these bits that is not after `clock`, because later segments
+/// must not have older timestamps.
+fn with_option_bits(clock: u32, bits: u8) -> u32 {
+    let value = clock & !OPTION_BITS | u32::from(bits);
+    match value > clock {
+        true => value.wrapping_sub(OPTION_BITS + 1),
+        false => value,
+    }
+}
