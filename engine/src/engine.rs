@@ -11,7 +11,7 @@ use towpath_pool::Port;
 use towpath_ring::{EngineStatus, Windows};
 use towpath_shm::Fd;
 use towpath_shm::layout::{CHANNELS_MAX, SHARDS_MAX, SLOTS_MAX, first_slot};
-use towpath_stack::net::{Change, Conflict, IfaceId, InterfaceConfig, Logged, Refused};
+use towpath_stack::net::{Change, Conflict, Fault, IfaceId, InterfaceConfig, Logged, Refused};
 use towpath_stack::{Stack, StackConfig};
 use towpath_tcp::Instant;
 
@@ -98,6 +98,14 @@ pub enum EngineError {
     /// connections to addresses that are not theirs.
     #[error("interface {0} is any-address")]
     AnyAddress(String),
+    /// The named interface cannot be added, for example because two have the same name.
+    #[error("interface {name}: {why}")]
+    Interface {
+        /// Name of the interface.
+        name: String,
+        /// Reason of the stack.
+        why: Fault,
+    },
     /// The route's interface does not exist, or its router has another address family.
     #[error("route to {0:?} cannot be added")]
     Route(RouteConfig),
@@ -314,7 +322,19 @@ impl Engine {
     /// # Errors
     /// Returns the first invalid change, and the reason. Then no change was made.
     pub fn apply(&mut self, changes: &[Change]) -> Result<(), Refused> {
-        self.shard.net.stack.net.apply(self.shard.net.clock.now(), changes)
+        let now = self.shard.net.clock.now();
+        self.apply_at(now, changes)
+    }
+
+    /// Applies changes at the time `now`, and drops the ports of removed interfaces.
+    pub(crate) fn apply_at(&mut self, now: Instant, changes: &[Change]) -> Result<(), Refused> {
+        self.shard.net.stack.net.apply(now, changes)?;
+        for iface in removed(changes) {
+            for shard in std::iter::once(&mut self.shard).chain(&mut self.others) {
+                drop(shard.net.detach(now, iface));
+            }
+        }
+        Ok(())
     }
 
     /// Sets or removes the packet filter rules before the engine runs. Use [`Remote::set_rules`]
@@ -357,6 +377,14 @@ impl Drop for Engine {
     }
 }
 
+/// Returns the interfaces that a list of changes removes.
+pub(crate) fn removed(changes: &[Change]) -> impl Iterator<Item = IfaceId> {
+    changes.iter().filter_map(|change| match change {
+        Change::RemoveInterface { iface } => Some(*iface),
+        _ => None,
+    })
+}
+
 /// Creates one of the shards of an engine.
 fn shard(
     config: &EngineConfig,
@@ -364,8 +392,8 @@ fn shard(
     place: ShardPlace,
     mut net: Net,
 ) -> Result<Shard, EngineError> {
-    if config.interfaces.len() != net.ports.len() {
-        let (interfaces, ports) = (config.interfaces.len(), net.ports.len());
+    if config.interfaces.len() != net.ports.list.len() {
+        let (interfaces, ports) = (config.interfaces.len(), net.ports.list.len());
         return Err(EngineError::PortsDiffer { interfaces, ports });
     }
     // The stacks share one control part, so configure it once.
@@ -399,7 +427,9 @@ fn join(
         if interface.any_address {
             return Err(EngineError::AnyAddress(interface.name.clone()));
         }
-        stack.net.add_interface(now, interface.clone());
+        let name = || interface.name.clone();
+        let added = stack.net.try_add_interface(now, interface);
+        added.map_err(|why| EngineError::Interface { name: name(), why })?;
     }
     for route in routes {
         let iface = u16::try_from(route.interface + 1).map(IfaceId);

@@ -82,8 +82,7 @@ impl Hand {
     /// # Errors
     /// Returns the first change that is invalid, and why. Then no change was made.
     pub fn apply(&mut self, changes: &[Change]) -> Result<(), Refused> {
-        let shard = &mut self.engine.shard;
-        shard.net.stack.net.apply(shard.sockets.now, changes)
+        self.engine.apply_at(self.engine.shard.sockets.now, changes)
     }
 
     /// Returns whether a process holds the socket in a slot. The process is given by its channel's

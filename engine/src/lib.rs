@@ -75,7 +75,7 @@ pub use hand::Hand;
 pub use net::{Applied, InterfaceState, NetState};
 pub use query::{ListingProgress, Portion, Query, QueryTarget};
 pub use registry::UninterceptedProgram;
-pub use remote::{Gone, Remote};
+pub use remote::{AddError, Gone, Remote};
 pub use report::{Counters, HOLDERS_SHOWN, Left, Report, SocketEntry, TcpFigures};
 pub use run::Next;
 pub use service::{Service, ServiceError};

@@ -10,7 +10,8 @@ use towpath_wire::MacAddr;
 pub struct NetState {
     /// Time of the snapshot, on the engine's clock; lifetimes of addresses use the same clock.
     pub now: Instant,
-    /// All interfaces by number, starting with loopback.
+    /// All interfaces sorted by number, starting with loopback. Numbers of removed interfaces are
+    /// missing.
     pub interfaces: Vec<InterfaceState>,
     /// All routes, in the order in which they were added.
     pub routes: Vec<RouteEntry>,
@@ -49,7 +50,7 @@ pub struct Applied {
 impl NetState {
     /// Returns the net as a shard sees it, with only its own traffic.
     pub fn of(net: &Net, now: Instant) -> Self {
-        let interfaces = net.interfaces().iter().map(|link| InterfaceState {
+        let interfaces = net.interfaces().map(|link| InterfaceState {
             id: link.id(),
             name: link.name().to_owned(),
             link: link.link(),
@@ -67,23 +68,33 @@ impl NetState {
 
     /// Adds the traffic of another shard, indexed by interface.
     pub(crate) fn add(&mut self, traffic: &[Traffic]) {
-        for (interface, more) in self.interfaces.iter_mut().zip(traffic) {
-            interface.traffic += *more;
+        for interface in &mut self.interfaces {
+            interface.traffic += traffic.get(interface.id.index()).copied().unwrap_or_default();
         }
+    }
+
+    /// Returns the interface with an index.
+    pub fn interface(&self, id: IfaceId) -> Option<&InterfaceState> {
+        self.interfaces.iter().find(|interface| interface.id == id)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::thread::{JoinHandle, spawn};
+    use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicU64;
+    use std::sync::atomic::Ordering::Relaxed;
+    use std::sync::mpsc::{Sender, channel};
+    use std::thread::{JoinHandle, ThreadId, current, spawn};
     use std::time::Duration;
 
-    use towpath_pool::Port;
-    use towpath_stack::net::{Change, Fault, How, Refused, RouteSpec};
+    use towpath_pool::{Batch, Offloads, Pool, Port};
+    use towpath_stack::net::{Change, Fault, How, InterfaceConfig, Refused, RouteSpec};
     use towpath_wire::Prefix;
 
     use super::*;
-    use crate::{Engine, EngineConfig, Gone, Hand, Remote, Report};
+    use crate::{AddError, Engine, EngineConfig, Gone, Hand, Remote, Report};
 
     fn prefix(text: &str) -> Prefix {
         text.parse().expect("a prefix")
@@ -176,6 +187,94 @@ mod tests {
             thread.join().expect("it does not panic");
             assert_eq!(remote.net(), Err(Gone));
             assert_eq!(remote.apply(Vec::new()), Err(Gone));
+        }
+    }
+
+    /// A port that is always readable, and notes each poll and the thread that drops it.
+    struct NotedPort {
+        fd: OwnedFd,
+        polls: Arc<AtomicU64>,
+        dropped_by: Sender<ThreadId>,
+    }
+
+    impl Port for NotedPort {
+        fn poll(&mut self, _: u64, _: &mut Pool, _: &mut Batch, _: usize) -> usize {
+            self.polls.fetch_add(1, Relaxed);
+            0
+        }
+        fn submit(&mut self, _: u64, _: &mut Pool, _: &mut Batch) -> usize {
+            0
+        }
+        fn offloads(&self) -> Offloads {
+            Offloads::default()
+        }
+        fn link_type(&self) -> LinkType {
+            LinkType::Ip
+        }
+        fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+            Some(self.fd.as_fd())
+        }
+    }
+
+    impl Drop for NotedPort {
+        fn drop(&mut self) {
+            self.dropped_by.send(current().id()).expect("the test waits for it");
+        }
+    }
+
+    fn interface(name: &str) -> InterfaceConfig {
+        InterfaceConfig {
+            name: name.to_owned(),
+            link: LinkType::Ip,
+            mac: MacAddr([0; 6]),
+            mtu: 1500,
+            offloads: Offloads::default(),
+            addresses: vec![prefix("10.7.0.1/24")],
+            slaac: false,
+            any_address: false,
+            kernel_cuts: false,
+            in_process: false,
+        }
+    }
+
+    /// Each shard polls its port of an added interface. The thread that removes the interface also
+    /// closes the ports, so that no shard waits for a device.
+    #[test]
+    fn a_running_engine_gains_and_loses_an_interface() {
+        for shards in [1, 2] {
+            let (remote, thread) = run(shards);
+            let polls: Vec<Arc<AtomicU64>> = (0..shards).map(|_| Arc::default()).collect();
+            let (to, dropped) = channel();
+            let ports = || -> Vec<Box<dyn Port + Send>> {
+                let port = |polls: &Arc<AtomicU64>| {
+                    let fd = rustix::event::eventfd(1, rustix::event::EventfdFlags::empty());
+                    let (fd, polls) = (fd.expect("a descriptor"), Arc::clone(polls));
+                    Box::new(NotedPort { fd, polls, dropped_by: to.clone() }) as _
+                };
+                polls.iter().map(port).collect()
+            };
+            let iface = remote.add_interface(interface("p1"), ports()).expect("it is new");
+            let waits = || polls.iter().any(|polls| polls.load(Relaxed) < 10);
+            while waits() {
+                std::thread::yield_now();
+            }
+            let state = remote.net().expect("it runs");
+            assert_eq!(state.interface(iface).map(|known| known.name.as_str()), Some("p1"));
+            let again = remote.add_interface(interface("p1"), ports());
+            assert!(matches!(again, Err(AddError::Refused(Fault::Exists))), "{again:?}");
+            let gone = remote.apply(vec![Change::RemoveInterface { iface }]).expect("it runs");
+            assert_eq!(gone, Ok(Applied { changes: 1 }));
+            // Ports of the refused interface and of the removed one.
+            let by: Vec<_> = dropped.try_iter().collect();
+            assert_eq!(by, vec![current().id(); 2 * shards]);
+            let state = remote.net().expect("it runs");
+            assert!(state.interface(iface).is_none());
+            assert!(state.routes.iter().all(|route| route.iface != iface));
+            let refused = Refused { at: 0, why: Fault::NoInterface };
+            let twice = remote.apply(vec![Change::RemoveInterface { iface }]);
+            assert_eq!(twice.expect("it runs"), Err(refused));
+            remote.stop();
+            thread.join().expect("it does not panic");
         }
     }
 }

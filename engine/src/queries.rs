@@ -1,5 +1,10 @@
 //! Queries about sockets, counters and the net.
 
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use towpath_pool::Port;
+use towpath_stack::IfaceId;
 use towpath_stack::net::Traffic;
 
 use crate::net::NetState;
@@ -117,4 +122,57 @@ impl Query for SettleQuery {
     }
 
     fn join(_: Vec<Self::Part>) -> Self::Answer {}
+}
+
+/// Port of a shard; `None` after the shard has taken it.
+type PortOfShard = Option<Box<dyn Port + Send>>;
+
+/// Gives each shard its port of an interface.
+#[derive(Clone)]
+pub(crate) struct AttachQuery {
+    iface: IfaceId,
+    /// Ports by the number of their shard.
+    ports: Arc<Mutex<Vec<PortOfShard>>>,
+}
+
+impl AttachQuery {
+    pub fn new(iface: IfaceId, ports: Vec<Box<dyn Port + Send>>) -> Self {
+        let ports = ports.into_iter().map(Some).collect();
+        Self { iface, ports: Arc::new(Mutex::new(ports)) }
+    }
+}
+
+impl Query for AttachQuery {
+    type Part = io::Result<()>;
+    type Answer = io::Result<()>;
+
+    fn ask(&mut self, shard: &mut dyn QueryTarget) -> Portion<Self::Part> {
+        let number = shard.number() as usize;
+        let mut ports = self.ports.lock().unwrap_or_else(PoisonError::into_inner);
+        let port = ports.get_mut(number).and_then(Option::take);
+        drop(ports);
+        Portion::Last(port.map_or(Ok(()), |port| shard.attach(self.iface, port)))
+    }
+
+    fn join(parts: Vec<Self::Part>) -> Self::Answer {
+        parts.into_iter().collect()
+    }
+}
+
+/// Takes the ports of a removed interface from all shards. The asking thread drops them, because to
+/// close a device may take long.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct DetachQuery(pub IfaceId);
+
+impl Query for DetachQuery {
+    type Part = Option<Box<dyn Port + Send>>;
+    type Answer = Vec<Box<dyn Port + Send>>;
+
+    fn ask(&mut self, shard: &mut dyn QueryTarget) -> Portion<Self::Part> {
+        Portion::Last(shard.detach(self.0))
+    }
+
+    fn join(parts: Vec<Self::Part>) -> Self::Answer {
+        parts.into_iter().flatten().collect()
+    }
 }

@@ -10,9 +10,11 @@
 //! change. The registry delivers the parts in order with the shards' reports. So a thread that has
 //! received all parts also sees the effects of earlier reports.
 
-use std::fmt;
 use std::sync::mpsc::Sender;
+use std::{fmt, io};
 
+use towpath_pool::Port;
+use towpath_stack::IfaceId;
 use towpath_stack::net::Net;
 use towpath_tcp::Instant;
 
@@ -53,6 +55,13 @@ pub trait QueryTarget {
     fn now(&self) -> Instant;
     /// Returns the network layer of the shard's stack.
     fn net(&mut self) -> &mut Net;
+    /// Adds the port of an interface that was added at run time.
+    ///
+    /// # Errors
+    /// Fails if the poller cannot wait for the port. The port is dropped.
+    fn attach(&mut self, iface: IfaceId, port: Box<dyn Port + Send>) -> io::Result<()>;
+    /// Removes the port of a removed interface, and drops the packets that are queued for it.
+    fn detach(&mut self, iface: IfaceId) -> Option<Box<dyn Port + Send>>;
     /// Returns the counters of all layers of the shard.
     fn counters(&self) -> Counters;
     /// Returns the number of bytes and packets that no peer or port has taken yet.

@@ -10,12 +10,16 @@ use towpath_shm::Fd;
 use towpath_ring::notification;
 
 use towpath_filter::Rules;
+use towpath_pool::Port;
 use towpath_stack::IfaceId;
-use towpath_stack::net::{Change, Net, Refused, RuleSet};
+use towpath_stack::net::{Change, Fault, InterfaceConfig, Net, Refused, RuleSet};
 use towpath_tcp::Instant;
 
+use crate::engine::removed;
 use crate::net::{Applied, NetState};
-use crate::queries::{CountersQuery, NetQuery, SettleQuery, SocketsQuery, UnsentQuery};
+use crate::queries::{
+    AttachQuery, CountersQuery, DetachQuery, NetQuery, SettleQuery, SocketsQuery, UnsentQuery,
+};
 use crate::query::{PendingQuery, PendingWork, Portion, Query, QueryTarget, ShardQuery};
 use crate::report::{Counters, Left, SocketEntry};
 
@@ -38,6 +42,21 @@ impl From<Gone> for io::Error {
     fn from(gone: Gone) -> Self {
         Self::new(io::ErrorKind::BrokenPipe, gone)
     }
+}
+
+/// Reason why an interface cannot be added.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AddError {
+    /// The stack refuses the interface.
+    #[error("{0}")]
+    Refused(Fault),
+    /// A shard cannot wait for packets of its port.
+    #[error(transparent)]
+    System(io::Error),
+    /// The engine has ended.
+    #[error(transparent)]
+    Gone(#[from] Gone),
 }
 
 #[derive(Debug)]
@@ -179,8 +198,48 @@ impl Remote {
     /// ```
     pub fn apply(&self, changes: Vec<Change>) -> Result<Result<Applied, Refused>, Gone> {
         let applied = Applied { changes: changes.len() };
+        let gone: Vec<IfaceId> = removed(&changes).collect();
         let made = self.change(move |net, now| net.apply(now, &changes))?;
+        if made.is_ok() {
+            for iface in gone {
+                drop(self.query(DetachQuery(iface))?);
+            }
+        }
         Ok(made.map(|()| applied))
+    }
+
+    /// Adds an interface while packets flow. Each shard gets one of the `ports`, the queues of the
+    /// interface's device. [`Change::RemoveInterface`] removes the interface, and
+    /// [`Remote::apply`] then drops the ports on the calling thread.
+    ///
+    /// # Errors
+    /// Fails if the interface is invalid or if the engine has ended. The ports are dropped then.
+    ///
+    /// # Panics
+    /// If the number of ports is not [`Remote::shards`].
+    pub fn add_interface(
+        &self,
+        config: InterfaceConfig,
+        ports: Vec<Box<dyn Port + Send>>,
+    ) -> Result<IfaceId, AddError> {
+        assert_eq!(ports.len(), self.shared.shards, "each shard has a queue of the device");
+        if config.any_address {
+            return Err(AddError::Refused(Fault::Invalid));
+        }
+        let added = self.change(move |net, now| net.try_add_interface(now, &config))?;
+        let iface = added.map_err(AddError::Refused)?;
+        let attached = self.query(AttachQuery::new(iface, ports))?;
+        if let Err(error) = attached {
+            // The interface has just been added, so this cannot be refused.
+            let _ = self.apply(vec![Change::RemoveInterface { iface }])?;
+            return Err(AddError::System(error));
+        }
+        Ok(iface)
+    }
+
+    /// Returns the number of shards.
+    pub fn shards(&self) -> usize {
+        self.shared.shards
     }
 
     /// Returns the packet filter rules with their counters.

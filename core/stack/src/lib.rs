@@ -150,6 +150,7 @@ mod tables;
 mod tcp;
 mod udp;
 
+mod attached;
 mod audit;
 mod counters;
 mod cx;
@@ -169,6 +170,7 @@ mod unreached;
 #[cfg(test)]
 mod tests;
 
+pub use attached::{AttachedPort, StackPort};
 pub use counters::Counters;
 pub use drop::{DropReason, Drops};
 pub use error::{BindError, ConnectError, ListenError, OpenError, OptionError, SendError};

@@ -12,8 +12,8 @@ use towpath_wire::addr;
 use crate::error::OptionError;
 use crate::host::{BindOptions, Host, SocketId};
 use crate::limits::{MEMBERSHIPS_MAX, SOURCES_MAX};
-use crate::net::IfaceId;
 use crate::net::limits::PATH_MTU_MIN_V6;
+use crate::net::{IfaceId, Net};
 use crate::ports::bind_addr::PortProtocol;
 use crate::settings::PacketSettings;
 use crate::socket::{SocketRole, StackSocket};
@@ -139,7 +139,6 @@ impl<H: Host> Stack<H> {
         if let SocketOption::FastOpenQueue(_) | SocketOption::SaveSyn(_) = option {
             return self.set_accepting(index, option);
         }
-        let interfaces = self.net.interfaces().len();
         let socket = self.sockets.get_mut(index).ok_or(OptionError::NoSocket)?;
         match &mut socket.kind {
             SocketRole::Fresh(settings) => {
@@ -164,7 +163,7 @@ impl<H: Host> Stack<H> {
             }
             SocketRole::Datagram(datagram) => {
                 datagram.last_target = None;
-                set_datagram(datagram, option, interfaces)
+                set_datagram(datagram, option, &self.net)
             }
         }
     }
@@ -428,7 +427,7 @@ impl<H: Host> Stack<H> {
                 route.map_err(|_| OptionError::NoInterface)?.iface
             }
         };
-        if iface.index() >= self.net.interfaces().len() {
+        if self.net.interface(iface).is_none() {
             return Err(OptionError::NoInterface);
         }
         Ok((index, iface))
@@ -539,7 +538,7 @@ fn set_stream(
 fn set_datagram(
     datagram: &mut DatagramSocket,
     option: SocketOption,
-    interfaces: usize,
+    net: &Net,
 ) -> Result<(), OptionError> {
     match option {
         SocketOption::Ttl(ttl) => datagram.hops.v4 = ttl,
@@ -563,7 +562,7 @@ fn set_datagram(
         SocketOption::MulticastHops(hops) => datagram.multicast_hops = hops,
         SocketOption::MulticastInterface(Some(iface), _)
         | SocketOption::MulticastInterfaceV6(Some(iface))
-            if iface.index() >= interfaces =>
+            if net.interface(iface).is_none() =>
         {
             return Err(OptionError::NoInterface);
         }

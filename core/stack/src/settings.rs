@@ -46,7 +46,7 @@ impl StreamSettings {
         // 5927 §4).
         let (mtu_send, mtu_recv) = match route {
             Ok(route) => {
-                let interface = net.interfaces().get(route.iface.index());
+                let interface = net.interface(route.iface);
                 // As on Linux, the MTU of a route applies to both directions, but an MTU advertised
                 // by routers only to sending.
                 let wider = interface.filter(|link| link.mtu_for(flow.remote) <= route.link_mtu);

@@ -1,8 +1,9 @@
 //! Turn of the stack: its steps, in order.
 
-use towpath_pool::{Batch, Packet, Pool, Port};
+use towpath_pool::{Batch, Packet, Pool, Port as _};
 use towpath_tcp::Instant;
 
+use crate::attached::StackPort;
 use crate::cx::Cx;
 use crate::drop::DropReason;
 use crate::host::{Budget, Host, Turn};
@@ -27,15 +28,15 @@ impl<H: Host> Stack<H> {
     }
 
     /// Runs one turn: receives packets from the ports, fires timers, lets connections send, and
-    /// passes packets to the ports. `ports[i]` drives interface `i + 1`; loopback needs no port.
+    /// passes packets to the ports. See [`StackPort`] for their interfaces; loopback needs no port.
     ///
     /// Each turn submits to every port, even if nothing new is queued. A full device may have space
     /// again, and a call without work is cheap.
-    pub fn turn<P: Port + ?Sized>(
+    pub fn turn<P: StackPort>(
         &mut self,
         now: Instant,
         host: &mut H,
-        ports: &mut [Box<P>],
+        ports: &mut [P],
         pool: &mut Pool,
         budget: Budget,
     ) -> Turn {
@@ -56,8 +57,8 @@ impl<H: Host> Stack<H> {
         }
         self.tell(cx.host);
         turn.mail = self.flush_mail(cx.pool);
-        for (port, iface) in ports.iter_mut().zip(1..) {
-            let iface = IfaceId(iface);
+        for (place, port) in ports.iter_mut().enumerate() {
+            let (iface, port) = port.parts(place);
             if self.net.is_down(iface) {
                 self.net.drop_output(iface, cx.pool);
                 continue;
@@ -105,21 +106,22 @@ impl<H: Host> Stack<H> {
             || self.has_mail()
     }
 
-    fn receive_ports<P: Port + ?Sized>(
+    fn receive_ports<P: StackPort>(
         &mut self,
         cx: &mut Cx<'_, H>,
-        ports: &mut [Box<P>],
+        ports: &mut [P],
         max: usize,
         turn: &mut Turn,
     ) {
-        for (port, iface) in ports.iter_mut().zip(1..) {
+        for (place, port) in ports.iter_mut().enumerate() {
+            let (iface, port) = port.parts(place);
             let mut batch = std::mem::take(&mut self.rx);
             let received = port.poll(cx.now.0, cx.pool, &mut batch, max);
             turn.received += received;
             turn.more |= received >= max;
             // Apply changes of shared sockets before the packets that may depend on them.
             self.catch_up_for_batch();
-            let (iface, mut bytes) = (IfaceId(iface), 0);
+            let mut bytes = 0;
             let is_down = self.net.is_down(iface);
             if self.net.is_router() && !is_down {
                 bytes += self.receive_in_runs(cx, iface, &mut batch);

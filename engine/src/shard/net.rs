@@ -2,6 +2,7 @@
 
 pub(crate) mod describe;
 pub(crate) mod observers;
+pub(crate) mod ports;
 pub(crate) mod sources;
 
 use std::io;
@@ -11,13 +12,14 @@ use towpath_pool::{Pool, Port};
 use towpath_ring::EngineStatus;
 use towpath_shm::layout::RawAddr;
 use towpath_stack::net::Interface;
-use towpath_stack::{Budget, ShardId, SocketId, SocketInfo, Stack};
+use towpath_stack::{Budget, IfaceId, ShardId, SocketId, SocketInfo, Stack};
 use towpath_tcp::Instant;
 
 use crate::clock::Clock;
 use crate::poller::Poller;
 use crate::shard::net::observers::Observers;
-use crate::shard::net::sources::{PortWatch, ShardSource, watch, watch_new};
+use crate::shard::net::ports::ShardPorts;
+use crate::shard::net::sources::ShardSource;
 use crate::shard::peers::message::PeerMessage;
 use crate::shard::sockets::Sockets;
 use crate::shard::sockets::slots::present_on;
@@ -25,15 +27,13 @@ use crate::shard::sockets::slots::present_on;
 /// A stack, its ports, and the poller that wakes its shard.
 pub(crate) struct Net {
     pub stack: Stack<Sockets>,
-    pub ports: Vec<Box<dyn Port + Send>>,
+    pub ports: ShardPorts,
     pub pool: Pool,
     pub clock: Clock,
     /// Status page: shows programs whether the engine sleeps, and the maximum length of a datagram
     /// that needs no request.
     pub status: EngineStatus,
     pub poller: Poller<ShardSource>,
-    /// Events for which each port is polled.
-    watched: Vec<PortWatch>,
     /// Maximum work of the stack in a turn.
     pub budget: Budget,
     pub observers: Observers,
@@ -49,10 +49,25 @@ impl Net {
         clock: Clock,
         budget: Budget,
     ) -> io::Result<Self> {
-        let (mut poller, mut watched) = (Poller::new()?, Vec::new());
-        watch_new(&mut poller, &ports, &mut watched)?;
-        let (pool, observers) = (Pool::default(), Observers::default());
-        Ok(Self { stack, ports, pool, clock, status, poller, watched, budget, observers })
+        let (mut poller, mut list) = (Poller::new()?, ShardPorts::default());
+        for (port, iface) in ports.into_iter().zip(1..) {
+            list.attach(&mut poller, IfaceId(iface), port)?;
+        }
+        let (pool, observers, ports) = (Pool::default(), Observers::default(), list);
+        Ok(Self { stack, ports, pool, clock, status, poller, budget, observers })
+    }
+
+    /// Adds the port of an interface that was added at run time.
+    pub fn attach(&mut self, iface: IfaceId, port: Box<dyn Port + Send>) -> io::Result<()> {
+        // Otherwise the stack would drop the port's first packets.
+        self.stack.net.catch_up();
+        self.ports.attach(&mut self.poller, iface, port)
+    }
+
+    /// Removes the port of a removed interface, and drops the packets that are queued for it.
+    pub fn detach(&mut self, now: Instant, iface: IfaceId) -> Option<Box<dyn Port + Send>> {
+        self.stack.detach(now, iface, &mut self.pool);
+        self.ports.detach(&mut self.poller, iface)
     }
 
     /// Sends a message to another shard.
@@ -81,8 +96,8 @@ impl Net {
     pub fn watch_ports(&mut self) {
         // epoll_ctl fails only for an invalid descriptor, after which no event would wake this
         // thread.
-        let Self { poller, ports, watched, observers, .. } = self;
-        let watched = watch(poller, ports, watched, |place| observers.device_gone(place));
+        let Self { poller, ports, observers, .. } = self;
+        let watched = ports.watch(poller, |iface| observers.device_gone(iface));
         watched.expect("the engine's own epoll works");
     }
 
@@ -92,7 +107,7 @@ impl Net {
         let is_its = |iface: &&Interface| {
             iface.addresses().iter().any(|address| address.addr() == addr.ip())
         };
-        let iface = self.stack.net.interfaces().iter().find(is_its).map(Interface::id);
+        let iface = self.stack.net.interfaces().find(is_its).map(Interface::id);
         present_on(family, addr, iface)
     }
 }

@@ -234,7 +234,7 @@ impl Shard {
         for _ in 0..LAST_TURNS {
             let budget = Budget { rx_packets: 0, tx_packets: usize::MAX };
             let Net { stack, ports, pool, .. } = &mut self.net;
-            let turn = stack.turn(now, &mut self.sockets, ports, pool, budget);
+            let turn = stack.turn(now, &mut self.sockets, &mut ports.list, pool, budget);
             if !turn.more {
                 break;
             }
@@ -410,9 +410,7 @@ impl Shard {
         self.requests.rounds.gather();
         let looked = self.net.poller.wait(timeout, &mut self.sleep.woken);
         if looked.expect("the engine's own epoll works") {
-            for (place, port) in (0..).zip(&mut self.net.ports) {
-                port.looked(self.sleep.woken.contains(&ShardSource::Port(place)));
-            }
+            self.net.ports.looked(&self.sleep.woken);
         }
     }
 

@@ -68,6 +68,13 @@ pub enum Change {
         /// `true` for up, `false` for down.
         up: bool,
     },
+    /// Removes an interface with its addresses, routes, neighbours and groups. Sockets that are
+    /// bound to it get ENODEV, and connections over it use another route. The owner then drops the
+    /// queued packets in each shard by [`Stack::detach`](crate::Stack::detach).
+    RemoveInterface {
+        /// Interface to remove.
+        iface: IfaceId,
+    },
     /// Sets the maximum MTU of an interface's device, the upper limit for [`Change::SetMtu`]. The
     /// interface gets this MTU, unless the operator or a router set a smaller one.
     SetMtuMost {
@@ -152,7 +159,7 @@ pub enum Fault {
     /// The interface does not exist, or none is given and the router is on no interface's link
     /// (ENODEV).
     NoInterface,
-    /// The address, route or neighbour exists already (EEXIST).
+    /// The interface, address, route or neighbour exists already (EEXIST).
     Exists,
     /// The interface does not have the address to remove (EADDRNOTAVAIL).
     NoAddress,
@@ -181,7 +188,7 @@ pub enum Fault {
     NoNeighbors,
     /// The change would modify the loopback interface, which is not allowed (EPERM).
     Loopback,
-    /// The limit on addresses, routers or neighbours is reached (ENOSPC).
+    /// The limit on interfaces, addresses, routers or neighbours is reached (ENOSPC).
     Full,
 }
 

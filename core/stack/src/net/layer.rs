@@ -232,11 +232,12 @@ impl Net {
         }
     }
 
-    /// Drops the packets in the output queue of `iface`, which is down.
+    /// Drops the packets in the output queue of `iface`, which is down or was removed.
     #[cold]
     pub(crate) fn drop_output(&mut self, iface: IfaceId, pool: &mut Pool) {
         let mut packets = Vec::new();
-        self.output(iface).hand_over(|batch| packets.extend(batch.drain(..)));
+        let Some(output) = self.data.outputs.get_mut(iface.index()) else { return };
+        output.hand_over(|batch| packets.extend(batch.drain(..)));
         for packet in packets {
             self.data.drop(iface, packet, DropReason::LinkDownOut, pool);
         }

@@ -79,6 +79,12 @@ pub const NEIGHBOR_PACKET_COST: usize = 512;
 /// this host sent no packet since. Beyond it, the one heard from longest ago is evicted (counter
 /// `neighbors_displaced`); a later packet to it needs a solicitation.
 pub const NEIGHBORS_HEARD_MAX: usize = 256;
+/// Maximum number of interfaces of a host, including loopback and removed interfaces whose index is
+/// not reused yet. Each costs a few hundred bytes in every snapshot.
+pub const INTERFACES_MAX: usize = 256;
+/// Time after which the index of a removed interface is reused. Covers the states that name an
+/// interface: path MTUs expire after [`PATH_MTU_TIME`], incomplete datagrams earlier.
+pub const INTERFACE_REUSE_TIME: Duration = PATH_MTU_TIME;
 /// Maximum weight of a route, as on Linux (`rtnh_hops` of rtnetlink(7) is a byte).
 pub const WEIGHT_MAX: u16 = 256;
 /// Maximum number of permanent neighbours set by the operator, on all interfaces together: as many

@@ -81,6 +81,14 @@ pub(crate) enum ControlPacket {
 }
 
 impl ControlPacket {
+    /// Returns the interface that the packet arrived on.
+    pub(crate) fn iface(&self) -> IfaceId {
+        match self {
+            Self::Arp { iface, .. } => *iface,
+            Self::Discovery(local) | Self::Listeners(local) | Self::Igmp(local) => local.iface,
+        }
+    }
+
     /// Returns the packet.
     pub(crate) fn packet(&self) -> &Packet {
         match self {

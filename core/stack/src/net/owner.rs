@@ -10,6 +10,7 @@ use towpath_pool::Offloads;
 use towpath_tcp::Instant;
 use towpath_wire::Prefix;
 
+use super::changes::Fault;
 use super::control::{Control, NeighborInfo};
 use super::control_access::ControlAccess;
 use super::data::Tracker;
@@ -25,29 +26,54 @@ impl Net {
     ///
     /// IPv6 addresses can be used at once, while duplicate address detection runs (RFC 4429). An
     /// Ethernet interface with `slaac` or an IPv6 address also gets a link-local address.
-    /// Interfaces cannot be removed.
+    /// [`Change::RemoveInterface`](super::Change::RemoveInterface) removes the interface.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::Exists`] if an interface has the name, [`Fault::Full`] if there are
+    /// [`INTERFACES_MAX`](super::limits::INTERFACES_MAX) interfaces. Removed interfaces count until
+    /// their index may be reused.
     ///
     /// # Panics
     ///
-    /// On a shard other than the first, and if there are 65,536 interfaces already. All methods
-    /// that change the host panic on other shards, because the change would be made twice.
-    pub fn add_interface(&mut self, now: Instant, config: InterfaceConfig) -> IfaceId {
+    /// On a shard other than the first. All methods that change the host panic on other shards,
+    /// because the change would be made twice.
+    pub fn try_add_interface(
+        &mut self,
+        now: Instant,
+        config: &InterfaceConfig,
+    ) -> Result<IfaceId, Fault> {
         self.decide(|control| control.add_interface(now, config))
     }
 
-    /// Returns all interfaces; [`IfaceId::index`] is the index of an interface.
-    pub fn interfaces(&self) -> &[Link] {
-        &self.data.here().links
+    /// Adds an interface, as [`Net::try_add_interface`] does.
+    ///
+    /// # Panics
+    ///
+    /// Also if the interface cannot be added.
+    pub fn add_interface(&mut self, now: Instant, config: InterfaceConfig) -> IfaceId {
+        let added = self.try_add_interface(now, &config);
+        added.unwrap_or_else(|why| panic!("interface {}: {why}", config.name))
+    }
+
+    /// Returns all interfaces, sorted by index.
+    pub fn interfaces(&self) -> impl Iterator<Item = &Link> {
+        self.data.here().links()
+    }
+
+    /// Returns an interface. Returns `None` if it was removed or never existed.
+    pub fn interface(&self, iface: IfaceId) -> Option<&Link> {
+        self.data.here().link(iface)
     }
 
     /// Sets the offloads of an interface's device, if they were unknown when the interface was
-    /// added. Panics if the interface does not exist.
+    /// added. Panics if the interface never existed.
     pub fn set_offloads(&mut self, iface: IfaceId, offloads: Offloads) {
         self.decide(|control| control.set_offloads(iface, offloads));
     }
 
     /// Sets whether the device of an interface has a carrier. An interface without carrier forgets
-    /// its neighbours, and multipath routes avoid its routers. Panics if the interface does not
+    /// its neighbours, and multipath routes avoid its routers. Ignored if the interface does not
     /// exist.
     pub fn set_carrier(&mut self, now: Instant, iface: IfaceId, carrier: bool) {
         self.decide(|control| control.set_carrier(now, iface, carrier));

@@ -10,6 +10,7 @@ use core::net::IpAddr;
 use std::sync::Arc;
 
 use towpath_pool::{LinkType, Offloads};
+use towpath_tcp::Instant;
 use towpath_wire::MacAddr;
 
 use super::fib::Fib;
@@ -52,7 +53,7 @@ const _: fn() = || {
 /// Interfaces and addresses of the host.
 #[derive(Debug)]
 pub(super) struct Host {
-    /// Interfaces by index.
+    /// Interfaces by index, including removed ones.
     pub links: Vec<Link>,
     pub locals: Locals,
     /// At least one interface accepts packets to every unicast address as local.
@@ -64,9 +65,21 @@ pub(super) struct Host {
 impl Host {
     pub(super) fn new(links: Vec<Link>, locals: Locals) -> Self {
         let any_address = links.iter().any(|link| link.any_address);
-        let mtus = links.iter().skip(1).map(|link| link.mtu.min(link.mtu_v6));
+        let mtus =
+            links.iter().skip(1).filter(|link| !link.removed).map(|link| link.mtu.min(link.mtu_v6));
         let mtu_min = mtus.min().unwrap_or(LOOPBACK_MTU);
         Self { links, locals, any_address, mtu_min }
+    }
+
+    /// Returns an interface, unless it was removed.
+    #[inline]
+    pub(super) fn link(&self, iface: IfaceId) -> Option<&Link> {
+        self.links.get(iface.index()).filter(|link| !link.removed)
+    }
+
+    /// Returns the interfaces that exist.
+    pub(super) fn links(&self) -> impl Iterator<Item = &Link> {
+        self.links.iter().filter(|link| !link.removed)
     }
 }
 
@@ -74,6 +87,10 @@ impl Host {
 #[derive(Debug)]
 pub struct Link {
     pub(super) id: IfaceId,
+    /// Time of the addition; distinguishes interfaces with the same index.
+    pub(super) added_at: Instant,
+    /// Whether the interface was removed. Then `down` is set, too.
+    pub(super) removed: bool,
     pub(super) name: Arc<str>,
     pub(super) kind: LinkType,
     pub(super) mac: MacAddr,

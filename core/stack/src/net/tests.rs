@@ -23,6 +23,7 @@ mod changes;
 mod forward;
 mod groups;
 mod hooks;
+mod interfaces;
 mod many_neighbors;
 mod neighbors;
 mod next_hops;
@@ -623,8 +624,8 @@ fn an_any_address_interface_does_not_look_for_duplicates() {
     let gateway = |config: &mut InterfaceConfig| config.any_address = true;
     let mut b = Host::new(MAC_B, &["fd00::2/64"], gateway);
     b.pass(Duration::ZERO);
-    let interfaces = b.net.interfaces();
-    let states: Vec<_> = interfaces[1].addresses().iter().map(|address| address.state).collect();
+    let interface = b.net.interface(ETH).unwrap();
+    let states: Vec<_> = interface.addresses().iter().map(|address| address.state).collect();
     assert_eq!(states, [AddressState::Preferred; 2], "the one given and the link-local one");
 }
 
@@ -1320,7 +1321,7 @@ fn announced(valid_s: u32, preferred_s: u32) -> PrefixInfo {
 }
 
 fn global(host: &Host) -> Option<Address> {
-    let addresses = host.net.interfaces()[1].addresses();
+    let addresses = host.net.interface(IfaceId(1)).unwrap().addresses();
     addresses.iter().find(|a| prefix("2001:db8::/64").contains(a.addr())).copied()
 }
 
@@ -1333,7 +1334,7 @@ fn slaac_host() -> Host {
 #[test]
 fn a_host_makes_its_addresses_and_finds_its_router() {
     let mut host = Host::new(MAC_A, &[], |config| config.slaac = true);
-    let link_local = host.net.interfaces()[1].addresses()[0];
+    let link_local = host.net.interface(IfaceId(1)).unwrap().addresses()[0];
     assert!(addr::is_link_local(link_local.addr()));
     assert_eq!(link_local.state, AddressState::Tentative);
     assert!(!host.net.is_local(link_local.addr()));
@@ -1442,7 +1443,13 @@ fn a_defender_may_advertise_from_the_tentative_address() {
     let generation = host.net.route_generation();
     assert!(host.receive(&claim_of_b()).is_none());
     assert_eq!(host.drops(DropReason::Martian), 0);
-    let own = host.net.interfaces()[1].addresses().iter().find(|it| it.addr() == ip("fd00::1"));
+    let own = host
+        .net
+        .interface(IfaceId(1))
+        .unwrap()
+        .addresses()
+        .iter()
+        .find(|it| it.addr() == ip("fd00::1"));
     assert_eq!(own.map(|own| own.state), Some(AddressState::DadFailed));
     assert!(!host.net.is_local(ip("fd00::1")) && host.net.route_generation() > generation);
     let conflict =
@@ -1515,7 +1522,7 @@ fn router_advertisements_make_no_more_than_the_limits() {
         let info = PrefixInfo { prefix: network, ..announced(7200, 3600) };
         host.receive(&from_router("ff02::1", &advert(1800), &[info]));
     }
-    assert_eq!(host.net.interfaces()[1].addresses().len(), limits::ADDRESSES_MAX);
+    assert_eq!(host.net.interface(IfaceId(1)).unwrap().addresses().len(), limits::ADDRESSES_MAX);
     let learnt = host.net.routes().filter(|route| route.origin == Origin::Router).count();
     assert_eq!(learnt, limits::ROUTER_ROUTES_MAX);
 }
@@ -1699,7 +1706,7 @@ fn survive(link: LinkType, any_address: bool, frames: &[Vec<u8>]) {
     assert!(host.net.is_local(ip("10.0.0.1")));
     let route = host.net.route(host.now, None, ip("10.0.0.2"), None).unwrap();
     assert_eq!((route.iface, route.next_hop, route.src), (ETH, ip("10.0.0.2"), ip("10.0.0.1")));
-    let addresses = host.net.interfaces()[1].addresses();
+    let addresses = host.net.interface(IfaceId(1)).unwrap().addresses();
     assert!(addresses.len() <= limits::ADDRESSES_MAX);
     let learnt = host.net.routes().filter(|route| route.origin == Origin::Router).count();
     let routers = limits::ROUTERS_MAX * limits::ROUTER_ROUTES_MAX;
@@ -1751,7 +1758,7 @@ proptest! {
 #[test]
 fn loopback_is_the_first_interface() {
     let a = Host::a();
-    let lo = &a.net.interfaces()[0];
+    let lo = &a.net.interface(IfaceId::LOOPBACK).unwrap();
     assert_eq!((lo.name(), lo.id()), ("lo", IfaceId::LOOPBACK));
     assert_eq!(lo.addresses()[0].addr(), IpAddr::V4(Ipv4Addr::LOCALHOST));
 }

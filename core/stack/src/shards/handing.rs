@@ -44,7 +44,7 @@ impl<H: Host> Stack<H> {
         mut packet: Packet,
         hops: u8,
     ) {
-        let interface = self.net.interfaces().get(iface.index());
+        let interface = self.net.interface(iface);
         let link = interface.map_or(LinkType::Ip, |interface| interface.link());
         // No shard owns a packet to another host: the shard where it arrived forwards it.
         if self.net.is_router()
@@ -155,6 +155,10 @@ impl<H: Host> Stack<H> {
             match mail {
                 // Dispatch again: sockets may have been added or removed while the packet was in
                 // transit.
+                // The interface was removed, or set down, while the packet was in transit.
+                Mail::Packet { iface, packet, .. } if self.net.is_down(iface) => {
+                    self.net.drop(iface, packet, DropReason::LinkDown, cx.pool);
+                }
                 Mail::Packet { iface, packet, hops } => {
                     self.judge_packet(cx, iface, packet, hops);
                 }

@@ -249,7 +249,7 @@ impl<H: Host> Stack<H> {
     }
 
     fn around<'a>(&self, local: &'a Local, hash: u64) -> Around<'a> {
-        let link = self.net.interfaces().get(local.iface.index());
+        let link = self.net.interface(local.iface);
         Around {
             local,
             link: link.map_or(LinkType::Ip, |iface| iface.link()),

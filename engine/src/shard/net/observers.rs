@@ -18,7 +18,7 @@ pub struct DroppedPacket<'a> {
     pub now_ns: u64,
     /// Time of arrival on the same clock; 0 if the packet did not arrive.
     pub arrival_ns: u64,
-    /// Interface of the packet: 0 is loopback, and port `i` drives interface `i + 1`.
+    /// Index of the packet's interface; 0 is loopback.
     pub interface: u16,
     /// Whether the packet was about to be sent; otherwise it was received.
     pub outbound: bool,
@@ -77,10 +77,10 @@ impl Observers {
         }
     }
 
-    /// Reports that the device of the port with index `place` was removed.
-    pub fn device_gone(&self, place: u32) {
-        if let (Some(tell), Ok(iface)) = (&self.on_device_gone, u16::try_from(place + 1)) {
-            tell(IfaceId(iface));
+    /// Reports that the device of an interface was removed.
+    pub fn device_gone(&self, iface: IfaceId) {
+        if let Some(tell) = &self.on_device_gone {
+            tell(iface);
         }
     }
 }

@@ -85,7 +85,7 @@ impl Processes {
         }
         let delivered =
             unsent == 0 && net.stack.net.waiting() == 0 && sockets.outgoing.to_send.is_empty();
-        let is_cut_off = !net.ports.is_empty() && net.ports.iter().all(|port| port.is_gone());
+        let is_cut_off = !net.ports.list.is_empty() && net.ports.iter().all(|port| port.is_gone());
         if delivered || is_cut_off || now >= leaving.until(self.departure.stalled) {
             self.departure.number = None;
             self.notices.push(ShardReport::Left(number));

@@ -167,9 +167,8 @@ impl ShardView<'_> {
         };
         let mut reply = ControlReply { a: next_shard.unwrap_or(0), ..ControlReply::default() };
         append(&mut reply, &tally);
-        for link in self.net.stack.net.interfaces() {
-            let known = self.net.stack.net.traffic().get(link.id().index()).copied();
-            let known = known.unwrap_or_default();
+        // By index, including removed interfaces.
+        for known in self.net.stack.net.traffic() {
             let traffic = Traffic {
                 rx_packets: known.rx_packets,
                 rx_bytes: known.rx_bytes,

@@ -90,10 +90,7 @@ impl ShardView<'_> {
         let pids = holders.map(|holder| holder.pid).filter(|pid| *pid != 0);
         let shared = self.sockets.slots.shared(slot);
         let (recv_buffer, send_buffer) = self.sockets.buffers_of(slot, entry);
-        let device = self
-            .sockets
-            .device(slot)
-            .and_then(|id| self.net.stack.net.interfaces().get(id.index()));
+        let device = self.sockets.device(slot).and_then(|id| self.net.stack.net.interface(id));
         SocketEntry {
             proto: match entry.kind {
                 Kind::Datagram => "udp",

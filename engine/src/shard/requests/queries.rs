@@ -1,5 +1,9 @@
 //! Implements the target of queries for a shard. Long queries continue in each turn.
 
+use std::io;
+
+use towpath_pool::Port;
+use towpath_stack::IfaceId;
 use towpath_stack::net::Net;
 use towpath_tcp::Instant;
 
@@ -42,6 +46,14 @@ impl QueryTarget for RequestCx<'_> {
 
     fn net(&mut self) -> &mut Net {
         &mut self.net.stack.net
+    }
+
+    fn attach(&mut self, iface: IfaceId, port: Box<dyn Port + Send>) -> io::Result<()> {
+        self.net.attach(iface, port)
+    }
+
+    fn detach(&mut self, iface: IfaceId) -> Option<Box<dyn Port + Send>> {
+        self.net.detach(self.sockets.now, iface)
     }
 
     fn counters(&self) -> Counters {

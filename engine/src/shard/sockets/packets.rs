@@ -41,7 +41,7 @@ impl Sockets {
         if net.stack.minds_processor() {
             net.stack.runs_on(crate::shard::sockets::options::processor::current());
         }
-        let turn = net.stack.turn(now, self, &mut net.ports, &mut net.pool, net.budget);
+        let turn = net.stack.turn(now, self, &mut net.ports.list, &mut net.pool, net.budget);
         self.counters.work(turn.filter_steps / FILTER_STEPS_OF_WORK);
         // `turn.mail` is reported once, so wake these shards now; otherwise they sleep on.
         peers.wake_shards(turn.mail);

@@ -24,6 +24,7 @@ pub(super) enum Step {
     SetNeighbor(HopKey, MacAddr),
     RemoveNeighbor(HopKey),
     SetUp(IfaceId, bool),
+    RemoveInterface(IfaceId),
     SetMtu(IfaceId, u32),
     SetMtuMost(IfaceId, u32),
 }
@@ -73,6 +74,7 @@ impl Control {
             }
             Step::SetUp(iface, true) => self.set_up(now, iface),
             Step::SetUp(iface, false) => self.set_down(iface),
+            Step::RemoveInterface(iface) => self.remove_interface(now, iface),
             Step::SetMtu(iface, mtu) => {
                 let interface = &mut self.ifaces[iface.index()];
                 (interface.mtu, interface.mtu_v6) = (mtu, mtu);

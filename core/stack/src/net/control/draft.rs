@@ -29,6 +29,8 @@ pub(super) struct Draft<'a> {
     neighbors: BTreeMap<HopKey, bool>,
     /// Interfaces set up (true) or down (false).
     up: BTreeMap<IfaceId, bool>,
+    /// Removed interfaces.
+    removed: BTreeSet<IfaceId>,
     /// Next-hop routers that no route used before.
     routers: BTreeSet<HopKey>,
 }
@@ -42,6 +44,7 @@ impl<'a> Draft<'a> {
             routes: BTreeMap::new(),
             neighbors: BTreeMap::new(),
             up: BTreeMap::new(),
+            removed: BTreeSet::new(),
             routers: BTreeSet::new(),
         }
     }
@@ -64,13 +67,15 @@ impl<'a> Draft<'a> {
             }
             Change::RemoveNeighbor { iface, addr } => self.remove_neighbor((iface, addr)),
             Change::SetUp { iface, up } => self.set_up(iface, up),
+            Change::RemoveInterface { iface } => self.remove_interface(iface),
             Change::SetMtu { iface, mtu } => self.set_mtu(iface, mtu),
             Change::SetMtuMost { iface, mtu } => self.set_mtu_most(iface, mtu),
         }
     }
 
     fn interface(&self, iface: IfaceId) -> Result<&'a Interface, Fault> {
-        self.control.ifaces.get(iface.index()).ok_or(Fault::NoInterface)
+        let is_there = |_: &&Interface| !self.removed.contains(&iface);
+        self.control.interface(iface).filter(is_there).ok_or(Fault::NoInterface)
     }
 
     fn is_down(&self, interface: &Interface) -> bool {
@@ -346,12 +351,31 @@ impl<'a> Draft<'a> {
             return Ok(());
         }
         self.remove_routes_of(iface);
+        self.remove_neighbors_of(iface);
+        self.steps.push(Step::SetUp(iface, false));
+        Ok(())
+    }
+
+    fn remove_interface(&mut self, iface: IfaceId) -> Result<(), Fault> {
+        let interface = self.interface(iface)?;
+        if iface == IfaceId::LOOPBACK {
+            return Err(Fault::Loopback);
+        }
+        for prefix in self.addresses(interface) {
+            self.addresses.insert((iface, prefix.addr()), None);
+        }
+        self.remove_routes_of(iface);
+        self.remove_neighbors_of(iface);
+        self.removed.insert(iface);
+        self.steps.push(Step::RemoveInterface(iface));
+        Ok(())
+    }
+
+    fn remove_neighbors_of(&mut self, iface: IfaceId) {
         let known = self.control.neighbors.iter().map(|known| (known.iface, known.addr));
         let touched = self.neighbors.keys().copied();
         let gone: Vec<_> = known.chain(touched).filter(|key| key.0 == iface).collect();
         self.neighbors.extend(gone.into_iter().map(|key| (key, false)));
-        self.steps.push(Step::SetUp(iface, false));
-        Ok(())
     }
 
     /// Removes the interface's routes, because as on Linux no route uses an interface that is down.

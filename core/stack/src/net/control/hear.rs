@@ -18,6 +18,10 @@ impl Control {
         punt: ControlPacket,
         pool: &mut Pool,
     ) {
+        if self.interface(punt.iface()).is_none() {
+            let (iface, packet) = punt.into_packet();
+            return self.drop(iface, packet, DropReason::LinkDown);
+        }
         match punt {
             ControlPacket::Arp { iface, packet, at } => {
                 let heard = self.receive_arp(now, iface, &packet, at, pool);
@@ -65,6 +69,12 @@ impl Control {
         pool: &mut Pool,
     ) {
         match notice {
+            // The data part sent the report before it knew of the removal. Its packets wait for an
+            // answer.
+            DataReport::Used(key) if self.interface(key.0).is_none() => {
+                self.neighbors.on_used(now, key, by);
+                self.neighbors.remove(key);
+            }
             DataReport::Used(key) => {
                 if self.neighbors.on_used(now, key, by) {
                     self.solicit(Solicit { key, to: None }, pool);

@@ -10,9 +10,10 @@ use towpath_wire::{MacAddr, Prefix};
 
 use super::interface::Interface;
 use super::neighbor::NeighborInfo;
-use super::tables::Control;
+use super::tables::{Changed, Control};
+use crate::net::changes::Fault;
 use crate::net::iface::{Address, AddressState, IfaceId, InterfaceConfig, Origin};
-use crate::net::limits::LOOPBACK_MTU;
+use crate::net::limits::{INTERFACE_REUSE_TIME, INTERFACES_MAX, LOOPBACK_MTU};
 use crate::net::route::{RouteEntry, RouteKind};
 use crate::net::rule_set::RuleSet;
 
@@ -35,40 +36,83 @@ impl Control {
             kernel_cuts: false,
             in_process: true,
         };
-        self.add_interface(now, config);
+        self.add_interface(now, &config).expect("the first interface");
     }
 
     /// Adds an interface with its addresses and their on-link routes.
     ///
     /// IPv6 addresses are usable at once, during duplicate address detection (RFC 4429). An
     /// Ethernet interface with `slaac` or an IPv6 address also gets a link-local address.
-    /// Interfaces cannot be removed. Panics on more than 65,536 interfaces.
+    /// Fails if an interface has the name, or if there are too many interfaces.
     pub(in crate::net) fn add_interface(
         &mut self,
         now: Instant,
-        config: InterfaceConfig,
-    ) -> IfaceId {
-        let id = IfaceId(u16::try_from(self.ifaces.len()).expect("65536 interfaces are absurd"));
-        self.ifaces.push(Interface::new(id, &config, self.addresses_hash));
+        config: &InterfaceConfig,
+    ) -> Result<IfaceId, Fault> {
+        let mut others = self.ifaces.iter().filter(|known| known.removed_at.is_none());
+        if others.any(|known| *known.name == *config.name) {
+            return Err(Fault::Exists);
+        }
+        let id = self.free_index(now).ok_or(Fault::Full)?;
+        let interface = Interface::new(now, id, config, self.addresses_hash);
+        match self.ifaces.get_mut(id.index()) {
+            Some(place) => *place = interface,
+            None => self.ifaces.push(interface),
+        }
         self.changed.links = true;
         for prefix in &config.addresses {
             self.put_address(now, id, *prefix);
         }
         self.start_discovery(now, id);
         self.publish();
-        id
+        Ok(id)
     }
 
-    /// Sets the offloads of a device, if they become known late. Panics if the interface does not
-    /// exist.
+    /// Returns an index for a new interface: that of the interface removed first, if this was long
+    /// ago. Until then, packets in flight and sockets may name the removed interface.
+    fn free_index(&self, now: Instant) -> Option<IfaceId> {
+        let removed = self.ifaces.iter().filter_map(|known| Some((known.removed_at?, known.id)));
+        let oldest = removed.min();
+        if let Some((_, id)) = oldest.filter(|(at, _)| *at + INTERFACE_REUSE_TIME <= now) {
+            return Some(id);
+        }
+        let next = self.ifaces.len();
+        (next < INTERFACES_MAX).then_some(IfaceId(next as u16))
+    }
+
+    /// Removes an interface with its addresses, neighbours, groups and tasks. The draft has already
+    /// removed its routes.
+    pub(super) fn remove_interface(&mut self, now: Instant, iface: IfaceId) {
+        let addresses = &self.ifaces[iface.index()].addresses;
+        let addresses: Vec<_> = addresses.iter().map(Address::addr).collect();
+        for addr in addresses {
+            self.forget_address(now, iface, addr);
+        }
+        self.schedule.cancel(iface, |_| true);
+        self.neighbors.on_interface_removed(iface);
+        // A later interface with this index begins with a carrier.
+        self.routes.set_carrier(now, iface, true);
+        self.conflicts_told.retain(|(known, _)| *known != iface);
+        self.conflicts.retain(|known| known.iface != iface);
+        let removed = self.ifaces[iface.index()].removed(now, self.addresses_hash);
+        self.ifaces[iface.index()] = removed;
+        self.changed = Changed { links: true, addresses: true, groups: true, ..self.changed };
+        self.routes.touch();
+    }
+
+    /// Sets the offloads of a device, if they become known late. Ignored if the interface was
+    /// removed. Panics if it never existed.
     pub(in crate::net) fn set_offloads(&mut self, iface: IfaceId, offloads: Offloads) {
         self.ifaces[iface.index()].offloads = offloads;
         self.changed.links = true;
         self.publish();
     }
 
-    /// Handles a carrier change of an interface's device.
+    /// Handles a carrier change of an interface's device. Ignored if the interface was removed.
     pub(in crate::net) fn set_carrier(&mut self, now: Instant, iface: IfaceId, carrier: bool) {
+        if self.interface(iface).is_none() {
+            return;
+        }
         if !carrier {
             self.neighbors.forget_all_of(iface);
         }
@@ -91,7 +135,7 @@ impl Control {
 
     pub(super) fn put_address(&mut self, now: Instant, iface: IfaceId, prefix: Prefix) -> bool {
         let interface = &self.ifaces[iface.index()];
-        if interface.address(prefix.addr()).is_some() {
+        if interface.removed_at.is_some() || interface.address(prefix.addr()).is_some() {
             return false;
         }
         let probed = prefix.addr().is_ipv6() && interface.link == LinkType::Ethernet;
@@ -163,7 +207,7 @@ impl Control {
         metric: u32,
     ) -> bool {
         let is_of_family = |hop: IpAddr| hop.is_ipv4() == prefix.addr().is_ipv4();
-        if !next_hop.is_none_or(is_of_family) || iface.index() >= self.ifaces.len() {
+        if !next_hop.is_none_or(is_of_family) || self.interface(iface).is_none() {
             return false;
         }
         let (origin, kind) = (Origin::Static, RouteKind::Unicast);

@@ -4,6 +4,7 @@ use core::net::IpAddr;
 use std::sync::Arc;
 
 use towpath_pool::{LinkType, Offloads};
+use towpath_tcp::Instant;
 use towpath_wire::MacAddr;
 
 use super::addresses::Addresses;
@@ -17,6 +18,10 @@ use crate::net::snapshot::Link;
 #[derive(Debug)]
 pub(super) struct Interface {
     pub(super) id: IfaceId,
+    /// Time of the addition; distinguishes interfaces with the same index.
+    pub(super) added_at: Instant,
+    /// Time of the removal. The entry then only reserves the index.
+    pub(super) removed_at: Option<Instant>,
     pub(super) name: Arc<str>,
     pub(super) link: LinkType,
     pub(super) mac: MacAddr,
@@ -36,10 +41,12 @@ pub(super) struct Interface {
 }
 
 impl Interface {
-    pub(super) fn new(id: IfaceId, config: &InterfaceConfig, hash: Cheap) -> Self {
+    pub(super) fn new(now: Instant, id: IfaceId, config: &InterfaceConfig, hash: Cheap) -> Self {
         let slaac = config.slaac && config.link == LinkType::Ethernet;
         Self {
             id,
+            added_at: now,
+            removed_at: None,
             name: config.name.as_str().into(),
             link: config.link,
             mac: config.mac,
@@ -53,6 +60,30 @@ impl Interface {
             in_process: config.in_process,
             addresses: Addresses::new(hash),
             discovery: Discovery::new(slaac),
+            groups: Groups::default(),
+        }
+    }
+
+    /// Returns the entry that reserves the index after the removal of this interface.
+    pub(super) fn removed(&self, now: Instant, hash: Cheap) -> Self {
+        Self {
+            id: self.id,
+            added_at: self.added_at,
+            removed_at: Some(now),
+            name: Arc::from(""),
+            // An IP link has no neighbours to resolve.
+            link: LinkType::Ip,
+            mac: MacAddr::UNSPECIFIED,
+            mtu: self.mtu,
+            mtu_v6: self.mtu_v6,
+            mtu_most: self.mtu_most,
+            down: true,
+            offloads: Offloads::default(),
+            any_address: false,
+            kernel_cuts: false,
+            in_process: false,
+            addresses: Addresses::new(hash),
+            discovery: Discovery::new(false),
             groups: Groups::default(),
         }
     }
@@ -79,6 +110,8 @@ impl Interface {
     pub(super) fn as_link(&mut self) -> Link {
         Link {
             id: self.id,
+            added_at: self.added_at,
+            removed: self.removed_at.is_some(),
             name: Arc::clone(&self.name),
             kind: self.link,
             mac: self.mac,

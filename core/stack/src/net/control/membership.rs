@@ -37,11 +37,12 @@ impl Control {
         group: IpAddr,
         source: Option<IpAddr>,
     ) -> bool {
-        let Some(interface) = self.ifaces.get_mut(iface.index()) else { return false };
-        if !group.is_multicast() {
+        if !group.is_multicast() || self.interface(iface).is_none() {
             return false;
         }
-        let Some(change) = interface.groups.join(group, source) else { return false };
+        let Some(change) = self.ifaces[iface.index()].groups.join(group, source) else {
+            return false;
+        };
         self.changed.groups = true;
         self.report_change(now, iface, group, change);
         self.publish();

@@ -449,6 +449,14 @@ impl Neighbors {
         }
     }
 
+    /// Removes all neighbours of an interface, and the settings of its routers.
+    pub(super) fn on_interface_removed(&mut self, iface: IfaceId) {
+        self.remove_all_of(iface);
+        if let Some(retrans) = self.retrans.get_mut(iface.index()) {
+            *retrans = None;
+        }
+    }
+
     /// Removes the dynamic neighbours of an interface, as Linux does when it loses its carrier.
     pub(super) fn forget_all_of(&mut self, iface: IfaceId) {
         let keys: Vec<HopKey> = self.iter().map(|known| (known.iface, known.addr)).collect();

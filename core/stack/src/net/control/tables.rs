@@ -85,6 +85,11 @@ impl Control {
         &self.snapshot
     }
 
+    /// Returns an interface, unless it was removed.
+    pub(super) fn interface(&self, iface: IfaceId) -> Option<&Interface> {
+        self.ifaces.get(iface.index()).filter(|known| known.removed_at.is_none())
+    }
+
     /// Takes the next command for the data parts.
     pub(in crate::net) fn take_command(&mut self) -> Option<DataCommand> {
         let news = || self.neighbors.take_update().map(|(to, news)| DataCommand::News { to, news });

@@ -14,6 +14,13 @@ impl Data {
     /// Executes a command of control.
     pub(in crate::net) fn on_command(&mut self, now: Instant, order: DataCommand, pool: &mut Pool) {
         match order {
+            // No port would take the packet from the queue.
+            DataCommand::Frame { iface, packet }
+            | DataCommand::Packet { to: (iface, _), packet, .. }
+                if self.here().link(iface).is_none() =>
+            {
+                self.drop(iface, packet, DropReason::LinkDownOut, pool);
+            }
             DataCommand::Frame { iface, packet } => match self.admit(iface, None, || true) {
                 Ok(()) => self.push_output(iface, packet),
                 Err(full) => self.drop_at_output(iface, packet, full, pool),

@@ -98,12 +98,18 @@ impl Data {
     #[inline]
     pub(in crate::net) fn follow(&mut self, snapshot: &Arc<Snapshot>) {
         if !Arc::ptr_eq(&self.snapshot, snapshot) {
-            self.snapshot = Arc::clone(snapshot);
+            let before = std::mem::replace(&mut self.snapshot, Arc::clone(snapshot));
             self.hooks.set_rules(snapshot.rules.clone());
             self.plans.clear();
             let count = self.snapshot.host.links.len();
             self.outputs.resize_with(count, Output::default);
             self.traffic.resize(count, Traffic::default());
+            let links = before.host.links.iter().zip(&self.snapshot.host.links);
+            for ((before, now), traffic) in links.zip(&mut self.traffic) {
+                if before.added_at != now.added_at {
+                    *traffic = Traffic::default();
+                }
+            }
         }
     }
 

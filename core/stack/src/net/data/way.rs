@@ -49,7 +49,7 @@ impl Data {
 
     /// Returns whether this host receives packets to `group` on `iface`.
     pub(in crate::net) fn is_member(&self, iface: IfaceId, group: IpAddr) -> bool {
-        iface.index() < self.here().links.len()
+        self.here().link(iface).is_some()
             && (is_of_all_hosts(group) || self.here().locals.on(iface, group).joined)
     }
 
@@ -76,7 +76,7 @@ impl Data {
         if src.is_some_and(|src| src.is_ipv4() != dst.is_ipv4()) {
             return Err(RouteError::NoSource);
         }
-        if iface.is_some_and(|iface| iface.index() >= self.here().links.len()) {
+        if iface.is_some_and(|iface| self.here().link(iface).is_none()) {
             return Err(RouteError::NoInterface);
         }
         if self.is_local(dst) {
@@ -180,8 +180,8 @@ impl Data {
         }
         // Without a route, a packet that cannot leave the link is sent by the first interface after
         // loopback.
-        let any = self.here().links.len() > 1 && on_link && iface.is_none();
-        any.then(|| direct(IfaceId(1))).ok_or(RouteError::NoRoute)
+        let first = self.here().links().nth(1).filter(|_| on_link && iface.is_none());
+        first.map(|link| direct(link.id)).ok_or(RouteError::NoRoute)
     }
 
     /// Returns the source address for packets to `dst` through `next_hop` on interface `out`.

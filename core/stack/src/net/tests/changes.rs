@@ -20,7 +20,7 @@ fn gone(text: &str) -> Change {
 
 /// All that can be asked of a host.
 fn picture(host: &Host) -> String {
-    let links: Vec<_> = host.net.interfaces().iter().map(|link| format!("{link:?}")).collect();
+    let links: Vec<_> = host.net.interfaces().map(|link| format!("{link:?}")).collect();
     let routes: Vec<_> = host.net.routes().collect();
     let mut neighbors: Vec<_> = host.net.neighbors().collect();
     neighbors.sort_by_key(|known| known.addr);

@@ -106,7 +106,7 @@ fn nobody_is_asked_for_from_an_address_that_may_be_somebody_elses() {
         a.pass(Duration::from_millis(100));
         for (src, _, message) in discovery(&mut a) {
             if matches!(message, Message::NeighborSolicit { .. }) && !src.is_unspecified() {
-                let addresses = a.net.interfaces()[1].addresses();
+                let addresses = a.net.interface(IfaceId(1)).unwrap().addresses();
                 let address = addresses.iter().find(|a| a.addr() == IpAddr::V6(src)).unwrap();
                 assert_eq!(address.state, AddressState::Preferred, "asked from {src}");
                 asked_at.get_or_insert(a.now);

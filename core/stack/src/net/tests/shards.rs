@@ -25,7 +25,7 @@ impl Sharded {
         let mut control = Control::new(settings, &keys);
         control.add_loopback(now);
         let config = eth0(&["10.0.0.1/24"]);
-        assert_eq!(control.add_interface(now, config), ETH);
+        assert_eq!(control.add_interface(now, &config), Ok(ETH));
         let shards =
             [0, 1].map(|n| Data::new(settings, &Keys::derive(&[8 + n as u8; 32]), now, n, 2));
         let mut host = Self { control, shards, pool: Pool::default(), now };
@@ -198,7 +198,7 @@ fn a_packet_is_sent_on_by_the_shard_where_it_came_in() {
     let mut host = Sharded::with(NetConfig { forwarding, ..NetConfig::default() });
     let tun =
         InterfaceConfig { name: "tun1".to_string(), link: LinkType::Ip, ..eth0(&["10.1.0.1/24"]) };
-    let tun = host.control.add_interface(host.now, tun);
+    let tun = host.control.add_interface(host.now, &tun).unwrap();
     host.exchange();
     host.pass(Duration::from_secs(1));
     let clear = |host: &mut Sharded| {

@@ -47,7 +47,7 @@ fn connects(w: &mut Hosts, remote: &str) -> Result<(), ConnectError> {
 /// The address of host 0 that a router made, as each shard sees it.
 fn global(w: &Hosts) -> Option<Address> {
     let seen = w.sides[0].iter().map(|node| {
-        let addresses = node.stack.net.interfaces()[ETH.index()].addresses();
+        let addresses = node.stack.net.interface(ETH).unwrap().addresses();
         let prefix: Prefix = "2001:db8::/64".parse().expect("a prefix");
         addresses.iter().find(|address| prefix.contains(address.addr())).copied()
     });
@@ -72,7 +72,7 @@ fn the_owner_tells_the_first_shard_and_all_know() {
         for node in &w.sides[0] {
             let route = node.stack.net.routes().find(|route| route.next_hop == router);
             assert_eq!(route.map(|route| route.prefix), Some(Prefix::ALL_V4));
-            assert_eq!(node.stack.net.interfaces()[1].name(), "eth0");
+            assert_eq!(node.stack.net.interface(IfaceId(1)).unwrap().name(), "eth0");
         }
         w.run(10);
         assert_eq!(w.sides[0][0].stack.net.remove_route(Prefix::ALL_V4, None), 1);

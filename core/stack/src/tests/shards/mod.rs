@@ -7,6 +7,7 @@ mod frames;
 mod groups;
 mod hostile;
 mod hosts;
+mod interfaces;
 mod limits;
 mod neighbors;
 mod streams;

@@ -237,7 +237,7 @@ fn lost_of_sent() -> (u64, u64) {
     for shard in &ended {
         let net = &shard.stack.net;
         assert_eq!((net.routes().count(), net.waiting()), (ended[0].stack.net.routes().count(), 0));
-        assert_eq!(net.interfaces()[1].addresses().len(), 1);
+        assert_eq!(net.interface(IfaceId(1)).unwrap().addresses().len(), 1);
         assert!((0..4).all(|n| !net.is_member(ETH, [239, 1, 1, n].into())));
         assert!(net.neighbors().all(|neighbor| neighbor.mac == Some(STRANGER)));
     }

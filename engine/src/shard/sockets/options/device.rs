@@ -15,7 +15,7 @@ impl SocketOptions<'_> {
         let iface = match name {
             [] => 0,
             _ => {
-                let found = self.net.stack.net.interfaces().iter().find(named);
+                let found = self.net.stack.net.interfaces().find(named);
                 u32::from(found.ok_or(Errno(ENODEV))?.id().0) + 1
             }
         };
@@ -47,7 +47,7 @@ impl SocketOptions<'_> {
     /// Returns the name of the bound interface; empty if there is none.
     pub(crate) fn device_name(&self) -> Result<&[u8], Errno> {
         let Some(iface) = self.sockets.device(self.slot) else { return Ok(&[]) };
-        let interface = self.net.stack.net.interfaces().get(iface.index());
+        let interface = self.net.stack.net.interface(iface);
         Ok(interface.ok_or(Errno(ENODEV))?.name().as_bytes())
     }
 }

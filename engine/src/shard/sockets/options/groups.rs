@@ -119,7 +119,7 @@ impl SocketOptions<'_> {
     fn interface(&self, index: i32) -> Result<Option<IfaceId>, Errno> {
         match u16::try_from(index) {
             Ok(0) => Ok(None),
-            Ok(index) if usize::from(index) <= self.net.stack.net.interfaces().len() => {
+            Ok(index) if self.net.stack.net.interface(IfaceId(index - 1)).is_some() => {
                 Ok(Some(IfaceId(index - 1)))
             }
             _ => Err(Errno(ENODEV)),
@@ -141,7 +141,7 @@ impl SocketOptions<'_> {
         let has = |iface: &&Interface| {
             iface.addresses().iter().any(|address| address.addr() == IpAddr::V4(addr))
         };
-        let iface = self.net.stack.net.interfaces().iter().find(has).ok_or(Errno(ENODEV))?;
+        let iface = self.net.stack.net.interfaces().find(has).ok_or(Errno(ENODEV))?;
         Ok(Some(iface.id()))
     }
 }

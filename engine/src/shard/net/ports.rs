@@ -1,0 +1,223 @@
+//! Ports of a shard, and the events for which its poller waits.
+
+use std::io;
+
+use rustix::event::epoll::EventFlags;
+use towpath_pool::Port;
+use towpath_stack::{AttachedPort, IfaceId};
+
+use crate::poller::Poller;
+use crate::shard::net::sources::ShardSource;
+
+/// Ports of a shard.
+#[derive(Default)]
+pub(crate) struct ShardPorts {
+    /// Ports in the order in which they were attached.
+    pub list: Vec<AttachedPort<dyn Port + Send>>,
+    /// Events for which each port is polled.
+    watched: Vec<PortWatch>,
+}
+
+/// Events of a port for which the shard waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum PortWatch {
+    /// Received packets.
+    Packets,
+    /// Received packets, and room for packets that the port refused.
+    Room,
+    /// No events. The port has no descriptor, and reports itself when its next turn is due.
+    NoDescriptor,
+    /// No events, because the device was removed. Its descriptor would be ready forever.
+    Gone,
+}
+
+impl ShardPorts {
+    /// Adds the port of an interface, and waits for its packets.
+    pub fn attach(
+        &mut self,
+        poller: &mut Poller<ShardSource>,
+        iface: IfaceId,
+        port: Box<dyn Port + Send>,
+    ) -> io::Result<()> {
+        let fd = port.wake_fd();
+        let watch = if fd.is_some() { PortWatch::Packets } else { PortWatch::NoDescriptor };
+        if let Some(fd) = fd {
+            poller.add(fd, source(iface))?;
+        }
+        self.list.push(AttachedPort { iface, port });
+        self.watched.push(watch);
+        Ok(())
+    }
+
+    /// Removes the port of an interface.
+    pub fn detach(
+        &mut self,
+        poller: &mut Poller<ShardSource>,
+        iface: IfaceId,
+    ) -> Option<Box<dyn Port + Send>> {
+        let place = self.list.iter().position(|known| known.iface == iface)?;
+        let AttachedPort { port, .. } = self.list.remove(place);
+        let is_polled = matches!(self.watched.remove(place), PortWatch::Packets | PortWatch::Room);
+        if let Some(fd) = port.wake_fd().filter(|_| is_polled) {
+            poller.remove(fd);
+        }
+        Some(port)
+    }
+
+    /// Returns all ports.
+    pub fn iter(&self) -> impl Iterator<Item = &(dyn Port + Send)> {
+        self.list.iter().map(|attached| &*attached.port)
+    }
+
+    /// Notifies all ports of the events in `woken`.
+    pub fn looked(&mut self, woken: &[ShardSource]) {
+        for AttachedPort { iface, port } in &mut self.list {
+            port.looked(woken.contains(&source(*iface)));
+        }
+    }
+
+    /// Waits for room in ports that refuse packets, and stops to poll ports whose device was
+    /// removed. Calls `on_gone` once for each such port.
+    pub fn watch(
+        &mut self,
+        poller: &mut Poller<ShardSource>,
+        mut on_gone: impl FnMut(IfaceId),
+    ) -> io::Result<()> {
+        for (AttachedPort { iface, port }, watch) in self.list.iter().zip(&mut self.watched) {
+            let wanted = match () {
+                () if *watch == PortWatch::Gone || port.is_gone() => PortWatch::Gone,
+                () if *watch == PortWatch::NoDescriptor => PortWatch::NoDescriptor,
+                () if port.blocked() => PortWatch::Room,
+                () => PortWatch::Packets,
+            };
+            let before = std::mem::replace(watch, wanted);
+            if wanted == before {
+                continue;
+            }
+            let fd = port.wake_fd().filter(|_| before != PortWatch::NoDescriptor);
+            let source = source(*iface);
+            match (wanted, fd) {
+                (PortWatch::Packets, Some(fd)) => poller.change(fd, source, EventFlags::IN)?,
+                (PortWatch::Room, Some(fd)) => {
+                    poller.change(fd, source, EventFlags::IN | EventFlags::OUT)?;
+                }
+                (PortWatch::Gone, Some(fd)) => poller.remove(fd),
+                _ => {}
+            }
+            if wanted == PortWatch::Gone {
+                on_gone(*iface);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn source(iface: IfaceId) -> ShardSource {
+    ShardSource::Port(iface.0.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::{AsFd, OwnedFd};
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicBool;
+    use std::sync::atomic::Ordering::Relaxed;
+    use std::time::Duration;
+
+    use rustix::fd::BorrowedFd;
+    use towpath_pool::{Batch, LinkType, Offloads, Pool};
+
+    use super::*;
+
+    /// Model of the descriptor of a deleted device, which is readable forever.
+    struct Deleted {
+        fd: OwnedFd,
+        known: Arc<AtomicBool>,
+    }
+
+    impl Port for Deleted {
+        fn poll(&mut self, _: u64, _: &mut Pool, _: &mut Batch, _: usize) -> usize {
+            0
+        }
+        fn submit(&mut self, _: u64, _: &mut Pool, _: &mut Batch) -> usize {
+            0
+        }
+        fn offloads(&self) -> Offloads {
+            Offloads::default()
+        }
+        fn link_type(&self) -> LinkType {
+            LinkType::Ip
+        }
+        fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+            Some(self.fd.as_fd())
+        }
+        fn is_gone(&self) -> bool {
+            self.known.load(Relaxed)
+        }
+    }
+
+    #[test]
+    fn reports_a_removed_device_once_and_is_not_woken_by_it() {
+        let (read, write) = rustix::pipe::pipe().unwrap();
+        drop(write);
+        let known = Arc::new(AtomicBool::new(false));
+        let (mut poller, mut ports) = (Poller::new().unwrap(), ShardPorts::default());
+        let port = Box::new(Deleted { fd: read, known: known.clone() });
+        let mut gone = Vec::new();
+        ports.attach(&mut poller, IfaceId(1), port).unwrap();
+        let mut look = |poller: &mut Poller<ShardSource>| {
+            let mut woken = Vec::new();
+            ports.watch(poller, |iface| gone.push(iface)).unwrap();
+            poller.wait(Some(Duration::ZERO), &mut woken).unwrap();
+            woken
+        };
+        assert_eq!(look(&mut poller), [ShardSource::Port(1)]);
+        known.store(true, Relaxed);
+        assert_eq!(look(&mut poller), []);
+        assert_eq!(look(&mut poller), []);
+        assert_eq!(gone, [IfaceId(1)]);
+    }
+
+    #[test]
+    fn a_detached_port_wakes_nothing() {
+        let (read, write) = rustix::pipe::pipe().unwrap();
+        drop(write);
+        let (mut poller, mut ports) = (Poller::new().unwrap(), ShardPorts::default());
+        ports.attach(&mut poller, IfaceId(1), Box::new(Quiet)).unwrap();
+        let port = Box::new(Deleted { fd: read, known: Arc::default() });
+        ports.attach(&mut poller, IfaceId(2), port).unwrap();
+        let look = |poller: &mut Poller<ShardSource>| {
+            let mut woken = Vec::new();
+            poller.wait(Some(Duration::ZERO), &mut woken).unwrap();
+            woken
+        };
+        assert_eq!(look(&mut poller), [ShardSource::Port(2)]);
+        let port = ports.detach(&mut poller, IfaceId(2)).expect("it was attached");
+        assert!(ports.detach(&mut poller, IfaceId(2)).is_none());
+        assert_eq!(look(&mut poller), []);
+        ports.attach(&mut poller, IfaceId(3), port).unwrap();
+        assert_eq!(look(&mut poller), [ShardSource::Port(3)]);
+        assert_eq!(ports.iter().count(), 2);
+    }
+
+    /// A port without packets and without a descriptor.
+    struct Quiet;
+
+    impl Port for Quiet {
+        fn poll(&mut self, _: u64, _: &mut Pool, _: &mut Batch, _: usize) -> usize {
+            0
+        }
+        fn submit(&mut self, _: u64, _: &mut Pool, _: &mut Batch) -> usize {
+            0
+        }
+        fn offloads(&self) -> Offloads {
+            Offloads::default()
+        }
+        fn link_type(&self) -> LinkType {
+            LinkType::Ip
+        }
+        fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+            None
+        }
+    }
+}
