@@ -4,6 +4,7 @@
 
 mod control;
 mod days;
+mod interfaces;
 mod links;
 mod redirects;
 #[path = "router/verdicts.rs"]

@@ -6,7 +6,7 @@ use towpath_stack::net::{
     Change, Forwarding, How, InterfaceConfig, NetConfig, Refused, SourceCheck,
 };
 use towpath_stack::{Budget, StackConfig};
-use towpath_wire::MacAddr;
+use towpath_wire::{MacAddr, Prefix};
 
 use crate::plan::{Plan, RouterPlanError};
 
@@ -33,6 +33,25 @@ pub struct OpenPort {
     pub mac: [u8; 6],
     /// Maximum length of IP packets in bytes.
     pub mtu: u32,
+}
+
+impl OpenPort {
+    /// Returns the configuration of an interface that uses the port; `None` without queues.
+    pub fn interface(&self, name: &str, addresses: Vec<Prefix>) -> Option<InterfaceConfig> {
+        let queue = self.queues.first()?;
+        Some(InterfaceConfig {
+            name: name.to_owned(),
+            link: queue.link_type(),
+            mac: MacAddr(self.mac),
+            mtu: self.mtu,
+            offloads: queue.offloads(),
+            addresses,
+            slaac: false,
+            any_address: false,
+            kernel_cuts: false,
+            in_process: false,
+        })
+    }
 }
 
 /// Reason why a router cannot be created.
@@ -67,21 +86,8 @@ pub fn router(
         ..NetConfig::default()
     };
     let planned = plan.ports.iter().zip(&ports);
-    let interfaces = planned.filter_map(|(planned, open)| {
-        let queue = open.queues.first()?;
-        Some(InterfaceConfig {
-            name: planned.name.clone(),
-            link: queue.link_type(),
-            mac: MacAddr(open.mac),
-            mtu: open.mtu,
-            offloads: queue.offloads(),
-            addresses: planned.addresses.clone(),
-            slaac: false,
-            any_address: false,
-            kernel_cuts: false,
-            in_process: false,
-        })
-    });
+    let interfaces = planned
+        .filter_map(|(planned, open)| open.interface(&planned.name, planned.addresses.clone()));
     let config = EngineConfig {
         stack: StackConfig { net, ..StackConfig::default() },
         budget: Budget { rx_packets: RX_PACKETS, ..Budget::default() },

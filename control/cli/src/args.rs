@@ -426,6 +426,7 @@ root can show those of another one by --user.
   neigh  show [dev DEV] [ADDRESS] | add|replace|change ADDRESS lladdr MAC dev DEV | del ADDRESS \
   dev DEV
   link   show [DEV] [up] | set DEV [up|down] [mtu BYTES]
+         | add NAME type DEVICE[,ADDRESS/LENGTH] | delete DEV; of a router, by the words of --port
 
 As with ip(8), show is what is meant without a command, words may be shortened, -6 chooses the \
 family, and an interface that is set down loses its routes and neighbours.";

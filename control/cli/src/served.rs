@@ -22,7 +22,7 @@ pub struct ServedStack {
     /// Access to the engine.
     pub remote: Remote,
     /// Its ports.
-    pub ports: Vec<ServedPort>,
+    pub ports: Box<dyn PortList>,
     /// Whether packets that rules log are printed.
     pub logs: bool,
     /// Function that arranges the counters by layer.
@@ -32,7 +32,49 @@ pub struct ServedStack {
 /// Arranges the counters of the stack, the rules and the ports by layer.
 pub type Layers = fn(&Counters, Option<&net::RuleSet>, &[ServedPort]) -> Vec<towpath_uplink::Layer>;
 
+/// Ports of a running stack, which requests may add and delete.
+pub trait PortList: Send + Sync {
+    /// Returns the current ports.
+    fn ports(&self) -> Vec<ServedPort>;
+
+    /// Opens a device, and adds an interface with this name.
+    ///
+    /// # Errors
+    /// Returns the fault of the device or of the interface. Nothing was added.
+    fn add(&self, name: &Word, device: &str) -> Result<(), RequestFault>;
+
+    /// Deletes an interface, and closes its device.
+    ///
+    /// # Errors
+    /// Fails if there is no such interface, or if other ports need it.
+    fn delete(&self, name: &Word) -> Result<(), RequestFault>;
+}
+
+/// The port of a run, which stays until the run ends.
+struct PortOfRun(ServedPort);
+
+impl PortList for PortOfRun {
+    fn ports(&self) -> Vec<ServedPort> {
+        vec![self.0.clone()]
+    }
+
+    fn add(&self, _: &Word, _: &str) -> Result<(), RequestFault> {
+        Err(has_one_interface())
+    }
+
+    fn delete(&self, _: &Word) -> Result<(), RequestFault> {
+        Err(has_one_interface())
+    }
+}
+
+fn has_one_interface() -> RequestFault {
+    let why = "a run keeps the interface of its start: links are added to and deleted from a \
+               router (`towpath router`) alone";
+    RequestFault { at: Some(0), ..RequestFault::new("refused", why) }
+}
+
 /// A port of a running stack.
+#[derive(Clone)]
 pub struct ServedPort {
     /// Name of the port.
     pub name: String,
@@ -68,17 +110,18 @@ impl ServedStack {
     pub fn of_run(remote: Remote, tally: Arc<Tally>) -> Self {
         let name = Shape::INTERFACE_NAME.to_owned();
         let port = ServedPort { name, words: None, links: None, tally };
-        Self { remote, ports: vec![port], logs: false, layers: run_layers }
+        Self { remote, ports: Box::new(PortOfRun(port)), logs: false, layers: run_layers }
     }
 
     /// Returns the names of the ports, each with its kernel interfaces.
     fn links(&self) -> Vec<(String, Vec<String>)> {
-        self.ports.iter().map(|port| (port.name.clone(), port.links())).collect()
+        self.ports.ports().iter().map(|port| (port.name.clone(), port.links())).collect()
     }
 
     /// Returns the stack's counters, after the ports have reported theirs.
     fn counters(&self) -> Result<Counters, Gone> {
-        let asked: Vec<_> = self.ports.iter().map(|port| (port, port.tally.ask())).collect();
+        let ports = self.ports.ports();
+        let asked: Vec<_> = ports.iter().map(|port| (port, port.tally.ask())).collect();
         let is_told = || asked.iter().all(|(port, asked)| port.tally.is_told(*asked));
         // Ports report their counters in a turn, and a query causes a turn.
         until_notified(is_told, || self.remote.counters().map(drop))?;
@@ -88,7 +131,7 @@ impl ServedStack {
     /// Returns the counters by layer since the stack was created.
     fn layers(&self) -> Result<Vec<towpath_uplink::Layer>, Gone> {
         let counters = self.counters()?;
-        Ok((self.layers)(&counters, self.remote.rules()?.as_deref(), &self.ports))
+        Ok((self.layers)(&counters, self.remote.rules()?.as_deref(), &self.ports.ports()))
     }
 }
 
@@ -153,7 +196,7 @@ pub fn is_somewhere(socket: &ShownSocket) -> bool {
 
 fn ports(stack: &ServedStack) -> Result<Vec<Port>, RequestFault> {
     stack.counters().map_err(gone)?;
-    let devices = stack.ports.iter().map(ServedPort::device).collect();
+    let devices = stack.ports.ports().iter().map(ServedPort::device).collect();
     let interfaces = shown(&stack.remote.net().map_err(gone)?).interfaces;
     Ok(port::shown(devices, &interfaces))
 }
@@ -169,9 +212,19 @@ fn counters(stack: &ServedStack) -> Result<Vec<Layer>, RequestFault> {
 }
 
 fn apply(stack: &ServedStack, changes: &[Change]) -> Result<Applied, RequestFault> {
-    let state = stack.remote.net().map_err(gone)?;
     let refused =
         |at, why: String| RequestFault { at: Some(at), ..RequestFault::new("refused", why) };
+    if let [change @ (Change::AddLink { .. } | Change::DeleteLink { .. })] = changes {
+        return change_link(stack, change);
+    }
+    let is_link =
+        |change: &Change| matches!(change, Change::AddLink { .. } | Change::DeleteLink { .. });
+    if let Some(at) = changes.iter().position(is_link) {
+        let why = "a link is added or deleted by a command of its own, because a device that was \
+                   opened or closed cannot be undone";
+        return Err(refused(at, why.to_owned()));
+    }
+    let state = stack.remote.net().map_err(gone)?;
     let translated = changes.iter().enumerate().map(|(at, change)| {
         let unknown = |dev: &Word| RequestFault {
             code: Word::known("no-device"),
@@ -182,6 +235,17 @@ fn apply(stack: &ServedStack, changes: &[Change]) -> Result<Applied, RequestFaul
     let translated = translated.collect::<Result<Vec<_>, _>>()?;
     let applied = stack.remote.apply(translated).map_err(gone)?;
     applied.map_err(|why| refused(why.at, why.why.to_string()))
+}
+
+/// Adds or deletes an interface. The rules then match the interfaces that have their names now.
+fn change_link(stack: &ServedStack, change: &Change) -> Result<Applied, RequestFault> {
+    match change {
+        Change::AddLink { name, device } => stack.ports.add(name, device)?,
+        Change::DeleteLink { dev } => stack.ports.delete(dev)?,
+        _ => {}
+    }
+    acl::follow_names(stack)?;
+    Ok(Applied { changes: 1 })
 }
 
 fn find(state: &NetState, dev: &Word) -> Option<IfaceId> {
@@ -248,7 +312,7 @@ fn kind(how: How) -> net::How {
 /// Converts the stack's network state to the protocol's type.
 fn shown(state: &NetState) -> Net {
     let name = |iface: IfaceId| {
-        let interface = state.interfaces.get(iface.index());
+        let interface = state.interface(iface);
         interface.and_then(|interface| Word::try_from(interface.name.clone()).ok())
     };
     let routes = state.routes.iter().filter_map(|entry| {

@@ -275,6 +275,20 @@ pub enum Change {
         /// IP address of the neighbour.
         address: IpAddr,
     },
+    /// Opens a device, and adds an interface that uses it. Must be the only change of a request,
+    /// because an open device cannot be undone. Only routers support this.
+    AddLink {
+        /// Name of the new interface.
+        name: Word,
+        /// Device and addresses, as `towpath router --port` takes them after `NAME=`.
+        device: String,
+    },
+    /// Deletes an interface with its addresses, routes and neighbours, and closes its device. Must
+    /// be the only change of a request. Only routers support this.
+    DeleteLink {
+        /// Name of the interface.
+        dev: Word,
+    },
     /// Sets an interface up or down.
     SetLink {
         /// Name of the interface.

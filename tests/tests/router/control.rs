@@ -29,7 +29,7 @@ impl Named {
     }
 
     /// Runs `towpath COMMAND` on this router.
-    fn command(&self, command: &str, line: &str) -> Output {
+    pub fn command(&self, command: &str, line: &str) -> Output {
         let towpath = towpath();
         let mut words = vec![towpath.as_str(), command, "--name", &self.name];
         words.extend(line.split_whitespace());

@@ -1,8 +1,13 @@
 //! Requests about the access list of this process's stack: show and change.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
 use towpath_engine::Gone;
 use towpath_filter::{Action, CompileError, Hook, Hooks, Rule, RuleList, Rules};
 use towpath_model::{Acl, AclChange, AclDefault, AclRule, RequestFault, Word};
+
+use towpath_stack::net::RuleSet;
 
 use crate::served::{ServedStack, gone};
 
@@ -43,13 +48,35 @@ pub fn change(stack: &ServedStack, changes: &[AclChange]) -> Result<usize, Reque
     let is_empty = list.is_empty() && Hook::ALL.iter().all(|hook| is_open(&list, *hook));
     let rules = match is_empty {
         true => None,
-        false => Some(compile(stack, &list, changes)?),
+        false => {
+            let known = before.as_ref().map(|set| set.rules().to_list()).unwrap_or_default();
+            Some(compile(stack, &list, &known, changes)?)
+        }
     };
+    replace(stack, before, rules)?;
+    Ok(changes.len())
+}
+
+/// Compiles the rules again after an interface was added or deleted, so that they match the
+/// interfaces that have their names now.
+pub fn follow_names(stack: &ServedStack) -> Result<(), RequestFault> {
+    let Some(before) = stack.remote.rules().map_err(gone)? else { return Ok(()) };
+    let list = before.rules().to_list();
+    let rules = compile(stack, &list, &list, &[])?;
+    replace(stack, Some(before), Some(rules))
+}
+
+/// Replaces the rules, which inherit the counts of equal rules.
+fn replace(
+    stack: &ServedStack,
+    before: Option<Arc<RuleSet>>,
+    rules: Option<Rules>,
+) -> Result<(), RequestFault> {
     stack.remote.set_rules(rules).map_err(gone)?;
     if let (Some(before), Some(now)) = (before, stack.remote.rules().map_err(gone)?) {
         now.inherit(&before);
     }
-    Ok(changes.len())
+    Ok(())
 }
 
 fn is_open(list: &RuleList, hook: Hook) -> bool {
@@ -112,13 +139,24 @@ fn place_of(changes: &[AclChange], id: u32) -> Option<usize> {
     changes.iter().rposition(brings)
 }
 
+/// Index that no interface has.
+const NO_INTERFACE: u16 = u16::MAX;
+
+/// Compiles a list. Names of interfaces that `known` contains may be those of deleted interfaces,
+/// and then match no packet.
 fn compile(
     stack: &ServedStack,
     list: &RuleList,
+    known: &RuleList,
     changes: &[AclChange],
 ) -> Result<Rules, RequestFault> {
     let interfaces = stack.remote.net().map_err(gone)?.interfaces;
-    let number = |name: &str| Some(interfaces.iter().find(|link| link.name == name)?.id.0);
+    let names = |rule: &Rule| [rule.iface_in.clone(), rule.iface_out.clone()];
+    let known: BTreeSet<_> = known.iter().flat_map(names).flatten().collect();
+    let number = |name: &str| match interfaces.iter().find(|link| link.name == name) {
+        Some(link) => Some(link.id.0),
+        None => known.contains(name).then_some(NO_INTERFACE),
+    };
     Rules::compile(list, number).map_err(|error| {
         let names: Vec<_> = interfaces.iter().map(|link| link.name.as_str()).collect();
         let (at, why) = match error {

@@ -1,6 +1,7 @@
 //! Completion of words of `towpath ip`, `acl` and `port`, whose grammar clap does not know.
 
 use towpath_model::user_id;
+use towpath_uplink::DEVICES;
 
 use crate::ip::{WhichRun, object_verbs, objects};
 
@@ -33,11 +34,23 @@ pub fn next(line: &[String]) -> Vec<String> {
         ("ip", []) => fixed(&objects()),
         ("ip", [object]) => fixed(object_verbs(object)),
         ("ip", [_, .., "dev"]) => ports(&which),
+        ("ip", [link, verb]) if is_link(link) && ["set", "del", "delete"].contains(verb) => {
+            ports(&which)
+        }
+        ("ip", [link, "add", ..]) if is_link(link) => match words.last() {
+            Some(&"type") => DEVICES.iter().map(|driver| driver.name.to_owned()).collect(),
+            Some(_) if words.len() == 3 => vec!["type".to_owned()],
+            _ => Vec::new(),
+        },
         ("acl", []) => fixed(&["show", "add", "replace", "del", "default", "load", "flush"]),
         ("port", []) => [fixed(&["show"]), ports(&which)].concat(),
         ("port", ["show" | "list"]) => ports(&which),
         _ => Vec::new(),
     }
+}
+
+fn is_link(word: &str) -> bool {
+    object_verbs(word) == object_verbs("link")
 }
 
 /// Returns the names of the ports of the selected run. Empty if the run does not answer.
@@ -60,7 +73,10 @@ mod tests {
         assert_eq!(next("ip -6 --name web"), "addr route neigh link");
         assert_eq!(next("ip --name"), "");
         assert_eq!(next("ip -j r"), "show add append change replace del");
-        assert_eq!(next("ip link"), "show set");
+        assert_eq!(next("ip link"), "show add set del");
+        assert_eq!(next("ip link add lan2"), "type");
+        assert!(next("ip l add lan2 type").starts_with("tap packet xdp"));
+        assert_eq!(next("ip link add lan2 type tap"), "");
         assert_eq!(next("ip addr add"), "");
         assert_eq!(next("ip nonsense"), "");
         assert_eq!(next("acl --name = web"), "show add replace del default load flush");

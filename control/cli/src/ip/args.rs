@@ -46,7 +46,7 @@ pub struct IpArgs {
     /// A line for each entry, with \ where a line would end (also -oneline)
     #[arg(short, long, conflicts_with_all = ["brief", "json"])]
     pub oneline: bool,
-    /// Show packets and bytes of each interface
+    /// Show packets and bytes of each interface, and with link the counters of its device
     #[arg(short, long)]
     pub statistics: bool,
     /// Take commands from a file, one per line, as one change: all of them or none (- is standard

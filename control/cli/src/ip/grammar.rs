@@ -127,7 +127,7 @@ pub fn object_verbs(word: &str) -> &'static [&'static str] {
         Some(Object::Address) => &["show", "add", "del"],
         Some(Object::Route) => &["show", "add", "append", "change", "replace", "del"],
         Some(Object::Neighbor) => &["show", "add", "change", "replace", "del"],
-        Some(Object::Link) => &["show", "set"],
+        Some(Object::Link) => &["show", "add", "set", "del"],
         None => &[],
     }
 }
@@ -475,7 +475,11 @@ fn neighbors(word: Option<&str>, mut words: Words<'_>) -> Parsed<Command> {
 
 fn links(word: Option<&str>, mut words: Words<'_>) -> Parsed<Command> {
     let mut dev = None;
-    if verb(word, &["set"], "link")? == "show" {
+    let verb = verb(word, &["set", "add", "delete"], "link")?;
+    if verb == "add" {
+        return new_link(words);
+    }
+    if verb == "show" {
         let mut up = false;
         while let Some(word) = words.next() {
             match word {
@@ -489,21 +493,49 @@ fn links(word: Option<&str>, mut words: Words<'_>) -> Parsed<Command> {
     let (mut up, mut mtu) = (None, None);
     while let Some(word) = words.next() {
         match word {
+            "dev" => set(word, &mut dev, words.value()?.to_owned())?,
+            name if verb == "delete" => set(name, &mut dev, name.to_owned())?,
             "up" => set(word, &mut up, true)?,
             "down" => set(word, &mut up, false)?,
             "mtu" => {
                 let text = words.value()?;
                 set(word, &mut mtu, text.parse::<u32>().map_err(|_| wrong("mtu", text))?)?;
             }
-            "dev" => set(word, &mut dev, words.value()?.to_owned())?,
             name => set(name, &mut dev, name.to_owned())?,
         }
     }
     let dev = dev.ok_or("Not enough information: \"dev\" argument is required.")?;
     let dev = device(&dev)?;
+    if verb == "delete" {
+        return Ok(Command::Change(vec![Change::DeleteLink { dev }]));
+    }
     let mtu = mtu.map(|mtu| Change::SetMtu { dev: dev.clone(), mtu });
     let up = up.map(|up| Change::SetLink { dev, up });
     Ok(Command::Change(mtu.into_iter().chain(up).collect()))
+}
+
+/// Parses the words of `ip link add`: a name, `type`, a device as of `towpath router --port`, and
+/// addresses.
+fn new_link(mut words: Words<'_>) -> Parsed<Command> {
+    let mut name = None;
+    let kind = loop {
+        match words.next() {
+            Some("type") => break words.value()?,
+            Some(word @ ("name" | "dev")) => set(word, &mut name, words.value()?)?,
+            Some(word) => set(word, &mut name, word)?,
+            None => return Err("Not enough information: \"type\" argument is required".to_owned()),
+        }
+    };
+    let name = device(name.ok_or("Not enough information: a name is required")?)?;
+    let mut port = match kind.contains(':') {
+        true => kind.to_owned(),
+        false => format!("{kind}:{}", words.value()?),
+    };
+    while let Some(address) = words.next() {
+        port = format!("{port},{address}");
+    }
+    crate::router::parse_port(&format!("{name}={port}"))?;
+    Ok(Command::Change(vec![Change::AddLink { name, device: port }]))
 }
 
 /// Sets a value that may be given only once; `word` is its name.

@@ -8,7 +8,7 @@ use super::grammar::Look;
 use super::text::{self, Shape};
 
 /// Formats the requested objects as an array.
-pub fn document(look: &Look, net: &Net, shape: Shape) -> Result<String> {
+pub fn document(look: &Look, net: &Net, shape: Shape<'_>) -> Result<String> {
     let rows: Vec<Value> = match look {
         Look::Addresses { .. } => {
             let rows = text::addresses_of(look, net, shape).into_iter();
@@ -35,7 +35,7 @@ pub fn document(look: &Look, net: &Net, shape: Shape) -> Result<String> {
     Ok(text + "\n")
 }
 
-fn link(interface: &Interface, shape: Shape, is_link: bool) -> Map<String, Value> {
+fn link(interface: &Interface, shape: Shape<'_>, is_link: bool) -> Map<String, Value> {
     let mut row = Map::new();
     let mut put = |key: &str, value: Value| drop(row.insert(key.to_owned(), value));
     let (kind, addresses) = text::link(interface);
@@ -70,6 +70,10 @@ fn link(interface: &Interface, shape: Shape, is_link: bool) -> Map<String, Value
     if is_link && shape.statistics {
         put("stats64", statistics(interface));
     }
+    if is_link && let Some(port) = shape.port_of(interface) {
+        let counters = port.counters.iter().map(|(name, value)| (name.to_string(), json!(value)));
+        put("device", json!({"driver": port.driver, "counters": counters.collect::<Map<_, _>>()}));
+    }
     row
 }
 
@@ -82,7 +86,7 @@ fn statistics(interface: &Interface) -> Value {
     })
 }
 
-fn with_addresses(interface: &Interface, addresses: &[&Address], shape: Shape) -> Value {
+fn with_addresses(interface: &Interface, addresses: &[&Address], shape: Shape<'_>) -> Value {
     let mut row = link(interface, shape, false);
     let info = addresses.iter().map(|address| match shape.brief {
         true => brief_address(address),
@@ -168,7 +172,7 @@ fn next_hop(hop: &Route, net: &Net) -> Value {
     json!({"gateway": hop.via, "dev": text::device(hop), "weight": weight, "flags": flags})
 }
 
-fn neighbor(known: &Neighbor, look: &Look, shape: Shape) -> Value {
+fn neighbor(known: &Neighbor, look: &Look, shape: Shape<'_>) -> Value {
     let mut row = Map::new();
     let mut put = |key: &str, value: Value| drop(row.insert(key.to_owned(), value));
     put("dst", known.address.to_string().into());

@@ -9,7 +9,7 @@ mod json;
 mod text;
 
 use anyhow::{Context, Result};
-use towpath_model::{Change, Client, Error, Net, RequestFault, Runs};
+use towpath_model::{Change, Client, Error, Net, Port, RequestFault, Runs};
 
 use crate::error::{ExitCode, Failure};
 
@@ -32,9 +32,13 @@ fn one(args: &IpArgs) -> Result<u8> {
     let words: Vec<&str> = args.words.iter().map(String::as_str).collect();
     match grammar::parse(&words, args.family()).map_err(usage)? {
         Command::Show(look) => {
-            let client = args.which.client_to_look();
-            let net = client.and_then(|client| client.net()).map_err(no_answer)?;
-            show(args, &look, &net)
+            let client = args.which.client_to_look().map_err(no_answer)?;
+            let net = client.net().map_err(no_answer)?;
+            let ports = match &look {
+                Look::Links { .. } if args.statistics => client.ports().map_err(no_answer)?,
+                _ => Vec::new(),
+            };
+            show(args, &look, &net, &ports)
         }
         Command::Change(changes) => {
             let client = args.which.client().map_err(no_answer)?;
@@ -47,7 +51,7 @@ fn one(args: &IpArgs) -> Result<u8> {
     }
 }
 
-fn show(args: &IpArgs, look: &Look, net: &Net) -> Result<u8> {
+fn show(args: &IpArgs, look: &Look, net: &Net, ports: &[Port]) -> Result<u8> {
     if let Some(dev) = look.dev()
         && !net.interfaces.iter().any(|interface| interface.name.as_str() == dev)
     {
@@ -65,6 +69,7 @@ fn show(args: &IpArgs, look: &Look, net: &Net) -> Result<u8> {
         oneline: args.oneline,
         statistics: args.statistics,
         pretty: args.pretty,
+        ports,
     };
     match args.json {
         true => crate::output::write_json(&json::document(look, net, shape)?)?,

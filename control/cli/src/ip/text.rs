@@ -5,15 +5,15 @@ use std::fmt::Write as _;
 use std::net::IpAddr;
 
 use towpath_model::{
-    Address, AddressState, Interface, Kind, MacAddr, Neighbor, NeighborState, Net, Origin, Prefix,
-    Route, RouteKind, Word,
+    Address, AddressState, Interface, Kind, MacAddr, Neighbor, NeighborState, Net, Origin, Port,
+    Prefix, Route, RouteKind, Word,
 };
 
 use super::grammar::{Family, Look, Selection};
 
 /// Output options.
 #[derive(Debug, Clone, Copy)]
-pub struct Shape {
+pub struct Shape<'a> {
     /// Family to show; None means all.
     pub family: Option<Family>,
     /// Whether to print one brief line per object.
@@ -24,10 +24,19 @@ pub struct Shape {
     pub statistics: bool,
     /// Whether to indent JSON.
     pub pretty: bool,
+    /// Ports whose device counters are included.
+    pub ports: &'a [Port],
+}
+
+impl Shape<'_> {
+    /// Returns the port that an interface uses.
+    pub(super) fn port_of(&self, interface: &Interface) -> Option<&Port> {
+        self.ports.iter().find(|port| port.name == interface.name)
+    }
 }
 
 /// Formats the requested objects.
-pub fn document(look: &Look, net: &Net, shape: Shape) -> String {
+pub fn document(look: &Look, net: &Net, shape: Shape<'_>) -> String {
     let mut out = String::new();
     let mut entry = |put: &mut dyn FnMut(&mut String)| {
         let start = out.len();
@@ -93,7 +102,7 @@ pub(super) fn interfaces_of<'a>(look: &Look, net: &'a Net) -> impl Iterator<Item
 pub(super) fn addresses_of<'a>(
     look: &Look,
     net: &'a Net,
-    shape: Shape,
+    shape: Shape<'_>,
 ) -> Vec<(&'a Interface, Vec<&'a Address>)> {
     let Look::Addresses { to, scope: only, .. } = look else { return Vec::new() };
     let is_wanted = |address: &&Address| {
@@ -114,7 +123,7 @@ pub(super) fn addresses_of<'a>(
 
 /// Returns the routes to print, in the kernel's order. Without a family, only IPv4 routes are
 /// printed.
-pub(super) fn routes_of<'a>(look: &Look, net: &'a Net, shape: Shape) -> Vec<&'a Route> {
+pub(super) fn routes_of<'a>(look: &Look, net: &'a Net, shape: Shape<'_>) -> Vec<&'a Route> {
     let Look::Routes(Selection { to, via, kind: of_kind, origin, .. }) = look else {
         return Vec::new();
     };
@@ -170,7 +179,7 @@ fn is_of_loopback(route: &Route, net: &Net) -> bool {
 }
 
 /// Returns the neighbours to print.
-pub(super) fn neighbors_of<'a>(look: &Look, net: &'a Net, shape: Shape) -> Vec<&'a Neighbor> {
+pub(super) fn neighbors_of<'a>(look: &Look, net: &'a Net, shape: Shape<'_>) -> Vec<&'a Neighbor> {
     let Look::Neighbors { to, .. } = look else { return Vec::new() };
     let known = net.neighbors.iter().filter(|known| {
         is_asked(known.dev.as_str(), look)
@@ -362,7 +371,7 @@ fn full_addresses(
     interface: &Interface,
     addresses: &[&Address],
     look: &Look,
-    shape: Shape,
+    shape: Shape<'_>,
 ) {
     header(out, interface);
     out.push('\n');
@@ -405,13 +414,25 @@ fn brief_addresses(out: &mut String, interface: &Interface, addresses: &[&Addres
     out.push('\n');
 }
 
-fn full_link(out: &mut String, interface: &Interface, shape: Shape) {
+fn full_link(out: &mut String, interface: &Interface, shape: Shape<'_>) {
     header(out, interface);
     out.push_str("mode DEFAULT \n");
     link_line(out, interface);
     if shape.statistics {
         statistics(out, interface);
     }
+    if let Some(port) = shape.port_of(interface) {
+        device_counters(out, port);
+    }
+}
+
+/// Formats the counters of a device that are not zero.
+fn device_counters(out: &mut String, port: &Port) {
+    let _ = write!(out, "    {}:", port.driver);
+    for (name, value) in port.counters.iter().filter(|(_, value)| *value > 0) {
+        let _ = write!(out, " {name} {value}");
+    }
+    out.push('\n');
 }
 
 fn brief_link(out: &mut String, interface: &Interface) {

@@ -15,6 +15,34 @@ pub fn vlans_of<'a>(
     })
 }
 
+/// Returns the names of the ports that stand on the port `name`.
+pub fn users_of<'a>(ports: &'a [PortArg], name: &'a str) -> impl Iterator<Item = &'a str> {
+    let stands_on = move |port: &&PortArg| match &port.device {
+        PortDevice::Vlan(parent, _) => parent == name,
+        PortDevice::Bridge { members, .. } => members.iter().any(|member| member == name),
+        PortDevice::Device(_) => false,
+    };
+    ports.iter().filter(stands_on).map(|port| port.name.as_str())
+}
+
+/// Returns the names of the ports that a router loses with the port `name`. Ports without addresses
+/// are lost if no other port stands on them.
+pub fn without(ports: &[PortArg], name: &str) -> Vec<String> {
+    let mut left = ports.to_vec();
+    let mut lost = vec![name.to_owned()];
+    loop {
+        left.retain(|port| !lost.contains(&port.name));
+        let is_unused = |port: &&PortArg| {
+            port.addresses.is_empty() && users_of(&left, &port.name).next().is_none()
+        };
+        let unused: Vec<_> = left.iter().filter(is_unused).map(|port| port.name.clone()).collect();
+        if unused.is_empty() {
+            return lost;
+        }
+        lost.extend(unused);
+    }
+}
+
 /// Returns whether a port is a member of a bridge.
 pub fn is_member(ports: &[PortArg], name: &str) -> bool {
     ports.iter().any(|port| match &port.device {

@@ -13,6 +13,7 @@ mod config;
 mod layers;
 mod mtu;
 mod open;
+mod ports;
 mod report;
 mod running;
 mod served;
@@ -26,8 +27,9 @@ use towpath_pcap::CaptureFile;
 use towpath_router::{Plan, PlanPart, PlannedPort, RouterError, Settings};
 use towpath_uplink::random;
 
-pub use args::{ABOUT, AFTER, RouterArgs};
+pub use args::{ABOUT, AFTER, RouterArgs, parse_port};
 use open::{Opened, PortQueues};
+use ports::{PortChanger, RouterPorts};
 use running::{Ended, RunningRouter};
 
 use crate::args::Shards;
@@ -143,13 +145,13 @@ fn forward(
         };
         Failure::error(code, error.to_string())
     })?;
-    let names = plan.ports.iter().map(|port| port.name.clone()).collect();
-    let remote = engine.remote();
+    let (ports, remote) = (RouterPorts::new(&args.port, &counters), engine.remote());
+    let changer = PortChanger::new(&ports, remote.clone(), seed, capture, messages);
     // Requests received before the engine runs wait until then.
-    let instance = served::serve(listening, remote.clone(), served::ports(&args.port, &counters))?;
-    let mut running = RunningRouter::start(engine, names, &args.port, capture, messages)?;
+    let instance = served::serve(listening, remote.clone(), changer)?;
+    let mut running = RunningRouter::start(engine, &ports, capture, messages)?;
     messages.say(&format!("router with {}; Ctrl-C ends", report::summary(plan)));
-    let follower = mtu::follow(&args.port, followed, remote.clone(), messages);
+    let follower = mtu::follow(&ports, followed, remote.clone(), messages);
     let ended = running.wait(signals, || {
         let (Ok(counters), Ok(rules)) = (remote.counters(), remote.rules()) else { return };
         // An error is ignored: counters can always be written as JSON.
@@ -159,8 +161,8 @@ fn forward(
     let rules = remote.rules().ok().flatten();
     // The ports' counters are final when the engine has closed the ports.
     let report = running.stop()?;
-    let ports = served::ports(&args.port, &counters);
-    put_stats(args, messages, report::all_layers(&report.counters, rules.as_deref(), &ports))?;
+    let layers = report::all_layers(&report.counters, rules.as_deref(), &ports.served());
+    put_stats(args, messages, layers)?;
     match ended? {
         Ended::Stopped => Ok(()),
         Ended::NoPorts => {

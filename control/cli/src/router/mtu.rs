@@ -4,14 +4,13 @@ use towpath_engine::Remote;
 use towpath_stack::net::{Change, IfaceId};
 use towpath_uplink::{Followed, MtuFollower};
 
-use super::args::PortArg;
-use super::layers;
+use super::ports::RouterPorts;
 use crate::messages::Messages;
 
 /// Starts a thread that adopts MTU changes of the kernel's interfaces. Returns `None` if there are
 /// no such interfaces, or no thread can be created.
 pub fn follow(
-    words: &[PortArg],
+    ports: &RouterPorts,
     followed: Vec<Followed>,
     remote: Remote,
     messages: &Messages,
@@ -19,9 +18,9 @@ pub fn follow(
     if followed.is_empty() {
         return None;
     }
-    let (words, tells) = (words.to_vec(), messages.clone());
+    let (ports, tells) = (ports.clone(), messages.clone());
     let follower = MtuFollower::start(followed, move |all, place| {
-        let changes = changes(&words, all, &all[place].interface);
+        let changes = changes(&ports.interfaces(), all, &all[place].interface);
         // Fails only if the router has ended, which then forwards no packets.
         let _ = remote.apply(changes);
         tells.post(&all[place].sentence());
@@ -30,45 +29,28 @@ pub fn follow(
     follower.map_err(say).ok()
 }
 
-/// Returns the changes for ports that use the interface. A bridge has the lowest MTU of its
-/// members.
-fn changes(words: &[PortArg], all: &[Followed], interface: &str) -> Vec<Change> {
-    let with_address = words.iter().filter(|port| !port.addresses.is_empty());
-    let below = with_address.map(|port| layers::kernel_interfaces(words, port));
-    let touched = (1..)
-        .map(IfaceId)
-        .zip(below)
-        .filter(|(_, below)| below.iter().any(|name| name == interface));
-    let change = |(iface, below): (IfaceId, Vec<String>)| {
+/// Returns the changes for interfaces of the stack that use the kernel's `interface`. A bridge has
+/// the lowest MTU of its members.
+fn changes(ports: &[(IfaceId, Vec<String>)], all: &[Followed], interface: &str) -> Vec<Change> {
+    let touched = ports.iter().filter(|(_, below)| below.iter().any(|name| name == interface));
+    let change = |(iface, below): &(IfaceId, Vec<String>)| {
         let known = all.iter().filter(|known| below.contains(&known.interface));
-        Some(Change::SetMtuMost { iface, mtu: known.map(Followed::stack_mtu).min()? })
+        Some(Change::SetMtuMost { iface: *iface, mtu: known.map(Followed::stack_mtu).min()? })
     };
     touched.filter_map(change).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use towpath_uplink::DeviceSpec;
-
-    use super::super::args::PortDevice;
     use super::*;
 
     #[test]
     fn ports_have_the_least_mtu_below_them() {
-        let port = |name: &str, device, has_address: bool| PortArg {
-            name: name.to_owned(),
-            device,
-            addresses: has_address.then(|| "10.1.0.1/24".parse().unwrap()).into_iter().collect(),
+        let port = |iface, below: &[&str]| {
+            (IfaceId(iface), below.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>())
         };
-        let device = |text: &str| PortDevice::Device(DeviceSpec::parse(text).unwrap());
-        let members = vec!["a".to_owned(), "b".to_owned()];
-        let words = [
-            port("a", device("packet:eth0"), false),
-            port("b", device("packet:eth1"), false),
-            port("br", PortDevice::Bridge { members, ageing: None, addresses: None }, true),
-            port("c", device("xdp:eth2"), true),
-            port("v", PortDevice::Vlan("a".into(), 7), true),
-        ];
+        // A bridge, an interface, and a VLAN on a member of the bridge.
+        let words = [port(1, &["eth0", "eth1"]), port(2, &["eth2"]), port(3, &["eth0"])];
         let followed = |interface: &str, mtu| Followed {
             interface: interface.to_owned(),
             index: 1,

@@ -122,7 +122,7 @@ pub fn refuse_queues(ports: &[PortArg], count: usize) -> Result<()> {
 }
 
 /// Opens all devices, and creates VLANs and bridges on them. The result contains only ports with an
-/// address of the router.
+/// address of the router. A single port may get its address later.
 ///
 /// # Errors
 /// Returns the error of the first device that cannot be opened. All others are closed.
@@ -158,7 +158,8 @@ pub fn ports(
         let part = PortPart { queues: vec![Box::new(Counting::new(bridge, left))], mac, mtu };
         parts.insert(port.name.clone(), part);
     }
-    for port in words.iter().filter(|port| !port.addresses.is_empty()) {
+    let is_alone = words.len() == 1;
+    for port in words.iter().filter(|port| is_alone || !port.addresses.is_empty()) {
         let Some(PortPart { mut queues, mac, mtu }) = parts.remove(&port.name) else { continue };
         if let Some(file) = capture {
             let recorded = file.capture_queues(&port.name, queues).context("--pcap")?;

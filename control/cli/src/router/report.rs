@@ -74,19 +74,18 @@ pub fn all_layers(
 /// Formats the message that the device of a port was removed.
 pub fn port_gone(port: &str) -> String {
     format!(
-        "the device of the port {port} was removed: the port is down, and others go on; start \
-         towpath router again when it is back"
+        "the device of the port {port} was removed: the port is down, and others go on; delete \
+         and add the link when it is back (towpath ip link)"
     )
 }
 
 /// Formats the message about a packet that a rule logs.
-pub fn logged(logged: &Logged, ports: &[String]) -> String {
+pub fn logged(logged: &Logged, name: &impl Fn(u16) -> String) -> String {
     let Logged { fields, rule, action, len } = logged;
-    let port =
-        |way: &str, number: Option<u16>| match number.and_then(|n| usize::from(n).checked_sub(1)) {
-            Some(n) => format!(" {way} {}", ports.get(n).map_or("", |name| name)),
-            None => String::new(),
-        };
+    let port = |way: &str, number: Option<u16>| match number.filter(|n| *n > 0) {
+        Some(n) => format!(" {way} {}", name(n)),
+        None => String::new(),
+    };
     let (into, out) = (port("in", fields.iface_in), port("out", fields.iface_out));
     let (hook, action) = (fields.hook.name(), action_word(*action));
     format!("rule {rule} {action} {hook}{into}{out}: {}, {len} bytes", ends(fields))

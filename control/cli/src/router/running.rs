@@ -13,8 +13,8 @@ use towpath_model::wait::wait;
 use towpath_pcap::{CaptureFile, Direction};
 use towpath_stack::IfaceId;
 
-use super::args::PortArg;
 use super::carrier::CarrierWatch;
+use super::ports::RouterPorts;
 use super::report;
 use crate::messages::Messages;
 use crate::signals::{self, Signals};
@@ -23,18 +23,12 @@ use crate::signals::{self, Signals};
 pub struct RunningRouter {
     remote: Remote,
     thread: JoinHandle<Report>,
-    ports: Vec<RouterPort>,
+    ports: RouterPorts,
     carriers: CarrierWatch,
-    /// Pipe that contains one byte for each removed device: the index of its port. Hangs up when
-    /// the engine has ended.
+    /// Pipe that contains one byte for each removed device: the index of its interface. Hangs up
+    /// when the engine has ended.
     gone: OwnedFd,
     messages: Messages,
-}
-
-/// A port with addresses, which corresponds to an interface of the engine.
-struct RouterPort {
-    name: String,
-    is_gone: bool,
 }
 
 /// Reason why [`RunningRouter::wait`] returned.
@@ -47,33 +41,31 @@ pub enum Ended {
 }
 
 impl RunningRouter {
-    /// Runs `engine`. `names` are the names of its interfaces, from the first port on.
+    /// Runs `engine`, which has the interfaces of `ports`.
     ///
     /// # Errors
     /// Fails if no thread, pipe or netlink socket can be created.
     pub fn start(
         mut engine: Engine,
-        names: Vec<String>,
-        words: &[PortArg],
+        ports: &RouterPorts,
         capture: Option<&CaptureFile>,
         messages: &Messages,
     ) -> Result<Self> {
-        let carriers = CarrierWatch::open(words).context("a netlink socket")?;
+        let carriers = CarrierWatch::open().context("a netlink socket")?;
         let (gone, to) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).context("a pipe")?;
-        observe(&mut engine, &names, messages);
+        observe(&mut engine, ports, messages);
         if let Some(capture) = capture {
-            record_drops(&mut engine, capture);
+            record_drops(&mut engine, ports, capture);
         }
         engine.on_device_gone(move |iface| {
-            // The pipe cannot be full, because there are fewer ports than it has room for, and the
-            // main thread reads at once.
-            let _ = rustix::io::write(&to, &[iface.0 as u8 - 1]);
+            // The index fits, because there are at most 256 interfaces. The pipe cannot be full,
+            // because it has more room, and the main thread reads at once.
+            let _ = rustix::io::write(&to, &[iface.0 as u8]);
         });
         let remote = engine.remote();
         let thread = Builder::new().name("towpath-router".into()).spawn(|| engine.run());
         let thread = thread.context("a thread for the router")?;
-        let ports = names.into_iter().map(|name| RouterPort { name, is_gone: false }).collect();
-        let messages = messages.clone();
+        let (ports, messages) = (ports.clone(), messages.clone());
         let mut running = Self { remote, thread, ports, carriers, gone, messages };
         running.follow_carriers();
         Ok(running)
@@ -119,46 +111,43 @@ impl RunningRouter {
             return Err(anyhow!("internal error: the router's thread has ended"));
         }
         for place in &places[..count] {
-            let Some(port) = self.ports.get_mut(usize::from(*place)) else { continue };
+            let iface = IfaceId(u16::from(*place));
             // Each shard reports the removal for its own queue, so ignore repetitions.
-            if std::mem::replace(&mut port.is_gone, true) {
-                continue;
-            }
-            let iface = IfaceId(u16::from(*place) + 1);
+            let Some(name) = self.ports.set_gone(iface) else { continue };
             // Fails only if the engine has panicked, which `stop` reports.
             let _ = self.remote.apply(vec![Change::SetUp { iface, up: false }]);
-            self.messages.put_error(&report::port_gone(&port.name));
+            self.messages.put_error(&report::port_gone(&name));
         }
-        Ok(!self.ports.iter().all(|port| port.is_gone))
+        Ok(!self.ports.are_gone())
     }
 
     /// Sets the carrier state of interfaces whose kernel interface has lost its carrier or has it
     /// again.
     fn follow_carriers(&mut self) {
-        for (place, carrier) in self.carriers.changes() {
+        for (iface, carrier) in self.carriers.changes(&self.ports.interfaces()) {
             // Fails only if the engine has panicked, which `stop` reports.
-            let _ = self.remote.set_carrier(IfaceId(place as u16 + 1), carrier);
+            let _ = self.remote.set_carrier(iface, carrier);
         }
     }
 }
 
 /// Prints packets that rules log, and addresses that another host uses too.
-fn observe(engine: &mut Engine, names: &[String], messages: &Messages) {
+fn observe(engine: &mut Engine, ports: &RouterPorts, messages: &Messages) {
     let (of_logs, of_conflicts) = (messages.clone(), messages.clone());
-    let names = names.to_vec();
-    engine.on_logged(move |logged| of_logs.put_error(&report::logged(logged, &names)));
+    let ports = ports.clone();
+    let name = move |number| ports.name_of(IfaceId(number)).unwrap_or_default();
+    engine.on_logged(move |logged| of_logs.put_error(&report::logged(logged, &name)));
     engine.on_conflict(move |found| of_conflicts.put_error(&crate::uplink::conflict(found)));
 }
 
-/// Records dropped packets, each with its reason. Interfaces of the capture and the router have the
-/// same numbers.
-fn record_drops(engine: &mut Engine, capture: &CaptureFile) {
-    let capture = capture.clone();
+/// Records dropped packets, each with its reason.
+fn record_drops(engine: &mut Engine, ports: &RouterPorts, capture: &CaptureFile) {
+    let (capture, ports) = (capture.clone(), ports.clone());
     engine.trace_drops(move |dropped| {
         let direction = if dropped.outbound { Direction::Outbound } else { Direction::Inbound };
         let arrived = dropped.arrival_ns > 0;
         let time_ns = if arrived { dropped.arrival_ns } else { dropped.now_ns };
-        let iface = dropped.interface.into();
+        let iface = ports.recorded_as(IfaceId(dropped.interface));
         capture.dropped(time_ns, iface, direction, dropped.reason, dropped.bytes);
     });
 }

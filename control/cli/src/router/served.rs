@@ -4,26 +4,11 @@ use anyhow::{Context, Result};
 use towpath_engine::Remote;
 use towpath_model::{Instance, Listening, NoInstance, Reply, RunKind, Word};
 
-use super::args::PortArg;
-use super::open::Left;
-use super::{layers, report};
+use super::ports::PortChanger;
+use super::report;
 use crate::error::{ExitCode, Failure};
 use crate::messages::Messages;
-use crate::served::{self, ServedPort, ServedStack};
-
-/// Returns the ports as control requests show them.
-pub fn ports(words: &[PortArg], counters: &[Left]) -> Vec<ServedPort> {
-    let each = words.iter().zip(counters).map(|(port, tally)| {
-        let (driver, device) = port.device.words();
-        ServedPort {
-            name: port.name.clone(),
-            words: Some((driver.to_owned(), device)),
-            links: Some(layers::kernel_interfaces(words, port)),
-            tally: tally.clone(),
-        }
-    });
-    each.collect()
-}
+use crate::served::{self, ServedStack};
 
 /// Creates the control socket of the router. Returns `None` if no folder for it can be used; this
 /// is reported to the user, and packets are still forwarded.
@@ -50,10 +35,11 @@ pub fn open(name: Option<Word>, messages: &Messages) -> Result<Option<Listening>
 pub fn serve(
     listening: Option<Listening>,
     remote: Remote,
-    ports: Vec<ServedPort>,
+    ports: PortChanger,
 ) -> Result<Option<Instance>> {
     let Some(listening) = listening else { return Ok(None) };
-    let stack = ServedStack { remote, ports, logs: true, layers: report::all_layers };
+    let stack =
+        ServedStack { remote, ports: Box::new(ports), logs: true, layers: report::all_layers };
     let answer = move |call, reply: &mut Reply| served::answer(&stack, call, reply);
     let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
     let served = listening.serve(RunKind::Router, words.collect(), answer);
