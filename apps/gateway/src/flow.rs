@@ -26,6 +26,7 @@ use crate::nameservers::ServerRotation;
 use crate::negotiating::Negotiating;
 use crate::order::FlightGuard;
 use crate::sys::{self, IpOption};
+use crate::urgent::UrgentReads;
 
 #[derive(Debug)]
 pub(crate) struct Flow {
@@ -47,8 +48,7 @@ pub(crate) struct Flow {
     /// Whether to read until EAGAIN. A short read is then not the last one, because a FIN, an error
     /// or urgent data may follow.
     pub(crate) drain: bool,
-    /// Whether the host's socket has an urgent byte that was not read yet.
-    pub(crate) urgent: bool,
+    pub(crate) urgent_reads: UrgentReads,
     pub(crate) host_side: HostSide,
     pub(crate) program_side: ProgramSide,
     /// Time at which the flow's current wait ends, as in the table's `deadlines`; `None` without a
@@ -168,7 +168,7 @@ impl Flow {
             readable: false,
             writable: false,
             drain: false,
-            urgent: false,
+            urgent_reads: UrgentReads::default(),
             host_side: HostSide::Open,
             program_side: ProgramSide::Open,
             expires_ns: None,
@@ -198,7 +198,7 @@ impl Flow {
     pub(crate) fn replace_host(&mut self, host: Fd) {
         self.host = host;
         (self.readable, self.writable, self.drain) = (false, false, false);
-        self.urgent = false;
+        self.urgent_reads = UrgentReads::default();
         self.host_side = HostSide::Open;
     }
 
@@ -274,33 +274,26 @@ impl Flow {
         let mut error = None;
         let mut urgent_end = None;
         while self.readable && !ended && send.room() >= READ_ROOM_MIN {
-            let mut spare = send.spare();
+            let spare = send.spare();
             if spare.is_empty() {
                 error = Some(Errno::NOMEM);
                 break;
             }
-            // Read the urgent byte alone, because a read that begins at the mark does not stop
-            // after that byte.
-            let is_urgent = self.urgent && sys::is_at_mark(self.host.as_fd());
-            if is_urgent {
-                spare = spare.slice(0, 1);
-            }
-            match sys::recv_stream(self.host.as_fd(), &spare) {
-                Ok(0) => {
+            match self.urgent_reads.recv(self.host.as_fd(), &spare) {
+                Ok((0, _)) => {
                     ended = true;
                     self.host_side = HostSide::Ended;
                     self.readable = false;
                 }
-                Ok(n) => {
+                Ok((n, is_urgent)) => {
                     send.commit(n as u32);
                     moved += n;
                     if is_urgent {
-                        self.urgent = false;
                         urgent_end = Some(send.len());
                     }
                     // A short read emptied the socket, unless a FIN, an error or urgent data
                     // follows.
-                    self.readable = n as u32 == spare.len() || self.drain;
+                    self.readable = is_urgent || n as u32 == spare.len() || self.drain;
                 }
                 Err(Errno::AGAIN) => self.readable = false,
                 Err(Errno::INTR) => {}

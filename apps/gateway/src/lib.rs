@@ -79,6 +79,7 @@ mod sys;
 mod tcp;
 mod train;
 mod udp;
+mod urgent;
 
 pub use config::{Forward, ForwardError, ForwardProtocol, GatewayConfig};
 pub use counters::Counters;

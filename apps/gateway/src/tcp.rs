@@ -50,6 +50,7 @@ use crate::siblings::Topic;
 use crate::slab::{KeyedSlab, SlabKey};
 use crate::source::source_of;
 use crate::sys::{self, IpOption};
+use crate::urgent::UrgentReads;
 
 use deadlines::FlowDeadlines;
 use syns::{PendingSyns, Syn};
@@ -220,7 +221,7 @@ impl TcpFlows {
         let ended = flow.host_side == HostSide::Ended;
         flow.readable |= !ended && (ready.readable || ready.drain || ready.failed);
         flow.writable |= ready.writable || ready.failed;
-        flow.urgent |= ready.urgent;
+        flow.urgent_reads.on_ready(&ready);
         flow.drain |= ready.drain || ready.failed;
         if ready.failed {
             flow.on_host_failed();
@@ -603,6 +604,7 @@ impl TcpFlows {
                 // The destination's bytes may be in the socket already, for which epoll reports no
                 // further event.
                 (flow.readable, flow.drain) = (true, true);
+                flow.urgent_reads = UrgentReads::default();
                 self.deadlines.set(key, flow, None);
                 return self.answer_syn(cx, key, pending);
             }
