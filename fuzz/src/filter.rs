@@ -3,7 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use towpath_filter::{
-    Action, Fields, Hook, Hooks, Icmp, Log, Ports, Rule, RuleList, Rules, TcpFlags,
+    Action, Fields, FlowState, FlowStates, Hook, Hooks, Icmp, Log, Ports, Rule, RuleList, Rules,
+    TcpFlags,
 };
 use towpath_wire::Prefix;
 
@@ -160,6 +161,10 @@ fn rule(input: &mut Input<'_>, id: u32) -> Rule {
     if given & 24_576 == 24_576 {
         rule.iface_out = Some(input.pick(&IFACES[..3]).to_owned());
     }
+    if given & 40 == 40 {
+        let states = [input.pick(&FlowState::ALL), input.pick(&FlowState::ALL)];
+        rule.states = Some(states.into_iter().fold(FlowStates::NONE, FlowStates::with));
+    }
     if given & 32_768 != 0 {
         rule.hooks =
             [Hook::Forward, input.pick(&Hook::ALL)].into_iter().fold(Hooks::NONE, Hooks::with);
@@ -225,5 +230,6 @@ fn packet(input: &mut Input<'_>, rules: &[Rule]) -> Fields {
         icmp: (near & 256 == 0).then_some(icmp.unwrap_or((8, 0))),
         iface_in: rule.iface_in.as_deref().and_then(iface).filter(|_| near & 512 == 0),
         iface_out: rule.iface_out.as_deref().and_then(iface).filter(|_| near & 1024 == 0),
+        state: if near & 2048 == 0 { FlowState::Established } else { input.pick(&FlowState::ALL) },
     }
 }

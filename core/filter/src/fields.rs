@@ -80,6 +80,64 @@ impl From<Hook> for Hooks {
     }
 }
 
+/// State of a packet's flow, as a connection tracker determines it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum FlowState {
+    /// The packet is not tracked: there is no tracker, or it goes to a group.
+    #[default]
+    Untracked,
+    /// The packet opens a flow, or belongs to one that has not been answered.
+    New,
+    /// The packet belongs to a flow with packets in both directions.
+    Established,
+    /// An ICMP error about a packet of a flow.
+    Related,
+    /// The packet belongs to no flow, and cannot open one.
+    Invalid,
+}
+
+impl FlowState {
+    /// All states.
+    pub const ALL: [Self; 5] =
+        [Self::Untracked, Self::New, Self::Established, Self::Related, Self::Invalid];
+
+    /// Returns the state's name in the grammar.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Untracked => "untracked",
+            Self::New => "new",
+            Self::Established => "established",
+            Self::Related => "related",
+            Self::Invalid => "invalid",
+        }
+    }
+}
+
+/// Set of flow states.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FlowStates(u8);
+
+impl FlowStates {
+    /// Empty set.
+    pub const NONE: Self = Self(0);
+    /// All states.
+    pub const ANY: Self = Self(0xff);
+
+    /// Returns the set with `state` added.
+    #[must_use]
+    pub const fn with(self, state: FlowState) -> Self {
+        Self(self.0 | 1 << state as u8)
+    }
+
+    /// Returns whether `state` is in the set.
+    #[inline]
+    #[must_use]
+    pub const fn contains(self, state: FlowState) -> bool {
+        self.0 & 1 << state as u8 != 0
+    }
+}
+
 /// Packet fields as matched by rules. The caller fills them in from validated headers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fields {
@@ -101,4 +159,6 @@ pub struct Fields {
     pub iface_in: Option<u16>,
     /// Sending interface; `None` if routing has not chosen one.
     pub iface_out: Option<u16>,
+    /// State of the packet's flow.
+    pub state: FlowState,
 }

@@ -10,14 +10,14 @@
 //! | 5, 6 | 11, 12 | receiving and sending interface |
 //! | 7 | 13 | ICMP type and code |
 //!
-//! An IPv6 prefix bounds each of its four lanes by a separate range. TCP flags are not a lane,
-//! because a mask is not a range: they are compared after the box matches.
+//! An IPv6 prefix bounds each of its four lanes by a separate range. TCP flags and
+//! flow states are no lanes, because sets are no ranges: they are compared after the box matches.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use towpath_wire::{IpProtocol, Prefix};
 
-use crate::fields::Fields;
+use crate::fields::{Fields, FlowStates};
 use crate::linear::Resolved;
 use crate::rule::Ports;
 
@@ -60,6 +60,7 @@ pub(crate) struct RuleBox<const LANES: usize> {
     pub(crate) lanes: [Range; LANES],
     pub(crate) flags_mask: u8,
     pub(crate) flags_set: u8,
+    pub(crate) states: FlowStates,
 }
 
 /// Returns the point of an IPv4 packet.
@@ -159,7 +160,12 @@ fn box_of_rest(resolved: &Resolved) -> Option<[Range; 6]> {
 
 fn with_flags<const LANES: usize>(resolved: &Resolved, lanes: [Range; LANES]) -> RuleBox<LANES> {
     let (flags_mask, flags_set) = resolved.rule.flags.map_or((0, 0), |it| (it.mask, it.set));
-    RuleBox { lanes, flags_mask, flags_set }
+    RuleBox {
+        lanes,
+        flags_mask,
+        flags_set,
+        states: resolved.rule.states.unwrap_or(FlowStates::ANY),
+    }
 }
 
 fn lanes_of(address: u128) -> [u32; 4] {

@@ -6,7 +6,7 @@
 //! replaces the old one as a whole, so that no packet is judged by a mixture of two lists.
 //!
 //! ```
-//! use towpath_filter::{Action, Counters, Fields, Hook, RuleList, Rules};
+//! use towpath_filter::{Action, Counters, Fields, FlowState, Hook, RuleList, Rules};
 //!
 //! let list = RuleList::parse("acl add id 10 proto tcp dport 22 in wan action reject")?;
 //! let rules = Rules::compile(&list, |name| (name == "wan").then_some(2))?;
@@ -22,6 +22,7 @@
 //!     icmp: None,
 //!     iface_in: Some(2),
 //!     iface_out: Some(1),
+//!     state: FlowState::Untracked,
 //! };
 //! let judgement = rules.judge(&packet);
 //! counters.on_judged(packet.hook, &judgement, 60);
@@ -74,7 +75,7 @@ mod words;
 
 pub use counters::{Count, Counters, Totals};
 pub use error::{RuleError, RulesError};
-pub use fields::{Fields, Hook, Hooks};
+pub use fields::{Fields, FlowState, FlowStates, Hook, Hooks};
 pub use rule::{Action, Icmp, Log, Ports, Rule, RuleList, TcpFlags};
 pub use rules::{CompileError, Judgement, RULES_MAX, Rules};
 pub use tree::Effort;

@@ -44,6 +44,7 @@ impl Resolved {
                         kind == icmp.kind && icmp.code.is_none_or(|wanted| wanted == code)
                     })
             }),
+            self.rule.states.is_none_or(|states| states.contains(fields.state)),
             self.iface_in.is_none_or(|iface| fields.iface_in == Some(iface)),
             self.iface_out.is_none_or(|iface| fields.iface_out == Some(iface)),
         ];

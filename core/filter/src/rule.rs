@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use towpath_wire::Prefix;
 
-use crate::fields::{Hook, Hooks};
+use crate::fields::{FlowStates, Hook, Hooks};
 
 /// Action for a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -76,6 +76,8 @@ pub struct Rule {
     pub flags: Option<TcpFlags>,
     /// ICMP type and code; matches ICMP of both IP versions unless `protocol` is set.
     pub icmp: Option<Icmp>,
+    /// States of the packet's flow; matches none but `untracked` without a tracker.
+    pub states: Option<FlowStates>,
     /// Name of the receiving interface.
     pub iface_in: Option<String>,
     /// Name of the sending interface.
@@ -100,6 +102,7 @@ impl Rule {
             dport: None,
             flags: None,
             icmp: None,
+            states: None,
             iface_in: None,
             iface_out: None,
             action,

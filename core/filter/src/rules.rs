@@ -7,7 +7,7 @@ use crate::fields::{Fields, Hook, Hooks};
 use crate::lanes::{self, LANES_V4, LANES_V6, RuleBox};
 use crate::linear::{self, Resolved};
 use crate::rule::{Action, Rule, RuleList};
-use crate::tree::{CutTree, Effort, Item, LeafEnd};
+use crate::tree::{CutTree, Effort, Item, LeafEnd, LeafFields};
 
 /// Maximum number of rules in a list: ten times the 100,000 for which performance is measured.
 pub const RULES_MAX: usize = 1_000_000;
@@ -122,7 +122,7 @@ impl Rules {
     #[must_use]
     pub fn judge(&self, fields: &Fields) -> Judgement {
         let trees = &self.by_hook[fields.hook as usize];
-        let flags = fields.tcp_flags;
+        let flags = LeafFields { tcp_flags: fields.tcp_flags, state: fields.state };
         let found = match (fields.src, fields.dst) {
             (IpAddr::V4(src), IpAddr::V4(dst)) => {
                 self.trees_v4[trees.v4].find(&lanes::point_v4(src, dst, fields), flags)
@@ -158,7 +158,7 @@ impl Rules {
     #[must_use]
     pub fn effort(&self, fields: &Fields) -> Effort {
         let trees = &self.by_hook[fields.hook as usize];
-        let flags = fields.tcp_flags;
+        let flags = LeafFields { tcp_flags: fields.tcp_flags, state: fields.state };
         match (fields.src, fields.dst) {
             (IpAddr::V4(src), IpAddr::V4(dst)) => {
                 self.trees_v4[trees.v4].effort(&lanes::point_v4(src, dst, fields), flags)
@@ -256,8 +256,8 @@ fn items_of<const LANES: usize>(
     let items = of_hook.filter_map(|(order, resolved)| {
         let rule = box_of(resolved)?;
         let (action, log) = (resolved.rule.action, resolved.rule.log.is_some());
-        let (flags_mask, flags_set) = (rule.flags_mask, rule.flags_set);
-        Some(Item { rule, end: LeafEnd { order, flags_mask, flags_set, action, log } })
+        let RuleBox { flags_mask, flags_set, states, .. } = rule;
+        Some(Item { rule, end: LeafEnd { order, flags_mask, flags_set, states, action, log } })
     });
     items.collect()
 }

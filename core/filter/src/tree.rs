@@ -24,6 +24,7 @@ mod cut;
 
 pub(crate) use build::Item;
 
+use crate::fields::{FlowState, FlowStates};
 use crate::rule::Action;
 
 /// Maximum number of cuts from the root to a leaf, which also bounds the stack of wide branches.
@@ -83,8 +84,16 @@ pub(crate) struct LeafEnd {
     pub(crate) order: u32,
     pub(crate) flags_mask: u8,
     pub(crate) flags_set: u8,
+    pub(crate) states: FlowStates,
     pub(crate) action: Action,
     pub(crate) log: bool,
+}
+
+/// Fields of a packet that are compared with a rule in a leaf.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LeafFields {
+    pub(crate) tcp_flags: u8,
+    pub(crate) state: FlowState,
 }
 
 /// Work of one search.
@@ -119,14 +128,14 @@ impl<const LANES: usize> LaneBounds<LANES> {
 impl<const LANES: usize> CutTree<LANES> {
     /// Returns the matching rule with the lowest number.
     #[inline]
-    pub(crate) fn find(&self, point: &[u32; LANES], flags: u8) -> Option<&LeafEnd> {
-        self.search(point, flags, |_| {})
+    pub(crate) fn find(&self, point: &[u32; LANES], fields: LeafFields) -> Option<&LeafEnd> {
+        self.search(point, fields, |_| {})
     }
 
     /// Returns the number of visited nodes and the maximum number of compared rules.
-    pub(crate) fn effort(&self, point: &[u32; LANES], flags: u8) -> Effort {
+    pub(crate) fn effort(&self, point: &[u32; LANES], fields: LeafFields) -> Effort {
         let mut effort = Effort::default();
-        self.search(point, flags, |node| {
+        self.search(point, fields, |node| {
             effort.nodes += 1;
             effort.rules += if node.lane == LEAF { node.wide } else { 0 };
         });
@@ -138,7 +147,7 @@ impl<const LANES: usize> CutTree<LANES> {
     fn search(
         &self,
         point: &[u32; LANES],
-        flags: u8,
+        fields: LeafFields,
         mut on_visit: impl FnMut(&CutNode),
     ) -> Option<&LeafEnd> {
         let mut found = None;
@@ -158,7 +167,7 @@ impl<const LANES: usize> CutTree<LANES> {
                     at = node.base + (bits & u32::from(node.mask));
                     continue;
                 }
-                if let Some(end) = self.first_in(node, point, flags)
+                if let Some(end) = self.first_in(node, point, fields)
                     && end.order < found_order
                 {
                     found_order = end.order;
@@ -176,12 +185,19 @@ impl<const LANES: usize> CutTree<LANES> {
 
     /// Returns the first matching rule of a leaf.
     #[inline(always)]
-    fn first_in(&self, leaf: &CutNode, point: &[u32; LANES], flags: u8) -> Option<&LeafEnd> {
+    fn first_in(
+        &self,
+        leaf: &CutNode,
+        point: &[u32; LANES],
+        fields: LeafFields,
+    ) -> Option<&LeafEnd> {
         let range = leaf.base as usize..leaf.base as usize + leaf.wide as usize;
         let bounds = self.bounds.get(range.clone())?;
         let ends = self.ends.get(range)?;
         bounds.iter().zip(ends).find_map(|(bounds, end)| {
-            let is_match = bounds.contain(point) && flags & end.flags_mask == end.flags_set;
+            let is_match = bounds.contain(point)
+                && fields.tcp_flags & end.flags_mask == end.flags_set
+                && end.states.contains(fields.state);
             is_match.then_some(end)
         })
     }

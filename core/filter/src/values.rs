@@ -5,7 +5,7 @@ use core::fmt::Display;
 use towpath_wire::{IpProtocol, Prefix};
 
 use crate::error::{RuleError, shown};
-use crate::fields::{Hook, Hooks};
+use crate::fields::{FlowState, FlowStates, Hook, Hooks};
 use crate::rule::{Action, Icmp, Ports, TcpFlags};
 
 const ACTIONS: [(&str, Action); 3] =
@@ -108,6 +108,19 @@ pub(crate) fn hooks(word: &str) -> Parsed<Hooks> {
 
 pub(crate) fn hook_names(hooks: Hooks) -> String {
     hooks.iter().map(Hook::name).collect::<Vec<_>>().join(",")
+}
+
+pub(crate) fn states(word: &str) -> Parsed<FlowStates> {
+    let known = FlowState::ALL.map(FlowState::name);
+    word.split(',').try_fold(FlowStates::NONE, |states, name| {
+        let state = FlowState::ALL.into_iter().find(|state| state.name() == name);
+        Ok(states.with(state.ok_or_else(|| RuleError::unknown("state", name, &known))?))
+    })
+}
+
+pub(crate) fn state_names(states: FlowStates) -> String {
+    let names = FlowState::ALL.into_iter().filter(|state| states.contains(*state));
+    names.map(FlowState::name).collect::<Vec<_>>().join(",")
 }
 
 pub(crate) fn prefix(word: &str) -> Parsed<Prefix> {

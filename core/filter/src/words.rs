@@ -5,14 +5,14 @@ use core::fmt;
 use towpath_wire::{IpProtocol, Prefix};
 
 use crate::error::RuleError;
-use crate::fields::{Hook, Hooks};
+use crate::fields::{FlowStates, Hook, Hooks};
 use crate::rule::{Action, Icmp, Log, Ports, Rule, TcpFlags};
 use crate::values;
 
 /// Keys of a rule, in output order.
-pub(crate) const KEYS: [&str; 14] = [
-    "id", "hook", "proto", "src", "sport", "dst", "dport", "flags", "icmp", "in", "out", "action",
-    LOG, "rate",
+pub(crate) const KEYS: [&str; 15] = [
+    "id", "hook", "proto", "src", "sport", "dst", "dport", "flags", "icmp", "state", "in", "out",
+    "action", LOG, "rate",
 ];
 
 /// The key that has no value.
@@ -31,6 +31,7 @@ pub(crate) struct RuleDraft<'a> {
     flags: Option<TcpFlags>,
     /// Unparsed type, because its meaning depends on the protocol, which may follow.
     icmp: Option<&'a str>,
+    states: Option<FlowStates>,
     iface_in: Option<String>,
     iface_out: Option<String>,
     action: Option<Action>,
@@ -51,6 +52,7 @@ impl<'a> RuleDraft<'a> {
             "dport" => self.dport.replace(values::ports(value)?).is_none(),
             "flags" => self.flags.replace(values::flags(value)?).is_none(),
             "icmp" => self.icmp.replace(value).is_none(),
+            "state" => self.states.replace(values::states(value)?).is_none(),
             "in" => self.iface_in.replace(values::iface(value)?).is_none(),
             "out" => self.iface_out.replace(values::iface(value)?).is_none(),
             "action" => self.action.replace(values::action(value)?).is_none(),
@@ -90,6 +92,7 @@ impl<'a> RuleDraft<'a> {
             dport: self.dport,
             flags: self.flags,
             icmp,
+            states: self.states,
             iface_in: self.iface_in,
             iface_out: self.iface_out,
             action,
@@ -193,6 +196,7 @@ impl Rule {
             dport,
             flags,
             icmp,
+            states,
             iface_in,
             iface_out,
             action,
@@ -209,6 +213,7 @@ impl Rule {
             ("dport", dport.map(values::port_range)),
             ("flags", flags.map(values::flag_names)),
             ("icmp", icmp.map(|icmp| values::icmp_name(icmp, *protocol))),
+            ("state", states.map(values::state_names)),
             ("in", iface_in.clone()),
             ("out", iface_out.clone()),
             ("action", Some(values::action_name(*action).to_owned())),

@@ -8,7 +8,7 @@
 use std::cmp::Reverse;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use towpath_filter::{Action, Fields, Hook, Ports, Rule, RuleList};
+use towpath_filter::{Action, Fields, FlowState, Hook, Ports, Rule, RuleList};
 use towpath_wire::Prefix;
 
 /// Packets that are judged in turn: more than a branch predictor learns by heart.
@@ -221,6 +221,7 @@ impl Shape {
             icmp: (protocol == 1).then_some((8, 0)),
             iface_in: Some(1),
             iface_out: Some(2),
+            state: FlowState::Untracked,
         }
     }
 

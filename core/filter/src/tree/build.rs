@@ -11,6 +11,7 @@
 
 use super::cut::{self, Cut, Plan};
 use super::{CUTS_MAX, CutNode, CutTree, DEPTH_MAX, LEAF, LaneBounds, LeafEnd, NO_NODE, NO_RULE};
+use crate::fields::FlowStates;
 use crate::lanes::{Range, RuleBox};
 
 /// Maximum number of additional rule copies per rule of the list.
@@ -118,7 +119,7 @@ impl<const LANES: usize> TreeBuilder<'_, LANES> {
         let covers = |item: &u32| {
             let rule = &self.items[*item as usize].rule;
             let all = rule.lanes.iter().zip(region).all(|(range, region)| range.covers(*region));
-            all && rule.flags_mask == 0 && rule.flags_set == 0
+            all && rule.flags_mask == 0 && rule.flags_set == 0 && rule.states == FlowStates::ANY
         };
         if let Some(covering) = list.iter().position(covers) {
             list.truncate(covering + 1);

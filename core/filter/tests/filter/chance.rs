@@ -2,7 +2,9 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use towpath_filter::{Action, Fields, Hook, Hooks, Icmp, Log, Ports, Rule, RuleList, TcpFlags};
+use towpath_filter::{
+    Action, Fields, FlowState, FlowStates, Hook, Hooks, Icmp, Log, Ports, Rule, RuleList, TcpFlags,
+};
 use towpath_wire::Prefix;
 
 /// Interfaces by name.
@@ -118,6 +120,10 @@ impl Chance {
         if self.one_in(8) && rule.hooks == Hooks::INCOMING {
             rule.iface_out = Some(self.pick(&IFACES).0.to_owned());
         }
+        if self.one_in(6) {
+            let states = [self.pick(&FlowState::ALL), self.pick(&FlowState::ALL)];
+            rule.states = Some(states.into_iter().fold(FlowStates::NONE, FlowStates::with));
+        }
         if self.one_in(8) {
             let rate = if self.one_in(2) { Some(1 + self.below(9) as u32) } else { None };
             rule.log = Some(Log { rate });
@@ -169,6 +175,7 @@ impl Chance {
             icmp: has_icmp.then_some(icmp.unwrap_or((self.pick(&[0, 3, 8, 128]), 0))),
             iface_in: self.iface_of(rule.iface_in.as_deref()),
             iface_out: self.iface_of(rule.iface_out.as_deref()),
+            state: self.pick(&FlowState::ALL),
         }
     }
 

@@ -19,6 +19,8 @@ pub struct Keys {
     pub addresses: u64,
     /// Seed of the random variation of the ICMP error limit.
     pub error_limit: u64,
+    /// Key of a tracker's tables and ports.
+    pub tracker: [u64; 2],
 }
 
 impl Keys {
@@ -32,6 +34,7 @@ impl Keys {
             random: key(7),
             addresses: key(8),
             error_limit: key(9),
+            tracker: [key(10), key(11)],
         }
     }
 

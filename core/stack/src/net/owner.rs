@@ -127,6 +127,11 @@ impl Net {
         self.data.set_tracker(tracker);
     }
 
+    /// Returns the [`Tracker`] of this shard, if it is a `T`.
+    pub fn tracker_mut<T: Tracker>(&mut self) -> Option<&mut T> {
+        self.data.tracker_mut()
+    }
+
     /// Returns whether this shard has a tracker, which may rewrite packets.
     #[inline]
     pub(crate) fn has_tracker(&self) -> bool {

@@ -2,7 +2,7 @@
 
 use core::net::IpAddr;
 
-use towpath_filter::{Fields, Hook};
+use towpath_filter::{Fields, FlowState, Hook};
 use towpath_pool::Packet;
 use towpath_wire::ipv6_ext::UpperLayer;
 use towpath_wire::{IpProtocol, ipv4, ndp};
@@ -29,6 +29,7 @@ pub(super) fn of_ends(src: IpAddr, dst: IpAddr, protocol: IpProtocol) -> Fields 
         icmp: None,
         iface_in: None,
         iface_out: None,
+        state: FlowState::Untracked,
     }
 }
 

@@ -284,7 +284,8 @@ impl Data {
                 Err(_) => return false,
             },
         };
-        if src.is_unspecified() || addr::is_link_local(src) || self.is_local(src) {
+        let is_own = self.is_local(src) && !self.hooks.has_replaced_source(bytes);
+        if src.is_unspecified() || addr::is_link_local(src) || is_own {
             return false;
         }
         let about = Offender { iface, src, dst, ip_offset: 0, end: packet.len(), group: false };

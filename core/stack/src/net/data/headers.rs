@@ -4,7 +4,7 @@ use towpath_pool::Packet;
 use towpath_wire::ipv6_ext::{self, ChainError};
 use towpath_wire::{IpProtocol, icmpv4, icmpv6, ipv4, ipv6, ndp};
 
-use super::ip_packet::{FragmentPiece, IpPacket};
+use super::ip_packet::{FragmentPiece, IpPacket, Tracked};
 use super::report::Report;
 use crate::drop::DropReason;
 
@@ -94,6 +94,7 @@ pub(super) fn read_ipv6(packet: &Packet, at: usize) -> Result<IpPacket, HeaderRe
         offset: at + header_len,
         end: at + len,
         fragment: None,
+        tracked: Tracked::default(),
         is_rewritten: false,
     };
     if !extended {

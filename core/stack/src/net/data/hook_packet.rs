@@ -13,13 +13,13 @@
 
 use core::net::IpAddr;
 
-use towpath_filter::Fields;
+use towpath_filter::{Fields, FlowState};
 use towpath_pool::{Checksum, Packet};
 use towpath_wire::ipv6_ext::UpperLayer;
 use towpath_wire::{IpProtocol, checksum, icmpv4, tcp, udp};
 
 use super::fields::{self, DCCP, UDP_LITE};
-use super::ip_packet::IpPacket;
+use super::ip_packet::{FragmentPiece, IpPacket, Tracked};
 use crate::net::iface::IfaceId;
 use crate::net::ip::AddressPair;
 
@@ -35,6 +35,7 @@ pub struct HookPacket<'a> {
     ip: Option<&'a mut IpPacket>,
     /// Offset of the transport header; `None` for a fragment other than the first.
     transport: Option<usize>,
+    token: u64,
     pub(super) fields: Fields,
 }
 
@@ -59,8 +60,10 @@ impl<'a> HookPacket<'a> {
         let protocol = upper.map_or(ip.protocol, |upper| upper.protocol);
         let mut fields = fields::of_ends(ip.src, ip.dst, protocol);
         fields.iface_in = Some(iface.0);
+        let (token, state) = (u64::from_ne_bytes(ip.tracked.token), ip.tracked.state);
+        fields.state = state;
         let transport = upper.filter(|upper| upper.fragment_offset == 0).map(|upper| upper.at);
-        let mut hooked = Self { packet, ip: Some(ip), transport, fields };
+        let mut hooked = Self { packet, ip: Some(ip), transport, token, fields };
         hooked.read_transport();
         hooked
     }
@@ -75,7 +78,7 @@ impl<'a> HookPacket<'a> {
     ) -> Self {
         let mut fields = fields::of_ends(ends.src, ends.dst, IpProtocol(protocol));
         fields.iface_out = Some(out.0);
-        let mut hooked = Self { packet, ip: None, transport: Some(0), fields };
+        let mut hooked = Self { packet, ip: None, transport: Some(0), token: 0, fields };
         hooked.read_transport();
         hooked
     }
@@ -96,6 +99,36 @@ impl<'a> HookPacket<'a> {
     #[inline]
     pub fn len(&self) -> usize {
         self.ip.as_ref().map_or(self.packet.len(), |ip| ip.end - ip.ip_offset)
+    }
+
+    /// Returns the length of transport header and payload in bytes; 0 for a fragment other than the
+    /// first.
+    #[inline]
+    pub fn transport_len(&self) -> usize {
+        let end = self.ip.as_ref().map_or(self.packet.len(), |ip| ip.end);
+        self.transport.map_or(0, |at| end.saturating_sub(at))
+    }
+
+    /// Returns identification and offset in bytes of a fragment; `None` for a whole packet.
+    #[inline]
+    pub fn fragment(&self) -> Option<(u32, usize)> {
+        let piece = self.ip.as_ref()?.fragment;
+        piece.map(|FragmentPiece { ident, offset, .. }| (ident, offset))
+    }
+
+    /// Returns the token that the tracker attached at an earlier hook; 0 if it did not.
+    #[inline]
+    pub fn token(&self) -> u64 {
+        self.token
+    }
+
+    /// Attaches a token for the tracker's later hooks, and the state that rules match.
+    #[inline]
+    pub fn set_tracked(&mut self, token: u64, state: FlowState) {
+        (self.token, self.fields.state) = (token, state);
+        if let Some(ip) = &mut self.ip {
+            ip.tracked = Tracked { token: token.to_ne_bytes(), state };
+        }
     }
 
     /// Returns whether the packet has no bytes.

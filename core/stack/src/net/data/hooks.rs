@@ -15,7 +15,9 @@
 //! link. `hook_points` has the calls of `receive` and `send`. `reject` drops and answers refused
 //! packets. A rule that rejects a packet of this host drops it, because its sender is here.
 
+use core::any::Any;
 use core::fmt;
+use core::net::IpAddr;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -33,7 +35,7 @@ use crate::net::rule_set::{Logged, RuleSet};
 /// Tracks flows at the hooks of a host, and may translate their packets.
 ///
 /// Each shard of a host has its own tracker, which sees the packets of this shard.
-pub trait Tracker: fmt::Debug + Send {
+pub trait Tracker: Any + fmt::Debug + Send {
     /// Returns the hooks at which [`on_packet`](Self::on_packet) is called. Called once, by
     /// [`Net::set_tracker`](crate::net::Net::set_tracker). With prerouting, forward or postrouting,
     /// a router does not forward packets in batches, because plans use the addresses before
@@ -42,6 +44,16 @@ pub trait Tracker: fmt::Debug + Send {
 
     /// Returns the action for a packet; may rewrite the packet before.
     fn on_packet(&mut self, now: Instant, packet: &mut HookPacket<'_>) -> Action;
+
+    /// Called with the addresses of all interfaces when the tracker is set, and after changes.
+    fn on_addresses(&mut self, _addresses: &[(IfaceId, IpAddr)]) {}
+
+    /// Returns whether a packet with a source address of this host was sent by another host, whose
+    /// address the tracker replaced. ICMP errors about such a packet are for that host. The packet
+    /// starts with its IP header.
+    fn has_replaced_source(&self, _packet: &[u8]) -> bool {
+        false
+    }
 }
 
 /// Current rules, the tracker, and the packets that rules logged.
@@ -92,6 +104,17 @@ impl PacketHooks {
     #[inline]
     pub(super) fn has_rules(&self) -> bool {
         self.rules.is_some()
+    }
+
+    /// Returns the tracker.
+    pub(in crate::net) fn tracker_mut(&mut self) -> Option<&mut dyn Tracker> {
+        self.tracker.as_deref_mut()
+    }
+
+    /// Returns whether the tracker replaced the source of a packet, which starts with its IP
+    /// header.
+    pub(super) fn has_replaced_source(&self, packet: &[u8]) -> bool {
+        self.tracker.as_ref().is_some_and(|tracker| tracker.has_replaced_source(packet))
     }
 
     #[inline]

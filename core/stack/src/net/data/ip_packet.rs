@@ -2,6 +2,7 @@
 
 use core::net::IpAddr;
 
+use towpath_filter::FlowState;
 use towpath_pool::Packet;
 use towpath_wire::ipv6_ext::{self, UpperLayer};
 use towpath_wire::{IpProtocol, ipv4, ipv6};
@@ -21,6 +22,8 @@ pub(super) struct IpPacket {
     /// Offset of the end of the IP packet, by its length field.
     pub end: usize,
     pub fragment: Option<FragmentPiece>,
+    /// Result of the tracker at an earlier hook.
+    pub tracked: Tracked,
     /// A tracker replaced an address of the packet.
     pub is_rewritten: bool,
 }
@@ -32,6 +35,15 @@ pub(super) struct FragmentPiece {
     pub more: bool,
     pub ident: u32,
     pub next_header: Option<(usize, u8)>,
+}
+
+/// Values that a tracker attaches to a packet.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Tracked {
+    /// Opaque to the stack. Bytes need no alignment, so that an [`IpPacket`] stays small.
+    pub token: [u8; 8],
+    /// State of the flow, which rules match.
+    pub state: FlowState,
 }
 
 impl IpPacket {
@@ -84,6 +96,7 @@ impl IpPacket {
             offset: at + header_len,
             end: at + usize::from(header.total_len),
             fragment,
+            tracked: Tracked::default(),
             is_rewritten: false,
         }
     }

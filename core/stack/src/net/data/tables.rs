@@ -99,6 +99,7 @@ impl Data {
     pub(in crate::net) fn follow(&mut self, snapshot: &Arc<Snapshot>) {
         if !Arc::ptr_eq(&self.snapshot, snapshot) {
             let before = std::mem::replace(&mut self.snapshot, Arc::clone(snapshot));
+            let is_other_host = !Arc::ptr_eq(&before.host, &snapshot.host);
             self.hooks.set_rules(snapshot.rules.clone());
             self.plans.clear();
             let count = self.snapshot.host.links.len();
@@ -110,6 +111,9 @@ impl Data {
                     *traffic = Traffic::default();
                 }
             }
+            if is_other_host {
+                self.notify_tracker();
+            }
         }
     }
 
@@ -117,6 +121,25 @@ impl Data {
     pub(in crate::net) fn set_tracker(&mut self, tracker: Option<Box<dyn Tracker>>) {
         self.hooks.set_tracker(tracker);
         self.plans.clear();
+        self.notify_tracker();
+    }
+
+    /// Tells the tracker the addresses of the snapshot.
+    fn notify_tracker(&mut self) {
+        let Some(tracker) = self.hooks.tracker_mut() else { return };
+        let of_link = |link: &Link| {
+            let usable = link.addresses.iter().filter(|address| address.is_usable());
+            let id = link.id;
+            usable.map(move |address| (id, address.addr())).collect::<Vec<_>>()
+        };
+        let addresses: Vec<_> = self.snapshot.host.links.iter().flat_map(of_link).collect();
+        tracker.on_addresses(&addresses);
+    }
+
+    /// Returns the tracker, if it is a `T`.
+    pub(in crate::net) fn tracker_mut<T: Tracker>(&mut self) -> Option<&mut T> {
+        let tracker: &mut dyn core::any::Any = self.hooks.tracker_mut()?;
+        tracker.downcast_mut()
     }
 
     /// Returns whether control packets or reports are queued for control.
