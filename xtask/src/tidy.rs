@@ -18,6 +18,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("core/wire", &["memory/sum"]),
     ("core/tcp", &["core/wire"]),
     ("core/filter", &["core/wire"]),
+    ("core/conntrack", &["core/wire", "core/filter"]),
     ("core/lpm", &[]),
     ("core/cbpf", &[]),
     ("core/", &["core/", "memory/"]),

@@ -1,0 +1,66 @@
+//! Flows of fragmented packets: later fragments have no ports, and belong to the flow of the first.
+
+use core::hash::Hasher;
+use core::net::IpAddr;
+
+use crate::tuple::HashKey;
+use crate::view::PacketToken;
+
+/// Number of fragmented packets that are remembered at once. A newer one replaces one with the same
+/// hash.
+const PACKETS_MAX: usize = 1024;
+/// Time for which a packet's fragments may follow its first one: the reassembly timeout of Linux.
+const LIFETIME_NS: u64 = 30_000_000_000;
+
+/// Fields that are equal in all fragments of a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FragmentKey {
+    pub src: IpAddr,
+    pub dst: IpAddr,
+    pub ident: u32,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct FragmentEntry {
+    key: FragmentKey,
+    token: PacketToken,
+    since_ns: u64,
+}
+
+/// Packets whose first fragment was seen.
+#[derive(Debug)]
+pub(crate) struct FragmentFlows {
+    entries: Box<[Option<FragmentEntry>]>,
+    key: HashKey,
+}
+
+impl FragmentFlows {
+    pub(crate) fn new(key: HashKey) -> Self {
+        Self { entries: vec![None; PACKETS_MAX].into_boxed_slice(), key }
+    }
+
+    /// Remembers the flow of a first fragment.
+    pub(crate) fn note(&mut self, key: FragmentKey, token: PacketToken, now_ns: u64) {
+        let at = self.place(&key);
+        self.entries[at] = Some(FragmentEntry { key, token, since_ns: now_ns });
+    }
+
+    /// Returns the flow of a later fragment.
+    pub(crate) fn find(&self, key: &FragmentKey, now_ns: u64) -> Option<PacketToken> {
+        let entry = self.entries[self.place(key)].as_ref()?;
+        let is_it = entry.key == *key && now_ns.saturating_sub(entry.since_ns) < LIFETIME_NS;
+        is_it.then_some(entry.token)
+    }
+
+    fn place(&self, key: &FragmentKey) -> usize {
+        let mut hasher = self.key.hasher();
+        for addr in [key.src, key.dst] {
+            match addr {
+                IpAddr::V4(v4) => hasher.write_u32(v4.to_bits()),
+                IpAddr::V6(v6) => hasher.write_u128(v6.to_bits()),
+            }
+        }
+        hasher.write_u32(key.ident);
+        hasher.finish() as usize % PACKETS_MAX
+    }
+}

@@ -1,0 +1,312 @@
+//! Table of flows, with limits in total and by source.
+
+use core::net::IpAddr;
+
+use crate::flow::{FlowClass, FlowTimeouts, NONE, TrackedFlow};
+use crate::index::Index;
+use crate::tuple::{FlowDirection, HashKey, Tuple};
+
+/// Resolution of the time of a flow's last packet. The flow moves to the end of its list at most
+/// once in this time, because a packet would otherwise write to three flows.
+pub(crate) const REFRESH_NS: u64 = 1_000_000_000;
+
+/// Maximum number of expired flows that one new flow removes from each class, which bounds the work
+/// for a packet. Expired flows therefore go faster than new ones come.
+const EXPIRED_MAX: usize = 2;
+
+/// Reason why a flow is not added.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TableRefusal {
+    /// The table is full of flows that were answered.
+    Full,
+    /// The source has its maximum number of flows.
+    SourceFull,
+}
+
+/// First and last flow of a class, in the order of their last packets.
+#[derive(Debug, Clone, Copy)]
+struct ClassList {
+    oldest: u32,
+    newest: u32,
+    len: u32,
+}
+
+/// An address with flows.
+#[derive(Debug, Clone, Copy)]
+struct FlowSource {
+    /// Address of IPv4, or the first 64 bits of one of IPv6, because a host has all of the rest.
+    addr: IpAddr,
+    flows: u32,
+    next_free: u32,
+}
+
+/// All flows. Memory is reserved once, and committed by the system as it is used.
+#[derive(Debug)]
+pub(crate) struct TrackedFlows {
+    flows: Vec<TrackedFlow>,
+    /// First unused slot; further ones are linked by `newer`.
+    free: u32,
+    flows_max: usize,
+    per_source_max: u32,
+    index: Index,
+    lists: [ClassList; FlowClass::ALL.len()],
+    timeouts_ns: [u64; FlowClass::ALL.len()],
+    sources: Vec<FlowSource>,
+    source_free: u32,
+    source_index: Index,
+    key: HashKey,
+}
+
+/// Why a flow left the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FlowRemoval {
+    /// Its time without packets was over.
+    Expired,
+    /// A new flow needed its place.
+    Evicted,
+    /// The operator removed it, or the address that it used is gone.
+    Deleted,
+}
+
+impl TrackedFlows {
+    pub(crate) fn new(
+        flows_max: usize,
+        per_source_max: u32,
+        timeouts: &FlowTimeouts,
+        key: HashKey,
+    ) -> Self {
+        Self {
+            flows: Vec::with_capacity(flows_max),
+            free: NONE,
+            flows_max,
+            per_source_max,
+            index: Index::new(2 * flows_max),
+            lists: [ClassList { oldest: NONE, newest: NONE, len: 0 }; FlowClass::ALL.len()],
+            timeouts_ns: timeouts.0.map(|time| time.as_nanos() as u64 + REFRESH_NS),
+            sources: Vec::with_capacity(flows_max),
+            source_free: NONE,
+            source_index: Index::new(flows_max),
+            key,
+        }
+    }
+
+    /// Returns the number of flows, expired ones included.
+    pub(crate) fn len(&self) -> usize {
+        self.lists.iter().map(|list| list.len as usize).sum()
+    }
+
+    /// Returns the number of flows of a class.
+    pub(crate) fn len_of(&self, class: FlowClass) -> usize {
+        self.lists[class as usize].len as usize
+    }
+
+    /// Returns the number of slots that were in use at any time.
+    pub(crate) fn slots(&self) -> u32 {
+        self.flows.len() as u32
+    }
+
+    /// Returns the flow in a slot.
+    pub(crate) fn get(&self, id: u32) -> Option<&TrackedFlow> {
+        self.flows.get(id as usize).filter(|flow| flow.is_live)
+    }
+
+    #[inline]
+    pub(crate) fn at(&self, id: u32) -> &TrackedFlow {
+        &self.flows[id as usize]
+    }
+
+    #[inline]
+    pub(crate) fn at_mut(&mut self, id: u32) -> &mut TrackedFlow {
+        &mut self.flows[id as usize]
+    }
+
+    /// Returns the flow of packets with this tuple, and their direction.
+    #[inline]
+    pub(crate) fn find(&self, tuple: &Tuple) -> Option<(u32, FlowDirection)> {
+        let entry = self.index.find(tuple.hash(self.key), |entry| {
+            self.flows[(entry >> 1) as usize].tuples[(entry & 1) as usize] == *tuple
+        })?;
+        let way = if entry & 1 == 0 { FlowDirection::Original } else { FlowDirection::Reply };
+        Some((entry >> 1, way))
+    }
+
+    /// Returns the time until a flow expires; 0 for an expired one.
+    pub(crate) fn left_ns(&self, id: u32, now_ns: u64) -> u64 {
+        let flow = self.at(id);
+        (flow.last_ns + self.timeouts_ns[flow.class as usize]).saturating_sub(now_ns)
+    }
+
+    /// Adds a flow whose tuples are not in the table. `removed` gets the flows removed for it.
+    pub(crate) fn insert(
+        &mut self,
+        mut flow: TrackedFlow,
+        now_ns: u64,
+        mut removed: impl FnMut(u32, &TrackedFlow, FlowRemoval),
+    ) -> Result<u32, TableRefusal> {
+        self.expire(now_ns, EXPIRED_MAX, &mut removed);
+        let source = self.source_of(flow.tuples[0].src);
+        if source.is_some_and(|slot| self.sources[slot as usize].flows >= self.per_source_max) {
+            return Err(TableRefusal::SourceFull);
+        }
+        if self.len() >= self.flows_max {
+            let victim = self.victim().ok_or(TableRefusal::Full)?;
+            self.remove(victim, FlowRemoval::Evicted, &mut removed);
+        }
+        flow.source = self.add_source(flow.tuples[0].src);
+        (flow.last_ns, flow.is_live) = (now_ns, true);
+        let id = self.free;
+        let id = match self.flows.get_mut(id as usize) {
+            Some(slot) => {
+                self.free = slot.newer;
+                flow.generation = slot.generation.wrapping_add(1);
+                *slot = flow;
+                id
+            }
+            None => {
+                self.flows.push(flow);
+                self.flows.len() as u32 - 1
+            }
+        };
+        for (way, tuple) in (0..).zip(&flow.tuples) {
+            self.index.insert(tuple.hash(self.key), id << 1 | way);
+        }
+        self.link(id);
+        Ok(id)
+    }
+
+    /// Removes a flow.
+    pub(crate) fn remove(
+        &mut self,
+        id: u32,
+        why: FlowRemoval,
+        removed: &mut impl FnMut(u32, &TrackedFlow, FlowRemoval),
+    ) {
+        self.unlink(id);
+        let flow = *self.at(id);
+        for (way, tuple) in (0..).zip(&flow.tuples) {
+            self.index.remove(tuple.hash(self.key), id << 1 | way);
+        }
+        self.remove_source(flow.source);
+        removed(id, &flow, why);
+        let free = self.free;
+        let slot = self.at_mut(id);
+        (slot.is_live, slot.newer) = (false, free);
+        self.free = id;
+    }
+
+    /// Notes a packet of a flow, which is now of `class`.
+    #[inline]
+    pub(crate) fn refresh(&mut self, id: u32, class: FlowClass, now_ns: u64) {
+        let flow = self.at(id);
+        if flow.class != class || now_ns.saturating_sub(flow.last_ns) >= REFRESH_NS {
+            self.unlink(id);
+            let flow = self.at_mut(id);
+            (flow.class, flow.last_ns) = (class, now_ns);
+            self.link(id);
+        }
+    }
+
+    /// Removes up to `max` expired flows of each class.
+    pub(crate) fn expire(
+        &mut self,
+        now_ns: u64,
+        max: usize,
+        removed: &mut impl FnMut(u32, &TrackedFlow, FlowRemoval),
+    ) {
+        for class in 0..self.lists.len() {
+            for _ in 0..max {
+                let oldest = self.lists[class].oldest;
+                if oldest == NONE || self.left_ns(oldest, now_ns) > 0 {
+                    break;
+                }
+                self.remove(oldest, FlowRemoval::Expired, removed);
+            }
+        }
+    }
+
+    /// Returns the flow that a full table evicts: the one with the oldest packet among those that
+    /// were not answered, or are closed. A flood of forged packets evicts no established flow.
+    fn victim(&self) -> Option<u32> {
+        let evictable = FlowClass::ALL.into_iter().filter(|class| class.is_evictable());
+        let oldest = evictable.map(|class| self.lists[class as usize].oldest);
+        oldest.filter(|id| *id != NONE).min_by_key(|id| self.at(*id).last_ns)
+    }
+
+    fn link(&mut self, id: u32) {
+        let class = self.at(id).class as usize;
+        let newest = self.lists[class].newest;
+        let flow = self.at_mut(id);
+        (flow.older, flow.newer) = (newest, NONE);
+        match newest {
+            NONE => self.lists[class].oldest = id,
+            newest => self.at_mut(newest).newer = id,
+        }
+        self.lists[class].newest = id;
+        self.lists[class].len += 1;
+    }
+
+    fn unlink(&mut self, id: u32) {
+        let &TrackedFlow { older, newer, class, .. } = self.at(id);
+        match older {
+            NONE => self.lists[class as usize].oldest = newer,
+            older => self.at_mut(older).newer = newer,
+        }
+        match newer {
+            NONE => self.lists[class as usize].newest = older,
+            newer => self.at_mut(newer).older = older,
+        }
+        self.lists[class as usize].len -= 1;
+    }
+
+    fn source_of(&self, addr: IpAddr) -> Option<u32> {
+        let addr = source_key(addr);
+        let hash = self.key.of_end(addr, 0, 0, 0);
+        self.source_index.find(hash, |slot| self.sources[slot as usize].addr == addr)
+    }
+
+    fn add_source(&mut self, addr: IpAddr) -> u32 {
+        if let Some(slot) = self.source_of(addr) {
+            self.sources[slot as usize].flows += 1;
+            return slot;
+        }
+        let source = FlowSource { addr: source_key(addr), flows: 1, next_free: NONE };
+        let slot = match self.sources.get_mut(self.source_free as usize) {
+            Some(free) => {
+                let slot = core::mem::replace(&mut self.source_free, free.next_free);
+                *free = source;
+                slot
+            }
+            None => {
+                self.sources.push(source);
+                self.sources.len() as u32 - 1
+            }
+        };
+        self.source_index.insert(self.key.of_end(source.addr, 0, 0, 0), slot);
+        slot
+    }
+
+    fn remove_source(&mut self, slot: u32) {
+        let source = &mut self.sources[slot as usize];
+        source.flows -= 1;
+        if source.flows == 0 {
+            let hash = self.key.of_end(source.addr, 0, 0, 0);
+            source.next_free = core::mem::replace(&mut self.source_free, slot);
+            self.source_index.remove(hash, slot);
+        }
+    }
+
+    /// Returns the memory reserved for the table, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.flows.capacity() * size_of::<TrackedFlow>()
+            + self.sources.capacity() * size_of::<FlowSource>()
+            + self.index.bytes()
+            + self.source_index.bytes()
+    }
+}
+
+fn source_key(addr: IpAddr) -> IpAddr {
+    match addr {
+        IpAddr::V4(_) => addr,
+        IpAddr::V6(v6) => IpAddr::V6((v6.to_bits() >> 64 << 64).into()),
+    }
+}

@@ -1,0 +1,93 @@
+//! Timeouts, limits and their counters.
+
+use towpath_conntrack::{
+    BYTES_PER_FLOW, Conntrack, FlowClass, FlowEventKind, FlowRemoval, TrackerLimits,
+};
+
+use crate::network::{Network, OWN_WAN, TestPacket, rules};
+
+fn client(n: u32) -> String {
+    format!("10.1.{}.{}:4000", n >> 8, n & 0xff)
+}
+
+fn small(flows_max: usize, per_source_max: u32) -> TrackerLimits {
+    TrackerLimits { flows_max, per_source_max, ..TrackerLimits::default() }
+}
+
+#[test]
+fn forgets_flows_without_packets() {
+    let mut net = Network::new(&["masquerade out wan"]);
+    let request = || TestPacket::udp("10.1.0.2:4000", "198.51.100.7:53");
+    let port = net.out(request()).unwrap().src_port();
+    let answer = || TestPacket::udp("198.51.100.7:53", &format!("{OWN_WAN}:{port}"));
+    net.wait(119);
+    net.out(request()).unwrap();
+    net.wait(119);
+    assert_eq!(net.back(answer()).unwrap().ends().1, "10.1.0.2:4000");
+    net.wait(299);
+    assert_eq!(net.back(answer()).unwrap().ends().1, "10.1.0.2:4000");
+    net.wait(302);
+    assert_eq!(net.back(answer()).unwrap().ends().1, format!("{OWN_WAN}:{port}"));
+    assert_eq!(net.tracker.counters().expired, 1);
+}
+
+#[test]
+fn evicts_unanswered_flows_and_keeps_answered_ones() {
+    let mut net = Network::with_limits(&[], &small(100, 100));
+    let server = "198.51.100.7:53";
+    for n in 0..50 {
+        net.out(TestPacket::udp(&client(n), server)).unwrap();
+        net.back(TestPacket::udp(server, &client(n))).unwrap();
+    }
+    for n in 50..1000 {
+        net.out(TestPacket::udp(&client(n), server)).unwrap();
+    }
+    assert_eq!((net.tracker.len(), net.tracker.counters().evicted), (100, 900));
+    assert_eq!(net.tracker.len_of(FlowClass::UdpAnswered), 50);
+    for n in 950..1000 {
+        net.back(TestPacket::udp(server, &client(n))).unwrap();
+    }
+    assert!(net.out(TestPacket::udp("10.1.9.9:1", server)).is_none());
+    assert_eq!(net.tracker.counters().table_full, 1);
+}
+
+#[test]
+fn limits_the_flows_of_a_source() {
+    let mut net = Network::with_limits(&[], &small(100, 10));
+    for port in 1..=20 {
+        let sent = net.out(TestPacket::udp(&format!("10.1.0.2:{port}"), "198.51.100.7:53"));
+        assert_eq!(sent.is_some(), port <= 10);
+    }
+    assert_eq!(net.tracker.counters().source_full, 10);
+    assert!(net.out(TestPacket::udp("10.1.0.3:1", "198.51.100.7:53")).is_some());
+}
+
+#[test]
+fn counts_exhausted_ports() {
+    let mut net = Network::new(&["snat out wan to 192.0.2.5 ports 2000-2009"]);
+    for n in 0..11 {
+        let sent = net.out(TestPacket::echo(8, &format!("10.1.0.{}", n + 2), "198.51.100.7", 1));
+        assert!(n == 10 || sent.is_some(), "{n}");
+    }
+    assert_eq!(net.tracker.counters().ports_exhausted, 1);
+    assert_eq!(net.tracker.delete(|flow| flow.original.src.to_string() == "10.1.0.2"), 1);
+    assert!(net.out(TestPacket::echo(8, "10.1.1.9", "198.51.100.7", 1)).is_some());
+}
+
+#[test]
+fn tells_the_beginning_and_end_of_flows() {
+    let mut net = Network::new(&[]);
+    net.out(TestPacket::udp("10.1.0.2:4000", "198.51.100.7:53")).unwrap();
+    assert_eq!(net.tracker.delete(|_| true), 1);
+    let kinds: Vec<_> = net.tracker.events(0).map(|event| event.kind).collect();
+    assert_eq!(kinds, [FlowEventKind::New, FlowEventKind::Destroyed(FlowRemoval::Deleted)]);
+    let next = net.tracker.next_event();
+    assert_eq!((next, net.tracker.events(next).count()), (3, 0));
+}
+
+#[test]
+fn a_flow_takes_bounded_memory() {
+    let flows_max = 1 << 16;
+    let tracker = Conntrack::new(&small(flows_max, 1), rules(&[]), [1, 2]);
+    assert!(tracker.bytes() <= flows_max * BYTES_PER_FLOW, "{}", tracker.bytes() / flows_max);
+}
