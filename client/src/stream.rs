@@ -11,7 +11,7 @@ use crate::buffer::{fill, peek};
 use crate::state::{may_have_more, no_more_input, no_more_output, take_error};
 use crate::under_way::ByteFlow;
 use crate::urgent::{ReadTarget, recv_marked};
-use crate::{Buffer, Client, Error, Socket};
+use crate::{Buffer, Client, Error, Socket, ready};
 
 /// Whether a read without unread bytes returns the connection's error (SO_ERROR).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -282,6 +282,14 @@ pub(crate) unsafe fn queue(
 /// or reports that there is none.
 pub fn lacks_memory(client: &Client, socket: Socket) -> bool {
     client.slot(socket).is_some_and(crate::state::lacks_memory)
+}
+
+/// Requests transmit memory for a connected socket that has none, or has filled it while the engine
+/// offers more. An event reports the engine's answer.
+pub fn request_memory(client: &Client, socket: Socket) {
+    if lacks_memory(client, socket) && socket.readiness(client) & ready::OUT != 0 {
+        client.socket_command(socket, op::TX_WINDOW, 0, 0);
+    }
 }
 
 /// Returns the number of queued bytes that are not acknowledged (SIOCOUTQ), and the number of bytes

@@ -15,7 +15,7 @@ const RESERVED: usize = 4 * LIST_WATCHES_MAX;
 
 /// Interest in the events of a socket.
 #[derive(Debug)]
-pub(crate) struct Watch {
+pub(crate) struct EventWatch {
     pub(crate) socket: Socket,
     /// Events wanted: bits of epoll_ctl(2).
     pub(crate) events: u32,
@@ -47,7 +47,7 @@ pub(crate) enum WatchTarget {
     Task(Option<Waker>),
 }
 
-impl Watch {
+impl EventWatch {
     pub(crate) fn new(socket: Socket, events: u32, target: WatchTarget, data: u64) -> Self {
         let (queued, gone, fresh, seen, next) = (false, false, 0, 0, 0);
         Self { socket, events, target, data, queued, fresh, seen, gone, next }
@@ -57,7 +57,7 @@ impl Watch {
 /// Watches by index. Indices are reused.
 #[derive(Debug)]
 pub(crate) struct Watches {
-    entries: Vec<Watch>,
+    entries: Vec<EventWatch>,
     /// Unused indices. Has capacity for all indices, so that [`Self::free`] does not allocate.
     free: Vec<u32>,
 }
@@ -91,7 +91,7 @@ impl Watches {
     }
 
     /// Adds a watch to the list that begins at `head`. Returns its index.
-    pub(crate) fn insert(&mut self, head: &AtomicU32, mut watch: Watch) -> u32 {
+    pub(crate) fn insert(&mut self, head: &AtomicU32, mut watch: EventWatch) -> u32 {
         watch.next = head.load(Relaxed);
         let index = match self.free.pop() {
             Some(index) => {
@@ -138,17 +138,17 @@ impl Watches {
 }
 
 impl Index<u32> for Watches {
-    type Output = Watch;
+    type Output = EventWatch;
 
     #[inline]
-    fn index(&self, index: u32) -> &Watch {
+    fn index(&self, index: u32) -> &EventWatch {
         &self.entries[index as usize]
     }
 }
 
 impl IndexMut<u32> for Watches {
     #[inline]
-    fn index_mut(&mut self, index: u32) -> &mut Watch {
+    fn index_mut(&mut self, index: u32) -> &mut EventWatch {
         &mut self.entries[index as usize]
     }
 }
@@ -157,8 +157,8 @@ impl IndexMut<u32> for Watches {
 mod tests {
     use super::*;
 
-    fn watch() -> Watch {
-        Watch::new(Socket { slot: 7, generation: 1 }, 0, WatchTarget::Task(None), 0)
+    fn watch() -> EventWatch {
+        EventWatch::new(Socket { slot: 7, generation: 1 }, 0, WatchTarget::Task(None), 0)
     }
 
     fn list(watches: &Watches, head: &AtomicU32) -> Vec<u32> {

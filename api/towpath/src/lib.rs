@@ -65,6 +65,8 @@ mod pair;
 mod place;
 mod shared;
 mod stack;
+#[cfg(feature = "tokio")]
+pub mod tokio;
 
 pub use builder::Builder;
 pub use current::Entered;

@@ -22,6 +22,8 @@ pub(crate) struct SharedStack {
     engine: Mutex<Option<EngineThread>>,
     place: StackAddresses,
     origin: Origin,
+    #[cfg(feature = "tokio")]
+    pub(crate) dispatchers: crate::tokio::dispatch::Dispatchers,
 }
 
 impl SharedStack {
@@ -38,6 +40,8 @@ impl SharedStack {
                 engine: Mutex::new(Some(engine)),
                 place,
                 origin,
+                #[cfg(feature = "tokio")]
+                dispatchers: Default::default(),
             }),
             Err(error) => {
                 engine.kill();

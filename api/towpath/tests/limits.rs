@@ -62,3 +62,30 @@ fn a_limit_on_descriptors_is_told_and_none_stays_open() {
         std::thread::yield_now();
     }
 }
+
+#[cfg(feature = "tokio")]
+#[test]
+fn sockets_in_a_runtime_take_one_descriptor_together() {
+    use towpath::tokio::{TcpListener, TcpStream, UdpSocket};
+
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.expect("a runtime").block_on(async {
+        let stack = start().expect("a stack");
+        let before = descriptors();
+        let listener = TcpListener::bind_on(&stack, "127.0.0.1:80").await.expect("a port");
+        let with_one = descriptors();
+        // Engines of earlier tests may close descriptors meanwhile.
+        assert!(with_one <= before + 1, "{before}, {with_one}");
+        let mut sockets = Vec::new();
+        for _ in 0..200 {
+            let client = TcpStream::connect_on(&stack, "127.0.0.1:80").await.expect("connected");
+            let (server, _) = listener.accept().await.expect("accepted");
+            let datagrams = UdpSocket::bind_on(&stack, "127.0.0.1:0").await.expect("a port");
+            sockets.push((client, server, datagrams));
+        }
+        assert!(descriptors() <= with_one, "{with_one}, {}", descriptors());
+        drop((listener, sockets));
+        assert!(descriptors() <= before, "{before}, {}", descriptors());
+    });
+}

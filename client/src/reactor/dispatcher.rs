@@ -63,6 +63,16 @@ impl Dispatcher {
         self.process.lock_reactor()?.drain(client);
         Ok(())
     }
+
+    /// Wakes all tasks of the process. Used when the runtime that polls [`Self::descriptor`] ends,
+    /// so that its tasks on other runtimes do not wait for a dispatch.
+    ///
+    /// # Errors
+    /// As for [`Process::lock_reactor`].
+    pub fn wake_all(&self) -> Result<()> {
+        self.process.lock_reactor()?.wake_all();
+        Ok(())
+    }
 }
 
 impl Drop for Dispatcher {

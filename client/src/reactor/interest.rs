@@ -5,7 +5,7 @@ use rustix::io::Errno;
 use super::locked::{
     ALWAYS, EPOLLET, EPOLLEXCLUSIVE, EPOLLONESHOT, LockedReactor, PRIVATE, Result,
 };
-use crate::watches::{Watch, WatchTarget};
+use crate::watches::{EventWatch, WatchTarget};
 use crate::{Client, Socket, ready};
 
 impl LockedReactor<'_> {
@@ -23,7 +23,8 @@ impl LockedReactor<'_> {
         if set.by_fd.contains_key(&(fd, socket.slot)) {
             return Err(Errno::EXIST.into());
         }
-        let index = self.watch(Watch::new(socket, events, WatchTarget::Set { number, fd }, data));
+        let index =
+            self.watch(EventWatch::new(socket, events, WatchTarget::Set { number, fd }, data));
         if let Some(set) = self.set(number) {
             set.by_fd.insert((fd, socket.slot), index);
         }
@@ -169,7 +170,7 @@ impl LockedReactor<'_> {
     }
 
     /// Adds a watch of a socket. Returns its index.
-    pub(super) fn watch(&mut self, watch: Watch) -> u32 {
+    pub(super) fn watch(&mut self, watch: EventWatch) -> u32 {
         let head = &self.process.reactor.heads[watch.socket.slot as usize];
         self.watches.insert(head, watch)
     }
@@ -200,7 +201,7 @@ impl LockedReactor<'_> {
     }
 }
 
-impl Watch {
+impl EventWatch {
     /// Notes the state of the socket's input before an edge-triggered interest is reported. Bytes
     /// that arrive during the report cause a new event.
     pub(super) fn note_input(&mut self, client: &Client) {

@@ -3,7 +3,7 @@
 use super::locked::{LockedReactor, Result};
 use super::sleep::{clear, new_wakeup};
 use crate::hub::ListWakeup;
-use crate::watches::{LIST_WATCHES_MAX, Watch, WatchTarget};
+use crate::watches::{EventWatch, LIST_WATCHES_MAX, WatchTarget};
 use crate::{Client, Socket};
 
 impl LockedReactor<'_> {
@@ -33,7 +33,7 @@ impl LockedReactor<'_> {
         if self.lists[at].watches.len() == LIST_WATCHES_MAX || !self.watches.has_room() {
             return self.watch_all_in_list(at);
         }
-        let index = self.watch(Watch::new(socket, events, WatchTarget::List(at), 0));
+        let index = self.watch(EventWatch::new(socket, events, WatchTarget::List(at), 0));
         self.lists[at].watches.push(index);
     }
 

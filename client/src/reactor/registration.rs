@@ -3,8 +3,8 @@
 use std::task::{Poll, Waker};
 
 use super::locked::{ALWAYS, LockedReactor, Result};
-use crate::watches::{Watch, WatchTarget};
-use crate::{Client, Process, Socket, ready};
+use crate::watches::{EventWatch, WatchTarget};
+use crate::{Client, Process, Socket, ready, stream};
 
 /// Interest of one task in a socket, for async runtimes: an event wakes the task by its
 /// [`Waker`]. Dropping the registration ends the interest.
@@ -12,7 +12,8 @@ use crate::{Client, Process, Socket, ready};
 /// A waker may be any callback ([`std::task::Wake`]). The thread that takes the events calls wakers
 /// without holding a lock of this crate, so that wakers may call this crate.
 ///
-/// Several registrations for one socket are independent of each other. A registration needs no
+/// Several registrations for one socket are independent of each other. Polls of one registration on
+/// several threads are safe, and the last waker is woken. A registration needs no
 /// descriptor and no system call, and allocates memory only while the table of watches grows.
 ///
 /// Drop a registration before the [`Client`], and not in a signal handler.
@@ -30,7 +31,7 @@ impl Registration {
     /// As for [`Process::lock_reactor`].
     pub fn new(client: &Client, socket: Socket) -> Result<Self> {
         let process = client.process();
-        let watch = Watch::new(socket, 0, WatchTarget::Task(None), 0);
+        let watch = EventWatch::new(socket, 0, WatchTarget::Task(None), 0);
         let index = process.lock_reactor()?.watch(watch);
         Ok(Self { process, socket, index })
     }
@@ -45,21 +46,47 @@ impl Registration {
     ///
     /// # Errors
     /// As for [`Process::lock_reactor`].
-    pub fn poll_ready(
-        &mut self,
+    pub fn poll_ready(&self, client: &Client, interest: u32, waker: &Waker) -> Poll<Result<u32>> {
+        self.poll(client, interest | ALWAYS, waker, || self.socket.readiness(client))
+    }
+
+    /// Like [`Self::poll_ready`], after a write has failed with `WouldBlock` or
+    /// [`stream::request_memory`] was called.
+    ///
+    /// [`Socket::readiness`] lets a first write request transmit memory. Here, such a socket is not
+    /// ready to write before the engine has answered the request.
+    ///
+    /// # Errors
+    /// As for [`Process::lock_reactor`].
+    pub fn poll_room(&self, client: &Client, interest: u32, waker: &Waker) -> Poll<Result<u32>> {
+        self.poll(client, interest | ALWAYS, waker, || {
+            // Read this first: memory that the engine attaches afterwards causes an event.
+            let lacks_memory = stream::lacks_memory(client, self.socket);
+            let mask = self.socket.readiness(client);
+            if lacks_memory && mask & ALWAYS == 0 { mask & !ready::OUT } else { mask }
+        })
+    }
+
+    fn poll(
+        &self,
         client: &Client,
-        interest: u32,
+        wanted: u32,
         waker: &Waker,
+        readiness: impl Fn() -> u32,
     ) -> Poll<Result<u32>> {
-        let wanted = interest | ALWAYS;
-        let mask = self.socket.readiness(client) & wanted;
+        let mask = readiness() & wanted;
         if mask != 0 {
             return Poll::Ready(Ok(mask));
         }
         // Wakers are cloned and dropped without the lock, since both run code of the runtime.
         let waker = waker.clone();
         let (mask, unused) = match self.process.lock_reactor() {
-            Ok(mut hub) => hub.wake_task(client, self.index, wanted, waker),
+            Ok(mut hub) => hub.wake_task(self.index, wanted, waker, || {
+                if wanted & ready::OUT != 0 {
+                    self.socket.want_room(client);
+                }
+                readiness()
+            }),
             Err(error) => return Poll::Ready(Err(error)),
         };
         drop(unused);
@@ -84,10 +111,10 @@ impl LockedReactor<'_> {
     /// ready events, and the waker that is not needed.
     fn wake_task(
         &mut self,
-        client: &Client,
         index: u32,
         wanted: u32,
         waker: Waker,
+        readiness: impl FnOnce() -> u32,
     ) -> (u32, Option<Waker>) {
         let watch = &mut self.watches[index];
         if watch.gone {
@@ -96,7 +123,7 @@ impl LockedReactor<'_> {
         watch.events = wanted;
         // The watch is in the table already, so a later event wakes the task. An event that was
         // taken before shows in the readiness that is read here.
-        let mask = watch.ready_now(client);
+        let mask = readiness() & wanted;
         let WatchTarget::Task(current) = &mut watch.target else { return (mask, Some(waker)) };
         if mask != 0 {
             return (mask, Some(waker));

@@ -11,7 +11,7 @@ use crate::ids::{ChannelId, Family};
 use crate::mail::{Leavers, Newcomer, ShardCommand};
 use crate::registry::pending::{Pending, WantOutcome};
 use crate::registry::sources::RegistrySource;
-use crate::registry::table::Process;
+use crate::registry::table::RegisteredProcess;
 use crate::registry::{Leaving, Registry, sys};
 
 impl Registry {
@@ -64,7 +64,7 @@ impl Registry {
         let control = Arc::new(ours);
         let life = Arc::clone(&control);
         let closes_as = self.processes.family_of_clones(family);
-        let process = Process {
+        let process = RegisteredProcess {
             control,
             family,
             closes_as,
@@ -91,7 +91,7 @@ impl Registry {
 
     /// Frees a process's id if all shards have removed it and no reply is pending.
     pub(super) fn remove_ended(&mut self, id: ChannelId) {
-        let ended = |process: &Process| process.parts == 0 && process.pending.is_none();
+        let ended = |process: &RegisteredProcess| process.parts == 0 && process.pending.is_none();
         if !self.processes.get(id).is_some_and(ended) {
             return;
         }

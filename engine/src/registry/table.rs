@@ -15,7 +15,7 @@ const FAMILY_SHARE: u32 = 2;
 
 /// A process of the run.
 #[derive(Debug)]
-pub(crate) struct Process {
+pub(crate) struct RegisteredProcess {
     /// The registry's end of the control socket, polled until it hangs up.
     pub control: Arc<Fd>,
     /// Family of the process; `None` if the process was attached, and is no clone.
@@ -37,7 +37,7 @@ pub(crate) struct Process {
 /// The processes, and free ids.
 #[derive(Debug)]
 pub(crate) struct ProcessTable {
-    processes: Vec<Option<Box<Process>>>,
+    processes: Vec<Option<Box<RegisteredProcess>>>,
     /// Ids without a process.
     free: Vec<u32>,
     count: usize,
@@ -61,11 +61,11 @@ impl ProcessTable {
         }
     }
 
-    pub fn get(&self, id: ChannelId) -> Option<&Process> {
+    pub fn get(&self, id: ChannelId) -> Option<&RegisteredProcess> {
         self.processes.get(id.0 as usize)?.as_deref()
     }
 
-    pub fn get_mut(&mut self, id: ChannelId) -> Option<&mut Process> {
+    pub fn get_mut(&mut self, id: ChannelId) -> Option<&mut RegisteredProcess> {
         self.processes.get_mut(id.0 as usize)?.as_deref_mut()
     }
 
@@ -99,7 +99,7 @@ impl ProcessTable {
     }
 
     /// Adds a process with the id from [`Self::next_id`].
-    pub fn insert(&mut self, id: ChannelId, process: Process) {
+    pub fn insert(&mut self, id: ChannelId, process: RegisteredProcess) {
         self.free.pop();
         let index = id.0 as usize;
         if index == self.processes.len() {
@@ -113,7 +113,7 @@ impl ProcessTable {
     }
 
     /// Removes a process and frees its id.
-    pub fn remove(&mut self, id: ChannelId) -> Option<Box<Process>> {
+    pub fn remove(&mut self, id: ChannelId) -> Option<Box<RegisteredProcess>> {
         let process = self.processes.get_mut(id.0 as usize)?.take()?;
         self.free.push(id.0);
         self.count -= 1;
@@ -129,7 +129,7 @@ impl ProcessTable {
     }
 
     /// Removes all processes.
-    pub fn drain(&mut self) -> impl Iterator<Item = Box<Process>> {
+    pub fn drain(&mut self) -> impl Iterator<Item = Box<RegisteredProcess>> {
         self.processes.drain(..).flatten()
     }
 }

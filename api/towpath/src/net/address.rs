@@ -10,13 +10,13 @@ use towpath_shm::layout::{RawAddr, Slot, option_bit};
 use super::handle::{INET, INET6, fail};
 
 /// Returns the family of a socket that binds or connects to this address.
-pub(super) fn family_of(addr: &SocketAddr) -> u32 {
+pub(crate) fn family_of(addr: &SocketAddr) -> u32 {
     if addr.is_ipv4() { INET } else { INET6 }
 }
 
 /// Converts an address for users of a socket of `family`. IPv6 sockets show IPv4 addresses as
 /// `::ffff:a.b.c.d`.
-pub(super) fn shown(raw: RawAddr, family: u32) -> SocketAddr {
+pub(crate) fn shown(raw: RawAddr, family: u32) -> SocketAddr {
     let any = if family == INET6 { IpAddr::V6(Ipv6Addr::UNSPECIFIED) } else { UNSPECIFIED };
     match raw.to_socket_addr() {
         None => SocketAddr::new(any, raw.port),
@@ -37,7 +37,7 @@ pub(super) fn shown(raw: RawAddr, family: u32) -> SocketAddr {
 const UNSPECIFIED: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
 /// Returns whether this is the address of an IPv6 host: neither IPv4-mapped nor `::`.
-pub(super) fn is_v6_host(addr: &SocketAddr) -> bool {
+pub(crate) fn is_v6_host(addr: &SocketAddr) -> bool {
     matches!(addr, SocketAddr::V6(addr)
         if !addr.ip().is_unspecified() && addr.ip().to_ipv4_mapped().is_none())
 }
@@ -48,7 +48,7 @@ pub(super) fn is_v6_host(addr: &SocketAddr) -> bool {
 /// The same as on Linux:
 /// - EAFNOSUPPORT for a peer of a family that the socket does not support;
 /// - ENETUNREACH for an IPv4 peer of an IPv6-only socket (IPV6_V6ONLY).
-pub(super) fn reached(slot: &Slot, family: u32, addr: SocketAddr) -> io::Result<RawAddr> {
+pub(crate) fn reached(slot: &Slot, family: u32, addr: SocketAddr) -> io::Result<RawAddr> {
     if family == INET {
         return if addr.is_ipv4() { Ok(RawAddr::new(addr)) } else { fail(Errno::AFNOSUPPORT) };
     }

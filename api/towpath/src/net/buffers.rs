@@ -15,17 +15,23 @@ const _: () = assert!(
 );
 
 /// Returns a slice as a buffer to write to.
-pub(super) fn room(slice: &mut [u8]) -> [Buffer; 1] {
+pub(crate) fn room(slice: &mut [u8]) -> [Buffer; 1] {
     [Buffer { at: slice.as_mut_ptr(), len: slice.len() }]
 }
 
+/// Returns uninitialized memory as a buffer to write to.
+#[cfg(feature = "tokio")]
+pub(crate) fn vacant_room(slice: &mut [std::mem::MaybeUninit<u8>]) -> [Buffer; 1] {
+    [Buffer { at: slice.as_mut_ptr().cast(), len: slice.len() }]
+}
+
 /// Returns a slice as a buffer that is only read.
-pub(super) fn bytes(slice: &[u8]) -> [Buffer; 1] {
+pub(crate) fn bytes(slice: &[u8]) -> [Buffer; 1] {
     [Buffer { at: slice.as_ptr().cast_mut(), len: slice.len() }]
 }
 
 /// Returns several slices as buffers to write to.
-pub(super) fn rooms<'a>(slices: &'a mut [IoSliceMut<'_>]) -> &'a [Buffer] {
+pub(crate) fn rooms<'a>(slices: &'a mut [IoSliceMut<'_>]) -> &'a [Buffer] {
     let count = slices.len().min(SLICES_MAX);
     // SAFETY: std guarantees that `IoSliceMut` is laid out as iovec, and so as `Buffer`. The
     // slices stay mutably borrowed as long as the result lives.
@@ -33,7 +39,7 @@ pub(super) fn rooms<'a>(slices: &'a mut [IoSliceMut<'_>]) -> &'a [Buffer] {
 }
 
 /// Returns several slices as buffers that are only read.
-pub(super) fn all_bytes<'a>(slices: &'a [IoSlice<'_>]) -> &'a [Buffer] {
+pub(crate) fn all_bytes<'a>(slices: &'a [IoSlice<'_>]) -> &'a [Buffer] {
     let count = slices.len().min(SLICES_MAX);
     // SAFETY: std guarantees that `IoSlice` is laid out as iovec, and so as `Buffer`. The slices
     // stay borrowed as long as the result lives, and are only read.

@@ -18,38 +18,38 @@ use crate::error::io_error;
 use crate::shared::SharedStack;
 
 /// AF_INET, as slots contain it.
-pub(super) const INET: u32 = 2;
+pub(crate) const INET: u32 = 2;
 /// AF_INET6, as slots contain it.
-pub(super) const INET6: u32 = 10;
+pub(crate) const INET6: u32 = 10;
 /// IPPROTO_TCP.
-pub(super) const TCP: u32 = 6;
+pub(crate) const TCP: u32 = 6;
 /// IPPROTO_UDP.
-pub(super) const UDP: u32 = 17;
+pub(crate) const UDP: u32 = 17;
 
 /// A socket of a stack, closed when the value is dropped.
-pub(super) struct OwnedSocket {
+pub(crate) struct OwnedSocket {
     shared: Arc<SharedStack>,
-    pub(super) socket: Socket,
+    pub(crate) socket: Socket,
     /// Address family: [`INET`] or [`INET6`].
-    pub(super) family: u32,
+    pub(crate) family: u32,
     nonblocking: AtomicBool,
     /// Time limits of receiving and sending calls, in µs. 0: no limit.
-    pub(super) recv_timeout_us: AtomicU64,
-    pub(super) send_timeout_us: AtomicU64,
+    pub(crate) recv_timeout_us: AtomicU64,
+    pub(crate) send_timeout_us: AtomicU64,
     /// Current multicast options, which the engine does not report.
-    pub(super) multicast: Multicast,
+    pub(crate) multicast: Multicast,
 }
 
 /// Values of IP_MULTICAST_TTL, IP_MULTICAST_LOOP and IPV6_MULTICAST_LOOP.
-pub(super) struct Multicast {
-    pub(super) ttl: AtomicU8,
-    pub(super) loop_v4: AtomicBool,
-    pub(super) loop_v6: AtomicBool,
+pub(crate) struct Multicast {
+    pub(crate) ttl: AtomicU8,
+    pub(crate) loop_v4: AtomicBool,
+    pub(crate) loop_v6: AtomicBool,
 }
 
 impl OwnedSocket {
     /// Creates a socket (socket(2)).
-    pub(super) fn open(shared: &Arc<SharedStack>, family: u32, protocol: u32) -> io::Result<Self> {
+    pub(crate) fn open(shared: &Arc<SharedStack>, family: u32, protocol: u32) -> io::Result<Self> {
         let request = Request { call: call::SOCKET, a: family, b: protocol, ..Request::default() };
         let reply = shared.client().call(&request).map_err(io_error)?;
         let socket = Socket { slot: reply.slot, generation: reply.generation };
@@ -57,7 +57,7 @@ impl OwnedSocket {
     }
 
     /// Takes ownership of an existing socket, such as an accepted connection.
-    pub(super) fn of(shared: &Arc<SharedStack>, socket: Socket, family: u32) -> Self {
+    pub(crate) fn of(shared: &Arc<SharedStack>, socket: Socket, family: u32) -> Self {
         Self {
             shared: Arc::clone(shared),
             socket,
@@ -73,17 +73,17 @@ impl OwnedSocket {
         }
     }
 
-    pub(super) fn shared(&self) -> &Arc<SharedStack> {
+    pub(crate) fn shared(&self) -> &Arc<SharedStack> {
         &self.shared
     }
 
-    pub(super) fn client(&self) -> &Client {
+    pub(crate) fn client(&self) -> &Client {
         self.shared.client()
     }
 
     /// Returns the handle for one attempt of a call, which fails in a forked child of the process
     /// that created the stack.
-    pub(super) fn attempting(&self) -> towpath_client::Handle<'_> {
+    pub(crate) fn attempting(&self) -> towpath_client::Handle<'_> {
         towpath_client::Handle { client: self.client(), socket: self.socket }
     }
 
@@ -96,7 +96,7 @@ impl OwnedSocket {
     ///
     /// # Errors
     /// If the engine has ended, returns [`Error::Dead`], converted by [`io_error`].
-    pub(super) fn slot(&self) -> io::Result<&Slot> {
+    pub(crate) fn slot(&self) -> io::Result<&Slot> {
         let client = self.client();
         match client.slot(self.socket).filter(|_| !client.is_dead()) {
             Some(slot) => Ok(slot),
@@ -105,18 +105,18 @@ impl OwnedSocket {
     }
 
     /// Changes fields of the slot that belong to the program.
-    pub(super) fn change<T>(&self, change: impl FnOnce(&Slot) -> T) -> io::Result<T> {
+    pub(crate) fn change<T>(&self, change: impl FnOnce(&Slot) -> T) -> io::Result<T> {
         self.slot()?;
         self.attempting().change(change).map_err(io_error)
     }
 
     /// Sends an option to the engine, whose value must be valid.
-    pub(super) fn setting(&self, setting: u32, value: u64) {
+    pub(crate) fn setting(&self, setting: u32, value: u64) {
         self.client().setting(self.socket, setting, value);
     }
 
     /// Sends a request about this socket and waits for the reply.
-    pub(super) fn call(
+    pub(crate) fn call(
         &self,
         call: u32,
         fill: impl FnOnce(&mut Request),
@@ -124,26 +124,26 @@ impl OwnedSocket {
         self.attempting().call(call, fill).map_err(io_error)
     }
 
-    pub(super) fn is_nonblocking(&self) -> bool {
+    pub(crate) fn is_nonblocking(&self) -> bool {
         self.nonblocking.load(Relaxed)
     }
 
-    pub(super) fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
+    pub(crate) fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
         self.slot()?;
         self.nonblocking.store(nonblocking, Relaxed);
         Ok(())
     }
 
-    pub(super) fn recv_limit(&self) -> WaitLimit {
+    pub(crate) fn recv_limit(&self) -> WaitLimit {
         WaitLimit::new(self.is_nonblocking(), self.recv_timeout_us.load(Relaxed))
     }
 
-    pub(super) fn send_limit(&self) -> WaitLimit {
+    pub(crate) fn send_limit(&self) -> WaitLimit {
         WaitLimit::new(self.is_nonblocking(), self.send_timeout_us.load(Relaxed))
     }
 
     /// Retries a call while it would block: see [`towpath_client::Handle::blocking`].
-    pub(super) fn blocking<T>(
+    pub(crate) fn blocking<T>(
         &self,
         limit: WaitLimit,
         attempt: impl FnMut() -> Result<T, Error>,
@@ -152,7 +152,7 @@ impl OwnedSocket {
     }
 
     /// Retries a sending call while it would block: see [`towpath_client::Handle::sending`].
-    pub(super) fn sending<T>(
+    pub(crate) fn sending<T>(
         &self,
         limit: WaitLimit,
         attempt: impl FnMut() -> Result<T, Error>,
@@ -172,6 +172,6 @@ impl Drop for OwnedSocket {
 }
 
 /// Fails with a Linux errno.
-pub(super) fn fail<T>(errno: Errno) -> io::Result<T> {
+pub(crate) fn fail<T>(errno: Errno) -> io::Result<T> {
     Err(errno.into())
 }

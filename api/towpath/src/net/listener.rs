@@ -45,7 +45,7 @@ const BACKLOG: u32 = 128;
 /// # }
 /// ```
 pub struct TcpListener {
-    handle: Arc<OwnedSocket>,
+    pub(crate) handle: Arc<OwnedSocket>,
 }
 
 impl TcpListener {
@@ -68,7 +68,12 @@ impl TcpListener {
         each_here(addr, Self::bind_on)
     }
 
-    pub(super) fn bind_on(shared: &Arc<SharedStack>, addr: SocketAddr) -> io::Result<Self> {
+    #[cfg(feature = "tokio")]
+    pub(crate) fn of(handle: Arc<OwnedSocket>) -> Self {
+        Self { handle }
+    }
+
+    pub(crate) fn bind_on(shared: &Arc<SharedStack>, addr: SocketAddr) -> io::Result<Self> {
         let handle = OwnedSocket::open(shared, family_of(&addr), TCP)?;
         handle.set_flag(option_bit::REUSEADDR, setting::REUSEADDR, true)?;
         handle.bind(addr)?;
@@ -154,15 +159,19 @@ impl TcpListener {
     /// # }
     /// ```
     pub fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
-        let handle = &*self.handle;
-        let attempt = || listener::accept(handle.client(), handle.socket, Ok, |_| {});
-        let (socket, record) = loop {
-            match handle.blocking(handle.recv_limit(), attempt) {
+        loop {
+            match self.handle.blocking(self.handle.recv_limit(), || self.attempt_accept()) {
                 // As in std, a signal does not end the wait for a connection.
                 Err(Error::Interrupted) => {}
-                result => break result.map_err(io_error)?,
+                result => return result.map_err(io_error),
             }
-        };
+        }
+    }
+
+    /// Accepts a connection without waiting.
+    pub(crate) fn attempt_accept(&self) -> Result<(TcpStream, SocketAddr), Error> {
+        let handle = &*self.handle;
+        let (socket, record) = listener::accept(handle.client(), handle.socket, Ok, |_| {})?;
         let stream = TcpStream::of(OwnedSocket::of(handle.shared(), socket, handle.family));
         Ok((stream, shown(record.remote, handle.family)))
     }

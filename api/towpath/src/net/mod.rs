@@ -45,14 +45,14 @@
 //! # }
 //! ```
 
-mod address;
-mod buffers;
-mod handle;
+pub(crate) mod address;
+pub(crate) mod buffers;
+pub(crate) mod handle;
 mod info;
 mod keepalive;
 mod listener;
 mod open;
-mod options;
+pub(crate) mod options;
 mod resolve;
 mod stream;
 mod udp;

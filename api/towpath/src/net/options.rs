@@ -36,7 +36,7 @@ const SO_RCVBUF: u32 = 8;
 
 impl OwnedSocket {
     /// Binds the socket (bind(2)).
-    pub(super) fn bind(&self, addr: SocketAddr) -> io::Result<()> {
+    pub(crate) fn bind(&self, addr: SocketAddr) -> io::Result<()> {
         self.call(call::BIND, |request| request.addr = RawAddr::new(addr))?;
         if is_v6_host(&addr) {
             // As on Linux, a socket bound to the address of an IPv6 host supports only IPv6.
@@ -46,12 +46,19 @@ impl OwnedSocket {
     }
 
     /// Returns the local address (getsockname(2)).
-    pub(super) fn local_addr(&self) -> io::Result<SocketAddr> {
+    /// Starts to connect to `addr`, without waiting for the peer.
+    pub(crate) fn start_connect(&self, addr: SocketAddr) -> io::Result<()> {
+        // As on Linux, an IPv6 socket connects to an IPv4 peer by an IPv4-mapped address.
+        let remote = RawAddr::new(shown(RawAddr::new(addr), self.family));
+        self.call(call::CONNECT, |request| request.addr = remote).map(drop)
+    }
+
+    pub(crate) fn local_addr(&self) -> io::Result<SocketAddr> {
         Ok(shown(self.slot()?.local.load(), self.family))
     }
 
     /// Returns the peer's address (getpeername(2)), or ENOTCONN without a peer.
-    pub(super) fn peer_addr(&self) -> io::Result<SocketAddr> {
+    pub(crate) fn peer_addr(&self) -> io::Result<SocketAddr> {
         let slot = self.slot()?;
         let is_connected = slot.flags.load(Acquire) & flags::CONNECTED != 0;
         let remote = shown(slot.remote.load(), self.family);
@@ -61,17 +68,17 @@ impl OwnedSocket {
         Ok(remote)
     }
 
-    pub(super) fn is_stream(&self) -> io::Result<bool> {
+    pub(crate) fn is_stream(&self) -> io::Result<bool> {
         Ok(handle::kind(self.slot()?) == Kind::Stream)
     }
 
     /// Returns whether a stream is connected or connecting.
-    pub(super) fn is_open_stream(&self) -> io::Result<bool> {
+    pub(crate) fn is_open_stream(&self) -> io::Result<bool> {
         self.slot().map(handle::is_open_stream)
     }
 
     /// Returns and clears the pending error (SO_ERROR).
-    pub(super) fn take_error(&self) -> io::Result<Option<io::Error>> {
+    pub(crate) fn take_error(&self) -> io::Result<Option<io::Error>> {
         match self.socket.take_error(self.client()) {
             Ok(()) => Ok(None),
             Err(error @ Error::Refused(_)) => Ok(Some(io_error(error))),
@@ -80,7 +87,7 @@ impl OwnedSocket {
     }
 
     /// Returns IP_TTL, which on IPv6 sockets applies to IPv4 peers.
-    pub(super) fn ttl(&self) -> io::Result<u32> {
+    pub(crate) fn ttl(&self) -> io::Result<u32> {
         match self.slot()?.ttl.load(Relaxed) {
             0 => Ok(TTL_DEFAULT),
             ttl => Ok(ttl.into()),
@@ -88,7 +95,7 @@ impl OwnedSocket {
     }
 
     /// Sets IP_TTL: see [`Self::ttl`]. -1 as a C int restores the default.
-    pub(super) fn set_ttl(&self, ttl: u32) -> io::Result<()> {
+    pub(crate) fn set_ttl(&self, ttl: u32) -> io::Result<()> {
         let ttl = match ttl {
             u32::MAX => 0,
             1..=255 => ttl,
@@ -100,18 +107,18 @@ impl OwnedSocket {
     }
 
     /// Returns IPV6_V6ONLY.
-    pub(super) fn only_v6(&self) -> io::Result<bool> {
+    pub(crate) fn only_v6(&self) -> io::Result<bool> {
         if self.family != INET6 {
             return fail(Errno::OPNOTSUPP);
         }
         self.has_bit(option_bit::V6ONLY)
     }
 
-    pub(super) fn has_bit(&self, bit: u32) -> io::Result<bool> {
+    pub(crate) fn has_bit(&self, bit: u32) -> io::Result<bool> {
         Ok(self.slot()?.option_bits.load(Relaxed) & bit != 0)
     }
 
-    pub(super) fn set_bit(&self, bit: u32, on: bool) -> io::Result<()> {
+    pub(crate) fn set_bit(&self, bit: u32, on: bool) -> io::Result<()> {
         self.change(|slot| match on {
             true => slot.option_bits.fetch_or(bit, Relaxed),
             false => slot.option_bits.fetch_and(!bit, Relaxed),
@@ -120,14 +127,14 @@ impl OwnedSocket {
     }
 
     /// Sets a boolean option in the slot and in the engine.
-    pub(super) fn set_flag(&self, bit: u32, setting: u32, on: bool) -> io::Result<()> {
+    pub(crate) fn set_flag(&self, bit: u32, setting: u32, on: bool) -> io::Result<()> {
         self.set_bit(bit, on)?;
         self.setting(setting, on.into());
         Ok(())
     }
 
     /// Returns SO_RCVBUF.
-    pub(super) fn recv_buffer_size(&self) -> io::Result<usize> {
+    pub(crate) fn recv_buffer_size(&self) -> io::Result<usize> {
         let set = self.slot()?.rcvbuf.load(Relaxed);
         let size = match set {
             0 if !self.is_tcp()? => DATAGRAM_BUFFER,
@@ -145,7 +152,7 @@ impl OwnedSocket {
     }
 
     /// Sets SO_RCVBUF.
-    pub(super) fn set_recv_buffer_size(&self, bytes: usize) -> io::Result<()> {
+    pub(crate) fn set_recv_buffer_size(&self, bytes: usize) -> io::Result<()> {
         let cut = cut(bytes);
         self.change(|slot| slot.rcvbuf.store((cut * 2).max(RCVBUF_MIN), Relaxed))?;
         self.setting(setting::RCVBUF, cut.into());
@@ -153,7 +160,7 @@ impl OwnedSocket {
     }
 
     /// Returns SO_SNDBUF.
-    pub(super) fn send_buffer_size(&self) -> io::Result<usize> {
+    pub(crate) fn send_buffer_size(&self) -> io::Result<usize> {
         let slot = self.slot()?;
         let size = match slot.sndbuf.load(Relaxed) {
             0 if !self.is_tcp()? => DATAGRAM_BUFFER,
@@ -167,7 +174,7 @@ impl OwnedSocket {
     }
 
     /// Sets SO_SNDBUF.
-    pub(super) fn set_send_buffer_size(&self, bytes: usize) -> io::Result<()> {
+    pub(crate) fn set_send_buffer_size(&self, bytes: usize) -> io::Result<()> {
         let cut = cut(bytes);
         self.change(|slot| slot.sndbuf.store((cut * 2).max(SNDBUF_MIN), Relaxed))?;
         self.setting(setting::SNDBUF, cut.into());
@@ -179,7 +186,7 @@ impl OwnedSocket {
     }
 
     /// Returns SO_RCVTIMEO or SO_SNDTIMEO, depending on `limit_us`.
-    pub(super) fn timeout(&self, limit_us: &AtomicU64) -> io::Result<Option<Duration>> {
+    pub(crate) fn timeout(&self, limit_us: &AtomicU64) -> io::Result<Option<Duration>> {
         self.slot()?;
         Ok(match limit_us.load(Relaxed) {
             0 => None,
@@ -188,7 +195,7 @@ impl OwnedSocket {
     }
 
     /// Sets SO_RCVTIMEO or SO_SNDTIMEO, rounded up to at least 1 µs.
-    pub(super) fn set_timeout(
+    pub(crate) fn set_timeout(
         &self,
         limit_us: &AtomicU64,
         timeout: Option<Duration>,
@@ -209,6 +216,6 @@ fn cut(bytes: usize) -> u32 {
 }
 
 /// Returns std's error for a time limit of zero, which SO_RCVTIMEO would take as no limit.
-pub(super) fn zero_timeout() -> io::Error {
+pub(crate) fn zero_timeout() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, "cannot set a 0 duration timeout")
 }

@@ -12,10 +12,9 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use towpath_client::{Deadline, Error, WaitLimit};
-use towpath_shm::control::call;
-use towpath_shm::layout::{RawAddr, op, shut};
+use towpath_shm::layout::{op, shut};
 
-use super::address::{family_of, shown};
+use super::address::family_of;
 use super::handle::{OwnedSocket, TCP, fail};
 use super::options::zero_timeout;
 use super::resolve::each_here;
@@ -46,11 +45,11 @@ use crate::shared::SharedStack;
 /// # }
 /// ```
 pub struct TcpStream {
-    pub(super) handle: Arc<OwnedSocket>,
+    pub(crate) handle: Arc<OwnedSocket>,
 }
 
 impl TcpStream {
-    pub(super) fn of(handle: OwnedSocket) -> Self {
+    pub(crate) fn of(handle: OwnedSocket) -> Self {
         Self { handle: Arc::new(handle) }
     }
 
@@ -104,9 +103,7 @@ impl TcpStream {
             return Err(zero_timeout());
         }
         let handle = OwnedSocket::open(shared, family_of(&addr), TCP)?;
-        // As on Linux, an IPv6 socket connects to an IPv4 peer by an IPv4-mapped address.
-        let remote = RawAddr::new(shown(RawAddr::new(addr), handle.family));
-        handle.call(call::CONNECT, |request| request.addr = remote)?;
+        handle.start_connect(addr)?;
         wait_until_connected(&handle, timeout)?;
         Ok(Self::of(handle))
     }

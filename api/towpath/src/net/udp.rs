@@ -63,13 +63,13 @@ impl UdpSocket {
         each_here(addr, Self::bind_on)
     }
 
-    pub(super) fn bind_on(shared: &Arc<SharedStack>, addr: SocketAddr) -> io::Result<Self> {
+    pub(crate) fn bind_on(shared: &Arc<SharedStack>, addr: SocketAddr) -> io::Result<Self> {
         let handle = OwnedSocket::open(shared, family_of(&addr), UDP)?;
         handle.bind(addr)?;
         Ok(Self { inner: Arc::new(Inner { handle, broadcasts: Broadcasts::default() }) })
     }
 
-    pub(super) fn handle(&self) -> &OwnedSocket {
+    pub(crate) fn handle(&self) -> &OwnedSocket {
         &self.inner.handle
     }
 
@@ -94,7 +94,7 @@ impl UdpSocket {
         each(addr, |addr| self.connect_to(addr))
     }
 
-    fn connect_to(&self, addr: SocketAddr) -> io::Result<()> {
+    pub(crate) fn connect_to(&self, addr: SocketAddr) -> io::Result<()> {
         let handle = self.handle();
         if handle.family == INET6 && addr.is_ipv4() && handle.has_bit(option_bit::V6ONLY)? {
             return fail(Errno::AFNOSUPPORT);

@@ -161,7 +161,7 @@ fn wakes_both_tasks_of_a_socket_and_runs_wakers_without_the_lock() {
     let new = || Registration::new(client, name).expect("no signal handler");
     let calls =
         Arc::new(Calls { socket, dropped: Mutex::new(Some(new())), made: Mutex::default() });
-    let (mut caller, mut counter, count) = (new(), new(), Arc::<WakeCount>::default());
+    let (caller, counter, count) = (new(), new(), Arc::<WakeCount>::default());
     assert!(caller.poll_ready(client, ready::IN, &Waker::from(Arc::clone(&calls))).is_pending());
     assert!(counter.poll_ready(client, ready::IN, &Waker::from(Arc::clone(&count))).is_pending());
     socket.send_to(b"x", socket.local_addr().expect("bound")).expect("sent");
@@ -221,7 +221,7 @@ fn wakes_a_task_whose_socket_is_closed() {
     let (stack, count) = (stack(), Arc::<WakeCount>::default());
     let socket = stack.bind_udp("127.0.0.1:0").expect("a port");
     let client = stack.shared.client();
-    let mut registration = Registration::new(client, socket.handle().socket).expect("no handler");
+    let registration = Registration::new(client, socket.handle().socket).expect("no handler");
     let waker = Waker::from(Arc::clone(&count));
     assert!(registration.poll_ready(client, ready::IN, &waker).is_pending());
     drop(socket);

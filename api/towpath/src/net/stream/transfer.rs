@@ -2,8 +2,8 @@
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 
-use towpath_client::Buffer;
 use towpath_client::stream::{self, OnError};
+use towpath_client::{Buffer, Error};
 
 use super::TcpStream;
 use crate::error::io_error;
@@ -45,12 +45,34 @@ impl TcpStream {
     /// # Safety
     /// The buffers must be valid for writes.
     unsafe fn recv(&self, buffers: &[Buffer], keep: bool) -> io::Result<usize> {
-        let handle = &*self.handle;
-        let (client, socket) = (handle.client(), handle.socket);
         // SAFETY: the buffers are valid for writes, by the contract of this function.
-        let attempt =
-            || unsafe { stream::recv(client, socket, buffers, keep.then_some(0), OnError::Tell) };
-        handle.blocking(handle.recv_limit(), attempt).map_err(io_error)
+        let attempt = || unsafe { self.attempt_recv(buffers, keep) };
+        self.handle.blocking(self.handle.recv_limit(), attempt).map_err(io_error)
+    }
+
+    /// Reads without waiting.
+    ///
+    /// # Safety
+    /// The buffers must be valid for writes.
+    pub(crate) unsafe fn attempt_recv(
+        &self,
+        buffers: &[Buffer],
+        keep: bool,
+    ) -> Result<usize, Error> {
+        let (client, socket) = (self.handle.client(), self.handle.socket);
+        // SAFETY: the buffers are valid for writes, by the contract of this function.
+        unsafe { stream::recv(client, socket, buffers, keep.then_some(0), OnError::Tell) }
+    }
+
+    /// Queues data to send without waiting.
+    ///
+    /// # Safety
+    /// The buffers must be valid for reads.
+    #[cfg(feature = "tokio")]
+    pub(crate) unsafe fn attempt_send(&self, buffers: &[Buffer]) -> Result<usize, Error> {
+        let (client, socket) = (self.handle.client(), self.handle.socket);
+        // SAFETY: the buffers are valid for reads, by the contract of this function.
+        unsafe { stream::send(client, socket, buffers, 0, false) }
     }
 
     /// # Safety

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use rustix::io::Errno;
-use towpath_client::datagram;
+use towpath_client::{Buffer, Error, datagram};
 use towpath_shm::control::{Interface, call};
 use towpath_shm::layout::{DatagramHeader, Plain, RawAddr, flags, option_bit};
 
@@ -137,19 +137,53 @@ impl UdpSocket {
     }
 
     fn recv_datagram(&self, buf: &mut [u8], keep: bool) -> io::Result<(usize, SocketAddr)> {
-        let handle = self.handle();
         let room = room(buf);
-        let attempt = || {
-            // SAFETY: `room` refers to `buf`, which is mutably borrowed during the call.
-            unsafe { datagram::recv(handle.client(), handle.socket, &room, keep.then_some(0)) }
-        };
-        let received = handle.blocking(handle.recv_limit(), attempt).map_err(io_error)?;
+        // SAFETY: `room` refers to `buf`, which is mutably borrowed during the call.
+        let attempt = || unsafe { self.attempt_recv(&room, keep) };
+        self.handle().blocking(self.handle().recv_limit(), attempt).map_err(io_error)
+    }
+
+    /// Receives a datagram without waiting. Returns its copied length and its source.
+    ///
+    /// # Safety
+    /// The buffers must be valid for writes.
+    pub(crate) unsafe fn attempt_recv(
+        &self,
+        buffers: &[Buffer],
+        keep: bool,
+    ) -> Result<(usize, SocketAddr), Error> {
+        let handle = self.handle();
+        // SAFETY: the buffers are valid for writes, by the contract of this function.
+        let received =
+            unsafe { datagram::recv(handle.client(), handle.socket, buffers, keep.then_some(0)) }?;
         // `None` is returned only after shutdown for reading, which has no method here.
         let from = received.map_or(RawAddr::default(), |received| received.header.remote);
         Ok((received.map_or(0, |received| received.copied), shown(from, handle.family)))
     }
 
+    /// Queues a datagram without waiting.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn attempt_send(&self, buf: &[u8], to: Option<SocketAddr>) -> io::Result<usize> {
+        let handle = self.handle();
+        let header = self.header(buf, to)?;
+        // SAFETY: the buffers refer to `buf`, which is borrowed during the call.
+        let sent = unsafe { datagram::send(handle.client(), handle.socket, &header, &bytes(buf)) };
+        sent.map_err(io_error)
+    }
+
     fn send_datagram(&self, buf: &[u8], to: Option<SocketAddr>) -> io::Result<usize> {
+        let handle = self.handle();
+        let header = self.header(buf, to)?;
+        let buffers = bytes(buf);
+        let attempt = || {
+            // SAFETY: `buffers` refers to `buf`, which is borrowed during the call.
+            unsafe { datagram::send(handle.client(), handle.socket, &header, &buffers) }
+        };
+        handle.sending(handle.send_limit(), attempt).map_err(io_error)
+    }
+
+    /// Returns the header of a datagram to `to`, or to the connected peer.
+    fn header(&self, buf: &[u8], to: Option<SocketAddr>) -> io::Result<DatagramHeader> {
         let handle = self.handle();
         let remote = self.destination(to)?;
         if buf.len() > LENGTH_MAX && handle.family == INET {
@@ -160,12 +194,7 @@ impl UdpSocket {
         if buf.len() > PAYLOAD_MAX_V4 {
             check_length(handle, &header)?;
         }
-        let buffers = bytes(buf);
-        let attempt = || {
-            // SAFETY: `buffers` refers to `buf`, which is borrowed during the call.
-            unsafe { datagram::send(handle.client(), handle.socket, &header, &buffers) }
-        };
-        handle.sending(handle.send_limit(), attempt).map_err(io_error)
+        Ok(header)
     }
 
     /// Returns the destination for the datagram's header; family 0 means the connected peer.

@@ -80,7 +80,7 @@ pub(crate) struct Rare {
     pub defer_accept_s: u32,
     /// TCP_CONGESTION; `None` if it was not set.
     pub congestion: Option<CongestionKind>,
-    pub waits: Waits,
+    pub waits: SlotWaits,
     /// SO_LOCK_FILTER.
     pub filter_locked: bool,
     /// MSG_ZEROCOPY: numbers of the first unreported send and of the next send.
@@ -91,7 +91,7 @@ pub(crate) struct Rare {
 
 /// Deadlines of a socket that waits for a program or for bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Waits {
+pub(crate) struct SlotWaits {
     /// Time at which a socket in flight, which no process holds, is closed unless a process
     /// receives it.
     pub in_flight_until: Option<Instant>,
@@ -119,7 +119,7 @@ static ORDINARY: Rare = Rare {
     device: 0,
     defer_accept_s: 0,
     congestion: None,
-    waits: Waits { in_flight_until: None, deferred: None, to_offer: None },
+    waits: SlotWaits { in_flight_until: None, deferred: None, to_offer: None },
     filter_locked: false,
     zero_copied: (0, 0),
     processor: None,

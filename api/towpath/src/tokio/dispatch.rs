@@ -1,0 +1,147 @@
+//! Dispatch of a stack's events to the tasks of a runtime.
+//!
+//! A stack has one [`RuntimeDispatcher`] for each runtime that uses its sockets. A runtime polls
+//! one descriptor for it, independent of the number of sockets.
+//!
+//! A dispatcher needs neither a task nor a thread. The runtime's I/O driver calls a [`Waker`] when
+//! the descriptor is readable. The waker takes the events, and wakes the tasks of the sockets.
+
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::task::{Context, Poll, Wake, Waker};
+
+use ::tokio::io::Interest;
+use ::tokio::io::unix::AsyncFd;
+use ::tokio::runtime::{Handle, Id};
+use towpath_client::reactor::Dispatcher;
+
+use crate::error::io_error;
+use crate::shared::SharedStack;
+
+/// Takes the events of a stack in a runtime. The sockets of the runtime hold it.
+pub(crate) struct RuntimeDispatcher {
+    /// Dropped before `shared`, whose process tables the dispatcher uses.
+    source: AsyncFd<EventSource>,
+    /// Calls [`Self::run`].
+    waker: Waker,
+    /// The runtime has shut down, so that it takes no more events.
+    has_ended: AtomicBool,
+    shared: Arc<SharedStack>,
+}
+
+/// Dispatchers of a stack, by runtime. Entries of ended runtimes are removed with the next new one.
+#[derive(Default)]
+pub(crate) struct Dispatchers(Mutex<Vec<(Id, Weak<RuntimeDispatcher>)>>);
+
+struct EventSource(Dispatcher);
+
+impl AsRawFd for EventSource {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.descriptor().as_raw_fd()
+    }
+}
+
+/// Runs a dispatcher when the runtime's I/O driver calls the waker.
+struct RunOnWake(Weak<RuntimeDispatcher>);
+
+impl Wake for RunOnWake {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if let Some(dispatcher) = self.0.upgrade() {
+            dispatcher.run();
+        }
+    }
+}
+
+impl RuntimeDispatcher {
+    /// Returns the dispatcher of the current runtime, and creates it on first use.
+    ///
+    /// # Errors
+    /// `Other` outside of a runtime, or in one that shuts down; `NetworkDown` if the stack has
+    /// ended; EMFILE if no descriptor is free.
+    ///
+    /// # Panics
+    /// If the runtime was built without I/O, as tokio's sockets do.
+    pub(crate) fn current(shared: &Arc<SharedStack>) -> io::Result<Arc<Self>> {
+        let runtime = Handle::try_current().map_err(|error| {
+            let advice = "use sockets of towpath::tokio within a Tokio runtime";
+            io::Error::other(format!("{error}: {advice}"))
+        })?;
+        let mut known = shared.dispatchers.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = known.iter().find(|(id, _)| *id == runtime.id());
+        if let Some(dispatcher) = found.and_then(|(_, dispatcher)| dispatcher.upgrade()) {
+            return Ok(dispatcher);
+        }
+        let dispatcher = Self::new(shared)?;
+        known.retain(|(_, dispatcher)| dispatcher.strong_count() > 0);
+        known.push((runtime.id(), Arc::downgrade(&dispatcher)));
+        drop(known);
+        // Wakers run without the lock, because they may open sockets.
+        dispatcher.run();
+        Ok(dispatcher)
+    }
+
+    fn new(shared: &Arc<SharedStack>) -> io::Result<Arc<Self>> {
+        let dispatcher = Dispatcher::new(shared.client()).map_err(io_error)?;
+        let source = EventSource(dispatcher);
+        // SAFETY: the dispatcher owns its descriptor, which it neither closes nor replaces before
+        // it is dropped.
+        let source = unsafe { AsyncFd::register_with_interest(source, Interest::READABLE) }?;
+        Ok(Arc::new_cyclic(|weak| Self {
+            source,
+            waker: Waker::from(Arc::new(RunOnWake(Weak::clone(weak)))),
+            has_ended: AtomicBool::new(false),
+            shared: Arc::clone(shared),
+        }))
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<SharedStack> {
+        &self.shared
+    }
+
+    /// Takes the events and wakes their tasks, until none is left. The I/O driver then calls the
+    /// waker at the next event.
+    fn run(&self) {
+        let mut cx = Context::from_waker(&self.waker);
+        while let Poll::Ready(ready) = self.source.poll_read_ready(&mut cx) {
+            let Ok(mut guard) = ready else { return self.end() };
+            // Clear the readiness first: an event that arrives later makes the source ready again.
+            guard.clear_ready();
+            if self.source.get_ref().0.dispatch(self.shared.client()).is_err() {
+                // Only a signal handler fails to lock the reactor, and runtimes run in none.
+                return;
+            }
+        }
+    }
+
+    /// Wakes all tasks, because those on other runtimes would wait for a dispatch of this one.
+    fn end(&self) {
+        self.has_ended.store(true, SeqCst);
+        // As in `run`, locking the reactor fails only in a signal handler.
+        let _ = self.source.get_ref().0.wake_all();
+    }
+
+    /// Fails if the runtime has shut down. Called after a task has stored its waker, so that the
+    /// task sees the end or is woken by it.
+    pub(crate) fn check_running(&self) -> io::Result<()> {
+        match self.has_ended.load(SeqCst) {
+            false => Ok(()),
+            true => Err(io::Error::other(
+                "the Tokio runtime on which this towpath socket was created has shut down",
+            )),
+        }
+    }
+}
+
+impl Drop for RuntimeDispatcher {
+    fn drop(&mut self) {
+        // In a forked child, this marks the reactor as the parent's. Otherwise the dispatcher would
+        // lock it, which waits forever if a thread of the parent had the lock during the fork.
+        self.shared.client();
+    }
+}

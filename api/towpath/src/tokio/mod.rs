@@ -1,0 +1,47 @@
+//! TCP and UDP sockets on a stack in this process, with the API of [`tokio::net`](::tokio::net).
+//!
+//! To port a program from tokio's sockets, change one `use`, and call
+//! [`Stack::set_default`](crate::Stack::set_default). `bind_on` and `connect_on` name a stack
+//! instead. Crates that take streams by [`AsyncRead`](::tokio::io::AsyncRead) and
+//! [`AsyncWrite`](::tokio::io::AsyncWrite), such as hyper and tokio-rustls, work with these.
+//!
+//! # Runtimes
+//!
+//! As in tokio, a socket belongs to the runtime in which it was created. Its tasks are woken while
+//! that runtime exists, also if they run in another one; afterwards waiting calls fail. Outside of
+//! a runtime, creating a socket fails. Sockets may move between tasks and threads.
+//!
+//! A runtime polls one descriptor for each stack, and no descriptor for each socket. Creating,
+//! binding and listening wait for the engine's thread, normally for some microseconds.
+//!
+//! # Cancel safety
+//!
+//! Dropping the future of a call that waits ends the wait, and no data, datagram or connection is
+//! lost. The exceptions are those of tokio: `read_exact`, `write_all` and other methods of
+//! [`AsyncReadExt`](::tokio::io::AsyncReadExt) that consist of several reads or writes.
+//!
+//! # Differences from tokio
+//!
+//! - Sockets have no kernel descriptor, so they implement neither `AsFd` nor `AsRawFd`.
+//! - Readiness is that of the socket at the time of the call, and is not cached. A failed call does
+//!   not clear it.
+//! - Creating a socket outside of a runtime returns an error instead of a panic.
+//! - If the stack has ended, every call fails with `NetworkDown`, and waiting calls end.
+//! - Dropping the last handle or socket of a stack waits for unsent data: see
+//!   [the lifetime of a stack](crate#lifetime-of-a-stack). Keep a [`Stack`](crate::Stack), and drop
+//!   or [shut it down](crate::Stack::shutdown) where blocking is allowed.
+//! - Missing: methods that take a `BufMut` (`try_read_buf` and others), TCP_QUICKACK, the traffic
+//!   class, and binding to a device.
+
+pub(crate) mod dispatch;
+mod listener;
+mod resolve;
+mod socket;
+mod source;
+mod stream;
+mod udp;
+
+pub use listener::TcpListener;
+pub use socket::TcpSocket;
+pub use stream::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, ReuniteError, TcpStream, WriteHalf};
+pub use udp::UdpSocket;

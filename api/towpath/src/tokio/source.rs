@@ -1,0 +1,308 @@
+//! A socket together with the wake-ups of the tasks that wait for it.
+
+use std::future::poll_fn;
+use std::io;
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, ready};
+
+use ::tokio::io::{Interest, Ready};
+use ::tokio::task::coop;
+use towpath_client::reactor::{ALWAYS, Registration};
+use towpath_client::{ready, stream};
+
+use super::dispatch::RuntimeDispatcher;
+use crate::error::io_error;
+use crate::net::handle::OwnedSocket;
+use crate::net::{TcpListener, TcpStream, UdpSocket};
+use crate::shared::SharedStack;
+
+/// Attempts of one poll. Attempts fail although the socket is ready if another task is faster; the
+/// poll then lets further tasks run.
+const ATTEMPTS: usize = 4;
+
+/// A socket in non-blocking mode, with the tasks that wait for it.
+pub(super) struct IoSource<S: HasSocket> {
+    /// Wake-ups of the last tasks that polled to read and to write. Created by the first poll that
+    /// has to wait, and dropped before the socket and its stack.
+    reader: OnceLock<Registration>,
+    writer: OnceLock<Registration>,
+    socket: S,
+    dispatcher: Arc<RuntimeDispatcher>,
+}
+
+/// A socket type of [`crate::net`]: a handle that shares an [`OwnedSocket`].
+pub(super) trait HasSocket {
+    fn owned(&self) -> &OwnedSocket;
+}
+
+impl HasSocket for TcpListener {
+    fn owned(&self) -> &OwnedSocket {
+        &self.handle
+    }
+}
+
+impl HasSocket for TcpStream {
+    fn owned(&self) -> &OwnedSocket {
+        &self.handle
+    }
+}
+
+impl HasSocket for UdpSocket {
+    fn owned(&self) -> &OwnedSocket {
+        self.handle()
+    }
+}
+
+/// Condition for which a task waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Awaited {
+    /// Input, an accepted connection, or the end of either.
+    Input,
+    /// Space in the send buffer.
+    Room,
+    /// The result of a connect.
+    Connection,
+}
+
+/// Wake-up of one future, dropped with it.
+struct FutureWakeup<'a> {
+    registration: Registration,
+    shared: &'a SharedStack,
+}
+
+impl Drop for FutureWakeup<'_> {
+    fn drop(&mut self) {
+        // In a forked child, this keeps the registration from locking the parent's reactor.
+        self.shared.client();
+    }
+}
+
+impl<S: HasSocket> IoSource<S> {
+    /// Takes a socket over, for the current runtime.
+    ///
+    /// # Errors
+    /// As for [`RuntimeDispatcher::current`].
+    pub fn new(socket: S) -> io::Result<Self> {
+        let dispatcher = RuntimeDispatcher::current(socket.owned().shared())?;
+        socket.owned().set_nonblocking(true)?;
+        Ok(Self { reader: OnceLock::new(), writer: OnceLock::new(), socket, dispatcher })
+    }
+
+    pub fn socket(&self) -> &S {
+        &self.socket
+    }
+
+    /// Repeats `attempt` until it does not return `WouldBlock`. The task of the last poll for the
+    /// same condition is woken.
+    pub fn poll_io<T>(
+        &self,
+        awaited: Awaited,
+        cx: &mut Context<'_>,
+        attempt: impl FnMut() -> io::Result<T>,
+    ) -> Poll<io::Result<T>> {
+        poll_attempts(cx, attempt, |cx| {
+            let registration = self.lasting(awaited)?;
+            self.poll_ready(registration, awaited, awaited.interest(), cx).map_ok(drop)
+        })
+    }
+
+    /// Repeats `attempt` until it does not return `WouldBlock`. Any number of futures may wait.
+    pub async fn io<T>(
+        &self,
+        awaited: Awaited,
+        mut attempt: impl FnMut() -> io::Result<T>,
+    ) -> io::Result<T> {
+        let mut wakeup = None;
+        poll_fn(|cx| {
+            poll_attempts(cx, &mut attempt, |cx| {
+                let registration = self.of_future(&mut wakeup)?;
+                self.poll_ready(registration, awaited, awaited.interest(), cx).map_ok(drop)
+            })
+        })
+        .await
+    }
+
+    /// Waits until the socket is ready for `awaited`: see [`Self::poll_io`] for the woken task.
+    pub fn poll_io_ready(&self, awaited: Awaited, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let coop = ready!(coop::poll_proceed(cx));
+        self.request_memory(awaited == Awaited::Room);
+        let registration = self.lasting(awaited)?;
+        let ready = self.poll_ready(registration, awaited, awaited.interest(), cx);
+        if ready.is_ready() {
+            coop.made_progress();
+        }
+        ready.map_ok(drop)
+    }
+
+    /// Waits until the socket is ready for one of the operations in `interest`.
+    pub async fn ready(&self, interest: Interest) -> io::Result<Ready> {
+        let mut wakeup = None;
+        let wanted = events_of(interest);
+        self.request_memory(interest.is_writable());
+        poll_fn(|cx| {
+            let coop = ready!(coop::poll_proceed(cx));
+            let registration = self.of_future(&mut wakeup)?;
+            let mask = ready!(self.poll_ready(registration, Awaited::Room, wanted, cx))?;
+            coop.made_progress();
+            Poll::Ready(Ok(tokio_ready(mask)))
+        })
+        .await
+    }
+
+    /// Calls `attempt` if the socket is ready for one of the operations in `interest`.
+    pub fn try_io<T>(
+        &self,
+        interest: Interest,
+        attempt: impl FnOnce() -> io::Result<T>,
+    ) -> io::Result<T> {
+        let owned = self.socket.owned();
+        let mask = owned.socket.readiness(owned.client());
+        if mask & (events_of(interest) | ALWAYS) == 0 {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        attempt()
+    }
+
+    /// Waits until the socket is ready for `interest` and `attempt` does not return `WouldBlock`.
+    pub async fn async_io<T>(
+        &self,
+        interest: Interest,
+        mut attempt: impl FnMut() -> io::Result<T>,
+    ) -> io::Result<T> {
+        loop {
+            self.ready(interest).await?;
+            match attempt() {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                result => return result,
+            }
+        }
+    }
+
+    /// Requests memory for the first write. A task that waits for room would otherwise find the
+    /// socket ready, write in vain, and wait again.
+    fn request_memory(&self, is_writer: bool) {
+        if is_writer {
+            let owned = self.socket.owned();
+            stream::request_memory(owned.client(), owned.socket);
+        }
+    }
+
+    /// Returns the registration of tasks that poll for `awaited`.
+    fn lasting(&self, awaited: Awaited) -> io::Result<&Registration> {
+        let place = if awaited == Awaited::Input { &self.reader } else { &self.writer };
+        match place.get() {
+            Some(registration) => Ok(registration),
+            None => {
+                let registration = self.register()?;
+                Ok(place.get_or_init(|| registration))
+            }
+        }
+    }
+
+    fn of_future<'a, 'b>(
+        &'a self,
+        wakeup: &'b mut Option<FutureWakeup<'a>>,
+    ) -> io::Result<&'b Registration> {
+        let registered = match wakeup.take() {
+            Some(registered) => registered,
+            None => {
+                FutureWakeup { registration: self.register()?, shared: self.dispatcher.shared() }
+            }
+        };
+        Ok(&wakeup.insert(registered).registration)
+    }
+
+    fn register(&self) -> io::Result<Registration> {
+        let owned = self.socket.owned();
+        Registration::new(owned.client(), owned.socket).map_err(io_error)
+    }
+
+    fn poll_ready(
+        &self,
+        registration: &Registration,
+        awaited: Awaited,
+        interest: u32,
+        cx: &Context<'_>,
+    ) -> Poll<io::Result<u32>> {
+        let client = self.socket.owned().client();
+        let ready = match awaited {
+            Awaited::Room => registration.poll_room(client, interest, cx.waker()),
+            _ => registration.poll_ready(client, interest, cx.waker()),
+        };
+        if ready.is_pending() {
+            self.dispatcher.check_running()?;
+        }
+        ready.map_err(io_error)
+    }
+}
+
+impl<S: HasSocket> Drop for IoSource<S> {
+    fn drop(&mut self) {
+        // In a forked child, this keeps the registrations from locking the parent's reactor.
+        self.dispatcher.shared().client();
+    }
+}
+
+impl Awaited {
+    /// Returns the events that end the wait: bits of [`ready`].
+    fn interest(self) -> u32 {
+        match self {
+            Self::Input => ready::IN | ready::RDHUP,
+            Self::Room | Self::Connection => ready::OUT,
+        }
+    }
+}
+
+/// Returns the events that make a socket ready for `interest`: bits of [`ready`].
+fn events_of(interest: Interest) -> u32 {
+    let mut events = 0;
+    if interest.is_readable() {
+        events |= Awaited::Input.interest();
+    }
+    if interest.is_priority() {
+        events |= ready::PRI;
+    }
+    if interest.is_writable() {
+        events |= Awaited::Room.interest();
+    }
+    events
+}
+
+/// Repeats `attempt` while it returns `WouldBlock` and `wait` returns that the socket is ready.
+fn poll_attempts<T>(
+    cx: &mut Context<'_>,
+    mut attempt: impl FnMut() -> io::Result<T>,
+    mut wait: impl FnMut(&mut Context<'_>) -> Poll<io::Result<()>>,
+) -> Poll<io::Result<T>> {
+    let coop = ready!(coop::poll_proceed(cx));
+    for _ in 0..ATTEMPTS {
+        match attempt() {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => ready!(wait(cx))?,
+            result => {
+                coop.made_progress();
+                return Poll::Ready(result);
+            }
+        }
+    }
+    cx.waker().wake_by_ref();
+    Poll::Pending
+}
+
+/// Converts bits of [`ready`] as mio does for epoll(7).
+fn tokio_ready(mask: u32) -> Ready {
+    let mut all = Ready::EMPTY;
+    let bits = [
+        (ready::IN, Ready::READABLE),
+        (ready::OUT, Ready::WRITABLE),
+        (ready::PRI, Ready::PRIORITY),
+        (ready::RDHUP, Ready::READ_CLOSED),
+        (ready::HUP, Ready::READ_CLOSED | Ready::WRITE_CLOSED),
+        (ready::ERR, Ready::ERROR),
+    ];
+    for (bit, ready) in bits {
+        if mask & bit != 0 {
+            all |= ready;
+        }
+    }
+    all
+}
