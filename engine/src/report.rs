@@ -117,6 +117,10 @@ pub struct TcpFigures {
     pub ts: bool,
     /// Whether selective acknowledgments are used (RFC 2018).
     pub sack: bool,
+    /// Whether ECN was negotiated (RFC 3168).
+    pub ecn: bool,
+    /// Whether the peer has sent ECN-capable packets.
+    pub ecnseen: bool,
     /// Window scale of the peer, 0 to 14 (RFC 7323 §2.2); `None` without window scaling.
     pub snd_wscale: Option<u8>,
     /// Our window scale; `None` without window scaling.
@@ -172,6 +176,8 @@ pub struct TcpFigures {
     pub pacing_rate: Option<NonZeroU64>,
     /// Segments delivered to the peer.
     pub delivered: u32,
+    /// Delivered segments that the peer reported as marked with CE.
+    pub delivered_ce: u32,
     /// Time with data to send.
     pub busy_ms: u64,
     /// Part of `busy_ms` that was limited by the peer's window.

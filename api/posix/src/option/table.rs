@@ -139,7 +139,7 @@ const fn refused(errno: i32) -> Effect {
 const TCP_INFO_NOTE: &str = "read only; the structure of Linux 6.1. Of a listener tcpi_unacked and \
     tcpi_sacked are its queue and backlog. \
     tcpi_delivery_rate is measured while more than one transmission is in flight. Not measured and \
-    0: tcpi_delivered_ce, tcpi_rcv_rtt, tcpi_dsack_dups, tcpi_reord_seen. Nothing \
+    0: tcpi_rcv_rtt, tcpi_dsack_dups, tcpi_reord_seen. Nothing \
     but SO_MAX_PACING_RATE paces: both pacing rates are that, or the largest number";
 
 const PACING_NOTE: &str = "4 or 8 bytes by the length. Of TCP it holds for payload, from the \

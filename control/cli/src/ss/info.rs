@@ -11,6 +11,8 @@ pub(super) fn info_line(socket: &ShownSocket) -> Option<String> {
     let tcp = socket.tcp.as_ref();
     out.flag("ts", tcp.is_some_and(|tcp| tcp.ts));
     out.flag("sack", tcp.is_some_and(|tcp| tcp.sack));
+    out.flag("ecn", tcp.is_some_and(|tcp| tcp.ecn));
+    out.flag("ecnseen", tcp.is_some_and(|tcp| tcp.ecnseen));
     out.flag(congestion.as_str(), true);
     let Some(tcp) = tcp else { return Some(out.0) };
     if let (Some(snd), Some(rcv)) = (tcp.snd_wscale, tcp.rcv_wscale) {
@@ -56,6 +58,7 @@ fn traffic(tcp: &TcpFigures, out: &mut InfoLine) {
         out.flag(&format!("pacing_rate {rate}/{rate}"), true);
     }
     out.unless_0("delivered", tcp.delivered.into());
+    out.unless_0("delivered_ce", tcp.delivered_ce.into());
     if tcp.busy_ms > 0 {
         out.show("busy", format_args!("{}ms", tcp.busy_ms));
     }

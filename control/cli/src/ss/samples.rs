@@ -54,6 +54,8 @@ pub(super) fn figures() -> TcpFigures {
     TcpFigures {
         ts: true,
         sack: true,
+        ecn: true,
+        ecnseen: false,
         snd_wscale: Some(8),
         rcv_wscale: Some(7),
         rto_us: 204_500,
@@ -81,6 +83,7 @@ pub(super) fn figures() -> TcpFigures {
         lastack_ms: None,
         pacing_rate: None,
         delivered: 0,
+        delivered_ce: 0,
         busy_ms: 10,
         rwnd_limited_ms: 5,
         sndbuf_limited_ms: 0,

@@ -153,6 +153,8 @@ fn figures(info: &Info, pmtu: u32) -> TcpFigures {
     TcpFigures {
         ts: info.timestamps,
         sack: info.sack,
+        ecn: info.ecn,
+        ecnseen: info.ecn_seen,
         snd_wscale: scale(info.snd_wscale),
         rcv_wscale: scale(info.rcv_wscale),
         rto_us: micros(info.rto),
@@ -180,6 +182,7 @@ fn figures(info: &Info, pmtu: u32) -> TcpFigures {
         lastack_ms: info.since_ack_recv.map(millis),
         pacing_rate: info.max_pacing_rate,
         delivered: info.delivered,
+        delivered_ce: info.delivered_ce,
         busy_ms: millis(info.busy_time),
         rwnd_limited_ms: millis(info.rwnd_limited),
         sndbuf_limited_ms: millis(info.sndbuf_limited),

@@ -54,12 +54,15 @@ pub(crate) fn tcp_info(info: Option<&Info>, beside: TcpInfoExtras) -> [u8; TCP_I
     out.byte(2, info.retransmits);
     out.byte(3, info.probes);
     out.byte(4, info.backoff);
-    // The bits are TCPI_OPT_TIMESTAMPS, TCPI_OPT_SACK, TCPI_OPT_WSCALE and TCPI_OPT_SYN_DATA.
+    // The bits are TCPI_OPT_TIMESTAMPS, TCPI_OPT_SACK, TCPI_OPT_WSCALE, TCPI_OPT_ECN,
+    // TCPI_OPT_ECN_SEEN and TCPI_OPT_SYN_DATA.
     out.byte(
         5,
         u8::from(info.timestamps)
             | u8::from(info.sack) << 1
             | u8::from(info.window_scaling) << 2
+            | u8::from(info.ecn) << 3
+            | u8::from(info.ecn_seen) << 4
             | u8::from(info.fast_open.data_acked) << 5,
     );
     out.byte(6, info.snd_wscale & 15 | info.rcv_wscale << 4);
@@ -128,6 +131,7 @@ impl Layout {
         self.long(176, micros_long(info.rwnd_limited));
         self.long(184, micros_long(info.sndbuf_limited));
         self.word(192, info.delivered);
+        self.word(196, info.delivered_ce);
         self.long(200, info.bytes_sent);
         self.long(208, info.bytes_retrans);
         self.word(224, info.rcv_ooopack);
