@@ -7,6 +7,7 @@ use std::time::Duration;
 pub use towpath_shm::spin::BUSY_POLL;
 use towpath_stack::net::InterfaceConfig;
 use towpath_stack::{Budget, StackConfig};
+use towpath_tcp::TcpDefaults;
 use towpath_wire::Prefix;
 
 /// Maximum time without progress in sending the last program's data. A connection without a process
@@ -105,6 +106,25 @@ impl Default for Buffers {
             send: 64 << 10,
             send_max: 4 << 20,
             datagram: 212_992,
+        }
+    }
+}
+
+impl Buffers {
+    /// Limits receive buffers of streams to `bytes`. Programs can exceed the limit by SO_RCVBUF, as
+    /// on Linux.
+    fn limit_recv(&mut self, bytes: u32) {
+        self.recv_max = bytes;
+        self.recv = self.recv.min(bytes);
+    }
+}
+
+impl EngineConfig {
+    /// Sets the defaults of TCP connections.
+    pub fn set_tcp(&mut self, tcp: &TcpDefaults) {
+        tcp.apply(&mut self.stack.tcp);
+        if let Some(bytes) = tcp.recv_max {
+            self.buffers.limit_recv(bytes);
         }
     }
 }

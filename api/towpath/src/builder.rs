@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use towpath_engine::EngineConfig;
 use towpath_uplink::{
-    Connected, DeviceSpec, MTUS, NetemSpec, Plan, PublishedRange, Recording, Tell, parse_cidr,
-    random,
+    Connected, DeviceSpec, MTUS, NetemSpec, Plan, PublishedRange, Recording, TcpDefaults, Tell,
+    parse_cidr, random,
 };
 
 use crate::engine::Recipe;
@@ -37,6 +37,7 @@ pub struct Builder {
     pub(crate) linger: Duration,
     capture: Option<PathBuf>,
     netem: Option<String>,
+    tcp: Vec<String>,
 }
 
 /// The link of a stack.
@@ -60,6 +61,7 @@ impl Builder {
             linger: LINGER,
             capture: None,
             netem: None,
+            tcp: Vec::new(),
         }
     }
 
@@ -211,6 +213,34 @@ impl Builder {
         self
     }
 
+    /// Sets defaults of TCP connections: `NAME=VALUE`, separated by commas, as in `towpath run
+    /// --tcp`. Names of Linux's sysctls are valid as well, such as "tcp_ecn=1". Later calls add to
+    /// earlier ones.
+    ///
+    /// ```
+    /// let builder = towpath::Stack::builder().tcp("ecn=on,timestamps=off");
+    /// let (server, client) = builder.pair()?;
+    /// let listener = server.listen("10.0.0.1:80")?;
+    /// assert!(!client.connect("10.0.0.1:80")?.info()?.timestamps);
+    ///
+    /// let error = towpath::Stack::builder().tcp("ecn=maybe").pair().unwrap_err();
+    /// assert!(error.to_string().contains("expected off, on, accept"));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn tcp(mut self, defaults: impl Into<String>) -> Self {
+        self.tcp.push(defaults.into());
+        self
+    }
+
+    /// Parses the values of [`Self::tcp`].
+    pub(crate) fn tcp_defaults(&self) -> Result<TcpDefaults, StartError> {
+        let mut tcp = TcpDefaults::default();
+        for text in &self.tcp {
+            tcp.set_all(text).map_err(|why| wrong("tcp", text, &why.to_string()))?;
+        }
+        Ok(tcp)
+    }
+
     /// Sets the number of threads on which the stack runs: 1, 2, 4, 8 or 16. The default is 1.
     ///
     /// Each connection stays on one thread. More threads help if one is busy all the time and other
@@ -321,7 +351,8 @@ impl Builder {
     /// Returns the recipe of an engine without a link.
     fn unlinked(self, seed: [u8; 32]) -> Result<Recipe, StartError> {
         self.refuse_for_loopback()?;
-        let config = EngineConfig { exit_when_unused: true, ..EngineConfig::default() };
+        let mut config = EngineConfig { exit_when_unused: true, ..EngineConfig::default() };
+        config.set_tcp(&self.tcp_defaults()?);
         let ports = (0..self.shards).map(|_| Vec::new()).collect();
         Ok(Recipe { config, ports, seed, recording: None })
     }
@@ -351,6 +382,7 @@ impl Builder {
             plan.set_netem(netem);
         }
         plan.mtu = self.mtu;
+        plan.tcp = self.tcp_defaults()?;
         plan.shards = self.shards;
         plan.descriptors = Some(descriptors_of_gateway());
         plan.check().map_err(StartError::from_plan)?;

@@ -52,6 +52,7 @@ impl Builder {
         let mut shape = Shape::ip_link(addresses.to_vec(), mtu);
         // Each host shapes the packets that it sends, so that they keep it alive until they arrive.
         // Each needs its own seed; otherwise both directions would lose the same packets.
+        shape.tcp = self.tcp_defaults()?;
         let netem = self.netem_both(&seed)?;
         shape.netem = netem.map(|netem| NetemSpec {
             ingress: None,

@@ -53,13 +53,16 @@ fn parameters(kind: &str) -> &'static [&'static str] {
             "burst",
             "bandwidth",
             "probability",
+            "ecn",
             "noecn",
             "harddrop",
             "adaptive",
         ],
-        "codel" | "cobalt" => &["limit", "target", "interval", "noecn"],
-        "fq_codel" => &["limit", "flows", "quantum", "target", "interval", "memory_limit", "noecn"],
-        "pie" => &["limit", "target", "tupdate", "noecn"],
+        "codel" | "cobalt" => &["limit", "target", "interval", "ecn", "noecn"],
+        "fq_codel" => {
+            &["limit", "flows", "quantum", "target", "interval", "memory_limit", "ecn", "noecn"]
+        }
+        "pie" => &["limit", "target", "tupdate", "ecn", "noecn"],
         _ => &["limit"],
     }
 }
@@ -110,7 +113,7 @@ impl QueueSpec {
                     "limit" => set(&mut all.limit, number(value)),
                     "target" => set(&mut all.target_ns, time(value)),
                     "tupdate" => set(&mut all.tupdate_ns, time(value)),
-                    _ => set(&mut all.ecn, noecn(key)),
+                    _ => set(&mut all.ecn, marks(key)),
                 })?;
                 Ok(Self::Pie(all))
             }
@@ -120,7 +123,7 @@ impl QueueSpec {
                     "limit" => set(&mut all.limit, number(value)),
                     "target" => set(&mut all.target_ns, time(value)),
                     "interval" => set(&mut all.interval_ns, time(value)),
-                    _ => set(&mut all.ecn, noecn(key)),
+                    _ => set(&mut all.ecn, marks(key)),
                 })?;
                 Ok(Self::Cobalt(all))
             }
@@ -197,12 +200,6 @@ impl<'a> Words<'a> {
     fn pair(&mut self) -> Result<Option<(&'a str, &'a str)>, String> {
         let Some(key) = self.words.next() else { return Ok(None) };
         let known = parameters(self.kind);
-        if key == "ecn" && known.contains(&"noecn") {
-            return Err(format!(
-                "qdisc `{}`: `ecn` has no effect, because no flow is ECN-capable yet; leave it out",
-                self.kind
-            ));
-        }
         if !known.contains(&key) {
             let what = format!("parameter of qdisc `{}`:", self.kind);
             return Err(unknown_name(&what, key, known));
@@ -262,7 +259,7 @@ impl<'a> Words<'a> {
             }
             "harddrop" => set(&mut harddrop, Some(true)),
             "adaptive" => set(&mut adaptive, Some(true)),
-            _ => set(&mut ecn, noecn(key)),
+            _ => set(&mut ecn, marks(key)),
         })?;
         let (min, max) = (self.needed("min", min)?, self.needed("max", max)?);
         if min >= max {
@@ -291,7 +288,7 @@ impl<'a> Words<'a> {
 }
 
 /// Parameters without a value.
-const FLAGS: &[&str] = &["noecn", "harddrop", "adaptive"];
+const FLAGS: &[&str] = &["ecn", "noecn", "harddrop", "adaptive"];
 
 /// Sets a parameter of CoDel.
 fn codel_key(params: &mut CodelParams, key: &str, value: &str) -> Option<()> {
@@ -299,7 +296,7 @@ fn codel_key(params: &mut CodelParams, key: &str, value: &str) -> Option<()> {
         "limit" => set(&mut params.limit, number(value)),
         "target" => set(&mut params.target_ns, time(value)),
         "interval" => set(&mut params.interval_ns, time(value)),
-        _ => set(&mut params.ecn, noecn(key)),
+        _ => set(&mut params.ecn, marks(key)),
     }
 }
 
@@ -309,8 +306,13 @@ fn set<T>(to: &mut T, value: Option<T>) -> Option<()> {
     Some(())
 }
 
-fn noecn(key: &str) -> Option<bool> {
-    (key == "noecn").then_some(false)
+/// Parses `ecn` and `noecn`.
+fn marks(key: &str) -> Option<bool> {
+    match key {
+        "ecn" => Some(true),
+        "noecn" => Some(false),
+        _ => None,
+    }
 }
 
 fn time(text: &str) -> Option<u64> {
@@ -424,6 +426,9 @@ mod tests {
         let words = "red limit 90kb min 15kb max 45kb adaptive probability 0.1";
         let Ok(QueueSpec::Red(red)) = QueueSpec::parse(words) else { panic!("red") };
         assert_eq!((red.min, red.max, red.burst, red.probability), (15_000, 45_000, 25, 0.1));
+        assert!(
+            matches!(QueueSpec::parse(&format!("{words} ecn")), Ok(QueueSpec::Red(red)) if red.ecn)
+        );
         assert!(!red.ecn && red.adaptive && red.gentle && !red.harddrop);
         let Ok(QueueSpec::Pie(pie)) = QueueSpec::parse("pie target 20ms tupdate 30ms") else {
             panic!("pie")
@@ -447,14 +452,13 @@ mod tests {
                 "codel targt 5ms",
                 "unknown parameter of qdisc `codel`: `targt`; did you mean `target`?",
             ),
-            ("codel flows 5", "`flows`; expected one of limit, target, interval, noecn"),
+            ("codel flows 5", "`flows`; expected one of limit, target, interval, ecn, noecn"),
             ("fq_codel flows 65537", "`flows 65537`: expected a number from 1 to 65536"),
             ("pfifo depth", "`depth`; expected one of limit"),
             ("tbf rate 8mbit", "needs `burst`"),
             ("pie interval 5ms", "`interval`; expected one of limit, target, tupdate"),
             ("red limit 9kb min 5kb max 5kb", "`min 5000` is not below `max 5000`"),
             ("codel harddrop", "`harddrop`; expected one of"),
-            ("codel ecn", "`ecn` has no effect, because no flow is ECN-capable"),
             ("pfifo ecn", "unknown parameter"),
         ] {
             let error = QueueSpec::parse(words).expect_err(words);
@@ -472,7 +476,7 @@ mod tests {
             };
             for key in parameters(kind) {
                 let value = match *key {
-                    "noecn" | "harddrop" | "adaptive" => "",
+                    "ecn" | "noecn" | "harddrop" | "adaptive" => "",
                     "target" | "interval" | "tupdate" => "7ms",
                     "rate" | "bandwidth" => "8mbit",
                     "probability" => "0.5",

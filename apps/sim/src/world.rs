@@ -468,6 +468,7 @@ const PACKET_BYTES: u64 = 2_304;
 
 fn node(plan: &HostPlan, number: usize, seed: u64) -> Node<SimPort> {
     let mut stack = StackConfig::default();
+    plan.tcp.apply(&mut stack.tcp);
     stack.tcp.initial_window = plan.initial_window;
     stack.tcp.delayed_ack = plan.delayed_ack;
     let mut direct = DirectConfig::default();

@@ -58,7 +58,6 @@ impl Plan {
         routes: Vec<Route>,
         resolver: Option<Resolver>,
     ) -> Shape {
-        let (congestion, busy_poll_us) = (self.congestion, self.busy_poll_us);
         let netem = self.netem.clone();
         let hosts: Vec<_> = routes.iter().filter_map(|route| route.next_hop).collect();
         Shape {
@@ -69,8 +68,8 @@ impl Plan {
             mtu,
             routes,
             resolver,
-            congestion,
-            busy_poll_us,
+            tcp: self.tcp,
+            busy_poll_us: self.busy_poll_us,
             local_ports: self.local_ports,
             netem,
             in_process: true,

@@ -271,7 +271,7 @@ impl AsFd for LaunchSocket {
 mod tests {
     use super::*;
     use towpath_gateway::{Forward, ForwardProtocol, GatewayConfig};
-    use towpath_tcp::CongestionKind;
+    use towpath_tcp::{CongestionKind, TcpDefaults};
 
     fn launch_spec(ports: u16) -> LaunchSpec {
         let forward = |port| {
@@ -281,6 +281,7 @@ mod tests {
         let addresses = vec!["10.0.2.15/24".parse().expect("a prefix")];
         let routes = Shape::default_routes(&addresses, towpath_pool::LinkType::Ip, |_| None);
         let (mac, mtu, congestion) = ([2, 0, 0, 0, 0, 1], 1500, CongestionKind::NewReno);
+        let tcp = TcpDefaults { congestion, ..TcpDefaults::default() };
         let words = |words: &str| Some(words.to_owned());
         let netem = Some(crate::NetemSpec {
             egress: words("delay 50ms"),
@@ -294,7 +295,7 @@ mod tests {
             routes,
             resolver: None,
             names: "web\n10.0.2.15\tweb\n".into(),
-            congestion,
+            tcp,
             busy_poll_us: 20,
             local_ports: (20_000, 30_000),
             netem,

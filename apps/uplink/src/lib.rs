@@ -65,4 +65,5 @@ pub use replay::ReplayEnd;
 pub use shape::{PackedLink, Resolver, Route, Shape};
 pub use towpath_bpf::{PortRange, Transport};
 pub use towpath_pool::PortCounters;
+pub use towpath_tcp::TcpDefaults;
 pub use uplink::{Uplink, now_ns};

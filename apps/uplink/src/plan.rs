@@ -15,7 +15,7 @@ use towpath_gateway::Notice;
 use towpath_pcap::CaptureFile;
 use towpath_pool::{Port, PortCounters};
 use towpath_stack::Owners;
-use towpath_tcp::CongestionKind;
+use towpath_tcp::TcpDefaults;
 use towpath_wire::Prefix;
 
 use crate::counting::Tally;
@@ -62,8 +62,8 @@ pub struct Plan {
     pub dns: Option<Dns>,
     /// Names that programs can resolve in addition to those of the host.
     pub names: Names,
-    /// Congestion control of connections whose program does not set TCP_CONGESTION.
-    pub congestion: CongestionKind,
+    /// Defaults of TCP connections.
+    pub tcp: TcpDefaults,
     /// Time in microseconds for which an idle stack polls before it sleeps.
     pub busy_poll_us: u32,
     /// First and last ephemeral port, as in net.ipv4.ip_local_port_range.
@@ -144,7 +144,7 @@ impl Plan {
             host_loopback: true,
             dns: None,
             names: Names::default(),
-            congestion: CongestionKind::default(),
+            tcp: TcpDefaults::default(),
             busy_poll_us: BUSY_POLL.as_micros() as u32,
             local_ports: LOCAL_PORTS,
             capture: None,

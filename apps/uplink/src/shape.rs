@@ -9,7 +9,7 @@ use towpath_gateway::limits::DESCRIPTORS_USED_MAX;
 use towpath_gateway::{Forward, GatewayConfig};
 use towpath_pool::{LinkType, Port};
 use towpath_stack::net::{InterfaceConfig, metric_unless_given};
-use towpath_tcp::CongestionKind;
+use towpath_tcp::TcpDefaults;
 use towpath_wire::{MacAddr, Prefix};
 
 use crate::netem::NetemSpec;
@@ -36,9 +36,9 @@ pub struct Shape {
     pub resolver: Option<Resolver>,
     /// Names that programs can resolve, see [`EngineConfig::names`].
     pub names: String,
-    /// Congestion control of connections whose program does not set TCP_CONGESTION.
-    #[serde(with = "congestion_name")]
-    pub congestion: CongestionKind,
+    /// Defaults of TCP connections.
+    #[serde(with = "tcp_text")]
+    pub tcp: TcpDefaults,
     /// Time in microseconds for which the stack polls before it sleeps: see
     /// [`EngineConfig::busy_poll`].
     pub busy_poll_us: u32,
@@ -114,7 +114,7 @@ impl Shape {
             routes: Vec::new(),
             resolver: None,
             names: String::new(),
-            congestion: CongestionKind::default(),
+            tcp: TcpDefaults::default(),
             busy_poll_us: BUSY_POLL.as_micros() as u32,
             local_ports: LOCAL_PORTS,
             netem: None,
@@ -150,7 +150,7 @@ impl Shape {
         config.names = self.names.as_str().into();
         config.busy_poll = Duration::from_micros(self.busy_poll_us.into());
         config.stack.ephemeral = self.local_ports.0..=self.local_ports.1;
-        config.stack.tcp.congestion = self.congestion;
+        config.set_tcp(&self.tcp);
         config.routes.extend(self.routes.iter().map(|&Route { prefix, next_hop }| RouteConfig {
             prefix,
             next_hop,
@@ -174,20 +174,18 @@ impl Shape {
     }
 }
 
-/// Serializes a congestion control as its name.
-mod congestion_name {
+/// Serializes defaults of TCP as text, such as `sack=off,ecn=on`.
+mod tcp_text {
     use serde::de::Error;
     use serde::{Deserialize, Deserializer, Serializer};
-    use towpath_tcp::CongestionKind;
+    use towpath_tcp::TcpDefaults;
 
-    pub fn serialize<S: Serializer>(kind: &CongestionKind, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_str(kind.name())
+    pub fn serialize<S: Serializer>(tcp: &TcpDefaults, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(tcp)
     }
 
-    pub fn deserialize<'a, D: Deserializer<'a>>(from: D) -> Result<CongestionKind, D::Error> {
-        let name = String::deserialize(from)?;
-        CongestionKind::from_name(&name)
-            .ok_or_else(|| D::Error::unknown_variant(&name, CongestionKind::NAMES))
+    pub fn deserialize<'a, D: Deserializer<'a>>(from: D) -> Result<TcpDefaults, D::Error> {
+        String::deserialize(from)?.parse().map_err(D::Error::custom)
     }
 }
 

@@ -16,7 +16,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueHint};
 use towpath_engine::BUSY_POLL;
 use towpath_model::Word;
-use towpath_tcp::CongestionKind;
+use towpath_tcp::{CongestionKind, TCP_DEFAULTS, TcpDefaultError, TcpDefaultRow, TcpDefaults};
 use towpath_uplink::{DeviceSpec, Dns, PortRange, parse_cidr};
 use towpath_wire::Prefix;
 
@@ -241,10 +241,13 @@ pub struct RunArgs {
     #[arg(long, value_name = "LINK")]
     pub netem: Vec<NetemOption>,
 
-    /// Congestion control of TCP connections, unless the program chooses another
-    #[arg(long, value_name = "NAME", default_value = CongestionKind::default().name())]
-    #[arg(value_parser = congestion_names())]
-    pub congestion: CongestionKind,
+    /// Congestion control of TCP connections, unless the program chooses another [default: cubic]
+    #[arg(long, value_name = "NAME", value_parser = congestion_names())]
+    pub congestion: Option<CongestionKind>,
+
+    /// Set defaults of TCP connections, as sysctl(8) does for the kernel
+    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_tcp, long_help = tcp_help())]
+    pub tcp: Vec<String>,
 
     /// The program to run, and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
@@ -296,6 +299,24 @@ impl RunArgs {
             shards => Ok(shards.count()),
         }
     }
+}
+
+/// Validates a value of `--tcp`.
+fn parse_tcp(text: &str) -> Result<String, TcpDefaultError> {
+    TcpDefaults::default().set_all(text)?;
+    Ok(text.to_owned())
+}
+
+/// Returns the help of `--tcp`, with the table of the defaults.
+fn tcp_help() -> String {
+    let mut text = "Set defaults of TCP connections, as sysctl(8) does for the kernel\n\nA list \
+                    NAME=VALUE,NAME=VALUE; the option may be repeated. NAME is one of these, or \
+                    the name of Linux's sysctl below net.ipv4:\n"
+        .to_owned();
+    for TcpDefaultRow { name, sysctl, help, values, .. } in TCP_DEFAULTS {
+        text += &format!("\n{name} ({sysctl}): {help}; {}", values());
+    }
+    text
 }
 
 /// Names of `--congestion`.
@@ -610,6 +631,8 @@ mod tests {
             (&["--address", "10.0.2.15/33", "x"], "10.0.2.15/33"),
             (&["--mtu", "576", "x"], "1280"),
             (&["--congestion", "cubik", "x"], "cubic"),
+            (&["--tcp", "sak=off", "x"], "expected one of congestion, timestamps, sack"),
+            (&["--tcp", "ecn=maybe", "x"], "expected off, on, accept, accurate"),
             (&["--shards", "3", "x"], "1, 2, 4, 8, 16 or auto"),
             (&["--busy-poll", "1001", "x"], "from 0 to 1000"),
             (&["--busy-poll", "x", "x"], "expected a number of microseconds from 0 to 1000"),

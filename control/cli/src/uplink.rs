@@ -3,6 +3,7 @@
 use anyhow::Result;
 use towpath_pcap::CaptureFile;
 use towpath_stack::net::Conflict;
+use towpath_tcp::TcpDefaults;
 use towpath_uplink::{NetemSpec, Plan, PlanError, Remark, Tell, random};
 
 use crate::activation::{self, Activation};
@@ -31,7 +32,7 @@ pub fn plan(
     plan.host_loopback = !args.no_host_loopback;
     plan.dns = args.dns;
     plan.names = args.names.names();
-    plan.congestion = args.congestion;
+    plan.tcp = tcp_defaults(args);
     plan.busy_poll_us = args.busy_poll;
     if let Some(ports) = local_ports() {
         plan.local_ports = ports;
@@ -53,6 +54,16 @@ fn local_ports() -> Option<(u16, u16)> {
         (Ok(first), Ok(last)) if first <= last => Some((first, last)),
         _ => None,
     }
+}
+
+/// Returns the defaults of `--tcp` and `--congestion`.
+fn tcp_defaults(args: &RunArgs) -> TcpDefaults {
+    let mut all = TcpDefaults::default();
+    for list in &args.tcp {
+        all.set_all(list).expect("validated by the parser");
+    }
+    all.congestion = args.congestion.unwrap_or(all.congestion);
+    all
 }
 
 /// Returns the emulated links of the `--netem` options, one for each direction.

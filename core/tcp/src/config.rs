@@ -23,6 +23,8 @@ pub struct Config {
     /// Window scale that we offer, 0 to 14, chosen for the largest receive buffer. Offered even
     /// when 0, so that the peer may scale its own window.
     pub window_scale: u8,
+    /// Offer window scaling (RFC 7323).
+    pub scaling: bool,
     /// Offer timestamps (RFC 7323).
     pub timestamps: bool,
     /// Offer selective acknowledgements (RFC 2018).
@@ -85,6 +87,7 @@ impl Default for Config {
             congestion: CongestionKind::default(),
             initial_window: 10,
             window_scale: 7,
+            scaling: true,
             timestamps: true,
             sack: true,
             ecn: EcnMode::default(),

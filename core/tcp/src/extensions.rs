@@ -35,7 +35,7 @@ impl Extensions {
             ts_offset,
             timestamps: config.timestamps,
             sack: config.sack,
-            scaling: true,
+            scaling: config.scaling,
             fast_open: FastOpenState::default(),
         }
     }

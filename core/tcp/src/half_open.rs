@@ -152,7 +152,7 @@ impl HalfOpen {
         now: Instant,
     ) -> HalfOpen {
         let options = &syn.options;
-        let scaled = options.window_scale.is_some();
+        let offered = options.window_scale.filter(|_| config.scaling);
         HalfOpen {
             iss,
             irs: syn.seq,
@@ -161,8 +161,8 @@ impl HalfOpen {
             mss_peer: options.mss,
             mss_recv: config.mss_recv,
             recv_window: 0,
-            send_scale: options.window_scale.map(|shift| shift.min(WINDOW_SCALE_MAX)),
-            recv_scale: if scaled { config.window_scale.min(WINDOW_SCALE_MAX) } else { 0 },
+            send_scale: offered.map(|shift| shift.min(WINDOW_SCALE_MAX)),
+            recv_scale: offered.map_or(0, |_| config.window_scale.min(WINDOW_SCALE_MAX)),
             sack: config.sack && options.sack_permitted,
             timestamps: config.timestamps && options.timestamps.is_some(),
             ecn: EcnState::answer(config.ecn, syn.flags),

@@ -105,7 +105,7 @@ impl Connection {
         //# default send MSS of 536 (576 - 40) for IPv4 or 1220 (1280 - 60) for IPv6 (MUST-15).
         // Without the option we keep `Config::mss_default`, which depends on the address family.
         self.snd.mss_peer = options.mss.unwrap_or(self.snd.mss_peer);
-        match options.window_scale {
+        match options.window_scale.filter(|_| self.ext.scaling) {
             Some(shift) => self.snd.wscale = shift.min(WINDOW_SCALE_MAX),
             None => (self.snd.wscale, self.rcv.wscale) = (0, 0),
         }

@@ -2,6 +2,7 @@
 
 mod aborts;
 mod connection;
+mod defaults;
 mod delivery_rate;
 mod ecn;
 mod fast_open;

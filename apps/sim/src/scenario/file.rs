@@ -72,6 +72,7 @@ pub(crate) struct HostKeys {
     pub recv_buffer_max: Option<Spanned<Size>>,
     pub send_buffer: Option<Spanned<Size>>,
     pub delayed_ack: Option<Time>,
+    pub tcp: Option<Spanned<String>>,
 }
 
 #[derive(Debug, Deserialize)]

@@ -7,6 +7,7 @@ use std::time::Duration;
 use toml::Spanned;
 use towpath_link::{Chance, LinkConfig, Loss, Probability, RingConfig};
 use towpath_qdisc::QueueLimitsConfig;
+use towpath_tcp::{CongestionKind, TcpDefaults};
 
 use super::error::{ScenarioError, unknown_name};
 use super::file::{DeviceKeys, File, HostKeys, LoseKeys, Shape, TopologyKeys, Way};
@@ -155,6 +156,9 @@ impl Network {
         }
         if let Some(delay) = host.delayed_ack {
             self.hosts[at].delayed_ack = Duration::from_nanos(delay.0);
+        }
+        if let Some(tcp) = &host.tcp {
+            self.hosts[at].tcp = tcp_defaults(text, tcp)?;
         }
         Ok(())
     }
@@ -323,8 +327,25 @@ fn default_host(name: &str, number: usize, is_generated: bool) -> HostPlan {
         recv_buffer_max: RECV_BUFFER,
         send_buffer: None,
         delayed_ack: tcp.delayed_ack,
+        tcp: TcpDefaults::default(),
         is_generated,
     }
+}
+
+/// Parses the defaults of TCP of a host. Keys of the host and its flows set the remaining ones.
+fn tcp_defaults(text: &str, list: &Spanned<String>) -> Result<TcpDefaults, ScenarioError> {
+    let wrong = |message: String| ScenarioError::at(text, list.span().start, message);
+    let mut tcp = TcpDefaults::default();
+    tcp.set_all(list.get_ref()).map_err(|why| wrong(format!("`tcp`: {why}")))?;
+    for (is_set, key) in [
+        (tcp.recv_max.is_some(), "`recv_buffer` of the host"),
+        (tcp.congestion != CongestionKind::default(), "`congestion` of a flow"),
+    ] {
+        if is_set {
+            return Err(wrong(format!("`tcp`: set {key} instead")));
+        }
+    }
+    Ok(tcp)
 }
 
 /// Returns a buffer size in bytes within the supported range.

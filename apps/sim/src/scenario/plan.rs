@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use towpath_link::{LinkConfig, RingConfig};
 use towpath_qdisc::{Dice, QueueLimitsConfig};
-use towpath_tcp::CongestionKind;
+use towpath_tcp::{CongestionKind, TcpDefaults};
 
 use super::file::{FlowEnd, LeaveKind, StallKind};
 use crate::queue::QueueSpec;
@@ -60,6 +60,8 @@ pub struct HostPlan {
     pub send_buffer: Option<u32>,
     /// Maximum delay of a delayed ACK.
     pub delayed_ack: Duration,
+    /// Defaults of TCP connections.
+    pub tcp: TcpDefaults,
     /// Whether a topology generated the host. A host entry with its name then adds keys to it.
     pub(crate) is_generated: bool,
 }

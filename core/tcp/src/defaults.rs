@@ -1,0 +1,277 @@
+//! Defaults for the connections of a host, which operators choose by name. The commands, the
+//! library and the simulator share the table of them.
+
+use crate::config::{Config, WINDOW_SCALE_MAX};
+use crate::congestion::CongestionKind;
+use crate::ecn::EcnMode;
+use core::fmt;
+use core::str::FromStr;
+
+/// Defaults for the connections of a host. [`FromStr`] and [`fmt::Display`] use the form
+/// `NAME=VALUE,NAME=VALUE`.
+///
+/// ```
+/// use towpath_tcp::{Config, TcpDefaults};
+///
+/// let mut defaults = TcpDefaults::default();
+/// defaults.set("tcp_sack", "0")?;
+/// defaults.set("ecn", "on")?;
+/// let mut config = Config::default();
+/// defaults.apply(&mut config);
+/// assert!(!config.sack);
+/// # Ok::<(), towpath_tcp::TcpDefaultError>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TcpDefaults {
+    /// Congestion control of connections whose program chooses none.
+    pub congestion: CongestionKind,
+    /// Whether timestamps are offered and accepted (RFC 7323).
+    pub timestamps: bool,
+    /// Whether selective acknowledgements are offered and accepted (RFC 2018).
+    pub sack: bool,
+    /// Whether window scaling is offered and accepted (RFC 7323).
+    pub window_scaling: bool,
+    /// Use of ECN (RFC 3168, RFC 9768).
+    pub ecn: EcnMode,
+    /// Maximum of a receive buffer in bytes, and so of the window; `None` keeps the owner's.
+    pub recv_max: Option<u32>,
+}
+
+impl Default for TcpDefaults {
+    fn default() -> Self {
+        let Config { congestion, timestamps, sack, scaling, ecn, .. } = Config::default();
+        Self { congestion, timestamps, sack, window_scaling: scaling, ecn, recv_max: None }
+    }
+}
+
+/// Row of the table of defaults.
+#[derive(Debug, Clone, Copy)]
+pub struct TcpDefaultRow {
+    /// Name for users.
+    pub name: &'static str,
+    /// Linux's setting, below `net.ipv4`.
+    pub sysctl: &'static str,
+    /// Effect, as a phrase.
+    pub help: &'static str,
+    /// Valid values.
+    pub values: fn() -> String,
+    set: fn(&mut TcpDefaults, &str) -> Option<()>,
+    show: fn(&TcpDefaults) -> Option<String>,
+}
+
+/// Minimum of `rmem-max`: a page, which is Linux's minimum of `tcp_rmem`.
+const RECV_MIN: u32 = 4096;
+/// Maximum of `rmem-max`: the largest buffer of the engine.
+const RECV_MAX: u32 = 64 << 20;
+
+/// All defaults, in the order of the documentation.
+pub const TCP_DEFAULTS: &[TcpDefaultRow] = &[
+    TcpDefaultRow {
+        name: "congestion",
+        sysctl: "tcp_congestion_control",
+        help: "congestion control, unless a program chooses another",
+        values: || CongestionKind::NAMES.join(", "),
+        set: |all, word| CongestionKind::from_word(word).map(|kind| all.congestion = kind),
+        show: |all| Some(all.congestion.name().into()),
+    },
+    TcpDefaultRow {
+        name: "timestamps",
+        sysctl: "tcp_timestamps",
+        help: "timestamps (RFC 7323)",
+        values: on_or_off,
+        set: |all, word| switch(word).map(|on| all.timestamps = on),
+        show: |all| Some(shown(all.timestamps)),
+    },
+    TcpDefaultRow {
+        name: "sack",
+        sysctl: "tcp_sack",
+        help: "selective acknowledgements (RFC 2018)",
+        values: on_or_off,
+        set: |all, word| switch(word).map(|on| all.sack = on),
+        show: |all| Some(shown(all.sack)),
+    },
+    TcpDefaultRow {
+        name: "window-scaling",
+        sysctl: "tcp_window_scaling",
+        help: "windows above 64 KiB (RFC 7323)",
+        values: on_or_off,
+        set: |all, word| switch(word).map(|on| all.window_scaling = on),
+        show: |all| Some(shown(all.window_scaling)),
+    },
+    TcpDefaultRow {
+        name: "ecn",
+        sysctl: "tcp_ecn",
+        help: "Explicit Congestion Notification (RFC 3168); accurate: RFC 9768",
+        values: || EcnMode::ALL.iter().map(|mode| mode.name()).collect::<Vec<_>>().join(", "),
+        set: |all, word| EcnMode::from_word(word).map(|mode| all.ecn = mode),
+        show: |all| Some(all.ecn.name().into()),
+    },
+    TcpDefaultRow {
+        name: "rmem-max",
+        sysctl: "tcp_rmem[2]",
+        help: "maximum of a receive buffer in bytes, and so of the window",
+        values: || format!("{RECV_MIN} to {RECV_MAX}"),
+        set: |all, word| {
+            let bytes = word.parse().ok().filter(|bytes| (RECV_MIN..=RECV_MAX).contains(bytes))?;
+            all.recv_max = Some(bytes);
+            Some(())
+        },
+        show: |all| all.recv_max.map(|bytes| bytes.to_string()),
+    },
+];
+
+/// A default that is unknown, or a value that is invalid.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TcpDefaultError {
+    /// The text has no `=`.
+    NoValue(String),
+    /// No default has this name.
+    UnknownName(String),
+    /// The value is invalid for the default with this name.
+    InvalidValue(&'static str, String),
+}
+
+impl fmt::Display for TcpDefaultError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = || TCP_DEFAULTS.iter().map(|row| row.name).collect::<Vec<_>>().join(", ");
+        match self {
+            Self::NoValue(text) => write!(f, "\"{text}\" has no value: expected NAME=VALUE"),
+            Self::UnknownName(name) => {
+                write!(f, "\"{name}\" is not a setting of TCP: expected one of {}", names())
+            }
+            Self::InvalidValue(name, value) => {
+                let row = TCP_DEFAULTS.iter().find(|row| row.name == *name);
+                let values = row.map_or_else(String::new, |row| (row.values)());
+                write!(f, "\"{value}\" is not a valid value of {name}: expected {values}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for TcpDefaultError {}
+
+impl TcpDefaults {
+    /// Sets the default with this name, or with this name of Linux's sysctl.
+    ///
+    /// # Errors
+    /// The name is unknown, or the value invalid.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<(), TcpDefaultError> {
+        let short = name.strip_prefix("net.ipv4.").unwrap_or(name);
+        let row = TCP_DEFAULTS.iter().find(|row| row.name == name || row.sysctl == short);
+        let row = row.ok_or_else(|| TcpDefaultError::UnknownName(name.into()))?;
+        (row.set)(self, value).ok_or_else(|| TcpDefaultError::InvalidValue(row.name, value.into()))
+    }
+
+    /// Sets all defaults of a list `NAME=VALUE,NAME=VALUE`.
+    ///
+    /// # Errors
+    /// As [`Self::set`], or an element has no value.
+    pub fn set_all(&mut self, list: &str) -> Result<(), TcpDefaultError> {
+        for text in list.split(',') {
+            let pair = text.split_once('=').ok_or_else(|| TcpDefaultError::NoValue(text.into()));
+            let (name, value) = pair?;
+            self.set(name.trim(), value.trim())?;
+        }
+        Ok(())
+    }
+
+    /// Sets the configuration of new connections.
+    pub fn apply(&self, config: &mut Config) {
+        config.congestion = self.congestion;
+        config.timestamps = self.timestamps;
+        config.sack = self.sack;
+        config.scaling = self.window_scaling;
+        config.ecn = self.ecn;
+        if let Some(bytes) = self.recv_max {
+            let fits = |scale: &u8| u32::from(u16::MAX) << scale >= bytes;
+            config.window_scale = (0..=WINDOW_SCALE_MAX).find(fits).unwrap_or(WINDOW_SCALE_MAX);
+        }
+    }
+}
+
+impl FromStr for TcpDefaults {
+    type Err = TcpDefaultError;
+
+    fn from_str(text: &str) -> Result<Self, TcpDefaultError> {
+        let mut all = Self::default();
+        all.set_all(text)?;
+        Ok(all)
+    }
+}
+
+impl fmt::Display for TcpDefaults {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut comma = "";
+        for row in TCP_DEFAULTS {
+            if let Some(value) = (row.show)(self) {
+                write!(f, "{comma}{}={value}", row.name)?;
+                comma = ",";
+            }
+        }
+        Ok(())
+    }
+}
+
+fn on_or_off() -> String {
+    "on, off".into()
+}
+
+fn switch(word: &str) -> Option<bool> {
+    match word {
+        "on" | "1" => Some(true),
+        "off" | "0" => Some(false),
+        _ => None,
+    }
+}
+
+fn shown(on: bool) -> String {
+    if on { "on" } else { "off" }.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn display_and_parse_are_inverse() {
+        let text = "congestion=reno,timestamps=off,sack=off,window-scaling=off,ecn=accurate,\
+                    rmem-max=100000";
+        let all: TcpDefaults = text.parse().unwrap();
+        assert_eq!(all.to_string(), text);
+        let plain = TcpDefaults::default();
+        assert_eq!(plain.to_string().parse(), Ok(plain));
+        let mut config = Config::default();
+        plain.apply(&mut config);
+        assert_eq!(config, Config::default());
+        all.apply(&mut config);
+        assert_eq!((config.timestamps, config.sack, config.scaling), (false, false, false));
+        assert_eq!((config.ecn, config.window_scale), (EcnMode::Accurate, 1));
+    }
+
+    #[test]
+    fn names_of_linux_are_known() {
+        let mut all = TcpDefaults::default();
+        for row in TCP_DEFAULTS {
+            let value = (row.show)(&all).unwrap_or_else(|| "65536".into());
+            assert_eq!(all.set(&format!("net.ipv4.{}", row.sysctl), &value), Ok(()));
+        }
+        assert_eq!(all.set_all("tcp_ecn=3,tcp_sack=0"), Ok(()));
+        assert_eq!((all.ecn, all.sack), (EcnMode::Accurate, false));
+    }
+
+    #[test]
+    fn errors_name_the_setting_and_its_values() {
+        for (text, expected) in [
+            ("sak=on", "\"sak\" is not a setting of TCP: expected one of congestion, timestamps"),
+            ("sack", "\"sack\" has no value: expected NAME=VALUE"),
+            ("sack=maybe", "\"maybe\" is not a valid value of sack: expected on, off"),
+            ("ecn=4", "\"4\" is not a valid value of ecn: expected off, on, accept, accurate"),
+            ("rmem-max=100", "\"100\" is not a valid value of rmem-max: expected 4096 to 67108864"),
+            ("congestion=x", "\"x\" is not a valid value of congestion: expected cubic, reno"),
+        ] {
+            let error = text.parse::<TcpDefaults>().unwrap_err().to_string();
+            assert!(error.starts_with(expected), "{error}");
+        }
+    }
+}
