@@ -32,6 +32,10 @@ pub(crate) struct RareCounters {
     pub(crate) retransmitted: u32,
     pub(crate) ecn: EcnCounts,
     pub(crate) out_of_order_in: u32,
+    /// D-SACK blocks received.
+    pub(crate) dsack_in: u32,
+    /// ACKs that reported bytes out of order although nothing was retransmitted.
+    pub(crate) reorder_seen: u32,
     /// Timestamp of the last retransmission of the segment at SND.UNA.
     pub(crate) ts_repeated: u32,
     /// Time during which the peer's window limited sending.

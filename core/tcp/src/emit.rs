@@ -3,7 +3,6 @@
 use crate::config::PAYLOAD_ALWAYS_FITS;
 use crate::connection::{Connection, LastReset};
 use crate::counters::SendLimit;
-use crate::flight::{FlightRecord, RecordBegin};
 use crate::plan::{Idle, Transmit, TransmitKind};
 use crate::receive_space::WhenRead;
 use crate::segment::{FifoLevels, Outgoing};
@@ -262,6 +261,9 @@ impl Connection {
             let active = self.counters.last_data_sent.max(self.timers.last_recv);
             self.congestion.on_idle_over(now, now.since(active));
         }
+        if self.snd.flight() > 0 || self.congestion.is_model() {
+            self.ensure_record(now);
+        }
         if transmit.len > 0 {
             if self.is_restart(now) {
                 self.congestion.on_restart(mss, self.settings.initial_window);
@@ -272,7 +274,11 @@ impl Connection {
             self.leave_quick_acks(now);
         }
         let numbers = transmit.len + u32::from(transmit.fin);
-        self.record_sent(now, self.snd.nxt + numbers);
+        let in_flight = self.recovery.pipe(self.snd.una, self.snd.nxt) + numbers;
+        if let Some(record) = self.recovery.record_mut() {
+            record.on_sent(now, self.snd.nxt + numbers, in_flight);
+        }
+        self.recovery.on_bytes_sent(numbers);
         let size = u32::from(transmit.segment_size.max(1));
         if self.rtt.timed().is_none() {
             // Time only the first segment, because a receiver may acknowledge each segment on its
@@ -293,38 +299,16 @@ impl Connection {
         self.arm_retransmit_if_idle(now);
         // The persist timer shares `timers.retransmit`; data was sent, so the window is not closed.
         self.timers.persisting = false;
+        if self.recovery.is_probe_due() {
+            self.on_probe_sent(now, false);
+        } else {
+            self.schedule_probe(now);
+        }
         self.owed.window_probe = false;
         self.owed.cork_flush = false;
         self.owed.keepalive = false;
         self.timers.hold = Instant::FAR;
         self.counters.enter(now, SendLimit::Network);
-    }
-
-    /// Adds a transmission up to `end` to the flight record, and creates the record if there is
-    /// none. `Rtt` times a flight of one transmission, so only models of the path need a record of
-    /// it.
-    fn record_sent(&mut self, now: Instant, end: SeqNum) {
-        let (una, nxt) = (self.snd.una, self.snd.nxt);
-        if una == nxt && !self.congestion.is_model() {
-            return;
-        }
-        let in_flight = self.recovery.pipe(una, nxt) + (end - nxt);
-        if let Some(record) = self.recovery.record_mut() {
-            return record.on_sent(now, end, in_flight);
-        }
-        let is_first = una == nxt;
-        let begin = RecordBegin {
-            delivered: self.counters.bytes_acked,
-            at: if is_first { now } else { self.timers.last_recv },
-            is_app_limited: !is_first || self.counters.is_idle(),
-            rate: self.counters.rare().delivery_rate,
-        };
-        let mut record = FlightRecord::new(self.recovery.take_spare(), una, begin);
-        if !is_first {
-            record.push_unrecorded(nxt, self.rtt.timed().map(|(_, sent)| sent));
-        }
-        record.on_sent(now, end, in_flight);
-        self.recovery.set_record(record);
     }
 
     /// Records the end of the last segment that may be too long for a narrow path. SND.NXT already
@@ -346,9 +330,11 @@ impl Connection {
     fn on_retransmitted(&mut self, now: Instant, transmit: &Transmit, wire: u32) {
         self.note_long(transmit);
         let right = transmit.seq + transmit.len + u32::from(transmit.fin);
-        self.recovery.on_retransmit(transmit.seq, right, self.snd.una, self.snd.nxt);
-        if let Some(record) = self.recovery.record_mut() {
-            record.on_resent(now, transmit.seq, right);
+        self.ensure_record(now);
+        self.recovery.on_retransmit(now, transmit.seq, right, self.snd.una);
+        self.recovery.on_bytes_sent(right - transmit.seq);
+        if self.recovery.is_probe_due() {
+            self.on_probe_sent(now, true);
         }
         self.congestion.on_retransmitted(self.snd.una, self.snd.nxt);
         // Karn's algorithm: the retransmitted bytes may be the ones being timed.

@@ -8,9 +8,14 @@
 //! ```
 //!
 //! A transmission is the data of one `emit` call, up to 64 KiB, so a record stays short. The record
-//! exists from the second transmission of a flight until everything is acknowledged. A flight of a
-//! single transmission needs no record, because [`Rtt`](crate::rtt::Rtt) times it.
+//! exists from the second transmission of a flight, or from the first sign of a loss, until
+//! everything is acknowledged. Before, [`Rtt`](crate::rtt::Rtt) times the single transmission.
+//!
+//! A transmission that is retransmitted in part is split, so that each part has its own send time.
 
+use crate::rack::{AckTiming, Rack};
+use crate::ranges::Ranges;
+use crate::recovery::LossTiming;
 use crate::time::Instant;
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -46,6 +51,18 @@ pub(crate) struct FlightRecord {
     app_limited: u64,
     newest: Option<Newest>,
     rate: DeliveryRate,
+    pub(crate) rack: Rack,
+}
+
+/// Verdict on transmissions that may be lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LossVerdict {
+    /// Bytes before this are lost, unless the peer has them.
+    Lost(SeqNum),
+    /// Later bytes have arrived; at this time the transmission counts as lost.
+    Overtaken(Instant),
+    /// No later bytes have arrived.
+    Pending,
 }
 
 /// A transmission, and the state of the record when it was sent.
@@ -55,8 +72,11 @@ pub(crate) struct Transmission {
     end: SeqNum,
     is_delivered: bool,
     is_app_limited: bool,
-    /// Whether it was retransmitted, so that its acknowledgement gives no round-trip time.
+    /// Whether the bytes were retransmitted, so that their acknowledgement gives no round-trip time;
+    /// `sent` is the time of the last retransmission.
     is_resent: bool,
+    /// Whether several calls of `emit` sent these bytes; `sent` is the time of the last one.
+    is_merged: bool,
     /// Bytes in the network after it was sent, and bytes lost until then.
     in_flight: u32,
     lost: u32,
@@ -154,24 +174,26 @@ impl FlightRecord {
             app_limited: if begin.is_app_limited { begin.delivered + 1 } else { 0 },
             newest: None,
             rate: begin.rate,
+            rack: Rack::new(start),
         }
     }
 
-    /// Adds the bytes up to `end`, which were in flight before the record began. `sent` is their
-    /// send time, or `None` if part of them was acknowledged or retransmitted.
-    pub(crate) fn push_unrecorded(&mut self, end: SeqNum, sent: Option<Instant>) {
-        let begin = sent.unwrap_or(self.delivered_at);
+    /// Adds the bytes up to `end`, which were sent at `sent`, before the record began. Unless
+    /// `is_whole`, part of them was acknowledged, so that their delivery gives no rate sample.
+    pub(crate) fn push_unrecorded(&mut self, end: SeqNum, sent: Instant, is_whole: bool) {
+        let begin = if is_whole { sent } else { self.delivered_at.max(sent) };
         (self.delivered_at, self.first_sent) = (begin, begin);
         self.transmissions.push_back(Transmission {
             end,
             is_delivered: false,
             is_app_limited: true,
-            is_resent: sent.is_none(),
+            is_resent: false,
+            is_merged: false,
             in_flight: end - self.start,
             lost: 0,
-            sent: begin,
+            sent,
             first_sent: begin,
-            delivered_at: sent.unwrap_or(Instant::FAR),
+            delivered_at: if is_whole { sent } else { Instant::FAR },
             delivered: self.delivered,
         });
     }
@@ -185,12 +207,13 @@ impl FlightRecord {
     pub(crate) fn on_sent(&mut self, now: Instant, end: SeqNum, in_flight: u32) {
         let count = self.transmissions.len();
         let joined = end - self.start_of(count.saturating_sub(1));
+        let is_full = count >= TRANSMISSIONS_MAX;
         let is_short = count >= SHORT_FROM && joined <= SHORT_BYTES;
-        if (count >= TRANSMISSIONS_MAX || is_short)
-            && let Some(last) = self.transmissions.back_mut()
-            && (count >= TRANSMISSIONS_MAX || !last.is_delivered)
+        if let Some(last) = self.transmissions.back_mut()
+            && (is_full || is_short && !last.is_delivered && !last.is_resent)
         {
-            last.end = end;
+            (last.end, last.sent) = (end, now);
+            (last.is_delivered, last.is_merged) = (false, true);
             return;
         }
         self.transmissions.push_back(Transmission {
@@ -198,6 +221,7 @@ impl FlightRecord {
             is_delivered: false,
             is_app_limited: self.app_limited != 0,
             is_resent: false,
+            is_merged: false,
             in_flight,
             lost: self.lost,
             sent: now,
@@ -207,9 +231,11 @@ impl FlightRecord {
         });
     }
 
-    /// Records that `left..right` was retransmitted. A transmission that was retransmitted only in
-    /// part gives no sample, because its acknowledgement may be for either copy.
+    /// Records that `left..right` was retransmitted. If the record has no room to split a
+    /// transmission, the whole transmission gives no rate sample.
     pub(crate) fn on_resent(&mut self, now: Instant, left: SeqNum, right: SeqNum) {
+        self.split(left);
+        self.split(right);
         let first = self.transmissions.partition_point(|it| it.end.leq(left));
         let mut start = self.start_of(first);
         let (first_sent, is_app_limited) = (self.first_sent, self.app_limited != 0);
@@ -226,11 +252,22 @@ impl FlightRecord {
         }
     }
 
+    /// Splits the transmission that contains the bytes before and after `at`.
+    fn split(&mut self, at: SeqNum) {
+        let index = self.transmissions.partition_point(|it| it.end.leq(at));
+        if self.transmissions.len() >= TRANSMISSIONS_MAX || self.start_of(index).geq(at) {
+            return;
+        }
+        if let Some(&whole) = self.transmissions.get(index) {
+            self.transmissions.insert(index, Transmission { end: at, ..whole });
+        }
+    }
+
     /// Handles a SACK of `left..right`, which was not reported before. `is_held` returns whether
     /// the peer has all bytes of a range, which may extend beyond `left..right`.
     pub(crate) fn on_sacked(
         &mut self,
-        now: Instant,
+        ack: AckTiming,
         left: SeqNum,
         right: SeqNum,
         is_held: impl Fn(SeqNum, SeqNum) -> bool,
@@ -240,30 +277,85 @@ impl FlightRecord {
         while let Some(it) = self.transmissions.get_mut(at)
             && start.lt(right)
         {
-            let of = *it;
-            if !of.is_delivered && is_held(start, of.end) {
-                it.is_delivered = true;
-                self.deliver(now, of, of.end - start);
+            if !it.is_delivered {
+                it.is_delivered = is_held(start, it.end);
+                let of = *it;
+                self.note_arrival(ack, of, of.end.min(right));
+                if of.is_delivered {
+                    self.deliver(ack.now, of, of.end - start);
+                }
             }
-            start = of.end;
+            start = self.transmissions[at].end;
             at += 1;
         }
     }
 
-    /// Handles an acknowledgement of all bytes before `una`.
-    pub(crate) fn on_acked(&mut self, now: Instant, una: SeqNum) {
+    /// Handles an acknowledgement of all bytes before `una`. `sacked` are the bytes reported by
+    /// SACK before.
+    pub(crate) fn on_acked(&mut self, ack: AckTiming, una: SeqNum, sacked: &Ranges) {
         while let Some(&front) = self.transmissions.front()
             && self.start.lt(una)
         {
             let end = front.end.min(una);
             if !front.is_delivered {
-                self.deliver(now, front, end - self.start);
+                let mut from = self.start;
+                while let Some((_, right)) = sacked.first_missing(from, end) {
+                    self.note_arrival(ack, front, right);
+                    from = right;
+                }
+                self.deliver(ack.now, front, end - self.start);
             }
             self.start = end;
             if end == front.end {
                 self.transmissions.pop_front();
             }
         }
+    }
+
+    /// Records that bytes up to `right` of a transmission arrived. The send time of a merged one is
+    /// that of its last byte.
+    fn note_arrival(&mut self, ack: AckTiming, of: Transmission, right: SeqNum) {
+        if !of.is_merged || right == of.end {
+            self.rack.on_delivered(ack, of.sent, right, of.is_resent);
+        }
+    }
+
+    /// Judges first transmissions from `from` on. Returns where the judged bytes start, because
+    /// bytes before that were delivered or retransmitted.
+    pub(crate) fn judge(&self, from: SeqNum, timing: LossTiming) -> (SeqNum, LossVerdict) {
+        let first = self.transmissions.partition_point(|it| it.end.leq(from));
+        let mut start = self.start_of(first).max(from);
+        for it in self.transmissions.range(first..) {
+            if it.is_delivered || it.is_resent {
+                start = it.end;
+                continue;
+            }
+            let Some(end) = self.rack.overtaken(it.sent, start, it.end) else { break };
+            let due = self.rack.due(it.sent, timing.window, timing.srtt);
+            let is_due = due <= timing.now;
+            return (
+                start,
+                if is_due { LossVerdict::Lost(end) } else { LossVerdict::Overtaken(due) },
+            );
+        }
+        (start, LossVerdict::Pending)
+    }
+
+    /// Returns the end of the transmissions from `from` on that are overdue, although no later one
+    /// may have arrived.
+    pub(crate) fn overdue_end(&self, from: SeqNum, timing: LossTiming) -> SeqNum {
+        let first = self.transmissions.partition_point(|it| it.end.leq(from));
+        let is_over = |it: &&Transmission| {
+            let due = self.rack.due(it.sent, timing.window, timing.srtt);
+            it.is_delivered || it.is_resent || due <= timing.now
+        };
+        let last = self.transmissions.range(first..).take_while(is_over).last();
+        last.map_or(from, |it| it.end)
+    }
+
+    /// Returns the first sequence number of the last transmission.
+    pub(crate) fn last_start(&self) -> SeqNum {
+        self.start_of(self.transmissions.len().saturating_sub(1))
     }
 
     fn deliver(&mut self, now: Instant, of: Transmission, bytes: u32) {
@@ -380,6 +472,10 @@ mod tests {
         true
     }
 
+    fn ack(time: u64) -> AckTiming {
+        AckTiming { now: at(time), echo: None, rtt_min: ms(0) }
+    }
+
     /// Creates a record of 1000-byte transmissions that were sent at these times, in ms.
     fn sent_at(times: &[u64]) -> FlightRecord {
         let begin = RecordBegin {
@@ -389,7 +485,7 @@ mod tests {
             rate: DeliveryRate::default(),
         };
         let mut record = FlightRecord::new(VecDeque::new(), ISS, begin);
-        record.push_unrecorded(ISS + 1000, Some(at(times[0])));
+        record.push_unrecorded(ISS + 1000, at(times[0]), true);
         for (n, time) in times.iter().enumerate().skip(1) {
             let len = 1000 * (n as u32 + 1);
             record.on_sent(at(*time), ISS + len, len);
@@ -398,9 +494,13 @@ mod tests {
     }
 
     fn acked(record: &mut FlightRecord, time: u64, bytes: u32) -> DeliveryRate {
-        record.on_acked(at(time), ISS + bytes);
+        record.on_acked(ack(time), ISS + bytes, &Ranges::default());
         record.take_sample(at(time), ms(0));
         record.rate()
+    }
+
+    fn timing(time: u64, window: u64) -> LossTiming {
+        LossTiming { now: at(time), window: ms(window), srtt: ms(100) }
     }
 
     #[test]
@@ -423,7 +523,7 @@ mod tests {
     fn transmissions_slower_than_acknowledgements_bound_the_rate() {
         let mut record = sent_at(&[0, 50, 100]);
         // The ACKs were delayed and arrive together.
-        record.on_acked(at(110), ISS + 3000);
+        record.on_acked(ack(110), ISS + 3000, &Ranges::default());
         record.take_sample(at(110), ms(10));
         let rate = record.rate();
         assert_eq!((rate.bytes, rate.interval), (3000, ms(110)));
@@ -449,22 +549,71 @@ mod tests {
     }
 
     #[test]
-    fn a_transmission_that_was_sent_again_in_part_gives_no_sample() {
+    fn splits_a_transmission_that_is_retransmitted_in_part() {
         let mut record = sent_at(&[0, 0]);
-        record.on_resent(at(50), ISS, ISS + 500);
-        assert_eq!(acked(&mut record, 60, 1000), DeliveryRate::default());
+        record.on_resent(at(50), ISS + 200, ISS + 500);
+        let parts: Vec<_> = record.transmissions.iter().map(|it| (it.end - ISS, it.sent)).collect();
+        assert_eq!(parts, [(200, at(0)), (500, at(50)), (1000, at(0)), (2000, at(0))]);
+        assert!(record.is_in_order(ISS, ISS + 2000));
+        assert_eq!(acked(&mut record, 60, 1000).interval, ms(60));
         record.on_resent(at(70), ISS + 1000, ISS + 2000);
-        assert_eq!(acked(&mut record, 100, 2000).interval, ms(70));
+        assert_eq!(acked(&mut record, 100, 2000).interval, ms(40));
+    }
+
+    #[test]
+    fn a_full_record_is_not_split() {
+        let mut record = sent_at(&[0]);
+        for n in 1..TRANSMISSIONS_MAX as u32 {
+            record.on_sent(at(0), ISS + 1000 * (n + 1), 0);
+        }
+        record.on_resent(at(50), ISS, ISS + 500);
+        assert_eq!(record.transmissions.len(), TRANSMISSIONS_MAX);
+        assert_eq!(acked(&mut record, 60, 1000), DeliveryRate::default(), "ambiguous");
+    }
+
+    #[test]
+    fn transmissions_before_a_delivered_one_are_lost_in_order_of_time() {
+        let mut record = sent_at(&[0, 10, 20, 30]);
+        assert_eq!(record.judge(ISS, timing(500, 0)), (ISS, LossVerdict::Pending));
+        record.on_sacked(ack(120), ISS + 2000, ISS + 3000, |_, end| end.leq(ISS + 3000));
+        // The RTT of the delivered transmission is 100 ms. Two were sent before it.
+        assert_eq!(record.judge(ISS, timing(120, 0)), (ISS, LossVerdict::Lost(ISS + 1000)));
+        assert_eq!(record.judge(ISS, timing(120, 25)), (ISS, LossVerdict::Overtaken(at(125))));
+        assert_eq!(record.judge(ISS + 1000, timing(500, 0)).1, LossVerdict::Lost(ISS + 2000));
+        assert_eq!(record.judge(ISS + 2000, timing(500, 0)), (ISS + 3000, LossVerdict::Pending));
+    }
+
+    #[test]
+    fn parts_of_a_transmission_are_overtaken_by_its_later_bytes() {
+        let mut record = sent_at(&[0, 0]);
+        record.on_sacked(ack(100), ISS + 400, ISS + 700, |_, end| end.leq(ISS + 700));
+        assert_eq!(record.judge(ISS, timing(100, 0)), (ISS, LossVerdict::Lost(ISS + 700)));
+        assert_eq!(record.judge(ISS + 700, timing(900, 0)), (ISS + 700, LossVerdict::Pending));
+    }
+
+    #[test]
+    fn late_first_copies_reveal_reordering() {
+        let mut record = sent_at(&[0, 0, 0]);
+        record.on_sacked(ack(10), ISS + 2000, ISS + 3000, |start, _| start.geq(ISS + 2000));
+        assert_eq!(record.rack.take_reordered(), 0);
+        let mut sacked = Ranges::default();
+        sacked.insert(ISS + 2000, ISS + 3000);
+        record.on_acked(ack(11), ISS + 1000, &sacked);
+        assert_eq!(record.rack.take_reordered(), 2000);
+        // A retransmission that arrives after later bytes is no reordering.
+        record.on_resent(at(12), ISS + 1000, ISS + 2000);
+        record.on_acked(ack(20), ISS + 3000, &sacked);
+        assert_eq!(record.rack.take_reordered(), 0);
     }
 
     #[test]
     fn selectively_acknowledged_bytes_count_once() {
         let mut record = sent_at(&[0, 0, 0]);
-        record.on_sacked(at(10), ISS + 1000, ISS + 2500, |_, end| end.leq(ISS + 2500));
+        record.on_sacked(ack(10), ISS + 1000, ISS + 2500, |_, end| end.leq(ISS + 2500));
         assert_eq!(record.delivered, 1000);
-        record.on_sacked(at(20), ISS + 2500, ISS + 3000, all);
+        record.on_sacked(ack(20), ISS + 2500, ISS + 3000, all);
         assert_eq!(record.delivered, 2000);
-        record.on_acked(at(30), ISS + 3000);
+        record.on_acked(ack(30), ISS + 3000, &Ranges::default());
         assert_eq!((record.delivered, record.transmissions.len()), (3000, 0));
         assert!(record.is_in_order(ISS + 3000, ISS + 3000));
     }
@@ -472,7 +621,7 @@ mod tests {
     #[test]
     fn intervals_below_the_shortest_round_trip_give_no_sample() {
         let mut record = sent_at(&[0, 0]);
-        record.on_acked(at(5), ISS + 2000);
+        record.on_acked(ack(5), ISS + 2000, &Ranges::default());
         record.take_sample(at(5), ms(6));
         assert_eq!(record.rate(), DeliveryRate::default());
     }

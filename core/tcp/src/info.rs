@@ -1,10 +1,10 @@
 //! Statistics of a connection.
 
+use crate::config::DUP_THRESH;
 use crate::congestion::CongestionKind;
 use crate::connection::Connection;
 use crate::fast_open::FastOpenOutcome;
 use crate::flight::DeliveryRate;
-use crate::recovery::Phase;
 use crate::segment::FifoLevels;
 use crate::state::State;
 use crate::time::Instant;
@@ -21,7 +21,7 @@ pub struct Info {
     pub state: State,
     /// The congestion control algorithm in use.
     pub congestion: CongestionKind,
-    /// Linux's `tcpi_ca_state`: 0 open, 3 recovery, 4 loss.
+    /// Linux's `tcpi_ca_state`: 0 open, 1 disorder, 3 recovery, 4 loss.
     pub ca_state: u8,
     /// Consecutive retransmission timeouts.
     pub retransmits: u8,
@@ -81,6 +81,10 @@ pub struct Info {
     pub total_retrans: u32,
     /// Reordering in segments that is tolerated before a loss is assumed.
     pub reordering: u32,
+    /// ACKs that revealed reordering: Linux's `tcpi_reord_seen`.
+    pub reorder_seen: u32,
+    /// D-SACK blocks received: Linux's `tcpi_dsack_dups`.
+    pub dsack_dups: u32,
     /// Oldest unacknowledged sequence number.
     pub snd_una: SeqNum,
     /// Next sequence number to send.
@@ -205,7 +209,7 @@ impl Connection {
         Info {
             state: self.state,
             congestion: self.congestion.kind(),
-            ca_state: ca_state(self.recovery.phase),
+            ca_state: self.recovery.ca_state(),
             retransmits: self.timers.retransmits,
             probes: self.probes(),
             backoff: self.rtt.backoff(),
@@ -234,7 +238,9 @@ impl Connection {
             lost: segments(self.recovery.lost_bytes(self.snd.una)),
             retrans: segments(self.recovery.retransmitted_bytes(self.snd.una)),
             total_retrans: rare.retransmitted,
-            reordering: u32::from(crate::config::DUP_THRESH),
+            reordering: self.rtt.reordering.degree().max(DUP_THRESH as u8).into(),
+            reorder_seen: rare.reorder_seen,
+            dsack_dups: rare.dsack_in,
             snd_una: self.snd.una,
             snd_nxt: self.snd.nxt,
             rcv_nxt: self.rcv.nxt,
@@ -265,14 +271,5 @@ impl Connection {
             rwnd_limited: peer_window,
             sndbuf_limited: send_buffer,
         }
-    }
-}
-
-/// Returns Linux's TCP_CA_Open, TCP_CA_Recovery or TCP_CA_Loss.
-fn ca_state(phase: Phase) -> u8 {
-    match phase {
-        Phase::Open => 0,
-        Phase::Recovery => 3,
-        Phase::Loss | Phase::Resend => 4,
     }
 }

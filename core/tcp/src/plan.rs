@@ -204,26 +204,36 @@ impl Connection {
         self.pace(now, self.plan_in_windows(now, buffers, max_payload))
     }
 
-    /// Plans retransmissions first, then new data, then the rescue retransmission of RFC 6675 (§4,
-    /// NextSeg rule 4).
+    /// Plans retransmissions first, then new data. A due tail loss probe precedes both.
     fn plan_in_windows(
         &self,
         now: Instant,
         buffers: FifoLevels,
         max_payload: u32,
     ) -> Result<Transmit, Idle> {
+        if self.recovery.is_probe_due()
+            && let Some(transmit) = self.plan_probe(buffers)
+        {
+            return Ok(transmit);
+        }
         let room = self.room(now);
         if let Some(transmit) = self.plan_retransmit(room, max_payload) {
             return Ok(transmit);
         }
-        self.plan_new(buffers, room, max_payload).or_else(|idle| {
-            let mss = self.segment_size();
-            let hole = self.recovery.rescue_hole(self.snd.una, mss);
-            match hole.and_then(|hole| self.in_flight(hole)) {
-                Some(hole) if room >= mss => Ok(self.retransmit(hole, mss)),
-                _ => Err(idle),
-            }
-        })
+        self.plan_new(buffers, room, max_payload)
+    }
+
+    /// Plans a tail loss probe: a segment of new data or, if there is none that may be sent, the
+    /// last segment in flight. The congestion window does not apply (RFC 8985 §7.3).
+    fn plan_probe(&self, buffers: FifoLevels) -> Option<Transmit> {
+        let mss = self.segment_size();
+        if let Ok(transmit) = self.plan_new(buffers, mss, mss) {
+            return Some(transmit);
+        }
+        let start = self.recovery.record().map_or(self.snd.una, |it| it.last_start());
+        let tail = (self.snd.nxt - start.max(self.snd.una)).saturating_sub(1) % mss + 1;
+        let hole = Hole { left: self.snd.nxt - tail, right: self.snd.nxt };
+        Some(self.retransmit(self.in_flight(hole)?, mss))
     }
 
     /// Returns the free space of the congestion window in bytes.
@@ -253,12 +263,7 @@ impl Connection {
 
     fn plan_retransmit(&self, room: u32, max_payload: u32) -> Option<Transmit> {
         let mss = self.segment_size();
-        if let Some(hole) = self.recovery.lost_head(self.snd.una)
-            && room >= mss
-        {
-            return Some(self.retransmit(self.in_flight(hole)?, mss));
-        }
-        let hole = self.in_flight(self.recovery.next_hole(self.snd.una)?)?;
+        let hole = self.in_flight(self.recovery.next_hole()?)?;
         let len = hole.right - hole.left;
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6
         //# The sender MAY also retransmit old data beyond SND.UNA+SND.WND (MAY-7)

@@ -68,6 +68,34 @@ impl Ranges {
         }
     }
 
+    /// Removes `left..right`. If that splits a range, the set may exceed its limit by one.
+    pub(crate) fn remove(&mut self, left: SeqNum, right: SeqNum) {
+        let mut first = self.list.partition_point(|range| range.1.leq(left));
+        let mut last = first;
+        let mut rest = [None; 2];
+        while let Some(&(l, r)) = self.list.get(last)
+            && l.lt(right)
+        {
+            if l.lt(left) {
+                rest[0] = Some((l, left));
+            }
+            if right.lt(r) {
+                rest[1] = Some((right, r));
+            }
+            self.total -= r.min(right) - l.max(left);
+            last += 1;
+        }
+        for range in rest.into_iter().flatten() {
+            if first == last {
+                self.list.insert(first, range);
+                last += 1;
+            }
+            self.list[first] = range;
+            first += 1;
+        }
+        self.list.drain(first..last);
+    }
+
     /// Returns the total bytes in all ranges.
     pub(crate) fn total(&self) -> u32 {
         self.total
@@ -224,6 +252,7 @@ mod tests {
         #[test]
         fn behaves_as_a_set(
             steps in prop::collection::vec((0u32..200, 1u32..20), 0..60),
+            holes in prop::collection::vec((0u32..200, 1u32..20), 0..10),
             cut in 0u32..220,
         ) {
             let mut ranges = Ranges::default();
@@ -233,6 +262,10 @@ mod tests {
                 model[at as usize..(at + len) as usize].fill(true);
                 let inserted = ranges.insert(seq(at), seq(at + len));
                 prop_assert_eq!(inserted, if new { Inserted::New } else { Inserted::Known });
+            }
+            for (at, len) in holes {
+                model[at as usize..(at + len) as usize].fill(false);
+                ranges.remove(seq(at), seq(at + len));
             }
             model[..cut as usize].fill(false);
             ranges.trim_below(seq(cut));

@@ -1,5 +1,6 @@
 //! Round-trip time estimation and retransmission timeout (RFC 6298), in microseconds.
 
+use crate::rack::Reordering;
 use crate::time::Instant;
 use core::time::Duration;
 use towpath_wire::tcp::SeqNum;
@@ -16,6 +17,8 @@ pub(crate) struct Rtt {
     rto_max_us: u32,
     /// Number of times that the timeout was doubled.
     backoff: u8,
+    /// Reordering observed on the path.
+    pub(crate) reordering: Reordering,
     /// Send time of the bytes being timed; [`Instant::FAR`] if no measurement is in progress.
     timed_at: Instant,
     /// Sequence number after the timed bytes: an ACK at or after it completes the measurement.
@@ -37,6 +40,7 @@ impl Rtt {
             rto_min_us: min,
             rto_max_us: max.max(min),
             backoff: 0,
+            reordering: Reordering::default(),
             timed_at: Instant::FAR,
             timed_end: SeqNum(0),
         }
@@ -95,6 +99,27 @@ impl Rtt {
         // left for a delayed ACK.
         let margin = (4 * u64::from(self.rttvar_us)).max(u64::from(self.rto_min_us));
         self.rto_us = (u64::from(self.srtt_us) + margin).min(u64::from(self.rto_max_us)) as u32;
+    }
+
+    /// Returns how long bytes may arrive after later ones before they count as lost.
+    ///
+    //= https://www.rfc-editor.org/rfc/rfc8985#section-6.2
+    //# Return min(RACK.reo_wnd_mult * RACK.min_RTT / 4, SRTT)
+    pub(crate) fn reordering_window(&self) -> Duration {
+        match (self.min(), self.srtt()) {
+            (Some(min), Some(srtt)) => self.reordering.window(min, srtt),
+            _ => Duration::ZERO,
+        }
+    }
+
+    /// Returns the time after which the tail of a flight is probed. `is_alone` means that only one
+    /// segment is in flight, whose ACK the peer may delay.
+    pub(crate) fn probe_timeout(&self, is_alone: bool) -> Duration {
+        if !self.is_measured() {
+            return Duration::from_secs(1);
+        }
+        let delay = if is_alone { self.rto_min_us } else { 0 };
+        Duration::from_micros(2 * u64::from(self.srtt_us) + u64::from(delay))
     }
 
     /// Raises the timeout to three seconds if a SYN was lost and there is no measurement yet (RFC

@@ -16,12 +16,21 @@ impl Connection {
     pub fn next_timeout(&self) -> Option<(Instant, TimerKind)> {
         let timers = &self.timers;
         let retransmit = if timers.persisting { TimerKind::Persist } else { TimerKind::Retransmit };
-        let mut earliest = (timers.retransmit, retransmit);
+        // A probe replaces a timeout that is due at the same time.
+        let mut earliest = match timers.probe() {
+            probe if probe <= timers.retransmit => (probe, TimerKind::TailLossProbe),
+            _ => (timers.retransmit, retransmit),
+        };
         let hold = match self.state {
             State::FinWait2 => TimerKind::FinWait2,
             _ => TimerKind::Cork,
         };
-        for timer in [(timers.delayed_ack, TimerKind::DelayedAck), (timers.hold, hold)] {
+        let reordering = self.recovery.reorder_deadline();
+        for timer in [
+            (timers.delayed_ack, TimerKind::DelayedAck),
+            (timers.hold, hold),
+            (reordering, TimerKind::Reordering),
+        ] {
             if timer.0 < earliest.0 {
                 earliest = timer;
             }
@@ -63,6 +72,15 @@ impl Connection {
         }
         if self.user_deadline() <= due {
             return self.give_up();
+        }
+        if self.recovery.reorder_deadline() <= due {
+            self.on_reordering_timeout(now);
+        }
+        if self.timers.probe() <= due {
+            self.on_probe_timeout();
+            if self.recovery.is_probe_due() {
+                self.timers.retransmit = now + self.rtt.rto();
+            }
         }
         if self.timers.retransmit <= due {
             match (self.timers.persisting, self.state) {
@@ -148,11 +166,10 @@ impl Connection {
             }
             self.timers.retransmits += 1;
         }
-        let mss = self.mss();
-        self.congestion.on_timeout(self.snd.flight(), mss, again);
         self.note_reduced();
         let fruitless = shut || self.timers.retransmits > 1;
-        self.recovery.enter_loss(self.snd.una, self.snd.nxt, fruitless);
+        self.lose_by_timeout(now, again, fruitless);
+        self.timers.cancel_probe();
         self.rtt.stop_timing();
         //= https://www.rfc-editor.org/rfc/rfc6298#section-5
         //# (5.5) The host MUST set RTO <- RTO * 2 ("back off the timer").

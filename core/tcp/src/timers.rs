@@ -27,7 +27,15 @@ pub(crate) struct Timers {
     pub(crate) persist_backoff: u8,
     /// Number of ACKs still to be sent without delay.
     pub(crate) quick_acks: u8,
+    /// Time by which a tail loss probe precedes `retransmit`, in units of [`LEAD_UNIT_NS`];
+    /// [`NO_PROBE`] if none is scheduled. As small as that because `Connection` has a budget.
+    probe_lead: u16,
 }
+
+/// Value of `probe_lead` without a probe.
+const NO_PROBE: u16 = u16::MAX;
+/// Unit of `probe_lead`. The maximum is 16 s, and a probe is late by less than a unit.
+const LEAD_UNIT_NS: u64 = 250_000;
 
 impl Timers {
     pub(crate) fn new(now: Instant) -> Timers {
@@ -42,7 +50,29 @@ impl Timers {
             window_probes: 0,
             persist_backoff: 0,
             quick_acks: QUICK_ACKS,
+            probe_lead: NO_PROBE,
         }
+    }
+
+    /// Schedules a tail loss probe at `at`, or together with the retransmission timeout if that is
+    /// earlier.
+    #[inline]
+    pub(crate) fn schedule_probe(&mut self, at: Instant) {
+        let lead = self.retransmit.0.saturating_sub(at.0) / LEAD_UNIT_NS;
+        self.probe_lead = u16::try_from(lead).unwrap_or(NO_PROBE).min(NO_PROBE - 1);
+    }
+
+    pub(crate) fn cancel_probe(&mut self) {
+        self.probe_lead = NO_PROBE;
+    }
+
+    /// Returns the time of the tail loss probe, or [`Instant::FAR`].
+    #[inline]
+    pub(crate) fn probe(&self) -> Instant {
+        if self.probe_lead == NO_PROBE || self.retransmit == Instant::FAR {
+            return Instant::FAR;
+        }
+        Instant(self.retransmit.0.saturating_sub(u64::from(self.probe_lead) * LEAD_UNIT_NS))
     }
 }
 
@@ -52,6 +82,10 @@ impl Timers {
 pub enum TimerKind {
     /// Retransmission (RFC 6298).
     Retransmit,
+    /// Tail loss probe (RFC 8985 §7).
+    TailLossProbe,
+    /// End of the wait for reordered segments (RFC 8985 §6.2).
+    Reordering,
     /// Probe of a closed window (RFC 9293 §3.8.6.1).
     Persist,
     /// A delayed acknowledgement that no data segment carried (RFC 9293 §3.8.6.3).

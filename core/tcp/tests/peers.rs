@@ -174,6 +174,7 @@ fn a_timeout_after_the_window_was_given_again_is_congestion() {
 fn a_timeout_after_progress_is_new_congestion() {
     let mut lab = Lab::new(Config::default());
     lab.write(10 * MSS);
+    lab.time_out(TimerKind::TailLossProbe);
     for _ in 0..3 {
         lab.time_out(TimerKind::Retransmit);
         assert_eq!(lab.info().ssthresh_bytes, 7 * MSS);

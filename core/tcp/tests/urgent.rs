@@ -104,7 +104,7 @@ fn a_hole_does_not_hold_the_urgent_byte_up() {
     pair.fate = drop_data(A, &[0]);
     pair.write_bytes(A, b"abc");
     pair.write_urgent(A, b"!");
-    pair.run_for(ms(20));
+    pair.run_for(ms(6));
     assert_eq!((&*pair.b.received, &*pair.b.marks), (&b""[..], &[(3, Some(b'!'), true)][..]));
     pair.run_for(ms(2000));
     assert_eq!((&*pair.b.received, pair.b.marks.len()), (&b"abc!"[..], 1));

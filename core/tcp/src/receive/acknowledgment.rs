@@ -5,11 +5,12 @@ use core::time::Duration;
 
 use towpath_wire::tcp::Flags;
 
-use crate::congestion::LossEvent;
 use crate::connection::Connection;
 use crate::counters::SendLimit;
 use crate::disposition::{FifoChanges, SegmentDropReason};
 use crate::event::pending;
+use crate::loss::SackReport;
+use crate::rack::AckTiming;
 use crate::receive::feedback::AckProgress;
 use crate::recovery::Phase;
 use crate::segment::{FifoLevels, Segment};
@@ -44,13 +45,12 @@ impl Connection {
         //# probe segments, the sending TCP peer MUST allow the connection to stay open (MUST-37).
         self.timers.window_probes = 0;
         let mut progress = self.begin_progress();
-        let news = !segment.options.sack.is_empty()
-            && self.recovery.on_sack(
-                segment.arrival,
-                &segment.options.sack,
-                segment.ack.max(self.snd.una),
-                self.snd.nxt,
-            );
+        let before = self.sender_progress();
+        let ack = self.timing_of(segment);
+        let report = match segment.options.sack.is_empty() {
+            true => SackReport::default(),
+            false => self.receive_sack(segment, ack),
+        };
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.1
         //# It is RECOMMENDED that implementations will reserve 32-bit fields for the send and
         //# receive window sizes in the connection record and do all window computations with 32
@@ -62,8 +62,8 @@ impl Connection {
         let advanced = segment.ack.gt(self.snd.una);
         progress.marks = self.reported_marks(segment);
         if advanced {
-            self.advance_una(now, segment, received, &mut progress);
-        } else if self.is_duplicate(segment, window, news) {
+            self.advance_una(now, segment, ack, received, &mut progress);
+        } else if self.is_duplicate(segment, window, report.has_news) {
             self.recovery.on_dup_ack(
                 segment.segments.max(1),
                 self.mss(),
@@ -71,8 +71,12 @@ impl Connection {
                 self.snd.nxt,
             );
         }
-        if self.snd.flight() > 0 {
-            self.look_for_loss(&mut progress);
+        self.check_probe(segment, before, report);
+        self.check_spurious(ack, report);
+        if self.recovery.is_watching() {
+            progress.lost = self.look_for_loss(ack.now, before);
+            self.limit_recovery(before, progress.lost);
+            progress.in_recovery |= self.recovery.phase == Phase::Recovery;
         }
         if progress.marks > 0 {
             self.react_to_marks(progress.marks);
@@ -82,6 +86,7 @@ impl Connection {
         self.update_window(segment, window, advanced);
         self.arm_persist(now);
         self.note_limit(now, buffers.send_len.saturating_sub(received.released));
+        self.schedule_probe(now);
         self.check_ack_of_fin(now);
         Ok(())
     }
@@ -140,7 +145,8 @@ impl Connection {
         self.measure(now, segment);
         self.snd.una = segment.ack;
         received.released = self.snd.una - (self.snd.iss + 1);
-        self.recovery.on_advance(self.snd.iss, self.snd.una, self.snd.nxt, self.mss());
+        let ack = AckTiming { now: segment.arrival, echo: None, rtt_min: Duration::ZERO };
+        self.recovery.on_advance(ack, self.snd.iss, self.snd.una, self.snd.nxt, self.mss());
         self.timers.retransmit = Instant::FAR;
         self.on_established(now, retransmitted);
         if !is_syn_alone {
@@ -170,6 +176,7 @@ impl Connection {
         &mut self,
         now: Instant,
         segment: &Segment,
+        ack: AckTiming,
         received: &mut FifoChanges,
         progress: &mut AckProgress,
     ) {
@@ -183,9 +190,12 @@ impl Connection {
         self.counters.bytes_acked += u64::from(bytes);
 
         let phase = self.recovery.phase;
-        let over = self.recovery.on_advance(old, self.snd.una, self.snd.nxt, self.mss());
-        if over && phase == Phase::Recovery {
-            self.congestion.on_recovery_exit();
+        let over = self.recovery.on_advance(ack, old, self.snd.una, self.snd.nxt, self.mss());
+        if over {
+            self.rtt.reordering.on_recovery_exit();
+            if phase == Phase::Recovery {
+                self.congestion.on_recovery_exit();
+            }
         }
         progress.bytes = bytes;
         progress.after_timeout = phase == Phase::Loss && !over;
@@ -215,7 +225,7 @@ impl Connection {
             }
             self.rtt.stop_timing();
             let rtt = segment.arrival.since(sent);
-            self.rtt.on_sample(rtt);
+            self.take_rtt(rtt);
             return Some(rtt);
         }
         // Some bytes were retransmitted, so only the timestamp tells which copy the ACK answers.
@@ -232,10 +242,15 @@ impl Connection {
             let elapsed_ms =
                 now.millis().wrapping_add(self.ext.ts_offset).wrapping_sub(timestamps.echo);
             if elapsed_ms <= 300_000 {
-                self.rtt.on_sample(Duration::from_millis(u64::from(elapsed_ms.max(1))));
+                self.take_rtt(Duration::from_millis(u64::from(elapsed_ms.max(1))));
             }
         }
         None
+    }
+
+    fn take_rtt(&mut self, sample: Duration) {
+        self.rtt.on_sample(sample);
+        self.recovery.on_rtt_sample();
     }
 
     /// Whether the ACK is a duplicate (RFC 5681 §2). With SACK: whether it reports new bytes (RFC
@@ -250,29 +265,6 @@ impl Connection {
         segment.payload_len == 0
             && !segment.flags.intersects(Flags::SYN | Flags::FIN)
             && window == self.snd.wnd
-    }
-
-    fn look_for_loss(&mut self, progress: &mut AckProgress) {
-        if self.recovery.dup_acks() == 0 && self.recovery.sacked_bytes() == 0 {
-            return;
-        }
-        let loss = LossEvent { flight: self.snd.flight(), mss: self.mss() };
-        let before = self.recovery.lost_bytes(self.snd.una);
-        if self.recovery.detect(loss.mss, self.snd.una, self.snd.nxt) {
-            self.congestion.on_loss(loss);
-            self.note_reduced();
-        }
-        if self.recovery.should_enter(self.snd.una) {
-            self.recovery.enter(self.snd.una, self.snd.nxt);
-            progress.in_recovery = true;
-            // The window is reduced once for the marks and losses of a round trip (RFC 3168 section
-            // 6.1.2).
-            if !self.ecn.is_reduced() {
-                self.congestion.on_loss(loss);
-                self.note_reduced();
-            }
-        }
-        progress.lost = self.recovery.lost_bytes(self.snd.una).saturating_sub(before);
     }
 
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4

@@ -54,7 +54,6 @@ impl Connection {
         let rtt_min = self.rtt.min().unwrap_or_default();
         let Some(record) = self.recovery.record_mut() else { return };
         record.on_lost(progress.lost);
-        record.on_acked(now, self.snd.una);
         progress.sample = record.take_sample(now, rtt_min);
         if self.snd.flight() == 0
             && let Some(rate) = self.recovery.end_record()

@@ -1,6 +1,9 @@
 //! Tests of the scoreboard with SACK, losses and timeouts.
 
 use super::*;
+use crate::congestion::PriorWindow;
+use crate::flight::RecordBegin;
+use core::time::Duration;
 
 const MSS: u32 = 1000;
 
@@ -8,106 +11,262 @@ fn seq(n: u32) -> SeqNum {
     SeqNum(0xffff_f000) + n
 }
 
-fn blocks(list: &[(u32, u32)]) -> SackBlocks {
-    let mut blocks = SackBlocks::new();
-    for &(left, right) in list {
-        blocks.push(seq(left), seq(right));
+fn at(ms: u64) -> Instant {
+    Instant(1_000_000_000 + ms * 1_000_000)
+}
+
+/// A sender without a connection. Segments are sent one per millisecond; the RTT is 100 ms.
+struct Sender {
+    recovery: Recovery,
+    una: u32,
+    nxt: u32,
+    now: u64,
+    window: u64,
+}
+
+impl Sender {
+    /// Creates a sender with this number of segments in flight, sent from time 0 on.
+    fn new(segments: u32) -> Sender {
+        let mut recovery = Recovery::new(seq(0) - 1);
+        recovery.set_sack(true);
+        let begin = RecordBegin {
+            delivered: 0,
+            at: at(0),
+            is_app_limited: true,
+            rate: DeliveryRate::default(),
+        };
+        let mut record = FlightRecord::new(VecDeque::new(), seq(0), begin);
+        record.push_unrecorded(seq(MSS), at(0), true);
+        recovery.set_record(record);
+        let mut sender = Sender { recovery, una: 0, nxt: MSS, now: 0, window: 0 };
+        (1..segments).for_each(|_| sender.send());
+        sender
     }
-    blocks
-}
 
-#[test]
-fn three_segments_beyond_a_hole_mean_loss() {
-    let mut recovery = Recovery::new(seq(0) - 1);
-    recovery.set_sack(true);
-    assert!(recovery.on_sack(Instant(0), &blocks(&[(1000, 3000)]), seq(0), seq(10_000)));
-    recovery.detect(MSS, seq(0), seq(10_000));
-    assert!(!recovery.should_enter(seq(0)));
-    assert_eq!(recovery.pipe(seq(0), seq(10_000)), 8000);
-    recovery.on_sack(Instant(0), &blocks(&[(1000, 4000)]), seq(0), seq(10_000));
-    recovery.detect(MSS, seq(0), seq(10_000));
-    assert!(recovery.should_enter(seq(0)));
-    recovery.enter(seq(0), seq(10_000));
-    assert_eq!(recovery.pipe(seq(0), seq(10_000)), 6000);
-    assert_eq!(recovery.next_hole(seq(0)), Some(Hole { left: seq(0), right: seq(1000) }));
-    recovery.on_retransmit(seq(0), seq(1000), seq(0), seq(10_000));
-    assert_eq!(recovery.next_hole(seq(0)), None);
-    assert_eq!(recovery.pipe(seq(0), seq(10_000)), 7000);
-}
-
-#[test]
-fn retransmissions_that_later_bytes_overtook_are_lost_together() {
-    let mut recovery = Recovery::new(seq(0));
-    recovery.set_sack(true);
-    // Segments 0 and 2 are missing; they are retransmitted after 10,000 bytes were sent.
-    recovery.on_sack(Instant(0), &blocks(&[(1000, 2000), (3000, 10_000)]), seq(0), seq(10_000));
-    assert!(!recovery.detect(MSS, seq(0), seq(10_000)));
-    recovery.enter(seq(0), seq(10_000));
-    recovery.on_retransmit(seq(0), seq(1000), seq(0), seq(10_000));
-    recovery.on_retransmit(seq(2000), seq(3000), seq(0), seq(10_000));
-    assert_eq!(recovery.next_hole(seq(0)), None);
-    // Two later segments may have overtaken the retransmissions; three indicate a loss.
-    recovery.on_sack(Instant(0), &blocks(&[(3000, 12_000)]), seq(0), seq(13_000));
-    assert!(!recovery.detect(MSS, seq(0), seq(13_000)));
-    assert_eq!(recovery.pipe(seq(0), seq(13_000)), 3000);
-    recovery.on_sack(Instant(0), &blocks(&[(3000, 13_000)]), seq(0), seq(13_000));
-    assert!(recovery.detect(MSS, seq(0), seq(13_000)));
-    assert_eq!((recovery.pipe(seq(0), seq(13_000)), recovery.point), (0, seq(13_000)));
-    for (left, right) in [(0, 1000), (2000, 3000)] {
-        let hole = recovery.next_hole(seq(0)).expect("lost once more");
-        assert_eq!(hole, Hole { left: seq(left), right: seq(right) });
-        recovery.on_retransmit(hole.left, hole.right, seq(0), seq(13_000));
+    fn send(&mut self) {
+        self.now += 1;
+        self.nxt += MSS;
+        let (now, nxt) = (at(self.now), seq(self.nxt));
+        self.recovery.record_mut().expect("in flight").on_sent(now, nxt, 0);
+        self.recovery.on_bytes_sent(MSS);
     }
-    // The same SACK again does not mark the new retransmissions as lost.
-    assert!(!recovery.detect(MSS, seq(0), seq(13_000)));
-    assert_eq!(recovery.next_hole(seq(0)), None);
-}
 
-#[test]
-fn a_timeout_loses_all_but_what_the_peer_has() {
-    let mut recovery = Recovery::new(seq(0) - 1);
-    recovery.set_sack(true);
-    recovery.on_sack(Instant(0), &blocks(&[(2000, 4000)]), seq(0), seq(6000));
-    recovery.enter_loss(seq(0), seq(6000), false);
-    assert_eq!(recovery.pipe(seq(0), seq(6000)), 0);
-    assert_eq!(recovery.next_hole(seq(0)), Some(Hole { left: seq(0), right: seq(2000) }));
-    recovery.on_retransmit(seq(0), seq(2000), seq(0), seq(6000));
-    assert_eq!(recovery.next_hole(seq(0)), Some(Hole { left: seq(4000), right: seq(6000) }));
-    recovery.enter_loss(seq(0), seq(6000), true);
-    assert_eq!(recovery.next_hole(seq(0)), Some(Hole { left: seq(0), right: seq(6000) }));
-}
-
-#[test]
-fn the_scoreboard_goes_when_all_is_acknowledged() {
-    let mut recovery = Recovery::new(seq(0) - 1);
-    recovery.set_sack(true);
-    assert!(!recovery.on_advance(seq(0) - 1, seq(0), seq(6000), MSS));
-    assert!(recovery.outstanding.is_none());
-    recovery.on_sack(Instant(0), &blocks(&[(1000, 6000)]), seq(0), seq(6000));
-    recovery.detect(MSS, seq(0), seq(6000));
-    recovery.enter(seq(0), seq(6000));
-    recovery.on_retransmit(seq(0), seq(1000), seq(0), seq(6000));
-    assert!(recovery.on_advance(seq(0), seq(6000), seq(7000), MSS));
-    assert!(recovery.outstanding.is_none());
-    assert_eq!(recovery.pipe(seq(6000), seq(7000)), 1000);
-}
-
-#[test]
-fn blocks_from_outside_are_ignored() {
-    let mut recovery = Recovery::new(seq(0) - 1);
-    recovery.set_sack(true);
-    let odd = [(5000, 4000), (9000, 20_000), (0, 1000), (5000, 5000)];
-    assert!(!recovery.on_sack(Instant(0), &blocks(&odd), seq(0), seq(10_000)));
-    const HALF: u32 = 1 << 31;
-    for edge in [HALF - 1, HALF, HALF + 1, u32::MAX - 5000] {
-        let odd = [
-            (edge, edge + 4000),
-            (edge, edge.wrapping_add(14_000)),
-            (edge, 4000),
-            (4000, edge.wrapping_add(4000)),
-        ];
-        assert!(!recovery.on_sack(Instant(0), &blocks(&odd), seq(0), seq(10_000)), "{edge:#x}");
+    fn delivery(&self) -> AckTiming {
+        AckTiming { now: at(self.now), echo: None, rtt_min: Duration::from_millis(100) }
     }
-    assert_eq!(recovery.sacked_bytes(), 0);
-    assert!(recovery.on_sack(Instant(0), &blocks(&[(1, 10_000)]), seq(0), seq(10_000)));
+
+    fn timing(&self) -> LossTiming {
+        let window = Duration::from_millis(self.window);
+        LossTiming { now: at(self.now), window, srtt: Duration::from_millis(100) }
+    }
+
+    /// Receives a SACK block at time `now`.
+    fn sack(&mut self, now: u64, left: u32, right: u32) -> Detected {
+        self.now = now;
+        let (ack, una) = (self.delivery(), seq(self.una));
+        self.recovery.on_sack(ack, seq(left), seq(right), una);
+        self.detect()
+    }
+
+    fn detect(&mut self) -> Detected {
+        self.recovery.detect(self.timing(), MSS, seq(self.una), seq(self.nxt))
+    }
+
+    fn enter(&mut self) {
+        let (now, una, nxt) = (at(self.now), seq(self.una), seq(self.nxt));
+        assert!(self.recovery.should_enter(una));
+        self.recovery.enter(now, una, nxt, self.nxt - self.una);
+        self.recovery.set_prior(una, nxt, PriorWindow::default());
+    }
+
+    fn retransmit(&mut self, left: u32, right: u32) {
+        self.now += 1;
+        let (now, una) = (at(self.now), seq(self.una));
+        self.recovery.on_retransmit(now, seq(left), seq(right), una);
+    }
+
+    fn advance(&mut self, now: u64, una: u32) -> bool {
+        self.now = now;
+        let (ack, old) = (self.delivery(), seq(self.una));
+        self.una = una;
+        self.recovery.on_advance(ack, old, seq(una), seq(self.nxt), MSS)
+    }
+
+    fn hole(&self) -> Option<(u32, u32)> {
+        let hole = self.recovery.next_hole()?;
+        Some((hole.left - seq(0), hole.right - seq(0)))
+    }
+
+    fn pipe(&self) -> u32 {
+        assert!(self.recovery.is_in_order(seq(self.una), seq(self.nxt)));
+        self.recovery.pipe(seq(self.una), seq(self.nxt))
+    }
+}
+
+#[test]
+fn segments_sent_before_a_delivered_one_are_lost() {
+    let mut sender = Sender::new(10);
+    assert_eq!(sender.sack(103, 3000, 4000).lost, 3000);
+    assert_eq!((sender.hole(), sender.pipe()), (Some((0, 3000)), 6000));
+    sender.enter();
+    sender.retransmit(0, 1000);
+    assert_eq!((sender.hole(), sender.pipe()), (Some((1000, 3000)), 7000));
+}
+
+#[test]
+fn waits_for_reordered_segments() {
+    let mut sender = Sender::new(10);
+    sender.window = 25;
+    assert_eq!(sender.sack(103, 3000, 4000).lost, 0);
+    assert_eq!(sender.recovery.reorder_deadline(), at(125), "100 ms after its send time");
+    sender.now = 126;
+    // Two segments are overdue; the third one is due a millisecond later.
+    assert_eq!(sender.detect().lost, 2000);
+    assert_eq!(sender.recovery.reorder_deadline(), at(127));
+    sender.sack(127, 2000, 3000);
+    assert_eq!(sender.recovery.reorder_deadline(), Instant::FAR);
+}
+
+#[test]
+fn loss_is_certain_after_three_segments() {
+    let mut sender = Sender::new(10);
+    sender.window = 25;
+    sender.sack(103, 1000, 3000);
+    assert!(!sender.recovery.is_loss_certain(MSS));
+    sender.sack(104, 3000, 3001);
+    assert!(sender.recovery.is_loss_certain(MSS));
+}
+
+#[test]
+fn lost_retransmissions_are_found_without_a_timer() {
+    let mut sender = Sender::new(10);
+    sender.sack(103, 1000, 2000);
+    sender.sack(109, 3000, 10_000);
+    sender.enter();
+    sender.retransmit(0, 1000);
+    sender.retransmit(2000, 3000);
+    assert_eq!((sender.hole(), sender.pipe()), (None, 2000));
+    // A segment sent after both retransmissions arrives.
+    sender.send();
+    let detected = sender.sack(212, 10_000, 11_000);
+    assert_eq!((detected.lost, detected.again, sender.pipe()), (2000, true, 0));
+    // The second copies were sent before the next reduction only if that comes later.
+    let (una, nxt) = (seq(sender.una), seq(sender.nxt));
+    sender.recovery.enter_again(at(sender.now), una, nxt, 3000);
+    sender.retransmit(0, 1000);
+    assert_eq!(sender.sack(213, 10_000, 11_000).lost, 0, "the same SACK again");
+}
+
+#[test]
+fn retransmission_acknowledged_too_early_is_of_the_first_copy() {
+    let mut sender = Sender::new(3);
+    sender.sack(102, 2000, 3000);
+    sender.enter();
+    sender.retransmit(0, 2000);
+    // Sooner than any round trip: the first copy arrived, so the second one says nothing about
+    // transmissions before it.
+    sender.send();
+    sender.advance(110, 1000);
+    assert_eq!(sender.detect().lost, 0);
+}
+
+#[test]
+fn a_timeout_loses_overdue_bytes() {
+    let mut sender = Sender::new(6);
+    sender.sack(104, 2000, 4000);
+    sender.now = 300;
+    sender.send();
+    let (una, nxt, timing) = (seq(0), seq(sender.nxt), sender.timing());
+    sender.recovery.enter_loss(timing, una, nxt, Some(seq(MSS)));
+    // The last segment was sent just now.
+    assert_eq!((sender.hole(), sender.pipe()), (Some((0, 2000)), 1000));
+    sender.retransmit(0, 2000);
+    assert_eq!(sender.hole(), Some((4000, 6000)));
+    sender.recovery.enter_loss(timing, una, nxt, None);
+    assert_eq!(sender.hole(), Some((0, 7000)), "the peer may have discarded bytes");
+}
+
+#[test]
+fn the_scoreboard_is_freed_when_all_is_acknowledged() {
+    let mut sender = Sender::new(6);
+    sender.sack(105, 1000, 6000);
+    sender.enter();
+    sender.retransmit(0, 1000);
+    sender.send();
+    assert!(sender.advance(210, 6000));
+    assert!(sender.recovery.board().is_none());
+    assert_eq!(sender.pipe(), 1000);
+    sender.advance(211, 7000);
+    sender.recovery.end_record();
+    sender.recovery.release_idle_memory();
+    assert!(sender.recovery.outstanding.is_none());
+}
+
+#[test]
+fn a_receiver_that_reneges_loses_its_claims() {
+    let mut sender = Sender::new(6);
+    sender.sack(105, 2000, 6000);
+    sender.enter();
+    sender.retransmit(0, 2000);
+    sender.advance(210, 2000);
+    assert_eq!(sender.recovery.sacked_bytes(), 0);
+    assert_eq!(sender.pipe(), 4000);
+}
+
+#[test]
+fn each_new_marker_of_loss_is_judged_once() {
+    // A peer that acknowledges one segment of two at a time causes work for new bytes only.
+    let mut sender = Sender::new(2000);
+    for n in (1..500).rev() {
+        sender.sack(2100, n * 2 * MSS, (n * 2 + 1) * MSS);
+    }
+    assert!(sender.recovery.sacked_bytes() <= 256 * MSS, "the number of ranges is limited");
+    assert!(sender.pipe() > 0);
+}
+
+#[test]
+fn a_probe_that_repairs_a_loss_counts_as_congestion() {
+    let ack = |ack, dsack: Option<u32>, is_plain_duplicate| ProbeAck {
+        ack: seq(ack),
+        dsack: dsack.map(seq),
+        is_plain_duplicate,
+    };
+    let mut probe = TailProbe::default();
+    probe.on_sent(seq(1000), true);
+    assert!(!probe.may_schedule());
+    assert!(!probe.on_ack(ack(500, None, false)) && !probe.on_ack(ack(1000, None, false)));
+    assert!(probe.on_ack(ack(1001, None, false)), "repaired");
+    assert!(!probe.may_schedule(), "no RTT was measured");
+    probe.on_rtt_sample();
+    for unneeded in [ack(1000, Some(1000), false), ack(1000, None, true)] {
+        probe.on_sent(seq(1000), true);
+        assert!(!probe.on_ack(unneeded) && !probe.on_ack(ack(2000, None, false)));
+    }
+    probe.on_sent(seq(1000), false);
+    assert!(!probe.on_ack(ack(2000, None, false)), "new bytes repair nothing");
+}
+
+#[test]
+fn undoes_when_all_retransmissions_were_duplicates() {
+    let mut sender = Sender::new(10);
+    sender.sack(109, 2000, 10_000);
+    sender.enter();
+    sender.retransmit(0, 1000);
+    sender.retransmit(1000, 2000);
+    assert!(!sender.recovery.on_dsack(seq(0), seq(1000)));
+    assert!(!sender.recovery.on_dsack(seq(0) - 1000, seq(0)), "before the recovery");
+    assert!(sender.recovery.on_dsack(seq(1000), seq(2000)));
+    assert!(sender.recovery.undo(seq(0)).is_some());
+    assert_eq!(sender.recovery.phase, Phase::Open);
+}
+
+#[test]
+fn an_old_echo_refutes_the_loss() {
+    let mut sender = Sender::new(10);
+    sender.sack(109, 2000, 10_000);
+    sender.enter();
+    sender.retransmit(0, 1000);
+    let resent = at(110).millis();
+    assert!(!sender.recovery.is_refuted_by_echo(resent));
+    assert!(sender.recovery.is_refuted_by_echo(resent - 1));
 }

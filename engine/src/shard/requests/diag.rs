@@ -188,7 +188,9 @@ impl ShardView<'_> {
 
 fn with_figures(row: SocketRow, tcp: &Info) -> SocketRow {
     let (timer, left) = match tcp.timer {
-        Some((TimerKind::Retransmit, left)) => (1, left),
+        Some((TimerKind::Retransmit | TimerKind::TailLossProbe | TimerKind::Reordering, left)) => {
+            (1, left)
+        }
         Some((TimerKind::KeepAlive, left)) => (2, left),
         Some((TimerKind::FinWait2, left)) => (3, left),
         Some((TimerKind::Persist, left)) => (4, left),

@@ -223,7 +223,7 @@ pub(crate) fn no_socket(local: SocketAddr, remote: SocketAddr, at: SocketState) 
 /// Returns the name that `ss -o` uses, or `None` for a timer that it does not show.
 fn timer_name(kind: TimerKind) -> Option<&'static str> {
     match kind {
-        TimerKind::Retransmit => Some("on"),
+        TimerKind::Retransmit | TimerKind::TailLossProbe | TimerKind::Reordering => Some("on"),
         TimerKind::Persist => Some("persist"),
         TimerKind::KeepAlive => Some("keepalive"),
         TimerKind::FinWait2 => Some("timewait"),

@@ -1,0 +1,289 @@
+//! Reactions of a connection to losses: detection, the window of recovery, undo, and tail loss
+//! probes. `receive` calls these steps for each ACK, `timeouts` for the timers.
+
+use crate::congestion::LossEvent;
+use crate::connection::Connection;
+use crate::flight::{FlightRecord, RecordBegin};
+use crate::rack::AckTiming;
+use crate::recovery::{LossTiming, Phase, ProbeAck, RecoveryAck};
+use crate::segment::Segment;
+use crate::time::Instant;
+use towpath_wire::tcp::SeqNum;
+
+/// State of the sender before an ACK.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SenderProgress {
+    una: SeqNum,
+    sacked: u32,
+}
+
+/// Content of the SACK option of an ACK.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct SackReport {
+    /// Whether bytes were reported for the first time.
+    pub(crate) has_news: bool,
+    /// Range that the peer received twice (RFC 2883).
+    pub(crate) dsack: Option<(SeqNum, SeqNum)>,
+}
+
+impl Connection {
+    /// Returns the state of the sender, to be compared with its state after an ACK.
+    #[inline]
+    pub(crate) fn sender_progress(&self) -> SenderProgress {
+        SenderProgress { una: self.snd.una, sacked: self.recovery.sacked_bytes() }
+    }
+
+    /// Returns the bytes that were delivered since `before`.
+    fn delivered_since(&self, before: SenderProgress) -> u32 {
+        let acked = self.snd.una - before.una;
+        (acked + self.recovery.sacked_bytes()).saturating_sub(before.sacked)
+    }
+
+    /// Returns the time of an ACK, and the timestamp that it echoes.
+    ///
+    /// The echo identifies a transmission only if the ACK advances SND.UNA. Otherwise the peer
+    /// repeats the timestamp of an earlier segment (RFC 7323 §4.3).
+    #[inline]
+    pub(crate) fn timing_of(&self, segment: &Segment) -> AckTiming {
+        let is_cumulative = self.ext.timestamps && segment.ack.gt(self.snd.una);
+        let timestamps = segment.options.timestamps.filter(|it| is_cumulative && it.echo != 0);
+        AckTiming {
+            now: segment.arrival,
+            echo: timestamps.map(|it| it.echo.wrapping_sub(self.ext.ts_offset)),
+            rtt_min: self.rtt.min().unwrap_or_default(),
+        }
+    }
+
+    /// Creates the flight record, if there is none.
+    pub(crate) fn ensure_record(&mut self, now: Instant) {
+        if self.recovery.record().is_some() {
+            return;
+        }
+        let (una, nxt) = (self.snd.una, self.snd.nxt);
+        let is_first = una == nxt;
+        let begin = RecordBegin {
+            delivered: self.counters.bytes_acked,
+            at: if is_first { now } else { self.timers.last_recv },
+            is_app_limited: !is_first || self.counters.is_idle(),
+            rate: self.counters.rare().delivery_rate,
+        };
+        let mut record = FlightRecord::new(self.recovery.take_spare(), una, begin);
+        if !is_first {
+            let timed = self.rtt.timed().map(|(_, sent)| sent);
+            let sent = timed.unwrap_or(self.counters.last_data_sent);
+            record.push_unrecorded(nxt, sent, timed.is_some());
+        }
+        self.recovery.set_record(record);
+    }
+
+    /// Handles the SACK blocks of an ACK.
+    #[cold]
+    pub(crate) fn receive_sack(&mut self, segment: &Segment, ack: AckTiming) -> SackReport {
+        let mut report = SackReport::default();
+        if !self.ext.sack {
+            return report;
+        }
+        if self.snd.flight() > 0 {
+            self.ensure_record(ack.now);
+        }
+        let una = segment.ack.max(self.snd.una);
+        let flight = self.snd.nxt - una;
+        report.dsack = self.dsack_of(segment);
+        for (left, right) in segment.options.sack.iter() {
+            // The peer may send arbitrary edges, so we compare their distances from SND.UNA with
+            // the flight. Old blocks and D-SACK blocks below SND.UNA are ignored.
+            let (start, end) = (left - una, right - una);
+            //= https://www.rfc-editor.org/rfc/rfc2018#section-3
+            //# Each block represents received bytes of data that are contiguous and
+            //# isolated; that is, the bytes just below the block, (Left Edge of
+            //# Block - 1), and just above the block, (Right Edge of Block), have not
+            //# been received.
+            // A block that starts at SND.UNA would have been acknowledged instead.
+            if 0 < start && start < end && end <= flight {
+                report.has_news |= self.recovery.on_sack(ack, left, right, self.snd.una);
+            }
+        }
+        report
+    }
+
+    /// Returns the first block if it reports a duplicate: it is below SEG.ACK, or part of the
+    /// second block (RFC 2883 §4).
+    fn dsack_of(&self, segment: &Segment) -> Option<(SeqNum, SeqNum)> {
+        let mut blocks = segment.options.sack.iter();
+        let (left, right) = blocks.next()?;
+        let len = right - left;
+        // Bytes of that age may still arrive twice; older numbers are invalid.
+        let age = segment.ack - left;
+        if 0 < age && age <= self.snd.max_wnd {
+            return (0 < len && len <= age).then_some((left, right));
+        }
+        let (outer_left, outer_right) = blocks.next()?;
+        let (offset, outer) = (left - outer_left, outer_right - outer_left);
+        let is_inside = 0 < len && outer <= self.snd.flight() && offset + len <= outer;
+        (is_inside && offset <= outer && len <= outer).then_some((left, right))
+    }
+
+    /// Returns how long bytes may be overdue before they count as lost.
+    fn timing(&self, now: Instant) -> LossTiming {
+        let is_certain =
+            !self.rtt.reordering.is_seen() && self.recovery.is_loss_certain(self.mss());
+        let window = if is_certain { Default::default() } else { self.rtt.reordering_window() };
+        LossTiming { now, window, srtt: self.rtt.srtt().unwrap_or_default() }
+    }
+
+    /// Records reordering that the current ACK revealed.
+    fn note_reordering(&mut self) {
+        let Some(record) = self.recovery.record_mut() else { return };
+        let bytes = record.rack.take_reordered();
+        if bytes > 0 {
+            self.rtt.reordering.note(bytes.div_ceil(self.mss()));
+            let rare = self.counters.rare_mut();
+            rare.reorder_seen = rare.reorder_seen.saturating_add(1);
+        }
+    }
+
+    /// Adapts to duplicates that the peer reports, and undoes a reduction that was unnecessary.
+    pub(crate) fn check_spurious(&mut self, ack: AckTiming, report: SackReport) {
+        self.note_reordering();
+        let mut is_spurious = ack.echo.is_some_and(|echo| self.recovery.is_refuted_by_echo(echo));
+        if let Some((left, right)) = report.dsack {
+            let rare = self.counters.rare_mut();
+            rare.dsack_in = rare.dsack_in.saturating_add(1);
+            if self.recovery.start_dsack_round(self.snd.una, self.snd.nxt) {
+                self.rtt.reordering.widen();
+            }
+            is_spurious |= self.recovery.on_dsack(left, right);
+        }
+        if is_spurious && let Some(prior) = self.recovery.undo(self.snd.una) {
+            self.congestion.undo(prior);
+            // Bytes arrived later than expected. Tolerate that from now on.
+            self.rtt.reordering.note(1);
+            self.rtt.clear_backoff();
+        }
+    }
+
+    /// Marks lost bytes, and starts recovery. Returns the bytes newly marked.
+    pub(crate) fn look_for_loss(&mut self, now: Instant, before: SenderProgress) -> u32 {
+        let (una, nxt, mss) = (self.snd.una, self.snd.nxt, self.mss());
+        let detected = self.recovery.detect(self.timing(now), mss, una, nxt);
+        let loss = LossEvent { flight: self.snd.flight(), mss };
+        //= https://www.rfc-editor.org/rfc/rfc9937#section-6.1
+        //# RecoverFS = SND.NXT - SND.UNA
+        let recover_fs = (nxt - before.una).saturating_sub(before.sacked);
+        if detected.again && self.recovery.phase == Phase::Recovery {
+            self.congestion.on_loss(loss);
+            self.note_reduced();
+            self.recovery.enter_again(now, una, nxt, recover_fs);
+        }
+        if self.recovery.should_enter(una) {
+            self.recovery.enter(now, una, nxt, recover_fs);
+            // The window is reduced once for the marks and losses of a round trip (RFC 3168 section
+            // 6.1.2).
+            if !self.ecn.is_reduced() {
+                let prior = self.congestion.prior();
+                self.congestion.on_loss(loss);
+                self.note_reduced();
+                self.recovery.set_prior(una, nxt, prior);
+            }
+        }
+        detected.lost
+    }
+
+    /// Sets the window of fast recovery after an ACK that marked `lost` bytes.
+    pub(crate) fn limit_recovery(&mut self, before: SenderProgress, lost: u32) {
+        let ack = RecoveryAck {
+            delivered: self.delivered_since(before),
+            pipe: self.recovery.pipe(self.snd.una, self.snd.nxt),
+            is_safe: self.snd.una != before.una && lost == 0,
+            ssthresh: self.congestion.ssthresh(),
+            mss: self.mss(),
+        };
+        if let Some(window) = self.recovery.window(ack) {
+            self.congestion.on_recovery_window(window.max(ack.mss));
+        }
+    }
+
+    /// Handles the expiry of the reordering timer.
+    pub(crate) fn on_reordering_timeout(&mut self, now: Instant) {
+        let before = self.sender_progress();
+        let lost = self.look_for_loss(now, before);
+        if lost > 0 {
+            self.limit_recovery(before, lost);
+        }
+    }
+
+    /// Marks bytes as lost because the retransmission timer expired. `again` means that the window
+    /// is not reduced another time, and `all` that every byte is lost.
+    pub(crate) fn lose_by_timeout(&mut self, now: Instant, again: bool, all: bool) {
+        let (una, mss) = (self.snd.una, self.mss());
+        let timing = self.timing(now);
+        let prior = (!again).then(|| self.congestion.prior());
+        self.ensure_record(now);
+        self.congestion.on_timeout(self.snd.flight(), mss, again);
+        let head = una + self.snd.flight().min(mss);
+        let all = all || self.rtt.srtt().is_none();
+        self.recovery.enter_loss(timing, una, self.snd.nxt, (!all).then_some(head));
+        match prior {
+            Some(prior) => self.recovery.set_prior(una, self.snd.nxt, prior),
+            None if all => self.recovery.clear_prior(),
+            None => {}
+        }
+    }
+
+    /// Handles the ACK of a tail loss probe.
+    pub(crate) fn check_probe(
+        &mut self,
+        segment: &Segment,
+        before: SenderProgress,
+        report: SackReport,
+    ) {
+        let ack = ProbeAck {
+            ack: segment.ack,
+            dsack: report.dsack.map(|range| range.1),
+            is_plain_duplicate: segment.ack == before.una
+                && segment.payload_len == 0
+                && segment.options.sack.is_empty(),
+        };
+        if self.recovery.on_probe_ack(ack) {
+            let flight = self.snd.nxt - before.una;
+            let mss = self.mss();
+            self.congestion.on_loss(LossEvent { flight, mss });
+            self.congestion.on_recovery_exit();
+        }
+    }
+
+    /// Schedules a tail loss probe for the bytes in flight, or cancels it.
+    #[inline]
+    pub(crate) fn schedule_probe(&mut self, now: Instant) {
+        let flight = self.snd.flight();
+        if flight > 0 && self.may_probe() {
+            let timeout = self.rtt.probe_timeout(flight <= self.mss());
+            self.timers.schedule_probe(now + timeout);
+        } else {
+            self.timers.cancel_probe();
+        }
+    }
+
+    fn may_probe(&self) -> bool {
+        self.state.is_synchronized()
+            && !self.timers.persisting
+            && self.timers.retransmits == 0
+            && self.recovery.may_probe()
+    }
+
+    /// Handles the expiry of the probe timer.
+    pub(crate) fn on_probe_timeout(&mut self) {
+        self.timers.cancel_probe();
+        if self.snd.flight() > 0 && self.may_probe() {
+            self.recovery.set_probe_due();
+        }
+    }
+
+    /// Records that the due probe was sent.
+    #[cold]
+    pub(crate) fn on_probe_sent(&mut self, now: Instant, is_resent: bool) {
+        self.recovery.on_probe_sent(self.snd.nxt, is_resent);
+        self.timers.cancel_probe();
+        self.timers.retransmit = now + self.rtt.rto();
+    }
+}

@@ -1,0 +1,159 @@
+//! Recent acknowledgment (RACK, RFC 8985): which transmissions count as lost because a later one
+//! has arrived, and how much reordering is tolerated.
+
+use crate::time::Instant;
+use core::time::Duration;
+use towpath_wire::tcp::SeqNum;
+
+/// An ACK, as far as delivery times depend on it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct AckTiming {
+    /// Time at which the device received the ACK.
+    pub(crate) now: Instant,
+    /// Echoed timestamp in milliseconds of our clock, if the ACK has one.
+    pub(crate) echo: Option<u32>,
+    /// Minimum RTT measured so far.
+    pub(crate) rtt_min: Duration,
+}
+
+/// The most recently sent bytes that were delivered (`RACK.xmit_ts`, `RACK.end_seq`, `RACK.rtt`).
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rack {
+    sent: Instant,
+    end: SeqNum,
+    rtt: Duration,
+    /// Whether these bytes were a retransmission.
+    is_resent: bool,
+    /// Highest sequence number that was acknowledged, cumulatively or selectively (`RACK.fack`).
+    fack: SeqNum,
+    /// Maximum distance in bytes by which the current ACK reported bytes out of order.
+    reordered: u32,
+}
+
+impl Rack {
+    /// Creates the state of a flight that starts at `una`; nothing of it is delivered.
+    pub(crate) fn new(una: SeqNum) -> Rack {
+        Rack {
+            sent: Instant::ZERO,
+            end: una,
+            rtt: Duration::ZERO,
+            is_resent: false,
+            fack: una,
+            reordered: 0,
+        }
+    }
+
+    /// Handles the delivery of bytes up to `end`, last sent at `sent`. `is_resent` means that an
+    /// earlier copy may have been delivered instead.
+    pub(crate) fn on_delivered(
+        &mut self,
+        ack: AckTiming,
+        sent: Instant,
+        end: SeqNum,
+        is_resent: bool,
+    ) {
+        if end.gt(self.fack) {
+            self.fack = end;
+        } else if !is_resent {
+            self.reordered = self.reordered.max(self.fack - end);
+        }
+        let rtt = ack.now.since(sent);
+        let is_of_earlier_copy = ack.echo.is_some_and(|echo| is_before(echo, sent.millis()));
+        if is_resent && (is_of_earlier_copy || rtt < ack.rtt_min) {
+            return;
+        }
+        if (sent, end.distance(self.end)) > (self.sent, 0) {
+            (self.sent, self.end, self.rtt) = (sent, end, rtt);
+            self.is_resent = is_resent;
+        }
+    }
+
+    /// Returns the end of the bytes of a transmission `start..end` that were sent before the most
+    /// recently delivered bytes; `None` if there are none. The transmission was sent at `sent`.
+    pub(crate) fn overtaken(&self, sent: Instant, start: SeqNum, end: SeqNum) -> Option<SeqNum> {
+        if sent < self.sent {
+            return Some(end);
+        }
+        (sent == self.sent && start.lt(self.end)).then(|| end.min(self.end))
+    }
+
+    /// Whether a retransmission up to `end`, sent at `sent`, was sent before the most recently
+    /// delivered bytes. If send times are equal, only the order among retransmissions is known.
+    pub(crate) fn has_overtaken_resent(&self, sent: Instant, end: SeqNum) -> bool {
+        sent < self.sent || sent == self.sent && self.is_resent && end.lt(self.end)
+    }
+
+    /// Returns the time at which bytes sent at `sent` are overdue, if `window` of reordering is
+    /// tolerated. Before the first delivery the RTT is `srtt`.
+    pub(crate) fn due(&self, sent: Instant, window: Duration, srtt: Duration) -> Instant {
+        let rtt = if self.sent == Instant::ZERO { srtt } else { self.rtt };
+        sent + rtt + window
+    }
+
+    /// Takes the distance in bytes by which the current ACK reported bytes out of order.
+    pub(crate) fn take_reordered(&mut self) -> u32 {
+        core::mem::take(&mut self.reordered)
+    }
+}
+
+/// Whether `a` precedes `b` on the wrapping clock of the timestamps option.
+pub(crate) fn is_before(a: u32, b: u32) -> bool {
+    (a.wrapping_sub(b) as i32) < 0
+}
+
+/// Number of recoveries without D-SACK after which the reordering window shrinks again.
+const PERSIST: u8 = 16;
+
+/// Reordering observed on the path of a connection, and the tolerance derived from it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Reordering {
+    /// Maximum reordering in segments; 0 if none was observed.
+    degree: u8,
+    /// `RACK.reo_wnd_mult`: window in quarters of the minimum RTT.
+    quarters: u8,
+    /// `RACK.reo_wnd_persist`: recoveries until the window shrinks again.
+    persist: u8,
+}
+
+impl Default for Reordering {
+    fn default() -> Reordering {
+        Reordering { degree: 0, quarters: 1, persist: PERSIST }
+    }
+}
+
+impl Reordering {
+    /// Records reordering by `segments`.
+    pub(crate) fn note(&mut self, segments: u32) {
+        let segments = u8::try_from(segments.max(1)).unwrap_or(u8::MAX);
+        self.degree = self.degree.max(segments);
+    }
+
+    /// Whether reordering was observed (`RACK.reordering_seen`).
+    pub(crate) fn is_seen(&self) -> bool {
+        self.degree > 0
+    }
+
+    /// Returns the maximum reordering observed, in segments.
+    pub(crate) fn degree(&self) -> u8 {
+        self.degree
+    }
+
+    /// Widens the window in a round trip with D-SACK: the last retransmissions were spurious.
+    pub(crate) fn widen(&mut self) {
+        self.quarters = self.quarters.saturating_add(1);
+        self.persist = PERSIST;
+    }
+
+    /// Handles the end of a recovery.
+    pub(crate) fn on_recovery_exit(&mut self) {
+        self.persist = self.persist.saturating_sub(1);
+        if self.persist == 0 {
+            self.quarters = 1;
+        }
+    }
+
+    /// Returns the reordering window for an RTT of at least `min`; at most `srtt`.
+    pub(crate) fn window(&self, min: Duration, srtt: Duration) -> Duration {
+        (min * u32::from(self.quarters) / 4).min(srtt)
+    }
+}

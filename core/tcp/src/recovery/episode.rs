@@ -1,0 +1,136 @@
+//! Begin and end of the phases of loss recovery.
+
+use super::prr::Prr;
+use super::undo::Undo;
+use super::{LossTiming, Phase, Recovery};
+use crate::congestion::PriorWindow;
+use crate::ranges::Ranges;
+use crate::time::Instant;
+use towpath_wire::tcp::SeqNum;
+
+impl Recovery {
+    /// Starts fast recovery. `recover_fs` are the bytes in flight before the current ACK.
+    pub(crate) fn enter(
+        &mut self,
+        now: Instant,
+        snd_una: SeqNum,
+        snd_nxt: SeqNum,
+        recover_fs: u32,
+    ) {
+        self.phase = Phase::Recovery;
+        self.enter_again(now, snd_una, snd_nxt, recover_fs);
+        self.make_board(snd_una).force = true;
+        if let Some(outstanding) = &mut self.outstanding {
+            outstanding.probe.cancel();
+        }
+    }
+
+    /// Continues fast recovery after a retransmission was lost, as if it had begun now. The
+    /// reduction cannot be undone any more.
+    pub(crate) fn enter_again(
+        &mut self,
+        now: Instant,
+        snd_una: SeqNum,
+        snd_nxt: SeqNum,
+        recover_fs: u32,
+    ) {
+        self.point = snd_nxt;
+        self.make_board(snd_una).reduced_at = now;
+        if let Some(outstanding) = &mut self.outstanding {
+            outstanding.prr = Prr::new(recover_fs);
+            outstanding.undo = None;
+        }
+    }
+
+    /// Remembers the window before a reduction, to restore it if the loss was spurious.
+    pub(crate) fn set_prior(&mut self, snd_una: SeqNum, snd_nxt: SeqNum, prior: PriorWindow) {
+        let undo = Undo::new(snd_una, snd_nxt, prior);
+        self.outstanding.get_or_insert_default().undo = Some(undo);
+    }
+
+    /// Forgets the window before the last reduction.
+    pub(crate) fn clear_prior(&mut self) {
+        if let Some(outstanding) = &mut self.outstanding {
+            outstanding.undo = None;
+        }
+    }
+
+    /// Handles a retransmission timeout. `head` is the end of the segment at SND.UNA, if only that
+    /// segment and overdue ones are lost; with `None` every byte is lost.
+    pub(crate) fn enter_loss(
+        &mut self,
+        timing: LossTiming,
+        snd_una: SeqNum,
+        snd_nxt: SeqNum,
+        head: Option<SeqNum>,
+    ) {
+        self.phase = Phase::Loss;
+        self.point = snd_nxt;
+        let head = head.filter(|_| self.sack);
+        self.make_board(snd_una);
+        let Some(outstanding) = &mut self.outstanding else { return };
+        outstanding.probe.cancel();
+        let Some(board) = &mut outstanding.board else { return };
+        match (&outstanding.record, head) {
+            (Some(record), Some(head)) => {
+                board.on_timeout(record, timing, snd_una, head);
+            }
+            _ => {
+                // A receiver may discard bytes that it has SACKed (RFC 2018 §8); assume so after
+                // two timeouts.
+                board.sacked = Ranges::default();
+                board.mark_all(snd_una, snd_nxt);
+            }
+        }
+        board.reopened = false;
+        board.dup_acks = 0;
+        board.dup_bytes = 0;
+        board.force = true;
+    }
+
+    /// Retransmits the segments in flight below `end`, which did not arrive for a reason other than
+    /// congestion.
+    pub(crate) fn resend(&mut self, snd_una: SeqNum, end: SeqNum, snd_nxt: SeqNum) {
+        // Keep the phase `Loss`, so that another timeout of the same segment is recognized as a
+        // repetition and does not reduce ssthresh again.
+        if self.phase != Phase::Loss {
+            self.phase = Phase::Resend;
+        }
+        self.point = snd_nxt;
+        let board = self.make_board(snd_una);
+        board.mark_all(snd_una, end);
+        board.force = true;
+    }
+
+    /// Handles a window that reopened with data in flight. The peer had shrunk its window, and
+    /// dropped the segments in flight. Retransmit from SND.UNA now instead of waiting for the
+    /// backed-off RTO. A reopened window does not indicate congestion.
+    ///
+    /// Bytes are retransmitted in this way only once per flight, and once per timeout. Otherwise a
+    /// peer that closes and opens its window could make us send a congestion window for every two
+    /// ACKs. Returns true if bytes are to be retransmitted.
+    pub(crate) fn on_window_reopened(&mut self, snd_una: SeqNum, snd_nxt: SeqNum) -> bool {
+        match (self.phase, self.board_mut()) {
+            (Phase::Open, _) => self.resend(snd_una, snd_nxt, snd_nxt),
+            // The timer retransmitted some bytes while the window was still closed.
+            (Phase::Loss, Some(board)) if !board.reopened => {
+                board.mark_all(snd_una, snd_nxt);
+                board.force = true;
+                board.reopened = true;
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    /// Ends a recovery whose loss was spurious. Returns the window before the reduction.
+    pub(crate) fn undo(&mut self, snd_una: SeqNum) -> Option<PriorWindow> {
+        let outstanding = self.outstanding.as_mut()?;
+        let undo = outstanding.undo.take()?;
+        if let Some(board) = &mut outstanding.board {
+            board.unmark_lost(snd_una);
+        }
+        self.phase = Phase::Open;
+        Some(undo.prior)
+    }
+}

@@ -1,0 +1,314 @@
+//! Scoreboard: the bytes that the peer has, the bytes that are lost, and the retransmissions in
+//! flight.
+
+use super::Hole;
+use crate::flight::{FlightRecord, LossVerdict};
+use crate::ranges::{Inserted, Ranges};
+use crate::time::Instant;
+use core::time::Duration;
+use std::collections::VecDeque;
+use towpath_wire::tcp::SeqNum;
+
+/// Maximum retransmissions tracked one by one: 4 MB of single segments. Only the retransmission
+/// timer finds the loss of further ones.
+const RESENT_MAX: usize = 4096;
+
+/// Exists only while bytes are missing, or retransmitted and not acknowledged.
+#[derive(Debug)]
+pub(super) struct Scoreboard {
+    /// Selectively acknowledged bytes.
+    pub(super) sacked: Ranges,
+    /// Lost bytes that are to be retransmitted; disjoint from `sacked`.
+    pub(super) lost: Ranges,
+    /// Retransmissions in flight, oldest first.
+    resent: VecDeque<Resent>,
+    /// Bytes below this need no judgement of their first transmission: they arrived, are lost, or
+    /// were retransmitted.
+    lost_end: SeqNum,
+    /// End of the last retransmission, at least SND.UNA.
+    pub(super) high_rxt: SeqNum,
+    /// Without SACK: bytes that have arrived according to duplicate ACKs.
+    pub(super) dup_bytes: u32,
+    pub(super) dup_acks: u16,
+    /// Whether the next retransmission may exceed the congestion window.
+    pub(super) force: bool,
+    /// Whether the retransmissions of the current timeout were repeated because the window
+    /// reopened.
+    pub(super) reopened: bool,
+    /// Time of the last reduction of the window in this recovery.
+    pub(super) reduced_at: Instant,
+    /// Time at which the oldest overtaken transmission counts as lost; [`Instant::FAR`] if none
+    /// was overtaken.
+    pub(super) reorder_at: Instant,
+}
+
+/// A retransmission in flight.
+#[derive(Debug, Clone, Copy)]
+struct Resent {
+    left: SeqNum,
+    right: SeqNum,
+    sent: Instant,
+    /// Whether the bytes were lost before, which does not hold for a tail loss probe.
+    was_lost: bool,
+}
+
+/// How long transmissions may be overdue before they count as lost.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LossTiming {
+    pub(crate) now: Instant,
+    /// Reordering window.
+    pub(crate) window: Duration,
+    /// Smoothed RTT, used until bytes of this flight are delivered.
+    pub(crate) srtt: Duration,
+}
+
+/// Result of loss detection.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Detected {
+    /// Bytes newly marked as lost.
+    pub(crate) lost: u32,
+    /// Whether retransmissions sent after the last reduction were lost, which counts as congestion
+    /// again (RFC 5681 section 4.3).
+    pub(crate) again: bool,
+}
+
+impl Scoreboard {
+    /// Creates a scoreboard on which nothing is missing.
+    pub(super) fn new(una: SeqNum) -> Scoreboard {
+        Scoreboard {
+            sacked: Ranges::default(),
+            lost: Ranges::default(),
+            resent: VecDeque::new(),
+            lost_end: una,
+            high_rxt: una,
+            dup_bytes: 0,
+            dup_acks: 0,
+            force: false,
+            reopened: false,
+            reduced_at: Instant::ZERO,
+            reorder_at: Instant::FAR,
+        }
+    }
+
+    /// Returns the bytes that the peer has beyond its cumulative acknowledgement.
+    pub(super) fn sacked_bytes(&self) -> u32 {
+        self.sacked.total() + self.dup_bytes
+    }
+
+    /// Returns the bytes of retransmissions that were not acknowledged.
+    pub(super) fn resent_bytes(&self, una: SeqNum) -> u32 {
+        self.resent.iter().map(|it| self.missing_of(it, una)).sum()
+    }
+
+    /// Returns the bytes deemed lost, retransmitted or not.
+    pub(super) fn lost_bytes(&self, una: SeqNum) -> u32 {
+        let resent = self.resent.iter().filter(|it| it.was_lost);
+        self.lost.total() + resent.map(|it| self.missing_of(it, una)).sum::<u32>()
+    }
+
+    fn missing_of(&self, resent: &Resent, una: SeqNum) -> u32 {
+        self.sacked.missing_in(resent.left.max(una), resent.right)
+    }
+
+    /// Whether nothing is reported, lost or retransmitted. The scoreboard then equals a new one and
+    /// can be freed.
+    pub(super) fn is_clear(&self) -> bool {
+        self.dup_acks == 0
+            && self.sacked_bytes() == 0
+            && self.lost.total() == 0
+            && self.resent.is_empty()
+    }
+
+    /// Whether the ranges lie in `una..nxt`, and no byte is both lost and selectively acknowledged.
+    pub(super) fn is_in_order(&self, una: SeqNum, nxt: SeqNum) -> bool {
+        let is_within = |seq: SeqNum| una.leq(seq) && seq.leq(nxt);
+        let is_sound = |ranges: &[(SeqNum, SeqNum)]| {
+            ranges.iter().all(|range| is_within(range.0) && is_within(range.1))
+                && ranges.iter().all(|range| range.0.lt(range.1))
+                && ranges.is_sorted_by(|a, b| a.1.lt(b.0))
+        };
+        let missing = |&(left, right): &(SeqNum, SeqNum)| self.sacked.missing_in(left, right);
+        let lost = self.lost.as_slice();
+        [self.high_rxt, self.lost_end].into_iter().all(is_within)
+            && is_sound(self.sacked.as_slice())
+            && is_sound(lost)
+            && lost.iter().all(|range| missing(range) == range.1 - range.0)
+            && self.sacked.as_slice().first().is_none_or(|range| range.0 != una)
+    }
+
+    /// Records that the peer has `left..right`. Returns true if part of it was not reported before.
+    pub(super) fn on_sack(&mut self, left: SeqNum, right: SeqNum) -> bool {
+        if self.sacked.insert(left, right) != Inserted::New {
+            return false;
+        }
+        self.lost.remove(left, right);
+        true
+    }
+
+    /// Handles an advance of SND.UNA from `old` to `una`.
+    pub(super) fn on_advance(&mut self, old: SeqNum, una: SeqNum, nxt: SeqNum, mss: u32) {
+        self.dup_acks = 0;
+        self.sacked.trim_below(una);
+        self.lost.trim_below(una);
+        //= https://www.rfc-editor.org/rfc/rfc2018#section-8
+        //# The data receiver is permitted to discard data in its queue that has not been acknowledged to
+        //# the data sender, even if the data has already been reported in a SACK option.
+        // A byte at SND.UNA that was SACKed is such a byte.
+        if self.sacked.as_slice().first().is_some_and(|range| range.0 == una) {
+            self.sacked = Ranges::default();
+        }
+        // Without SACK: one acknowledged segment was the missing one. Each of the remaining ones
+        // was counted when its duplicate ACK arrived.
+        let counted = (una - old).saturating_sub(mss);
+        self.dup_bytes =
+            self.dup_bytes.saturating_sub(counted).min((nxt - una).saturating_sub(mss));
+        self.high_rxt = self.high_rxt.max(una);
+        self.lost_end = self.lost_end.max(una);
+        while self.resent.front().is_some_and(|it| it.right.leq(una)) {
+            self.resent.pop_front();
+        }
+    }
+
+    /// Marks the bytes of `left..right` as lost that the peer lacks. Returns the number of bytes
+    /// newly marked, or `None` if there are too many ranges.
+    fn mark_lost(&mut self, left: SeqNum, right: SeqNum) -> Option<u32> {
+        let before = self.lost.total();
+        let mut from = left;
+        while let Some((gap, end)) = self.sacked.first_missing(from, right) {
+            if self.lost.insert(gap, end) == Inserted::Full {
+                return None;
+            }
+            from = end;
+        }
+        Some(self.lost.total() - before)
+    }
+
+    /// Marks the first transmissions of bytes below `end` as lost.
+    pub(super) fn mark_lost_until(&mut self, una: SeqNum, end: SeqNum) -> u32 {
+        let marked = self.mark_lost(una, end).unwrap_or_default();
+        self.lost_end = self.lost_end.max(end);
+        marked
+    }
+
+    /// Marks everything below `end` as lost, retransmissions included.
+    pub(super) fn mark_all(&mut self, una: SeqNum, end: SeqNum) -> u32 {
+        self.resent.clear();
+        self.reorder_at = Instant::FAR;
+        self.mark_lost_until(una, end)
+    }
+
+    /// Returns the next range to retransmit.
+    pub(super) fn next_hole(&self) -> Option<Hole> {
+        let &(left, right) = self.lost.as_slice().first()?;
+        Some(Hole { left, right })
+    }
+
+    /// Records that `left..right` was retransmitted.
+    pub(super) fn on_retransmit(&mut self, now: Instant, left: SeqNum, right: SeqNum) {
+        self.force = false;
+        self.high_rxt = right;
+        let before = self.lost.total();
+        self.lost.remove(left, right);
+        let was_lost = self.lost.total() < before;
+        let has_room = self.resent.len() < RESENT_MAX;
+        match self.resent.back_mut() {
+            Some(last) if last.sent == now && last.right == left => last.right = right,
+            _ if has_room => {
+                self.resent.push_back(Resent { left, right, sent: now, was_lost });
+            }
+            _ => {}
+        }
+    }
+
+    /// Marks transmissions as lost that later ones have overtaken, and that are overdue.
+    pub(super) fn detect(
+        &mut self,
+        record: &FlightRecord,
+        timing: LossTiming,
+        una: SeqNum,
+    ) -> Detected {
+        self.reorder_at = Instant::FAR;
+        let mut detected = self.detect_resent(record, timing, una);
+        detected.lost += self.detect_first(record, timing);
+        detected
+    }
+
+    /// Detects lost first transmissions. As they were sent in the order of their numbers, those
+    /// below `lost_end` are judged already.
+    fn detect_first(&mut self, record: &FlightRecord, timing: LossTiming) -> u32 {
+        let mut lost = 0;
+        loop {
+            let (from, judgement) = record.judge(self.lost_end, timing);
+            self.lost_end = self.lost_end.max(from);
+            match judgement {
+                LossVerdict::Lost(end) => {
+                    let Some(bytes) = self.mark_lost(from, end) else { return lost };
+                    lost += bytes;
+                    self.lost_end = end;
+                }
+                LossVerdict::Overtaken(due) => {
+                    self.reorder_at = self.reorder_at.min(due);
+                    return lost;
+                }
+                LossVerdict::Pending => return lost,
+            }
+        }
+    }
+
+    /// Detects lost retransmissions, oldest first.
+    fn detect_resent(
+        &mut self,
+        record: &FlightRecord,
+        timing: LossTiming,
+        una: SeqNum,
+    ) -> Detected {
+        let mut detected = Detected::default();
+        while let Some(&Resent { left, right, sent, .. }) = self.resent.front() {
+            let left = left.max(una);
+            if self.sacked.missing_in(left, right) > 0 {
+                if !record.rack.has_overtaken_resent(sent, right) {
+                    break;
+                }
+                let due = record.rack.due(sent, timing.window, timing.srtt);
+                if due > timing.now {
+                    self.reorder_at = due;
+                    break;
+                }
+                let Some(bytes) = self.mark_lost(left, right) else { break };
+                detected.lost += bytes;
+                detected.again |= bytes > 0 && sent >= self.reduced_at;
+            }
+            self.resent.pop_front();
+        }
+        detected
+    }
+
+    /// Marks transmissions as lost that are overdue when the retransmission timer expires, and the
+    /// segment at SND.UNA. Returns the number of bytes.
+    pub(super) fn on_timeout(
+        &mut self,
+        record: &FlightRecord,
+        timing: LossTiming,
+        una: SeqNum,
+        head: SeqNum,
+    ) -> u32 {
+        let mut lost = self.mark_lost(una, head).unwrap_or_default();
+        while let Some(&Resent { left, right, sent, .. }) = self.resent.front()
+            && record.rack.due(sent, timing.window, timing.srtt) <= timing.now
+        {
+            lost += self.mark_lost(left.max(una), right).unwrap_or_default();
+            self.resent.pop_front();
+        }
+        let end = record.overdue_end(self.lost_end, timing);
+        lost += self.mark_lost(self.lost_end, end).unwrap_or_default();
+        self.lost_end = self.lost_end.max(end);
+        lost
+    }
+
+    /// Forgets which bytes are lost, because they arrived late: judge them again.
+    pub(super) fn unmark_lost(&mut self, una: SeqNum) {
+        self.lost = Ranges::default();
+        self.lost_end = una;
+        self.force = false;
+    }
+}
