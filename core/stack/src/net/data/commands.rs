@@ -39,6 +39,10 @@ impl Data {
         pool: &mut Pool,
     ) {
         match news {
+            // Control sent the update before it removed the interface.
+            NeighborUpdate::Known { key, .. } if self.here().link(key.0).is_none() => {
+                self.on_next_hop_forgotten(key, pool);
+            }
             NeighborUpdate::Known { key, mac, tell_at } => {
                 let (iface, addr) = key;
                 let link = LinkHeader::ethernet(self.link(iface).mac, mac, addr);
