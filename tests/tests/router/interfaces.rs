@@ -10,6 +10,8 @@ use super::{Lab, end, ip, state};
 struct ThirdHost {
     it: Named,
     host: Namespace,
+    /// State of the router's namespace before the router started.
+    before: String,
 }
 
 impl ThirdHost {
@@ -24,7 +26,8 @@ impl ThirdHost {
         ip(&format!("ip -n {third} addr add 10.3.0.2/24 dev x0"));
         ip(&format!("ip -n {third} link set x0 up"));
         ip(&format!("ip -n {third} route add default via 10.3.0.1"));
-        Some(Self { it: Named::start(lab, test, options), host })
+        let before = state(&lab.router);
+        Some(Self { it: Named::start(lab, test, options), host, before })
     }
 
     fn add(&self) {
@@ -92,13 +95,12 @@ fn an_added_tap_device_vanishes_with_its_port() {
 #[test]
 fn a_killed_router_leaves_nothing_of_added_ports() {
     let Some(third) = ThirdHost::new("killed", &[]) else { return };
-    let before = state(&third.it.lab.router);
     third.add();
     third.it.ip("link add side type tap:tw3,10.4.0.1/24");
     eventually("the third host answers", || third.pings());
     third.it.router.signal(Signal::KILL);
     third.it.router.wait(PATIENCE);
-    eventually("nothing is left", || state(&third.it.lab.router) == before);
+    eventually("nothing is left", || state(&third.it.lab.router) == third.before);
 }
 
 /// A rule stays when its interface is deleted, and matches a later interface of this name.
