@@ -170,7 +170,10 @@ impl EcnState {
         match syn.ace() {
             _ if mode == EcnMode::Off => EcnState::NONE,
             0b000 => EcnState::NONE,
-            // Combinations without a meaning request accurate ECN (RFC 9768 section 3.1.3).
+            //= https://www.rfc-editor.org/rfc/rfc9768#section-3.1.3
+            //# it does not have logic specific to
+            //# such a combination, the Server MUST negotiate the use of AccECN as if
+            //# the three flags had been set to (1,1,1).
             ace if mode.accepts_accurate() && ace != 0b011 => EcnState::ACCURATE,
             _ if is_setup_syn(syn) => EcnState::CLASSIC,
             _ => EcnState::NONE,
@@ -204,6 +207,10 @@ impl EcnState {
         match self.feedback() {
             Feedback::None => return Flags::NONE,
             Feedback::Classic if retransmissions == 0 => return Flags::ECE | Flags::CWR,
+            //= https://www.rfc-editor.org/rfc/rfc9768#section-3.1.1
+            //# to
+            //# request more Accurate ECN feedback the TCP Client (host A) MUST set
+            //# the TCP flags (AE,CWR,ECE) = (1,1,1) in the initial SYN segment.
             Feedback::Accurate if retransmissions < ACCURATE_SYNS => return Flags::ACE,
             _ => {}
         }
@@ -305,6 +312,8 @@ impl EcnState {
     }
 
     /// Returns the codepoint of a packet with new data.
+    //= https://www.rfc-editor.org/rfc/rfc9768#section-3.1.5
+    //# MUST NOT set ECT if it is in Not ECN feedback mode.
     //= https://www.rfc-editor.org/rfc/rfc3168#section-6.1.2
     //# When only one ECT codepoint
     //# is needed by a sender for all packets sent on a TCP connection,
@@ -449,6 +458,9 @@ impl EcnState {
     //# response to an ECN Notification), the TCP sender sets the CWR flag in
     //# the TCP header of the first new data packet sent after the window
     //# reduction.
+    //= https://www.rfc-editor.org/rfc/rfc9768#section-3.1.5
+    //# MUST NOT set CWR to indicate that it has received and responded
+    //# to indications of congestion.
     pub(crate) fn on_reduced(&mut self) {
         let is_classic = self.feedback() == Feedback::Classic;
         self.0 |= if is_classic { Self::REDUCED | Self::CWR } else { Self::REDUCED };

@@ -13,6 +13,10 @@ impl Connection {
     //# receiver's current window.
     #[inline]
     pub(super) fn note_marks(&mut self, segment: &Segment) {
+        //= https://www.rfc-editor.org/rfc/rfc9768#section-3.2
+        //# The Data Receiver MUST increment the CE packet counter (r.cep),
+        //# for every Acceptable packet that it receives with the CE code
+        //# point
         if segment.ecn.is_ce() {
             let received = &mut self.counters.rare_mut().ecn.received;
             *received = received.wrapping_add(segment.segments.max(1).into());
