@@ -285,3 +285,44 @@ fn datagrams_come_in_phases() {
     assert!((100..=110).contains(&busy), "{busy} of 400 samples");
     assert_eq!(flow.congestion, None);
 }
+
+#[test]
+fn queues_mark_packets_of_hosts_with_ecn_instead_of_dropping_them() {
+    let run = |qdisc: &str, a: &str, b: &str| {
+        let link = format!("rate = \"10mbit\"\ndelay = \"10ms\"\nqdisc = \"{qdisc}\"");
+        let hosts = format!(
+            "kind = \"bulk\"\n[[host]]\nname = \"a\"\ntcp = \"{a}\"\n[[host]]\nname = \"b\"\n\
+             tcp = \"{b}\""
+        );
+        let report = run(&pair(&link, &hosts), ONE).expect("a run");
+        let run = &report.runs[0];
+        let marked = run.links.iter().map(|link| link.marked).sum::<u64>();
+        (marked, run.flows[0].retransmitted_bytes, run.flows[0].bytes)
+    };
+    for qdisc in ["codel", "fq_codel", "cobalt"] {
+        let (marked, retransmitted, dropped_bytes) = run(qdisc, "ecn=off", "ecn=accept");
+        assert!(marked == 0 && retransmitted > Some(0), "{qdisc}");
+        for ecn in ["on", "accurate"] {
+            let (marked, retransmitted, bytes) =
+                run(qdisc, &format!("ecn={ecn}"), &format!("ecn={ecn}"));
+            assert!(marked > 10 && retransmitted == Some(0), "{qdisc}: {marked} {retransmitted:?}");
+            assert!(bytes >= dropped_bytes, "{qdisc}: {bytes} {dropped_bytes}");
+        }
+    }
+    for qdisc in ["pie", "red limit 150kb min 5kb max 60kb avpkt 1500 bandwidth 10mbit ecn"] {
+        assert!(run(qdisc, "ecn=on", "ecn=accept").0 > 10, "{qdisc}");
+    }
+}
+
+#[test]
+fn settings_of_a_host_that_have_their_own_key_are_refused() {
+    for (tcp, expected) in [
+        ("ecn=maybe", "expected off, on, accept"),
+        ("rmem-max=65536", "`recv_buffer`"),
+        ("congestion=reno", "`congestion` of a flow"),
+    ] {
+        let flow = format!("kind = \"bulk\"\n[[host]]\nname = \"a\"\ntcp = \"{tcp}\"");
+        let error = read(&pair("rate = \"1mbit\"", &flow)).expect_err(tcp).to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+}
