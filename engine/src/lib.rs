@@ -76,7 +76,9 @@ pub use net::{Applied, InterfaceState, NetState};
 pub use query::{ListingProgress, Portion, Query, QueryTarget};
 pub use registry::UninterceptedProgram;
 pub use remote::{AddError, Gone, Remote};
-pub use report::{Counters, HOLDERS_SHOWN, Left, Report, SocketEntry, TcpFigures};
+pub use report::{
+    CongestionValues, Counters, HOLDERS_SHOWN, Left, Report, SocketEntry, TcpFigures,
+};
 pub use run::Next;
 pub use service::{Service, ServiceError};
 pub use shard::DroppedPacket;

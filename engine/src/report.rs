@@ -109,6 +109,39 @@ pub struct SocketEntry {
     pub slot: u32,
 }
 
+/// Values of a congestion control algorithm, named as in `ss -i`. Gains are in percent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CongestionValues {
+    /// BBR: bandwidth in bytes per second, minimum round-trip time, and gains.
+    Bbr {
+        /// Estimated bandwidth in bytes per second.
+        bw: u64,
+        /// Minimum round-trip time; 0 before the first measurement.
+        mrtt_us: u32,
+        /// Pacing rate relative to the bandwidth.
+        pacing_gain: u32,
+        /// Window relative to the bandwidth-delay product.
+        cwnd_gain: u32,
+    },
+    /// DCTCP.
+    Dctcp {
+        /// Estimated fraction of marked bytes, in 1/1024.
+        alpha: u32,
+        /// Marked bytes in the current observation window.
+        ab_ecn: u32,
+        /// Acknowledged bytes in the current observation window.
+        ab_tot: u32,
+    },
+    /// Vegas: round-trip times of the connection and of the current round trip.
+    Vegas {
+        /// Minimum round-trip time of the connection; 0 before the first measurement.
+        basertt_us: u32,
+        /// Minimum of the current round trip; 0 before the first measurement.
+        minrtt_us: u32,
+    },
+}
+
 /// Values of a connection, named as in `ss -i`. Units are bytes or segments unless the name
 /// contains another one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -172,8 +205,13 @@ pub struct TcpFigures {
     pub lastrcv_ms: Option<u64>,
     /// Milliseconds since the last valid ACK (`tcpi_last_ack_recv`); `None` if never.
     pub lastack_ms: Option<u64>,
-    /// Value of SO_MAX_PACING_RATE in bytes per second; `None` without a limit.
+    /// Current pacing rate in bytes per second; `None` if nothing paces.
     pub pacing_rate: Option<NonZeroU64>,
+    /// Value of SO_MAX_PACING_RATE in bytes per second; `None` without a limit.
+    pub pacing_rate_max: Option<NonZeroU64>,
+    /// Values of the congestion control algorithm; `None` if it has none of its own.
+    #[serde(default)]
+    pub congestion_values: Option<CongestionValues>,
     /// Segments delivered to the peer.
     pub delivered: u32,
     /// Delivered segments that the peer reported as marked with CE.

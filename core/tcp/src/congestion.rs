@@ -5,17 +5,24 @@
 //! An algorithm receives an [`Acked`] for each ACK. The algorithm computes the
 //! window and, if it paces, the rate. `recovery` decides which bytes are lost, and `plan` decides how much may be sent.
 
+mod bbr;
 mod cubic;
+mod dctcp;
 mod epoch;
+mod hystart;
 mod newreno;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod usage;
+mod vegas;
 mod window;
 
+use self::bbr::Bbr;
 use self::cubic::Cubic;
+use self::dctcp::Dctcp;
 use self::newreno::NewReno;
 use self::usage::WindowUsage;
+use self::vegas::Vegas;
 use self::window::CongestionWindow;
 use crate::flight::RateSample;
 use crate::time::Instant;
@@ -96,9 +103,9 @@ macro_rules! congestion_controls {
                 }
             }
 
-            fn on_idle_sent(&mut self, window: &mut CongestionWindow, now: Instant, idle: Duration) {
+            fn on_idle_sent(&mut self, window: &mut CongestionWindow, idle: &IdlePeriod) {
                 match self {
-                    $(Self::$variant(state) => state.on_idle_sent(window, now, idle),)+
+                    $(Self::$variant(state) => state.on_idle_sent(window, idle),)+
                 }
             }
 
@@ -127,6 +134,25 @@ macro_rules! congestion_controls {
                 }
             }
 
+            fn on_undo(&mut self, window: &mut CongestionWindow) {
+                match self {
+                    $(Self::$variant(state) => state.on_undo(window),)+
+                }
+            }
+
+            fn info(&self) -> CongestionInfo {
+                match self {
+                    $(Self::$variant(state) => state.info(),)+
+                }
+            }
+
+            #[inline]
+            fn is_probing_rtt(&self) -> bool {
+                match self {
+                    $(Self::$variant(state) => state.is_probing_rtt(),)+
+                }
+            }
+
             fn on_timeout(&mut self, window: &CongestionWindow) {
                 match self {
                     $(Self::$variant(state) => state.on_timeout(window),)+
@@ -148,6 +174,12 @@ congestion_controls! {
     Cubic(Cubic) = "cubic", [], "RFC 9438";
     /// RFC 5681, with the byte counting of RFC 3465.
     NewReno(NewReno) = "reno", ["newreno"], "RFC 5681";
+    /// BBR version 3: a model of the path's bandwidth and round-trip time.
+    Bbr(Bbr) = "bbr", ["bbr3"], "draft-ietf-ccwg-bbr";
+    /// Keeps few segments in the queue of the path.
+    Vegas(Vegas) = "vegas", [], "Brakmo and Peterson 1995";
+    /// RFC 8257: reacts to the fraction of marked bytes, in networks that mark early.
+    Dctcp(Dctcp) = "dctcp", [], "RFC 8257";
 }
 
 impl Default for CongestionKind {
@@ -178,9 +210,8 @@ trait CongestionControl {
     /// Initializes the state, when the handshake is complete or the program selects the algorithm.
     fn on_start(&mut self, _window: &mut CongestionWindow, _start: &CongestionStart) {}
 
-    /// Handles a transmission at `now` with nothing in flight, after a period `idle` in which
-    /// nothing was in flight.
-    fn on_idle_sent(&mut self, _window: &mut CongestionWindow, _now: Instant, _idle: Duration) {}
+    /// Handles a transmission with nothing in flight.
+    fn on_idle_sent(&mut self, _window: &mut CongestionWindow, _idle: &IdlePeriod) {}
 
     /// Handles a reduction of the window after a long idle period.
     fn on_restart(&mut self) {}
@@ -191,7 +222,8 @@ trait CongestionControl {
     /// Returns the slow-start threshold after a loss, with `flight` bytes in flight.
     fn on_loss(&mut self, window: &CongestionWindow, flight: u32) -> u32;
 
-    /// Returns the slow-start threshold after the peer reported packets marked with CE.
+    /// Returns the slow-start threshold after the peer reported packets marked with CE, with
+    /// `flight` bytes in flight.
     fn on_ecn(&mut self, window: &CongestionWindow, flight: u32) -> u32 {
         self.on_loss(window, flight)
     }
@@ -199,10 +231,64 @@ trait CongestionControl {
     /// Handles the expiry of the retransmission timer.
     fn on_timeout(&mut self, _window: &CongestionWindow) {}
 
+    /// Handles a loss that turned out to be spurious. Window and threshold are restored already.
+    fn on_undo(&mut self, _window: &mut CongestionWindow) {
+        self.on_restart();
+    }
+
+    /// Returns the values of the algorithm that programs can read (TCP_CC_INFO).
+    fn info(&self) -> CongestionInfo {
+        CongestionInfo::None
+    }
+
+    /// Whether the algorithm drains the path on purpose, so that delivery rates are too low.
+    fn is_probing_rtt(&self) -> bool {
+        false
+    }
+
     /// Returns the rate in payload bytes per second, if the algorithm paces.
     fn pacing_rate(&self) -> Option<NonZeroU64> {
         None
     }
+}
+
+/// Values of a congestion control algorithm that programs can read (TCP_CC_INFO).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum CongestionInfo {
+    /// The algorithm has no values of its own.
+    #[default]
+    None,
+    /// Linux's `struct tcpvegas_info`.
+    Vegas {
+        /// Whether the queue is being measured, because nothing was lost recently.
+        is_enabled: bool,
+        /// Samples in the current round trip.
+        samples: u32,
+        /// Minimum round-trip time of the connection; `None` before the first measurement.
+        base_rtt: Option<Duration>,
+        /// Minimum of the current round trip.
+        min_rtt: Option<Duration>,
+    },
+    /// Linux's `struct tcp_dctcp_info`.
+    Dctcp {
+        /// Estimated fraction of marked bytes, in 1/1024.
+        alpha: u32,
+        /// Marked bytes in the current observation window.
+        bytes_marked: u32,
+        /// Acknowledged bytes in the current observation window.
+        bytes_acked: u32,
+    },
+    /// Linux's `struct tcp_bbr_info`.
+    Bbr {
+        /// Estimated bandwidth in bytes per second.
+        bandwidth: u64,
+        /// Minimum round-trip time; `None` before the first measurement.
+        min_rtt: Option<Duration>,
+        /// Pacing rate relative to the bandwidth, in percent.
+        pacing_gain_percent: u32,
+        /// Window relative to the bandwidth-delay product, in percent.
+        cwnd_gain_percent: u32,
+    },
 }
 
 /// Congestion control of one connection.
@@ -215,16 +301,23 @@ pub(crate) struct Congestion {
 
 /// State of a connection whose algorithm starts.
 #[derive(Debug, Clone, Copy)]
-#[allow(dead_code, reason = "read by model-based algorithms")]
 pub(crate) struct CongestionStart {
     pub(crate) mss: u32,
     /// Smoothed round-trip time; `None` before the first measurement.
     pub(crate) srtt: Option<Duration>,
 }
 
+/// A period with nothing in flight, which ends with a transmission.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct IdlePeriod {
+    pub(crate) now: Instant,
+    pub(crate) length: Duration,
+    /// Whether the program had nothing to send.
+    pub(crate) is_app_limited: bool,
+}
+
 /// An ACK, and its context.
 #[derive(Debug, Clone, Copy)]
-#[allow(dead_code, reason = "read by model-based algorithms")]
 pub(crate) struct Acked {
     pub(crate) now: Instant,
     /// Payload bytes that the ACK acknowledges cumulatively.
@@ -237,15 +330,12 @@ pub(crate) struct Acked {
     pub(crate) marked: u32,
     pub(crate) mss: u32,
     pub(crate) srtt: Duration,
-    /// Minimum round-trip time of the connection.
-    pub(crate) rtt_min: Duration,
     /// Round-trip time of the newest bytes that this ACK acknowledges; `None` if ambiguous.
     pub(crate) rtt: Option<Duration>,
     /// Delivery rate sample; only for algorithms with [`CongestionControl::IS_MODEL`], and for
     /// flights of several transmissions.
     pub(crate) sample: Option<RateSample>,
-    /// Bytes in the network before and after this ACK (RFC 6675 `pipe`).
-    pub(crate) in_flight_before: u32,
+    /// Bytes in the network after this ACK (RFC 6675 `pipe`).
     pub(crate) in_flight: u32,
     /// SND.UNA and SND.NXT after this ACK.
     pub(crate) snd_una: SeqNum,
@@ -298,6 +388,11 @@ impl Congestion {
 
     pub(crate) fn ssthresh(&self) -> u32 {
         self.window.ssthresh
+    }
+
+    /// Whether the window is below half of the slow-start threshold.
+    pub(crate) fn in_first_half_of_slow_start(&self) -> bool {
+        self.window.cwnd < self.window.ssthresh / 2
     }
 
     pub(crate) fn kind(&self) -> CongestionKind {
@@ -358,7 +453,17 @@ impl Congestion {
     /// Whether the window was fully used in the last round trip. In slow start, half of the window
     /// suffices, so that it can grow to twice the bytes in flight.
     pub(crate) fn is_limited(&self) -> bool {
-        self.usage.is_limited(&self.window)
+        self.usage.is_full() || !self.is_model() && self.usage.suffices_for_slow_start(&self.window)
+    }
+
+    pub(crate) fn info(&self) -> CongestionInfo {
+        self.algorithm.info()
+    }
+
+    /// Whether the algorithm drains the path on purpose, so that delivery rates are too low.
+    #[inline]
+    pub(crate) fn is_probing_rtt(&self) -> bool {
+        self.algorithm.is_probing_rtt()
     }
 
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.2
@@ -370,10 +475,9 @@ impl Congestion {
         self.algorithm.on_ack(&mut self.window, acked);
     }
 
-    /// Handles a transmission at `now` with nothing in flight, after a period `idle` in which
-    /// nothing was in flight.
-    pub(crate) fn on_idle_over(&mut self, now: Instant, idle: Duration) {
-        self.algorithm.on_idle_sent(&mut self.window, now, idle);
+    /// Handles a transmission with nothing in flight.
+    pub(crate) fn on_idle_over(&mut self, idle: &IdlePeriod) {
+        self.algorithm.on_idle_sent(&mut self.window, idle);
     }
 
     /// Reduces the window, once per loss event, after loss was detected by duplicate or selective
@@ -382,6 +486,16 @@ impl Congestion {
         self.reduce(loss.flight, loss.mss);
         if !self.is_model() {
             self.window.cwnd = self.window.ssthresh;
+        }
+    }
+
+    /// Reduces the window because the peer echoed a congestion mark (ECN). Call it at most once per
+    /// round trip.
+    pub(crate) fn on_ecn(&mut self, loss: LossEvent) {
+        let ssthresh = self.algorithm.on_ecn(&self.window, loss.flight);
+        self.window.ssthresh = ssthresh.max(2 * loss.mss);
+        if !self.is_model() {
+            self.window.cwnd = self.window.cwnd.min(self.window.ssthresh);
         }
     }
 
@@ -407,19 +521,9 @@ impl Congestion {
 
     /// Restores the state before a reduction, because the loss was spurious.
     pub(crate) fn undo(&mut self, prior: PriorWindow) {
-        self.algorithm.on_restart();
         self.window.cwnd = self.window.cwnd.max(prior.cwnd);
         self.window.ssthresh = self.window.ssthresh.max(prior.ssthresh);
-    }
-
-    /// Reduces the window, at most once per round trip, after the peer reported packets marked with
-    /// CE.
-    pub(crate) fn on_ecn(&mut self, flight: u32, mss: u32) {
-        if !self.is_model() {
-            let window = &mut self.window;
-            window.ssthresh = self.algorithm.on_ecn(window, flight).max(2 * mss);
-            window.cwnd = window.cwnd.min(window.ssthresh);
-        }
+        self.algorithm.on_undo(&mut self.window);
     }
 
     /// Reduces the window to one segment after a retransmission timeout. `again` is true if the

@@ -1,6 +1,7 @@
 //! Turns a decision of `plan` into a segment and updates the connection's state.
 
 use crate::config::PAYLOAD_ALWAYS_FITS;
+use crate::congestion::IdlePeriod;
 use crate::connection::{Connection, LastReset};
 use crate::counters::SendLimit;
 use crate::plan::{Idle, Transmit, TransmitKind};
@@ -259,7 +260,11 @@ impl Connection {
         if self.snd.flight() == 0 {
             self.note_progress(now);
             let active = self.counters.last_data_sent.max(self.timers.last_recv);
-            self.congestion.on_idle_over(now, now.since(active));
+            self.congestion.on_idle_over(&IdlePeriod {
+                now,
+                length: now.since(active),
+                is_app_limited: self.counters.is_idle(),
+            });
         }
         if self.snd.flight() > 0 || self.congestion.is_model() {
             self.ensure_record(now);

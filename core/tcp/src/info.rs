@@ -1,7 +1,7 @@
 //! Statistics of a connection.
 
 use crate::config::DUP_THRESH;
-use crate::congestion::CongestionKind;
+use crate::congestion::{CongestionInfo, CongestionKind};
 use crate::connection::Connection;
 use crate::fast_open::FastOpenOutcome;
 use crate::flight::DeliveryRate;
@@ -127,6 +127,12 @@ pub struct Info {
     pub rcv_ooopack: u32,
     /// Maximum pacing rate in bytes per second; `None` means unlimited.
     pub max_pacing_rate: Option<NonZeroU64>,
+    /// Current pacing rate in bytes per second, or the rate that Linux would set for an algorithm
+    /// that does not pace: 200 % of a window per round trip in slow start, 120 % later. `None`
+    /// before the first measurement of the round-trip time.
+    pub pacing_rate: Option<NonZeroU64>,
+    /// Values of the congestion control algorithm.
+    pub congestion_info: CongestionInfo,
     /// Delivery rate of the last flight in bytes per second; zero before the first sample.
     pub delivery_rate: u64,
     /// Whether the program limited that flight, so that the rate is a lower bound.
@@ -175,6 +181,18 @@ impl Connection {
     /// Returns the rate of the current flight, or of the last one.
     fn delivery_rate(&self) -> DeliveryRate {
         self.recovery.record().map_or(self.counters.rare().delivery_rate, |record| record.rate())
+    }
+
+    /// Returns the pacing rate in bytes per second, as in Linux's `tcp_update_pacing_rate`.
+    fn pacing_rate(&self) -> Option<NonZeroU64> {
+        if let Some(rate) = self.congestion.pacing_rate() {
+            return Some(self.max_pacing_rate().map_or(rate, |limit| limit.min(rate)));
+        }
+        let srtt_us = u64::try_from(self.rtt.srtt()?.as_micros()).ok()?;
+        let cwnd = u64::from(self.congestion.cwnd().max(self.snd.flight()));
+        let percent = if self.congestion.in_first_half_of_slow_start() { 200 } else { 120 };
+        let rate = NonZeroU64::new(cwnd * 10_000 * percent / srtt_us.max(1))?;
+        Some(self.max_pacing_rate().map_or(rate, |limit| limit.min(rate)))
     }
 
     /// Returns the unanswered window probes or keep-alive probes.
@@ -262,6 +280,8 @@ impl Connection {
             delivered_ce: rare.ecn.delivered,
             rcv_ooopack: rare.out_of_order_in,
             max_pacing_rate: self.max_pacing_rate(),
+            pacing_rate: self.pacing_rate(),
+            congestion_info: self.congestion.info(),
             delivery_rate: delivery_rate.bytes_per_second(),
             delivery_rate_app_limited: delivery_rate.is_app_limited,
             since_data_sent: since(counters.last_data_sent),

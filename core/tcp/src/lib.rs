@@ -126,7 +126,7 @@ mod urgent_mark;
 mod watch;
 
 pub use config::{Config, KeepAliveConfig, SYN_LINEAR_TIMEOUTS};
-pub use congestion::CongestionKind;
+pub use congestion::{CongestionInfo, CongestionKind};
 pub use connection::Connection;
 pub use core::time::Duration;
 pub use defaults::{TCP_DEFAULTS, TcpDefaultError, TcpDefaultRow, TcpDefaults};

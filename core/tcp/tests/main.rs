@@ -1,6 +1,7 @@
 //! Test modules of one binary. A binary for each file would link the whole crate once per file.
 
 mod aborts;
+mod congestion;
 mod connection;
 mod defaults;
 mod delivery_rate;

@@ -1,6 +1,6 @@
 //! Output of `ss -i`, `-m` and `-o`.
 
-use towpath_engine::TcpFigures;
+use towpath_engine::{CongestionValues, TcpFigures};
 
 use towpath_model::ShownSocket;
 
@@ -52,10 +52,13 @@ fn traffic(tcp: &TcpFigures, out: &mut InfoLine) {
             out.show(name, since);
         }
     }
+    if let Some(values) = &tcp.congestion_values {
+        out.flag(&congestion_values(values), true);
+    }
     if let Some(rate) = tcp.pacing_rate {
-        // The rate in use equals the maximum, because only the program limits it.
+        let limit = tcp.pacing_rate_max.map(|limit| format!("/{}", bits_per_second(limit.get())));
         let rate = bits_per_second(rate.get());
-        out.flag(&format!("pacing_rate {rate}/{rate}"), true);
+        out.flag(&format!("pacing_rate {rate}{}", limit.unwrap_or_default()), true);
     }
     out.unless_0("delivered", tcp.delivered.into());
     out.unless_0("delivered_ce", tcp.delivered_ce.into());
@@ -83,6 +86,28 @@ fn traffic(tcp: &TcpFigures, out: &mut InfoLine) {
     out.unless_0("rcv_ooopack", tcp.rcv_ooopack.into());
     out.show("snd_wnd", tcp.snd_wnd);
     out.show("rcv_wnd", tcp.rcv_wnd);
+}
+
+/// Formats the values of a congestion control algorithm, as `ss` does for BBR and DCTCP.
+fn congestion_values(values: &CongestionValues) -> String {
+    match *values {
+        CongestionValues::Bbr { bw, mrtt_us, pacing_gain, cwnd_gain } => {
+            let gain = |percent: u32| f64::from(percent) / 100.0;
+            format!(
+                "bbr:(bw:{},mrtt:{},pacing_gain:{},cwnd_gain:{})",
+                bits_per_second(bw),
+                ms(mrtt_us),
+                gain(pacing_gain),
+                gain(cwnd_gain)
+            )
+        }
+        CongestionValues::Dctcp { alpha, ab_ecn, ab_tot } => {
+            format!("dctcp:(alpha:{alpha},ab_ecn:{ab_ecn},ab_tot:{ab_tot})")
+        }
+        CongestionValues::Vegas { basertt_us, minrtt_us } => {
+            format!("vegas:(basertt:{},minrtt:{})", ms(basertt_us), ms(minrtt_us))
+        }
+    }
 }
 
 /// Formats a rate in bytes per second as `ss` does, in bits with three digits.
@@ -178,6 +203,22 @@ pub(super) fn extended(socket: &ShownSocket) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn values_of_algorithms_in_the_words_of_ss() {
+        let bbr = CongestionValues::Bbr {
+            bw: 1_250_000,
+            mrtt_us: 20_500,
+            pacing_gain: 277,
+            cwnd_gain: 200,
+        };
+        let text = "bbr:(bw:10Mbps,mrtt:20.5,pacing_gain:2.77,cwnd_gain:2)";
+        assert_eq!(congestion_values(&bbr), text);
+        let dctcp = CongestionValues::Dctcp { alpha: 1024, ab_ecn: 5, ab_tot: 7 };
+        assert_eq!(congestion_values(&dctcp), "dctcp:(alpha:1024,ab_ecn:5,ab_tot:7)");
+        let vegas = CongestionValues::Vegas { basertt_us: 1000, minrtt_us: 1500 };
+        assert_eq!(congestion_values(&vegas), "vegas:(basertt:1,minrtt:1.5)");
+    }
 
     /// As in iproute2, rates are in bits.
     #[test]

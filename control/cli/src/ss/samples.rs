@@ -82,6 +82,8 @@ pub(super) fn figures() -> TcpFigures {
         lastrcv_ms: None,
         lastack_ms: None,
         pacing_rate: None,
+        pacing_rate_max: None,
+        congestion_values: None,
         delivered: 0,
         delivered_ce: 0,
         busy_ms: 10,

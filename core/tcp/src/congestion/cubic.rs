@@ -1,17 +1,31 @@
-//! CUBIC (RFC 9438), in integers.
+//! CUBIC (RFC 9438), in integers, with the slow start of HyStart++ (RFC 9406).
 
 use super::epoch::Epoch;
+use super::hystart::HyStart;
 use super::window::{CWND_MAX, CongestionWindow};
-use super::{Acked, CongestionControl};
-use crate::time::Instant;
-use core::time::Duration;
+use super::{Acked, CongestionControl, IdlePeriod};
 
-/// State of CUBIC (RFC 9438 §4.1). Uses integers so that all machines compute identical windows.
+/// State of CUBIC. A new connection is in slow start, and needs no curve before its first loss or
+/// before HyStart++ ends slow start.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Cubic {
-    /// CongestionWindow in bytes at the last reduction.
+pub(super) enum Cubic {
+    SlowStart(HyStart),
+    Curve(Curve),
+}
+
+impl Default for Cubic {
+    fn default() -> Cubic {
+        Cubic::SlowStart(HyStart::default())
+    }
+}
+
+/// State of CUBIC after the first slow start (RFC 9438 §4.1). Uses integers so that all machines
+/// compute identical windows.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Curve {
+    /// Window in bytes at the last reduction.
     w_max: u32,
-    /// CongestionWindow just before the last reduction, without fast convergence.
+    /// Window just before the last reduction, without fast convergence.
     cwnd_prior: u32,
     /// Estimated window of Reno in bytes, at most [`CWND_MAX`].
     w_est: u32,
@@ -23,19 +37,6 @@ pub(super) struct Cubic {
     fraction: u8,
 }
 
-impl Default for Cubic {
-    fn default() -> Cubic {
-        Cubic {
-            w_max: 0,
-            cwnd_prior: 0,
-            w_est: 0,
-            epoch: Epoch::NONE,
-            w_est_fraction: 0,
-            fraction: 0,
-        }
-    }
-}
-
 /// beta_cubic = 0.7.
 const BETA: (u32, u32) = (7, 10);
 /// beta_ecn = 0.85 (RFC 8511 section 3.1): a queue that marks packets is short, so a smaller
@@ -43,28 +44,41 @@ const BETA: (u32, u32) = (7, 10);
 const BETA_ECN: (u32, u32) = (17, 20);
 
 impl CongestionControl for Cubic {
-    fn on_idle_sent(&mut self, _window: &mut CongestionWindow, _now: Instant, idle: Duration) {
-        self.epoch.leave_out(idle);
-    }
-
-    fn on_ack(&mut self, window: &mut CongestionWindow, acked: &Acked) {
-        if window.may_grow(acked) {
-            self.epoch.go_on(acked.now);
-            let bytes = window.slow_start(acked);
-            if bytes > 0 {
-                window.set(self.grow(window.cwnd, bytes, acked));
-            }
-        } else if !acked.in_recovery && acked.bytes > 0 {
-            self.epoch.pause(acked.now);
+    fn on_idle_sent(&mut self, _window: &mut CongestionWindow, idle: &IdlePeriod) {
+        if let Cubic::Curve(curve) = self {
+            curve.epoch.leave_out(idle.length);
         }
     }
 
+    fn on_ack(&mut self, window: &mut CongestionWindow, acked: &Acked) {
+        if acked.in_recovery || acked.bytes == 0 {
+            return;
+        }
+        if let Cubic::SlowStart(hystart) = self {
+            let is_over = hystart.on_ack(acked);
+            //= https://www.rfc-editor.org/rfc/rfc9406#section-4.3
+            //# An implementation SHOULD use HyStart++ only for the initial slow start (when the
+            //# ssthresh is at its initial value of arbitrarily high per [RFC5681]) and fall back to
+            //# using standard slow start for the remainder of the connection lifetime.
+            if window.in_initial_slow_start() && !is_over {
+                if acked.limited {
+                    window.slow_start(acked, hystart.growth(acked.bytes));
+                }
+                return;
+            }
+            window.ssthresh = window.ssthresh.min(window.cwnd);
+        }
+        self.curve(window.cwnd).on_ack(window, acked);
+    }
+
     fn on_loss(&mut self, window: &CongestionWindow, flight: u32) -> u32 {
-        self.reduce(window.cwnd, flight, BETA)
+        self.curve(0).on_loss(window.cwnd);
+        reduced(window, flight, BETA)
     }
 
     fn on_ecn(&mut self, window: &CongestionWindow, flight: u32) -> u32 {
-        self.reduce(window.cwnd, flight, BETA_ECN)
+        self.curve(0).on_loss(window.cwnd);
+        reduced(window, flight, BETA_ECN)
     }
 
     //= https://www.rfc-editor.org/rfc/rfc9438#section-4.8
@@ -73,27 +87,66 @@ impl CongestionControl for Cubic {
     //# congestion avoidance stage, K is set to 0, and W_max is set to the congestion window size at the
     //# beginning of the current congestion avoidance stage.
     fn on_timeout(&mut self, _window: &CongestionWindow) {
-        // With 0, the first ACK of this stage sets W_max to cwnd, and K becomes 0 (see `on_ack`).
-        self.w_max = 0;
-        self.epoch = Epoch::NONE;
+        // With 0, the first ACK of this stage sets W_max to cwnd, and K becomes 0 (see `grow`).
+        let curve = self.curve(0);
+        (curve.w_max, curve.epoch) = (0, Epoch::NONE);
     }
 
     fn on_restart(&mut self) {
-        self.epoch = Epoch::NONE;
+        if let Cubic::Curve(curve) = self {
+            curve.epoch = Epoch::NONE;
+        }
     }
 }
 
+/// Returns the slow-start threshold after a reduction by `beta`. Reduces the bytes in flight, not
+/// the window (RFC 9438 §4.6), so that an unused window does not count.
+fn reduced(window: &CongestionWindow, flight: u32, beta: (u32, u32)) -> u32 {
+    (u64::from(flight.min(window.cwnd)) * u64::from(beta.0) / u64::from(beta.1)) as u32
+}
+
 impl Cubic {
-    /// Returns the slow-start threshold after a reduction by `beta`.
-    fn reduce(&mut self, cwnd: u32, flight: u32, beta: (u32, u32)) -> u32 {
+    /// Returns the curve; ends the first slow start with the window `cwnd` if there is none.
+    //= https://www.rfc-editor.org/rfc/rfc9438#section-4.10
+    //# In
+    //# this special case, CUBIC sets cwnd_prior = cwnd and switches to
+    //# congestion avoidance.
+    fn curve(&mut self, cwnd: u32) -> &mut Curve {
+        if let Cubic::SlowStart(_) = self {
+            *self = Cubic::Curve(Curve {
+                w_max: 0,
+                cwnd_prior: cwnd,
+                w_est: 0,
+                epoch: Epoch::NONE,
+                w_est_fraction: 0,
+                fraction: 0,
+            });
+        }
+        match self {
+            Cubic::Curve(curve) => curve,
+            Cubic::SlowStart(_) => unreachable!("it was replaced above"),
+        }
+    }
+}
+
+impl Curve {
+    fn on_ack(&mut self, window: &mut CongestionWindow, acked: &Acked) {
+        if !acked.limited {
+            return self.epoch.pause(acked.now);
+        }
+        self.epoch.go_on(acked.now);
+        let bytes = window.slow_start(acked, acked.bytes);
+        if bytes > 0 {
+            window.set(self.grow(window.cwnd, bytes, acked));
+        }
+    }
+
+    fn on_loss(&mut self, cwnd: u32) {
         self.epoch = Epoch::NONE;
         // Fast convergence (RFC 9438 §4.7): a flow that lost before reaching its last window
         // releases bandwidth.
         self.w_max = if cwnd < self.w_max { (u64::from(cwnd) * 17 / 20) as u32 } else { cwnd };
         self.cwnd_prior = cwnd;
-        // Reduce the bytes in flight, not the window (RFC 9438 §4.6), so that an unused window does
-        // not count.
-        (u64::from(flight.min(cwnd)) * u64::from(beta.0) / u64::from(beta.1)) as u32
     }
 
     /// Returns the window after `bytes` were acknowledged in congestion avoidance.

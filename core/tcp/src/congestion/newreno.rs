@@ -13,7 +13,7 @@ pub(super) struct NewReno {
 impl CongestionControl for NewReno {
     fn on_ack(&mut self, window: &mut CongestionWindow, acked: &Acked) {
         if window.may_grow(acked) {
-            let bytes = window.slow_start(acked);
+            let bytes = window.slow_start(acked, acked.bytes);
             self.counted = self.counted.saturating_add(bytes);
             if bytes > 0 && self.counted >= window.cwnd {
                 self.counted -= window.cwnd;

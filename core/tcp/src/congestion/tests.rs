@@ -1,14 +1,15 @@
 //! Tests of the algorithms over many round trips, and of CUBIC against its equations.
 
 use super::cubic::cube_root;
+use super::hystart::HyStart;
 use super::*;
 
-const ISS: SeqNum = SeqNum(1);
+pub(super) const ISS: SeqNum = SeqNum(1);
 
-const MSS: u32 = 1000;
+pub(super) const MSS: u32 = 1000;
 
 /// Returns an ACK of `bytes`, on a path of 100 ms.
-fn acked(now: Instant, bytes: u32) -> Acked {
+pub(super) fn acked(now: Instant, bytes: u32) -> Acked {
     let rtt = Duration::from_millis(100);
     Acked {
         now,
@@ -18,10 +19,8 @@ fn acked(now: Instant, bytes: u32) -> Acked {
         marked: 0,
         mss: MSS,
         srtt: rtt,
-        rtt_min: rtt,
         rtt: Some(rtt),
         sample: None,
-        in_flight_before: 10 * MSS,
         in_flight: 10 * MSS,
         snd_una: ISS,
         snd_nxt: ISS,
@@ -152,7 +151,8 @@ fn cubic_leaves_out_what_the_program_left_unused() {
             }
             Some(false) => {
                 now += Duration::from_secs(20);
-                cc.on_idle_over(now, Duration::from_secs(20));
+                let length = Duration::from_secs(20);
+                cc.on_idle_over(&IdlePeriod { now, length, is_app_limited: true });
             }
         }
         round_trips(&mut cc, &mut now, 20);
@@ -206,5 +206,67 @@ fn cube_roots_are_exact() {
         let cube = root * root * root;
         assert_eq!(u64::from(cube_root(cube)), root);
         assert_eq!(u64::from(cube_root(cube + 1)), root.max(u64::from(cube == 0)));
+    }
+}
+
+/// Acknowledges one round of `segments` segments with this round-trip time. Returns whether slow
+/// start is over.
+fn hystart_round(hystart: &mut HyStart, una: &mut SeqNum, segments: u32, rtt_ms: u64) -> bool {
+    let (begin, mut is_over) = (*una, false);
+    for n in 1..=segments {
+        *una = begin + n * MSS;
+        let rtt = Some(Duration::from_millis(rtt_ms));
+        let snd_nxt = begin + (segments + 2 * n) * MSS;
+        is_over |= hystart.on_ack(&Acked { rtt, snd_una: *una, snd_nxt, ..acked(Instant(0), MSS) });
+    }
+    is_over
+}
+
+#[test]
+fn hystart_leaves_slow_start_after_five_slow_rounds() {
+    let (mut hystart, mut una) = (HyStart::default(), ISS);
+    assert!(!hystart_round(&mut hystart, &mut una, 10, 100));
+    assert_eq!(hystart.growth(4 * MSS), 4 * MSS);
+    // An eighth of 100 ms; 12 ms more is not enough.
+    assert!(!hystart_round(&mut hystart, &mut una, 10, 112));
+    assert_eq!(hystart.growth(4 * MSS), 4 * MSS);
+    let mut rounds = 0;
+    while !hystart_round(&mut hystart, &mut una, 40, 128) {
+        assert_eq!(hystart.growth(4 * MSS), MSS, "conservative slow start");
+        rounds += 1;
+    }
+    assert!((1..=5).contains(&rounds), "{rounds}");
+}
+
+#[test]
+fn hystart_resumes_when_the_delay_falls() {
+    let (mut hystart, mut una) = (HyStart::default(), ISS);
+    hystart_round(&mut hystart, &mut una, 10, 20);
+    // At least 4 ms.
+    hystart_round(&mut hystart, &mut una, 20, 24);
+    assert_eq!(hystart.growth(4 * MSS), MSS);
+    hystart_round(&mut hystart, &mut una, 40, 20);
+    assert_eq!(hystart.growth(4 * MSS), 4 * MSS);
+}
+
+#[test]
+fn hystart_ignores_rounds_with_few_samples() {
+    let (mut hystart, mut una) = (HyStart::default(), ISS);
+    for _ in 0..10 {
+        assert!(!hystart_round(&mut hystart, &mut una, 7, 20));
+        assert!(!hystart_round(&mut hystart, &mut una, 7, 200));
+        assert_eq!(hystart.growth(4 * MSS), 4 * MSS);
+    }
+}
+
+#[test]
+fn only_the_first_slow_start_uses_hystart() {
+    let mut cc = Congestion::new(CongestionKind::Cubic, MSS, 10, ISS);
+    cc.on_timeout(10 * MSS, MSS, false);
+    for n in 1..30u32 {
+        let rtt = Some(Duration::from_millis(u64::from(n) * 100));
+        let (snd_una, snd_nxt) = (ISS + n * MSS, ISS + (n + 5) * MSS);
+        cc.on_ack(&Acked { rtt, snd_una, snd_nxt, ..acked(Instant(0), MSS) });
+        assert_eq!(cc.ssthresh(), 7 * MSS);
     }
 }

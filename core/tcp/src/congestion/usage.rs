@@ -32,9 +32,13 @@ impl WindowUsage {
         }
     }
 
-    pub(super) fn is_limited(&self, window: &CongestionWindow) -> bool {
+    pub(super) fn is_full(&self) -> bool {
         self.flight_max == FULL
-            || window.in_slow_start() && window.cwnd < self.flight_max.saturating_mul(2)
+    }
+
+    /// Whether slow start may grow the window, because it is less than twice the flight.
+    pub(super) fn suffices_for_slow_start(&self, window: &CongestionWindow) -> bool {
+        window.in_slow_start() && window.cwnd < self.flight_max.saturating_mul(2)
     }
 }
 
@@ -45,7 +49,7 @@ mod tests {
     const ISS: SeqNum = SeqNum(u32::MAX - 5000);
 
     fn limited(usage: &WindowUsage, cwnd: u32) -> bool {
-        usage.is_limited(&CongestionWindow::new(cwnd))
+        usage.suffices_for_slow_start(&CongestionWindow::new(cwnd))
     }
 
     #[test]
@@ -66,12 +70,10 @@ mod tests {
     fn a_full_window_counts_for_a_round_trip() {
         let mut usage = WindowUsage::new(ISS);
         usage.on_sent(ISS, ISS + 10_000, true);
-        let mut window = CongestionWindow::new(10_000);
-        window.ssthresh = 5000;
-        assert!(usage.is_limited(&window));
+        assert!(usage.is_full());
         usage.on_sent(ISS + 9000, ISS + 11_000, false);
-        assert!(usage.is_limited(&window));
+        assert!(usage.is_full());
         usage.on_sent(ISS + 11_000, ISS + 12_000, false);
-        assert!(!usage.is_limited(&window));
+        assert!(!usage.is_full());
     }
 }

@@ -23,6 +23,11 @@ impl CongestionWindow {
         self.cwnd < self.ssthresh
     }
 
+    /// Whether this is the slow start of a new connection, which has not lost anything.
+    pub(super) fn in_initial_slow_start(&self) -> bool {
+        self.ssthresh == CWND_MAX && self.cwnd < CWND_MAX
+    }
+
     /// Whether this ACK may raise the window of a loss-based algorithm.
     pub(super) fn may_grow(&self, acked: &Acked) -> bool {
         // Do not grow a window that the sender has not used (RFC 5681 §4.1, RFC 9438 §5.8). An
@@ -34,20 +39,20 @@ impl CongestionWindow {
         acked.limited && !acked.in_recovery && acked.bytes > 0 && acked.marked == 0
     }
 
-    /// Grows the window in slow start, up to the threshold. Returns the acknowledged bytes that are
+    /// Grows the window by `bytes` in slow start, up to the threshold. Returns the bytes that are
     /// left for congestion avoidance.
-    pub(super) fn slow_start(&mut self, acked: &Acked) -> u32 {
+    pub(super) fn slow_start(&mut self, acked: &Acked, bytes: u32) -> u32 {
         if !self.in_slow_start() {
-            return acked.bytes;
+            return bytes;
         }
         // RFC 3465's limit of L = 2 segments per ACK assumes a receiver that acknowledges every
         // second segment. A receiver with coalescing acknowledges dozens at once, and the limit
         // would slow slow start by a factor of twenty. We therefore apply it only after a timeout,
         // as RFC 9406 §4.2 allows.
-        let limit = if acked.after_timeout { 2 * acked.mss } else { acked.bytes };
-        let grow = acked.bytes.min(limit).min(self.ssthresh - self.cwnd);
+        let limit = if acked.after_timeout { 2 * acked.mss } else { bytes };
+        let grow = bytes.min(limit).min(self.ssthresh - self.cwnd);
         self.cwnd += grow;
-        if self.in_slow_start() || acked.after_timeout { 0 } else { acked.bytes - grow }
+        if self.in_slow_start() || acked.after_timeout { 0 } else { bytes - grow }
     }
 
     /// Sets the window, at most [`CWND_MAX`].

@@ -25,9 +25,8 @@ pub(super) struct AckProgress {
     /// Whether recovery was in progress before this ACK or was started by it.
     pub(super) in_recovery: bool,
     sample: Option<RateSample>,
-    /// Bytes delivered and in the network before this ACK.
+    /// Bytes delivered before this ACK.
     delivered_before: u64,
-    in_flight_before: u32,
 }
 
 impl Connection {
@@ -36,7 +35,6 @@ impl Connection {
     pub(super) fn begin_progress(&self) -> AckProgress {
         AckProgress {
             delivered_before: self.delivered(),
-            in_flight_before: self.recovery.pipe(self.snd.una, self.snd.nxt),
             in_recovery: self.recovery.phase == Phase::Recovery,
             ..AckProgress::default()
         }
@@ -80,10 +78,8 @@ impl Connection {
             marked: progress.marks.saturating_mul(mss).min(delivered),
             mss,
             srtt: self.rtt.srtt().unwrap_or_default(),
-            rtt_min: self.rtt.min().unwrap_or_default(),
             rtt: progress.sample.map_or(progress.rtt, |sample| sample.rtt),
             sample: progress.sample,
-            in_flight_before: progress.in_flight_before,
             in_flight: self.recovery.pipe(self.snd.una, self.snd.nxt),
             snd_una: self.snd.una,
             snd_nxt: self.snd.nxt,
@@ -94,6 +90,11 @@ impl Connection {
         };
         self.congestion.on_ack(&acked);
         self.update_pacing();
+        if self.congestion.is_probing_rtt()
+            && let Some(record) = self.recovery.record_mut()
+        {
+            record.set_app_limited(acked.in_flight);
+        }
     }
 
     /// Returns the state from which a congestion control algorithm starts.

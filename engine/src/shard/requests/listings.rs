@@ -8,9 +8,9 @@ use towpath_ring::{RecvBuffer, SendBuffer};
 use towpath_shm::control::{ControlReply, DATA_MAX};
 use towpath_shm::layout::{Kind, option_bit};
 use towpath_stack::{SocketInfo, SocketState};
-use towpath_tcp::{Info, TimerKind};
+use towpath_tcp::{CongestionInfo, Info, TimerKind};
 
-use crate::report::{Counters, HOLDERS_SHOWN, SocketEntry, TcpFigures};
+use crate::report::{CongestionValues, Counters, HOLDERS_SHOWN, SocketEntry, TcpFigures};
 use crate::shard::requests::{RequestCx, Requests, ShardView};
 use crate::shard::sockets::linux::{state, state_number};
 use crate::shard::sockets::option_bits::has_bit;
@@ -180,7 +180,12 @@ fn figures(info: &Info, pmtu: u32) -> TcpFigures {
         lastsnd_ms: info.since_data_sent.map(millis),
         lastrcv_ms: info.since_data_recv.map(millis),
         lastack_ms: info.since_ack_recv.map(millis),
-        pacing_rate: info.max_pacing_rate,
+        pacing_rate: match info.congestion_info {
+            CongestionInfo::Bbr { .. } => info.pacing_rate,
+            _ => info.max_pacing_rate,
+        },
+        pacing_rate_max: info.max_pacing_rate,
+        congestion_values: congestion_values(info.congestion_info),
         delivered: info.delivered,
         delivered_ce: info.delivered_ce,
         busy_ms: millis(info.busy_time),
@@ -196,6 +201,27 @@ fn figures(info: &Info, pmtu: u32) -> TcpFigures {
         snd_wnd: info.snd_wnd,
         rcv_wnd: info.rcv_wnd,
     }
+}
+
+fn congestion_values(info: CongestionInfo) -> Option<CongestionValues> {
+    let or_0 = |time: Option<Duration>| time.map_or(0, micros);
+    Some(match info {
+        CongestionInfo::Bbr { bandwidth, min_rtt, pacing_gain_percent, cwnd_gain_percent } => {
+            CongestionValues::Bbr {
+                bw: bandwidth,
+                mrtt_us: or_0(min_rtt),
+                pacing_gain: pacing_gain_percent,
+                cwnd_gain: cwnd_gain_percent,
+            }
+        }
+        CongestionInfo::Dctcp { alpha, bytes_marked, bytes_acked } => {
+            CongestionValues::Dctcp { alpha, ab_ecn: bytes_marked, ab_tot: bytes_acked }
+        }
+        CongestionInfo::Vegas { base_rtt, min_rtt, .. } => {
+            CongestionValues::Vegas { basertt_us: or_0(base_rtt), minrtt_us: or_0(min_rtt) }
+        }
+        CongestionInfo::None => return None,
+    })
 }
 
 /// Returns an entry for a connection without a slot: half-open, or in TIME-WAIT.

@@ -1,18 +1,18 @@
-//! `struct tcp_info` of Linux, up to and including `tcpi_rehash`.
+//! `struct tcp_info` of Linux, and the structs of TCP_CC_INFO.
 
 use std::num::NonZeroU64;
 use std::time::Duration;
 
 use towpath_stack::{SocketInfo, SocketState};
-use towpath_tcp::Info;
+use towpath_tcp::{CongestionInfo, Info};
 
 use crate::shard::sockets::Sockets;
 use crate::shard::sockets::children::fixed_or;
 use crate::shard::sockets::linux::{state, state_number};
 
-/// Number of bytes that are filled in: the size of the struct in Linux 6.1. As with the kernel, a
+/// Number of bytes that are filled in: the size of the struct in Linux 6.18. As with the kernel, a
 /// program that knows a longer or shorter struct gets the fields that both have.
-pub(crate) const TCP_INFO_LEN: usize = 240;
+pub(crate) const TCP_INFO_LEN: usize = 280;
 
 /// Fields of `tcp_info` that are not in [`Info`].
 #[derive(Debug, Clone, Copy, Default)]
@@ -113,11 +113,9 @@ impl Layout {
     }
 
     fn figures(&mut self, info: &Info) {
-        // `u64::MAX` means no limit, as on Linux. Only the program's maximum limits the rate, so
-        // the current rate equals the maximum.
-        let rate = info.max_pacing_rate.map_or(u64::MAX, NonZeroU64::get);
-        self.long(104, rate);
-        self.long(112, rate);
+        // `u64::MAX` means no limit, as on Linux.
+        self.long(104, info.pacing_rate.map_or(u64::MAX, NonZeroU64::get));
+        self.long(112, info.max_pacing_rate.map_or(u64::MAX, NonZeroU64::get));
         self.long(120, info.bytes_acked);
         self.long(128, info.bytes_received);
         self.word(136, info.segs_out);
@@ -137,6 +135,7 @@ impl Layout {
         self.word(224, info.rcv_ooopack);
         self.word(228, info.snd_wnd);
         self.word(232, info.rcv_wnd);
+        self.word(248, info.ce_segs_in);
     }
 
     fn byte(&mut self, at: usize, value: u8) {
@@ -151,6 +150,37 @@ impl Layout {
         self.0[at..at + 8].copy_from_slice(&value.to_ne_bytes());
     }
 }
+
+/// Gains in `tcp_bbr_info` are multiples of this (Linux's BBR_UNIT).
+const BBR_UNIT: u32 = 256;
+
+/// Returns the struct of TCP_CC_INFO; empty if the algorithm has none.
+pub(crate) fn congestion_info(info: CongestionInfo) -> Vec<u8> {
+    let rtt = |time: Option<Duration>, unknown| time.map_or(unknown, micros);
+    let words = match info {
+        CongestionInfo::None => Vec::new(),
+        CongestionInfo::Vegas { is_enabled, samples, base_rtt, min_rtt } => {
+            let (base, min) = (rtt(base_rtt, RTT_UNKNOWN), rtt(min_rtt, RTT_UNKNOWN));
+            vec![is_enabled.into(), samples, base, min]
+        }
+        CongestionInfo::Dctcp { alpha, bytes_marked, bytes_acked } => {
+            // The first word is `dctcp_enabled` and `dctcp_ce_state`, two bytes each.
+            let [low, high] = 1u16.to_ne_bytes();
+            vec![u32::from_ne_bytes([low, high, 0, 0]), alpha, bytes_marked, bytes_acked]
+        }
+        CongestionInfo::Bbr { bandwidth, min_rtt, pacing_gain_percent, cwnd_gain_percent } => vec![
+            bandwidth as u32,
+            (bandwidth >> 32) as u32,
+            rtt(min_rtt, u32::MAX),
+            pacing_gain_percent * BBR_UNIT / 100,
+            cwnd_gain_percent * BBR_UNIT / 100,
+        ],
+    };
+    words.into_iter().flat_map(u32::to_ne_bytes).collect()
+}
+
+/// Vegas's round-trip time before the first measurement.
+const RTT_UNKNOWN: u32 = 0x7fff_ffff;
 
 fn micros(time: Duration) -> u32 {
     u32::try_from(time.as_micros()).unwrap_or(u32::MAX)

@@ -9,6 +9,7 @@ use crate::errno::{EINVAL, ENOENT, ENOPROTOOPT, Errno};
 use crate::shard::sockets::connecting::BACKLOG_MAX;
 use crate::shard::sockets::options::SocketOptions;
 use crate::shard::sockets::options::value::{int, put};
+use crate::shard::sockets::tcp_info::congestion_info;
 
 const TCP_MAXSEG: u32 = 2;
 const TCP_WINDOW_CLAMP: u32 = 10;
@@ -16,6 +17,7 @@ const TCP_INFO: u32 = 11;
 const TCP_QUICKACK: u32 = 12;
 const TCP_CONGESTION: u32 = 13;
 const TCP_FASTOPEN: u32 = 23;
+const TCP_CC_INFO: u32 = 26;
 const TCP_SAVE_SYN: u32 = 27;
 const TCP_SAVED_SYN: u32 = 28;
 
@@ -41,6 +43,10 @@ impl SocketOptions<'_> {
                 let text = kind.name().as_bytes();
                 name[..text.len()].copy_from_slice(text);
                 put(&mut reply, &name);
+            }
+            TCP_CC_INFO => {
+                let values = info.and_then(|info| info.tcp).map(|tcp| tcp.congestion_info);
+                put(&mut reply, &congestion_info(values.unwrap_or_default()));
             }
             TCP_QUICKACK => {
                 let quick = info.and_then(|info| info.tcp).is_none_or(|tcp| tcp.quick_acks);

@@ -1,0 +1,380 @@
+//! BBR version 3 (draft-ietf-ccwg-bbr-06): a model of the path's bandwidth and round-trip time sets
+//! window and pacing rate. Names are those of the draft, so its pseudocode can be read beside this.
+//!
+//! ```text
+//!   Startup → Drain → Down → Cruise → Refill → Up ─┐        ProbeRtt interrupts any state
+//!                      ↑                           │        when the minimum round-trip time
+//!                      └───────────────────────────┘        has not been seen for 5 s
+//! ```
+//!
+//! `state` has the state machine, `path` the estimators. Not implemented: the reaction to ECN marks,
+//! which the draft leaves to other documents.
+
+mod path;
+mod state;
+#[cfg(test)]
+mod tests;
+
+use self::path::{LossRound, Path, Rounds};
+use self::state::{Probe, State};
+use super::window::CongestionWindow;
+use super::{Acked, CongestionControl, CongestionInfo, CongestionStart, IdlePeriod};
+use crate::flight::RateSample;
+use crate::time::Instant;
+use core::num::NonZeroU64;
+use core::time::Duration;
+
+/// BBR.PacingMarginPercent: paces a little below the bandwidth, to keep queues short.
+const PACING_MARGIN_PERCENT: u64 = 1;
+/// BBR.Beta in percent.
+const BETA_PERCENT: u64 = 70;
+/// BBR.LossThresh in percent.
+const LOSS_THRESH_PERCENT: u64 = 2;
+/// BBRStartupFullLossCnt.
+const STARTUP_FULL_LOSS_COUNT: u8 = 6;
+/// BBR.MinPipeCwnd in segments.
+const MIN_PIPE_CWND: u64 = 4;
+/// No limit of bandwidth or volume is known.
+const INFINITE: u64 = u64::MAX;
+
+/// State of BBR. Boxed, because it is larger than that of all other algorithms together.
+#[derive(Debug, Default)]
+pub(super) struct Bbr(Box<Model>);
+
+/// Model of the path, and the controls derived from it.
+#[derive(Debug, Default)]
+struct Model {
+    state: State,
+    path: Path,
+    rounds: Rounds,
+    loss: LossRound,
+    probe: Probe,
+    /// C.pacing_rate in bytes per second; 0 before the start.
+    pacing_rate: u64,
+    /// C.InitialCwnd.
+    initial_cwnd: u32,
+    /// BBR.prior_cwnd: last window that neither losses nor ProbeRtt reduced.
+    prior_cwnd: u32,
+    mss: u32,
+    /// Whether the initial pacing rate was computed from a round-trip time.
+    has_rtt: bool,
+    /// Whether recovery or a timeout modulates the window.
+    in_loss_recovery: bool,
+    idle_restart: bool,
+}
+
+/// The ACK being processed.
+#[derive(Debug, Clone, Copy)]
+struct AckSample<'a> {
+    acked: &'a Acked,
+    rs: RateSample,
+}
+
+impl CongestionControl for Bbr {
+    const IS_MODEL: bool = true;
+
+    fn on_start(&mut self, window: &mut CongestionWindow, start: &CongestionStart) {
+        let model = &mut self.0;
+        (model.initial_cwnd, model.mss) = (window.cwnd, start.mss);
+        model.init_pacing_rate(start.srtt);
+    }
+
+    fn on_idle_sent(&mut self, window: &mut CongestionWindow, idle: &IdlePeriod) {
+        if idle.is_app_limited {
+            self.0.restart_from_idle(window, idle.now);
+        }
+    }
+
+    fn on_ack(&mut self, window: &mut CongestionWindow, acked: &Acked) {
+        let model = &mut self.0;
+        model.mss = acked.mss;
+        if !model.has_rtt && !acked.srtt.is_zero() {
+            model.init_pacing_rate(Some(acked.srtt));
+        }
+        if let Some(rs) = acked.sample {
+            model.on_sample(window, AckSample { acked, rs });
+        }
+        let in_loss_recovery = acked.in_recovery || acked.after_timeout;
+        if model.in_loss_recovery && !in_loss_recovery {
+            model.restore_cwnd(window);
+            model.bound_cwnd_for_model(window);
+        }
+        model.in_loss_recovery = in_loss_recovery;
+    }
+
+    /// Saves the window at the start of recovery. The model reacts to the lost bytes that ACKs
+    /// report, so the threshold stays.
+    fn on_loss(&mut self, window: &CongestionWindow, _flight: u32) -> u32 {
+        self.0.save_cwnd(window);
+        window.ssthresh
+    }
+
+    fn on_ecn(&mut self, window: &CongestionWindow, _flight: u32) -> u32 {
+        window.ssthresh
+    }
+
+    fn on_timeout(&mut self, window: &CongestionWindow) {
+        self.0.save_cwnd(window);
+        self.0.save_state_upon_loss();
+        self.0.in_loss_recovery = true;
+    }
+
+    fn on_undo(&mut self, window: &mut CongestionWindow) {
+        self.0.on_spurious_loss(window);
+    }
+
+    fn pacing_rate(&self) -> Option<NonZeroU64> {
+        NonZeroU64::new(self.0.pacing_rate)
+    }
+
+    fn info(&self) -> CongestionInfo {
+        let model = &self.0;
+        CongestionInfo::Bbr {
+            bandwidth: model.path.bw,
+            min_rtt: model.path.min_rtt(),
+            pacing_gain_percent: model.state.pacing_gain_percent() as u32,
+            cwnd_gain_percent: model.state.cwnd_gain_percent() as u32,
+        }
+    }
+
+    fn is_probing_rtt(&self) -> bool {
+        self.0.state == State::ProbeRtt
+    }
+}
+
+impl Model {
+    /// InitPacingRate().
+    fn init_pacing_rate(&mut self, srtt: Option<Duration>) {
+        self.has_rtt = srtt.is_some();
+        let srtt = srtt.unwrap_or(Duration::from_millis(1)).max(Duration::from_micros(1));
+        let nominal = u64::from(self.initial_cwnd) * 1_000_000 / srtt.as_micros() as u64;
+        self.pacing_rate = (State::Startup.pacing_gain_percent() * nominal / 100).max(1);
+        if self.has_rtt {
+            self.path.begin_min_rtt(srtt);
+        }
+    }
+
+    /// UpdateOnACK().
+    fn on_sample(&mut self, window: &mut CongestionWindow, ack: AckSample<'_>) {
+        self.path.begin(ack.acked.now);
+        self.probe.seed = ack.acked.snd_nxt.0;
+        if ack.acked.lost > 0 {
+            self.on_lost(window, ack);
+        }
+        self.loss.update_latest(&ack.rs);
+        self.update_congestion_signals(window, &ack.rs);
+        let is_full = self.path.full.is_reached;
+        self.path.update_aggregation(ack.acked, window.cwnd, self.rounds.count, is_full);
+        self.path.full.check(&ack.rs, self.rounds.is_start);
+        self.check_startup_done(ack);
+        self.check_drain_done(ack.acked);
+        self.update_cycle_phase(window, ack);
+        self.path.update_min_rtt(ack.acked);
+        self.check_probe_rtt(window, ack);
+        self.loss.advance_latest(&ack.rs);
+        self.path.bw = self.path.max_bw().min(self.path.bw_shortterm);
+        self.set_pacing_rate(self.state.pacing_gain_percent());
+        self.set_cwnd(window, ack);
+    }
+
+    /// UpdateCongestionSignals().
+    fn update_congestion_signals(&mut self, window: &CongestionWindow, rs: &RateSample) {
+        self.rounds.update(rs);
+        if self.rounds.is_start {
+            self.probe.rounds_since_up = self.probe.rounds_since_up.saturating_add(1);
+        }
+        self.path.update_max_bw(rs);
+        if !self.loss.is_start {
+            return;
+        }
+        if !self.state.is_probing_bw() && self.loss.is_in_round {
+            self.path.reduce_shortterm(&self.loss, window.cwnd);
+        }
+        self.loss.is_in_round = false;
+    }
+
+    /// HandleLostPacket(), for all bytes that this ACK marked as lost. They were sent shortly before
+    /// the bytes that it acknowledges, so the sample's bytes in flight serve for them.
+    fn on_lost(&mut self, window: &mut CongestionWindow, ack: AckSample<'_>) {
+        if !self.loss.is_in_round {
+            self.loss.round_delivered = ack.rs.total_delivered;
+            self.save_cwnd(window);
+            self.save_state_upon_loss();
+        }
+        self.loss.is_in_round = true;
+        self.loss.events = self.loss.events.saturating_add(1);
+        if !self.probe.is_bw_sample || !is_inflight_too_high(ack) {
+            return;
+        }
+        let in_flight = inflight_at_loss(ack);
+        self.on_inflight_too_high(window, ack, in_flight);
+    }
+
+    /// HandleInflightTooHigh().
+    fn on_inflight_too_high(
+        &mut self,
+        window: &CongestionWindow,
+        ack: AckSample<'_>,
+        in_flight: u64,
+    ) {
+        self.probe.prev_too_high = true;
+        self.probe.is_bw_sample = false;
+        if !ack.rs.is_app_limited {
+            let least = self.target_inflight(window) * BETA_PERCENT / 100;
+            self.path.inflight_longterm = in_flight.max(least);
+        }
+        if self.state == State::Up {
+            self.probe.undo_state = Some(State::Up);
+            self.start_down(ack.acked.now);
+        }
+    }
+
+    /// TargetInflight().
+    fn target_inflight(&self, window: &CongestionWindow) -> u64 {
+        self.path.bdp(100).min(window.cwnd.into())
+    }
+
+    /// SetPacingRateWithGain().
+    fn set_pacing_rate(&mut self, gain_percent: u64) {
+        let rate = u128::from(gain_percent) * u128::from(self.path.bw);
+        let rate = rate * u128::from(100 - PACING_MARGIN_PERCENT) / 10_000;
+        let rate = u64::try_from(rate).unwrap_or(u64::MAX);
+        if rate > 0 && (self.path.full.is_reached || rate > self.pacing_rate) {
+            self.pacing_rate = rate;
+        }
+    }
+
+    /// SetSendQuantum(). `Pacer` limits bursts alike.
+    fn send_quantum(&self) -> u64 {
+        (self.pacing_rate / 1000).min(64 << 10).max(2 * u64::from(self.mss))
+    }
+
+    /// QuantizationBudget().
+    fn quantization_budget(&self, inflight: u64) -> u64 {
+        let inflight = inflight.max(3 * self.send_quantum()).max(self.min_pipe_cwnd());
+        if self.state == State::Up { inflight + 2 * u64::from(self.mss) } else { inflight }
+    }
+
+    fn min_pipe_cwnd(&self) -> u64 {
+        MIN_PIPE_CWND * u64::from(self.mss)
+    }
+
+    /// BDPMultiple().
+    fn bdp_multiple(&self, gain_percent: u64) -> u64 {
+        match self.path.min_rtt() {
+            None => self.initial_cwnd.into(),
+            Some(_) => self.path.bdp(gain_percent),
+        }
+    }
+
+    /// Inflight().
+    fn inflight(&self, gain_percent: u64) -> u64 {
+        self.quantization_budget(self.bdp_multiple(gain_percent))
+    }
+
+    /// InflightWithHeadroom().
+    fn inflight_with_headroom(&self) -> u64 {
+        let longterm = self.path.inflight_longterm;
+        if longterm == INFINITE {
+            return INFINITE;
+        }
+        // BBR.Headroom is 0.15.
+        let headroom = (longterm * 15 / 100).max(self.mss.into());
+        longterm.saturating_sub(headroom).max(self.min_pipe_cwnd())
+    }
+
+    /// SetCwnd().
+    fn set_cwnd(&mut self, window: &mut CongestionWindow, ack: AckSample<'_>) {
+        let gain = self.state.cwnd_gain_percent();
+        let max_inflight =
+            self.quantization_budget(self.bdp_multiple(gain) + self.path.extra_acked());
+        let mut cwnd = u64::from(window.cwnd);
+        if self.path.full.is_reached {
+            cwnd = (cwnd + u64::from(ack.acked.delivered)).min(max_inflight);
+        } else if cwnd < max_inflight || ack.rs.total_delivered < self.initial_cwnd.into() {
+            cwnd += u64::from(ack.acked.delivered);
+        }
+        cwnd = cwnd.max(self.min_pipe_cwnd());
+        if self.state == State::ProbeRtt {
+            cwnd = cwnd.min(self.probe_rtt_cwnd());
+        }
+        window.set(u32::try_from(cwnd).unwrap_or(u32::MAX));
+        self.bound_cwnd_for_model(window);
+    }
+
+    /// BoundCwndForModel().
+    fn bound_cwnd_for_model(&self, window: &mut CongestionWindow) {
+        let cap = match self.state {
+            State::Down | State::Refill | State::Up => self.path.inflight_longterm,
+            State::Cruise | State::ProbeRtt => self.inflight_with_headroom(),
+            State::Startup | State::Drain => INFINITE,
+        };
+        let cap = cap.min(self.path.inflight_shortterm).max(self.min_pipe_cwnd());
+        window.set(u64::from(window.cwnd).min(cap) as u32);
+    }
+
+    /// SaveCwnd().
+    fn save_cwnd(&mut self, window: &CongestionWindow) {
+        let is_modulated = self.in_loss_recovery || self.state == State::ProbeRtt;
+        let floor = if is_modulated { self.prior_cwnd } else { 0 };
+        self.prior_cwnd = window.cwnd.max(floor);
+    }
+
+    /// RestoreCwnd().
+    fn restore_cwnd(&self, window: &mut CongestionWindow) {
+        window.set(window.cwnd.max(self.prior_cwnd));
+    }
+
+    /// SaveStateUponLoss(), without the window.
+    fn save_state_upon_loss(&mut self) {
+        self.probe.undo_state = None;
+        self.path.save();
+    }
+
+    /// HandleSpuriousLossDetection().
+    fn on_spurious_loss(&mut self, window: &mut CongestionWindow) {
+        self.restore_cwnd(window);
+        self.loss.is_in_round = false;
+        self.path.full.reset(0);
+        self.path.restore();
+        match self.probe.undo_state.take() {
+            Some(State::Startup) if self.state != State::Startup => {
+                self.path.full.is_reached = false;
+                if self.state != State::ProbeRtt {
+                    self.state = State::Startup;
+                }
+            }
+            Some(State::Up) if self.state != State::Up && self.state != State::ProbeRtt => {
+                let delivered = self.rounds.delivered;
+                self.start_refill(delivered);
+            }
+            _ => {}
+        }
+    }
+
+    /// HandleRestartFromIdle().
+    fn restart_from_idle(&mut self, window: &mut CongestionWindow, now: Instant) {
+        self.idle_restart = true;
+        self.path.restart_aggregation(now);
+        if self.state.is_probe_bw() {
+            self.set_pacing_rate(100);
+        } else if self.state == State::ProbeRtt {
+            self.check_probe_rtt_done(window, now);
+        }
+    }
+}
+
+/// IsInflightTooHigh().
+fn is_inflight_too_high(ack: AckSample<'_>) -> bool {
+    let lost = u64::from(ack.rs.lost);
+    lost * 100 > u64::from(ack.rs.in_flight) * LOSS_THRESH_PERCENT || lost > 0 && !ack.acked.sack
+}
+
+/// InflightAtLoss(): the bytes in flight at which losses crossed BBR.LossThresh.
+fn inflight_at_loss(ack: AckSample<'_>) -> u64 {
+    let lost = ack.acked.lost.min(ack.rs.lost);
+    let inflight_prev = u64::from(ack.rs.in_flight.saturating_sub(lost));
+    let lost_prev = u64::from(ack.rs.lost - lost);
+    let budget = (LOSS_THRESH_PERCENT * inflight_prev).saturating_sub(100 * lost_prev);
+    inflight_prev + budget / (100 - LOSS_THRESH_PERCENT)
+}

@@ -1,0 +1,303 @@
+//! Estimators of the path: bandwidth, round-trip time, volume in flight, and aggregation of ACKs.
+
+use super::super::Acked;
+use super::{BETA_PERCENT, INFINITE};
+use crate::flight::RateSample;
+use crate::time::Instant;
+use core::time::Duration;
+
+/// BBR.MinRTTFilterLen.
+const MIN_RTT_FILTER: Duration = Duration::from_secs(10);
+/// BBR.ProbeRTTInterval.
+const PROBE_RTT_INTERVAL: Duration = Duration::from_secs(5);
+/// Half of BBR.ExtraAckedFilterLen in round trips, because the filter has two slots.
+const EXTRA_ACKED_ROUNDS: u32 = 5;
+
+/// Model of the network path. Rates are in bytes per second, volumes in bytes.
+#[derive(Debug)]
+pub(super) struct Path {
+    /// BBR.max_bw_filter: maximum of the previous and of the current cycle.
+    max_bw: [u64; 2],
+    pub(super) bw: u64,
+    pub(super) bw_shortterm: u64,
+    pub(super) inflight_longterm: u64,
+    pub(super) inflight_shortterm: u64,
+    /// BBR.undo_bw_shortterm, BBR.undo_inflight_shortterm and BBR.undo_inflight_longterm.
+    undo: [u64; 3],
+    pub(super) full: FullBandwidth,
+    min_rtt: MinRtt,
+    aggregation: Aggregation,
+}
+
+impl Default for Path {
+    fn default() -> Path {
+        Path {
+            max_bw: [0; 2],
+            bw: 0,
+            bw_shortterm: INFINITE,
+            inflight_longterm: INFINITE,
+            inflight_shortterm: INFINITE,
+            undo: [0; 3],
+            full: FullBandwidth::default(),
+            min_rtt: MinRtt::default(),
+            aggregation: Aggregation::default(),
+        }
+    }
+}
+
+/// Detection of a bandwidth that no longer grows.
+#[derive(Debug, Default)]
+pub(super) struct FullBandwidth {
+    bw: u64,
+    count: u8,
+    pub(super) is_now: bool,
+    pub(super) is_reached: bool,
+}
+
+/// Minimum round-trip time, and the time at which to probe for it.
+#[derive(Debug)]
+struct MinRtt {
+    /// BBR.min_rtt, with the time at which it was measured.
+    value: Duration,
+    stamp: Instant,
+    /// BBR.probe_rtt_min_delay, with the time at which it was measured.
+    probe_delay: Duration,
+    probe_stamp: Instant,
+    is_expired: bool,
+    /// Whether the stamps are valid.
+    is_begun: bool,
+}
+
+impl Default for MinRtt {
+    fn default() -> MinRtt {
+        MinRtt {
+            value: Duration::MAX,
+            stamp: Instant::ZERO,
+            probe_delay: Duration::MAX,
+            probe_stamp: Instant::ZERO,
+            is_expired: false,
+            is_begun: false,
+        }
+    }
+}
+
+/// Estimate of BBR.extra_acked.
+#[derive(Debug, Default)]
+struct Aggregation {
+    interval_start: Instant,
+    delivered: u64,
+    /// Maximum of the previous and of the current slot.
+    extra: [u64; 2],
+    /// Round trip in which the current slot began.
+    slot_round: u32,
+}
+
+/// Packet-timed round trips.
+#[derive(Debug, Default)]
+pub(super) struct Rounds {
+    pub(super) count: u32,
+    pub(super) is_start: bool,
+    next_delivered: u64,
+    /// C.delivered at the last ACK.
+    pub(super) delivered: u64,
+}
+
+impl Rounds {
+    /// UpdateRound().
+    pub(super) fn update(&mut self, rs: &RateSample) {
+        self.delivered = rs.total_delivered;
+        self.is_start = rs.prior_delivered >= self.next_delivered;
+        if self.is_start {
+            self.start(rs.total_delivered);
+            self.count = self.count.wrapping_add(1);
+        }
+    }
+
+    /// StartRound().
+    pub(super) fn start(&mut self, delivered: u64) {
+        self.next_delivered = delivered;
+    }
+}
+
+/// Losses and delivery signals of the current round trip.
+#[derive(Debug, Default)]
+pub(super) struct LossRound {
+    pub(super) is_in_round: bool,
+    pub(super) is_start: bool,
+    pub(super) round_delivered: u64,
+    /// Number of ACKs in this round trip that revealed losses.
+    pub(super) events: u8,
+    bw_latest: u64,
+    pub(super) inflight_latest: u64,
+}
+
+impl LossRound {
+    /// UpdateLatestDeliverySignals().
+    pub(super) fn update_latest(&mut self, rs: &RateSample) {
+        self.bw_latest = self.bw_latest.max(rs.rate);
+        self.inflight_latest = self.inflight_latest.max(rs.delivered);
+        self.is_start = rs.prior_delivered >= self.round_delivered;
+        if self.is_start {
+            self.round_delivered = rs.total_delivered;
+        }
+    }
+
+    /// AdvanceLatestDeliverySignals().
+    pub(super) fn advance_latest(&mut self, rs: &RateSample) {
+        if self.is_start {
+            (self.bw_latest, self.inflight_latest) = (rs.rate, rs.delivered);
+            self.events = 0;
+        }
+    }
+
+    /// ResetCongestionSignals().
+    pub(super) fn reset(&mut self) {
+        self.is_in_round = false;
+        (self.bw_latest, self.inflight_latest) = (0, 0);
+    }
+}
+
+impl FullBandwidth {
+    /// ResetFullBW(), with a new baseline.
+    pub(super) fn reset(&mut self, bw: u64) {
+        (self.bw, self.count, self.is_now) = (bw, 0, false);
+    }
+
+    /// CheckFullBWReached().
+    pub(super) fn check(&mut self, rs: &RateSample, is_round_start: bool) {
+        if self.is_now || !is_round_start || rs.is_app_limited {
+            return;
+        }
+        if u128::from(rs.rate) * 4 >= u128::from(self.bw) * 5 {
+            return self.reset(rs.rate);
+        }
+        self.count += 1;
+        self.is_now = self.count >= 3;
+        self.is_reached |= self.is_now;
+    }
+}
+
+impl Path {
+    /// Starts the clocks at the first ACK.
+    pub(super) fn begin(&mut self, now: Instant) {
+        if !self.min_rtt.is_begun {
+            self.min_rtt.is_begun = true;
+            (self.min_rtt.stamp, self.min_rtt.probe_stamp) = (now, now);
+            self.aggregation.interval_start = now;
+        }
+    }
+
+    pub(super) fn begin_min_rtt(&mut self, srtt: Duration) {
+        self.min_rtt.value = self.min_rtt.value.min(srtt);
+    }
+
+    pub(super) fn min_rtt(&self) -> Option<Duration> {
+        (self.min_rtt.value != Duration::MAX).then_some(self.min_rtt.value)
+    }
+
+    pub(super) fn max_bw(&self) -> u64 {
+        self.max_bw[0].max(self.max_bw[1])
+    }
+
+    /// Returns a multiple of the bandwidth-delay product in bytes; 0 before the first measurement.
+    pub(super) fn bdp(&self, gain_percent: u64) -> u64 {
+        let Some(min_rtt) = self.min_rtt() else { return 0 };
+        let bytes = u128::from(self.bw) * min_rtt.as_nanos() / 1_000_000_000;
+        // Windows are below 2^30 bytes, so a larger product has no effect.
+        u64::try_from(bytes * u128::from(gain_percent) / 100).unwrap_or(u64::MAX).min(1 << 40)
+    }
+
+    /// UpdateMaxBw(), without the round.
+    pub(super) fn update_max_bw(&mut self, rs: &RateSample) {
+        if rs.rate >= self.max_bw() || !rs.is_app_limited {
+            self.max_bw[1] = self.max_bw[1].max(rs.rate);
+        }
+    }
+
+    /// AdvanceMaxBwFilter(). Keeps the old maximum if the current cycle has no sample.
+    pub(super) fn advance_max_bw(&mut self) {
+        if self.max_bw[1] > 0 {
+            self.max_bw = [self.max_bw[1], 0];
+        }
+    }
+
+    /// UpdateMinRTT().
+    pub(super) fn update_min_rtt(&mut self, acked: &Acked) {
+        let (now, it) = (acked.now, &mut self.min_rtt);
+        it.is_expired = now > it.probe_stamp + PROBE_RTT_INTERVAL;
+        if let Some(rtt) = acked.rtt
+            && (rtt < it.probe_delay || it.is_expired)
+        {
+            (it.probe_delay, it.probe_stamp) = (rtt, now);
+        }
+        if it.probe_delay < it.value || now > it.stamp + MIN_RTT_FILTER {
+            (it.value, it.stamp) = (it.probe_delay, it.probe_stamp);
+        }
+    }
+
+    /// Whether it is time to probe for the minimum round-trip time.
+    pub(super) fn is_rtt_expired(&self) -> bool {
+        self.min_rtt.is_expired
+    }
+
+    /// Schedules the next probe for the minimum round-trip time.
+    pub(super) fn schedule_probe_rtt(&mut self, now: Instant) {
+        self.min_rtt.probe_stamp = now;
+    }
+
+    pub(super) fn extra_acked(&self) -> u64 {
+        self.aggregation.extra[0].max(self.aggregation.extra[1])
+    }
+
+    pub(super) fn restart_aggregation(&mut self, now: Instant) {
+        self.aggregation.interval_start = now;
+    }
+
+    /// UpdateACKAggregation().
+    pub(super) fn update_aggregation(
+        &mut self,
+        acked: &Acked,
+        cwnd: u32,
+        round: u32,
+        is_full: bool,
+    ) {
+        let (bw, it) = (self.bw, &mut self.aggregation);
+        let interval = acked.now.since(it.interval_start).as_nanos();
+        let expected = u128::from(bw) * interval / 1_000_000_000;
+        let mut expected = u64::try_from(expected).unwrap_or(u64::MAX);
+        if it.delivered <= expected {
+            (it.delivered, it.interval_start, expected) = (0, acked.now, 0);
+        }
+        it.delivered += u64::from(acked.delivered);
+        let extra = it.delivered.saturating_sub(expected).min(cwnd.into());
+        let slot_rounds = if is_full { EXTRA_ACKED_ROUNDS } else { 1 };
+        if round.wrapping_sub(it.slot_round) >= slot_rounds {
+            (it.extra, it.slot_round) = ([it.extra[1], 0], round);
+        }
+        it.extra[1] = it.extra[1].max(extra);
+    }
+
+    /// InitLowerBounds() and LossLowerBounds().
+    pub(super) fn reduce_shortterm(&mut self, loss: &LossRound, cwnd: u32) {
+        let bw = self.bw_shortterm.min(self.max_bw());
+        let inflight = self.inflight_shortterm.min(cwnd.into());
+        self.bw_shortterm = loss.bw_latest.max(bw / 100 * BETA_PERCENT);
+        self.inflight_shortterm = loss.inflight_latest.max(inflight * BETA_PERCENT / 100);
+    }
+
+    /// ResetShortTermModel().
+    pub(super) fn reset_shortterm(&mut self) {
+        (self.bw_shortterm, self.inflight_shortterm) = (INFINITE, INFINITE);
+    }
+
+    /// Saves the bounds, in case a loss turns out to be spurious.
+    pub(super) fn save(&mut self) {
+        self.undo = [self.bw_shortterm, self.inflight_shortterm, self.inflight_longterm];
+    }
+
+    pub(super) fn restore(&mut self) {
+        self.bw_shortterm = self.bw_shortterm.max(self.undo[0]);
+        self.inflight_shortterm = self.inflight_shortterm.max(self.undo[1]);
+        self.inflight_longterm = self.inflight_longterm.max(self.undo[2]);
+    }
+}
