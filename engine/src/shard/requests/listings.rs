@@ -103,7 +103,7 @@ impl ShardView<'_> {
             local: info.and_then(|info| info.local).map(|addr| addr.to_string()),
             remote: info.and_then(|info| info.remote).map(|addr| addr.to_string()),
             cwnd: tcp.map_or(0, |tcp| tcp.cwnd),
-            rtt_us: tcp.map_or(0, |tcp| u32::try_from(tcp.rtt.as_micros()).unwrap_or(u32::MAX)),
+            rtt_us: tcp.map_or(0, |tcp| micros(tcp.rtt)),
             congestion: tcp.map(|tcp| tcp.congestion.name()),
             tcp: tcp.map(|tcp| figures(&tcp, info.and_then(|info| info.mtu).unwrap_or(0))),
             pids: pids.take(HOLDERS_SHOWN).collect(),
@@ -147,7 +147,6 @@ impl ShardView<'_> {
 }
 
 fn figures(info: &Info, pmtu: u32) -> TcpFigures {
-    let micros = |time: Duration| u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
     let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     let scale = |shift: u8| info.window_scaling.then_some(shift);
     TcpFigures {
@@ -201,6 +200,10 @@ fn figures(info: &Info, pmtu: u32) -> TcpFigures {
         snd_wnd: info.snd_wnd,
         rcv_wnd: info.rcv_wnd,
     }
+}
+
+fn micros(time: Duration) -> u32 {
+    u32::try_from(time.as_micros()).unwrap_or(u32::MAX)
 }
 
 fn congestion_values(info: CongestionInfo) -> Option<CongestionValues> {
