@@ -7,6 +7,7 @@ mod at_once;
 mod control;
 mod death;
 mod dpdk;
+mod ecn;
 mod errors;
 mod fast_open;
 mod hostile;
