@@ -7,8 +7,8 @@
 //! ```
 //!
 //! The MAC covers both addresses and ports, the peer's initial sequence number, the period, the MSS
-//! and the bits of the timestamp. Each MSS and period has one valid sequence number. A random ACK is
-//! therefore accepted with a probability of 2^-28.
+//! and the bits of the timestamp. Each MSS and period has one valid sequence number, so that a
+//! random ACK is accepted with a probability of 2^-28.
 //!
 //! A peer without timestamps gets neither window scale nor SACK. The MSS is rounded down.
 

@@ -93,10 +93,16 @@ impl Connection {
             //= https://www.rfc-editor.org/rfc/rfc5961#section-3.2
             //# If the RST bit is set and the sequence number does not exactly match the next expected
             //# sequence value, yet is within the current receive window (RCV.NXT < SEG.SEQ <
-            //# RCV.NXT+RCV.WND), TCP MUST send an acknowledgment (challenge ACK).
+            //# RCV.NXT+RCV.WND), TCP MUST send an acknowledgment (challenge ACK)
             if !segment.seq.is_within(self.rcv.nxt, self.rcv.window_max()) {
+                //= https://www.rfc-editor.org/rfc/rfc5961#section-3.2
+                //# If the RST bit is set and the sequence number is outside the current receive
+                //# window, silently drop the segment.
                 return Err(SegmentDropReason::OutOfWindow);
             }
+            //= https://www.rfc-editor.org/rfc/rfc5961#section-3.2
+            //# After sending the challenge ACK, TCP MUST drop the unacceptable segment and stop
+            //# processing the incoming packet further.
             self.owed.ack |= self.rcv.challenge.allow(now);
             return Err(SegmentDropReason::ResetInWindow);
         }
@@ -104,6 +110,9 @@ impl Connection {
             // A RST must not end TIME-WAIT (RFC 1337).
             return Err(SegmentDropReason::ResetIgnored);
         }
+        //= https://www.rfc-editor.org/rfc/rfc5961#section-3.2
+        //# If the RST bit is set and the sequence number exactly matches the next expected sequence
+        //# number (RCV.NXT), then TCP MUST reset the connection.
         match self.state {
             State::SynReceived => self.raise(self.ext.fast_open.reset_event()),
             // RFC 9293 section 3.10.7.4 reports no reset in CLOSING and LAST-ACK. We do, like Linux
@@ -126,7 +135,10 @@ impl Connection {
         }
         //= https://www.rfc-editor.org/rfc/rfc5961#section-4.2
         //# If the SYN bit is set, irrespective of the sequence number, TCP MUST send an ACK (also
-        //# referred to as challenge ACK) to the remote peer.
+        //# referred to as challenge ACK) to the remote peer
+        //= https://www.rfc-editor.org/rfc/rfc5961#section-4.2
+        //# After sending the acknowledgment, TCP MUST drop the unacceptable segment and stop
+        //# processing further.
         if segment.flags.contains(Flags::ACK) {
             self.ecn.on_syn_ack_again();
         }
