@@ -11,9 +11,11 @@ use towpath_shm::layout::{Slot, option_bit};
 use crate::fifo::Geometry;
 use crate::region::Region;
 
-/// The largest segment that Linux builds (GSO_LEGACY_MAX_SIZE). Below TCP_NOTSENT_LOWAT a send
-/// starts a segment, and fills it even if few bytes remain below the mark.
-const SEGMENT_MAX: u32 = 65_536;
+/// Bounds of the bytes that one send may write beyond TCP_NOTSENT_LOWAT. Linux fills the segment
+/// that a send has begun, up to 64 KiB. A lower mark asks for fewer unsent bytes, but a minimum
+/// avoids tiny sends by programs whose mark is 1.
+const BEYOND_LOWAT_MIN: u32 = 16 << 10;
+const BEYOND_LOWAT_MAX: u32 = 64 << 10;
 
 /// Returns the number of unread bytes. Without the lock, the number may be outdated at once.
 pub fn unread(slot: &Slot) -> u32 {
@@ -99,7 +101,7 @@ pub(crate) fn room_at(slot: &Slot, position: u32) -> u32 {
         None => space,
         Some(lowat) => match lowat.checked_sub(unsent_of(slot, queued)) {
             None | Some(0) => 0,
-            Some(left) => space.min(left.max(SEGMENT_MAX)),
+            Some(left) => space.min(left.max(lowat.clamp(BEYOND_LOWAT_MIN, BEYOND_LOWAT_MAX))),
         },
     }
 }
@@ -212,4 +214,31 @@ fn tx_geometry(slot: &Slot) -> Option<Geometry> {
 
 fn clamp(len: usize) -> u32 {
     u32::try_from(len).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_bytes_can_be_written_beyond_the_mark_of_unsent_bytes() {
+        let region = Region::create().unwrap();
+        let slot = region.slot(1).unwrap();
+        slot.tx_cap.store(1 << 20, Ordering::Relaxed);
+        slot.tx_limit.store(1 << 20, Ordering::Relaxed);
+        assert_eq!(room(slot), 1 << 20);
+        slot.option_bits.store(option_bit::NOTSENT_LOWAT, Ordering::Relaxed);
+        for (lowat, unsent, allowed) in [
+            (1, 0, 16 << 10),
+            (4000, 3999, 16 << 10),
+            (4000, 4000, 0),
+            (40_000, 39_999, 40_000),
+            (1 << 19, 0, 1 << 19),
+            (1 << 19, (1 << 19) - 1, 64 << 10),
+        ] {
+            slot.notsent_lowat.store(lowat, Ordering::Relaxed);
+            slot.tx_tail.store(unsent, Ordering::Relaxed);
+            assert_eq!(room(slot), allowed, "{lowat} {unsent}");
+        }
+    }
 }

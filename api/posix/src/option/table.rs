@@ -312,6 +312,13 @@ pub const OPTIONS: &[OptionRow] = &[
     opt(SOCKET, 57, "SO_COOKIE", Special, "read only"),
     opt(
         SOCKET,
+        libc::SO_MEMINFO,
+        "SO_MEMINFO",
+        Special,
+        "read only; bytes without overhead, no drops",
+    ),
+    opt(
+        SOCKET,
         libc::SO_ZEROCOPY,
         "SO_ZEROCOPY",
         Special,
@@ -386,7 +393,7 @@ pub const OPTIONS: &[OptionRow] = &[
         libc::TCP_NOTSENT_LOWAT,
         "TCP_NOTSENT_LOWAT",
         Special,
-        "honoured by send, poll, select and epoll; below it a send may fill a segment of 64 KiB",
+        "honoured by send, poll, select and epoll; a send below it may go 16 to 64 KiB beyond",
     ),
     opt(TCP, TCP_SAVE_SYN, "TCP_SAVE_SYN", Engine, "0 and 1; 2 (with the link header): EINVAL"),
     opt(TCP, TCP_SAVED_SYN, "TCP_SAVED_SYN", Special, "read only, and once"),

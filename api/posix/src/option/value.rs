@@ -3,6 +3,7 @@
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 
+use towpath_ring::program_fifo;
 use towpath_shm::layout::{Kind, option_bit, setting};
 
 use super::form::{check_range, int, int_of, or};
@@ -135,8 +136,22 @@ fn get_socket_level(handle: &OpenSocket, name: i32) -> Result<Vec<u8>> {
             let cookie = u64::from(handle.socket.generation) << 32 | u64::from(handle.socket.slot);
             cookie.to_ne_bytes().to_vec()
         }
+        libc::SO_MEMINFO => meminfo(handle)?,
         _ => return fail(libc::ENOPROTOOPT),
     })
+}
+
+/// Returns the words of SO_MEMINFO: memory for reading, SO_RCVBUF, memory in packets, SO_SNDBUF,
+/// reserved memory, memory for writing, option memory, backlog, and drops.
+fn meminfo(handle: &OpenSocket) -> Result<Vec<u8>> {
+    let buffer = |name| int_of(libc::SOL_SOCKET, &get_socket_level(handle, name)?);
+    let (unread, queued) = match handle.kind() {
+        Kind::Listener => (0, 0),
+        _ => (program_fifo::unread(handle.slot), program_fifo::queued(handle.slot)),
+    };
+    let (unread, queued) = (unread as i32, queued as i32);
+    let (recv, send) = (buffer(libc::SO_RCVBUF)?, buffer(libc::SO_SNDBUF)?);
+    Ok([unread, recv, queued, send, 0, queued, 0, 0, 0].map(int).concat())
 }
 
 pub(super) fn set_special(handle: &OpenSocket, level: i32, name: i32, bytes: &[u8]) -> Result<()> {
