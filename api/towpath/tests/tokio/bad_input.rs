@@ -45,7 +45,8 @@ fn a_runtime_without_io_is_refused() {
 #[test]
 fn waits_end_with_the_stack() {
     on_both(|stack| async move {
-        let (mut client, mut server) = connection(&stack).await;
+        let (mut client, _server) = connection(&stack).await;
+        let (_client, mut server) = connection(&stack).await;
         let listener = listener(&stack).await;
         let socket = UdpSocket::bind_on(&stack, "127.0.0.1:0").await.expect("a port");
         let waits = [
