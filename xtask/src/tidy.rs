@@ -44,6 +44,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("apps/chart", &[]),
     ("apps/load", &["apps/chart"]),
     ("apps/router", &["engine", "core/", "memory/"]),
+    ("apps/script", &["core/", "memory/", "devices/pcap"]),
     ("apps/sim", &["core/", "memory/", "devices/pcap", "apps/chart"]),
     ("api/inline", &["client", "api/posix", "api/symbols", "memory/", "engine", "apps/uplink"]),
     ("apps/uplink", &["engine", "core/", "memory/", "devices/", "apps/gateway"]),
@@ -85,6 +86,7 @@ const NO_UNSAFE: &[&str] = &[
     "apps/chart",
     "apps/load",
     "apps/router",
+    "apps/script",
     "apps/sim",
 ];
 

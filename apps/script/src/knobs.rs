@@ -1,0 +1,292 @@
+//! Settings of a run: options of the script, and sysctl names that map to settings of the stack.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use towpath_stack::StackConfig;
+use towpath_tcp::CongestionKind;
+
+use crate::host::SocketSizes;
+use crate::syntax::{OptionLine, SyntaxError};
+
+/// Maximum initial capacity of a receive buffer in bytes.
+const RECV_FIRST: u32 = 64 << 10;
+
+/// IP version of the packets and the family of the sockets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum IpVersion {
+    /// IPv4.
+    #[default]
+    V4,
+    /// IPv6 sockets with IPv4 packets (RFC 4291 §2.5.5.2).
+    V4Mapped,
+    /// IPv6.
+    V6,
+}
+
+impl IpVersion {
+    /// Names of `--ip_version`.
+    pub const NAMES: &[&str] = &["ipv4", "ipv4-mapped-ipv6", "ipv6"];
+
+    /// Returns the version with this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        match name {
+            "ipv4" => Some(Self::V4),
+            "ipv4-mapped-ipv6" => Some(Self::V4Mapped),
+            "ipv6" => Some(Self::V6),
+            _ => None,
+        }
+    }
+}
+
+/// Settings of a run.
+#[derive(Debug, Clone)]
+pub struct Knobs {
+    pub version: IpVersion,
+    pub mtu: u16,
+    pub local_ip: Option<IpAddr>,
+    pub remote_ip: Option<IpAddr>,
+    pub tolerance_us: i64,
+    /// Microseconds of a tick of the expected timestamps; 0 does not compare them.
+    pub tick_us: u32,
+    pub strict_segments: bool,
+    /// Initial sequence number of the stack; `None` leaves it to the stack.
+    pub local_isn: Option<u32>,
+    /// Initial sequence number of the peer.
+    pub remote_isn: u32,
+    pub sizes: SocketSizes,
+    /// Bits of Linux's `tcp_fastopen`.
+    pub fast_open: u32,
+    pub not_sent_lowat: u32,
+    pub stack: StackConfig,
+}
+
+impl Default for Knobs {
+    fn default() -> Self {
+        Self {
+            version: IpVersion::V4,
+            mtu: 1500,
+            local_ip: None,
+            remote_ip: None,
+            tolerance_us: 4_000,
+            tick_us: 0,
+            strict_segments: false,
+            local_isn: None,
+            remote_isn: 0,
+            sizes: SocketSizes {
+                recv: RECV_FIRST,
+                recv_max: 6 << 20,
+                send: 87_380,
+                send_max: 4 << 20,
+            },
+            fast_open: 1,
+            not_sent_lowat: u32::MAX,
+            stack: StackConfig::default(),
+        }
+    }
+}
+
+impl Knobs {
+    /// Applies an option line.
+    ///
+    /// # Errors
+    /// The option is unknown, or its value is invalid.
+    pub fn set_option(&mut self, option: &OptionLine) -> Result<(), SyntaxError> {
+        let (name, value) = (option.name.as_str(), option.value.as_str());
+        let error = |message| SyntaxError { line: option.line, column: 1, message };
+        let invalid = || error(format!("'{value}' is not a valid value of --{name}"));
+        let number = || value.parse::<u32>().map_err(|_| invalid());
+        match name {
+            "ip_version" => self.version = IpVersion::from_name(value).ok_or_else(invalid)?,
+            "local_ip" => self.local_ip = Some(value.parse().map_err(|_| invalid())?),
+            "remote_ip" => self.remote_ip = Some(value.parse().map_err(|_| invalid())?),
+            "mtu" => self.mtu = value.parse().map_err(|_| invalid())?,
+            // The MSS of packetdrill's own path, which has no counterpart here.
+            "mss" | "tcp_ts_ecr_scaled" => {}
+            "tolerance_usecs" => self.tolerance_us = number()?.into(),
+            "tcp_ts_tick_usecs" => self.tick_us = number()?,
+            "strict_segments" => self.strict_segments = true,
+            "local_isn" => self.local_isn = Some(number()?),
+            "remote_isn" => self.remote_isn = number()?,
+            _ => return Err(error(format!("unknown option --{name}"))),
+        }
+        Ok(())
+    }
+
+    /// Applies a command line of settings: `sysctl`, `defaults.sh`, `set_sysctls.py`.
+    ///
+    /// # Errors
+    /// The first word that is not supported.
+    pub fn run_command(&mut self, command: &str) -> Result<(), String> {
+        let joined = command.replace("\\\n", " ");
+        for line in joined.lines() {
+            let line = line.split(" #").next().unwrap_or("").trim();
+            for part in line.split("&&").flat_map(|part| part.split(';')) {
+                self.run_part(part.trim())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn run_part(&mut self, part: &str) -> Result<(), String> {
+        let mut words = CommandWords(part);
+        let Some(program) = words.next() else { return Ok(()) };
+        let name = program.rsplit('/').next().unwrap_or("");
+        match name {
+            "defaults.sh" => {
+                self.production();
+                // A script may continue with sysctl on the same line.
+                self.run_part(words.0.trim())
+            }
+            "sysctl" | "set_sysctls.py" => {
+                for word in words {
+                    if !word.starts_with('-') {
+                        self.assign(&word)?;
+                    }
+                }
+                Ok(())
+            }
+            // Undoes the settings at the end of the script, and prints nothing that matters.
+            _ if name.starts_with("sysctl_restore_") || name.starts_with('#') => Ok(()),
+            // Forgets cookies and metrics of peers, of which a fresh stack has none.
+            "ip" if part.contains("tcp_metrics flush") => Ok(()),
+            _ => Err(format!("command '{name}' is not supported")),
+        }
+    }
+
+    fn assign(&mut self, word: &str) -> Result<(), String> {
+        let (name, value) = word.split_once('=').ok_or_else(|| format!("'{word}' has no '='"))?;
+        let name = name.trim_start_matches("/proc/sys/").replace('/', ".");
+        self.set_sysctl(&name, value.trim_matches(['"', ' ']))
+            .map_err(|reason| format!("sysctl {name}={value}: {reason}"))
+    }
+
+    /// Sets the values that google/packetdrill's scripts are written for.
+    fn production(&mut self) {
+        self.set_receive(540_000, 15 << 20);
+        (self.sizes.send, self.sizes.send_max) = (256 << 10, 4 << 20);
+        let tcp = &mut self.stack.tcp;
+        (tcp.timestamps, tcp.sack) = (true, true);
+        (tcp.syn_retries, tcp.syn_ack_retries) = (5, 5);
+        tcp.congestion = CongestionKind::from_name("cubic").unwrap_or_default();
+        self.fast_open = 0x70403;
+        self.not_sent_lowat = u32::MAX;
+    }
+
+    fn set_receive(&mut self, default: u32, max: u32) {
+        // The engine's buffers begin with 64 KiB as well, and grow as bytes arrive. A larger one
+        // would be announced by a window update behind the handshake.
+        (self.sizes.recv, self.sizes.recv_max) = (default.min(RECV_FIRST), max.max(default));
+        // The smallest shift that lets the window cover the buffer (RFC 7323 §2.3).
+        let fits = |shift: &u8| u64::from(self.sizes.recv_max) <= 65_535 << shift;
+        self.stack.tcp.window_scale = (0..14).find(fits).unwrap_or(14);
+    }
+
+    fn set_sysctl(&mut self, name: &str, value: &str) -> Result<(), String> {
+        let words = || value.split_whitespace().map(parse_number).collect::<Option<Vec<u32>>>();
+        let numbers = words().unwrap_or_default();
+        let first = numbers.first().copied();
+        let number = first.ok_or("expected a number");
+        let seconds = |n: u32| Duration::from_secs(n.into());
+        match name.trim_start_matches("net.ipv4.").trim_start_matches("net.inet.tcp.") {
+            "tcp_timestamps" => self.stack.tcp.timestamps = number? != 0,
+            "tcp_sack" | "sack.enable" => self.stack.tcp.sack = number? != 0,
+            "rfc1323" => self.stack.tcp.timestamps = number? != 0,
+            "tcp_syn_retries" => self.stack.tcp.syn_retries = number? as u8,
+            "tcp_synack_retries" => self.stack.tcp.syn_ack_retries = number? as u8,
+            "tcp_retries2" => self.stack.tcp.retries = number? as u8,
+            "tcp_orphan_retries" => self.stack.tcp.orphan_retries = number? as u8,
+            "tcp_fin_timeout" => self.stack.tcp.fin_wait2_timeout = seconds(number?),
+            "tcp_fastopen" => self.fast_open = number?,
+            "tcp_notsent_lowat" => self.not_sent_lowat = number?,
+            "tcp_window_scaling" if number? == 1 => {}
+            "tcp_congestion_control" => {
+                let kind = CongestionKind::from_word(value);
+                self.stack.tcp.congestion = kind.ok_or("unknown congestion control")?;
+            }
+            "tcp_rmem" => match numbers.as_slice() {
+                [_, default, max] => self.set_receive(*default, *max),
+                _ => return Err("expected three numbers".to_owned()),
+            },
+            "tcp_wmem" => match numbers.as_slice() {
+                [_, default, max] => {
+                    (self.sizes.send, self.sizes.send_max) = (*default, *max.max(default));
+                }
+                _ => return Err("expected three numbers".to_owned()),
+            },
+            "kern.ipc.maxsockbuf" => self.set_receive(self.sizes.recv.min(number?), number?),
+            "recvspace" => self.sizes.recv = number?.min(RECV_FIRST),
+            "sendspace" => self.sizes.send = number?,
+            name => return is_default(name, value),
+        }
+        Ok(())
+    }
+}
+
+/// Accepts settings whose value is how the stack always behaves.
+fn is_default(name: &str, value: &str) -> Result<(), String> {
+    const FIXED: &[(&str, &[&str])] = &[
+        ("tcp_ecn", &["0", "2"]),
+        ("tcp_dsack", &["1"]),
+        ("tcp_reordering", &["3"]),
+        ("tcp_slow_start_after_idle", &["0", "1"]),
+        ("tcp_min_tso_segs", &["1", "2", "4", "10"]),
+        ("tcp_tso_win_divisor", &["3", "100"]),
+        ("tcp_pacing_ss_ratio", &["200"]),
+        ("tcp_pacing_ca_ratio", &["120"]),
+        ("tcp_early_retrans", &["3", "4"]),
+        ("tcp_recovery", &["1"]),
+        ("tcp_abort_on_overflow", &["0"]),
+        ("tcp_invalid_ratelimit", &["0"]),
+        ("tcp_challenge_ack_limit", &["1000"]),
+        ("tcp_rfc1337", &["0", "1"]),
+        ("blackhole", &["0"]),
+        ("hostcache.purgenow", &["1"]),
+        ("ecn.enable", &["0", "2"]),
+        ("rexmit_slop", &["200"]),
+        ("rexmit_initial", &["1000"]),
+        ("rexmit_drop_options", &["0"]),
+        ("insecure_rst", &["0"]),
+        ("insecure_syn", &["0"]),
+        ("drop_synfin", &["0"]),
+        ("icmp_may_rst", &["1"]),
+        ("path_mtu_discovery", &["1"]),
+        ("newcwd", &["0"]),
+        ("cc.algorithm", &["cubic"]),
+    ];
+    match FIXED.iter().find(|(known, _)| *known == name) {
+        Some((_, values)) if values.contains(&value) => Ok(()),
+        Some(_) => Err("the stack does not support this value".to_owned()),
+        None => Err("the stack has no such setting".to_owned()),
+    }
+}
+
+fn parse_number(word: &str) -> Option<u32> {
+    match word.strip_prefix("0x") {
+        Some(hex) => u32::from_str_radix(hex, 16).ok(),
+        None => word.parse().ok(),
+    }
+}
+
+/// CommandWords of a shell command; quotes keep spaces.
+struct CommandWords<'a>(&'a str);
+
+impl Iterator for CommandWords<'_> {
+    type Item = String;
+
+    fn next(&mut self) -> Option<String> {
+        let text = self.0.trim_start();
+        let mut quoted = false;
+        let end = text.find(|letter: char| {
+            quoted ^= letter == '"';
+            letter.is_whitespace() && !quoted
+        });
+        let (word, rest) = text.split_at(end.unwrap_or(text.len()));
+        self.0 = rest;
+        // Redirections do not matter, because commands print nothing.
+        if word.contains(">/dev/null") || word == ">" || word == "&>" || word == "/dev/null" {
+            return self.next();
+        }
+        (!word.is_empty()).then(|| word.to_owned())
+    }
+}

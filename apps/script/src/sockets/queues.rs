@@ -1,0 +1,59 @@
+//! Error queue: completions of sends without a copy.
+
+use std::collections::VecDeque;
+
+use crate::syntax::symbols as sys;
+use crate::syntax::value::Value;
+
+/// Sends with MSG_ZEROCOPY, in order.
+#[derive(Debug, Default)]
+pub struct ZeroCopies {
+    /// Number of the next send.
+    next: i64,
+    /// Sends whose completion was not read: number, and position of the end of their bytes.
+    waiting: VecDeque<(i64, u64)>,
+}
+
+impl ZeroCopies {
+    /// Records a send whose last byte is before position `end` of the stream.
+    pub fn begin(&mut self, end: u64) {
+        self.waiting.push_back((self.next, end));
+        self.next += 1;
+    }
+
+    pub fn is_ready(&self, acknowledged: u64) -> bool {
+        self.waiting.front().is_some_and(|(_, end)| *end <= acknowledged)
+    }
+
+    /// Takes the completions of all acknowledged sends as one range, as Linux merges them.
+    pub fn take(&mut self, acknowledged: u64) -> Option<Value> {
+        let first = self.waiting.front().filter(|(_, end)| *end <= acknowledged)?.0;
+        let mut last = first;
+        while let Some((number, end)) = self.waiting.front()
+            && *end <= acknowledged
+        {
+            last = *number;
+            self.waiting.pop_front();
+        }
+        let fields = |fields: &[(&str, Value)]| {
+            let fields = fields.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
+            Value::Struct(fields.collect())
+        };
+        let data = fields(&[
+            ("ee_errno", Value::Int(0)),
+            ("ee_origin", Value::Int(sys::SO_EE_ORIGIN_ZEROCOPY)),
+            ("ee_type", Value::Int(0)),
+            ("ee_code", Value::Int(sys::SO_EE_CODE_ZEROCOPY_COPIED)),
+            ("ee_info", Value::Int(first)),
+            ("ee_data", Value::Int(last)),
+        ]);
+        let message =
+            fields(&[("cmsg_level", Value::Any), ("cmsg_type", Value::Any), ("cmsg_data", data)]);
+        Some(fields(&[
+            ("msg_name", Value::Any),
+            ("msg_iov", Value::Any),
+            ("msg_flags", Value::Int(sys::MSG_ERRQUEUE)),
+            ("msg_control", Value::List(vec![message])),
+        ]))
+    }
+}

@@ -1,0 +1,176 @@
+//! Position in the text of a script.
+
+use super::SyntaxError;
+
+/// Reads a text from front to back. Newlines are white space.
+pub struct Cursor<'a> {
+    text: &'a str,
+    at: usize,
+}
+
+impl<'a> Cursor<'a> {
+    pub fn new(text: &'a str) -> Self {
+        Self { text, at: 0 }
+    }
+
+    pub fn rest(&self) -> &'a str {
+        self.text.get(self.at..).unwrap_or("")
+    }
+
+    pub fn line(&self) -> usize {
+        1 + self.text[..self.at].matches('\n').count()
+    }
+
+    /// Skips white space and comments.
+    pub fn skip_space(&mut self) -> Result<(), SyntaxError> {
+        loop {
+            let rest = self.rest();
+            let trimmed = rest.trim_start();
+            self.at += rest.len() - trimmed.len();
+            if trimmed.starts_with("//") {
+                self.at += trimmed.find('\n').unwrap_or(trimmed.len());
+            } else if trimmed.starts_with("/*") {
+                let Some(end) = trimmed.find("*/") else {
+                    return Err(self.error("the comment does not end"));
+                };
+                self.at += end + 2;
+            } else {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Returns the next byte after white space; 0 at the end.
+    pub fn peek(&mut self) -> Result<u8, SyntaxError> {
+        self.skip_space()?;
+        Ok(self.rest().bytes().next().unwrap_or(0))
+    }
+
+    /// Skips `word` if it comes next.
+    pub fn eat(&mut self, word: &str) -> Result<bool, SyntaxError> {
+        self.skip_space()?;
+        let found = self.rest().starts_with(word);
+        if found {
+            self.at += word.len();
+        }
+        Ok(found)
+    }
+
+    /// Skips the name `word` if it comes next as a whole.
+    pub fn eat_word(&mut self, word: &str) -> Result<bool, SyntaxError> {
+        self.skip_space()?;
+        let is_next = self.word_len() == word.len() && self.rest().starts_with(word);
+        if is_next {
+            self.at += word.len();
+        }
+        Ok(is_next)
+    }
+
+    pub fn expect(&mut self, word: &str) -> Result<(), SyntaxError> {
+        if self.eat(word)? {
+            return Ok(());
+        }
+        Err(self.unexpected(&format!("'{word}'")))
+    }
+
+    /// Reads the text up to `end`, and skips `end`.
+    pub fn until(&mut self, end: &str) -> Result<&'a str, SyntaxError> {
+        let rest = self.rest();
+        let Some(len) = rest.find(end) else {
+            return Err(self.error(&format!("'{end}' is missing")));
+        };
+        self.at += len + end.len();
+        Ok(&rest[..len])
+    }
+
+    /// Reads letters, digits and underscores.
+    pub fn word(&mut self) -> Result<&'a str, SyntaxError> {
+        self.skip_space()?;
+        let len = self.word_len();
+        if len == 0 {
+            return Err(self.unexpected("a name"));
+        }
+        let word = &self.rest()[..len];
+        self.at += len;
+        Ok(word)
+    }
+
+    /// Reads the longest prefix whose bytes are `wanted`.
+    pub fn take_while(&mut self, wanted: impl Fn(u8) -> bool) -> &'a str {
+        let rest = self.rest();
+        let len = rest.bytes().take_while(|&byte| wanted(byte)).count();
+        self.at += len;
+        &rest[..len]
+    }
+
+    /// Reads a decimal or hexadecimal number.
+    pub fn number<N: TryFrom<i64>>(&mut self) -> Result<N, SyntaxError> {
+        self.skip_space()?;
+        let start = self.at;
+        let negative = self.eat("-")?;
+        let (radix, digits) = if self.rest().starts_with("0x") {
+            self.at += 2;
+            (16, self.take_while(|byte| byte.is_ascii_hexdigit()))
+        } else {
+            (10, self.take_while(|byte| byte.is_ascii_digit()))
+        };
+        let value = i64::from_str_radix(digits, radix).map(|n| if negative { -n } else { n });
+        match value.map(N::try_from) {
+            Ok(Ok(value)) => Ok(value),
+            Ok(Err(_)) => {
+                self.at = start;
+                Err(self.error(&format!("the number {digits} is out of range")))
+            }
+            Err(_) => {
+                self.at = start;
+                Err(self.unexpected("a number"))
+            }
+        }
+    }
+
+    /// Reads seconds with a fraction, and returns microseconds.
+    pub fn seconds(&mut self) -> Result<i64, SyntaxError> {
+        self.skip_space()?;
+        let start = self.at;
+        let whole = self.take_while(|byte| byte.is_ascii_digit());
+        let mut fraction = "";
+        // Three dots separate the start and the end of a call.
+        if self.rest().starts_with('.') && !self.rest().starts_with("...") {
+            self.at += 1;
+            fraction = self.take_while(|byte| byte.is_ascii_digit());
+        }
+        let micros = format!("{fraction:0<6}");
+        let value = if whole.is_empty() && fraction.is_empty() {
+            None
+        } else {
+            let whole: Option<i64> = if whole.is_empty() { Some(0) } else { whole.parse().ok() };
+            let micros: Option<i64> = micros.get(..6).and_then(|digits| digits.parse().ok());
+            whole.and_then(|s| s.checked_mul(1_000_000)).zip(micros).map(|(s, us)| s + us)
+        };
+        value.ok_or_else(|| {
+            self.at = start;
+            self.unexpected("a time")
+        })
+    }
+
+    pub fn error(&self, message: &str) -> SyntaxError {
+        let before = &self.text[..self.at.min(self.text.len())];
+        let column = 1 + before.len() - before.rfind('\n').map_or(0, |at| at + 1);
+        SyntaxError { line: self.line(), column, message: message.to_owned() }
+    }
+
+    /// Returns an error that shows the next word.
+    pub fn unexpected(&self, wanted: &str) -> SyntaxError {
+        let rest = self.rest();
+        let len = rest.find(char::is_whitespace).unwrap_or(rest.len()).min(40);
+        let next: String =
+            rest[..].chars().take(rest[..].chars().count().min(len.max(1))).collect();
+        let next = if next.trim().is_empty() { "the end" } else { &next };
+        self.error(&format!("expected {wanted}, found {next}"))
+    }
+
+    fn word_len(&self) -> usize {
+        let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
+        self.rest().bytes().take_while(is_part).count()
+    }
+}
