@@ -66,6 +66,9 @@ pub enum Command {
     /// Run a scenario in a simulated network
     #[command(long_about = SIM_ABOUT)]
     Sim(Box<crate::sim::SimArgs>),
+    /// Run packet scripts on the stack in virtual time
+    #[command(long_about = crate::script::ABOUT, after_long_help = crate::script::AFTER)]
+    Script(Box<crate::script::ScriptArgs>),
     /// Measure a server under load
     #[command(long_about = LOAD_ABOUT, after_long_help = LOAD_AFTER)]
     Load(Box<crate::load::LoadArgs>),

@@ -9,9 +9,9 @@
 //! `proxy` carries the traffic of a TUN device, or of PROGRAM in a network namespace. `router`
 //! forwards packets between networks (`apps/router`). `ss`, `ip`, `acl`, `port` and `stats` query
 //! running instances over the sockets of `towpath-model`, which `served` answers. `load` measures
-//! servers, `sim` simulates networks. Files are stored in private directories of the user
-//! (`towpath_model::folder`). Messages are printed by a separate thread (`messages`), so that a
-//! blocked terminal delays nothing.
+//! servers, `sim` simulates networks, `script` runs packet scripts. Files are stored in private
+//! directories of the user (`towpath_model::folder`). Messages are printed by a separate thread
+//! (`messages`), so that a blocked terminal delays nothing.
 
 #![forbid(unsafe_code)]
 
@@ -37,6 +37,7 @@ mod proxy;
 mod recording;
 mod router;
 mod run;
+mod script;
 mod served;
 mod signals;
 mod sim;
@@ -65,6 +66,7 @@ fn main() -> std::process::ExitCode {
         Command::Port(args) => unprivileged().and_then(|()| port::port(&args)).map(|()| 0),
         Command::Stats(args) => unprivileged().and_then(|()| counters::stats(&args)).map(|()| 0),
         Command::Sim(args) => unprivileged().and_then(|()| sim::sim(&args)).map(|()| 0),
+        Command::Script(args) => unprivileged().and_then(|()| script::script(&args)),
         Command::Load(args) => unprivileged().and_then(|()| load::load(&args)),
         Command::Man { command } => man::man(&command).map(|()| 0),
         Command::Completions(args) => completions::completions(&args).map(|()| 0),
