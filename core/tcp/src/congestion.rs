@@ -2,8 +2,8 @@
 //! folder and a row in the table below. Options, command lines and reports take their names from
 //! the table.
 //!
-//! An algorithm receives an [`Acked`] for each ACK. The algorithm computes the
-//! window and, if it paces, the rate. `recovery` decides which bytes are lost, and `plan` decides how much may be sent.
+//! An algorithm receives an [`Acked`] for each ACK. The algorithm computes the window and, if it
+//! paces, the rate. `recovery` decides which bytes are lost, and `plan` how much may be sent.
 
 mod bbr;
 mod cubic;
@@ -222,8 +222,7 @@ trait CongestionControl {
     /// Returns the slow-start threshold after a loss, with `flight` bytes in flight.
     fn on_loss(&mut self, window: &CongestionWindow, flight: u32) -> u32;
 
-    /// Returns the slow-start threshold after the peer reported packets marked with CE, with
-    /// `flight` bytes in flight.
+    /// Returns the slow-start threshold after the peer reported packets marked with CE.
     fn on_ecn(&mut self, window: &CongestionWindow, flight: u32) -> u32 {
         self.on_loss(window, flight)
     }
@@ -489,16 +488,6 @@ impl Congestion {
         }
     }
 
-    /// Reduces the window because the peer echoed a congestion mark (ECN). Call it at most once per
-    /// round trip.
-    pub(crate) fn on_ecn(&mut self, loss: LossEvent) {
-        let ssthresh = self.algorithm.on_ecn(&self.window, loss.flight);
-        self.window.ssthresh = ssthresh.max(2 * loss.mss);
-        if !self.is_model() {
-            self.window.cwnd = self.window.cwnd.min(self.window.ssthresh);
-        }
-    }
-
     /// Returns the state to restore by [`Self::undo`]; call it before a reduction.
     pub(crate) fn prior(&self) -> PriorWindow {
         PriorWindow { cwnd: self.window.cwnd, ssthresh: self.window.ssthresh }
@@ -524,6 +513,16 @@ impl Congestion {
         self.window.cwnd = self.window.cwnd.max(prior.cwnd);
         self.window.ssthresh = self.window.ssthresh.max(prior.ssthresh);
         self.algorithm.on_undo(&mut self.window);
+    }
+
+    /// Reduces the window, at most once per round trip, after the peer reported packets marked with
+    /// CE.
+    pub(crate) fn on_ecn(&mut self, flight: u32, mss: u32) {
+        if !self.is_model() {
+            let window = &mut self.window;
+            window.ssthresh = self.algorithm.on_ecn(window, flight).max(2 * mss);
+            window.cwnd = window.cwnd.min(window.ssthresh);
+        }
     }
 
     /// Reduces the window to one segment after a retransmission timeout. `again` is true if the

@@ -127,9 +127,9 @@ pub struct Info {
     pub rcv_ooopack: u32,
     /// Maximum pacing rate in bytes per second; `None` means unlimited.
     pub max_pacing_rate: Option<NonZeroU64>,
-    /// Current pacing rate in bytes per second, or the rate that Linux would set for an algorithm
-    /// that does not pace: 200 % of a window per round trip in slow start, 120 % later. `None`
-    /// before the first measurement of the round-trip time.
+    /// Pacing rate in bytes per second; `None` before the first measurement of the round-trip time.
+    /// Linux shows a rate for an algorithm that does not pace, too. It is 120 % of a window per
+    /// round trip, or 200 % in slow start.
     pub pacing_rate: Option<NonZeroU64>,
     /// Values of the congestion control algorithm.
     pub congestion_info: CongestionInfo,

@@ -77,8 +77,8 @@
 //! # Not implemented
 //! RACK-TLP and undo of spurious loss belong in `recovery`; arrival times are already in
 //! [`Segment`]. PRR belongs in `recovery`, in the step that limits transmissions. The TCP option of
-//! accurate ECN (RFC 9768) belongs in `ecn`. Model-based pacing belongs in `pacing`,
-//! which has only the program's rate today. BBR, Vegas and HyStart++ belong in `congestion`.
+//! accurate ECN (RFC 9768) belongs in `ecn`. BBR's
+//! reaction to ECN marks belongs in `congestion`.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 

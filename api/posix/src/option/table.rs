@@ -136,14 +136,14 @@ const fn refused(errno: i32) -> Effect {
     Effect::Refused { errno }
 }
 
-const TCP_INFO_NOTE: &str = "read only; the structure of Linux 6.18. Of a listener tcpi_unacked and \
-    tcpi_sacked are its queue and backlog. \
+const TCP_INFO_NOTE: &str = "read only; the structure of Linux 6.18. Of a listener tcpi_unacked \
+    and tcpi_sacked are its queue and backlog. \
     tcpi_delivery_rate is measured while more than one transmission is in flight. Not measured and \
-    0: tcpi_rcv_rtt, tcpi_dsack_dups, tcpi_reord_seen, tcpi_total_rto, \
-    and the fields of AccECN";
+    0: tcpi_rcv_rtt, tcpi_dsack_dups, tcpi_reord_seen, tcpi_total_rto, and the byte counters of \
+    AccECN";
 
-const CC_INFO_NOTE: &str = "read only; the structures of Linux for vegas, dctcp and bbr, 0 bytes for \
-    others";
+const CC_INFO_NOTE: &str = "read only; the structures of Linux for vegas, dctcp and bbr, 0 bytes \
+    for others";
 
 const PACING_NOTE: &str = "4 or 8 bytes by the length. Of TCP it holds for payload, from the \
     first byte on (Linux: after ten segments), in bursts of 1 ms or two segments; 0 and the \

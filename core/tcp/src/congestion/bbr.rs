@@ -7,16 +7,16 @@
 //!                      └───────────────────────────┘        has not been seen for 5 s
 //! ```
 //!
-//! `state` has the state machine, `path` the estimators. Not implemented: the reaction to ECN marks,
-//! which the draft leaves to other documents.
+//! `state` has the state machine, `path` the estimators. The reaction to ECN marks is not
+//! implemented; the draft leaves it to other documents.
 
 mod path;
 mod state;
 #[cfg(test)]
 mod tests;
 
-use self::path::{LossRound, Path, Rounds};
-use self::state::{Probe, State};
+use self::path::{LossRound, PathModel, RoundCount};
+use self::state::{BbrProbe, BbrState};
 use super::window::CongestionWindow;
 use super::{Acked, CongestionControl, CongestionInfo, CongestionStart, IdlePeriod};
 use crate::flight::RateSample;
@@ -37,18 +37,18 @@ const MIN_PIPE_CWND: u64 = 4;
 /// No limit of bandwidth or volume is known.
 const INFINITE: u64 = u64::MAX;
 
-/// State of BBR. Boxed, because it is larger than that of all other algorithms together.
+/// BbrState of BBR. Boxed, because it is larger than that of all other algorithms together.
 #[derive(Debug, Default)]
-pub(super) struct Bbr(Box<Model>);
+pub(super) struct Bbr(Box<BbrModel>);
 
-/// Model of the path, and the controls derived from it.
+/// BbrModel of the path, and the controls derived from it.
 #[derive(Debug, Default)]
-struct Model {
-    state: State,
-    path: Path,
-    rounds: Rounds,
+struct BbrModel {
+    state: BbrState,
+    path: PathModel,
+    rounds: RoundCount,
     loss: LossRound,
-    probe: Probe,
+    probe: BbrProbe,
     /// C.pacing_rate in bytes per second; 0 before the start.
     pacing_rate: u64,
     /// C.InitialCwnd.
@@ -138,17 +138,17 @@ impl CongestionControl for Bbr {
     }
 
     fn is_probing_rtt(&self) -> bool {
-        self.0.state == State::ProbeRtt
+        self.0.state == BbrState::ProbeRtt
     }
 }
 
-impl Model {
+impl BbrModel {
     /// InitPacingRate().
     fn init_pacing_rate(&mut self, srtt: Option<Duration>) {
         self.has_rtt = srtt.is_some();
         let srtt = srtt.unwrap_or(Duration::from_millis(1)).max(Duration::from_micros(1));
         let nominal = u64::from(self.initial_cwnd) * 1_000_000 / srtt.as_micros() as u64;
-        self.pacing_rate = (State::Startup.pacing_gain_percent() * nominal / 100).max(1);
+        self.pacing_rate = (BbrState::Startup.pacing_gain_percent() * nominal / 100).max(1);
         if self.has_rtt {
             self.path.begin_min_rtt(srtt);
         }
@@ -193,8 +193,8 @@ impl Model {
         self.loss.is_in_round = false;
     }
 
-    /// HandleLostPacket(), for all bytes that this ACK marked as lost. They were sent shortly before
-    /// the bytes that it acknowledges, so the sample's bytes in flight serve for them.
+    /// HandleLostPacket(), for all bytes that this ACK marked as lost. We use the sample's bytes in
+    /// flight, because the lost bytes were sent shortly before the acknowledged ones.
     fn on_lost(&mut self, window: &mut CongestionWindow, ack: AckSample<'_>) {
         if !self.loss.is_in_round {
             self.loss.round_delivered = ack.rs.total_delivered;
@@ -223,8 +223,8 @@ impl Model {
             let least = self.target_inflight(window) * BETA_PERCENT / 100;
             self.path.inflight_longterm = in_flight.max(least);
         }
-        if self.state == State::Up {
-            self.probe.undo_state = Some(State::Up);
+        if self.state == BbrState::Up {
+            self.probe.undo_state = Some(BbrState::Up);
             self.start_down(ack.acked.now);
         }
     }
@@ -252,7 +252,7 @@ impl Model {
     /// QuantizationBudget().
     fn quantization_budget(&self, inflight: u64) -> u64 {
         let inflight = inflight.max(3 * self.send_quantum()).max(self.min_pipe_cwnd());
-        if self.state == State::Up { inflight + 2 * u64::from(self.mss) } else { inflight }
+        if self.state == BbrState::Up { inflight + 2 * u64::from(self.mss) } else { inflight }
     }
 
     fn min_pipe_cwnd(&self) -> u64 {
@@ -295,7 +295,7 @@ impl Model {
             cwnd += u64::from(ack.acked.delivered);
         }
         cwnd = cwnd.max(self.min_pipe_cwnd());
-        if self.state == State::ProbeRtt {
+        if self.state == BbrState::ProbeRtt {
             cwnd = cwnd.min(self.probe_rtt_cwnd());
         }
         window.set(u32::try_from(cwnd).unwrap_or(u32::MAX));
@@ -305,9 +305,9 @@ impl Model {
     /// BoundCwndForModel().
     fn bound_cwnd_for_model(&self, window: &mut CongestionWindow) {
         let cap = match self.state {
-            State::Down | State::Refill | State::Up => self.path.inflight_longterm,
-            State::Cruise | State::ProbeRtt => self.inflight_with_headroom(),
-            State::Startup | State::Drain => INFINITE,
+            BbrState::Down | BbrState::Refill | BbrState::Up => self.path.inflight_longterm,
+            BbrState::Cruise | BbrState::ProbeRtt => self.inflight_with_headroom(),
+            BbrState::Startup | BbrState::Drain => INFINITE,
         };
         let cap = cap.min(self.path.inflight_shortterm).max(self.min_pipe_cwnd());
         window.set(u64::from(window.cwnd).min(cap) as u32);
@@ -315,7 +315,7 @@ impl Model {
 
     /// SaveCwnd().
     fn save_cwnd(&mut self, window: &CongestionWindow) {
-        let is_modulated = self.in_loss_recovery || self.state == State::ProbeRtt;
+        let is_modulated = self.in_loss_recovery || self.state == BbrState::ProbeRtt;
         let floor = if is_modulated { self.prior_cwnd } else { 0 };
         self.prior_cwnd = window.cwnd.max(floor);
     }
@@ -338,13 +338,15 @@ impl Model {
         self.path.full.reset(0);
         self.path.restore();
         match self.probe.undo_state.take() {
-            Some(State::Startup) if self.state != State::Startup => {
+            Some(BbrState::Startup) if self.state != BbrState::Startup => {
                 self.path.full.is_reached = false;
-                if self.state != State::ProbeRtt {
-                    self.state = State::Startup;
+                if self.state != BbrState::ProbeRtt {
+                    self.state = BbrState::Startup;
                 }
             }
-            Some(State::Up) if self.state != State::Up && self.state != State::ProbeRtt => {
+            Some(BbrState::Up)
+                if self.state != BbrState::Up && self.state != BbrState::ProbeRtt =>
+            {
                 let delivered = self.rounds.delivered;
                 self.start_refill(delivered);
             }
@@ -358,7 +360,7 @@ impl Model {
         self.path.restart_aggregation(now);
         if self.state.is_probe_bw() {
             self.set_pacing_rate(100);
-        } else if self.state == State::ProbeRtt {
+        } else if self.state == BbrState::ProbeRtt {
             self.check_probe_rtt_done(window, now);
         }
     }

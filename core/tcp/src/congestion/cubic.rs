@@ -10,7 +10,7 @@ use super::{Acked, CongestionControl, IdlePeriod};
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Cubic {
     SlowStart(HyStart),
-    Curve(Curve),
+    Curve(CubicCurve),
 }
 
 impl Default for Cubic {
@@ -22,7 +22,7 @@ impl Default for Cubic {
 /// State of CUBIC after the first slow start (RFC 9438 §4.1). Uses integers so that all machines
 /// compute identical windows.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Curve {
+pub(super) struct CubicCurve {
     /// Window in bytes at the last reduction.
     w_max: u32,
     /// Window just before the last reduction, without fast convergence.
@@ -72,13 +72,11 @@ impl CongestionControl for Cubic {
     }
 
     fn on_loss(&mut self, window: &CongestionWindow, flight: u32) -> u32 {
-        self.curve(0).on_loss(window.cwnd);
-        reduced(window, flight, BETA)
+        self.reduce(window.cwnd, flight, BETA)
     }
 
     fn on_ecn(&mut self, window: &CongestionWindow, flight: u32) -> u32 {
-        self.curve(0).on_loss(window.cwnd);
-        reduced(window, flight, BETA_ECN)
+        self.reduce(window.cwnd, flight, BETA_ECN)
     }
 
     //= https://www.rfc-editor.org/rfc/rfc9438#section-4.8
@@ -99,21 +97,23 @@ impl CongestionControl for Cubic {
     }
 }
 
-/// Returns the slow-start threshold after a reduction by `beta`. Reduces the bytes in flight, not
-/// the window (RFC 9438 §4.6), so that an unused window does not count.
-fn reduced(window: &CongestionWindow, flight: u32, beta: (u32, u32)) -> u32 {
-    (u64::from(flight.min(window.cwnd)) * u64::from(beta.0) / u64::from(beta.1)) as u32
-}
-
 impl Cubic {
+    /// Returns the slow-start threshold after a reduction by `beta`.
+    fn reduce(&mut self, cwnd: u32, flight: u32, beta: (u32, u32)) -> u32 {
+        self.curve(0).on_loss(cwnd);
+        // Reduce the bytes in flight, not the window (RFC 9438 §4.6), so that an unused window does
+        // not count.
+        (u64::from(flight.min(cwnd)) * u64::from(beta.0) / u64::from(beta.1)) as u32
+    }
+
     /// Returns the curve; ends the first slow start with the window `cwnd` if there is none.
     //= https://www.rfc-editor.org/rfc/rfc9438#section-4.10
     //# In
     //# this special case, CUBIC sets cwnd_prior = cwnd and switches to
     //# congestion avoidance.
-    fn curve(&mut self, cwnd: u32) -> &mut Curve {
+    fn curve(&mut self, cwnd: u32) -> &mut CubicCurve {
         if let Cubic::SlowStart(_) = self {
-            *self = Cubic::Curve(Curve {
+            *self = Cubic::Curve(CubicCurve {
                 w_max: 0,
                 cwnd_prior: cwnd,
                 w_est: 0,
@@ -129,7 +129,7 @@ impl Cubic {
     }
 }
 
-impl Curve {
+impl CubicCurve {
     fn on_ack(&mut self, window: &mut CongestionWindow, acked: &Acked) {
         if !acked.limited {
             return self.epoch.pause(acked.now);

@@ -207,6 +207,7 @@ fn micros(time: Duration) -> u32 {
 }
 
 fn congestion_values(info: CongestionInfo) -> Option<CongestionValues> {
+    let micros = |time: Duration| u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
     let or_0 = |time: Option<Duration>| time.map_or(0, micros);
     Some(match info {
         CongestionInfo::Bbr { bandwidth, min_rtt, pacing_gain_percent, cwnd_gain_percent } => {

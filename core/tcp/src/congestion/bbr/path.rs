@@ -13,9 +13,9 @@ const PROBE_RTT_INTERVAL: Duration = Duration::from_secs(5);
 /// Half of BBR.ExtraAckedFilterLen in round trips, because the filter has two slots.
 const EXTRA_ACKED_ROUNDS: u32 = 5;
 
-/// Model of the network path. Rates are in bytes per second, volumes in bytes.
+/// BbrModel of the network path. Rates are in bytes per second, volumes in bytes.
 #[derive(Debug)]
-pub(super) struct Path {
+pub(super) struct PathModel {
     /// BBR.max_bw_filter: maximum of the previous and of the current cycle.
     max_bw: [u64; 2],
     pub(super) bw: u64,
@@ -29,9 +29,9 @@ pub(super) struct Path {
     aggregation: Aggregation,
 }
 
-impl Default for Path {
-    fn default() -> Path {
-        Path {
+impl Default for PathModel {
+    fn default() -> PathModel {
+        PathModel {
             max_bw: [0; 2],
             bw: 0,
             bw_shortterm: INFINITE,
@@ -94,7 +94,7 @@ struct Aggregation {
 
 /// Packet-timed round trips.
 #[derive(Debug, Default)]
-pub(super) struct Rounds {
+pub(super) struct RoundCount {
     pub(super) count: u32,
     pub(super) is_start: bool,
     next_delivered: u64,
@@ -102,7 +102,7 @@ pub(super) struct Rounds {
     pub(super) delivered: u64,
 }
 
-impl Rounds {
+impl RoundCount {
     /// UpdateRound().
     pub(super) fn update(&mut self, rs: &RateSample) {
         self.delivered = rs.total_delivered;
@@ -177,7 +177,7 @@ impl FullBandwidth {
     }
 }
 
-impl Path {
+impl PathModel {
     /// Starts the clocks at the first ACK.
     pub(super) fn begin(&mut self, now: Instant) {
         if !self.min_rtt.is_begun {

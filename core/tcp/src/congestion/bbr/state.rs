@@ -1,9 +1,9 @@
-//! State machine of BBR: when to accelerate, to drain the queue, and to probe for the minimum
+//! BbrState machine of BBR: when to accelerate, to drain the queue, and to probe for the minimum
 //! round-trip time.
 
 use super::super::Acked;
 use super::super::window::CongestionWindow;
-use super::{AckSample, INFINITE, Model, STARTUP_FULL_LOSS_COUNT, is_inflight_too_high};
+use super::{AckSample, BbrModel, INFINITE, STARTUP_FULL_LOSS_COUNT, is_inflight_too_high};
 use crate::time::Instant;
 use core::time::Duration;
 
@@ -17,7 +17,7 @@ const RENO_ROUNDS_MAX: u64 = 63;
 
 /// BBR.state. `Down`, `Cruise`, `Refill` and `Up` are the states of ProbeBW.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum BbrState {
     #[default]
     Startup,
     Drain,
@@ -28,35 +28,35 @@ pub(super) enum State {
     ProbeRtt,
 }
 
-impl State {
+impl BbrState {
     /// BBR.pacing_gain.
     pub(super) fn pacing_gain_percent(self) -> u64 {
         match self {
-            State::Startup => 277,
-            State::Drain => 50,
-            State::Down => 90,
-            State::Up => 125,
-            State::Cruise | State::Refill | State::ProbeRtt => 100,
+            BbrState::Startup => 277,
+            BbrState::Drain => 50,
+            BbrState::Down => 90,
+            BbrState::Up => 125,
+            BbrState::Cruise | BbrState::Refill | BbrState::ProbeRtt => 100,
         }
     }
 
     /// BBR.cwnd_gain.
     pub(super) fn cwnd_gain_percent(self) -> u64 {
         match self {
-            State::ProbeRtt => 50,
-            State::Up => 225,
+            BbrState::ProbeRtt => 50,
+            BbrState::Up => 225,
             _ => 200,
         }
     }
 
     /// IsProbingBW().
     pub(super) fn is_probing_bw(self) -> bool {
-        matches!(self, State::Startup | State::Refill | State::Up)
+        matches!(self, BbrState::Startup | BbrState::Refill | BbrState::Up)
     }
 
     /// IsInAProbeBWState().
     pub(super) fn is_probe_bw(self) -> bool {
-        matches!(self, State::Down | State::Cruise | State::Refill | State::Up)
+        matches!(self, BbrState::Down | BbrState::Cruise | BbrState::Refill | BbrState::Up)
     }
 }
 
@@ -73,7 +73,7 @@ pub(super) enum AckPhase {
 
 /// Progress of bandwidth and round-trip time probes.
 #[derive(Debug, Default)]
-pub(super) struct Probe {
+pub(super) struct BbrProbe {
     ack_phase: AckPhase,
     pub(super) is_bw_sample: bool,
     pub(super) prev_too_high: bool,
@@ -91,31 +91,31 @@ pub(super) struct Probe {
     /// BBR.probe_rtt_done_stamp; `None` until the path is drained.
     rtt_done: Option<Instant>,
     is_rtt_round_done: bool,
-    pub(super) undo_state: Option<State>,
+    pub(super) undo_state: Option<BbrState>,
 }
 
-impl Model {
+impl BbrModel {
     /// CheckStartupDone(), with CheckStartupHighLoss().
     pub(super) fn check_startup_done(&mut self, ack: AckSample<'_>) {
-        if self.state != State::Startup {
+        if self.state != BbrState::Startup {
             return;
         }
         let is_enough = !ack.acked.sack && self.loss.events > 0
             || self.loss.is_start && self.loss.events >= STARTUP_FULL_LOSS_COUNT;
         if ack.acked.in_recovery && is_enough && is_inflight_too_high(ack) {
-            self.probe.undo_state = Some(State::Startup);
+            self.probe.undo_state = Some(BbrState::Startup);
             self.path.full.is_reached = true;
             self.path.inflight_longterm = self.path.bdp(100).max(self.loss.inflight_latest);
         }
         if self.path.full.is_reached {
-            self.state = State::Drain;
+            self.state = BbrState::Drain;
             self.probe.drain_start_round = self.rounds.count;
         }
     }
 
     /// CheckDrainDone().
     pub(super) fn check_drain_done(&mut self, acked: &Acked) {
-        if self.state != State::Drain {
+        if self.state != BbrState::Drain {
             return;
         }
         let rounds = self.rounds.count.wrapping_sub(self.probe.drain_start_round);
@@ -132,7 +132,7 @@ impl Model {
         self.probe.cycle_stamp = now;
         self.probe.ack_phase = AckPhase::ProbeStopping;
         self.rounds.start(self.rounds.delivered);
-        self.state = State::Down;
+        self.state = BbrState::Down;
     }
 
     /// PickProbeWait(). Sequence numbers begin at random, so they serve as the random numbers that
@@ -150,7 +150,7 @@ impl Model {
         self.probe.is_prev_precautionary = false;
         self.probe.ack_phase = AckPhase::Refilling;
         self.rounds.start(delivered);
-        self.state = State::Refill;
+        self.state = BbrState::Refill;
     }
 
     /// StartProbeBW_UP().
@@ -158,7 +158,7 @@ impl Model {
         self.probe.ack_phase = AckPhase::ProbeStarting;
         self.rounds.start(ack.rs.total_delivered);
         self.path.full.reset(ack.rs.rate);
-        self.state = State::Up;
+        self.state = BbrState::Up;
         self.raise_longterm_slope(window);
     }
 
@@ -167,20 +167,18 @@ impl Model {
         if !self.path.full.is_reached || self.adapt_longterm(window, ack) {
             return;
         }
+        if self.state == BbrState::Up && self.is_time_to_go_down(window, ack) {
+            self.probe.prev_too_high = false;
+            return self.start_down(ack.acked.now);
+        }
         match self.state {
-            State::Down | State::Cruise if self.is_time_to_probe(window, ack.acked.now) => {
+            BbrState::Down | BbrState::Cruise if self.is_time_to_probe(window, ack.acked.now) => {
                 self.start_refill(ack.rs.total_delivered);
             }
-            State::Down if self.is_time_to_cruise(ack.acked) => self.state = State::Cruise,
-            State::Refill if self.rounds.is_start => {
+            BbrState::Down if self.is_time_to_cruise(ack.acked) => self.state = BbrState::Cruise,
+            BbrState::Refill if self.rounds.is_start => {
                 self.probe.is_bw_sample = true;
                 self.start_up(window, ack);
-            }
-            State::Up => {
-                if self.is_time_to_go_down(window, ack) {
-                    self.probe.prev_too_high = false;
-                    self.start_down(ack.acked.now);
-                }
             }
             _ => {}
         }
@@ -260,7 +258,7 @@ impl Model {
         if !is_inflight_too_high(ack) && self.path.inflight_longterm != INFINITE {
             let longterm = self.path.inflight_longterm.max(ack.rs.in_flight.into());
             self.path.inflight_longterm = longterm;
-            if self.state == State::Up {
+            if self.state == BbrState::Up {
                 self.probe_longterm_upward(window, ack.acked);
             }
         }
@@ -270,14 +268,14 @@ impl Model {
     /// CheckProbeRTT().
     pub(super) fn check_probe_rtt(&mut self, window: &mut CongestionWindow, ack: AckSample<'_>) {
         let is_due = self.path.is_rtt_expired() && !self.idle_restart;
-        if self.state != State::ProbeRtt && is_due {
+        if self.state != BbrState::ProbeRtt && is_due {
             self.save_cwnd(window);
-            self.state = State::ProbeRtt;
+            self.state = BbrState::ProbeRtt;
             self.probe.rtt_done = None;
             self.probe.ack_phase = AckPhase::ProbeStopping;
             self.rounds.start(ack.rs.total_delivered);
         }
-        if self.state == State::ProbeRtt {
+        if self.state == BbrState::ProbeRtt {
             self.on_ack_in_probe_rtt(window, ack);
         }
         self.idle_restart &= ack.rs.delivered == 0;
@@ -300,7 +298,7 @@ impl Model {
 
     /// ProbeRTTCwnd().
     pub(super) fn probe_rtt_cwnd(&self) -> u64 {
-        self.bdp_multiple(State::ProbeRtt.cwnd_gain_percent()).max(self.min_pipe_cwnd())
+        self.bdp_multiple(BbrState::ProbeRtt.cwnd_gain_percent()).max(self.min_pipe_cwnd())
     }
 
     /// CheckProbeRTTDone() and ExitProbeRTT().
@@ -312,11 +310,11 @@ impl Model {
         self.restore_cwnd(window);
         self.path.reset_shortterm();
         if !self.path.full.is_reached {
-            self.state = State::Startup;
+            self.state = BbrState::Startup;
             return;
         }
         // The path is drained already, so the cycle continues in Cruise.
         self.start_down(now);
-        self.state = State::Cruise;
+        self.state = BbrState::Cruise;
     }
 }

@@ -4,9 +4,9 @@ use super::*;
 use crate::congestion::tests::{ISS, MSS, acked};
 use core::time::Duration;
 
-/// Runs BBR on a path of 1,000,000 bytes per second and 100 ms, `in_flight` bytes of which are in
-/// flight at each ACK of a segment.
-struct Run {
+/// Runs BBR on a path of 1,000,000 bytes per second and 100 ms. Each ACK is for one segment, with
+/// `in_flight` bytes in flight.
+struct BbrRun {
     bbr: Bbr,
     window: CongestionWindow,
     now: Instant,
@@ -16,9 +16,9 @@ struct Run {
     in_recovery: bool,
 }
 
-impl Run {
-    fn new() -> Run {
-        let mut run = Run {
+impl BbrRun {
+    fn new() -> BbrRun {
+        let mut run = BbrRun {
             bbr: Bbr::default(),
             window: CongestionWindow::new(10 * MSS),
             now: Instant(1_000_000_000),
@@ -56,12 +56,12 @@ impl Run {
         self.bbr.on_ack(&mut self.window, &acked);
     }
 
-    fn model(&self) -> &Model {
+    fn model(&self) -> &BbrModel {
         &self.bbr.0
     }
 
     /// Acknowledges segments until the state is reached.
-    fn run_until(&mut self, state: State) {
+    fn run_until(&mut self, state: BbrState) {
         for _ in 0..10_000 {
             if self.model().state == state {
                 return;
@@ -75,14 +75,14 @@ impl Run {
 #[test]
 fn paces_the_initial_window_with_the_startup_gain() {
     // 2.77 times ten segments in 100 ms.
-    assert_eq!(Run::new().bbr.pacing_rate().map(NonZeroU64::get), Some(277_000));
+    assert_eq!(BbrRun::new().bbr.pacing_rate().map(NonZeroU64::get), Some(277_000));
 }
 
 #[test]
 fn three_rounds_without_growth_end_startup() {
-    let mut run = Run::new();
+    let mut run = BbrRun::new();
     run.in_flight = 150 * MSS;
-    run.run_until(State::Drain);
+    run.run_until(BbrState::Drain);
     assert!(run.model().path.full.is_reached);
     // The baseline is set in the second round, and three further rounds have 150 ACKs each.
     assert!((450..=800).contains(&run.delivered.div_ceil(MSS.into())), "{}", run.delivered);
@@ -91,11 +91,11 @@ fn three_rounds_without_growth_end_startup() {
 
 #[test]
 fn rate_and_window_follow_the_bandwidth_delay_product() {
-    let mut run = Run::new();
-    run.run_until(State::Cruise);
+    let mut run = BbrRun::new();
+    run.run_until(BbrState::Cruise);
     for _ in 0..300 {
         run.ack(0, 0);
-        if run.model().state != State::Cruise {
+        if run.model().state != BbrState::Cruise {
             break;
         }
         assert_eq!(run.bbr.pacing_rate().map(NonZeroU64::get), Some(990_000), "99 % of bw");
@@ -107,8 +107,8 @@ fn rate_and_window_follow_the_bandwidth_delay_product() {
 
 #[test]
 fn a_loss_while_cruising_reduces_the_short_term_model() {
-    let mut run = Run::new();
-    run.run_until(State::Cruise);
+    let mut run = BbrRun::new();
+    run.run_until(BbrState::Cruise);
     run.rate = 500_000;
     (0..250).for_each(|_| run.ack(0, 0));
     run.ack(MSS, MSS);
@@ -124,54 +124,54 @@ fn a_loss_while_cruising_reduces_the_short_term_model() {
 
 #[test]
 fn too_many_losses_while_probing_set_the_long_term_bound() {
-    let mut run = Run::new();
-    run.run_until(State::Up);
+    let mut run = BbrRun::new();
+    run.run_until(BbrState::Up);
     run.in_flight = 150 * MSS;
     // 3 of 150 segments are exactly 2 %, 4 are more.
     run.ack(3 * MSS, 3 * MSS);
-    assert_eq!(run.model().state, State::Up);
+    assert_eq!(run.model().state, BbrState::Up);
     run.ack(MSS, 4 * MSS);
-    assert_eq!(run.model().state, State::Down);
+    assert_eq!(run.model().state, BbrState::Down);
     let longterm = run.model().path.inflight_longterm;
     assert!((148 * u64::from(MSS)..=150 * u64::from(MSS)).contains(&longterm), "{longterm}");
     // A spurious loss restores the bounds, and probes again.
     let mut window = run.window;
     run.bbr.on_undo(&mut window);
     assert_eq!(run.model().path.inflight_longterm, INFINITE);
-    assert_eq!(run.model().state, State::Refill);
+    assert_eq!(run.model().state, BbrState::Refill);
 }
 
 #[test]
 fn six_losses_in_a_round_end_startup() {
-    let mut run = Run::new();
+    let mut run = BbrRun::new();
     run.in_recovery = true;
     for n in 0..400u64 {
         // The rate keeps growing, so that there is no plateau.
         run.rate = 1_000_000 << (n / 100);
         run.ack(if n % 10 == 0 { MSS } else { 0 }, 10 * MSS);
     }
-    assert!(run.model().path.full.is_reached && run.model().state != State::Startup);
+    assert!(run.model().path.full.is_reached && run.model().state != BbrState::Startup);
     assert!(run.model().path.inflight_longterm != INFINITE);
 }
 
 #[test]
 fn probes_for_the_round_trip_time_after_five_seconds() {
-    let mut run = Run::new();
-    run.run_until(State::ProbeRtt);
+    let mut run = BbrRun::new();
+    run.run_until(BbrState::ProbeRtt);
     let entered = run.now;
     assert!(entered > Instant(1_000_000_000).after_millis(5000));
     assert!(run.window.cwnd <= 50 * MSS, "half of the BDP");
     run.in_flight = 50 * MSS;
     run.ack(0, 0);
-    run.run_until(State::Cruise);
+    run.run_until(BbrState::Cruise);
     assert!(run.now >= entered.after_millis(200), "200 ms, and a round trip");
     assert!(run.window.cwnd >= 200 * MSS, "the window is restored");
 }
 
 #[test]
 fn the_window_survives_a_timeout() {
-    let mut run = Run::new();
-    run.run_until(State::Cruise);
+    let mut run = BbrRun::new();
+    run.run_until(BbrState::Cruise);
     let before = run.window.cwnd;
     run.bbr.on_timeout(&run.window);
     run.window.set(MSS);
