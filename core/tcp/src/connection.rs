@@ -136,7 +136,10 @@ impl Connection {
 
     /// Returns the maximum payload of a segment sent now, less the space of SACK blocks.
     pub(crate) fn segment_size(&self) -> u32 {
-        match self.ext.sack_blocks_count(self.rcv.assembler.as_deref()) {
+        match self
+            .ext
+            .sack_blocks_count(self.counters.dsack().is_some(), self.rcv.assembler.as_deref())
+        {
             0 => self.mss(),
             count => self.mss() - 4 - 8 * count as u32,
         }
@@ -144,7 +147,7 @@ impl Connection {
 
     /// Returns the options of a segment without SYN.
     pub(crate) fn segment_options(&self, now: Instant) -> Options {
-        let sack = self.ext.sack_blocks(self.rcv.assembler.as_deref());
+        let sack = self.ext.sack_blocks(self.counters.dsack(), self.rcv.assembler.as_deref());
         Options { timestamps: self.ext.timestamps_option(now), sack, ..Options::default() }
     }
 

@@ -6,6 +6,7 @@ use crate::flight::DeliveryRate;
 use crate::pacer::Pacer;
 use crate::time::Instant;
 use crate::urgent_mark::Urgent;
+use towpath_wire::tcp::SeqNum;
 
 /// Counters that every connection has, and a box for those of rare events.
 #[derive(Debug, Default)]
@@ -32,6 +33,8 @@ pub(crate) struct RareCounters {
     pub(crate) retransmitted: u32,
     pub(crate) ecn: EcnCounts,
     pub(crate) out_of_order_in: u32,
+    /// Bytes that a segment repeated, to be reported by the next ACK (RFC 2883).
+    dsack: Option<(SeqNum, SeqNum)>,
     /// D-SACK blocks received.
     pub(crate) dsack_in: u32,
     /// ACKs that reported bytes out of order although nothing was retransmitted.
@@ -117,6 +120,26 @@ impl ConnectionCounters {
     #[inline]
     pub(crate) fn ecn(&self) -> EcnCounts {
         self.rare.as_deref().map_or_else(EcnCounts::default, |rare| rare.ecn)
+    }
+
+    /// Returns the bytes that the next ACK reports as duplicates.
+    #[inline]
+    pub(crate) fn dsack(&self) -> Option<(SeqNum, SeqNum)> {
+        self.rare.as_deref()?.dsack
+    }
+
+    /// Sets the bytes that the next ACK reports as duplicates.
+    #[cold]
+    pub(crate) fn set_dsack(&mut self, left: SeqNum, right: SeqNum) {
+        self.rare_mut().dsack = Some((left, right));
+    }
+
+    /// Records that an ACK was sent.
+    #[inline]
+    pub(crate) fn clear_dsack(&mut self) {
+        if let Some(rare) = self.rare.as_deref_mut() {
+            rare.dsack = None;
+        }
     }
 
     #[inline]

@@ -247,6 +247,7 @@ impl Connection {
     /// Records that a segment with the current acknowledgement was sent.
     fn on_ack_sent(&mut self) {
         self.rcv.acked = self.rcv.nxt;
+        self.counters.clear_dsack();
         self.owed.dup_acks = self.owed.dup_acks.saturating_sub(1);
         self.owed.ack = false;
         self.timers.delayed_ack = Instant::FAR;

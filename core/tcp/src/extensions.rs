@@ -98,17 +98,32 @@ impl Extensions {
         if self.timestamps { 3 } else { SackBlocks::COUNT_MAX }
     }
 
-    pub(crate) fn sack_blocks_count(&self, assembler: Option<&Assembler>) -> usize {
-        match assembler {
-            Some(assembler) if self.sack => assembler.blocks_count(self.sack_blocks_max()),
-            _ => 0,
-        }
+    /// Returns the number of blocks that [`Self::sack_blocks`] will return.
+    pub(crate) fn sack_blocks_count(&self, dsack: bool, assembler: Option<&Assembler>) -> usize {
+        let max = self.sack_blocks_max() - usize::from(dsack);
+        let blocks = assembler.filter(|_| self.sack).map_or(0, |it| it.blocks_count(max));
+        usize::from(dsack) + blocks
     }
 
-    pub(crate) fn sack_blocks(&self, assembler: Option<&Assembler>) -> SackBlocks {
-        match assembler {
-            Some(assembler) if self.sack => assembler.blocks(self.sack_blocks_max()),
-            _ => SackBlocks::new(),
+    /// Returns the SACK blocks of a segment. `dsack` are bytes that the last segment repeated.
+    ///
+    /// A D-SACK block precedes all others (RFC 2883 §4). If it is part of a range of the assembler,
+    /// that range comes next, because its last bytes are the most recent ones.
+    pub(crate) fn sack_blocks(
+        &self,
+        dsack: Option<(SeqNum, SeqNum)>,
+        assembler: Option<&Assembler>,
+    ) -> SackBlocks {
+        let mut blocks = SackBlocks::new();
+        if let Some((left, right)) = dsack {
+            blocks.push(left, right);
         }
+        if let Some(assembler) = assembler.filter(|_| self.sack) {
+            let max = self.sack_blocks_max() - blocks.len();
+            assembler.blocks(max).iter().for_each(|(left, right)| {
+                blocks.push(left, right);
+            });
+        }
+        blocks
     }
 }

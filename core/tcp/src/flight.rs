@@ -72,8 +72,8 @@ pub(crate) struct Transmission {
     end: SeqNum,
     is_delivered: bool,
     is_app_limited: bool,
-    /// Whether the bytes were retransmitted, so that their acknowledgement gives no round-trip time;
-    /// `sent` is the time of the last retransmission.
+    /// Whether the bytes were retransmitted, so that their ACK gives no round-trip time. `sent` is
+    /// the time of the last retransmission.
     is_resent: bool,
     /// Whether several calls of `emit` sent these bytes; `sent` is the time of the last one.
     is_merged: bool,

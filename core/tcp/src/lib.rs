@@ -20,10 +20,12 @@
 //!
 //! # Reading order
 //! Read in this order: [`Segment`] and [`Outgoing`] → `connection` (its parts) → `open` → `receive`
-//! → `plan` (which segments to send, with `pacing`) → `emit` → `timeouts` → `calls` (user calls).
-//! The parts of `connection` do not depend on it: `send_space`, `receive_space`, `extensions` with
-//! `fast_open`, `ecn`, `recovery` with `flight`, `congestion`, `rtt`, `ranges`, `timers`, `watch`,
-//! `pacer`.
+//! → `plan` (which segments to send, with `pacing`) → `emit` → `loss` → `timeouts` → `calls`.
+//!
+//! The parts of `connection` do not depend on it:
+//! * `send_space`, `receive_space` with `ranges`, `timers`, `watch`;
+//! * `extensions` with `fast_open`, `ecn`;
+//! * `recovery` with `flight` and `rack`, `congestion`, `rtt`, `pacer`.
 //!
 //! # Example
 //! A handshake and five bytes of data, over an ideal network:
@@ -75,10 +77,9 @@
 //! ```
 //!
 //! # Not implemented
-//! RACK-TLP and undo of spurious loss belong in `recovery`; arrival times are already in
-//! [`Segment`]. PRR belongs in `recovery`, in the step that limits transmissions. The TCP option of
-//! accurate ECN (RFC 9768) belongs in `ecn`. BBR's
-//! reaction to ECN marks belongs in `congestion`.
+//! F-RTO (RFC 5682) belongs in `recovery`, which undoes timeouts only by timestamps and D-SACK. The
+//! TCP option of accurate ECN (RFC 9768) belongs in `ecn`. BBR's reaction to ECN marks belongs in
+//! `congestion`.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 

@@ -158,7 +158,6 @@ impl Connection {
             self.congestion.undo(prior);
             // Bytes arrived later than expected. Tolerate that from now on.
             self.rtt.reordering.note(1);
-            self.rtt.clear_backoff();
         }
     }
 
@@ -167,8 +166,8 @@ impl Connection {
         let (una, nxt, mss) = (self.snd.una, self.snd.nxt, self.mss());
         let detected = self.recovery.detect(self.timing(now), mss, una, nxt);
         let loss = LossEvent { flight: self.snd.flight(), mss };
-        //= https://www.rfc-editor.org/rfc/rfc9937#section-6.1
-        //# RecoverFS = SND.NXT - SND.UNA
+        // `RecoverFS` of RFC 9937: bytes in flight before the current ACK, without those that were
+        // SACKed before.
         let recover_fs = (nxt - before.una).saturating_sub(before.sacked);
         if detected.again && self.recovery.phase == Phase::Recovery {
             self.congestion.on_loss(loss);

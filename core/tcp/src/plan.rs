@@ -231,9 +231,13 @@ impl Connection {
             return Some(transmit);
         }
         let start = self.recovery.record().map_or(self.snd.una, |it| it.last_start());
-        let tail = (self.snd.nxt - start.max(self.snd.una)).saturating_sub(1) % mss + 1;
-        let hole = Hole { left: self.snd.nxt - tail, right: self.snd.nxt };
-        Some(self.retransmit(self.in_flight(hole)?, mss))
+        let fin = u32::from(self.snd.fin_in_flight());
+        let tail = match self.snd.nxt - start.max(self.snd.una) - fin {
+            0 => 0,
+            bytes => (bytes - 1) % mss + 1,
+        };
+        let hole = Hole { left: self.snd.nxt - tail - fin, right: self.snd.nxt };
+        Some(self.retransmit(self.in_flight(hole)?, mss + fin))
     }
 
     /// Returns the free space of the congestion window in bytes.

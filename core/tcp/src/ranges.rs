@@ -161,6 +161,13 @@ impl Assembler {
         inserted
     }
 
+    /// Returns the first part of `left..right` that arrived before.
+    pub(crate) fn repeated(&self, left: SeqNum, right: SeqNum) -> Option<(SeqNum, SeqNum)> {
+        let list = self.ranges.as_slice();
+        let &(l, r) = list.get(list.partition_point(|range| range.1.leq(left)))?;
+        l.lt(right).then(|| (l.max(left), r.min(right)))
+    }
+
     //= https://www.rfc-editor.org/rfc/rfc2018#section-4
     //# The first SACK block (i.e., the one immediately following the kind and length fields in the
     //# option) MUST specify the contiguous block of data containing the segment which triggered this

@@ -331,9 +331,7 @@ impl Recovery {
     }
 
     /// Whether losses are certain without a reordering window: in recovery, or because three
-    /// segments have arrived beyond a hole.
-    //= https://www.rfc-editor.org/rfc/rfc8985#section-6.2
-    //# If in Fast or RTO recovery: Return 0 Else if RACK.segs_sacked >= DupThresh: Return 0
+    /// segments have arrived beyond a hole (RFC 8985 §6.2, step 4).
     pub(crate) fn is_loss_certain(&self, mss: u32) -> bool {
         let thresh = u32::from(DUP_THRESH);
         matches!(self.phase, Phase::Recovery | Phase::Loss)

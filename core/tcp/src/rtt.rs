@@ -101,10 +101,8 @@ impl Rtt {
         self.rto_us = (u64::from(self.srtt_us) + margin).min(u64::from(self.rto_max_us)) as u32;
     }
 
-    /// Returns how long bytes may arrive after later ones before they count as lost.
-    ///
-    //= https://www.rfc-editor.org/rfc/rfc8985#section-6.2
-    //# Return min(RACK.reo_wnd_mult * RACK.min_RTT / 4, SRTT)
+    /// Returns how long bytes may arrive after later ones before they count as lost
+    /// (`RACK.reo_wnd` of RFC 8985 §6.2).
     pub(crate) fn reordering_window(&self) -> Duration {
         match (self.min(), self.srtt()) {
             (Some(min), Some(srtt)) => self.reordering.window(min, srtt),

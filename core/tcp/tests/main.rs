@@ -11,6 +11,7 @@ mod goodput;
 mod pacing;
 mod peers;
 mod properties;
+mod recovery;
 mod rules;
 mod urgent;
 mod windows;

@@ -21,6 +21,7 @@ impl Connection {
     ) -> Result<(), SegmentDropReason> {
         let checked = self.ext.check_timestamps(now, segment);
         if checked == Err(SegmentDropReason::Paws) {
+            self.note_repeated_text(segment.seq, segment.payload_len);
             self.answer_unacceptable(now, segment);
         }
         checked
@@ -57,6 +58,7 @@ impl Connection {
                 || self.rcv.nxt.is_within(seq, len)
         };
         if !acceptable {
+            self.note_repeated_text(seq, segment.payload_len);
             if !segment.flags.contains(Flags::RST) {
                 self.answer_unacceptable(now, segment);
             }

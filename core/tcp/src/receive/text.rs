@@ -39,6 +39,9 @@ impl Connection {
             return;
         }
         let cut = text.len + text.payload_offset < segment.payload_len;
+        if text.payload_offset > 0 {
+            self.note_repeated_text(text.seq - text.payload_offset, segment.payload_len);
+        }
         if text.len > 0 {
             if self.orphaned {
                 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.6.1
@@ -69,6 +72,16 @@ impl Connection {
         }
         if self.rcv.fin_ahead() == Some(self.rcv.nxt) {
             self.process_fin();
+        }
+    }
+
+    /// Schedules a report of the bytes before RCV.NXT that a segment repeated (RFC 2883 §4.1), so
+    /// that the peer notices a spurious retransmission.
+    #[cold]
+    pub(super) fn note_repeated_text(&mut self, seq: SeqNum, len: u32) {
+        let before = self.rcv.nxt - seq;
+        if self.ext.sack && len > 0 && 0 < before && before <= SEQ_AGE_MAX {
+            self.counters.set_dsack(seq, seq + len.min(before));
         }
     }
 
@@ -139,7 +152,11 @@ impl Connection {
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
         //# Segments with higher beginning sequence numbers SHOULD be held for later processing
         //# (SHLD-31).
-        match self.rcv.assembler.get_or_insert_default().insert(seq, end) {
+        let assembler = self.rcv.assembler.get_or_insert_default();
+        if let Some((left, right)) = assembler.repeated(seq, end).filter(|_| self.ext.sack) {
+            self.counters.set_dsack(left, right);
+        }
+        match assembler.insert(seq, end) {
             Inserted::New => true,
             Inserted::Known => false,
             Inserted::Full => {

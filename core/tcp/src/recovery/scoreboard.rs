@@ -150,10 +150,8 @@ impl Scoreboard {
         self.dup_acks = 0;
         self.sacked.trim_below(una);
         self.lost.trim_below(una);
-        //= https://www.rfc-editor.org/rfc/rfc2018#section-8
-        //# The data receiver is permitted to discard data in its queue that has not been acknowledged to
-        //# the data sender, even if the data has already been reported in a SACK option.
-        // A byte at SND.UNA that was SACKed is such a byte.
+        // If SND.UNA itself is SACKed, the receiver has discarded it (RFC 2018 §8). Do not rely on
+        // its other reports.
         if self.sacked.as_slice().first().is_some_and(|range| range.0 == una) {
             self.sacked = Ranges::default();
         }

@@ -1,0 +1,265 @@
+//! Loss recovery with SACK: time to repair losses, and spurious retransmissions.
+
+use std::time::Duration;
+
+use towpath_tcp::*;
+
+use crate::world::Side::{A, B};
+use crate::world::*;
+
+const MSS: usize = 1448;
+
+/// Creates a pair of hosts in which the data packets with these numbers from A are lost.
+fn losing(lost: &[usize]) -> Pair {
+    let mut pair = Pair::connected();
+    pair.fate = drop_data(A, lost);
+    pair
+}
+
+/// Creates a pair of hosts in which A's data packets with these numbers arrive late.
+fn delaying(late: &[(usize, Duration)]) -> Pair {
+    let late = late.to_vec();
+    let mut pair = Pair::connected();
+    let mut seen = 0;
+    pair.fate = Box::new(move |packet| {
+        if packet.from != A || !packet.is_data() {
+            return Fate::Deliver;
+        }
+        seen += 1;
+        let entry = late.iter().find(|(number, _)| *number + 1 == seen);
+        entry.map_or(Fate::Deliver, |(_, delay)| Fate::Late(*delay))
+    });
+    pair
+}
+
+/// Sends `len` bytes from A. Returns the time until all have arrived.
+fn transfer(pair: &mut Pair, len: usize) -> Duration {
+    pair.write(A, len);
+    let took = pair.run_until(Duration::from_secs(20), |pair| pair.b.received.len() == len);
+    pair.assert_received(B, len);
+    took
+}
+
+fn info(pair: &mut Pair) -> Info {
+    let (now, buffers) = (pair.now, pair.a.buffers());
+    pair.a.connection().info(now, buffers)
+}
+
+fn resent(pair: &Pair) -> usize {
+    pair.sent(A, |packet| packet.retransmit)
+}
+
+/// Returns the SACK blocks of the last ACK from B, relative to A's first byte.
+fn blocks(pair: &Pair) -> Vec<(u32, u32)> {
+    let ack = pair.log.iter().rfind(|packet| packet.from == B).expect("an ACK");
+    let first = SeqNum(1001);
+    ack.segment.options.sack.iter().map(|(left, right)| (left - first, right - first)).collect()
+}
+
+#[test]
+fn two_losses_without_new_data_need_no_timeout() {
+    // RFC 6675's NextSeg would send the second hole by rule 3.
+    let mut pair = losing(&[4, 8]);
+    assert!(transfer(&mut pair, 10 * MSS) < ms(50));
+    assert_eq!(resent(&pair), 2);
+}
+
+#[test]
+fn one_segment_beyond_a_hole_suffices_after_a_quarter_of_the_round_trip() {
+    let mut pair = losing(&[8]);
+    let took = transfer(&mut pair, 10 * MSS);
+    assert!(took > ms(15) && took < ms(20), "{took:?}");
+    assert!(pair.a.timeouts.contains(&TimerKind::Reordering));
+    assert_eq!(resent(&pair), 1);
+}
+
+#[test]
+fn a_lost_tail_is_probed_after_two_round_trips() {
+    let mut pair = losing(&[7, 8, 9]);
+    let took = transfer(&mut pair, 10 * MSS);
+    assert!(took < ms(60), "{took:?}");
+    assert!(pair.a.timeouts.contains(&TimerKind::TailLossProbe));
+    assert!(!pair.a.timeouts.contains(&TimerKind::Retransmit));
+}
+
+#[test]
+fn a_probe_sends_new_data_first() {
+    // The peer's window has room for more than the congestion window.
+    let mut pair = losing(&(0..10).collect::<Vec<_>>());
+    let took = transfer(&mut pair, 11 * MSS);
+    let probe = pair.log.iter().filter(|packet| packet.from == A).nth(10).expect("a probe");
+    assert!(!probe.retransmit && probe.segment.payload_len as usize == MSS, "{probe:?}");
+    assert!(took < ms(100), "{took:?}");
+}
+
+#[test]
+fn a_lost_fin_is_probed() {
+    let mut pair = losing(&[8, 9]);
+    pair.a.shutdown_when_written = true;
+    pair.write(A, 10 * MSS);
+    let took = pair.run_until(Duration::from_secs(5), |pair| {
+        pair.b.events.contains(&ConnectionEvent::PeerClosed)
+    });
+    assert!(took < ms(60), "{took:?}");
+    pair.assert_received(B, 10 * MSS);
+}
+
+#[test]
+fn a_probe_that_repairs_the_only_loss_reduces_the_window() {
+    let mut pair = losing(&[9]);
+    let before = info(&mut pair).cwnd_bytes;
+    transfer(&mut pair, 10 * MSS);
+    pair.write(A, 3 * MSS);
+    pair.run_for(ms(100));
+    assert_eq!(resent(&pair), 1);
+    let after = info(&mut pair);
+    assert!(after.ssthresh_bytes < before, "{after:?}");
+}
+
+#[test]
+fn a_probe_for_a_delayed_ack_reduces_nothing() {
+    let mut pair = Pair::connected();
+    // The path slows down for one flight: the probe arrives as a duplicate, and D-SACK reports it.
+    pair.fate = Box::new(|packet| match packet.from {
+        A if packet.is_data() => Fate::Late(ms(50)),
+        _ => Fate::Deliver,
+    });
+    transfer(&mut pair, 5 * MSS);
+    pair.fate = Box::new(|_| Fate::Deliver);
+    pair.run_for(ms(200));
+    let after = info(&mut pair);
+    assert_eq!((resent(&pair), after.ssthresh), (1, 0x7fff_ffff));
+    assert!(after.dsack_dups >= 1);
+}
+
+#[test]
+fn a_lost_retransmission_is_found_by_later_bytes() {
+    let mut pair = Pair::connected();
+    let mut copies = 0;
+    pair.fate = Box::new(move |packet| {
+        let is_head = packet.from == A && packet.segment.seq == SeqNum(1001) && packet.is_data();
+        copies += usize::from(is_head);
+        if is_head && copies <= 3 { Fate::Drop } else { Fate::Deliver }
+    });
+    // Each loss of a copy halves the window again (RFC 5681 section 4.3).
+    let took = transfer(&mut pair, 100_000);
+    assert!(took < ms(200), "{took:?}");
+    assert!(!pair.a.timeouts.contains(&TimerKind::Retransmit));
+}
+
+#[test]
+fn a_late_segment_is_not_sent_twice_once_reordering_is_known() {
+    let mut pair = delaying(&[(30, ms(3)), (150, ms(2)), (250, ms(2))]);
+    transfer(&mut pair, 500_000);
+    pair.run_for(ms(100));
+    let after = info(&mut pair);
+    assert_eq!(resent(&pair), 1, "the first late segment only");
+    assert!(after.reorder_seen > 0 && after.reordering > 3 && after.dsack_dups == 1, "{after:?}");
+}
+
+#[test]
+fn a_spurious_recovery_is_undone() {
+    for timestamps in [false, true] {
+        let config = Config { timestamps, ..Config::default() };
+        let mut pair = Pair::connected_with(config, config);
+        let mut seen = 0;
+        pair.fate = Box::new(move |packet| {
+            seen += usize::from(packet.from == A && packet.is_data());
+            let is_late = seen == 31 && packet.from == A && packet.is_data();
+            if is_late { Fate::Late(ms(8)) } else { Fate::Deliver }
+        });
+        transfer(&mut pair, 300_000);
+        pair.run_for(ms(100));
+        let after = info(&mut pair);
+        assert_eq!(resent(&pair), 1);
+        assert_eq!((after.ca_state, after.ssthresh), (0, 0x7fff_ffff), "timestamps: {timestamps}");
+    }
+}
+
+#[test]
+fn a_recovery_is_undone_after_its_end() {
+    let mut pair = Pair::connected();
+    // The probe overtakes the flight, and so do the retransmissions that follow.
+    pair.fate = Box::new(|packet| match packet.from {
+        A if packet.is_data() && !packet.retransmit => Fate::Late(ms(100)),
+        _ => Fate::Deliver,
+    });
+    transfer(&mut pair, 5 * MSS);
+    assert!(info(&mut pair).ssthresh < 10);
+    pair.run_for(ms(200));
+    assert_eq!((resent(&pair), info(&mut pair).ssthresh), (5, 0x7fff_ffff));
+}
+
+#[test]
+fn a_spurious_timeout_is_undone() {
+    let mut pair = Pair::connected();
+    transfer(&mut pair, 20 * MSS);
+    let before = info(&mut pair);
+    // All packets of a flight are delayed for longer than the timeout.
+    pair.fate = Box::new(|packet| match packet.from {
+        A if packet.is_data() => Fate::Late(ms(500)),
+        _ => Fate::Deliver,
+    });
+    pair.write(A, 5 * MSS);
+    pair.run_for(ms(300));
+    assert_eq!(info(&mut pair).ca_state, 4);
+    pair.run_for(ms(1000));
+    let after = info(&mut pair);
+    assert!(pair.a.timeouts.contains(&TimerKind::Retransmit));
+    assert_eq!((after.ca_state, after.ssthresh), (0, before.ssthresh));
+    assert!(after.cwnd_bytes >= before.cwnd_bytes, "{after:?}");
+}
+
+#[test]
+fn recovery_sends_no_burst() {
+    let mut pair = losing(&[100]);
+    transfer(&mut pair, 400_000);
+    // Each ACK of one or two segments causes at most two, and one more when nothing else is lost.
+    let mut bursts = std::collections::BTreeMap::new();
+    let from = pair.log.iter().find(|packet| packet.retransmit).expect("a retransmission").sent;
+    for packet in pair.log.iter().filter(|packet| packet.from == A && packet.is_data()) {
+        let until = from + ms(10);
+        if packet.sent >= from && packet.sent < until {
+            *bursts.entry(packet.sent).or_insert(0) += 1;
+        }
+    }
+    let acks = pair.log.iter().filter(|packet| packet.from == B).count();
+    assert!(bursts.values().sum::<usize>() < acks, "{bursts:?}");
+}
+
+#[test]
+fn repeated_bytes_below_rcv_nxt_are_reported() {
+    let mut pair = Pair::connected();
+    pair.write(A, 3 * MSS);
+    pair.run_for(ms(100));
+    let packet = pair.log.iter().find(|packet| packet.is_data()).expect("data").clone();
+    let payload = stream(MSS);
+    pair.inject(B, packet.segment, &payload);
+    assert_eq!(blocks(&pair), [(0, MSS as u32)]);
+    pair.write(B, 10);
+    assert!(blocks(&pair).is_empty(), "reported once");
+}
+
+#[test]
+fn repeated_bytes_beyond_a_hole_are_reported_with_their_range() {
+    let mut pair = Pair::connected();
+    pair.fate = drop_data(A, &[0]);
+    pair.write(A, 5 * MSS);
+    pair.run_for(ms(6));
+    let mss = MSS as u32;
+    assert_eq!(blocks(&pair), [(mss, 5 * mss)]);
+    let packet = pair.log.iter().filter(|packet| packet.is_data()).nth(2).expect("data").clone();
+    pair.inject(B, packet.segment, &stream(3 * MSS)[2 * MSS..]);
+    assert_eq!(blocks(&pair), [(2 * mss, 3 * mss), (mss, 5 * mss)]);
+}
+
+#[test]
+fn peers_without_sack_get_no_report() {
+    let config = Config { sack: false, ..Config::default() };
+    let mut pair = Pair::connected_with(config, config);
+    pair.write(A, MSS);
+    pair.run_for(ms(100));
+    let packet = pair.log.iter().find(|packet| packet.is_data()).expect("data").clone();
+    pair.inject(B, packet.segment, &stream(MSS));
+    assert!(blocks(&pair).is_empty());
+}
