@@ -517,10 +517,10 @@ impl Congestion {
 
     /// Reduces the window, at most once per round trip, after the peer reported packets marked with
     /// CE.
-    pub(crate) fn on_ecn(&mut self, flight: u32, mss: u32) {
+    pub(crate) fn on_ecn(&mut self, loss: LossEvent) {
         if !self.is_model() {
             let window = &mut self.window;
-            window.ssthresh = self.algorithm.on_ecn(window, flight).max(2 * mss);
+            window.ssthresh = self.algorithm.on_ecn(window, loss.flight).max(2 * loss.mss);
             window.cwnd = window.cwnd.min(window.ssthresh);
         }
     }

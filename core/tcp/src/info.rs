@@ -128,8 +128,8 @@ pub struct Info {
     /// Maximum pacing rate in bytes per second; `None` means unlimited.
     pub max_pacing_rate: Option<NonZeroU64>,
     /// Pacing rate in bytes per second; `None` before the first measurement of the round-trip time.
-    /// Linux shows a rate for an algorithm that does not pace, too. It is 120 % of a window per
-    /// round trip, or 200 % in slow start.
+    /// As on Linux, an algorithm that does not pace has a rate, too: 120 % of a window per round
+    /// trip, or 200 % in slow start.
     pub pacing_rate: Option<NonZeroU64>,
     /// Values of the congestion control algorithm.
     pub congestion_info: CongestionInfo,
