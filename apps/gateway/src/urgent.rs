@@ -10,10 +10,10 @@ use crate::sys;
 
 /// Reads a host's stream so that the urgent byte is always read alone.
 ///
-/// A read stops before an urgent byte, but not after one with which it begins. Urgent data can
-/// arrive at any time after the last events were taken, so these events do not show whether the
-/// next read begins with an urgent byte. Only the first read after an event without EPOLLPRI cannot:
-/// it returns the bytes that the event announced.
+/// A read stops before an urgent byte, but not after one with which it begins. Because urgent data
+/// can arrive after the last events were taken, events do not tell whether the next read begins
+/// with an urgent byte. The first read after an event without EPOLLPRI does not, because it returns
+/// the bytes that the event announced.
 #[derive(Debug, Default)]
 pub(crate) struct UrgentReads {
     /// Whether the next read begins with bytes that are not urgent.
