@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use towpath_pool::Batch;
-use towpath_tcp::{Instant, SeqNum, SynCookies, isn};
+use towpath_tcp::{Instant, SeqNum, isn};
 
 use crate::counters::Counters;
 use crate::drop::DropReason;
@@ -50,9 +50,6 @@ pub struct StackConfig {
     /// Maximum number of half-open connections ([`limits::SYN_CACHE_MAX`]). A listener may have at
     /// most as many as there are free entries.
     pub syn_cache_max: usize,
-    /// Use of SYN cookies, which need no entry. Peers within the process never get one, because
-    /// their half-open connections reserve places in accept queues.
-    pub syn_cookies: SynCookies,
     /// Maximum number of connections in TIME-WAIT; the oldest is evicted (drop reason
     /// `time_wait_full`).
     pub time_wait_max: usize,
@@ -73,7 +70,6 @@ impl Default for StackConfig {
             ephemeral: 32768..=60999,
             sockets_max: limits::SOCKETS_MAX,
             syn_cache_max: limits::SYN_CACHE_MAX,
-            syn_cookies: SynCookies::default(),
             time_wait_max: limits::TIME_WAIT_MAX,
             pending_max: limits::PENDING_MAX,
             orphans_max: limits::ORPHANS_MAX,

@@ -2,6 +2,7 @@
 
 use crate::congestion::CongestionKind;
 use crate::ecn::EcnMode;
+use crate::half_open::SynCookies;
 use core::num::NonZeroU64;
 use core::time::Duration;
 
@@ -50,6 +51,9 @@ pub struct Config {
     //# R2 for a SYN segment MUST be set large enough to provide retransmission of the segment for
     //# at least 3 minutes (MUST-23).
     pub syn_retries: u8,
+    /// Use of SYN cookies by a listener (RFC 4987). Peers within the process never get one, because
+    /// their half-open connections reserve places in accept queues.
+    pub syn_cookies: SynCookies,
     /// Maximum SYN-ACK retransmissions: Linux's `tcp_synack_retries`.
     pub syn_ack_retries: u8,
     /// Maximum consecutive retransmission timeouts (R2 of RFC 9293 §3.8.3), and maximum unanswered
@@ -96,6 +100,7 @@ impl Default for Config {
             user_timeout: None,
             max_pacing_rate: None,
             syn_retries: 7,
+            syn_cookies: SynCookies::default(),
             syn_ack_retries: 5,
             retries: 15,
             orphan_retries: 8,

@@ -4,6 +4,7 @@
 use crate::config::{Config, WINDOW_SCALE_MAX};
 use crate::congestion::CongestionKind;
 use crate::ecn::EcnMode;
+use crate::half_open::SynCookies;
 use core::fmt;
 use core::str::FromStr;
 
@@ -33,14 +34,18 @@ pub struct TcpDefaults {
     pub window_scaling: bool,
     /// Use of ECN (RFC 3168, RFC 9768).
     pub ecn: EcnMode,
+    /// Use of SYN cookies by listeners (RFC 4987).
+    pub syn_cookies: SynCookies,
     /// Maximum of a receive buffer in bytes, and so of the window; `None` keeps the owner's.
     pub recv_max: Option<u32>,
 }
 
 impl Default for TcpDefaults {
     fn default() -> Self {
-        let Config { congestion, timestamps, sack, scaling, ecn, .. } = Config::default();
-        Self { congestion, timestamps, sack, window_scaling: scaling, ecn, recv_max: None }
+        let Config { congestion, timestamps, sack, scaling, ecn, syn_cookies, .. } =
+            Config::default();
+        let (window_scaling, recv_max) = (scaling, None);
+        Self { congestion, timestamps, sack, window_scaling, ecn, syn_cookies, recv_max }
     }
 }
 
@@ -105,6 +110,14 @@ pub const TCP_DEFAULTS: &[TcpDefaultRow] = &[
         values: || EcnMode::ALL.iter().map(|mode| mode.name()).collect::<Vec<_>>().join(", "),
         set: |all, word| EcnMode::from_word(word).map(|mode| all.ecn = mode),
         show: |all| Some(all.ecn.name().into()),
+    },
+    TcpDefaultRow {
+        name: "syn-cookies",
+        sysctl: "tcp_syncookies",
+        help: "SYN cookies (RFC 4987); on: while a listener is flooded",
+        values: || "off, on, always".into(),
+        set: |all, word| SynCookies::from_word(word).map(|it| all.syn_cookies = it),
+        show: |all| Some(all.syn_cookies.name().into()),
     },
     TcpDefaultRow {
         name: "rmem-max",
@@ -183,6 +196,7 @@ impl TcpDefaults {
         config.sack = self.sack;
         config.scaling = self.window_scaling;
         config.ecn = self.ecn;
+        config.syn_cookies = self.syn_cookies;
         if let Some(bytes) = self.recv_max {
             let fits = |scale: &u8| u32::from(u16::MAX) << scale >= bytes;
             config.window_scale = (0..=WINDOW_SCALE_MAX).find(fits).unwrap_or(WINDOW_SCALE_MAX);
@@ -236,7 +250,7 @@ mod tests {
     #[test]
     fn display_and_parse_are_inverse() {
         let text = "congestion=reno,timestamps=off,sack=off,window-scaling=off,ecn=accurate,\
-                    rmem-max=100000";
+                    syn-cookies=always,rmem-max=100000";
         let all: TcpDefaults = text.parse().unwrap();
         assert_eq!(all.to_string(), text);
         let plain = TcpDefaults::default();

@@ -164,7 +164,7 @@ impl<H: Host> Stack<H> {
         iss_min: Option<SeqNum>,
     ) -> Option<SynAnswer> {
         let max = self.config.syn_cache_max;
-        let sends_cookie = match self.config.syn_cookies {
+        let sends_cookie = match listener.settings.tcp.syn_cookies {
             SynCookies::Off => false,
             SynCookies::UnderPressure => !self.handshakes.has_share(listener, max),
             SynCookies::Always => true,

@@ -4,7 +4,7 @@ use towpath_tcp::{Flags, Instant};
 use towpath_wire::fast_open::FastOpen;
 use towpath_wire::{ipv4, tcp};
 
-use super::scale::syn;
+use super::scale::{syn, without_cookies};
 use super::world::{Conn, MS, World, WorldConfig};
 use crate::limits::FAST_OPEN_SERVERS_MAX;
 use crate::net::hash::Keyed;
@@ -251,11 +251,7 @@ fn places_do_not_outlive_their_listener() {
 /// A cookie shows that its sender is where it says: it needs no place among half-open connections.
 #[test]
 fn a_client_with_a_cookie_gets_in_while_the_listener_is_flooded() {
-    let config = StackConfig {
-        syn_cache_max: 2,
-        syn_cookies: towpath_tcp::SynCookies::Off,
-        ..StackConfig::default()
-    };
+    let config = StackConfig { syn_cache_max: 2, tcp: without_cookies(), ..StackConfig::default() };
     let (mut w, listener) = world(10, config);
     fetch_cookie(&mut w, listener);
     w.inject(&syn(0x0b00_0001, 80));

@@ -6,7 +6,7 @@ use std::num::NonZeroU8;
 use towpath_tcp::{Flags, SeqNum};
 use towpath_wire::{ipv4, ipv6, tcp};
 
-use super::scale::{segment, syn};
+use super::scale::{segment, syn, without_cookies};
 use super::world::{Conn, MS, World, WorldConfig};
 use crate::net::{IfaceId, InterfaceConfig};
 use crate::{DropReason, Linger, SocketError, SocketEvent, SocketOption, StackConfig};
@@ -22,7 +22,7 @@ pub fn is_syn_ack(packet: &[u8]) -> bool {
 }
 
 /// Hop limit and class of service of an IP packet.
-fn hops_and_class(packet: &[u8]) -> (u8, u8) {
+pub fn hops_and_class(packet: &[u8]) -> (u8, u8) {
     if packet[0] >> 4 == 4 {
         let (header, _) = ipv4::Header::parse(packet).expect("IPv4");
         return (header.ttl, header.tos);
@@ -326,11 +326,7 @@ fn slow_clients_connect_while_a_listener_is_flooded() {
 /// A client that took longer than all patience lasts, when another had its place.
 #[test]
 fn a_client_that_was_displaced_is_not_reset() {
-    let config = StackConfig {
-        syn_cache_max: 4,
-        syn_cookies: towpath_tcp::SynCookies::Off,
-        ..StackConfig::default()
-    };
+    let config = StackConfig { syn_cache_max: 4, tcp: without_cookies(), ..StackConfig::default() };
     let link = WorldConfig { delay_ns: 600 * MS, ..WorldConfig::default() };
     let mut w = World::with(link, config, false);
     w.b.listen("0.0.0.0:80", 511);
@@ -357,11 +353,7 @@ fn a_client_that_was_displaced_is_not_reset() {
 
 #[test]
 fn a_repeated_syn_keeps_its_place() {
-    let config = StackConfig {
-        syn_cache_max: 4,
-        syn_cookies: towpath_tcp::SynCookies::Off,
-        ..StackConfig::default()
-    };
+    let config = StackConfig { syn_cache_max: 4, tcp: without_cookies(), ..StackConfig::default() };
     let mut w = World::with(WorldConfig::default(), config, false);
     w.b.listen("0.0.0.0:80", 511);
     for n in [1, 2] {

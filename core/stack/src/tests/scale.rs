@@ -288,11 +288,8 @@ fn a_port_costs_as_much_when_nearly_all_are_in_use() {
 
 #[test]
 fn a_syn_flood_is_bounded_and_does_no_harm() {
-    let config = StackConfig {
-        syn_cache_max: 600,
-        syn_cookies: towpath_tcp::SynCookies::Off,
-        ..StackConfig::default()
-    };
+    let config =
+        StackConfig { syn_cache_max: 600, tcp: without_cookies(), ..StackConfig::default() };
     let mut w = World::with(WorldConfig::default(), config, false);
     let (flooded, _) = w.b.listen("0.0.0.0:80", 4096);
     let (quiet, _) = w.b.listen("0.0.0.0:81", 16);
@@ -328,6 +325,12 @@ fn a_syn_flood_is_bounded_and_does_no_harm() {
     w.b.close(quiet);
     assert_eq!(w.b.stack.handshakes.half_open.len(), 0);
     w.assert_ends_empty();
+}
+
+/// Settings of listeners that send no SYN cookies.
+pub fn without_cookies() -> towpath_tcp::Config {
+    let syn_cookies = towpath_tcp::SynCookies::Off;
+    towpath_tcp::Config { syn_cookies, ..towpath_tcp::Config::default() }
 }
 
 /// A SYN from port 1234 of `src` to 10.0.0.2, with right checksums.

@@ -1,9 +1,9 @@
 //! SYN cookies: what they preserve, which ACKs they accept, and when a listener sends them.
 
-use towpath_tcp::{Flags, SeqNum, SynCookies};
+use towpath_tcp::{Config, EcnMode, Flags, SeqNum, SynCookies};
 use towpath_wire::tcp;
 
-use super::listen::{header, is_syn_ack};
+use super::listen::{header, hops_and_class, is_syn_ack};
 use super::scale::{packet, segment, syn};
 use super::world::{MS, World, WorldConfig};
 use crate::{DropReason, SocketError, SocketEvent, SocketOption, StackConfig};
@@ -13,7 +13,11 @@ const PLAIN: u32 = 0x0b00_0001;
 
 /// A listener whose places for half-open connections are taken.
 fn flooded(cookies: SynCookies) -> (World, crate::SocketId) {
-    let config = StackConfig { syn_cache_max: 8, syn_cookies: cookies, ..StackConfig::default() };
+    let config = StackConfig {
+        syn_cache_max: 8,
+        tcp: Config { syn_cookies: cookies, ..Config::default() },
+        ..StackConfig::default()
+    };
     let mut w = World::with(WorldConfig::default(), config, false);
     let (listener, _) = w.b.listen("[::]:80", 511);
     for n in 0..4 {
@@ -23,6 +27,11 @@ fn flooded(cookies: SynCookies) -> (World, crate::SocketId) {
     assert_eq!(w.b.stack.handshakes.half_open.len(), 4);
     w.keep_seen();
     (w, listener)
+}
+
+fn always() -> StackConfig {
+    let tcp = Config { syn_cookies: SynCookies::Always, ..Config::default() };
+    StackConfig { tcp, ..StackConfig::default() }
 }
 
 /// Sends a SYN of the client without options; returns the sequence number of the SYN-ACK.
@@ -178,7 +187,7 @@ fn cookies_can_be_off_or_without_exception() {
     assert_eq!(w.b.drops(DropReason::SynCacheFull), 1);
     assert_eq!(w.b.stack.counters().tcp_syn_cookies_sent, 0);
 
-    let always = StackConfig { syn_cookies: SynCookies::Always, ..StackConfig::default() };
+    let always = always();
     let mut w = World::with(WorldConfig::default(), always, false);
     let (listener, _) = w.b.listen("0.0.0.0:80", 4);
     for n in 1..=3 {
@@ -221,7 +230,7 @@ fn a_cookie_is_valid_beside_a_half_open_connection() {
 
 #[test]
 fn a_full_accept_queue_sends_no_cookie() {
-    let always = StackConfig { syn_cookies: SynCookies::Always, ..StackConfig::default() };
+    let always = always();
     let mut w = World::with(WorldConfig::default(), always, false);
     w.b.listen("0.0.0.0:80", 0);
     w.a.connect("10.0.0.2:80");
@@ -230,6 +239,33 @@ fn a_full_accept_queue_sends_no_cookie() {
     w.run(10);
     assert_eq!(w.b.drops(DropReason::ListenOverflow), 1);
     assert!(!w.a.host.has(client.user, SocketEvent::Connected));
+}
+
+/// Accurate ECN becomes classic ECN, because the cookie has a single bit.
+#[test]
+fn a_connection_by_cookie_has_ecn() {
+    for (mode, expected) in [(EcnMode::Off, false), (EcnMode::On, true), (EcnMode::Accurate, true)]
+    {
+        let config = always();
+        let config = StackConfig { tcp: Config { ecn: mode, ..config.tcp }, ..config };
+        let mut w = World::with(WorldConfig::default(), config, false);
+        let (listener, _) = w.b.listen("0.0.0.0:80", 4);
+        w.keep_seen();
+        let (client, server) = w.connected(listener, "10.0.0.2:80");
+        let seen = w.take_seen();
+        let syn_ack = seen.iter().map(|packet| header(packet).flags);
+        let mut syn_ack = syn_ack.filter(|flags| flags.contains(Flags::SYN | Flags::ACK));
+        assert_eq!(syn_ack.next().expect("a SYN-ACK").contains(Flags::ECE), expected);
+        for (from, to, at_a) in [(&client, &server, true), (&server, &client, false)] {
+            let (one, other) = if at_a { (&mut w.a, &from) } else { (&mut w.b, &from) };
+            one.write(other, b"x");
+            w.run(100);
+            let got = if at_a { w.b.read(to) } else { w.a.read(to) };
+            assert_eq!(got, b"x");
+        }
+        let has_ect = |packet: &Vec<u8>| hops_and_class(packet).1 & 3 == 2;
+        assert_eq!(w.take_seen().iter().filter(|packet| has_ect(packet)).count() > 0, expected);
+    }
 }
 
 /// Clients at 1, 100 and 300 ms connect after one round trip, at 100,000 SYNs per second.

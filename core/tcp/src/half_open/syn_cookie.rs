@@ -3,14 +3,15 @@
 //!
 //! ```text
 //!  initial sequence number | MAC, 28 bits              | MSS, 3 bits | period, 1 bit |
-//!  timestamp of a SYN-ACK  | clock, 26 bits | free, 1  | SACK, 1     | scale, 4      |
+//!  timestamp of a SYN-ACK  | clock, 26 bits | ECN, 1   | SACK, 1     | scale, 4      |
 //! ```
 //!
 //! The MAC covers both addresses and ports, the peer's initial sequence number, the period, the MSS
 //! and the bits of the timestamp. Each MSS and period has one valid sequence number, so that a
 //! random ACK is accepted with a probability of 2^-28.
 //!
-//! A peer without timestamps gets neither window scale nor SACK. The MSS is rounded down.
+//! A peer without timestamps gets no window scale, SACK or ECN. The MSS is rounded down, and
+//! accurate ECN becomes classic ECN.
 
 use core::time::Duration;
 
@@ -18,6 +19,7 @@ use towpath_wire::tcp::{SeqNum, Timestamps};
 
 use super::{HalfOpen, Handshake};
 use crate::config::{Config, WINDOW_SCALE_MAX};
+use crate::ecn::EcnState;
 use crate::segment::{Outgoing, Segment};
 use crate::time::Instant;
 
@@ -31,6 +33,23 @@ pub enum SynCookies {
     UnderPressure,
     /// Answer each SYN with a cookie, to test peers: 2 on Linux.
     Always,
+}
+
+impl SynCookies {
+    /// All uses, with the numbers of Linux.
+    const ALL: [(Self, &str, &str); 3] =
+        [(Self::Off, "off", "0"), (Self::UnderPressure, "on", "1"), (Self::Always, "always", "2")];
+
+    /// Returns the name for users.
+    pub fn name(self) -> &'static str {
+        Self::ALL.iter().find(|(it, ..)| *it == self).map_or("", |(_, name, _)| name)
+    }
+
+    /// Returns the use with this name, or with this number of Linux's setting.
+    pub fn from_word(word: &str) -> Option<Self> {
+        let found = Self::ALL.iter().find(|(_, name, number)| word == *name || word == *number);
+        found.map(|(it, ..)| *it)
+    }
 }
 
 /// Values that the MAC of a cookie covers in addition to addresses and ports.
@@ -60,6 +79,7 @@ const OPTION_BITS: u32 = 0x3f;
 /// Window scale of a peer that does not scale.
 const NO_SCALE: u8 = 15;
 const SACK_BIT: u8 = 0x10;
+const ECN_BIT: u8 = 0x20;
 
 impl HalfOpen {
     /// Returns a SYN-ACK with a cookie for a SYN to a listener. `mac` computes a keyed hash of the
@@ -76,6 +96,9 @@ impl HalfOpen {
         let mut half_open = HalfOpen::new(config, syn, SeqNum(0), ts_offset, now);
         if !half_open.timestamps {
             (half_open.send_scale, half_open.sack) = (None, false);
+            half_open.ecn = EcnState::default();
+        } else if half_open.ecn != EcnState::default() {
+            half_open.ecn = EcnState::CLASSIC;
         }
         let bits = half_open.timestamps.then(|| half_open.option_bits());
         let claims = CookieClaims {
@@ -123,6 +146,10 @@ impl HalfOpen {
             send_scale,
             sack: bits.is_some_and(|bits| bits & SACK_BIT != 0),
             timestamps: timestamps.is_some(),
+            ecn: match bits {
+                Some(bits) if bits & ECN_BIT != 0 => EcnState::CLASSIC,
+                _ => EcnState::default(),
+            },
             // No segment between the SYN and `ack` can have an earlier timestamp.
             ts_recent: timestamps.map_or(0, |timestamps| timestamps.value),
             ts_offset,
@@ -133,8 +160,10 @@ impl HalfOpen {
     }
 
     fn option_bits(&self) -> u8 {
-        let scale = self.send_scale.unwrap_or(NO_SCALE);
-        if self.sack { scale | SACK_BIT } else { scale }
+        let bit = |bit: u8, on: bool| if on { bit } else { 0 };
+        self.send_scale.unwrap_or(NO_SCALE)
+            | bit(SACK_BIT, self.sack)
+            | bit(ECN_BIT, self.ecn != EcnState::default())
     }
 }
 

@@ -59,7 +59,7 @@ impl<H: Host> Stack<H> {
         let hops_min = listener.settings.packet.hops_min.from(incoming.flow.remote);
         // A cookie is accepted only while the listener needs cookies. Otherwise an attacker could
         // try numbers at any time.
-        if self.config.syn_cookies == SynCookies::Off
+        if listener.settings.tcp.syn_cookies == SynCookies::Off
             || cx.now >= listener.lenient_until
             || incoming.local.ttl < hops_min
         {
