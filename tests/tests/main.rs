@@ -10,6 +10,7 @@ mod dpdk;
 mod ecn;
 mod errors;
 mod fast_open;
+mod floods;
 mod hostile;
 mod http;
 mod idle;

@@ -15,6 +15,7 @@ pub const CASES: &[Case] = &[
     ("a_mark_of_unsent_bytes_is_inherited", a_mark_of_unsent_bytes_is_inherited),
     ("who_waits_to_send_goes_on_below_the_mark", who_waits_to_send_goes_on_below_the_mark),
     ("a_higher_mark_wakes_who_waits_to_send", a_higher_mark_wakes_who_waits_to_send),
+    ("memory_in_use_is_shown", memory_in_use_is_shown),
     ("looks_go_on_in_datagrams", looks_go_on_in_datagrams),
     ("looks_go_on_in_a_stream", looks_go_on_in_a_stream),
     ("lost_datagrams_are_counted", lost_datagrams_are_counted),
@@ -137,6 +138,31 @@ fn a_higher_mark_wakes_who_waits_to_send() {
         assert_eq!(set(fd, TCP, libc::TCP_NOTSENT_LOWAT, 1 << 20), Ok(()));
         sends.join().unwrap().unwrap();
     });
+}
+
+/// SO_MEMINFO, as sk_get_meminfo.
+fn memory_in_use_is_shown() {
+    let shown = |fd: RawFd, room: usize| {
+        let (mut words, mut len) = ([-1; 9], room as libc::socklen_t);
+        // SAFETY: the words and their size.
+        let failed = unsafe {
+            libc::getsockopt(fd, SOCKET, libc::SO_MEMINFO, words.as_mut_ptr().cast(), &raw mut len)
+        };
+        assert_eq!(failed, 0);
+        (words, len)
+    };
+    let (mut a, b) = pair();
+    a.write_all(&[7; 5000]).unwrap();
+    assert!(is_ready(b.as_raw_fd(), libc::POLLIN, 5000));
+    let (words, len) = shown(b.as_raw_fd(), 36);
+    assert_eq!(len, 36);
+    assert!(words[0] >= 5000, "{words:?}");
+    assert_eq!(get(b.as_raw_fd(), SOCKET, libc::SO_RCVBUF), Ok(words[1]));
+    assert_eq!(get(b.as_raw_fd(), SOCKET, libc::SO_SNDBUF), Ok(words[3]));
+    assert_eq!((words[2], words[5], words[8]), (0, 0, 0), "nothing was sent or dropped");
+    assert_eq!(shown(a.as_raw_fd(), 40).1, 36);
+    assert_eq!(shown(a.as_raw_fd(), 6).1, 6);
+    assert_eq!(set(a.as_raw_fd(), SOCKET, libc::SO_MEMINFO, 1), Err(libc::ENOPROTOOPT));
 }
 
 /// Up to `room` bytes, or the errno.
