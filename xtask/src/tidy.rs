@@ -41,6 +41,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("api/preload", &["client", "api/posix", "api/symbols", "memory/"]),
     ("apps/gateway", &["core/", "memory/"]),
     ("api/towpath", &["client", "memory/", "engine", "apps/uplink", "devices/channel"]),
+    ("examples/", &["api/towpath"]),
     ("apps/chart", &[]),
     ("apps/load", &["apps/chart"]),
     ("apps/router", &["engine", "core/", "memory/"]),

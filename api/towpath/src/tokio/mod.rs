@@ -12,7 +12,7 @@
 //! a runtime, creating a socket fails. Sockets may move between tasks and threads.
 //!
 //! A runtime polls one descriptor for each stack, and no descriptor for each socket. Creating,
-//! binding and listening wait for the engine's thread, normally for some microseconds.
+//! binding and listening wait for the engine, normally for one turn of its thread.
 //!
 //! # Cancel safety
 //!
@@ -33,6 +33,8 @@
 //! - Missing: methods that take a `BufMut` (`try_read_buf` and others), TCP_QUICKACK, the traffic
 //!   class, and binding to a device.
 
+#[cfg(feature = "axum")]
+mod axum;
 pub(crate) mod dispatch;
 mod listener;
 mod resolve;
