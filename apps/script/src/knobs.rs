@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use towpath_stack::StackConfig;
-use towpath_tcp::CongestionKind;
+use towpath_tcp::{CongestionKind, EcnMode};
 
 use crate::host::SocketSizes;
 use crate::syntax::{OptionLine, SyntaxError};
@@ -166,7 +166,7 @@ impl Knobs {
         self.set_receive(540_000, 15 << 20);
         (self.sizes.send, self.sizes.send_max) = (256 << 10, 4 << 20);
         let tcp = &mut self.stack.tcp;
-        (tcp.timestamps, tcp.sack) = (true, true);
+        (tcp.timestamps, tcp.sack, tcp.ecn) = (true, true, EcnMode::Off);
         (tcp.syn_retries, tcp.syn_ack_retries) = (5, 5);
         tcp.congestion = CongestionKind::from_name("cubic").unwrap_or_default();
         self.fast_open = 0x70403;
@@ -199,7 +199,17 @@ impl Knobs {
             "tcp_fin_timeout" => self.stack.tcp.fin_wait2_timeout = seconds(number?),
             "tcp_fastopen" => self.fast_open = number?,
             "tcp_notsent_lowat" => self.not_sent_lowat = number?,
-            "tcp_window_scaling" if number? == 1 => {}
+            "tcp_window_scaling" => self.stack.tcp.scaling = number? != 0,
+            "tcp_ecn" => {
+                self.stack.tcp.ecn = match number? {
+                    0 => EcnMode::Off,
+                    1 => EcnMode::On,
+                    2 => EcnMode::Accept,
+                    3 => EcnMode::Accurate,
+                    5 => EcnMode::AcceptAccurate,
+                    _ => return Err("the stack does not support this value".to_owned()),
+                };
+            }
             "tcp_congestion_control" => {
                 let kind = CongestionKind::from_word(value);
                 self.stack.tcp.congestion = kind.ok_or("unknown congestion control")?;
@@ -226,7 +236,6 @@ impl Knobs {
 /// Accepts settings whose value is how the stack always behaves.
 fn is_default(name: &str, value: &str) -> Result<(), String> {
     const FIXED: &[(&str, &[&str])] = &[
-        ("tcp_ecn", &["0", "2"]),
         ("tcp_dsack", &["1"]),
         ("tcp_reordering", &["3"]),
         ("tcp_slow_start_after_idle", &["0", "1"]),

@@ -95,6 +95,8 @@ symbols! {
     TCPI_OPT_TIMESTAMPS = 1,
     TCPI_OPT_SACK = 2,
     TCPI_OPT_WSCALE = 4,
+    TCPI_OPT_ECN_SEEN = 16,
+    TCPI_OPT_ECN = 8,
     TCPI_OPT_SYN_DATA = 32,
 }
 
@@ -154,8 +156,6 @@ const NAMES: &[(&str, i64)] = &[
     ("TCP_CA_CWR", 2),
     ("TCP_CA_Recovery", 3),
     ("TCP_CA_Loss", 4),
-    ("TCPI_OPT_ECN", 8),
-    ("TCPI_OPT_ECN_SEEN", 16),
     ("TCP_INFINITE_SSTHRESH", 0x7fff_ffff),
 ];
 
