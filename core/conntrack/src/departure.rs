@@ -173,7 +173,8 @@ impl Conntrack {
         if choice.mapping != NONE && choice.mapping == pending.mapping {
             self.ledger.mappings.hold(choice.mapping);
         }
-        if self.is_free(now_ns, &choice.tuple) {
+        let is_own_answer = choice.tuple.inverse() == pending.tuple;
+        if !is_own_answer && self.is_free(now_ns, &choice.tuple) {
             return Some(choice);
         }
         if choice.mapping != NONE {

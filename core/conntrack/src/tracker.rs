@@ -221,7 +221,7 @@ impl Conntrack {
         match subject(packet) {
             PacketSubject::Flow { tuple, may_open } => match self.table.find(&tuple) {
                 Some((id, way)) if self.table.left_ns(id, now_ns) > 0 => {
-                    self.on_known(now_ns, packet, FoundFlow { id, way }, may_open)
+                    self.on_known(now_ns, packet, FoundFlow { id, way })
                 }
                 expired => {
                     if let Some((id, _)) = expired {
@@ -245,13 +245,7 @@ impl Conntrack {
 
     /// Handles a packet of a known flow.
     #[inline]
-    fn on_known(
-        &mut self,
-        now_ns: u64,
-        packet: &mut impl PacketView,
-        found: FoundFlow,
-        may_open: bool,
-    ) -> Action {
+    fn on_known(&mut self, now_ns: u64, packet: &mut impl PacketView, found: FoundFlow) -> Action {
         let FoundFlow { id, way } = found;
         let key = fragment_key(packet);
         let flow = self.table.at_mut(id);
@@ -261,7 +255,7 @@ impl Conntrack {
         } else if way == FlowDirection::Reply {
             Some(flow.class.answered())
         } else {
-            may_open.then_some(flow.class)
+            Some(flow.class)
         };
         let Some(class) = class else {
             if flow.is_translated() {
@@ -294,7 +288,10 @@ impl Conntrack {
         if tuple.protocol == IpProtocol::TCP.0 {
             tcp = segment_of(packet, fragment.is_some()).filter(TcpSegment::is_opening);
         }
-        if !may_open || tuple.protocol == IpProtocol::TCP.0 && tcp.is_none() {
+        // A packet from a host to itself would be its own answer.
+        let is_own_answer = tuple == tuple.inverse();
+        let lacks_syn = tuple.protocol == IpProtocol::TCP.0 && tcp.is_none();
+        if !may_open || is_own_answer || lacks_syn {
             return self.on_invalid(packet);
         }
         self.serial += 1;
@@ -441,15 +438,14 @@ impl Conntrack {
         &self.rules
     }
 
-    /// Returns whether a packet, which starts with its IP header and has been translated, was sent
-    /// by another host than its source address says.
+    /// Returns the sender of a translated packet, which starts with its IP header. `None` if its
+    /// source was not replaced.
     #[must_use]
-    pub fn is_source_translated(&self, bytes: &[u8]) -> bool {
-        let quote = quoted(bytes);
-        let found = quote.and_then(|quote| Some((quote, self.table.find(&quote.tuple.inverse())?)));
-        found.is_some_and(|(quote, (id, way))| {
-            self.table.at(id).tuples[way.reverse() as usize].src != quote.tuple.src
-        })
+    pub fn original_source(&self, bytes: &[u8]) -> Option<IpAddr> {
+        let tuple = quoted(bytes)?.tuple;
+        let (id, way) = self.table.find(&tuple.inverse())?;
+        let sender = self.table.at(id).tuples[way.reverse() as usize].src;
+        (sender != tuple.src).then_some(sender)
     }
 
     /// Returns up to `max` flows from slot `from` on, and the slot to continue with; `None` after

@@ -284,8 +284,8 @@ impl Data {
                 Err(_) => return false,
             },
         };
-        let is_own = self.is_local(src) && !self.hooks.has_replaced_source(bytes);
-        if src.is_unspecified() || addr::is_link_local(src) || is_own {
+        let src = self.hooks.original_source(bytes).unwrap_or(src);
+        if src.is_unspecified() || addr::is_link_local(src) || self.is_local(src) {
             return false;
         }
         let about = Offender { iface, src, dst, ip_offset: 0, end: packet.len(), group: false };

@@ -48,11 +48,10 @@ pub trait Tracker: Any + fmt::Debug + Send {
     /// Called with the addresses of all interfaces when the tracker is set, and after changes.
     fn on_addresses(&mut self, _addresses: &[(IfaceId, IpAddr)]) {}
 
-    /// Returns whether a packet with a source address of this host was sent by another host, whose
-    /// address the tracker replaced. ICMP errors about such a packet are for that host. The packet
-    /// starts with its IP header.
-    fn has_replaced_source(&self, _packet: &[u8]) -> bool {
-        false
+    /// Returns the sender of a packet whose source address the tracker replaced. ICMP errors about
+    /// the packet go to that sender. The packet starts with its IP header.
+    fn original_source(&self, _packet: &[u8]) -> Option<IpAddr> {
+        None
     }
 }
 
@@ -111,10 +110,9 @@ impl PacketHooks {
         self.tracker.as_deref_mut()
     }
 
-    /// Returns whether the tracker replaced the source of a packet, which starts with its IP
-    /// header.
-    pub(super) fn has_replaced_source(&self, packet: &[u8]) -> bool {
-        self.tracker.as_ref().is_some_and(|tracker| tracker.has_replaced_source(packet))
+    /// Returns the sender of a packet whose source address the tracker replaced.
+    pub(super) fn original_source(&self, packet: &[u8]) -> Option<IpAddr> {
+        self.tracker.as_ref()?.original_source(packet)
     }
 
     #[inline]
