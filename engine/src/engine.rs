@@ -11,7 +11,9 @@ use towpath_pool::Port;
 use towpath_ring::{EngineStatus, Windows};
 use towpath_shm::Fd;
 use towpath_shm::layout::{CHANNELS_MAX, SHARDS_MAX, SLOTS_MAX, first_slot};
-use towpath_stack::net::{Change, Conflict, Fault, IfaceId, InterfaceConfig, Logged, Refused};
+use towpath_stack::net::{
+    Change, Conflict, Fault, IfaceId, InterfaceConfig, Logged, Refused, Tracker,
+};
 use towpath_stack::{Stack, StackConfig};
 use towpath_tcp::Instant;
 
@@ -341,6 +343,12 @@ impl Engine {
     /// while the engine runs.
     pub fn set_rules(&mut self, rules: Option<Rules>) {
         self.shard.net.stack.net.set_rules(rules);
+    }
+
+    /// Sets the tracker of the first shard before the engine runs. An engine with a tracker has one
+    /// shard, because a tracker sees only the packets of its shard.
+    pub fn set_tracker(&mut self, tracker: Box<dyn Tracker>) {
+        self.shard.net.stack.net.set_tracker(Some(tracker));
     }
 
     /// Calls `gatekeeper` before a process executes a program that cannot use the stack. The

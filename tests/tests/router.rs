@@ -6,6 +6,8 @@ mod control;
 mod days;
 mod interfaces;
 mod links;
+#[path = "router/nat.rs"]
+mod nat;
 mod redirects;
 #[path = "router/verdicts.rs"]
 mod verdicts;

@@ -113,6 +113,20 @@ fn the_office_in_a_file_is_the_one_of_the_options() {
 }
 
 #[test]
+fn the_home_router_works_as_the_page_says() {
+    run(
+        "A home router",
+        "home.acl",
+        "waits_for ping_from laptop 192.0.2.1
+         gets_none ping_from internet 192.0.2.2
+         ip netns exec laptop python3 -m http.server 80 >/dev/null 2>&1 & web=$!
+         waits_for ip netns exec internet curl -sf -m 2 http://192.0.2.2:8080/
+         waits_for ip netns exec laptop curl -sf -m 2 http://192.0.2.2:8080/
+         kill $web",
+    );
+}
+
+#[test]
 fn the_ipv6_office_works_as_the_page_says() {
     run(
         "The same with IPv6",

@@ -8,6 +8,7 @@
 //!
 //! - [`Plan`]: the configuration of a router, whose ports, routes and rules are checked for
 //!   consistency;
+//! - [`FlowTracker`]: connection tracking and address translation;
 //! - [`router`]: creates the engine of a plan, which the caller runs.
 //!
 //! Cost: no copy and no allocation per packet beyond those of the ports.
@@ -16,6 +17,8 @@
 
 mod plan;
 mod router;
+mod tracker;
 
 pub use plan::{Hop, Plan, PlanPart, PlannedPort, PlannedRoute, RouterPlanError, Target};
 pub use router::{OpenPort, RouterError, Settings, router};
+pub use tracker::{FlowTracker, ShownRule, TrackerSettings};

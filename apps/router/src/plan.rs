@@ -3,6 +3,7 @@
 use std::fmt;
 use std::net::IpAddr;
 
+use towpath_conntrack::{NatRule, NatRules};
 use towpath_filter::{CompileError, RuleList, Rules};
 use towpath_stack::IfaceId;
 use towpath_stack::net::{Fault, RouteKind, RouteSpec};
@@ -53,6 +54,8 @@ pub struct Plan {
     pub routes: Vec<PlannedRoute>,
     /// Packet filter rules; without rules, all packets pass.
     pub rules: Option<RuleList>,
+    /// Rules of address translation.
+    pub nat: Vec<NatRule>,
 }
 
 /// Inconsistency of a plan.
@@ -179,6 +182,9 @@ pub enum RouterPlanError {
     /// A rule cannot be compiled, for example because it names a port that does not exist.
     #[error("{0}; the ports are {1}")]
     Rules(CompileError, String),
+    /// A rule of address translation cannot be compiled.
+    #[error("address translation: {0}; the ports are {1}")]
+    Nat(CompileError, String),
 }
 
 /// Part of a plan to which an error refers.
@@ -194,7 +200,7 @@ impl RouterPlanError {
     /// Returns the inconsistent part; None if the error is about the rules or the whole plan.
     pub fn part(&self) -> Option<PlanPart<'_>> {
         Some(match self {
-            Self::NoPort | Self::Rules(..) => return None,
+            Self::NoPort | Self::Rules(..) | Self::Nat(..) => return None,
             Self::NameTaken { name: port }
             | Self::AddressTaken { second: port, .. }
             | Self::NetworkTaken { second: port, .. } => PlanPart::Port(port),
@@ -219,7 +225,24 @@ impl Plan {
     pub fn check(&self) -> Result<(), RouterPlanError> {
         self.check_ports()?;
         self.route_specs()?;
+        self.nat_rules()?;
         self.compiled().map(drop)
+    }
+
+    /// Returns whether packets need a tracker: there are rules of address translation, or rules
+    /// match flow states.
+    pub fn needs_tracker(&self) -> bool {
+        let has_states = |list: &RuleList| list.iter().any(|rule| rule.states.is_some());
+        !self.nat.is_empty() || self.rules.as_ref().is_some_and(has_states)
+    }
+
+    /// Compiles the rules of address translation.
+    ///
+    /// # Errors
+    /// Fails if a rule names a port that does not exist.
+    pub fn nat_rules(&self) -> Result<NatRules, RouterPlanError> {
+        let compiled = NatRules::compile(&self.nat, |name| self.interface(name).map(|id| id.0));
+        compiled.map_err(|error| RouterPlanError::Nat(error, self.names()))
     }
 
     /// Returns the interface number of the port `name`.

@@ -9,6 +9,7 @@ use towpath_stack::{Budget, StackConfig};
 use towpath_wire::{MacAddr, Prefix};
 
 use crate::plan::{Plan, RouterPlanError};
+use crate::tracker::{FlowTracker, TrackerSettings};
 
 /// Maximum number of packets received from one port in a turn. Packets of 64 KiB from two ports at
 /// once then fit in the queue of a third port.
@@ -21,6 +22,8 @@ pub struct Settings {
     pub source_check: SourceCheck,
     /// Maximum number of neighbors in the tables.
     pub neighbors_max: usize,
+    /// Settings of the tracker, if the plan needs one.
+    pub tracker: TrackerSettings,
     /// Settings of the engine. Its stack, budget, interfaces and number of channels are replaced.
     pub engine: EngineConfig,
 }
@@ -64,6 +67,9 @@ pub enum RouterError {
     /// The engine cannot be created.
     #[error(transparent)]
     Engine(#[from] EngineError),
+    /// The plan needs a tracker, and there are several shards.
+    #[error("address translation and flow states need one thread: use --shards 1")]
+    SeveralShards,
 }
 
 /// Creates an engine without programs that forwards packets by `plan` between `ports`. The ports
@@ -95,13 +101,21 @@ pub fn router(
         channels_max: 0,
         ..settings.engine
     };
-    let mut engine = Engine::with_shards(config, by_shard(ports), seed)?;
+    let shards = by_shard(ports);
+    if plan.needs_tracker() && shards.len() > 1 {
+        return Err(RouterError::SeveralShards);
+    }
+    let mut engine = Engine::with_shards(config, shards, seed)?;
     let specs = plan.route_specs()?;
     // Append each route, so that flows are divided among all next hops of a network.
     let changes: Vec<_> = specs.iter().map(|spec| Change::SetRoute(*spec, How::Append)).collect();
     let made = engine.apply(&changes);
     made.map_err(|Refused { at, why }| RouterPlanError::Route { prefix: specs[at].prefix, why })?;
     engine.set_rules(plan.compiled()?);
+    if plan.needs_tracker() {
+        let tracker = FlowTracker::new(&settings.tracker, plan.nat_rules()?);
+        engine.set_tracker(Box::new(tracker));
+    }
     Ok(engine)
 }
 

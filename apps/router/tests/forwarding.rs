@@ -5,10 +5,11 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use towpath_channel::{ChannelPort, pair};
+use towpath_conntrack::TrackerLimits;
 use towpath_engine::{Change, EngineConfig, Remote, Report};
 use towpath_filter::RuleList;
 use towpath_pool::{Batch, LinkType, Pool, Port};
-use towpath_router::{OpenPort, Plan, PlannedPort, Settings, router};
+use towpath_router::{OpenPort, Plan, PlannedPort, Settings, TrackerSettings, router};
 use towpath_stack::IfaceId;
 use towpath_stack::net::SourceCheck;
 
@@ -35,12 +36,13 @@ fn plan(rules: Option<&str>) -> Plan {
     };
     let rules = rules.map(|text| RuleList::parse(text).expect("rules"));
     let ports = vec![planned("lan", "10.1.0.1/24"), planned("wan", "10.2.0.1/24")];
-    Plan { ports, routes: Vec::new(), rules }
+    Plan { ports, routes: Vec::new(), rules, nat: Vec::new() }
 }
 
 fn settings() -> Settings {
     let engine = EngineConfig { busy_poll: Duration::ZERO, ..EngineConfig::default() };
-    Settings { source_check: SourceCheck::Off, neighbors_max: 16, engine }
+    let tracker = TrackerSettings { limits: TrackerLimits::default(), key: [1, 2] };
+    Settings { source_check: SourceCheck::Off, neighbors_max: 16, tracker, engine }
 }
 
 struct Running {

@@ -57,6 +57,13 @@ pub enum Command {
     /// Show and change the access list of a running router or run
     #[command(long_about = crate::acl::ABOUT, after_long_help = crate::acl::AFTER)]
     Acl(crate::acl::AclArgs),
+    /// Show and change the address translation of a running router
+    #[command(long_about = crate::conntrack::nat::ABOUT)]
+    #[command(after_long_help = crate::conntrack::nat::AFTER)]
+    Nat(crate::conntrack::nat::NatArgs),
+    /// Show and delete the flows of a running router
+    #[command(long_about = crate::conntrack::ABOUT, after_long_help = crate::conntrack::AFTER)]
+    Conntrack(crate::conntrack::ConntrackArgs),
     /// Show the ports of a running router or run
     #[command(long_about = crate::port::ABOUT, after_long_help = crate::port::AFTER)]
     Port(crate::port::PortArgs),
@@ -545,7 +552,8 @@ Print a manual page to standard output: of towpath, or of one of its commands.
 
 const COMPLETIONS_ABOUT: &str = "\
 Print a completion script for a shell to standard output. With it, bash, fish and zsh complete the \
-names of live runs for --name and their process ids for --run, of ip, acl, port and stats.
+names of live runs for --name and their process ids for --run, of ip, acl, nat, conntrack, port
+and stats.
 
   bash  ~/.local/share/bash-completion/completions/towpath
   fish  ~/.config/fish/completions/towpath.fish

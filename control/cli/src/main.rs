@@ -20,6 +20,7 @@ mod activation;
 mod args;
 mod child;
 mod completions;
+mod conntrack;
 mod counters;
 mod error;
 mod guardian;
@@ -63,6 +64,10 @@ fn main() -> std::process::ExitCode {
         Command::Ss(args) => unprivileged().and_then(|()| ss::ss(&args)).map(|()| 0),
         Command::Ip(args) => unprivileged().and_then(|()| ip::ip(&args)),
         Command::Acl(args) => unprivileged().and_then(|()| acl::acl(&args)).map(|()| 0),
+        Command::Nat(args) => unprivileged().and_then(|()| conntrack::nat::nat(&args)).map(|()| 0),
+        Command::Conntrack(args) => {
+            unprivileged().and_then(|()| conntrack::conntrack(&args)).map(|()| 0)
+        }
         Command::Port(args) => unprivileged().and_then(|()| port::port(&args)).map(|()| 0),
         Command::Stats(args) => unprivileged().and_then(|()| counters::stats(&args)).map(|()| 0),
         Command::Sim(args) => unprivileged().and_then(|()| sim::sim(&args)).map(|()| 0),
@@ -89,7 +94,9 @@ fn parse() -> Cli {
         let of_run = (word == "run" || is_proxys) && error.use_stderr();
         let code = match word.to_str() {
             _ if of_run => error::ExitCode::Failed as i32,
-            Some("ip" | "acl" | "port") if error.use_stderr() => error::ExitCode::IpUsage as i32,
+            Some("ip" | "acl" | "nat" | "conntrack" | "port") if error.use_stderr() => {
+                error::ExitCode::IpUsage as i32
+            }
             _ => error.exit_code(),
         };
         if error.kind() == ErrorKind::InvalidSubcommand && program::exists(&word) {

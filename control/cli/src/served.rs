@@ -9,13 +9,14 @@ use towpath_model::{
     Origin, Port, Proto, Reply, RequestFault, Route, RouteKind, ShownSocket, Traffic, Word,
 };
 use towpath_pool::LinkType;
+use towpath_router::TrackerSettings;
 use towpath_stack::net::{self, IfaceId};
 use towpath_tcp::Instant;
 use towpath_uplink::{Shape, Tally};
 use towpath_wire::MacAddr;
 
 use crate::port::{Device, OfTally};
-use crate::{acl, port};
+use crate::{acl, conntrack, port};
 
 /// A run or a router that answers requests on the thread of the control socket.
 pub struct ServedStack {
@@ -25,6 +26,8 @@ pub struct ServedStack {
     pub ports: Box<dyn PortList>,
     /// Whether packets that rules log are printed.
     pub logs: bool,
+    /// Settings of a tracker; `None` if this stack cannot track flows.
+    pub tracker: Option<TrackerSettings>,
     /// Function that arranges the counters by layer.
     pub layers: Layers,
 }
@@ -110,7 +113,8 @@ impl ServedStack {
     pub fn of_run(remote: Remote, tally: Arc<Tally>) -> Self {
         let name = Shape::INTERFACE_NAME.to_owned();
         let port = ServedPort { name, words: None, links: None, tally };
-        Self { remote, ports: Box::new(PortOfRun(port)), logs: false, layers: run_layers }
+        let ports = Box::new(PortOfRun(port));
+        Self { remote, ports, logs: false, tracker: None, layers: run_layers }
     }
 
     /// Returns the names of the ports, each with its kernel interfaces.
@@ -131,8 +135,17 @@ impl ServedStack {
     /// Returns the counters by layer since the stack was created.
     fn layers(&self) -> Result<Vec<towpath_uplink::Layer>, Gone> {
         let counters = self.counters()?;
-        Ok((self.layers)(&counters, self.remote.rules()?.as_deref(), &self.ports.ports()))
+        let rules = self.remote.rules()?;
+        let mut layers = (self.layers)(&counters, rules.as_deref(), &self.ports.ports());
+        layers.extend(conntrack_layer(&self.remote)?);
+        Ok(layers)
     }
+}
+
+/// Returns the counters of the tracker, if there is one.
+pub fn conntrack_layer(remote: &Remote) -> Result<Option<towpath_uplink::Layer>, Gone> {
+    let layer = |counters| towpath_uplink::Layer { name: "conntrack".to_owned(), counters };
+    Ok(conntrack::counters(remote)?.map(layer))
 }
 
 /// Arranges the counters of a run, which has one port.
@@ -177,6 +190,21 @@ pub fn answer(stack: &ServedStack, call: Call, reply: &mut Reply) {
         Call::ApplyAcl { changes } => acl::change(stack, &changes).map(|count| {
             reply.applied = Some(count);
         }),
+        Call::Nat => conntrack::shown_nat(stack).map_err(gone).map(|nat| reply.nat = Some(nat)),
+        Call::ApplyNat { changes } => conntrack::change_nat(stack, &changes).map(|count| {
+            reply.applied = Some(count);
+        }),
+        Call::Flows { filter } => conntrack::flows(stack, &filter).map_err(gone).map(|flows| {
+            reply.flows = Some(flows);
+        }),
+        Call::FlowEvents { from } => conntrack::events(stack, from).map_err(gone).map(|told| {
+            (reply.flows, reply.next_event) = (Some(told.0), Some(told.1));
+        }),
+        Call::DeleteFlows { filter } => {
+            conntrack::delete(stack, filter).map_err(gone).map(|count| {
+                reply.applied = Some(count);
+            })
+        }
         call => {
             Err(RequestFault::new("unsupported", format!("{call:?} is not known to this version")))
         }

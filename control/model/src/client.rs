@@ -6,6 +6,7 @@ use rustix::process::geteuid;
 
 use crate::acl::{Acl, AclChange};
 use crate::ask::{NoAnswer, Run, ask_user, runs_of};
+use crate::flows::{FlowFilter, Nat, NatChange, ShownFlow};
 use crate::folder;
 use crate::net::{Change, Net};
 use crate::ports::Port;
@@ -322,6 +323,53 @@ impl Client {
     /// the change.
     pub fn apply_acl(&self, changes: &[AclChange]) -> Result<usize, Error> {
         let call = Call::ApplyAcl { changes: changes.to_vec() };
+        self.ask(&call)?.applied.ok_or_else(|| self.unreadable())
+    }
+
+    /// Queries the rules of address translation, with the flows of each rule.
+    ///
+    /// # Errors
+    /// See [`Client::net`].
+    pub fn nat(&self) -> Result<Nat, Error> {
+        self.ask(&Call::Nat)?.nat.ok_or_else(|| self.unreadable())
+    }
+
+    /// Applies several changes to the rules of address translation atomically, and returns their
+    /// number. Existing flows keep their translation.
+    ///
+    /// # Errors
+    /// No change was applied; [`RequestFault::at`] is the index of the invalid one.
+    pub fn apply_nat(&self, changes: &[NatChange]) -> Result<usize, Error> {
+        let call = Call::ApplyNat { changes: changes.to_vec() };
+        self.ask(&call)?.applied.ok_or_else(|| self.unreadable())
+    }
+
+    /// Queries the flows that match a filter. The list is no snapshot, because packets flow while
+    /// it is made.
+    ///
+    /// # Errors
+    /// See [`Client::net`].
+    pub fn flows(&self, filter: &FlowFilter) -> Result<Vec<ShownFlow>, Error> {
+        let call = Call::Flows { filter: filter.clone() };
+        self.ask(&call)?.flows.ok_or_else(|| self.unreadable())
+    }
+
+    /// Queries the events of flows from number `from` on, and the number of the next event. Only
+    /// the latest 1024 are kept. 0 returns no events.
+    ///
+    /// # Errors
+    /// See [`Client::net`].
+    pub fn flow_events(&self, from: u64) -> Result<(Vec<ShownFlow>, u64), Error> {
+        let reply = self.ask(&Call::FlowEvents { from })?;
+        reply.flows.zip(reply.next_event).ok_or_else(|| self.unreadable())
+    }
+
+    /// Deletes the flows that match a filter, and returns their number.
+    ///
+    /// # Errors
+    /// See [`Client::net`].
+    pub fn delete_flows(&self, filter: &FlowFilter) -> Result<usize, Error> {
+        let call = Call::DeleteFlows { filter: filter.clone() };
         self.ask(&call)?.applied.ok_or_else(|| self.unreadable())
     }
 

@@ -33,7 +33,7 @@
 //! }
 //! ```
 //!
-//! Reading order: `request`, `net`, `ports` and `acl` (types), `client`. Then `server` and
+//! Reading order: `request`, `net`, `ports`, `acl` and `flows` (types), `client`. Then `server` and
 //! `connections` (the run's end), `ask` (concurrent queries), `bounded` (limits on memory) and
 //! `folder` (directories of the sockets).
 
@@ -45,6 +45,7 @@ mod ask;
 mod bounded;
 mod client;
 mod connections;
+mod flows;
 pub mod folder;
 mod net;
 mod ports;
@@ -58,6 +59,7 @@ pub mod wait;
 pub use acl::{Acl, AclChange, AclDefault, AclRule};
 pub use ask::{NoAnswer, Run, Told, ask_other_users, ask_user, runs_of};
 pub use client::{Client, Error, Missing, Runs, Several};
+pub use flows::{FlowFilter, Nat, NatChange, NatRuleText, ShownFlow};
 pub use net::{
     Address, AddressState, Change, How, Interface, Kind, Neighbor, NeighborState, Net, Origin,
     Route, RouteKind, Traffic,

@@ -1,9 +1,11 @@
 //! Requests and answers, as serialized to JSON.
 
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
 use crate::acl::{Acl, AclChange};
 use crate::bounded;
+use crate::flows::{FlowFilter, Nat, NatChange, ShownFlow};
 use crate::net::{Change, Net};
 use crate::ports::Port;
 use crate::sockets::{ShownSocket, Word};
@@ -47,13 +49,44 @@ pub enum Call {
         /// Changes in order.
         changes: Vec<AclChange>,
     },
+    /// Queries the rules of address translation.
+    Nat,
+    /// Applies all changes to these rules, or none.
+    #[serde(rename = "apply-nat")]
+    ApplyNat {
+        /// Changes in order.
+        changes: Vec<NatChange>,
+    },
+    /// Queries the flows that match a filter.
+    Flows {
+        /// Conditions.
+        filter: FlowFilter,
+    },
+    /// Queries the kept events of flows from a number on; 0 returns only the next number.
+    #[serde(rename = "flow-events")]
+    FlowEvents {
+        /// Number of the first event.
+        from: u64,
+    },
+    /// Deletes the flows that match a filter.
+    #[serde(rename = "delete-flows")]
+    DeleteFlows {
+        /// Conditions.
+        filter: FlowFilter,
+    },
 }
 
 impl Call {
     /// Returns whether the request modifies the run.
     #[must_use]
     pub fn is_change(&self) -> bool {
-        matches!(self, Self::Apply { .. } | Self::ApplyAcl { .. })
+        matches!(
+            self,
+            Self::Apply { .. }
+                | Self::ApplyAcl { .. }
+                | Self::ApplyNat { .. }
+                | Self::DeleteFlows { .. }
+        )
     }
 
     /// Parses a request. Unknown fields need no memory, regardless of their size.
@@ -89,6 +122,17 @@ impl Call {
                 let Changes { changes } = serde_json::from_slice(line)?;
                 Self::ApplyAcl { changes }
             }
+            Kind::Nat => Self::Nat,
+            Kind::ApplyNat => {
+                let Changes { changes } = serde_json::from_slice(line)?;
+                Self::ApplyNat { changes }
+            }
+            Kind::Flows => Self::Flows { filter: FilterField::parse(line)? },
+            Kind::DeleteFlows => Self::DeleteFlows { filter: FilterField::parse(line)? },
+            Kind::FlowEvents => {
+                let FirstEvent { from } = serde_json::from_slice(line)?;
+                Self::FlowEvents { from }
+            }
         })
     }
 }
@@ -116,6 +160,36 @@ enum Kind {
     Acl,
     #[serde(rename = "apply-acl")]
     ApplyAcl,
+    Nat,
+    #[serde(rename = "apply-nat")]
+    ApplyNat,
+    Flows,
+    #[serde(rename = "flow-events")]
+    FlowEvents,
+    #[serde(rename = "delete-flows")]
+    DeleteFlows,
+}
+
+#[derive(Deserialize)]
+struct FilterField<'a> {
+    #[serde(borrow)]
+    filter: &'a RawValue,
+}
+
+impl FilterField<'_> {
+    /// Parses the filter of a request, which needs no memory for unknown fields.
+    fn parse(line: &[u8]) -> serde_json::Result<FlowFilter> {
+        let FilterField { filter } = serde_json::from_slice(line)?;
+        if filter.get().len() > CHANGE_LEN_MAX {
+            return Err(too_long(filter.get()));
+        }
+        serde_json::from_str(filter.get())
+    }
+}
+
+#[derive(Deserialize)]
+struct FirstEvent {
+    from: u64,
 }
 
 #[derive(Deserialize)]
@@ -128,6 +202,12 @@ struct Changes<T: bounded::Change> {
 const CHANGE_LEN_MAX: usize = 4096;
 
 impl bounded::Change for Change {
+    fn read(json: &str) -> serde_json::Result<Self> {
+        if json.len() <= CHANGE_LEN_MAX { serde_json::from_str(json) } else { Err(too_long(json)) }
+    }
+}
+
+impl bounded::Change for NatChange {
     fn read(json: &str) -> serde_json::Result<Self> {
         if json.len() <= CHANGE_LEN_MAX { serde_json::from_str(json) } else { Err(too_long(json)) }
     }
@@ -194,7 +274,17 @@ pub struct Reply {
     /// Answer to [`Call::Acl`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub acl: Option<Acl>,
-    /// Answer to [`Call::Apply`] and [`Call::ApplyAcl`]: number of changes applied.
+    /// Answer to [`Call::Nat`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nat: Option<Nat>,
+    /// Answer to [`Call::Flows`], and events for [`Call::FlowEvents`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "bounded::list")]
+    pub flows: Option<Vec<ShownFlow>>,
+    /// Answer to [`Call::FlowEvents`]: number of the next event.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_event: Option<u64>,
+    /// Answer to requests that change something: number of changes, or of deleted flows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub applied: Option<usize>,
     /// Reason for which the request failed.
@@ -257,6 +347,9 @@ impl Reply {
             counters: None,
             ports: None,
             acl: None,
+            nat: None,
+            flows: None,
+            next_event: None,
             applied: None,
             error: None,
         }

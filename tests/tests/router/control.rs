@@ -40,7 +40,7 @@ impl Named {
         self.command("ip", line).ok().stdout
     }
 
-    fn json(&self, command: &str, line: &str) -> Value {
+    pub fn json(&self, command: &str, line: &str) -> Value {
         let text = self.command(command, line).ok().stdout;
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{line}: {error}: {text}"))
     }

@@ -53,6 +53,9 @@ pub fn change(stack: &ServedStack, changes: &[AclChange]) -> Result<usize, Reque
             Some(compile(stack, &list, &known, changes)?)
         }
     };
+    if list.iter().any(|rule| rule.states.is_some()) {
+        crate::conntrack::ensure_tracker(stack, None)?;
+    }
     replace(stack, before, rules)?;
     Ok(changes.len())
 }

@@ -1,8 +1,8 @@
 //! `towpath completions`: completion scripts for shells, which query the names of live runs.
 //!
 //! `clap_complete` generates scripts for options only. The values of `--name` and `--run` are
-//! completed from `towpath completions --live`, and the words of `ip`, `acl` and `port` from
-//! `--next` (`next`).
+//! completed from `towpath completions --live`, and the words of `ip`, `acl`, `nat`, `conntrack`
+//! and `port` from `--next` (`next`).
 
 mod next;
 
@@ -39,7 +39,7 @@ pub enum LiveArg {
 }
 
 /// Commands whose options `--name` and `--run` select a live run.
-const COMMANDS: &str = "ip acl port stats";
+const COMMANDS: &str = "ip acl nat conntrack port stats";
 
 /// Prints a completion script, or a list for one.
 ///
@@ -78,7 +78,7 @@ fn with_runs(shell: Shell, script: String) -> String {
 }
 
 /// Wraps the generated function: completes the value of `--name`, the first word after `ss`, and
-/// the words of `ip`, `acl` and `port`.
+/// the words of `ip`, `acl`, `nat`, `conntrack` and `port`.
 const BASH: &str = r#"
 _towpath_live() {
     local cur="${COMP_WORDS[COMP_CWORD]}" prev="${COMP_WORDS[COMP_CWORD-1]}" kind=""
@@ -88,8 +88,10 @@ _towpath_live() {
         prev="${COMP_WORDS[COMP_CWORD-2]}"
     fi
     case "${COMP_WORDS[1]} ${prev}" in
-        "ip --name"|"acl --name"|"port --name"|"stats --name") kind=names ;;
-        "ip --run"|"acl --run"|"port --run"|"stats --run") kind=pids ;;
+        "ip --name"|"acl --name"|"nat --name"|"conntrack --name"|"port --name"|"stats --name")
+            kind=names ;;
+        "ip --run"|"acl --run"|"nat --run"|"conntrack --run"|"port --run"|"stats --run")
+            kind=pids ;;
         "ss "*) [[ "${cur}" == -* ]] || kind=pids ;;
     esac
     if [[ -n "${kind}" ]]; then
@@ -97,7 +99,8 @@ _towpath_live() {
         return 0
     fi
     local command="${COMP_WORDS[1]}"
-    if [[ " ip acl port " == *" ${command} "* && "${cur}" != -* && ${COMP_CWORD} -gt 1 ]]; then
+    if [[ " ip acl nat conntrack port " == *" ${command} "* ]] \
+        && [[ "${cur}" != -* && ${COMP_CWORD} -gt 1 ]]; then
         local next="$("$1" completions --next "${COMP_WORDS[@]:1:COMP_CWORD-1}" 2>/dev/null)"
         if [[ -n "${next}" ]]; then
             COMPREPLY=($(compgen -W "${next}" -- "${cur}"))
@@ -121,7 +124,7 @@ fn fish() -> String {
     // `string length -q` ensures that the rule applies only if there are words. Otherwise -f would
     // suppress the completion of files for `acl load`.
     const NEXT: &str = "towpath completions --next (commandline -opc)[2..-1] 2>/dev/null";
-    let words = ["ip", "acl", "port"].map(|command| {
+    let words = ["ip", "acl", "nat", "conntrack", "port"].map(|command| {
         format!(
             "complete -c towpath -n \"__fish_towpath_using_subcommand {command}; and {NEXT} | \
              string length -q\" -f -a '({NEXT})'\n"
@@ -160,6 +163,8 @@ _towpath_next() {
         .replace(":PID:_default", ":PID:{_towpath_live pids}")
         .replace("as ip(8) has them:_default", "as ip(8) has them:{_towpath_next ip}")
         .replace("load FILE, flush:_default", "load FILE, flush:{_towpath_next acl}")
+        .replace("replace id N RULE, del N, flush:_default", "del N, flush:{_towpath_next nat}")
+        .replace("flush, events, stats:_default", "events, stats:{_towpath_next conntrack}")
         .replace("all of them unless given:_default", "all of them:{_towpath_next port}")
         .replace(LAST, &format!("{FUNCTION}{LAST}"))
 }
@@ -183,7 +188,7 @@ mod tests {
         assert_eq!(zsh.matches(":NAME:{_towpath_live names}").count(), commands);
         assert_eq!(zsh.matches(":PID:{_towpath_live pids}").count(), commands);
         assert_eq!(zsh.matches("_towpath_live() {").count(), 1);
-        for command in ["ip", "acl", "port"] {
+        for command in ["ip", "acl", "nat", "conntrack", "port"] {
             assert_eq!(
                 zsh.matches(&format!(":{{_towpath_next {command}}}")).count(),
                 1,
@@ -193,7 +198,7 @@ mod tests {
         let fish = script(Shell::Fish);
         assert_eq!(fish.matches("--live names").count(), commands);
         // Files are completed if `--next` returns no words.
-        assert_eq!(fish.matches("| string length -q\" -f").count(), 3, "{fish}");
+        assert_eq!(fish.matches("| string length -q\" -f").count(), 5, "{fish}");
         assert!(zsh.contains("_default\n    fi"), "{zsh}");
     }
 }

@@ -1,4 +1,5 @@
-//! Completion of words of `towpath ip`, `acl` and `port`, whose grammar clap does not know.
+//! Completion of words of `towpath ip`, `acl`, `nat`, `conntrack` and `port`, whose grammar clap
+//! does not know.
 
 use towpath_model::user_id;
 use towpath_uplink::DEVICES;
@@ -43,6 +44,12 @@ pub fn next(line: &[String]) -> Vec<String> {
             _ => Vec::new(),
         },
         ("acl", []) => fixed(&["show", "add", "replace", "del", "default", "load", "flush"]),
+        ("nat", []) => fixed(&["show", "add", "replace", "del", "flush"]),
+        ("nat", ["add"]) => fixed(&["masquerade", "snat", "dnat", "redirect", "id"]),
+        ("conntrack", []) => fixed(&["list", "delete", "flush", "events", "stats"]),
+        ("conntrack", ["list" | "delete", rest @ ..]) if rest.len() % 2 == 0 => {
+            fixed(&["id", "proto", "state", "src", "dst", "sport", "dport"])
+        }
         ("port", []) => [fixed(&["show"]), ports(&which)].concat(),
         ("port", ["show" | "list"]) => ports(&which),
         _ => Vec::new(),
@@ -81,6 +88,9 @@ mod tests {
         assert_eq!(next("ip nonsense"), "");
         assert_eq!(next("acl --name = web"), "show add replace del default load flush");
         assert_eq!(next("acl load"), "");
+        assert_eq!(next("nat"), "show add replace del flush");
+        assert_eq!(next("conntrack list src"), "");
+        assert_eq!(next("conntrack list src ::1"), "id proto state src dst sport dport");
         assert_eq!(next("port --name no_such_run"), "show");
     }
 }

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum, ValueHint};
 use serde::Deserialize;
+use towpath_conntrack::{FLOWS_MAX, FLOWS_MOST, NatRule};
 use towpath_model::Word;
 use towpath_router::{Hop, PlannedRoute, Target};
 use towpath_stack::net::limits::{NEIGHBORS_MAX, NEIGHBORS_MOST};
@@ -23,10 +24,12 @@ use crate::args::{
 pub struct RouterArgs {
     /// A file with ports, routes and the like, instead of the options of these names
     ///
-    /// TOML, with the keys name, routes, acl, source-check and neighbors, and a table [[port]] with
-    /// name, device and addresses for each port. docs/router.md has an example.
+    /// TOML, with the keys name, routes, acl, source-check, neighbors, nat, forwards and flows.
+    /// Each port is a table [[port]] with name, device and addresses. docs/router.md has an
+    /// example.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     #[arg(conflicts_with_all = ["port", "name", "route", "acl", "source_check", "neighbors"])]
+    #[arg(conflicts_with_all = ["nat", "forward", "flows"])]
     pub config: Option<PathBuf>,
 
     // The text of --help comes from the table of devices.
@@ -53,6 +56,29 @@ pub struct RouterArgs {
     /// File of rules by which packets are judged; without it, all pass
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub acl: Option<PathBuf>,
+
+    /// Translate addresses: `masquerade out wan`, or another rule
+    ///
+    /// KIND [CONDITIONS] [to ADDRESS[:PORT]]. masquerade gives packets the address of the port that
+    /// they leave by (`out`), snat another source, dnat another destination, and redirect the
+    /// router itself. Conditions are those of access lists. `ports 10000-19999` limits the ports of
+    /// a source, and with `full-cone` packets of any sender pass back. May be given several times.
+    #[arg(long, value_name = "RULE", value_parser = parse_nat)]
+    pub nat: Vec<NatRule>,
+
+    /// Forward a port: `in wan proto tcp dport 8080 to 10.1.0.5:80`
+    ///
+    /// The same as --nat 'dnat RULE'. Without `dst`, packets to an address of the router itself.
+    #[arg(long, value_name = "RULE", value_parser = parse_forward)]
+    pub forward: Vec<NatRule>,
+
+    /// Flows that the router tracks at once, if it translates addresses or its rules have states
+    ///
+    /// A full table forgets flows that were not answered, or are closed, for new ones; other new
+    /// flows are refused. A source has a quarter of them at most.
+    #[arg(long, value_name = "NUMBER", default_value_t = FLOWS_MAX as u32)]
+    #[arg(value_parser = |text: &str| parse_number(text, FLOWS_RANGE, "flows"))]
+    pub flows: u32,
 
     /// Check of each packet's source by the route to it: off, loose or strict
     ///
@@ -106,6 +132,17 @@ pub struct RouterArgs {
 
 /// Values of `--neighbors`.
 pub const NEIGHBORS_RANGE: std::ops::RangeInclusive<u32> = 1..=NEIGHBORS_MOST as u32;
+
+/// Values of `--flows`.
+pub const FLOWS_RANGE: std::ops::RangeInclusive<u32> = 64..=FLOWS_MOST as u32;
+
+pub fn parse_nat(text: &str) -> Result<NatRule, String> {
+    text.parse::<NatRule>().map_err(|error| error.to_string())
+}
+
+pub fn parse_forward(text: &str) -> Result<NatRule, String> {
+    parse_nat(&format!("dnat {text}"))
+}
 
 /// `--source-check`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]

@@ -26,6 +26,11 @@ struct File {
     acl: Option<PathBuf>,
     source_check: Option<SourceCheckWord>,
     neighbors: Option<Spanned<u32>>,
+    #[serde(default)]
+    nat: Vec<Spanned<String>>,
+    #[serde(default)]
+    forwards: Vec<Spanned<String>>,
+    flows: Option<Spanned<u32>>,
 }
 
 /// Options of one port.
@@ -113,22 +118,36 @@ fn parse(text: &str, mut args: RouterArgs) -> Result<Parsed, ScenarioError> {
     if let Some(name) = &file.name {
         args.name = Some(parse_name(name.get_ref()).map_err(at(name.span().start))?);
     }
+    for rule in &file.nat {
+        args.nat.push(args::parse_nat(rule.get_ref()).map_err(at(rule.span().start))?);
+    }
+    for rule in &file.forwards {
+        args.forward.push(args::parse_forward(rule.get_ref()).map_err(at(rule.span().start))?);
+    }
     if let Some(count) = &file.neighbors {
-        let most = args::NEIGHBORS_RANGE;
-        if !most.contains(count.get_ref()) {
-            let why = format!(
-                "`neighbors` is {}; expected {} to {}",
-                count.get_ref(),
-                most.start(),
-                most.end()
-            );
-            return Err(ScenarioError::at(text, count.span().start, why));
-        }
-        args.neighbors = *count.get_ref();
+        args.neighbors = within(text, "neighbors", count, args::NEIGHBORS_RANGE)?;
+    }
+    if let Some(count) = &file.flows {
+        args.flows = within(text, "flows", count, args::FLOWS_RANGE)?;
     }
     args.acl = file.acl;
     args.source_check = file.source_check.unwrap_or(args.source_check);
     Ok((args, ports, routes))
+}
+
+/// Checks that a number is within a range.
+fn within(
+    text: &str,
+    key: &str,
+    number: &Spanned<u32>,
+    range: std::ops::RangeInclusive<u32>,
+) -> Result<u32, ScenarioError> {
+    let value = *number.get_ref();
+    if range.contains(&value) {
+        return Ok(value);
+    }
+    let why = format!("`{key}` is {value}; expected {} to {}", range.start(), range.end());
+    Err(ScenarioError::at(text, number.span().start, why))
 }
 
 #[cfg(test)]
@@ -149,6 +168,9 @@ routes = ['default@192.0.2.1,192.0.2.5', 'blackhole 10.0.0.0/8']
 acl = 'office.acl'
 source-check = 'strict'
 neighbors = 4096
+nat = ['masquerade out wan']
+forwards = ['in wan proto tcp dport 8080 to 10.1.0.5:80']
+flows = 1000
 
 [[port]]
 name = 'lan'
@@ -182,6 +204,9 @@ addresses = ['192.0.2.2/24']
             "--acl=office.acl",
             "--source-check=strict",
             "--neighbors=4096",
+            "--nat=masquerade out wan",
+            "--forward=in wan proto tcp dport 8080 to 10.1.0.5:80",
+            "--flows=1000",
         ]);
         let file = RouterArgs { config: None, ..file };
         assert_eq!(format!("{file:?}"), format!("{options:?}"));
@@ -192,17 +217,20 @@ addresses = ['192.0.2.2/24']
         let cases = [
             ("source-check", "source-chek", "line 4: unknown key `source-chek`; did you mean"),
             ("'strict'", "'strikt'", "line 4: unknown value `strikt`; did you mean `strict`?"),
-            ("addresses = ['192", "adresses = ['192", "line 15: unknown key `adresses`; did you"),
+            ("addresses = ['192", "adresses = ['192", "line 18: unknown key `adresses`; did you"),
             ("4096", "'many'", "line 5: invalid type: string \"many\""),
             ("4096", "0", "line 5: `neighbors` is 0; expected 1 to 16000"),
             ("'office'", "'of fice'", "line 1: "),
             ("default@", "default%", "line 2: expected NETWORK@NEXTHOP"),
-            ("device = 'packet:eth0'\n", "", "line 12: missing field `device`"),
-            ("packet:eth0", "pakket:eth0", "line 14: \"pakket\" is not a kind of port"),
-            ("'wan'", "'w an'", "line 13: \"w an\" is not a name of a port"),
-            ("192.0.2.2/24", "192.0.2.2/33", "line 15: "),
-            ("fd00:1::1/64", "fd00:1::/64x", "line 10: "),
+            ("device = 'packet:eth0'\n", "", "line 15: missing field `device`"),
+            ("packet:eth0", "pakket:eth0", "line 17: \"pakket\" is not a kind of port"),
+            ("'wan'", "'w an'", "line 16: \"w an\" is not a name of a port"),
+            ("192.0.2.2/24", "192.0.2.2/33", "line 18: "),
+            ("fd00:1::1/64", "fd00:1::/64x", "line 13: "),
             ("neighbors = 4096", "neighbors = ", "line 5: "),
+            ("masquerade", "masq", "line 6: \"masq\" is no kind of rule"),
+            ("dport 8080", "dprot 8080", "line 7: unknown word \"dprot\""),
+            ("1000", "1", "line 8: `flows` is 1; expected 64 to 16777216"),
         ];
         for (there, wrong, expected) in cases {
             assert!(OFFICE.contains(there), "{there}");

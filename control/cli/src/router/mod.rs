@@ -21,10 +21,12 @@ mod served;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use towpath_conntrack::{NatRule, TrackerLimits};
 use towpath_engine::EngineConfig;
 use towpath_filter::RuleList;
 use towpath_pcap::CaptureFile;
-use towpath_router::{Plan, PlanPart, PlannedPort, RouterError, Settings};
+use towpath_router::{Plan, PlanPart, PlannedPort, RouterError, Settings, TrackerSettings};
+use towpath_stack::net::Keys;
 use towpath_uplink::random;
 
 pub use args::{ABOUT, AFTER, RouterArgs, parse_port};
@@ -33,8 +35,10 @@ use ports::{PortChanger, RouterPorts};
 use running::{Ended, RunningRouter};
 
 use crate::args::Shards;
+use crate::conntrack::nat_id;
 use crate::error::{ExitCode, Failure};
 use crate::messages::Messages;
+use crate::served::conntrack_layer;
 use crate::signals::Signals;
 use crate::supervise::asked_to_end;
 use crate::{output, recording, stats};
@@ -61,6 +65,7 @@ pub fn router(args: &RouterArgs) -> Result<()> {
     };
     let plan = plan(args, wrong)?;
     plan.check().map_err(|error| wrong(error.part(), error.to_string()))?;
+    check_shards(args, &plan)?;
     if args.check {
         let missing = open::missing_interfaces(&args.port);
         return output::write_text(&format!("in order: {}{missing}\n", report::summary(&plan)));
@@ -108,7 +113,18 @@ fn plan(
         .iter()
         .filter(|port| !port.addresses.is_empty())
         .map(|port| PlannedPort { name: port.name.clone(), addresses: port.addresses.clone() });
-    Ok(Plan { ports: ports.collect(), routes: args.route.clone(), rules: rules.transpose()? })
+    let mut nat: Vec<NatRule> = Vec::new();
+    for rule in args.nat.iter().chain(&args.forward) {
+        let mut rule = rule.clone();
+        rule.conditions.id = nat_id(&nat, &rule);
+        if nat.iter().any(|known| known.conditions.id == rule.conditions.id) {
+            let why = format!("--nat: there are two rules with id {}", rule.conditions.id);
+            return Err(wrong(None, why));
+        }
+        nat.push(rule);
+    }
+    let (ports, routes, rules) = (ports.collect(), args.route.clone(), rules.transpose()?);
+    Ok(Plan { ports, routes, rules, nat })
 }
 
 fn forward(
@@ -120,7 +136,12 @@ fn forward(
 ) -> Result<()> {
     open::refuse_own_addresses(&args.port)?;
     let listening = served::open(args.name.clone(), messages)?;
-    let (seed, shards) = (random()?, open::shard_count(&args.port, args.shards));
+    let seed = random()?;
+    let shards = match args.shards {
+        // A tracker needs all packets of a flow, and both directions arrive on different shards.
+        Shards::Auto if plan.needs_tracker() => 1,
+        wanted => open::shard_count(&args.port, wanted),
+    };
     let is_auto = args.shards == Shards::Auto && shards > 1;
     let open = |count| {
         open::refuse_queues(&args.port, count)?;
@@ -128,19 +149,13 @@ fn forward(
     };
     let opened = open(shards).or_else(|error| if is_auto { open(1) } else { Err(error) });
     let Opened { ports, counters, followed } = opened?;
-    let settings = Settings {
-        source_check: args.source_check.into(),
-        neighbors_max: args.neighbors as usize,
-        engine: EngineConfig {
-            busy_poll: Duration::from_micros(args.busy_poll.into()),
-            threads_by_need: args.shards == Shards::Auto,
-            ..EngineConfig::default()
-        },
-    };
+    let settings = settings(args, &seed);
+    let can_track = ports.iter().all(|port| port.queues.len() == 1);
+    let tracker = can_track.then_some(settings.tracker);
     let engine = towpath_router::router(plan, settings, ports, seed);
     let engine = engine.map_err(|error| {
         let code = match error {
-            RouterError::Plan(_) => ExitCode::Usage,
+            RouterError::Plan(_) | RouterError::SeveralShards => ExitCode::Usage,
             _ => ExitCode::Failed,
         };
         Failure::error(code, error.to_string())
@@ -148,20 +163,24 @@ fn forward(
     let (ports, remote) = (RouterPorts::new(&args.port, &counters), engine.remote());
     let changer = PortChanger::new(&ports, remote.clone(), seed, capture, messages);
     // Requests received before the engine runs wait until then.
-    let instance = served::serve(listening, remote.clone(), changer)?;
+    let instance = served::serve(listening, remote.clone(), changer, tracker)?;
     let mut running = RunningRouter::start(engine, &ports, capture, messages)?;
     messages.say(&format!("router with {}; Ctrl-C ends", report::summary(plan)));
     let follower = mtu::follow(&ports, followed, remote.clone(), messages);
     let ended = running.wait(signals, || {
         let (Ok(counters), Ok(rules)) = (remote.counters(), remote.rules()) else { return };
         // An error is ignored: counters can always be written as JSON.
-        let _ = put_stats(args, messages, report::layers(&counters, rules.as_deref()));
+        let mut layers = report::layers(&counters, rules.as_deref());
+        layers.extend(conntrack_layer(&remote).ok().flatten());
+        let _ = put_stats(args, messages, layers);
     });
     drop((instance, follower));
     let rules = remote.rules().ok().flatten();
+    let tracked = conntrack_layer(&remote).ok().flatten();
     // The ports' counters are final when the engine has closed the ports.
     let report = running.stop()?;
-    let layers = report::all_layers(&report.counters, rules.as_deref(), &ports.served());
+    let mut layers = report::all_layers(&report.counters, rules.as_deref(), &ports.served());
+    layers.extend(tracked);
     put_stats(args, messages, layers)?;
     match ended? {
         Ended::Stopped => Ok(()),
@@ -171,6 +190,32 @@ fn forward(
             Err(Failure::error(ExitCode::Failed, message))
         }
     }
+}
+
+/// Returns the settings of the options.
+fn settings(args: &RouterArgs, seed: &[u8; 32]) -> Settings {
+    let (flows_max, per_source_max) = (args.flows as usize, args.flows / 4);
+    Settings {
+        source_check: args.source_check.into(),
+        neighbors_max: args.neighbors as usize,
+        tracker: TrackerSettings {
+            limits: TrackerLimits { flows_max, per_source_max, ..TrackerLimits::default() },
+            key: Keys::derive(seed).tracker,
+        },
+        engine: EngineConfig {
+            busy_poll: Duration::from_micros(args.busy_poll.into()),
+            threads_by_need: args.shards == Shards::Auto,
+            ..EngineConfig::default()
+        },
+    }
+}
+
+/// Refuses several shards if packets need a tracker.
+fn check_shards(args: &RouterArgs, plan: &Plan) -> Result<()> {
+    if args.shards != Shards::Auto && args.shards.count() > 1 && plan.needs_tracker() {
+        return Err(Failure::error(ExitCode::Usage, RouterError::SeveralShards.to_string()));
+    }
+    Ok(())
 }
 
 fn put_stats(

@@ -22,7 +22,11 @@ pub fn summary(plan: &Plan) -> String {
         n => format!(", {n} {what}s"),
     };
     let rules = count(rules.unwrap_or(0), "rule");
-    format!("{}{}{rules}", ports.join(", "), count(routes, "route"))
+    let nat = match plan.nat.len() {
+        0 => "",
+        _ => ", address translation",
+    };
+    format!("{}{}{rules}{nat}", ports.join(", "), count(routes, "route"))
 }
 
 /// Returns the counters of the stack and the rules. The engine's own counters are about programs,

@@ -3,6 +3,7 @@
 use anyhow::{Context, Result};
 use towpath_engine::Remote;
 use towpath_model::{Instance, Listening, NoInstance, Reply, RunKind, Word};
+use towpath_router::TrackerSettings;
 
 use super::ports::PortChanger;
 use super::report;
@@ -36,10 +37,11 @@ pub fn serve(
     listening: Option<Listening>,
     remote: Remote,
     ports: PortChanger,
+    tracker: Option<TrackerSettings>,
 ) -> Result<Option<Instance>> {
     let Some(listening) = listening else { return Ok(None) };
-    let stack =
-        ServedStack { remote, ports: Box::new(ports), logs: true, layers: report::all_layers };
+    let ports = Box::new(ports);
+    let stack = ServedStack { remote, ports, logs: true, tracker, layers: report::all_layers };
     let answer = move |call, reply: &mut Reply| served::answer(&stack, call, reply);
     let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
     let served = listening.serve(RunKind::Router, words.collect(), answer);

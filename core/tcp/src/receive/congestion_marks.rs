@@ -1,5 +1,6 @@
 //! ECN of received segments: CE marks of the peer's packets, and the peer's feedback about ours.
 
+use crate::congestion::LossEvent;
 use crate::connection::Connection;
 use crate::recovery::Phase;
 use crate::segment::Segment;
@@ -75,7 +76,7 @@ impl Connection {
         if self.ecn.is_reduced() || self.recovery.phase != Phase::Open {
             return;
         }
-        self.congestion.on_ecn(self.snd.flight(), self.mss());
+        self.congestion.on_ecn(LossEvent { flight: self.snd.flight(), mss: self.mss() });
         self.note_reduced();
     }
 }

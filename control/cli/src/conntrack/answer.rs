@@ -1,0 +1,206 @@
+//! Requests about the flows and the address translation of this process's router.
+
+use towpath_conntrack::{FlowEventKind, FlowInfo, FlowRemoval, NatRule, NatRules};
+use towpath_engine::{Gone, Portion, Query, QueryTarget};
+use towpath_model::{FlowFilter, Nat, NatChange, NatRuleText, RequestFault, ShownFlow, Word};
+use towpath_router::FlowTracker;
+
+use super::nat_id;
+use crate::served::{ServedStack, gone};
+
+/// Number of flows that one turn of the router lists.
+const FLOWS_A_TURN: usize = 256;
+
+/// Query of the flows.
+#[derive(Debug, Clone, Default)]
+struct FlowsQuery {
+    from: u32,
+}
+
+impl Query for FlowsQuery {
+    type Part = Vec<FlowInfo>;
+    type Answer = Vec<FlowInfo>;
+
+    fn ask(&mut self, shard: &mut dyn QueryTarget) -> Portion<Self::Part> {
+        let now = shard.now();
+        let Some(FlowTracker(tracker)) = shard.net().tracker_mut() else {
+            return Portion::Last(Vec::new());
+        };
+        let (flows, next) = tracker.flows(now.0, self.from, FLOWS_A_TURN);
+        match next {
+            Some(next) => {
+                self.from = next;
+                Portion::More(flows)
+            }
+            None => Portion::Last(flows),
+        }
+    }
+
+    fn join(parts: Vec<Self::Part>) -> Self::Answer {
+        parts.into_iter().flatten().collect()
+    }
+}
+
+/// Calls `work` with the tracker; `None` if there is none.
+fn with_tracker<T: Send + 'static>(
+    stack: &ServedStack,
+    work: impl FnOnce(&mut FlowTracker) -> T + Send + 'static,
+) -> Result<Option<T>, Gone> {
+    stack.remote.on_first_shard(|shard| shard.net().tracker_mut().map(work))
+}
+
+/// Returns the counters of the tracker; `None` if there is none.
+pub fn counters(remote: &towpath_engine::Remote) -> Result<Option<Vec<(String, u64)>>, Gone> {
+    remote
+        .on_first_shard(|shard| shard.net().tracker_mut().map(|it: &mut FlowTracker| it.counters()))
+}
+
+/// Creates the tracker with these rules, unless there is one already, whose rules are replaced by
+/// `rules` if given.
+///
+/// # Errors
+/// Fails if this stack cannot track flows.
+pub fn ensure_tracker(stack: &ServedStack, rules: Option<NatRules>) -> Result<(), RequestFault> {
+    let Some(settings) = stack.tracker else {
+        let why = "only a router with --shards 1 tracks flows and translates addresses";
+        return Err(RequestFault::new("refused", why));
+    };
+    let set = move |shard: &mut dyn QueryTarget| {
+        let net = shard.net();
+        match (net.tracker_mut::<FlowTracker>(), rules) {
+            (Some(tracker), Some(rules)) => tracker.0.set_rules(rules),
+            (Some(_), None) => {}
+            (None, rules) => {
+                let tracker = FlowTracker::new(&settings, rules.unwrap_or_default());
+                net.set_tracker(Some(Box::new(tracker)));
+            }
+        }
+    };
+    stack.remote.on_first_shard(set).map_err(gone)
+}
+
+/// Returns the rules of address translation.
+pub fn shown_nat(stack: &ServedStack) -> Result<Nat, Gone> {
+    let rules = with_tracker(stack, |tracker| tracker.rules())?.unwrap_or_default();
+    let text = |shown: towpath_router::ShownRule| NatRuleText {
+        rule: shown.rule.to_string(),
+        flows: shown.flows,
+    };
+    Ok(Nat { rules: rules.into_iter().map(text).collect() })
+}
+
+/// Applies all changes to the rules of address translation, or none. Returns their number.
+pub fn change_nat(stack: &ServedStack, changes: &[NatChange]) -> Result<usize, RequestFault> {
+    let rules = with_tracker(stack, |tracker| tracker.rules()).map_err(gone)?.unwrap_or_default();
+    let mut rules: Vec<_> = rules.into_iter().map(|shown| shown.rule).collect();
+    for (at, change) in changes.iter().enumerate() {
+        apply(&mut rules, change)
+            .map_err(|why| RequestFault { at: Some(at), ..RequestFault::new("refused", why) })?;
+    }
+    let interfaces = stack.remote.net().map_err(gone)?.interfaces;
+    let number = |name: &str| Some(interfaces.iter().find(|link| link.name == name)?.id.0);
+    let compiled = NatRules::compile(&rules, number).map_err(|error| {
+        let names: Vec<_> = interfaces.iter().map(|link| link.name.as_str()).collect();
+        RequestFault::new("refused", format!("{error}; there are {}", names.join(", ")))
+    })?;
+    ensure_tracker(stack, Some(compiled))?;
+    Ok(changes.len())
+}
+
+fn apply(rules: &mut Vec<NatRule>, change: &NatChange) -> Result<(), String> {
+    let parse = |text: &str| text.parse::<NatRule>().map_err(|why| format!("{text:?}: {why}"));
+    match change {
+        NatChange::AddRule { rule } => {
+            let mut rule = parse(rule)?;
+            let id = nat_id(rules, &rule);
+            if rules.iter().any(|known| known.conditions.id == id) {
+                return Err(format!("rule {id} is there: replace it, or take another id"));
+            }
+            rule.conditions.id = id;
+            rules.push(rule);
+        }
+        NatChange::ReplaceRule { rule } => {
+            let rule = parse(rule)?;
+            let id = rule.conditions.id;
+            if id == 0 {
+                return Err("the rule to replace is without its \"id\"".to_owned());
+            }
+            rules.retain(|known| known.conditions.id != id);
+            rules.push(rule);
+        }
+        NatChange::DeleteRule { id } => {
+            let before = rules.len();
+            rules.retain(|known| known.conditions.id != *id);
+            if rules.len() == before {
+                return Err(format!("rule {id} is not there"));
+            }
+        }
+        NatChange::Flush => rules.clear(),
+        change => return Err(format!("{change:?} is not known to this version")),
+    }
+    Ok(())
+}
+
+/// Returns the flows that match a filter.
+pub fn flows(stack: &ServedStack, filter: &FlowFilter) -> Result<Vec<ShownFlow>, Gone> {
+    let flows = stack.remote.query(FlowsQuery::default())?;
+    Ok(flows.iter().filter_map(shown).filter(|flow| filter.matches(flow)).collect())
+}
+
+/// Returns the events from number `from` on, and the number of the next one.
+pub fn events(stack: &ServedStack, from: u64) -> Result<(Vec<ShownFlow>, u64), Gone> {
+    let taken = with_tracker(stack, move |FlowTracker(tracker)| {
+        let from = if from == 0 { tracker.next_event() } else { from };
+        (tracker.events(from).copied().collect::<Vec<_>>(), tracker.next_event())
+    })?;
+    let (events, next) = taken.unwrap_or((Vec::new(), 1));
+    let shown = events.iter().filter_map(|event| {
+        let word = match event.kind {
+            FlowEventKind::New => "new",
+            FlowEventKind::Destroyed(FlowRemoval::Expired) => "expired",
+            FlowEventKind::Destroyed(FlowRemoval::Evicted) => "evicted",
+            FlowEventKind::Destroyed(FlowRemoval::Deleted) => "deleted",
+        };
+        Some(ShownFlow { event: Some(Word::known(word)), ..shown(&event.flow)? })
+    });
+    Ok((shown.collect(), next))
+}
+
+/// Deletes the flows that match a filter, and returns their number.
+pub fn delete(stack: &ServedStack, filter: FlowFilter) -> Result<usize, Gone> {
+    let deleted = with_tracker(stack, move |FlowTracker(tracker)| {
+        tracker.delete(|flow| shown(flow).is_some_and(|flow| filter.matches(&flow)))
+    });
+    deleted.map(Option::unwrap_or_default)
+}
+
+/// Converts a flow to the protocol's type.
+fn shown(flow: &FlowInfo) -> Option<ShownFlow> {
+    let FlowInfo { id, original, reply, class, sent, received, expires_in } = flow;
+    let proto = match original.protocol {
+        1 => Word::known("icmp"),
+        6 => Word::known("tcp"),
+        17 => Word::known("udp"),
+        58 => Word::known("icmp6"),
+        number => Word::try_from(number.to_string()).ok()?,
+    };
+    Some(ShownFlow {
+        id: *id,
+        event: None,
+        proto,
+        state: Word::known(class.name()),
+        src: original.src,
+        sport: original.src_port,
+        dst: original.dst,
+        dport: original.dst_port,
+        reply_src: reply.src,
+        reply_sport: reply.src_port,
+        reply_dst: reply.dst,
+        reply_dport: reply.dst_port,
+        packets: sent.packets,
+        bytes: sent.bytes,
+        reply_packets: received.packets,
+        reply_bytes: received.bytes,
+        expires_s: expires_in.as_secs(),
+    })
+}
