@@ -51,7 +51,7 @@ impl CongestionControl for Cubic {
     }
 
     fn on_ack(&mut self, window: &mut CongestionWindow, acked: &Acked) {
-        if acked.in_recovery || acked.bytes == 0 {
+        if acked.in_recovery || acked.bytes == 0 || acked.marked > 0 {
             return;
         }
         if let Cubic::SlowStart(hystart) = self {
