@@ -299,7 +299,7 @@ fn queues_mark_packets_of_hosts_with_ecn_instead_of_dropping_them() {
         let marked = run.links.iter().map(|link| link.marked).sum::<u64>();
         (marked, run.flows[0].retransmitted_bytes, run.flows[0].bytes)
     };
-    for qdisc in ["codel", "fq_codel", "cobalt"] {
+    for qdisc in ["codel ecn", "fq_codel ecn", "cobalt ecn"] {
         let (marked, retransmitted, dropped_bytes) = run(qdisc, "ecn=off", "ecn=accept");
         assert!(marked == 0 && retransmitted > Some(0), "{qdisc}");
         for ecn in ["on", "accurate"] {
@@ -309,7 +309,7 @@ fn queues_mark_packets_of_hosts_with_ecn_instead_of_dropping_them() {
             assert!(bytes >= dropped_bytes, "{qdisc}: {bytes} {dropped_bytes}");
         }
     }
-    for qdisc in ["pie", "red limit 150kb min 5kb max 60kb avpkt 1500 bandwidth 10mbit ecn"] {
+    for qdisc in ["pie ecn", "red limit 150kb min 5kb max 60kb avpkt 1500 bandwidth 10mbit ecn"] {
         assert!(run(qdisc, "ecn=on", "ecn=accept").0 > 10, "{qdisc}");
     }
 }
