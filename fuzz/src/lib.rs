@@ -11,12 +11,13 @@
 //! whole engine, with a hostile program (`program` has its means) and one that is `honest`.
 //! [`device`] has rings and headers that the other side writes. `input` hands out the bytes.
 //! [`filter`] judges packets by access lists, beside a linear search; [`cbpf`] by socket filters.
-//! [`transit`] forwards packets with any offload metadata.
+//! [`transit`] forwards packets with any offload metadata, and [`conntrack`] translates addresses.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
 pub mod cbpf;
 pub mod connection;
+pub mod conntrack;
 pub mod device;
 pub mod engine;
 pub mod filter;

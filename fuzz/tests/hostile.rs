@@ -46,6 +46,11 @@ fn transit_of_packets_with_any_offload_metadata() {
     run_cases(1_000, towpath_fuzz::transit::run);
 }
 
+#[test]
+fn address_translation_of_packets_in_any_order() {
+    run_cases(5_000, towpath_fuzz::conntrack::run);
+}
+
 /// Names the case that failed.
 struct Running(u64);
 

@@ -28,6 +28,8 @@ enum Target {
     Cbpf,
     /// A TCP connection whose peer, program and clock are the input.
     Connection,
+    /// A tracker that translates packets of two networks, in any order.
+    Conntrack,
     /// Rings of an XDP socket and virtio-net headers, written by the input.
     Device,
     /// An engine with a program that has attached and does anything, beside an honest one.
@@ -45,6 +47,7 @@ impl Target {
         match self {
             Target::Cbpf => "cbpf",
             Target::Connection => "connection",
+            Target::Conntrack => "conntrack",
             Target::Device => "device",
             Target::Engine => "engine",
             Target::Filter => "filter",
