@@ -11,7 +11,8 @@
 //! whole engine, with a hostile program (`program` has its means) and one that is `honest`.
 //! [`device`] has rings and headers that the other side writes. `input` hands out the bytes.
 //! [`filter`] judges packets by access lists, beside a linear search; [`cbpf`] by socket filters.
-//! [`transit`] forwards packets with any offload metadata, and [`conntrack`] translates addresses.
+//! [`recovery`] is a sender whose ACKs are wrong until the end. [`transit`] forwards packets with
+//! any offload metadata, and [`conntrack`] translates addresses.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -22,6 +23,7 @@ pub mod device;
 pub mod engine;
 pub mod filter;
 pub mod latency;
+pub mod recovery;
 pub mod stack;
 pub mod transit;
 

@@ -17,6 +17,11 @@ fn a_connection_with_a_hostile_peer() {
 }
 
 #[test]
+fn a_sender_recovers_from_wrong_acknowledgements() {
+    run_cases(5_000, towpath_fuzz::recovery::run);
+}
+
+#[test]
 fn a_stack_with_a_hostile_peer() {
     run_cases(1_000, towpath_fuzz::stack::run);
 }

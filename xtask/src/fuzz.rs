@@ -36,6 +36,8 @@ enum Target {
     Engine,
     /// Access lists, as any text and of any rules, beside a linear search.
     Filter,
+    /// A sender whose ACKs and SACK blocks are the input, and honest at the end.
+    Recovery,
     /// A whole stack with one connection, its FIFOs in shared memory.
     Stack,
     /// A router of packets with any offload metadata and extension headers, with rules.
@@ -51,6 +53,7 @@ impl Target {
             Target::Device => "device",
             Target::Engine => "engine",
             Target::Filter => "filter",
+            Target::Recovery => "recovery",
             Target::Stack => "stack",
             Target::Transit => "transit",
         }

@@ -149,7 +149,7 @@ pub const CHECKS: &[Check] = &[
                 let words = ["xtask", "fuzz", target, "--seconds", &seconds];
                 Ok(command(cargo(world.root, &words))?.named(target))
             };
-            ["cbpf", "connection", "conntrack", "engine", "filter", "stack", "transit"]
+            ["cbpf", "connection", "conntrack", "engine", "filter", "recovery", "stack", "transit"]
                 .iter()
                 .map(fuzz)
                 .collect()
