@@ -119,8 +119,9 @@ impl Connection {
         }
         let (outer_left, outer_right) = blocks.next()?;
         let (offset, outer) = (left - outer_left, outer_right - outer_left);
-        let is_inside = 0 < len && outer <= self.snd.flight() && offset + len <= outer;
-        (is_inside && offset <= outer && len <= outer).then_some((left, right))
+        let is_outer_sent = outer <= self.snd.flight();
+        let is_inside = offset <= outer && 0 < len && len <= outer - offset;
+        (is_outer_sent && is_inside).then_some((left, right))
     }
 
     /// Returns how long bytes may be overdue before they count as lost.
