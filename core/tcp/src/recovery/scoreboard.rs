@@ -97,17 +97,38 @@ impl Scoreboard {
 
     /// Returns the bytes of retransmissions that were not acknowledged.
     pub(super) fn resent_bytes(&self, una: SeqNum) -> u32 {
-        self.resent.iter().map(|it| self.missing_of(it, una)).sum()
+        self.union_of_resent(una, |_| true).map(|(left, right)| self.missing(left, right)).sum()
     }
 
     /// Returns the bytes deemed lost, retransmitted or not.
     pub(super) fn lost_bytes(&self, una: SeqNum) -> u32 {
-        let resent = self.resent.iter().filter(|it| it.was_lost);
-        self.lost.total() + resent.map(|it| self.missing_of(it, una)).sum::<u32>()
+        let resent = self.union_of_resent(una, |it| it.was_lost).map(|(left, right)| {
+            let lost_again = (right - left) - self.lost.missing_in(left, right);
+            self.missing(left, right) - lost_again
+        });
+        self.lost.total() + resent.sum::<u32>()
     }
 
-    fn missing_of(&self, resent: &Resent, una: SeqNum) -> u32 {
-        self.sacked.missing_in(resent.left.max(una), resent.right)
+    fn missing(&self, left: SeqNum, right: SeqNum) -> u32 {
+        self.sacked.missing_in(left, right)
+    }
+
+    /// Returns disjoint ranges with the bytes of these retransmissions. Retransmissions may overlap
+    /// after a timeout.
+    fn union_of_resent(
+        &self,
+        una: SeqNum,
+        is_wanted: impl Fn(&Resent) -> bool,
+    ) -> impl Iterator<Item = (SeqNum, SeqNum)> {
+        let wanted = self.resent.iter().filter(|it| is_wanted(it) && una.lt(it.right));
+        let mut ranges: Vec<_> = wanted.map(|it| (it.left.max(una), it.right)).collect();
+        ranges.sort_by_key(|range| range.0 - una);
+        let mut end = una;
+        ranges.into_iter().filter_map(move |(left, right)| {
+            let left = left.max(end);
+            end = end.max(right);
+            left.lt(right).then_some((left, right))
+        })
     }
 
     /// Whether nothing is reported, lost or retransmitted. The scoreboard then equals a new one and
@@ -291,6 +312,11 @@ impl Scoreboard {
         head: SeqNum,
     ) -> u32 {
         let mut lost = self.mark_lost(una, head).unwrap_or_default();
+        // The first segment is retransmitted again, so its earlier copies are no longer judged.
+        for resent in &mut self.resent {
+            resent.left = resent.left.max(head.min(resent.right));
+        }
+        self.resent.retain(|it| it.left.lt(it.right));
         while let Some(&Resent { left, right, sent, .. }) = self.resent.front()
             && record.rack.due(sent, timing.window, timing.srtt) <= timing.now
         {
