@@ -2,7 +2,6 @@
 
 use crate::congestion::CongestionKind;
 use crate::ecn::EcnMode;
-use crate::half_open::SynCookies;
 use core::num::NonZeroU64;
 use core::time::Duration;
 
@@ -164,9 +163,6 @@ pub(crate) const DUP_THRESH: u16 = 3;
 /// ACKs sent without delay on a new connection, so that the peer's slow start is not delayed:
 /// Linux's `TCP_MAX_QUICKACKS`.
 pub(crate) const QUICK_ACKS: u8 = 16;
-/// Maximum out-of-order ranges tracked in each direction. 256 ranges take at most 2 KiB, and
-/// suffice for 1 % loss with 35 MB in flight.
-pub(crate) const RANGES_MAX: usize = 256;
 /// Maximum challenge ACKs in each `CHALLENGE_PERIOD_MS` (RFC 5961 §7 proposes 10 in 5 s).
 pub(crate) const CHALLENGE_ACKS_MAX: u8 = 10;
 pub(crate) const CHALLENGE_PERIOD_MS: u32 = 5_000;
@@ -175,3 +171,32 @@ pub(crate) const CHALLENGE_PERIOD_MS: u32 = 5_000;
 //# an ACK should not be excessively delayed; in particular, the delay MUST be less than 0.5 seconds
 //# (MUST-40).
 pub(crate) const DELAYED_ACK_MAX: Duration = Duration::from_millis(499);
+
+/// Use of SYN cookies, like Linux's `net.ipv4.tcp_syncookies`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum SynCookies {
+    /// Send no cookies: 0 on Linux.
+    Off,
+    /// Send cookies while the half-open connections of a listener use up their places: 1 on Linux.
+    #[default]
+    UnderPressure,
+    /// Answer each SYN with a cookie, to test peers: 2 on Linux.
+    Always,
+}
+
+impl SynCookies {
+    /// All uses, with the numbers of Linux.
+    const ALL: [(Self, &str, &str); 3] =
+        [(Self::Off, "off", "0"), (Self::UnderPressure, "on", "1"), (Self::Always, "always", "2")];
+
+    /// Returns the name for users.
+    pub fn name(self) -> &'static str {
+        Self::ALL.iter().find(|(it, ..)| *it == self).map_or("", |(_, name, _)| name)
+    }
+
+    /// Returns the use with this name, or with this number of Linux's setting.
+    pub fn from_word(word: &str) -> Option<Self> {
+        let found = Self::ALL.iter().find(|(_, name, number)| word == *name || word == *number);
+        found.map(|(it, ..)| *it)
+    }
+}

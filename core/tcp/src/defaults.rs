@@ -1,10 +1,9 @@
 //! Defaults for the connections of a host, which operators choose by name. The commands, the
 //! library and the simulator share the table of them.
 
-use crate::config::{Config, WINDOW_SCALE_MAX};
+use crate::config::{Config, SynCookies, WINDOW_SCALE_MAX};
 use crate::congestion::CongestionKind;
 use crate::ecn::EcnMode;
-use crate::half_open::SynCookies;
 use core::fmt;
 use core::str::FromStr;
 

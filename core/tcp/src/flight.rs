@@ -13,9 +13,8 @@
 //!
 //! A transmission that is retransmitted in part is split, so that each part has its own send time.
 
-use crate::rack::{AckTiming, Rack};
+use crate::rack::{AckTiming, LossTiming, Rack};
 use crate::ranges::Ranges;
-use crate::recovery::LossTiming;
 use crate::time::Instant;
 use core::time::Duration;
 use std::collections::VecDeque;

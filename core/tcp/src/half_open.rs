@@ -14,7 +14,7 @@ use core::time::Duration;
 use towpath_wire::Ecn;
 use towpath_wire::tcp::{Flags, Options, SeqNum, Timestamps};
 
-pub use syn_cookie::{COOKIE_LIFETIME, CookieClaims, SynCookies};
+pub use syn_cookie::{COOKIE_LIFETIME, CookieClaims};
 
 /// SYN-RECEIVED of a passive open (RFC 9293 §3.3.2).
 ///

@@ -126,7 +126,7 @@ mod urgent;
 mod urgent_mark;
 mod watch;
 
-pub use config::{Config, KeepAliveConfig, SYN_LINEAR_TIMEOUTS};
+pub use config::{Config, KeepAliveConfig, SYN_LINEAR_TIMEOUTS, SynCookies};
 pub use congestion::{CongestionInfo, CongestionKind};
 pub use connection::Connection;
 pub use core::time::Duration;
@@ -135,9 +135,7 @@ pub use disposition::{Disposition, FifoChanges, SegmentDropReason, Write};
 pub use ecn::{EcnMode, EcnState};
 pub use event::ConnectionEvent;
 pub use fast_open::{FastOpenFailure, FastOpenOutcome};
-pub use half_open::{
-    COOKIE_LIFETIME, CookieClaims, HalfOpen, HalfOpenVerdict, Handshake, SynCookies,
-};
+pub use half_open::{COOKIE_LIFETIME, CookieClaims, HalfOpen, HalfOpenVerdict, Handshake};
 pub use info::Info;
 pub use plan::{Idle, Plan, Transmit, TransmitKind};
 pub use reset::reset_for;

@@ -4,8 +4,8 @@
 use crate::congestion::LossEvent;
 use crate::connection::Connection;
 use crate::flight::{FlightRecord, RecordBegin};
-use crate::rack::AckTiming;
-use crate::recovery::{LossTiming, Phase, ProbeAck, RecoveryAck};
+use crate::rack::{AckTiming, LossTiming};
+use crate::recovery::{Phase, ProbeAck, RecoveryAck};
 use crate::segment::Segment;
 use crate::time::Instant;
 use towpath_wire::tcp::SeqNum;

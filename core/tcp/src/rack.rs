@@ -16,6 +16,16 @@ pub(crate) struct AckTiming {
     pub(crate) rtt_min: Duration,
 }
 
+/// How long transmissions may be overdue before they count as lost.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LossTiming {
+    pub(crate) now: Instant,
+    /// Reordering window.
+    pub(crate) window: Duration,
+    /// Smoothed RTT, used until bytes of this flight are delivered.
+    pub(crate) srtt: Duration,
+}
+
 /// The most recently sent bytes that were delivered (`RACK.xmit_ts`, `RACK.end_seq`, `RACK.rtt`).
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rack {

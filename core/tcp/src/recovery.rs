@@ -23,14 +23,14 @@ mod undo;
 
 use self::prr::Prr;
 pub(crate) use self::prr::RecoveryAck;
+pub(crate) use self::scoreboard::Detected;
 use self::scoreboard::Scoreboard;
-pub(crate) use self::scoreboard::{Detected, LossTiming};
 pub(crate) use self::tail::ProbeAck;
 use self::tail::TailProbe;
 use self::undo::Undo;
 use crate::config::DUP_THRESH;
 use crate::flight::{DeliveryRate, FlightRecord, Transmission};
-use crate::rack::AckTiming;
+use crate::rack::{AckTiming, LossTiming};
 use crate::ranges::Ranges;
 use crate::time::Instant;
 use std::collections::VecDeque;

@@ -17,8 +17,8 @@ mod tests;
 
 use self::path::{LossRound, PathModel, RoundCount};
 use self::state::{BbrProbe, BbrState};
+use super::algorithm::{Acked, CongestionControl, CongestionInfo, CongestionStart, IdlePeriod};
 use super::window::CongestionWindow;
-use super::{Acked, CongestionControl, CongestionInfo, CongestionStart, IdlePeriod};
 use crate::flight::RateSample;
 use crate::time::Instant;
 use core::num::NonZeroU64;

@@ -1,9 +1,9 @@
 //! CUBIC (RFC 9438), in integers, with the slow start of HyStart++ (RFC 9406).
 
+use super::algorithm::{Acked, CongestionControl, IdlePeriod};
 use super::epoch::Epoch;
 use super::hystart::HyStart;
 use super::window::{CWND_MAX, CongestionWindow};
-use super::{Acked, CongestionControl, IdlePeriod};
 
 /// State of CUBIC. A new connection is in slow start, and needs no curve before its first loss or
 /// before HyStart++ ends slow start.

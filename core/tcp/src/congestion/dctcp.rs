@@ -1,9 +1,9 @@
 //! DCTCP (RFC 8257): reduces the window in proportion to the fraction of bytes that the network
 //! marked with congestion experienced. Otherwise it behaves like NewReno.
 
+use super::algorithm::{Acked, CongestionControl, CongestionInfo};
 use super::newreno::NewReno;
 use super::window::CongestionWindow;
-use super::{Acked, CongestionControl, CongestionInfo};
 use towpath_wire::tcp::SeqNum;
 
 /// Scale of [`Dctcp::alpha`]: all bytes were marked. Linux's `DCTCP_MAX_ALPHA`.

@@ -1,6 +1,6 @@
 //! HyStart++ (RFC 9406): ends slow start when the round-trip time rises, before packets are lost.
 
-use super::Acked;
+use super::algorithm::Acked;
 use core::time::Duration;
 use towpath_wire::tcp::SeqNum;
 

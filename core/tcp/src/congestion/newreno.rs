@@ -1,7 +1,7 @@
 //! NewReno (RFC 5681), with the byte counting of RFC 3465.
 
+use super::algorithm::{Acked, CongestionControl};
 use super::window::CongestionWindow;
-use super::{Acked, CongestionControl};
 
 /// Grows the window by one segment for each window of acknowledged bytes.
 #[derive(Debug, Clone, Copy, Default)]

@@ -3,6 +3,8 @@
 use super::cubic::cube_root;
 use super::hystart::HyStart;
 use super::*;
+use crate::time::Instant;
+use core::time::Duration;
 
 pub(super) const ISS: SeqNum = SeqNum(1);
 

@@ -2,9 +2,9 @@
 //! Internet", IEEE JSAC 13(8), 1995). Keeps a few segments queued in the network, as estimated from
 //! the round-trip time.
 
+use super::algorithm::{Acked, CongestionControl, CongestionInfo};
 use super::newreno::NewReno;
 use super::window::CongestionWindow;
-use super::{Acked, CongestionControl, CongestionInfo};
 use core::time::Duration;
 use towpath_wire::tcp::SeqNum;
 

@@ -1,6 +1,6 @@
 //! Congestion window and slow-start threshold, and the slow start that loss-based algorithms share.
 
-use super::Acked;
+use super::algorithm::Acked;
 
 /// Maximum congestion window: the largest receive window of RFC 7323.
 pub(super) const CWND_MAX: u32 = 1 << 30;

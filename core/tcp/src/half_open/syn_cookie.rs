@@ -23,35 +23,6 @@ use crate::ecn::EcnState;
 use crate::segment::{Outgoing, Segment};
 use crate::time::Instant;
 
-/// Use of SYN cookies, like Linux's `net.ipv4.tcp_syncookies`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum SynCookies {
-    /// Send no cookies: 0 on Linux.
-    Off,
-    /// Send cookies while the half-open connections of a listener use up their places: 1 on Linux.
-    #[default]
-    UnderPressure,
-    /// Answer each SYN with a cookie, to test peers: 2 on Linux.
-    Always,
-}
-
-impl SynCookies {
-    /// All uses, with the numbers of Linux.
-    const ALL: [(Self, &str, &str); 3] =
-        [(Self::Off, "off", "0"), (Self::UnderPressure, "on", "1"), (Self::Always, "always", "2")];
-
-    /// Returns the name for users.
-    pub fn name(self) -> &'static str {
-        Self::ALL.iter().find(|(it, ..)| *it == self).map_or("", |(_, name, _)| name)
-    }
-
-    /// Returns the use with this name, or with this number of Linux's setting.
-    pub fn from_word(word: &str) -> Option<Self> {
-        let found = Self::ALL.iter().find(|(_, name, number)| word == *name || word == *number);
-        found.map(|(it, ..)| *it)
-    }
-}
-
 /// Values that the MAC of a cookie covers in addition to addresses and ports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CookieClaims {

@@ -2,8 +2,9 @@
 
 use super::prr::Prr;
 use super::undo::Undo;
-use super::{LossTiming, Phase, Recovery};
+use super::{Phase, Recovery};
 use crate::congestion::PriorWindow;
+use crate::rack::LossTiming;
 use crate::ranges::Ranges;
 use crate::time::Instant;
 use towpath_wire::tcp::SeqNum;

@@ -3,9 +3,9 @@
 
 use super::Hole;
 use crate::flight::{FlightRecord, LossVerdict};
+use crate::rack::LossTiming;
 use crate::ranges::{Inserted, Ranges};
 use crate::time::Instant;
-use core::time::Duration;
 use std::collections::VecDeque;
 use towpath_wire::tcp::SeqNum;
 
@@ -50,16 +50,6 @@ struct Resent {
     sent: Instant,
     /// Whether the bytes were lost before, which does not hold for a tail loss probe.
     was_lost: bool,
-}
-
-/// How long transmissions may be overdue before they count as lost.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct LossTiming {
-    pub(crate) now: Instant,
-    /// Reordering window.
-    pub(crate) window: Duration,
-    /// Smoothed RTT, used until bytes of this flight are delivered.
-    pub(crate) srtt: Duration,
 }
 
 /// Result of loss detection.

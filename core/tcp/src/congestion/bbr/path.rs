@@ -1,6 +1,6 @@
 //! Estimators of the path: bandwidth, round-trip time, volume in flight, and aggregation of ACKs.
 
-use super::super::Acked;
+use super::super::algorithm::Acked;
 use super::{BETA_PERCENT, INFINITE};
 use crate::flight::RateSample;
 use crate::time::Instant;

@@ -1,7 +1,7 @@
 //! BbrState machine of BBR: when to accelerate, to drain the queue, and to probe for the minimum
 //! round-trip time.
 
-use super::super::Acked;
+use super::super::algorithm::Acked;
 use super::super::window::CongestionWindow;
 use super::{AckSample, BbrModel, INFINITE, STARTUP_FULL_LOSS_COUNT, is_inflight_too_high};
 use crate::time::Instant;
