@@ -6,8 +6,10 @@
 //! A dispatcher needs neither a task nor a thread. The runtime's I/O driver calls a [`Waker`] when
 //! the descriptor is readable. The waker takes the events, and wakes the tasks of the sockets.
 
+use std::future::poll_fn;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::task::{Context, Poll, Wake, Waker};
@@ -15,6 +17,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use ::tokio::io::Interest;
 use ::tokio::io::unix::AsyncFd;
 use ::tokio::runtime::{Handle, Id};
+use ::tokio::task::coop;
 use towpath_client::reactor::Dispatcher;
 
 use crate::error::io_error;
@@ -23,7 +26,7 @@ use crate::shared::SharedStack;
 /// Takes the events of a stack in a runtime. The sockets of the runtime hold it.
 pub(crate) struct RuntimeDispatcher {
     /// Dropped before `shared`, whose process tables the dispatcher uses.
-    source: AsyncFd<EventSource>,
+    source: std::mem::ManuallyDrop<AsyncFd<EventSource>>,
     /// Calls [`Self::run`].
     waker: Waker,
     /// The runtime has shut down, so that it takes no more events.
@@ -33,7 +36,9 @@ pub(crate) struct RuntimeDispatcher {
 
 /// Dispatchers of a stack, by runtime. Entries of ended runtimes are removed with the next new one.
 #[derive(Default)]
-pub(crate) struct Dispatchers(Mutex<Vec<(Id, Weak<RuntimeDispatcher>)>>);
+pub(crate) struct Dispatchers(Mutex<Known>);
+
+type Known = Vec<(Id, Weak<RuntimeDispatcher>)>;
 
 struct EventSource(Dispatcher);
 
@@ -72,16 +77,26 @@ impl RuntimeDispatcher {
             let advice = "use sockets of towpath::tokio within a Tokio runtime";
             io::Error::other(format!("{error}: {advice}"))
         })?;
-        let mut known = shared.dispatchers.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = known.iter().find(|(id, _)| *id == runtime.id());
-        if let Some(dispatcher) = found.and_then(|(_, dispatcher)| dispatcher.upgrade()) {
+        let find = |known: &Known| {
+            let mut of_runtime = known.iter().filter(|(id, _)| *id == runtime.id());
+            of_runtime.find_map(|(_, dispatcher)| dispatcher.upgrade())
+        };
+        let lock = || shared.dispatchers.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(dispatcher) = find(&lock()) {
             return Ok(dispatcher);
         }
+        // Wakers run without the lock, because they may open sockets. Creating a dispatcher takes
+        // events, and so calls wakers.
         let dispatcher = Self::new(shared)?;
+        let mut known = lock();
+        if let Some(faster) = find(&known) {
+            // Another thread was faster. Unlock before the dispatcher here is dropped.
+            drop(known);
+            return Ok(faster);
+        }
         known.retain(|(_, dispatcher)| dispatcher.strong_count() > 0);
         known.push((runtime.id(), Arc::downgrade(&dispatcher)));
         drop(known);
-        // Wakers run without the lock, because they may open sockets.
         dispatcher.run();
         Ok(dispatcher)
     }
@@ -93,7 +108,7 @@ impl RuntimeDispatcher {
         // it is dropped.
         let source = unsafe { AsyncFd::register_with_interest(source, Interest::READABLE) }?;
         Ok(Arc::new_cyclic(|weak| Self {
-            source,
+            source: std::mem::ManuallyDrop::new(source),
             waker: Waker::from(Arc::new(RunOnWake(Weak::clone(weak)))),
             has_ended: AtomicBool::new(false),
             shared: Arc::clone(shared),
@@ -107,8 +122,14 @@ impl RuntimeDispatcher {
     /// Takes the events and wakes their tasks, until none is left. The I/O driver then calls the
     /// waker at the next event.
     fn run(&self) {
-        let mut cx = Context::from_waker(&self.waker);
-        while let Poll::Ready(ready) = self.source.poll_read_ready(&mut cx) {
+        // Without a budget. If the calling task had used up its budget, `poll_read_ready` would
+        // call the waker, which outside of a worker runs this function again, without end.
+        let take = coop::unconstrained(poll_fn(|cx| Poll::Ready(self.take_events(cx))));
+        let _ = pin!(take).poll(&mut Context::from_waker(&self.waker));
+    }
+
+    fn take_events(&self, cx: &mut Context<'_>) {
+        while let Poll::Ready(ready) = self.source.poll_read_ready(cx) {
             let Ok(mut guard) = ready else { return self.end() };
             // Clear the readiness first: an event that arrives later makes the source ready again.
             guard.clear_ready();
@@ -140,8 +161,12 @@ impl RuntimeDispatcher {
 
 impl Drop for RuntimeDispatcher {
     fn drop(&mut self) {
-        // In a forked child, this marks the reactor as the parent's. Otherwise the dispatcher would
-        // lock it, which waits forever if a thread of the parent had the lock during the fork.
-        self.shared.client();
+        // In a forked child, leak the dispatcher. Its runtime polls an epoll set that the parent
+        // shares, from which dropping would remove the descriptor for the parent, too.
+        if self.shared.client().is_abandoned() {
+            return;
+        }
+        // SAFETY: the source is dropped only here, and is not used afterwards.
+        unsafe { std::mem::ManuallyDrop::drop(&mut self.source) };
     }
 }
