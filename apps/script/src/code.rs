@@ -64,7 +64,7 @@ fn names_of(text: &str) -> impl Iterator<Item = &str> {
 }
 
 fn evaluate(text: &str, variables: &Variables) -> Result<f64, String> {
-    let mut parser = ExpressionReader { rest: text, variables };
+    let mut parser = ExpressionReader { rest: text, variables, depth: 0 };
     let value = parser.binary(0)?;
     if parser.rest.trim().is_empty() {
         Ok(value)
@@ -85,12 +85,16 @@ const LEVELS: &[&[&str]] = &[
     &["*", "//", "/", "%"],
 ];
 
+/// Maximum depth of nested operands, so that no assertion overflows the stack.
+const DEPTH_MAX: usize = 64;
+
 /// Level of comparisons, which form chains.
 const COMPARISONS: usize = 2;
 
 struct ExpressionReader<'a> {
     rest: &'a str,
     variables: &'a Variables,
+    depth: usize,
 }
 
 impl<'a> ExpressionReader<'a> {
@@ -114,6 +118,16 @@ impl<'a> ExpressionReader<'a> {
     }
 
     fn unary(&mut self) -> Result<f64, String> {
+        if self.depth == DEPTH_MAX {
+            return Err("an assertion is nested too deep".to_owned());
+        }
+        self.depth += 1;
+        let value = self.operand();
+        self.depth -= 1;
+        value
+    }
+
+    fn operand(&mut self) -> Result<f64, String> {
         self.rest = self.rest.trim_start();
         if let Some(rest) = self.rest.strip_prefix("not ") {
             self.rest = rest;

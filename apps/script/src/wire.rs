@@ -73,7 +73,8 @@ impl TcpOption {
             Self::FastOpenExperimental(cookie) => (254, [&FAST_OPEN_MAGIC[..], cookie].concat()),
             Self::Other(kind, data) => (*kind, data.clone()),
         };
-        out.extend([kind, data.len() as u8 + 2]);
+        // Options that are too long do not fit the header, which `emit_segment` checks.
+        out.extend([kind, (data.len() as u8).wrapping_add(2)]);
         out.extend(data);
     }
 
@@ -174,7 +175,8 @@ pub struct PacketEnds {
 /// Writes a segment with a payload of zeros as an IP packet with valid checksums.
 ///
 /// # Errors
-/// The options exceed 40 bytes or are not padded to a multiple of four.
+/// The options exceed 40 bytes or are not padded to a multiple of four, or the payload does not fit
+/// an IP packet.
 pub fn emit_segment(ends: PacketEnds, segment: &WireSegment) -> Result<Vec<u8>, String> {
     let mut options = Vec::new();
     segment.options.iter().for_each(|option| option.emit(&mut options));
@@ -182,6 +184,9 @@ pub fn emit_segment(ends: PacketEnds, segment: &WireSegment) -> Result<Vec<u8>, 
         return Err(format!("{} bytes of options do not fit a TCP header", options.len()));
     }
     let header_len = 20 + options.len();
+    if segment.len > 65_535 - 20 - header_len as u32 {
+        return Err(format!("{} bytes do not fit an IP packet", segment.len));
+    }
     let bits = (header_len as u16 / 4) << 12 | segment.flags;
     let mut tcp = Vec::with_capacity(header_len + segment.len as usize);
     tcp.extend(ends.from.port().to_be_bytes());

@@ -171,10 +171,10 @@ impl ScriptSocket {
             }
             // Linux doubles the size for its own structures (socket(7)).
             (sys::SOL_SOCKET, sys::SO_RCVBUF) => {
-                stored.map_or(i64::from(self.sizes.recv), |size| 2 * size)
+                stored.map_or(i64::from(self.sizes.recv), |size| size.saturating_mul(2))
             }
             (sys::SOL_SOCKET, sys::SO_SNDBUF) => {
-                stored.map_or(i64::from(self.sizes.send), |size| 2 * size)
+                stored.map_or(i64::from(self.sizes.send), |size| size.saturating_mul(2))
             }
             (sys::SOL_TCP, sys::TCP_MAXSEG) => {
                 let tcp = self.info(cx).and_then(|info| info.tcp);

@@ -44,7 +44,7 @@ fn vector_len(vector: Option<&Value>) -> Result<i64, Unsupported> {
         Value::Struct(fields) => fields.get(1).and_then(|(_, value)| value.int()),
         _ => None,
     };
-    let sum: Option<i64> = parts.iter().map(len).sum();
+    let sum = parts.iter().try_fold(0i64, |sum, part| sum.checked_add(len(part)?));
     sum.ok_or_else(|| "an element of the vector has no length".to_owned())
 }
 

@@ -2,15 +2,19 @@
 
 use super::SyntaxError;
 
+/// Maximum depth of nested values, so that no script overflows the stack.
+const DEPTH_MAX: usize = 64;
+
 /// Reads a text from front to back. Newlines are white space.
 pub struct Cursor<'a> {
     text: &'a str,
     at: usize,
+    depth: usize,
 }
 
 impl<'a> Cursor<'a> {
     pub fn new(text: &'a str) -> Self {
-        Self { text, at: 0 }
+        Self { text, at: 0, depth: 0 }
     }
 
     pub fn rest(&self) -> &'a str {
@@ -19,6 +23,20 @@ impl<'a> Cursor<'a> {
 
     pub fn line(&self) -> usize {
         1 + self.text[..self.at].matches('\n').count()
+    }
+
+    /// Calls `parse` for a value that may contain others.
+    pub fn nested<T>(
+        &mut self,
+        parse: impl FnOnce(&mut Self) -> Result<T, SyntaxError>,
+    ) -> Result<T, SyntaxError> {
+        if self.depth == DEPTH_MAX {
+            return Err(self.error("values are nested too deep"));
+        }
+        self.depth += 1;
+        let parsed = parse(self);
+        self.depth -= 1;
+        parsed
     }
 
     /// Skips white space and comments.
@@ -44,6 +62,12 @@ impl<'a> Cursor<'a> {
     pub fn peek(&mut self) -> Result<u8, SyntaxError> {
         self.skip_space()?;
         Ok(self.rest().bytes().next().unwrap_or(0))
+    }
+
+    /// Returns whether only white space is left.
+    pub fn is_at_end(&mut self) -> Result<bool, SyntaxError> {
+        self.skip_space()?;
+        Ok(self.rest().is_empty())
     }
 
     /// Skips `word` if it comes next.
@@ -145,7 +169,8 @@ impl<'a> Cursor<'a> {
         } else {
             let whole: Option<i64> = if whole.is_empty() { Some(0) } else { whole.parse().ok() };
             let micros: Option<i64> = micros.get(..6).and_then(|digits| digits.parse().ok());
-            whole.and_then(|s| s.checked_mul(1_000_000)).zip(micros).map(|(s, us)| s + us)
+            let whole = whole.and_then(|s| s.checked_mul(1_000_000));
+            whole.zip(micros).and_then(|(s, us)| s.checked_add(us))
         };
         value.ok_or_else(|| {
             self.at = start;

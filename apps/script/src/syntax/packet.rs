@@ -74,7 +74,7 @@ fn flags(cursor: &mut Cursor<'_>) -> Result<u16, SyntaxError> {
         '-' => Some(0),
         _ => None,
     };
-    match word.chars().map(bit).sum::<Option<u16>>() {
+    match word.chars().try_fold(0, |flags, letter| Some(flags | bit(letter)?)) {
         Some(flags) if !word.is_empty() => Ok(flags),
         _ => Err(cursor.error(&format!("'{word}' is not a set of TCP flags (FSRP.UEWA or -)"))),
     }

@@ -16,7 +16,7 @@ pub fn parse(text: &str) -> Result<Script, SyntaxError> {
     while cursor.eat("--")? {
         script.options.push(option_line(&mut cursor)?);
     }
-    while cursor.peek()? != 0 {
+    while !cursor.is_at_end()? {
         script.events.push(event(&mut cursor)?);
     }
     Ok(script)

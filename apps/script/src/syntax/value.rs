@@ -87,6 +87,10 @@ impl fmt::Display for Value {
 
 /// Parses an argument.
 pub fn parse(cursor: &mut Cursor<'_>) -> Result<Value, SyntaxError> {
+    cursor.nested(value)
+}
+
+fn value(cursor: &mut Cursor<'_>) -> Result<Value, SyntaxError> {
     if cursor.eat("...")? {
         return Ok(Value::Any);
     }
