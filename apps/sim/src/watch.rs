@@ -162,9 +162,12 @@ impl SentSegments {
 
     fn broken_by_sack(&self, header: &Header, peer: &SentSegments) -> Option<&'static str> {
         let most = self.edge.unwrap_or(header.ack);
-        let is_sound = header.options.sack.iter().all(|(left, right)| {
+        let is_sound = header.options.sack.iter().enumerate().all(|(n, (left, right))| {
             let is_known = peer.high.is_none_or(|high| right.leq(high));
-            left.lt(right) && left.gt(header.ack) && is_known && right.leq(most)
+            // The first block may report a duplicate below the acknowledgement (RFC 2883 section
+            // 4.1).
+            let is_dsack = n == 0 && right.leq(header.ack);
+            left.lt(right) && (left.gt(header.ack) || is_dsack) && is_known && right.leq(most)
         });
         (!is_sound).then_some("SACK blocks lie beyond the acknowledgement, in what was sent")
     }
