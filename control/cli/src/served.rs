@@ -273,6 +273,7 @@ fn change_link(stack: &ServedStack, change: &Change) -> Result<Applied, RequestF
         _ => {}
     }
     acl::follow_names(stack)?;
+    conntrack::follow_names(stack)?;
     Ok(Applied { changes: 1 })
 }
 

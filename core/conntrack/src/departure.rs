@@ -165,13 +165,15 @@ impl Conntrack {
         let plain = SourceChoice { tuple, mapping: pending.mapping, masquerade: 0 };
         let choice = match self.outside_of(packet, pending)? {
             Some(outside) => self.translate_source(tuple, &outside)?,
-            None => plain,
+            None => {
+                if plain.mapping != NONE {
+                    self.ledger.mappings.hold(plain.mapping);
+                }
+                plain
+            }
         };
         if let Some(index) = pending.rule {
             self.rules.count(index);
-        }
-        if choice.mapping != NONE && choice.mapping == pending.mapping {
-            self.ledger.mappings.hold(choice.mapping);
         }
         let is_own_answer = choice.tuple.inverse() == pending.tuple;
         if !is_own_answer && self.is_free(now_ns, &choice.tuple) {

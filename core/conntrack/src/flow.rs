@@ -65,7 +65,8 @@ impl FlowClass {
         }
     }
 
-    /// Returns whether a full table evicts flows of this class for new ones.
+    /// Returns whether a full table evicts flows of this class for new ones. Answered ICMP queries
+    /// are among them, because a forged request suffices for the answer of this router.
     pub(crate) const fn is_evictable(self) -> bool {
         matches!(
             self,
@@ -73,6 +74,7 @@ impl FlowClass {
                 | Self::TcpClosing
                 | Self::UdpUnanswered
                 | Self::IcmpUnanswered
+                | Self::IcmpAnswered
                 | Self::OtherUnanswered
         )
     }

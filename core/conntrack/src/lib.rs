@@ -12,7 +12,8 @@
 //! - Answers pass only from the address and port that a packet was sent to. With `full-cone`,
 //!   packets of any sender pass.
 //! - Outside ports are random, and of UDP have the parity of the inside port.
-//! - A full table evicts flows that were not answered, or are closed, and never others.
+//! - A full table evicts flows that were not answered, are closed, or are ICMP queries, and never
+//!   others.
 //! - ICMP errors are passed on to the sender of the quoted packet, with the quotation translated.
 //!
 //! # Cost

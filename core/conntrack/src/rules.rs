@@ -8,10 +8,11 @@
 //! ```
 
 use core::fmt;
-use core::net::IpAddr;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use core::str::FromStr;
 
 use towpath_filter::{CompileError, Fields, Hook, Ports, Rule, RuleList, Rules};
+use towpath_wire::Prefix;
 
 /// Kind of translation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -206,6 +207,22 @@ fn parse_ports(text: &str) -> Result<Ports, NatRuleError> {
     }
 }
 
+impl NatRule {
+    /// Returns the conditions, limited to the IP version of the new address. Otherwise the rule
+    /// would hide later ones from packets that it cannot translate.
+    fn compared(&self) -> Rule {
+        let mut conditions = self.conditions.clone();
+        if conditions.src.is_none() && conditions.dst.is_none() {
+            let any = self.to.map(|to| match to {
+                IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+                IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+            });
+            conditions.src = any.and_then(|any| Prefix::new(any, 0));
+        }
+        conditions
+    }
+}
+
 /// Formats the rule in its grammar, starting with `id`.
 impl fmt::Display for NatRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -259,7 +276,7 @@ impl NatRules {
         let mut list = RuleList::new();
         let mut by_id = std::collections::BTreeMap::new();
         for rule in rules {
-            list.insert(rule.conditions.clone());
+            list.insert(rule.compared());
             by_id.insert(rule.conditions.id, rule.clone());
         }
         let compiled = Rules::compile(&list, iface)?;

@@ -42,6 +42,8 @@ pub(crate) struct TcpSegment {
     pub len: u32,
     /// Shift of the window scale option.
     pub scale: Option<u8>,
+    /// The segment is the first fragment of a packet, and `len` the maximum.
+    pub is_fragment: bool,
 }
 
 impl TcpSegment {
@@ -68,6 +70,7 @@ impl TcpSegment {
             flags,
             len: payload + controls[0] + controls[1],
             scale: scale.map(|shift| shift.min(SHIFT_MAX)),
+            is_fragment: false,
         })
     }
 
@@ -109,6 +112,11 @@ const SYN_SENT: u8 = 1;
 const SCALES: u8 = 2;
 /// The end has sent a FIN.
 const FIN_SENT: u8 = 4;
+/// The end has sent a fragmented segment, so that its highest number may be too high.
+const FRAGMENTS: u8 = 8;
+
+/// Maximum error of the highest number of an end that sends fragments.
+const FRAGMENT_ERROR: u32 = 65_535;
 
 /// A TCP connection.
 #[derive(Debug, Clone, Copy, Default)]
@@ -167,6 +175,14 @@ impl TcpTrack {
                 *self = Self::open(segment);
                 true
             }
+            // A client that got no answer begins again, as after a restart.
+            (FlowDirection::Original, TcpPhase::Opening)
+                if self.sides[1].marks & SYN_SENT == 0
+                    && is_after(segment.seq, self.sides[0].limit) =>
+            {
+                *self = Self::open(segment);
+                true
+            }
             //= https://www.rfc-editor.org/rfc/rfc5961#section-4.2
             //# If the SYN bit is set, irrespective of the sequence number, TCP
             //# MUST send an ACK (also referred to as challenge ACK) to the remote
@@ -210,15 +226,20 @@ impl TcpSide {
         self.marks = SYN_SENT | if segment.scale.is_some() { SCALES } else { 0 };
     }
 
+    /// Returns the maximum by which `end` exceeds the numbers that were sent.
+    fn error(&self) -> u32 {
+        if self.marks & FRAGMENTS == 0 { 0 } else { FRAGMENT_ERROR }
+    }
+
     /// Returns whether this end may send the segment now.
     fn may_send(&self, segment: &TcpSegment, receiver: &Self) -> bool {
-        let window = receiver.window_max.max(1);
+        let window = receiver.window_max.max(1) + self.error();
         let is_in_window = !is_after(segment.seq, self.limit)
             && !is_after(self.end.wrapping_sub(window), segment.end());
         if !segment.has(Flags::ACK) {
             return is_in_window;
         }
-        let old = self.window_max.max(ACK_WINDOW_MIN);
+        let old = self.window_max.max(ACK_WINDOW_MIN) + receiver.error();
         is_in_window
             && !is_after(segment.ack, receiver.end)
             && !is_after(receiver.end.wrapping_sub(old), segment.ack)
@@ -233,6 +254,9 @@ impl TcpSide {
         }
         if segment.has(Flags::FIN) {
             self.marks |= FIN_SENT;
+        }
+        if segment.is_fragment {
+            self.marks |= FRAGMENTS;
         }
         // A window of 0 permits a probe of one byte.
         let limit = segment.ack.wrapping_add(window.max(1));

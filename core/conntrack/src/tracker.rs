@@ -32,6 +32,9 @@ pub const FLOWS_MOST: usize = 1 << 24;
 /// host cannot use up the table.
 pub const FLOWS_PER_SOURCE_MAX: u32 = FLOWS_MAX as u32 / 4;
 
+/// Maximum number of slots that one call of [`Conntrack::flows`] visits.
+const VISITS_MAX: u32 = 4096;
+
 /// Length of a fragmented segment: the whole is not known from its first fragment.
 const FRAGMENTED_LEN: usize = 65_535;
 
@@ -84,6 +87,8 @@ pub(crate) struct OpeningFlow {
     pub serial: u64,
     /// Tuple of the packet as it arrived.
     pub tuple: Tuple,
+    /// Tuple behind the destination translation.
+    pub target: Tuple,
     pub tcp: Option<TcpSegment>,
     /// Rule of destination translation.
     pub rule: Option<usize>,
@@ -278,6 +283,10 @@ impl Conntrack {
         }
         packet.set_tracked(token, state);
         set_dst(packet, &target);
+        // The identifier of a request is part of its source, which changes at the last hook.
+        if way == FlowDirection::Reply {
+            set_ident(packet, &target);
+        }
         Action::Accept
     }
 
@@ -292,11 +301,18 @@ impl Conntrack {
         let is_own_answer = tuple == tuple.inverse();
         let lacks_syn = tuple.protocol == IpProtocol::TCP.0 && tcp.is_none();
         if !may_open || is_own_answer || lacks_syn {
+            // This router resets the new flow: its sender knows the destination before translation.
+            if let Some(pending) = self.refused(packet).filter(|it| it.target.inverse() == tuple) {
+                packet.set_tracked(PacketMark::None.into(), FlowState::Related);
+                set_src(packet, &pending.tuple.inverse());
+                return Action::Accept;
+            }
             return self.on_invalid(packet);
         }
         self.serial += 1;
         let serial = self.serial;
-        let mut pending = OpeningFlow { serial, tuple, tcp, rule: None, mapping: NONE, fragment };
+        let (target, rule, mapping) = (tuple, None, NONE);
+        let mut pending = OpeningFlow { serial, tuple, target, tcp, rule, mapping, fragment };
         packet.set_tracked(PacketMark::Pending(serial).into(), FlowState::New);
         if packet.fields().hook == Hook::Prerouting
             && let Err(action) = self.redirect(packet, &mut pending)
@@ -331,14 +347,16 @@ impl Conntrack {
                 };
                 let dst_port = rule.to_port.unwrap_or(tuple.dst_port);
                 pending.rule = Some(index);
-                set_dst(packet, &Tuple { dst, dst_port, ..tuple });
+                pending.target = Tuple { dst, dst_port, ..tuple };
+                set_dst(packet, &pending.target);
                 return Ok(());
             }
         }
         if let Some(slot) = self.ledger.mappings.full_cone(&tuple) {
             let inside = self.ledger.mappings.at(slot).inside;
             pending.mapping = slot;
-            set_dst(packet, &Tuple { dst: inside.addr, dst_port: inside.port, ..tuple });
+            pending.target = Tuple { dst: inside.addr, dst_port: inside.port, ..tuple };
+            set_dst(packet, &pending.target);
         }
         Ok(())
     }
@@ -350,7 +368,13 @@ impl Conntrack {
     fn on_error(&mut self, packet: &mut impl PacketView, quoted: &Tuple) -> Action {
         // The error travels as an answer to the quoted packet does.
         let Some((id, way)) = self.table.find(&quoted.inverse()) else {
-            return self.on_invalid(packet);
+            return match self.refused(packet).filter(|it| it.target == *quoted) {
+                Some(pending) if translate_quote(packet, &pending.tuple) => {
+                    packet.set_tracked(PacketMark::None.into(), FlowState::Related);
+                    Action::Accept
+                }
+                _ => self.on_invalid(packet),
+            };
         };
         let flow = self.table.at(id);
         let sent = flow.tuples[way.reverse() as usize];
@@ -366,6 +390,13 @@ impl Conntrack {
         let flow = FlowMark { id, generation: flow.generation, way };
         packet.set_tracked(PacketMark::Error(flow).into(), FlowState::Related);
         Action::Accept
+    }
+
+    /// Returns the latest new flow whose packet was redirected, for an answer of this router. The
+    /// packet was refused if its flow is not in the table.
+    fn refused(&self, packet: &impl PacketView) -> Option<OpeningFlow> {
+        let is_answer = packet.fields().hook == Hook::Output;
+        self.pending.filter(|pending| is_answer && pending.target != pending.tuple)
     }
 
     fn on_later_fragment(&mut self, now_ns: u64, packet: &mut impl PacketView) -> Action {
@@ -449,12 +480,12 @@ impl Conntrack {
     }
 
     /// Returns up to `max` flows from slot `from` on, and the slot to continue with; `None` after
-    /// the last one.
+    /// the last one. The work is bounded, so that there may be none before the last one.
     #[must_use]
     pub fn flows(&self, now_ns: u64, from: u32, max: usize) -> (Vec<FlowInfo>, Option<u32>) {
         let mut flows = Vec::new();
         for id in from..self.table.slots() {
-            if flows.len() >= max {
+            if flows.len() >= max || id - from >= VISITS_MAX {
                 return (flows, Some(id));
             }
             let left_ns = self.table.get(id).map_or(0, |_| self.table.left_ns(id, now_ns));
@@ -536,7 +567,8 @@ fn fragment_key(packet: &impl PacketView) -> Option<FragmentKey> {
 
 fn segment_of(packet: &impl PacketView, is_fragment: bool) -> Option<TcpSegment> {
     let len = if is_fragment { FRAGMENTED_LEN } else { packet.transport_len() };
-    TcpSegment::parse(packet.transport(), len)
+    let segment = TcpSegment::parse(packet.transport(), len)?;
+    Some(TcpSegment { is_fragment, ..segment })
 }
 
 /// Replaces destination address and port by those of `target`.
@@ -545,11 +577,10 @@ pub(crate) fn set_dst(packet: &mut impl PacketView, target: &Tuple) {
     if packet.fields().dst != target.dst {
         packet.set_dst(target.dst);
     }
-    match packet.fields().ports {
-        Some((src, dst)) if dst != target.dst_port => {
-            packet.set_ports(src, target.dst_port);
-        }
-        _ => set_ident(packet, target),
+    if let Some((src, dst)) = packet.fields().ports
+        && dst != target.dst_port
+    {
+        packet.set_ports(src, target.dst_port);
     }
 }
 

@@ -120,6 +120,13 @@ fn icmp_subject(packet: &impl PacketView, whole: Tuple) -> PacketSubject {
     let transport = packet.transport();
     if is_error {
         let quote = transport.get(QUOTE_AT..).and_then(quoted);
+        // The quoted packet is of the same IP version. An error goes to the sender of that packet;
+        // only this router, which looks the sender up, may quote a translated source.
+        let is_own = packet.fields().iface_in.is_none();
+        let quote = quote.filter(|quote| match is_own {
+            true => quote.tuple.src.is_ipv4() == is_v4,
+            false => quote.tuple.src == whole.dst,
+        });
         return quote.map_or(PacketSubject::Invalid, |quote| PacketSubject::Error(quote.tuple));
     }
     let Some(((query, may_open), ident)) = query_of(kind, is_v4).zip(be16(transport, IDENT_AT))

@@ -143,7 +143,7 @@ fn place_of(changes: &[AclChange], id: u32) -> Option<usize> {
 }
 
 /// Index that no interface has.
-const NO_INTERFACE: u16 = u16::MAX;
+pub const NO_INTERFACE: u16 = u16::MAX;
 
 /// Compiles a list. Names of interfaces that `known` contains may be those of deleted interfaces,
 /// and then match no packet.

@@ -15,7 +15,7 @@ use towpath_model::{Acl, AclChange, Error, Word, printable};
 use crate::error::{ExitCode, Failure};
 use crate::ip::{WhichRun, no_answer};
 
-pub use answer::{action_word, change, follow_names, shown};
+pub use answer::{NO_INTERFACE, action_word, change, follow_names, shown};
 
 /// Options of `towpath acl`.
 #[derive(Debug, Args)]

@@ -1,11 +1,14 @@
 //! Requests about the flows and the address translation of this process's router.
 
+use std::collections::BTreeSet;
 use towpath_conntrack::{FlowEventKind, FlowInfo, FlowRemoval, NatRule, NatRules};
+
 use towpath_engine::{Gone, Portion, Query, QueryTarget};
 use towpath_model::{FlowFilter, Nat, NatChange, NatRuleText, RequestFault, ShownFlow, Word};
 use towpath_router::FlowTracker;
 
 use super::nat_id;
+use crate::acl::NO_INTERFACE;
 use crate::served::{ServedStack, gone};
 
 /// Number of flows that one turn of the router lists.
@@ -91,20 +94,47 @@ pub fn shown_nat(stack: &ServedStack) -> Result<Nat, Gone> {
 
 /// Applies all changes to the rules of address translation, or none. Returns their number.
 pub fn change_nat(stack: &ServedStack, changes: &[NatChange]) -> Result<usize, RequestFault> {
-    let rules = with_tracker(stack, |tracker| tracker.rules()).map_err(gone)?.unwrap_or_default();
-    let mut rules: Vec<_> = rules.into_iter().map(|shown| shown.rule).collect();
+    let shown = with_tracker(stack, |tracker| tracker.rules()).map_err(gone)?.unwrap_or_default();
+    let known: Vec<_> = shown.into_iter().map(|shown| shown.rule).collect();
+    let mut rules = known.clone();
     for (at, change) in changes.iter().enumerate() {
         apply(&mut rules, change)
             .map_err(|why| RequestFault { at: Some(at), ..RequestFault::new("refused", why) })?;
     }
+    ensure_tracker(stack, Some(compile(stack, &rules, &known)?))?;
+    Ok(changes.len())
+}
+
+/// Compiles the rules again after an interface was added or deleted, so that they match the
+/// interfaces that have their names now.
+pub fn follow_names(stack: &ServedStack) -> Result<(), RequestFault> {
+    let shown = with_tracker(stack, |tracker| tracker.rules()).map_err(gone)?.unwrap_or_default();
+    if shown.is_empty() {
+        return Ok(());
+    }
+    let rules: Vec<_> = shown.into_iter().map(|shown| shown.rule).collect();
+    ensure_tracker(stack, Some(compile(stack, &rules, &rules)?))
+}
+
+/// Compiles rules. Names of interfaces that `known` contains may be those of deleted interfaces,
+/// and then match no packet.
+fn compile(
+    stack: &ServedStack,
+    rules: &[NatRule],
+    known: &[NatRule],
+) -> Result<NatRules, RequestFault> {
     let interfaces = stack.remote.net().map_err(gone)?.interfaces;
-    let number = |name: &str| Some(interfaces.iter().find(|link| link.name == name)?.id.0);
-    let compiled = NatRules::compile(&rules, number).map_err(|error| {
+    let names =
+        |rule: &NatRule| [rule.conditions.iface_in.clone(), rule.conditions.iface_out.clone()];
+    let known: BTreeSet<_> = known.iter().flat_map(names).flatten().collect();
+    let number = |name: &str| match interfaces.iter().find(|link| link.name == name) {
+        Some(link) => Some(link.id.0),
+        None => known.contains(name).then_some(NO_INTERFACE),
+    };
+    NatRules::compile(rules, number).map_err(|error| {
         let names: Vec<_> = interfaces.iter().map(|link| link.name.as_str()).collect();
         RequestFault::new("refused", format!("{error}; there are {}", names.join(", ")))
-    })?;
-    ensure_tracker(stack, Some(compiled))?;
-    Ok(changes.len())
+    })
 }
 
 fn apply(rules: &mut Vec<NatRule>, change: &NatChange) -> Result<(), String> {

@@ -20,7 +20,9 @@ use crate::error::{ExitCode, Failure};
 use crate::ip::{WhichRun, no_answer};
 use crate::output;
 
-pub use answer::{change_nat, counters, delete, ensure_tracker, events, flows, shown_nat};
+pub use answer::{
+    change_nat, counters, delete, ensure_tracker, events, flows, follow_names, shown_nat,
+};
 
 /// Options of `towpath conntrack`.
 #[derive(Debug, Args)]
