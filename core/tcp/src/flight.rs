@@ -123,7 +123,7 @@ pub(crate) struct RateSample {
     /// Bytes in the network after the transmission was sent.
     pub(crate) in_flight: u32,
     pub(crate) is_app_limited: bool,
-    /// Round-trip time; `None` if the transmission was repeated.
+    /// Round-trip time; `None` if the send time of the acknowledged bytes is ambiguous.
     pub(crate) rtt: Option<Duration>,
 }
 
@@ -247,6 +247,8 @@ impl FlightRecord {
             it.delivered_at = if is_whole { self.delivered_at } else { Instant::FAR };
             (it.sent, it.first_sent, it.delivered) = (now, first_sent, self.delivered);
             (it.is_app_limited, it.is_resent, it.lost) = (is_app_limited, true, lost);
+            // The peer discarded the bytes if they were delivered before.
+            it.is_delivered &= !is_whole;
             start = it.end;
         }
     }
@@ -420,7 +422,8 @@ impl FlightRecord {
             lost: self.lost.wrapping_sub(of.lost),
             in_flight: of.in_flight,
             is_app_limited: of.is_app_limited,
-            rtt: (!of.is_resent).then(|| now.since(of.sent)),
+            // A merged transmission has the send time of its last byte.
+            rtt: (!of.is_resent && !of.is_merged).then(|| now.since(of.sent)),
         })
     }
 

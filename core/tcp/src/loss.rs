@@ -144,9 +144,12 @@ impl Connection {
     }
 
     /// Adapts to duplicates that the peer reports, and undoes a reduction that was unnecessary.
-    pub(crate) fn check_spurious(&mut self, ack: AckTiming, report: SackReport) {
+    /// `phase` is the phase before the ACK, which may have ended the recovery.
+    pub(crate) fn check_spurious(&mut self, ack: AckTiming, report: SackReport, phase: Phase) {
         self.note_reordering();
-        let mut is_spurious = ack.echo.is_some_and(|echo| self.recovery.is_refuted_by_echo(echo));
+        let is_recovering = matches!(phase, Phase::Recovery | Phase::Loss);
+        let is_refuted = |echo| self.recovery.is_refuted_by_echo(echo);
+        let mut is_spurious = is_recovering && ack.echo.is_some_and(is_refuted);
         if let Some((left, right)) = report.dsack {
             let rare = self.counters.rare_mut();
             rare.dsack_in = rare.dsack_in.saturating_add(1);
@@ -166,6 +169,9 @@ impl Connection {
     pub(crate) fn look_for_loss(&mut self, now: Instant, before: SenderProgress) -> u32 {
         let (una, nxt, mss) = (self.snd.una, self.snd.nxt, self.mss());
         let detected = self.recovery.detect(self.timing(now), mss, una, nxt);
+        if let Some(record) = self.recovery.record_mut() {
+            record.on_lost(detected.lost);
+        }
         let loss = LossEvent { flight: self.snd.flight(), mss };
         // `RecoverFS` of RFC 9937: bytes in flight before the current ACK, without those that were
         // SACKed before.
@@ -240,8 +246,10 @@ impl Connection {
         let ack = ProbeAck {
             ack: segment.ack,
             dsack: report.dsack.map(|range| range.1),
+            // A window update is no duplicate: the peer sends it when its program reads.
             is_plain_duplicate: segment.ack == before.una
                 && segment.payload_len == 0
+                && self.window_of(segment) == self.snd.wnd
                 && segment.options.sack.is_empty(),
         };
         if self.recovery.on_probe_ack(ack) {
@@ -264,6 +272,15 @@ impl Connection {
         }
     }
 
+    /// Schedules a tail loss probe after an ACK. An ACK without news, as in each segment of a
+    /// sending peer, does not postpone the probe.
+    #[inline]
+    pub(crate) fn schedule_probe_after_ack(&mut self, now: Instant, has_news: bool) {
+        if has_news || self.timers.probe() == Instant::FAR {
+            self.schedule_probe(now);
+        }
+    }
+
     fn may_probe(&self) -> bool {
         self.state.is_synchronized()
             && !self.timers.persisting
@@ -277,6 +294,20 @@ impl Connection {
         if self.snd.flight() > 0 && self.may_probe() {
             self.recovery.set_probe_due();
         }
+    }
+
+    /// Whether a tail loss probe is to be sent now.
+    #[inline]
+    pub fn is_probe_due(&self) -> bool {
+        self.recovery.is_probe_due()
+    }
+
+    /// Postpones a due tail loss probe by its timeout. An owner calls this while its own queue holds
+    /// bytes of the connection: they are not in the network yet, and a probe would send them twice.
+    #[cold]
+    pub fn postpone_probe(&mut self, now: Instant) {
+        self.recovery.withdraw_probe();
+        self.schedule_probe(now);
     }
 
     /// Records that the due probe was sent.

@@ -87,10 +87,16 @@ impl Rack {
         (sent == self.sent && start.lt(self.end)).then(|| end.min(self.end))
     }
 
-    /// Whether a retransmission up to `end`, sent at `sent`, was sent before the most recently
-    /// delivered bytes. If send times are equal, only the order among retransmissions is known.
-    pub(crate) fn has_overtaken_resent(&self, sent: Instant, end: SeqNum) -> bool {
-        sent < self.sent || sent == self.sent && self.is_resent && end.lt(self.end)
+    /// Returns the end of the bytes of a retransmission `start..end` that were sent before the most
+    /// recently delivered bytes; `None` if there are none. If send times are equal, only the order
+    /// among retransmissions is known.
+    pub(crate) fn overtaken_resent(
+        &self,
+        sent: Instant,
+        start: SeqNum,
+        end: SeqNum,
+    ) -> Option<SeqNum> {
+        self.overtaken(sent, start, end).filter(|_| sent < self.sent || self.is_resent)
     }
 
     /// Returns the time at which bytes sent at `sent` are overdue, if `window` of reordering is

@@ -319,7 +319,7 @@ impl Recovery {
         if let Some(outstanding) = &mut self.outstanding {
             outstanding.spare = VecDeque::new();
             outstanding.undo = None;
-            outstanding.probe.on_rtt_sample();
+            outstanding.probe = TailProbe::default();
             self.end_outstanding();
         }
     }
@@ -446,9 +446,8 @@ impl Recovery {
 
     /// Whether the echo of an ACK that advances SND.UNA shows that the original arrived.
     pub(crate) fn is_refuted_by_echo(&self, echo: u32) -> bool {
-        let undo = || self.outstanding.as_ref()?.undo.as_ref();
-        matches!(self.phase, Phase::Recovery | Phase::Loss)
-            && undo().is_some_and(|undo| undo.is_refuted_by_echo(echo))
+        let undo = self.outstanding.as_ref().and_then(|it| it.undo.as_ref());
+        undo.is_some_and(|undo| undo.is_refuted_by_echo(echo))
     }
 
     /// Handles a D-SACK of `left..right`. Returns true if it shows that all retransmissions of the
@@ -488,6 +487,13 @@ impl Recovery {
     /// Schedules a probe for the next transmission.
     pub(crate) fn set_probe_due(&mut self) {
         self.outstanding.get_or_insert_default().probe.set_due(true);
+    }
+
+    /// Withdraws a probe that is due.
+    pub(crate) fn withdraw_probe(&mut self) {
+        if let Some(outstanding) = &mut self.outstanding {
+            outstanding.probe.set_due(false);
+        }
     }
 
     /// Records that the due probe was sent. `snd_nxt` is SND.NXT afterwards.

@@ -89,9 +89,13 @@ impl Lab {
         self.sent()
     }
 
-    /// Waits for the next timer, which must be of this kind.
+    /// Waits for the next timer, which must be of this kind. A tail loss probe may precede it.
     fn time_out(&mut self, kind: TimerKind) -> Vec<Outgoing> {
         let (at, next) = self.connection.next_timeout().expect("a timer");
+        if next == TimerKind::TailLossProbe && kind != next {
+            self.time_out(next);
+            return self.time_out(kind);
+        }
         assert_eq!(next, kind);
         self.now = at;
         self.connection.on_timeout(self.now, self.now);

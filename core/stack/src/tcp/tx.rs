@@ -202,6 +202,12 @@ impl<H: Host> Stack<H> {
         let SocketRole::Stream(stream) = &mut socket.kind else { return Visited::Idle };
         notify_owner(cx.host, user, orphan, stream);
         tune(cx.now, stream);
+        if let (Some(prober), Some(path)) = (&mut stream.connection, &stream.path)
+            && prober.is_probe_due()
+            && connection(index).is_some_and(|it| self.net.output_share(path.iface, it) > 0)
+        {
+            prober.postpone_probe(cx.now);
+        }
         for _ in 0..TX_PACKETS_A_VISIT {
             let held = self.held(index, turn);
             let Some(stream) = self.sockets.stream_mut(index) else {

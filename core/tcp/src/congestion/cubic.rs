@@ -60,13 +60,15 @@ impl CongestionControl for Cubic {
             //# An implementation SHOULD use HyStart++ only for the initial slow start (when the
             //# ssthresh is at its initial value of arbitrarily high per [RFC5681]) and fall back to
             //# using standard slow start for the remainder of the connection lifetime.
-            if window.in_initial_slow_start() && !is_over {
-                if acked.limited {
-                    window.slow_start(acked, hystart.growth(acked.bytes));
+            if window.in_initial_slow_start() {
+                if !is_over {
+                    if acked.limited {
+                        window.slow_start(acked, hystart.growth(acked.bytes));
+                    }
+                    return;
                 }
-                return;
+                window.ssthresh = window.cwnd;
             }
-            window.ssthresh = window.ssthresh.min(window.cwnd);
         }
         self.curve(window.cwnd).on_ack(window, acked);
     }

@@ -116,7 +116,7 @@ impl Vegas {
         let queued = cwnd * (rtt - base) / base;
         if window.in_slow_start() {
             if queued > GAMMA * mss {
-                window.set(cwnd.min(target + mss) as u32);
+                window.set(cwnd.min((target + mss).max(2 * mss)) as u32);
                 window.ssthresh = window.ssthresh.min(window.cwnd);
             } else if acked.limited {
                 window.slow_start(acked, acked.bytes);

@@ -45,7 +45,7 @@ impl Connection {
         //# probe segments, the sending TCP peer MUST allow the connection to stay open (MUST-37).
         self.timers.window_probes = 0;
         let mut progress = self.begin_progress();
-        let before = self.sender_progress();
+        let (before, phase) = (self.sender_progress(), self.recovery.phase);
         let ack = self.timing_of(segment);
         let report = match segment.options.sack.is_empty() {
             true => SackReport::default(),
@@ -72,7 +72,7 @@ impl Connection {
             );
         }
         self.check_probe(segment, before, report);
-        self.check_spurious(ack, report);
+        self.check_spurious(ack, report, phase);
         if self.recovery.is_watching() {
             progress.lost = self.look_for_loss(ack.now, before);
             self.limit_recovery(before, progress.lost);
@@ -86,7 +86,7 @@ impl Connection {
         self.update_window(segment, window, advanced);
         self.arm_persist(now);
         self.note_limit(now, buffers.send_len.saturating_sub(received.released));
-        self.schedule_probe(now);
+        self.schedule_probe_after_ack(now, advanced || report.has_news);
         self.check_ack_of_fin(now);
         Ok(())
     }
@@ -108,7 +108,7 @@ impl Connection {
     }
 
     /// Returns SEG.WND in bytes.
-    fn window_of(&self, segment: &Segment) -> u32 {
+    pub(crate) fn window_of(&self, segment: &Segment) -> u32 {
         //= https://www.rfc-editor.org/rfc/rfc7323#section-2.2
         //# The window field in a segment where the SYN bit is set (i.e., a <SYN> or <SYN,ACK>) MUST NOT
         //# be scaled.

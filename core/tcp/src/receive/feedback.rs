@@ -51,7 +51,6 @@ impl Connection {
     pub(super) fn update_delivery_rate(&mut self, now: Instant, progress: &mut AckProgress) {
         let rtt_min = self.rtt.min().unwrap_or_default();
         let Some(record) = self.recovery.record_mut() else { return };
-        record.on_lost(progress.lost);
         progress.sample = record.take_sample(now, rtt_min);
         if self.snd.flight() == 0
             && let Some(rate) = self.recovery.end_record()

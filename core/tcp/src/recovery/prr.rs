@@ -45,8 +45,8 @@ impl Prr {
             u32::try_from(target).unwrap_or(u32::MAX).saturating_sub(self.out)
         } else {
             let conservative = self.delivered.saturating_sub(self.out).max(ack.delivered);
-            let quota = if ack.is_safe { conservative + ack.mss } else { conservative };
-            quota.min(ack.ssthresh - ack.pipe)
+            let growth = if ack.is_safe { ack.mss } else { 0 };
+            conservative.saturating_add(growth).min(ack.ssthresh - ack.pipe)
         };
         // The first retransmission of a recovery is sent at once.
         if self.out == 0 {

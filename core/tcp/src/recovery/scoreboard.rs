@@ -275,7 +275,8 @@ impl Scoreboard {
         while let Some(&Resent { left, right, sent, .. }) = self.resent.front() {
             let left = left.max(una);
             if self.sacked.missing_in(left, right) > 0 {
-                if !record.rack.has_overtaken_resent(sent, right) {
+                let Some(end) = record.rack.overtaken_resent(sent, left, right) else { break };
+                if self.sacked.missing_in(left, end) == 0 {
                     break;
                 }
                 let due = record.rack.due(sent, timing.window, timing.srtt);
@@ -283,9 +284,15 @@ impl Scoreboard {
                     self.reorder_at = due;
                     break;
                 }
-                let Some(bytes) = self.mark_lost(left, right) else { break };
+                let Some(bytes) = self.mark_lost(left, end) else { break };
                 detected.lost += bytes;
                 detected.again |= bytes > 0 && sent >= self.reduced_at;
+                if end != right
+                    && let Some(rest) = self.resent.front_mut()
+                {
+                    rest.left = end;
+                    break;
+                }
             }
             self.resent.pop_front();
         }
@@ -312,6 +319,11 @@ impl Scoreboard {
         {
             lost += self.mark_lost(left.max(una), right).unwrap_or_default();
             self.resent.pop_front();
+        }
+        // Without a retransmission in flight, judged bytes that the peer lacks are lost. They are
+        // in no list if the peer reneged or a list was full.
+        if self.resent.is_empty() {
+            lost += self.mark_lost(una, self.lost_end).unwrap_or_default();
         }
         let end = record.overdue_end(self.lost_end, timing);
         lost += self.mark_lost(self.lost_end, end).unwrap_or_default();

@@ -158,6 +158,18 @@ fn lost_retransmissions_are_found_without_a_timer() {
 }
 
 #[test]
+fn a_lost_part_of_a_retransmitted_burst_is_found_by_the_rest() {
+    let mut sender = Sender::new(10);
+    sender.sack(109, 4000, 10_000);
+    sender.enter();
+    sender.retransmit(0, 4000);
+    let detected = sender.sack(211, 1000, 2000);
+    assert_eq!((detected.lost, sender.hole()), (1000, Some((0, 1000))));
+    // The rest of the burst is still in flight.
+    assert_eq!(sender.pipe(), 2000);
+}
+
+#[test]
 fn retransmission_acknowledged_too_early_is_of_the_first_copy() {
     let mut sender = Sender::new(3);
     sender.sack(102, 2000, 3000);
@@ -211,6 +223,11 @@ fn a_receiver_that_reneges_loses_its_claims() {
     sender.advance(210, 2000);
     assert_eq!(sender.recovery.sacked_bytes(), 0);
     assert_eq!(sender.pipe(), 4000);
+    // One timeout finds all discarded bytes.
+    sender.now = 500;
+    let (una, nxt, timing) = (seq(2000), seq(sender.nxt), sender.timing());
+    sender.recovery.enter_loss(timing, una, nxt, Some(seq(2000 + MSS)));
+    assert_eq!((sender.hole(), sender.pipe()), (Some((2000, 6000)), 0));
 }
 
 #[test]
