@@ -23,7 +23,7 @@ use crate::control::RegistryHost;
 use crate::domain::Domain;
 use crate::lookout::Lookout;
 use crate::registry::{Registry, RegistryConfig, UninterceptedProgram};
-use crate::remote::Remote;
+use crate::remote::{Remote, removed};
 use crate::report::Counters;
 use crate::service::{Service, ServiceError};
 use crate::shard::net::Net;
@@ -383,14 +383,6 @@ impl Drop for Engine {
         shards.for_each(Shard::forget_all);
         self.exchange();
     }
-}
-
-/// Returns the interfaces that a list of changes removes.
-pub(crate) fn removed(changes: &[Change]) -> impl Iterator<Item = IfaceId> {
-    changes.iter().filter_map(|change| match change {
-        Change::RemoveInterface { iface } => Some(*iface),
-        _ => None,
-    })
 }
 
 /// Creates one of the shards of an engine.

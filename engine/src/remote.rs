@@ -15,7 +15,6 @@ use towpath_stack::IfaceId;
 use towpath_stack::net::{Change, Fault, InterfaceConfig, Net, Refused, RuleSet};
 use towpath_tcp::Instant;
 
-use crate::engine::removed;
 use crate::net::{Applied, NetState};
 use crate::queries::{
     AttachQuery, CountersQuery, DetachQuery, NetQuery, SettleQuery, SocketsQuery, UnsentQuery,
@@ -358,4 +357,12 @@ impl Remote {
     fn lock(&self) -> MutexGuard<'_, RemoteMailbox> {
         self.shared.mailbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Returns the interfaces that a list of changes removes.
+pub(crate) fn removed(changes: &[Change]) -> impl Iterator<Item = IfaceId> {
+    changes.iter().filter_map(|change| match change {
+        Change::RemoveInterface { iface } => Some(*iface),
+        _ => None,
+    })
 }
