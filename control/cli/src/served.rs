@@ -1,172 +1,26 @@
 //! Answers control requests for a run or a router, and converts the stack's types to those of the
-//! protocol and back.
+//! protocol and back. `stack` defines the running stack, which `acl` and `conntrack` use too.
 
-use std::sync::Arc;
+mod stack;
 
-use towpath_engine::{Applied, Counters, Gone, InterfaceState, NetState, Remote, SocketEntry};
+use towpath_engine::{Applied, Gone, InterfaceState, NetState, Remote, SocketEntry};
 use towpath_model::{
     Address, AddressState, Call, Change, How, Interface, Kind, Layer, Neighbor, NeighborState, Net,
     Origin, Port, Proto, Reply, RequestFault, Route, RouteKind, ShownSocket, Traffic, Word,
 };
 use towpath_pool::LinkType;
-use towpath_router::TrackerSettings;
 use towpath_stack::net::{self, IfaceId};
 use towpath_tcp::Instant;
-use towpath_uplink::{Shape, Tally};
 use towpath_wire::MacAddr;
 
-use crate::port::{Device, OfTally};
+pub use stack::{PortList, ServedPort, ServedStack, gone};
+
 use crate::{acl, conntrack, port};
-
-/// A run or a router that answers requests on the thread of the control socket.
-pub struct ServedStack {
-    /// Access to the engine.
-    pub remote: Remote,
-    /// Its ports.
-    pub ports: Box<dyn PortList>,
-    /// Whether packets that rules log are printed.
-    pub logs: bool,
-    /// Settings of a tracker; `None` if this stack cannot track flows.
-    pub tracker: Option<TrackerSettings>,
-    /// Function that arranges the counters by layer.
-    pub layers: Layers,
-}
-
-/// Arranges the counters of the stack, the rules and the ports by layer.
-pub type Layers = fn(&Counters, Option<&net::RuleSet>, &[ServedPort]) -> Vec<towpath_uplink::Layer>;
-
-/// Ports of a running stack, which requests may add and delete.
-pub trait PortList: Send + Sync {
-    /// Returns the current ports.
-    fn ports(&self) -> Vec<ServedPort>;
-
-    /// Opens a device, and adds an interface with this name.
-    ///
-    /// # Errors
-    /// Returns the fault of the device or of the interface. Nothing was added.
-    fn add(&self, name: &Word, device: &str) -> Result<(), RequestFault>;
-
-    /// Deletes an interface, and closes its device.
-    ///
-    /// # Errors
-    /// Fails if there is no such interface, or if other ports need it.
-    fn delete(&self, name: &Word) -> Result<(), RequestFault>;
-}
-
-/// The port of a run, which stays until the run ends.
-struct PortOfRun(ServedPort);
-
-impl PortList for PortOfRun {
-    fn ports(&self) -> Vec<ServedPort> {
-        vec![self.0.clone()]
-    }
-
-    fn add(&self, _: &Word, _: &str) -> Result<(), RequestFault> {
-        Err(has_one_interface())
-    }
-
-    fn delete(&self, _: &Word) -> Result<(), RequestFault> {
-        Err(has_one_interface())
-    }
-}
-
-fn has_one_interface() -> RequestFault {
-    let why = "a run keeps the interface of its start: links are added to and deleted from a \
-               router (`towpath router`) alone";
-    RequestFault { at: Some(0), ..RequestFault::new("refused", why) }
-}
-
-/// A port of a running stack.
-#[derive(Clone)]
-pub struct ServedPort {
-    /// Name of the port.
-    pub name: String,
-    /// Kind and device in the user's words; `None`: the device's own description.
-    pub words: Option<(String, String)>,
-    /// Kernel interfaces of the port; `None`: the device itself, if it is an interface of the
-    /// kernel.
-    pub links: Option<Vec<String>>,
-    /// Counters of the device, to which each shard adds its part.
-    pub tally: Arc<Tally>,
-}
-
-impl ServedPort {
-    fn links(&self) -> Vec<String> {
-        self.links.clone().unwrap_or_else(|| self.tally.device().into_iter().collect())
-    }
-
-    fn device(&self) -> Device {
-        let OfTally { driver, device, counters } = OfTally::from(&*self.tally);
-        let (name, links) = (self.name.clone(), self.links());
-        match &self.words {
-            Some((driver, device)) => {
-                let (driver, device) = (driver.clone(), Some(device.clone()));
-                Device { name, driver, device, links, counters }
-            }
-            None => Device { name, driver, device, links, counters },
-        }
-    }
-}
-
-impl ServedStack {
-    /// Describes a run, whose only port has the counters `tally`.
-    pub fn of_run(remote: Remote, tally: Arc<Tally>) -> Self {
-        let name = Shape::INTERFACE_NAME.to_owned();
-        let port = ServedPort { name, words: None, links: None, tally };
-        let ports = Box::new(PortOfRun(port));
-        Self { remote, ports, logs: false, tracker: None, layers: run_layers }
-    }
-
-    /// Returns the names of the ports, each with its kernel interfaces.
-    fn links(&self) -> Vec<(String, Vec<String>)> {
-        self.ports.ports().iter().map(|port| (port.name.clone(), port.links())).collect()
-    }
-
-    /// Returns the stack's counters, after the ports have reported theirs.
-    fn counters(&self) -> Result<Counters, Gone> {
-        let ports = self.ports.ports();
-        let asked: Vec<_> = ports.iter().map(|port| (port, port.tally.ask())).collect();
-        let is_told = || asked.iter().all(|(port, asked)| port.tally.is_told(*asked));
-        // Ports report their counters in a turn, and a query causes a turn.
-        until_notified(is_told, || self.remote.counters().map(drop))?;
-        self.remote.counters()
-    }
-
-    /// Returns the counters by layer since the stack was created.
-    fn layers(&self) -> Result<Vec<towpath_uplink::Layer>, Gone> {
-        let counters = self.counters()?;
-        let rules = self.remote.rules()?;
-        let mut layers = (self.layers)(&counters, rules.as_deref(), &self.ports.ports());
-        layers.extend(conntrack_layer(&self.remote)?);
-        Ok(layers)
-    }
-}
 
 /// Returns the counters of the tracker, if there is one.
 pub fn conntrack_layer(remote: &Remote) -> Result<Option<towpath_uplink::Layer>, Gone> {
     let layer = |counters| towpath_uplink::Layer { name: "conntrack".to_owned(), counters };
     Ok(conntrack::counters(remote)?.map(layer))
-}
-
-/// Arranges the counters of a run, which has one port.
-fn run_layers(
-    counters: &Counters,
-    _: Option<&net::RuleSet>,
-    ports: &[ServedPort],
-) -> Vec<towpath_uplink::Layer> {
-    let port = ports.first().map(|port| port.tally.counted()).unwrap_or_default();
-    towpath_uplink::layers(counters, &port)
-}
-
-/// Maximum number of turns to wait for the ports' counters: a port that is not polled reports none.
-const TURNS_MAX: usize = 100;
-
-/// Turns the stack by `turn` until the ports have reported their counters.
-fn until_notified(
-    is_told: impl Fn() -> bool,
-    mut turn: impl FnMut() -> Result<(), Gone>,
-) -> Result<(), Gone> {
-    (0..TURNS_MAX).take_while(|_| !is_told()).try_for_each(|_| turn())
 }
 
 /// Answers a request, if the stack supports it.
@@ -212,10 +66,6 @@ pub fn answer(stack: &ServedStack, call: Call, reply: &mut Reply) {
     reply.error = done.err();
 }
 
-pub fn gone(_: Gone) -> RequestFault {
-    RequestFault::new("gone", "the stack has ended")
-}
-
 /// Returns whether a socket is bound or connected. As on Linux, other sockets are not listed, and a
 /// program may not have opened them yet.
 pub fn is_somewhere(socket: &ShownSocket) -> bool {
@@ -229,8 +79,17 @@ fn ports(stack: &ServedStack) -> Result<Vec<Port>, RequestFault> {
     Ok(port::shown(devices, &interfaces))
 }
 
+/// Returns the counters by layer since the stack was created.
+fn layers(stack: &ServedStack) -> Result<Vec<towpath_uplink::Layer>, Gone> {
+    let counters = stack.counters()?;
+    let rules = stack.remote.rules()?;
+    let mut layers = (stack.layers)(&counters, rules.as_deref(), &stack.ports.ports());
+    layers.extend(conntrack_layer(&stack.remote)?);
+    Ok(layers)
+}
+
 fn counters(stack: &ServedStack) -> Result<Vec<Layer>, RequestFault> {
-    let layers = stack.layers().map_err(gone)?.into_iter().filter_map(|layer| {
+    let layers = layers(stack).map_err(gone)?.into_iter().filter_map(|layer| {
         let word = |name: String| Word::try_from(name).ok();
         let counters = layer.counters.into_iter();
         let counters = counters.filter_map(|(name, value)| Some((word(name)?, value)));

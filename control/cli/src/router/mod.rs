@@ -31,7 +31,7 @@ use towpath_uplink::random;
 
 pub use args::{ABOUT, AFTER, RouterArgs, parse_port};
 use open::{Opened, PortQueues};
-use ports::{PortChanger, RouterPorts};
+use ports::{PORTS_MAX, PortChanger, RouterPorts};
 use running::{Ended, RunningRouter};
 
 use crate::args::Shards;
@@ -42,9 +42,6 @@ use crate::served::conntrack_layer;
 use crate::signals::Signals;
 use crate::supervise::asked_to_end;
 use crate::{output, recording, stats};
-
-/// Maximum number of ports of a router; each port is polled in every turn.
-const PORTS_MAX: usize = 64;
 
 /// Forwards packets until a signal ends it.
 ///

@@ -10,9 +10,12 @@ use towpath_uplink::MtuFollower;
 
 use super::args::{PortArg, parse_port};
 use super::open::{self, Left, PortQueues};
-use super::{PORTS_MAX, layers, mtu};
+use super::{layers, mtu};
 use crate::messages::Messages;
 use crate::served::{PortList, ServedPort, gone};
+
+/// Maximum number of ports of a router; each port is polled in every turn.
+pub const PORTS_MAX: usize = 64;
 
 /// Ports of a router, shared by the threads that use them.
 #[derive(Clone, Default)]
