@@ -1,6 +1,15 @@
 //! Position in the text of a script.
 
-use super::SyntaxError;
+/// Position and reason of an invalid word in a script.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SyntaxError {
+    /// Line, counted from 1.
+    pub line: usize,
+    /// Column in bytes, counted from 1.
+    pub column: usize,
+    /// Reason.
+    pub message: String,
+}
 
 /// Maximum depth of nested values, so that no script overflows the stack.
 const DEPTH_MAX: usize = 64;

@@ -1,7 +1,7 @@
 //! Parser of packets.
 
-use super::cursor::Cursor;
-use super::{EcnSpec, IcmpKind, IcmpSpec, PacketSpec, SyntaxError, TcpSpec};
+use super::cursor::{Cursor, SyntaxError};
+use super::tree::{EcnSpec, IcmpKind, IcmpSpec, PacketSpec, TcpSpec};
 use crate::wire::{TcpOption, flag};
 
 /// Parses a packet behind its direction.

@@ -1,10 +1,9 @@
 //! Parser of events.
 
-use super::cursor::Cursor;
+use super::cursor::{Cursor, SyntaxError};
+use super::tree::{CallSpec, EventAction, EventTime, OptionLine, Script, ScriptEvent};
 use super::value::{self, Value};
-use super::{
-    CallSpec, EventAction, EventTime, OptionLine, Script, ScriptEvent, SyntaxError, packet, symbols,
-};
+use super::{packet, symbols};
 
 /// Parses a script.
 ///

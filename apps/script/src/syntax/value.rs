@@ -2,8 +2,7 @@
 
 use std::fmt;
 
-use super::SyntaxError;
-use super::cursor::Cursor;
+use super::cursor::{Cursor, SyntaxError};
 use super::symbols;
 
 /// Value of an argument, or part of one.
