@@ -301,7 +301,7 @@ impl Conntrack {
         let is_own_answer = tuple == tuple.inverse();
         let lacks_syn = tuple.protocol == IpProtocol::TCP.0 && tcp.is_none();
         if !may_open || is_own_answer || lacks_syn {
-            // This router resets the new flow: its sender knows the destination before translation.
+            // The router resets the new flow. Its sender knows the destination before translation.
             if let Some(pending) = self.refused(packet).filter(|it| it.target.inverse() == tuple) {
                 packet.set_tracked(PacketMark::None.into(), FlowState::Related);
                 set_src(packet, &pending.tuple.inverse());

@@ -236,12 +236,13 @@ impl Connection {
         }
     }
 
-    /// Handles the ACK of a tail loss probe.
+    /// Handles the ACK of a tail loss probe. `window` is SEG.WND in bytes.
     pub(crate) fn check_probe(
         &mut self,
         segment: &Segment,
         before: SenderProgress,
         report: SackReport,
+        window: u32,
     ) {
         let ack = ProbeAck {
             ack: segment.ack,
@@ -249,7 +250,7 @@ impl Connection {
             // A window update is no duplicate: the peer sends it when its program reads.
             is_plain_duplicate: segment.ack == before.una
                 && segment.payload_len == 0
-                && self.window_of(segment) == self.snd.wnd
+                && window == self.snd.wnd
                 && segment.options.sack.is_empty(),
         };
         if self.recovery.on_probe_ack(ack) {
@@ -302,8 +303,8 @@ impl Connection {
         self.recovery.is_probe_due()
     }
 
-    /// Postpones a due tail loss probe by its timeout. An owner calls this while its own queue holds
-    /// bytes of the connection: they are not in the network yet, and a probe would send them twice.
+    /// Postpones a due tail loss probe by its timeout. An owner calls this while bytes of the
+    /// connection wait in its own queue. A probe would only send them twice.
     #[cold]
     pub fn postpone_probe(&mut self, now: Instant) {
         self.recovery.withdraw_probe();

@@ -71,7 +71,7 @@ impl Connection {
                 self.snd.nxt,
             );
         }
-        self.check_probe(segment, before, report);
+        self.check_probe(segment, before, report, window);
         self.check_spurious(ack, report, phase);
         if self.recovery.is_watching() {
             progress.lost = self.look_for_loss(ack.now, before);
@@ -108,7 +108,7 @@ impl Connection {
     }
 
     /// Returns SEG.WND in bytes.
-    pub(crate) fn window_of(&self, segment: &Segment) -> u32 {
+    fn window_of(&self, segment: &Segment) -> u32 {
         //= https://www.rfc-editor.org/rfc/rfc7323#section-2.2
         //# The window field in a segment where the SYN bit is set (i.e., a <SYN> or <SYN,ACK>) MUST NOT
         //# be scaled.

@@ -320,8 +320,8 @@ impl Scoreboard {
             lost += self.mark_lost(left.max(una), right).unwrap_or_default();
             self.resent.pop_front();
         }
-        // Without a retransmission in flight, judged bytes that the peer lacks are lost. They are
-        // in no list if the peer reneged or a list was full.
+        // Without a retransmission in flight, judged bytes that the peer lacks are lost. If the
+        // peer reneged or a list was full, no list contains them.
         if self.resent.is_empty() {
             lost += self.mark_lost(una, self.lost_end).unwrap_or_default();
         }

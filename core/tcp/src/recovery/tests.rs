@@ -223,7 +223,7 @@ fn a_receiver_that_reneges_loses_its_claims() {
     sender.advance(210, 2000);
     assert_eq!(sender.recovery.sacked_bytes(), 0);
     assert_eq!(sender.pipe(), 4000);
-    // One timeout finds all discarded bytes.
+    // The first timeout finds all discarded bytes.
     sender.now = 500;
     let (una, nxt, timing) = (seq(2000), seq(sender.nxt), sender.timing());
     sender.recovery.enter_loss(timing, una, nxt, Some(seq(2000 + MSS)));
