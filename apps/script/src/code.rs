@@ -37,11 +37,10 @@ fn run_statement(statement: &str, variables: &mut Variables) -> Result<(), Strin
             return Ok(());
         }
         let is_named = |name: &&String| names_of(text).any(|word| word == name.as_str());
-        let values = variables
-            .keys()
-            .filter(is_named)
-            .map(|name| format!("{name} is {}", variables.get(name).copied().unwrap_or_default()));
-        return Err(format!("assert {text}: {}", values.collect::<Vec<_>>().join(", ")));
+        let values = variables.keys().filter(is_named).map(|name| {
+            format!("; {name} is {}", variables.get(name).copied().unwrap_or_default())
+        });
+        return Err(format!("assert {text} is false{}", values.collect::<String>()));
     }
     if let Some((name, text)) = statement.split_once("+=") {
         let value = evaluate(text, variables)? + evaluate(name, variables)?;

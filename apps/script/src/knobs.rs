@@ -187,15 +187,16 @@ impl Knobs {
         let numbers = words().unwrap_or_default();
         let first = numbers.first().copied();
         let number = first.ok_or("expected a number");
+        let byte = number.and_then(|n| u8::try_from(n).map_err(|_| "expected at most 255"));
         let seconds = |n: u32| Duration::from_secs(n.into());
         match name.trim_start_matches("net.ipv4.").trim_start_matches("net.inet.tcp.") {
             "tcp_timestamps" => self.stack.tcp.timestamps = number? != 0,
             "tcp_sack" | "sack.enable" => self.stack.tcp.sack = number? != 0,
             "rfc1323" => self.stack.tcp.timestamps = number? != 0,
-            "tcp_syn_retries" => self.stack.tcp.syn_retries = number? as u8,
-            "tcp_synack_retries" => self.stack.tcp.syn_ack_retries = number? as u8,
-            "tcp_retries2" => self.stack.tcp.retries = number? as u8,
-            "tcp_orphan_retries" => self.stack.tcp.orphan_retries = number? as u8,
+            "tcp_syn_retries" => self.stack.tcp.syn_retries = byte?,
+            "tcp_synack_retries" => self.stack.tcp.syn_ack_retries = byte?,
+            "tcp_retries2" => self.stack.tcp.retries = byte?,
+            "tcp_orphan_retries" => self.stack.tcp.orphan_retries = byte?,
             "tcp_fin_timeout" => self.stack.tcp.fin_wait2_timeout = seconds(number?),
             "tcp_fastopen" => self.fast_open = number?,
             "tcp_notsent_lowat" => self.not_sent_lowat = number?,

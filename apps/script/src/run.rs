@@ -389,6 +389,7 @@ impl<'a> ScriptRunner<'a> {
         let latest = window.map(|window| window.latest + self.tolerance());
         let sent = self.wait_for_packet(line, latest)?;
         let mut live = self.flow_segment(line, spec, &sent)?;
+        self.flow.learn(spec, &live);
         self.note_sent(&sent, &live);
         while !self.knobs.strict_segments && live.len < spec.len && live.len > 0 {
             let next = self.wait_for_packet(line, latest)?;
@@ -400,7 +401,6 @@ impl<'a> ScriptRunner<'a> {
             }
             live = WireSegment { seq: live.seq, len: live.len + segment.len, ..segment };
         }
-        self.flow.learn(spec, &live);
         let actual = self.flow.to_script(&live);
         let difference = compare::difference(spec, &actual, self.relax);
         let difference = difference.or_else(|| self.clock_difference(spec, &live));

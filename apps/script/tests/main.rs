@@ -90,6 +90,9 @@ fn unknown_words_are_refused_with_their_position() {
     assert!(of("+0 < . 1:10(1) ack 1").2.contains("does not have the length 1"));
     assert!(of("--colour=red\n").2.contains("unknown option --colour"));
     assert!(of("/* no end").2.contains("does not end"));
+    assert!(of("/*/ no end").2.contains("does not end"));
+    assert_eq!(of("é\n\n0").2, "expected a time, found é");
+    assert!(of("9223372036854.999999 socket(1) = 2").2.contains("expected a time"));
     assert!(of("+x socket(1) = 2").2.contains("expected a time"));
 }
 
@@ -100,6 +103,8 @@ fn unsupported_calls_and_settings_are_refused_by_name() {
     let open = "0 socket(..., SOCK_STREAM, IPPROTO_TCP) = 3\n";
     assert!(failure_of(&format!("{open}+0 mmap(3) = 0")).2.contains("mmap"));
     assert!(failure_of(&format!("{open}+0 fcntl(3, 77) = 0")).2.contains("77"));
+    assert!(failure_of("`sysctl -q net.ipv4.tcp_syn_retries=300`").2.contains("at most 255"));
+    assert!(failure_of("0 < . 0:65496(65496) ack 1").2.contains("do not fit an IP packet"));
 }
 
 #[test]
@@ -113,6 +118,10 @@ fn mismatches_are_reported() {
     assert!(
         failure_of(&format!("{connect}+0 > S. 0:0(0) ack 1 <...>")).2.contains("flags differs")
     );
+    for flags in ["FF".to_owned(), "7".repeat(200)] {
+        let text = format!("{connect}+0 > {flags} 0:0(0) <...>");
+        assert!(failure_of(&text).2.contains("flags differs"), "{flags}");
+    }
     assert!(failure_of(&format!("{connect}+2 > S 0:0(0) <...>")).2.contains("was sent at 0.0"));
     let late = format!("{connect}+0 > S 0:0(0) <...>\n+.1 > S 0:0(0) <...>");
     assert!(failure_of(&late).2.contains("no packet was sent by 0.104"));
@@ -129,4 +138,17 @@ fn strict_runs_refuse_packets_that_no_line_expects() {
     let run = |options: &RunOptions| run_text(Path::new("script"), text, options).failure;
     assert_eq!(run(&RunOptions::default()), None);
     assert!(run(&options()).is_some_and(|failure| failure.message.contains("no event expects")));
+}
+
+#[test]
+fn history_has_the_numbers_of_the_script_from_the_first_syn_on() {
+    let text = "0 socket(..., SOCK_STREAM, IPPROTO_TCP) = 3\n\
+                +0 fcntl(3, F_SETFL, O_RDWR|O_NONBLOCK) = 0\n\
+                +0 connect(3, ..., ...) = -1 EINPROGRESS\n\
+                +0 > S 0:0(0) <...>\n\
+                +0 %{ assert False }%\n";
+    let failure = run_text(Path::new("script"), text, &RunOptions::default()).failure;
+    let failure = failure.expect("it fails");
+    assert!(failure.history[3].starts_with("0.000000 > S 0:0(0) win"), "{:?}", failure.history);
+    assert_eq!(failure.message, "assert False is false");
 }

@@ -56,11 +56,11 @@ impl<'a> Cursor<'a> {
             self.at += rest.len() - trimmed.len();
             if trimmed.starts_with("//") {
                 self.at += trimmed.find('\n').unwrap_or(trimmed.len());
-            } else if trimmed.starts_with("/*") {
-                let Some(end) = trimmed.find("*/") else {
+            } else if let Some(comment) = trimmed.strip_prefix("/*") {
+                let Some(end) = comment.find("*/") else {
                     return Err(self.error("the comment does not end"));
                 };
-                self.at += end + 2;
+                self.at += end + 4;
             } else {
                 return Ok(());
             }
@@ -195,11 +195,8 @@ impl<'a> Cursor<'a> {
 
     /// Returns an error that shows the next word.
     pub fn unexpected(&self, wanted: &str) -> SyntaxError {
-        let rest = self.rest();
-        let len = rest.find(char::is_whitespace).unwrap_or(rest.len()).min(40);
-        let next: String =
-            rest[..].chars().take(rest[..].chars().count().min(len.max(1))).collect();
-        let next = if next.trim().is_empty() { "the end" } else { &next };
+        let next = self.rest().split_whitespace().next().unwrap_or("the end");
+        let next: String = next.chars().take(40).collect();
         self.error(&format!("expected {wanted}, found {next}"))
     }
 
