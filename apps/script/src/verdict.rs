@@ -28,7 +28,7 @@ pub struct RunOptions {
 /// Reason why a script failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScriptFailure {
-    /// Line of the script, counted from 1.
+    /// Line of the script, counted from 1; 0 if the script cannot be read.
     pub line: usize,
     /// Column of a syntax error, counted from 1.
     pub column: Option<usize>,

@@ -55,11 +55,14 @@ fn report(results: &[ScriptResult], quiet: bool) -> String {
             None if quiet => Ok(()),
             None => writeln!(text, "pass {path}"),
             Some(failure) => {
-                let column = failure.column.map(|column| format!(":{column}")).unwrap_or_default();
+                // A file that cannot be read has no position.
+                let position = [(failure.line > 0).then_some(failure.line), failure.column];
+                let position: String =
+                    position.iter().flatten().map(|at| format!(":{at}")).collect();
                 for line in &failure.history {
                     let _ = writeln!(text, "       {line}");
                 }
-                writeln!(text, "FAIL {path}:{}{column}: {}", failure.line, failure.message)
+                writeln!(text, "FAIL {path}{position}: {}", failure.message)
             }
         };
     }
@@ -82,4 +85,25 @@ fn write_packets(path: &Path, results: &[ScriptResult]) -> Result<()> {
     }
     writer.into_inner()?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use towpath_script::ScriptFailure;
+
+    use super::*;
+
+    #[test]
+    fn failures_have_a_position_if_the_script_is_readable() {
+        let failed = |line, column| ScriptResult {
+            path: "a.pkt".into(),
+            failure: Some(ScriptFailure { line, column, message: "no".into(), history: vec![] }),
+            packets: vec![],
+        };
+        let results = [failed(0, None), failed(3, None), failed(3, Some(7))];
+        assert_eq!(
+            report(&results, true),
+            "FAIL a.pkt: no\nFAIL a.pkt:3: no\nFAIL a.pkt:3:7: no\n0 of 3 scripts passed\n"
+        );
+    }
 }
