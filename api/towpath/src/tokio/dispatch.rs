@@ -124,7 +124,10 @@ impl RuntimeDispatcher {
     fn run(&self) {
         // Without a budget. If the calling task had used up its budget, `poll_read_ready` would
         // call the waker, which outside of a worker runs this function again, without end.
-        let take = coop::unconstrained(poll_fn(|cx| Poll::Ready(self.take_events(cx))));
+        let take = coop::unconstrained(poll_fn(|cx| {
+            self.take_events(cx);
+            Poll::Ready(())
+        }));
         let _ = pin!(take).poll(&mut Context::from_waker(&self.waker));
     }
 
