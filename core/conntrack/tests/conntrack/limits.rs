@@ -51,6 +51,30 @@ fn evicts_unanswered_flows_and_keeps_answered_ones() {
     assert_eq!(net.tracker.counters().table_full, 1);
 }
 
+/// The router answers each ping to itself, so that a forged one makes an answered flow.
+#[test]
+fn forged_pings_do_not_make_the_table_full() {
+    let mut net = Network::with_limits(&[], &small(10, 10));
+    for n in 0..20 {
+        let host = format!("203.0.113.{n}");
+        net.back(TestPacket::echo(8, &host, OWN_WAN, 1)).unwrap();
+        net.pass(0, TestPacket::echo(0, OWN_WAN, &host, 1)).unwrap();
+    }
+    assert_eq!(net.tracker.len_of(FlowClass::IcmpAnswered), 10);
+    assert!(net.out(TestPacket::udp(&client(1), "198.51.100.7:53")).is_some());
+    assert_eq!(net.tracker.counters().table_full, 0);
+}
+
+#[test]
+fn a_full_table_takes_no_more_memory() {
+    let mut net = Network::with_limits(&["masquerade out wan"], &small(10, 10));
+    let reserved = net.tracker.bytes();
+    for n in 0..20 {
+        net.out(TestPacket::udp(&client(n), "198.51.100.7:53")).unwrap();
+    }
+    assert_eq!((net.tracker.len(), net.tracker.bytes()), (10, reserved));
+}
+
 #[test]
 fn limits_the_flows_of_a_source() {
     let mut net = Network::with_limits(&[], &small(100, 10));

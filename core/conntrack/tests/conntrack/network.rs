@@ -1,6 +1,6 @@
 //! A tracker between `lan` and `wan`, and packets that pass it.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use towpath_conntrack::{
     Conntrack, FragmentPosition, NatRule, NatRules, PacketToken, PacketView, TrackerLimits,
@@ -15,6 +15,7 @@ pub const OWN_LAN: &str = "10.1.0.1";
 pub const TCP: u8 = 6;
 pub const UDP: u8 = 17;
 pub const ICMP: u8 = 1;
+pub const ICMPV6: u8 = 58;
 
 /// A packet: fields and the bytes from the transport header on.
 #[derive(Debug, Clone)]
@@ -64,24 +65,38 @@ impl TestPacket {
 
     /// Returns an ICMP error "time exceeded" about a packet, as a router sends it.
     pub fn error(src: &str, about: &Self) -> Self {
-        let mut transport = vec![11, 0, 0, 0, 0, 0, 0, 0];
+        let (protocol, kind) = if about.fields.src.is_ipv4() { (ICMP, 11) } else { (ICMPV6, 3) };
+        let mut transport = vec![kind, 0, 0, 0, 0, 0, 0, 0];
         transport.extend(about.ip_bytes());
-        let mut packet = Self::new(ICMP, src, &about.fields.src.to_string(), transport);
-        packet.fields.icmp = Some((11, 0));
+        let mut packet = Self::new(protocol, src, &about.fields.src.to_string(), transport);
+        packet.fields.icmp = Some((kind, 0));
         packet
     }
 
-    /// Returns the IPv4 packet.
+    /// Returns the IP packet.
     pub fn ip_bytes(&self) -> Vec<u8> {
-        let octets = |addr: IpAddr| match addr {
-            IpAddr::V4(v4) => v4.octets(),
-            IpAddr::V6(_) => Ipv4Addr::UNSPECIFIED.octets(),
-        };
+        match (self.fields.src, self.fields.dst) {
+            (IpAddr::V4(src), IpAddr::V4(dst)) => self.v4_bytes(src, dst),
+            (IpAddr::V6(src), IpAddr::V6(dst)) => self.v6_bytes(src, dst),
+            ends => panic!("{ends:?} are of two IP versions"),
+        }
+    }
+
+    fn v6_bytes(&self, src: Ipv6Addr, dst: Ipv6Addr) -> Vec<u8> {
+        let len = self.transport.len() as u16;
+        let mut bytes = vec![0x60, 0, 0, 0, (len >> 8) as u8, len as u8, self.fields.protocol, 9];
+        bytes.extend(src.octets());
+        bytes.extend(dst.octets());
+        bytes.extend(&self.transport);
+        bytes
+    }
+
+    fn v4_bytes(&self, src: Ipv4Addr, dst: Ipv4Addr) -> Vec<u8> {
         let len = (20 + self.transport.len()) as u16;
         let mut bytes = vec![0x45, 0, (len >> 8) as u8, len as u8, 0, 0, 0, 0, 9];
         bytes.extend([self.fields.protocol, 0, 0]);
-        bytes.extend(octets(self.fields.src));
-        bytes.extend(octets(self.fields.dst));
+        bytes.extend(src.octets());
+        bytes.extend(dst.octets());
         let sum = towpath_wire::checksum::finish(towpath_wire::checksum::sum(&bytes, 0));
         bytes[10..12].copy_from_slice(&sum.to_be_bytes());
         bytes.extend(&self.transport);

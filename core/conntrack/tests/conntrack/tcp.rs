@@ -1,6 +1,6 @@
 //! TCP connections: states and windows.
 
-use towpath_conntrack::FlowClass;
+use towpath_conntrack::{FlowClass, FragmentPosition};
 use towpath_filter::FlowState;
 
 use crate::network::{Network, TCP, TestPacket};
@@ -110,4 +110,26 @@ fn half_open_connections_are_evictable() {
     assert_eq!(it.client(SYN, [7000, 0], 0), FlowState::Established);
     assert_eq!(it.class(), FlowClass::TcpOpening);
     assert_eq!(it.server(SYN | ACK, [900, 7001], 0), FlowState::Established);
+}
+
+/// Only the first fragment is seen, which does not have the length of the segment.
+#[test]
+fn continues_after_a_fragmented_segment() {
+    let mut it = Connection::open();
+    let mut first = segment(CLIENT, SERVER, ACK, [101, 501], 400);
+    first.fragment = Some(FragmentPosition { ident: 7, is_first: true });
+    assert_eq!(it.0.out(first).unwrap().fields.state, FlowState::Established);
+    assert_eq!(it.server(ACK, [501, 901], 0), FlowState::Established);
+    assert_eq!(it.client(ACK, [901, 501], 100), FlowState::Established);
+    assert_eq!(it.server(ACK, [501, 1001], 0), FlowState::Established);
+}
+
+#[test]
+fn a_client_without_an_answer_restarts_with_a_higher_number() {
+    let mut it = Connection(Network::new(&[]));
+    assert_eq!(it.client(SYN, [100, 0], 0), FlowState::New);
+    assert_eq!(it.client(SYN, [5000, 0], 0), FlowState::New);
+    assert_eq!(it.server(SYN | ACK, [500, 101], 0), FlowState::Invalid, "answers the first SYN");
+    assert_eq!(it.server(SYN | ACK, [500, 5001], 0), FlowState::Established);
+    assert_eq!(it.client(SYN, [90_000, 0], 0), FlowState::Invalid, "the server has answered");
 }

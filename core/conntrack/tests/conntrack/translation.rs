@@ -1,7 +1,7 @@
 //! Source and destination translation, errors and fragments.
 
-use towpath_conntrack::{FragmentPosition, NatRule};
-use towpath_filter::FlowState;
+use towpath_conntrack::{FragmentPosition, NatRule, PacketView};
+use towpath_filter::{FlowState, Hook};
 use towpath_wire::ipv4;
 
 use crate::network::{Network, OWN_WAN, TestPacket, WAN};
@@ -140,6 +140,69 @@ fn hides_the_sender_of_an_error_about_a_forwarded_packet() {
 }
 
 #[test]
+fn refuses_an_error_to_another_host_than_the_quoted_sender() {
+    let mut net = Network::new(MASQUERADE);
+    let sent = net.out(TestPacket::udp(CLIENT, SERVER)).unwrap();
+    let mut error = TestPacket::error("198.18.0.1", &sent);
+    error.fields.dst = "10.1.0.9".parse().unwrap();
+    let error = net.back(error).unwrap();
+    assert_eq!(error.fields.state, FlowState::Invalid);
+    assert_eq!(error.transport[8..], sent.ip_bytes(), "the quotation is not translated");
+}
+
+#[test]
+fn refuses_an_icmpv4_error_that_quotes_an_ipv6_packet() {
+    let mut net = Network::new(&["snat out wan to 2001:db8::2"]);
+    let sent = net.out(TestPacket::udp("[fd00::5]:4000", "[2001:db8:1::7]:53")).unwrap();
+    assert!(sent.ends().0.starts_with("[2001:db8::2]:"));
+    let v4 = TestPacket::udp(&outside(1), SERVER);
+    let mut error = TestPacket::error("198.18.0.1", &v4);
+    error.transport.truncate(8);
+    error.transport.extend(sent.ip_bytes());
+    // Addressed to a host of IPv4, and sent by the router itself.
+    for iface_in in [Some(WAN), None] {
+        let mut error = error.clone();
+        error.fields.iface_in = iface_in;
+        error.fields.hook = if iface_in.is_some() { Hook::Prerouting } else { Hook::Output };
+        net.tracker.on_packet(net.now_ns, &mut error);
+        assert_eq!(error.fields.state, FlowState::Invalid, "{iface_in:?}");
+    }
+    // The same error of IPv6 belongs to the flow.
+    let error = net.back(TestPacket::error("2001:db8:9::1", &sent)).unwrap();
+    assert_eq!((error.fields.state, error.ends().1.as_str()), (FlowState::Related, "fd00::5"));
+}
+
+#[test]
+fn rules_apply_to_the_ip_version_of_their_address() {
+    let mut net = Network::new(&[
+        "snat out wan to 192.0.2.5",
+        "snat out wan to 2001:db8::2",
+        "dnat proto udp dport 8080 to [fd00::5]:80",
+        "dnat proto udp dport 8080 to 10.1.0.5:80",
+    ]);
+    let sent = net.out(TestPacket::udp("[fd00::5]:4000", "[2001:db8:1::7]:53")).unwrap();
+    assert!(sent.ends().0.starts_with("[2001:db8::2]:"), "{}", sent.ends().0);
+    let sent = net.back(TestPacket::udp("203.0.113.9:700", &outside(8080))).unwrap();
+    assert_eq!(sent.ends().1, "10.1.0.5:80");
+}
+
+#[test]
+fn releases_a_mapping_that_sends_to_itself() {
+    let rules = ["snat out wan to 192.0.2.5 full-cone", "snat out lan to 192.0.2.5 full-cone"];
+    let mut net = Network::new(&rules);
+    let port = net.out(TestPacket::udp(CLIENT, SERVER)).unwrap().src_port();
+    let own = format!("192.0.2.5:{port}");
+    assert!(net.out(TestPacket::udp(CLIENT, &own)).is_none(), "would be its own answer");
+    let stranger = |net: &mut Network| {
+        let passed = net.back(TestPacket::udp("203.0.113.9:9", &own)).unwrap();
+        passed.ends().1
+    };
+    assert_eq!(stranger(&mut net), CLIENT);
+    assert_eq!(net.tracker.delete(|_| true), 2);
+    assert_eq!(stranger(&mut net), own);
+}
+
+#[test]
 fn later_fragments_follow_the_first() {
     let mut net = Network::new(MASQUERADE);
     let mut first = TestPacket::udp(CLIENT, SERVER);
@@ -204,7 +267,6 @@ fn rules_are_printed_as_they_are_parsed() {
 
 impl TestPacket {
     fn set(&mut self, src: &str, port: u16) {
-        use towpath_conntrack::PacketView;
         self.set_src(src.parse().unwrap());
         let (_, dst) = self.fields.ports.unwrap();
         self.set_ports(port, dst);
