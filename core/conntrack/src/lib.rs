@@ -20,7 +20,7 @@
 //!
 //! A packet of a known flow costs one keyed hash and one look-up. Nothing is allocated for a
 //! packet, because the tables have a fixed size. A flow takes at most [`BYTES_PER_FLOW`]
-//! bytes. Expired flows are removed as new ones come, a bounded number at a time.
+//! bytes. Packets remove expired flows once per second, a bounded number at a time.
 //!
 //! Reading order: `tuple`, `view`; `flow`, `table`, `index`; `tcp`; `rules`, `mappings`; `tracker`,
 //! `departure`; `quote`, `fragments`, `events`.

@@ -10,9 +10,9 @@ use crate::tuple::{FlowDirection, HashKey, Tuple};
 /// once in this time, because a packet would otherwise write to three flows.
 pub(crate) const REFRESH_NS: u64 = 1_000_000_000;
 
-/// Maximum number of expired flows that one new flow removes from each class, which bounds the work
-/// for a packet. Expired flows therefore go faster than new ones come.
-const EXPIRED_MAX: usize = 2;
+/// Maximum number of expired flows that one call of [`TrackedFlows::expire`] removes from each
+/// class, which bounds the work for a packet.
+const EXPIRED_MAX: usize = 64;
 
 /// Reason why a flow is not added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -143,7 +143,6 @@ impl TrackedFlows {
         now_ns: u64,
         mut removed: impl FnMut(u32, &TrackedFlow, FlowRemoval),
     ) -> Result<u32, TableRefusal> {
-        self.expire(now_ns, EXPIRED_MAX, &mut removed);
         let source = self.source_of(flow.tuples[0].src);
         if source.is_some_and(|slot| self.sources[slot as usize].flows >= self.per_source_max) {
             return Err(TableRefusal::SourceFull);
@@ -206,22 +205,24 @@ impl TrackedFlows {
         }
     }
 
-    /// Removes up to `max` expired flows of each class.
+    /// Removes up to [`EXPIRED_MAX`] expired flows of each class. Returns whether some may be left.
     pub(crate) fn expire(
         &mut self,
         now_ns: u64,
-        max: usize,
         removed: &mut impl FnMut(u32, &TrackedFlow, FlowRemoval),
-    ) {
+    ) -> bool {
+        let mut has_more = false;
         for class in 0..self.lists.len() {
-            for _ in 0..max {
+            has_more |= (0..EXPIRED_MAX).all(|_| {
                 let oldest = self.lists[class].oldest;
-                if oldest == NONE || self.left_ns(oldest, now_ns) > 0 {
-                    break;
+                let is_expired = oldest != NONE && self.left_ns(oldest, now_ns) == 0;
+                if is_expired {
+                    self.remove(oldest, FlowRemoval::Expired, removed);
                 }
-                self.remove(oldest, FlowRemoval::Expired, removed);
-            }
+                is_expired
+            });
         }
+        has_more
     }
 
     /// Returns the flow that a full table evicts: the one with the oldest packet among those that

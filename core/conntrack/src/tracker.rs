@@ -19,7 +19,7 @@ use crate::fragments::{FragmentFlows, FragmentKey};
 use crate::mappings::PortMappings;
 use crate::quote::translate_quote;
 use crate::rules::{NatKind, NatRules};
-use crate::table::{FlowRemoval, TrackedFlows};
+use crate::table::{FlowRemoval, REFRESH_NS, TrackedFlows};
 use crate::tcp::TcpSegment;
 use crate::tuple::{FlowDirection, HashKey, Tuple};
 use crate::view::{IDENT_AT, PacketSubject, PacketToken, PacketView, quoted, subject};
@@ -71,6 +71,8 @@ pub struct Conntrack {
     /// The new flow of the packet at the hooks, if any.
     pub(crate) pending: Option<OpeningFlow>,
     serial: u64,
+    /// Time at which no expired flow was left.
+    expired_ns: u64,
 }
 
 /// Parts that follow the beginning and end of flows.
@@ -205,6 +207,7 @@ impl Conntrack {
             addresses: Vec::new(),
             pending: None,
             serial: 0,
+            expired_ns: 0,
         }
     }
 
@@ -219,6 +222,9 @@ impl Conntrack {
     }
 
     fn on_arrival(&mut self, now_ns: u64, packet: &mut impl PacketView) -> Action {
+        if now_ns.saturating_sub(self.expired_ns) >= REFRESH_NS {
+            self.expire(now_ns);
+        }
         if !addr::is_unicast(packet.fields().dst) {
             packet.set_tracked(PacketMark::None.into(), FlowState::Untracked);
             return Action::Accept;
@@ -427,6 +433,17 @@ impl Conntrack {
         self.table.remove(id, why, &mut |id, flow, why| ledger.on_removed(id, flow, why));
     }
 
+    /// Removes expired flows, because a full-cone mapping is open as long as it has flows. If too
+    /// many are expired for one packet, the next packets remove further ones.
+    #[cold]
+    fn expire(&mut self, now_ns: u64) {
+        let ledger = &mut self.ledger;
+        let mut removed = |id, flow: &TrackedFlow, why| ledger.on_removed(id, flow, why);
+        if !self.table.expire(now_ns, &mut removed) {
+            self.expired_ns = now_ns;
+        }
+    }
+
     /// Returns whether an address belongs to the router.
     pub(crate) fn is_own(&self, addr: IpAddr) -> bool {
         self.addresses.iter().any(|(_, own)| *own == addr)
@@ -506,13 +523,6 @@ impl Conntrack {
             }
         }
         count
-    }
-
-    /// Removes all expired flows, which otherwise leave as new ones come.
-    pub fn expire(&mut self, now_ns: u64) {
-        let ledger = &mut self.ledger;
-        let mut removed = |id, flow: &TrackedFlow, why| ledger.on_removed(id, flow, why);
-        self.table.expire(now_ns, usize::MAX, &mut removed);
     }
 
     /// Returns the counters.

@@ -32,6 +32,25 @@ fn forgets_flows_without_packets() {
 }
 
 #[test]
+fn packets_of_a_known_flow_remove_expired_flows() {
+    let mut net = Network::new(&[]);
+    let server = "198.51.100.7:53";
+    for n in 0..200 {
+        net.out(TestPacket::udp(&client(n), server)).unwrap();
+    }
+    net.wait(60);
+    net.out(TestPacket::udp(&client(0), server)).unwrap();
+    net.wait(62);
+    let mut left = Vec::new();
+    for _ in 0..5 {
+        net.out(TestPacket::udp(&client(0), server)).unwrap();
+        left.push(net.tracker.len());
+    }
+    assert_eq!(left, [136, 72, 8, 1, 1], "a bounded number for each packet");
+    assert_eq!(net.tracker.counters().expired, 199);
+}
+
+#[test]
 fn evicts_unanswered_flows_and_keeps_answered_ones() {
     let mut net = Network::with_limits(&[], &small(100, 100));
     let server = "198.51.100.7:53";

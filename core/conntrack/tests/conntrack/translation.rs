@@ -52,6 +52,15 @@ fn passes_packets_of_any_sender_to_a_full_cone() {
 }
 
 #[test]
+fn closes_a_full_cone_with_the_timeout_of_its_flows() {
+    let mut net = Network::new(&["masquerade out wan full-cone"]);
+    let port = net.out(TestPacket::udp(CLIENT, SERVER)).unwrap().src_port();
+    net.wait(122);
+    let late = net.back(TestPacket::udp("203.0.113.9:9", &outside(port))).unwrap();
+    assert_eq!(late.ends().1, outside(port), "not translated to the client");
+}
+
+#[test]
 fn translates_the_identifier_of_queries() {
     let mut net = Network::new(MASQUERADE);
     let ident =
