@@ -59,7 +59,8 @@ pub struct ShownFlow {
     pub event: Option<Word>,
     /// Transport protocol: `tcp`, `udp`, `icmp`, `icmp6`, or a number.
     pub proto: Word,
-    /// State: `opening`, `established`, `closing`, `unanswered` or `answered`.
+    /// State: `opening`, `established`, `closing`, `unanswered`, `answered` or
+    /// `assured`.
     pub state: Word,
     /// Source of the first packet, as it arrived.
     pub src: IpAddr,

@@ -23,7 +23,7 @@ pub struct TrackerCounters {
     pub invalid: u64,
     /// Invalid packets dropped because they cannot be translated.
     pub untranslatable: u64,
-    /// Packets dropped because the table is full of answered flows.
+    /// Packets dropped because the table is full of flows that are not evicted.
     pub table_full: u64,
     /// Packets dropped because their source has the maximum number of flows.
     pub source_full: u64,

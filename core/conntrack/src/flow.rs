@@ -18,6 +18,8 @@ pub enum FlowClass {
     UdpUnanswered,
     /// UDP packets of both directions.
     UdpAnswered,
+    /// UDP packets of both directions, with a request that followed an answer.
+    UdpAssured,
     /// An ICMP query without a reply.
     IcmpUnanswered,
     /// An ICMP query with replies.
@@ -30,12 +32,13 @@ pub enum FlowClass {
 
 impl FlowClass {
     /// All classes.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::TcpOpening,
         Self::TcpEstablished,
         Self::TcpClosing,
         Self::UdpUnanswered,
         Self::UdpAnswered,
+        Self::UdpAssured,
         Self::IcmpUnanswered,
         Self::IcmpAnswered,
         Self::OtherUnanswered,
@@ -51,6 +54,7 @@ impl FlowClass {
             Self::TcpClosing => "closing",
             Self::UdpUnanswered | Self::IcmpUnanswered | Self::OtherUnanswered => "unanswered",
             Self::UdpAnswered | Self::IcmpAnswered | Self::OtherAnswered => "answered",
+            Self::UdpAssured => "assured",
         }
     }
 
@@ -59,20 +63,21 @@ impl FlowClass {
     pub const fn protocol(self) -> &'static str {
         match self {
             Self::TcpOpening | Self::TcpEstablished | Self::TcpClosing => "tcp",
-            Self::UdpUnanswered | Self::UdpAnswered => "udp",
+            Self::UdpUnanswered | Self::UdpAnswered | Self::UdpAssured => "udp",
             Self::IcmpUnanswered | Self::IcmpAnswered => "icmp",
             Self::OtherUnanswered | Self::OtherAnswered => "other",
         }
     }
 
     /// Returns whether a full table evicts flows of this class for new ones. Answered ICMP queries
-    /// are among them, because a forged request suffices for the answer of this router.
+    /// and UDP requests are among them, because a forged request suffices for an answer.
     pub(crate) const fn is_evictable(self) -> bool {
         matches!(
             self,
             Self::TcpOpening
                 | Self::TcpClosing
                 | Self::UdpUnanswered
+                | Self::UdpAnswered
                 | Self::IcmpUnanswered
                 | Self::IcmpAnswered
                 | Self::OtherUnanswered
@@ -87,13 +92,14 @@ impl FlowClass {
         }
     }
 
-    /// Returns the class after an answer.
-    pub(crate) const fn answered(self) -> Self {
-        match self {
-            Self::UdpUnanswered => Self::UdpAnswered,
-            Self::IcmpUnanswered => Self::IcmpAnswered,
-            Self::OtherUnanswered => Self::OtherAnswered,
-            class => class,
+    /// Returns the class after a packet; TCP depends on its segments.
+    pub(crate) const fn after(self, way: FlowDirection) -> Self {
+        match (self, way) {
+            (Self::UdpUnanswered, FlowDirection::Reply) => Self::UdpAnswered,
+            (Self::UdpAnswered, FlowDirection::Original) => Self::UdpAssured,
+            (Self::IcmpUnanswered, FlowDirection::Reply) => Self::IcmpAnswered,
+            (Self::OtherUnanswered, FlowDirection::Reply) => Self::OtherAnswered,
+            (class, _) => class,
         }
     }
 }
@@ -132,7 +138,7 @@ impl Default for FlowTimeouts {
             FlowClass::TcpEstablished => TCP_ESTABLISHED,
             FlowClass::TcpOpening | FlowClass::TcpClosing => TCP_TRANSITORY,
             FlowClass::UdpUnanswered => UDP_UNANSWERED,
-            FlowClass::UdpAnswered => UDP_ANSWERED,
+            FlowClass::UdpAnswered | FlowClass::UdpAssured => UDP_ANSWERED,
             FlowClass::IcmpUnanswered | FlowClass::IcmpAnswered => ICMP,
             FlowClass::OtherUnanswered => OTHER_UNANSWERED,
             FlowClass::OtherAnswered => OTHER_ANSWERED,

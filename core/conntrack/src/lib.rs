@@ -13,7 +13,7 @@
 //!   packets of any sender pass.
 //! - Outside ports are random, and of UDP have the parity of the inside port.
 //! - A full table evicts flows that were not answered, are closed, or are ICMP queries, and never
-//!   others.
+//!   others. A UDP flow stays from the first request on that follows an answer.
 //! - ICMP errors are passed on to the sender of the quoted packet, with the quotation translated.
 //!
 //! # Cost

@@ -17,7 +17,7 @@ const EXPIRED_MAX: usize = 64;
 /// Reason why a flow is not added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TableRefusal {
-    /// The table is full of flows that were answered.
+    /// The table is full of flows that are not evicted.
     Full,
     /// The source has its maximum number of flows.
     SourceFull,
@@ -225,8 +225,8 @@ impl TrackedFlows {
         has_more
     }
 
-    /// Returns the flow that a full table evicts: the one with the oldest packet among those that
-    /// were not answered, or are closed. A flood of forged packets evicts no established flow.
+    /// Returns the flow that a full table evicts: the one with the oldest packet among those of
+    /// evictable classes. A flood of forged packets evicts no established flow.
     fn victim(&self) -> Option<u32> {
         let evictable = FlowClass::ALL.into_iter().filter(|class| class.is_evictable());
         let oldest = evictable.map(|class| self.lists[class as usize].oldest);

@@ -263,10 +263,8 @@ impl Conntrack {
         let class = if packet.fields().protocol == IpProtocol::TCP.0 {
             let segment = segment_of(packet, key.is_some());
             segment.and_then(|segment| flow.tcp.on_segment(way, &segment)).map(FlowClass::of_tcp)
-        } else if way == FlowDirection::Reply {
-            Some(flow.class.answered())
         } else {
-            Some(flow.class)
+            Some(flow.class.after(way))
         };
         let Some(class) = class else {
             if flow.is_translated() {

@@ -6,8 +6,17 @@ use towpath_conntrack::{
 
 use crate::network::{Network, OWN_WAN, TestPacket, rules};
 
+const SERVER: &str = "198.51.100.7:53";
+
 fn client(n: u32) -> String {
     format!("10.1.{}.{}:4000", n >> 8, n & 0xff)
+}
+
+/// Passes a request of a client, the answer, and a second request.
+fn converse(net: &mut Network, n: u32) {
+    net.out(TestPacket::udp(&client(n), SERVER)).unwrap();
+    net.back(TestPacket::udp(SERVER, &client(n))).unwrap();
+    net.out(TestPacket::udp(&client(n), SERVER)).unwrap();
 }
 
 fn small(flows_max: usize, per_source_max: u32) -> TrackerLimits {
@@ -17,7 +26,7 @@ fn small(flows_max: usize, per_source_max: u32) -> TrackerLimits {
 #[test]
 fn forgets_flows_without_packets() {
     let mut net = Network::new(&["masquerade out wan"]);
-    let request = || TestPacket::udp("10.1.0.2:4000", "198.51.100.7:53");
+    let request = || TestPacket::udp("10.1.0.2:4000", SERVER);
     let port = net.out(request()).unwrap().src_port();
     let answer = || TestPacket::udp("198.51.100.7:53", &format!("{OWN_WAN}:{port}"));
     net.wait(119);
@@ -34,16 +43,15 @@ fn forgets_flows_without_packets() {
 #[test]
 fn packets_of_a_known_flow_remove_expired_flows() {
     let mut net = Network::new(&[]);
-    let server = "198.51.100.7:53";
     for n in 0..200 {
-        net.out(TestPacket::udp(&client(n), server)).unwrap();
+        net.out(TestPacket::udp(&client(n), SERVER)).unwrap();
     }
     net.wait(60);
-    net.out(TestPacket::udp(&client(0), server)).unwrap();
+    net.out(TestPacket::udp(&client(0), SERVER)).unwrap();
     net.wait(62);
     let mut left = Vec::new();
     for _ in 0..5 {
-        net.out(TestPacket::udp(&client(0), server)).unwrap();
+        net.out(TestPacket::udp(&client(0), SERVER)).unwrap();
         left.push(net.tracker.len());
     }
     assert_eq!(left, [136, 72, 8, 1, 1], "a bounded number for each packet");
@@ -53,21 +61,34 @@ fn packets_of_a_known_flow_remove_expired_flows() {
 #[test]
 fn evicts_unanswered_flows_and_keeps_answered_ones() {
     let mut net = Network::with_limits(&[], &small(100, 100));
-    let server = "198.51.100.7:53";
     for n in 0..50 {
-        net.out(TestPacket::udp(&client(n), server)).unwrap();
-        net.back(TestPacket::udp(server, &client(n))).unwrap();
+        converse(&mut net, n);
     }
     for n in 50..1000 {
-        net.out(TestPacket::udp(&client(n), server)).unwrap();
+        net.out(TestPacket::udp(&client(n), SERVER)).unwrap();
     }
     assert_eq!((net.tracker.len(), net.tracker.counters().evicted), (100, 900));
-    assert_eq!(net.tracker.len_of(FlowClass::UdpAnswered), 50);
+    assert_eq!(net.tracker.len_of(FlowClass::UdpAssured), 50);
     for n in 950..1000 {
-        net.back(TestPacket::udp(server, &client(n))).unwrap();
+        converse(&mut net, n);
     }
-    assert!(net.out(TestPacket::udp("10.1.9.9:1", server)).is_none());
+    assert!(net.out(TestPacket::udp("10.1.9.9:1", SERVER)).is_none());
     assert_eq!(net.tracker.counters().table_full, 1);
+}
+
+/// A forged request makes a server answer, but is not followed by another one.
+#[test]
+fn evicts_udp_flows_of_one_request_and_its_answers() {
+    let mut net = Network::with_limits(&[], &small(10, 10));
+    converse(&mut net, 0);
+    for n in 1..30 {
+        net.out(TestPacket::udp(&client(n), SERVER)).unwrap();
+        net.back(TestPacket::udp(SERVER, &client(n))).unwrap();
+        net.back(TestPacket::udp(SERVER, &client(n))).unwrap();
+    }
+    let classes = [FlowClass::UdpAssured, FlowClass::UdpAnswered];
+    assert_eq!(classes.map(|class| net.tracker.len_of(class)), [1, 9]);
+    assert_eq!(net.tracker.counters().table_full, 0);
 }
 
 /// The router answers each ping to itself, so that a forged one makes an answered flow.
@@ -80,7 +101,7 @@ fn forged_pings_do_not_make_the_table_full() {
         net.pass(0, TestPacket::echo(0, OWN_WAN, &host, 1)).unwrap();
     }
     assert_eq!(net.tracker.len_of(FlowClass::IcmpAnswered), 10);
-    assert!(net.out(TestPacket::udp(&client(1), "198.51.100.7:53")).is_some());
+    assert!(net.out(TestPacket::udp(&client(1), SERVER)).is_some());
     assert_eq!(net.tracker.counters().table_full, 0);
 }
 
@@ -89,7 +110,7 @@ fn a_full_table_takes_no_more_memory() {
     let mut net = Network::with_limits(&["masquerade out wan"], &small(10, 10));
     let reserved = net.tracker.bytes();
     for n in 0..20 {
-        net.out(TestPacket::udp(&client(n), "198.51.100.7:53")).unwrap();
+        net.out(TestPacket::udp(&client(n), SERVER)).unwrap();
     }
     assert_eq!((net.tracker.len(), net.tracker.bytes()), (10, reserved));
 }
@@ -98,11 +119,11 @@ fn a_full_table_takes_no_more_memory() {
 fn limits_the_flows_of_a_source() {
     let mut net = Network::with_limits(&[], &small(100, 10));
     for port in 1..=20 {
-        let sent = net.out(TestPacket::udp(&format!("10.1.0.2:{port}"), "198.51.100.7:53"));
+        let sent = net.out(TestPacket::udp(&format!("10.1.0.2:{port}"), SERVER));
         assert_eq!(sent.is_some(), port <= 10);
     }
     assert_eq!(net.tracker.counters().source_full, 10);
-    assert!(net.out(TestPacket::udp("10.1.0.3:1", "198.51.100.7:53")).is_some());
+    assert!(net.out(TestPacket::udp("10.1.0.3:1", SERVER)).is_some());
 }
 
 #[test]
@@ -120,7 +141,7 @@ fn counts_exhausted_ports() {
 #[test]
 fn tells_the_beginning_and_end_of_flows() {
     let mut net = Network::new(&[]);
-    net.out(TestPacket::udp("10.1.0.2:4000", "198.51.100.7:53")).unwrap();
+    net.out(TestPacket::udp("10.1.0.2:4000", SERVER)).unwrap();
     assert_eq!(net.tracker.delete(|_| true), 1);
     let kinds: Vec<_> = net.tracker.events(0).map(|event| event.kind).collect();
     assert_eq!(kinds, [FlowEventKind::New, FlowEventKind::Destroyed(FlowRemoval::Deleted)]);
