@@ -80,7 +80,7 @@ impl Case {
             self.check_tables();
         }
         if input.one_in(64) {
-            self.tracker.delete(|flow| flow.original.src_port & 1 == 0);
+            self.tracker.delete(0, |flow| flow.original.src_port & 1 == 0);
             self.check_tables();
         }
     }

@@ -32,7 +32,7 @@ pub const FLOWS_MOST: usize = 1 << 24;
 /// host cannot use up the table.
 pub const FLOWS_PER_SOURCE_MAX: u32 = FLOWS_MAX as u32 / 4;
 
-/// Maximum number of slots that one call of [`Conntrack::flows`] visits.
+/// Maximum number of slots that one call of [`Conntrack::flows`] or [`Conntrack::delete`] visits.
 const VISITS_MAX: u32 = 4096;
 
 /// Length of a fragmented segment: the whole is not known from its first fragment.
@@ -511,16 +511,22 @@ impl Conntrack {
         (flows, None)
     }
 
-    /// Removes the flows that `is_it` accepts. Returns their number.
-    pub fn delete(&mut self, mut is_it: impl FnMut(&FlowInfo) -> bool) -> usize {
+    /// Removes the flows that `is_it` accepts, from slot `from` on. Returns their number, and the
+    /// slot to continue with; `None` after the last one.
+    pub fn delete(
+        &mut self,
+        from: u32,
+        mut is_it: impl FnMut(&FlowInfo) -> bool,
+    ) -> (usize, Option<u32>) {
         let mut count = 0;
-        for id in 0..self.table.slots() {
+        let end = self.table.slots().min(from.saturating_add(VISITS_MAX));
+        for id in from..end {
             if self.table.get(id).is_some_and(|flow| is_it(&info(id, flow, 0))) {
                 self.remove(id, FlowRemoval::Deleted);
                 count += 1;
             }
         }
-        count
+        (count, Some(end).filter(|end| *end < self.table.slots()))
     }
 
     /// Returns the counters.

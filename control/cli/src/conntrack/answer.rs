@@ -44,6 +44,36 @@ impl Query for FlowsQuery {
     }
 }
 
+/// Deletion of the flows that match a filter.
+#[derive(Debug, Clone)]
+struct DeleteQuery {
+    from: u32,
+    filter: FlowFilter,
+}
+
+impl Query for DeleteQuery {
+    type Part = usize;
+    type Answer = usize;
+
+    fn ask(&mut self, shard: &mut dyn QueryTarget) -> Portion<Self::Part> {
+        let Some(FlowTracker(tracker)) = shard.net().tracker_mut() else {
+            return Portion::Last(0);
+        };
+        let is_it = |flow: &FlowInfo| shown(flow).is_some_and(|it| self.filter.matches(&it));
+        match tracker.delete(self.from, is_it) {
+            (count, Some(next)) => {
+                self.from = next;
+                Portion::More(count)
+            }
+            (count, None) => Portion::Last(count),
+        }
+    }
+
+    fn join(parts: Vec<Self::Part>) -> Self::Answer {
+        parts.into_iter().sum()
+    }
+}
+
 /// Calls `work` with the tracker; `None` if there is none.
 fn with_tracker<T: Send + 'static>(
     stack: &ServedStack,
@@ -198,10 +228,7 @@ pub fn events(stack: &ServedStack, from: u64) -> Result<(Vec<ShownFlow>, u64), G
 
 /// Deletes the flows that match a filter, and returns their number.
 pub fn delete(stack: &ServedStack, filter: FlowFilter) -> Result<usize, Gone> {
-    let deleted = with_tracker(stack, move |FlowTracker(tracker)| {
-        tracker.delete(|flow| shown(flow).is_some_and(|flow| filter.matches(&flow)))
-    });
-    deleted.map(Option::unwrap_or_default)
+    stack.remote.query(DeleteQuery { from: 0, filter })
 }
 
 /// Converts a flow to the protocol's type.

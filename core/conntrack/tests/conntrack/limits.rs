@@ -1,7 +1,7 @@
 //! Timeouts, limits and their counters.
 
 use towpath_conntrack::{
-    BYTES_PER_FLOW, Conntrack, FlowClass, FlowEventKind, FlowRemoval, TrackerLimits,
+    BYTES_PER_FLOW, Conntrack, FlowClass, FlowEventKind, FlowInfo, FlowRemoval, TrackerLimits,
 };
 
 use crate::network::{Network, OWN_WAN, TestPacket, rules};
@@ -134,7 +134,8 @@ fn counts_exhausted_ports() {
         assert!(n == 10 || sent.is_some(), "{n}");
     }
     assert_eq!(net.tracker.counters().ports_exhausted, 1);
-    assert_eq!(net.tracker.delete(|flow| flow.original.src.to_string() == "10.1.0.2"), 1);
+    let of_host = |flow: &FlowInfo| flow.original.src.to_string() == "10.1.0.2";
+    assert_eq!(net.tracker.delete(0, of_host), (1, None));
     assert!(net.out(TestPacket::echo(8, "10.1.1.9", "198.51.100.7", 1)).is_some());
 }
 
@@ -142,11 +143,22 @@ fn counts_exhausted_ports() {
 fn tells_the_beginning_and_end_of_flows() {
     let mut net = Network::new(&[]);
     net.out(TestPacket::udp("10.1.0.2:4000", SERVER)).unwrap();
-    assert_eq!(net.tracker.delete(|_| true), 1);
+    assert_eq!(net.tracker.delete(0, |_| true), (1, None));
     let kinds: Vec<_> = net.tracker.events(0).map(|event| event.kind).collect();
     assert_eq!(kinds, [FlowEventKind::New, FlowEventKind::Destroyed(FlowRemoval::Deleted)]);
     let next = net.tracker.next_event();
     assert_eq!((next, net.tracker.events(next).count()), (3, 0));
+}
+
+#[test]
+fn deletes_flows_in_portions() {
+    let mut net = Network::new(&[]);
+    for n in 0..5000 {
+        net.out(TestPacket::udp(&client(n), SERVER)).unwrap();
+    }
+    assert_eq!(net.tracker.delete(0, |_| true), (4096, Some(4096)));
+    assert_eq!(net.tracker.delete(4096, |_| true), (904, None));
+    assert!(net.tracker.is_empty());
 }
 
 #[test]

@@ -207,7 +207,7 @@ fn releases_a_mapping_that_sends_to_itself() {
         passed.ends().1
     };
     assert_eq!(stranger(&mut net), CLIENT);
-    assert_eq!(net.tracker.delete(|_| true), 2);
+    assert_eq!(net.tracker.delete(0, |_| true), (2, None));
     assert_eq!(stranger(&mut net), own);
 }
 
