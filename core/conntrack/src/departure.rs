@@ -167,6 +167,9 @@ impl Conntrack {
             Some(outside) => self.translate_source(tuple, &outside)?,
             None => {
                 if plain.mapping != NONE {
+                    // The mapping may have ended since the first hook.
+                    let found = self.ledger.mappings.full_cone(&pending.tuple);
+                    found.filter(|slot| *slot == plain.mapping)?;
                     self.ledger.mappings.hold(plain.mapping);
                 }
                 plain

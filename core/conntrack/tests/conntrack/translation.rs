@@ -1,10 +1,10 @@
 //! Source and destination translation, errors and fragments.
 
 use towpath_conntrack::{FragmentPosition, NatRule, PacketView};
-use towpath_filter::{FlowState, Hook};
+use towpath_filter::{Action, FlowState, Hook};
 use towpath_wire::ipv4;
 
-use crate::network::{Network, OWN_WAN, TestPacket, WAN};
+use crate::network::{LAN, Network, OWN_WAN, TestPacket, WAN};
 
 const MASQUERADE: &[&str] = &["masquerade out wan"];
 const CLIENT: &str = "10.1.0.2:4000";
@@ -58,6 +58,20 @@ fn closes_a_full_cone_with_the_timeout_of_its_flows() {
     net.wait(122);
     let late = net.back(TestPacket::udp("203.0.113.9:9", &outside(port))).unwrap();
     assert_eq!(late.ends().1, outside(port), "not translated to the client");
+}
+
+#[test]
+fn drops_a_packet_whose_full_cone_ends_between_its_hooks() {
+    let mut net = Network::new(&["masquerade out wan full-cone"]);
+    let port = net.out(TestPacket::udp(CLIENT, SERVER)).unwrap().src_port();
+    let mut packet = TestPacket::udp("203.0.113.9:9", &outside(port));
+    packet.fields.iface_in = Some(WAN);
+    assert_eq!(net.tracker.on_packet(net.now_ns, &mut packet), Action::Accept);
+    assert_eq!(packet.ends().1, CLIENT);
+    net.tracker.delete(0, |_| true);
+    (packet.fields.hook, packet.fields.iface_out) = (Hook::Postrouting, Some(LAN));
+    assert_eq!(net.tracker.on_packet(net.now_ns, &mut packet), Action::Drop);
+    assert!(net.tracker.is_empty());
 }
 
 #[test]
