@@ -40,6 +40,9 @@ pub(super) struct Scoreboard {
     /// Time at which the oldest overtaken transmission counts as lost; [`Instant::FAR`] if none
     /// was overtaken.
     pub(super) reorder_at: Instant,
+    /// Number of judgements of first transmissions.
+    #[cfg(test)]
+    pub(super) judgements: usize,
 }
 
 /// A retransmission in flight.
@@ -77,6 +80,8 @@ impl Scoreboard {
             reopened: false,
             reduced_at: Instant::ZERO,
             reorder_at: Instant::FAR,
+            #[cfg(test)]
+            judgements: 0,
         }
     }
 
@@ -247,6 +252,10 @@ impl Scoreboard {
     fn detect_first(&mut self, record: &FlightRecord, timing: LossTiming) -> u32 {
         let mut lost = 0;
         loop {
+            #[cfg(test)]
+            {
+                self.judgements += 1;
+            }
             let (from, judgement) = record.judge(self.lost_end, timing);
             self.lost_end = self.lost_end.max(from);
             match judgement {
