@@ -639,6 +639,21 @@ mod tests {
     }
 
     #[test]
+    fn merged_transmissions_give_no_round_trip_time() {
+        let mut record = sent_at(&[0; SHORT_FROM]);
+        let end = 1000 * SHORT_FROM as u32;
+        record.on_sent(at(10), ISS + end + 1, 0);
+        record.on_sent(at(30), ISS + end + 2, 0);
+        let mut rtt_of = |time, bytes| {
+            record.on_acked(ack(time), ISS + bytes, &Ranges::default());
+            record.take_sample(at(time), ms(0)).expect("a sample").rtt
+        };
+        assert_eq!(rtt_of(100, end), Some(ms(100)));
+        // The first byte took 100 ms, but the merged transmission has the send time of the last.
+        assert_eq!(rtt_of(110, end + 1), None);
+    }
+
+    #[test]
     fn single_bytes_cost_little_memory() {
         let mut record = sent_at(&[0]);
         (1..=4000u32).for_each(|n| record.on_sent(at(n.into()), ISS + 1000 + n, 0));

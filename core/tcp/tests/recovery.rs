@@ -83,6 +83,19 @@ fn a_lost_tail_is_probed_after_two_round_trips() {
 }
 
 #[test]
+fn data_from_the_peer_does_not_postpone_a_probe() {
+    let mut pair = losing(&[7, 8, 9]);
+    pair.write(A, 10 * MSS);
+    // Each segment from B repeats its acknowledgement of the first seven segments.
+    for _ in 0..60 {
+        pair.write(B, MSS);
+        pair.run_for(ms(1));
+    }
+    assert!(pair.a.timeouts.contains(&TimerKind::TailLossProbe));
+    pair.assert_received(B, 10 * MSS);
+}
+
+#[test]
 fn a_probe_sends_new_data_first() {
     // The peer's window has room for more than the congestion window.
     let mut pair = losing(&(0..10).collect::<Vec<_>>());
@@ -112,6 +125,20 @@ fn a_probe_that_repairs_the_only_loss_reduces_the_window() {
     pair.write(A, 3 * MSS);
     pair.run_for(ms(100));
     assert_eq!(resent(&pair), 1);
+    let after = info(&mut pair);
+    assert!(after.ssthresh_bytes < before, "{after:?}");
+}
+
+#[test]
+fn a_window_update_after_the_repair_is_no_duplicate_of_a_probe() {
+    let mut pair = losing(&[9]);
+    let before = info(&mut pair).cwnd_bytes;
+    transfer(&mut pair, 10 * MSS);
+    pair.run_for(ms(60));
+    let update = pair.segment_from(B, Flags::ACK);
+    pair.inject(A, update, &[]);
+    pair.write(A, 3 * MSS);
+    pair.run_for(ms(100));
     let after = info(&mut pair);
     assert!(after.ssthresh_bytes < before, "{after:?}");
 }
@@ -177,6 +204,29 @@ fn a_spurious_recovery_is_undone() {
 }
 
 #[test]
+fn timestamps_undo_a_recovery_by_the_ack_that_ends_it() {
+    let config = Config { timestamps: true, ..Config::default() };
+    let mut pair = Pair::connected_with(config, config);
+    let mut seen = 0;
+    // The first segment is late. Its retransmission is lost, so that no D-SACK reports it.
+    pair.fate = Box::new(move |packet| {
+        if packet.from != A || !packet.is_data() {
+            return Fate::Deliver;
+        }
+        seen += 1;
+        match seen {
+            1 => Fate::Late(ms(8)),
+            _ if packet.retransmit => Fate::Drop,
+            _ => Fate::Deliver,
+        }
+    });
+    transfer(&mut pair, 10 * MSS);
+    pair.run_for(ms(20));
+    let after = info(&mut pair);
+    assert_eq!((resent(&pair), after.ca_state, after.ssthresh), (1, 0, 0x7fff_ffff));
+}
+
+#[test]
 fn a_recovery_is_undone_after_its_end() {
     let mut pair = Pair::connected();
     // The probe overtakes the flight, and so do the retransmissions that follow.
@@ -213,18 +263,25 @@ fn a_spurious_timeout_is_undone() {
 #[test]
 fn recovery_sends_no_burst() {
     let mut pair = losing(&[100]);
+    // Segments arrive one after the other, so their ACKs do, too.
+    pair.ways[A as usize].rate = Some(100_000_000);
     transfer(&mut pair, 400_000);
-    // Each ACK of one or two segments causes at most two, and one more when nothing else is lost.
-    let mut bursts = std::collections::BTreeMap::new();
     let from = pair.log.iter().find(|packet| packet.retransmit).expect("a retransmission").sent;
-    for packet in pair.log.iter().filter(|packet| packet.from == A && packet.is_data()) {
-        let until = from + ms(10);
-        if packet.sent >= from && packet.sent < until {
-            *bursts.entry(packet.sent).or_insert(0) += 1;
+    // Segments that A sends, and ACKs that reach A, at each instant of the recovery.
+    let mut instants = std::collections::BTreeMap::<Instant, (usize, usize)>::new();
+    for packet in &pair.log {
+        let time = if packet.from == B { packet.sent + ms(5) } else { packet.sent };
+        if time < from || time >= from + ms(10) {
+            continue;
         }
+        let (sent, acks) = instants.entry(time).or_default();
+        *sent += usize::from(packet.from == A && packet.is_data());
+        *acks += usize::from(packet.from == B);
     }
-    let acks = pair.log.iter().filter(|packet| packet.from == B).count();
-    assert!(bursts.values().sum::<usize>() < acks, "{bursts:?}");
+    assert!(instants.values().map(|(sent, _)| sent).sum::<usize>() > 10, "{instants:?}");
+    for (sent, acks) in instants.values() {
+        assert!(sent <= &(acks + 1), "{instants:?}");
+    }
 }
 
 #[test]

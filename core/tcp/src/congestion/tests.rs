@@ -57,6 +57,15 @@ fn slow_start_doubles_and_reno_adds_a_segment() {
 }
 
 #[test]
+fn selecting_cubic_keeps_slow_start_after_a_timeout() {
+    let mut cc = Congestion::new(CongestionKind::NewReno, MSS, 20, ISS);
+    cc.on_timeout(20 * MSS, MSS, false);
+    cc.set_kind(CongestionKind::Cubic, &CongestionStart { mss: MSS, srtt: None });
+    cc.on_ack(&acked(Instant(0), MSS));
+    assert_eq!((cc.cwnd(), cc.ssthresh()), (2 * MSS, 10 * MSS));
+}
+
+#[test]
 fn limited_transmit_does_not_soften_a_loss() {
     let mut cc = Congestion::new(CongestionKind::NewReno, MSS, 6, ISS);
     cc.on_loss(LossEvent { flight: 8 * MSS, mss: MSS });

@@ -171,6 +171,18 @@ mod tests {
     }
 
     #[test]
+    fn keeps_two_segments_however_long_the_queue() {
+        let mut window = CongestionWindow::new(10 * MSS);
+        let (mut vegas, round_end) = (Vegas::default(), ISS + 3 * MSS);
+        for (segment, rtt_ms) in [(0, 1), (1, 1000), (2, 1000), (3, 1000)] {
+            let rtt = Some(Duration::from_millis(rtt_ms));
+            let (snd_una, snd_nxt) = (ISS + segment * MSS, round_end.max(ISS + segment * MSS));
+            vegas.on_ack(&mut window, &Acked { rtt, snd_una, snd_nxt, ..acked(Instant(0), MSS) });
+        }
+        assert_eq!(window.cwnd, 2 * MSS);
+    }
+
+    #[test]
     fn leaves_slow_start_when_a_queue_forms() {
         let mut window = CongestionWindow::new(10 * MSS);
         round_trips(&mut window, 100, 8);
