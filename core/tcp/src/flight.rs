@@ -41,6 +41,8 @@ pub(crate) struct FlightRecord {
     delivered: u64,
     /// Bytes marked lost since the record began, wrapping: C.lost of the draft.
     lost: u32,
+    /// Bytes marked lost since the last rate sample.
+    newly_lost: u32,
     /// Time of the last delivery: C.delivered_time of the draft.
     delivered_at: Instant,
     /// Send time of the newest delivered transmission: C.first_send_time of the draft.
@@ -120,6 +122,8 @@ pub(crate) struct RateSample {
     pub(crate) total_delivered: u64,
     /// Bytes marked lost between the transmission and its acknowledgement.
     pub(crate) lost: u32,
+    /// Bytes marked lost since the last sample, by ACKs or timers.
+    pub(crate) newly_lost: u32,
     /// Bytes in the network after the transmission was sent.
     pub(crate) in_flight: u32,
     pub(crate) is_app_limited: bool,
@@ -167,6 +171,7 @@ impl FlightRecord {
             start,
             delivered: begin.delivered,
             lost: 0,
+            newly_lost: 0,
             delivered_at: begin.at,
             first_sent: begin.at,
             // If the connection was idle before, the flight is small until its first ACK.
@@ -381,6 +386,7 @@ impl FlightRecord {
     /// Records that `bytes` were marked as lost.
     pub(crate) fn on_lost(&mut self, bytes: u32) {
         self.lost = self.lost.wrapping_add(bytes);
+        self.newly_lost = self.newly_lost.saturating_add(bytes);
     }
 
     /// Marks the sender as application limited: no data is left, although the network has room
@@ -420,6 +426,7 @@ impl FlightRecord {
             prior_delivered: of.delivered,
             total_delivered: self.delivered,
             lost: self.lost.wrapping_sub(of.lost),
+            newly_lost: std::mem::take(&mut self.newly_lost),
             in_flight: of.in_flight,
             is_app_limited: of.is_app_limited,
             // A merged transmission has the send time of its last byte.
@@ -651,6 +658,22 @@ mod tests {
         assert_eq!(rtt_of(100, end), Some(ms(100)));
         // The first byte took 100 ms, but the merged transmission has the send time of the last.
         assert_eq!(rtt_of(110, end + 1), None);
+    }
+
+    #[test]
+    fn losses_between_samples_are_part_of_the_next_sample() {
+        let mut record = sent_at(&[0, 0, 0]);
+        let mut losses = |time, bytes| {
+            record.on_acked(ack(time), ISS + bytes, &Ranges::default());
+            let sample = record.take_sample(at(time), ms(0));
+            // A timer expires after the ACK.
+            record.on_lost(500);
+            sample.map(|sample| (sample.newly_lost, sample.lost))
+        };
+        assert_eq!(losses(100, 1000), Some((0, 0)));
+        assert_eq!(losses(101, 1000), None, "nothing was delivered");
+        assert_eq!(losses(102, 2000), Some((1000, 1000)));
+        assert_eq!(losses(103, 3000), Some((500, 1500)));
     }
 
     #[test]

@@ -228,7 +228,11 @@ impl Connection {
         self.congestion.on_timeout(self.snd.flight(), mss, again);
         let head = una + self.snd.flight().min(mss);
         let all = all || self.rtt.srtt().is_none();
-        self.recovery.enter_loss(timing, una, self.snd.nxt, (!all).then_some(head));
+        let head = (!all).then_some(head);
+        let lost = self.recovery.enter_loss(timing, una, self.snd.nxt, head);
+        if let Some(record) = self.recovery.record_mut() {
+            record.on_lost(lost);
+        }
         match prior {
             Some(prior) => self.recovery.set_prior(una, self.snd.nxt, prior),
             None if all => self.recovery.clear_prior(),

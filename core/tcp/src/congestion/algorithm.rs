@@ -121,8 +121,6 @@ pub(crate) struct Acked {
     pub(crate) bytes: u32,
     /// Bytes newly acknowledged, cumulatively or selectively.
     pub(crate) delivered: u32,
-    /// Bytes newly marked as lost.
-    pub(crate) lost: u32,
     /// Delivered bytes that the peer reported as marked with CE.
     pub(crate) marked: u32,
     pub(crate) mss: u32,

@@ -158,7 +158,7 @@ impl BbrModel {
     fn on_sample(&mut self, window: &mut CongestionWindow, ack: AckSample<'_>) {
         self.path.begin(ack.acked.now);
         self.probe.seed = ack.acked.snd_nxt.0;
-        if ack.acked.lost > 0 {
+        if ack.rs.newly_lost > 0 {
             self.on_lost(window, ack);
         }
         self.loss.update_latest(&ack.rs);
@@ -193,8 +193,8 @@ impl BbrModel {
         self.loss.is_in_round = false;
     }
 
-    /// HandleLostPacket(), for all bytes that this ACK marked as lost. We use the sample's bytes in
-    /// flight, because the lost bytes were sent shortly before the acknowledged ones.
+    /// HandleLostPacket(), for all bytes marked as lost since the last sample. We use the bytes in
+    /// flight of the sample, because the lost bytes were sent shortly before the acknowledged ones.
     fn on_lost(&mut self, window: &mut CongestionWindow, ack: AckSample<'_>) {
         if !self.loss.is_in_round {
             self.loss.round_delivered = ack.rs.total_delivered;
@@ -374,7 +374,7 @@ fn is_inflight_too_high(ack: AckSample<'_>) -> bool {
 
 /// InflightAtLoss(): the bytes in flight at which losses crossed BBR.LossThresh.
 fn inflight_at_loss(ack: AckSample<'_>) -> u64 {
-    let lost = ack.acked.lost.min(ack.rs.lost);
+    let lost = ack.rs.newly_lost.min(ack.rs.lost);
     let inflight_prev = u64::from(ack.rs.in_flight.saturating_sub(lost));
     let lost_prev = u64::from(ack.rs.lost - lost);
     let budget = (LOSS_THRESH_PERCENT * inflight_prev).saturating_sub(100 * lost_prev);

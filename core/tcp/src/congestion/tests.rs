@@ -17,7 +17,6 @@ pub(super) fn acked(now: Instant, bytes: u32) -> Acked {
         now,
         bytes,
         delivered: bytes,
-        lost: 0,
         marked: 0,
         mss: MSS,
         srtt: rtt,

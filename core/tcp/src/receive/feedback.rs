@@ -73,7 +73,6 @@ impl Connection {
             now,
             bytes: progress.bytes,
             delivered,
-            lost: progress.lost,
             marked: progress.marks.saturating_mul(mss).min(delivered),
             mss,
             srtt: self.rtt.srtt().unwrap_or_default(),

@@ -57,36 +57,36 @@ impl Recovery {
     }
 
     /// Handles a retransmission timeout. `head` is the end of the segment at SND.UNA, if only that
-    /// segment and overdue ones are lost; with `None` every byte is lost.
+    /// segment and overdue ones are lost; with `None` every byte is lost. Returns the bytes newly
+    /// marked.
     pub(crate) fn enter_loss(
         &mut self,
         timing: LossTiming,
         snd_una: SeqNum,
         snd_nxt: SeqNum,
         head: Option<SeqNum>,
-    ) {
+    ) -> u32 {
         self.phase = Phase::Loss;
         self.point = snd_nxt;
         let head = head.filter(|_| self.sack);
         self.make_board(snd_una);
-        let Some(outstanding) = &mut self.outstanding else { return };
+        let Some(outstanding) = &mut self.outstanding else { return 0 };
         outstanding.probe.cancel();
-        let Some(board) = &mut outstanding.board else { return };
-        match (&outstanding.record, head) {
-            (Some(record), Some(head)) => {
-                board.on_timeout(record, timing, snd_una, head);
-            }
+        let Some(board) = &mut outstanding.board else { return 0 };
+        let lost = match (&outstanding.record, head) {
+            (Some(record), Some(head)) => board.on_timeout(record, timing, snd_una, head),
             _ => {
                 // A receiver may discard bytes that it has SACKed (RFC 2018 §8); assume so after
                 // two timeouts.
                 board.sacked = Ranges::default();
-                board.mark_all(snd_una, snd_nxt);
+                board.mark_all(snd_una, snd_nxt)
             }
-        }
+        };
         board.reopened = false;
         board.dup_acks = 0;
         board.dup_bytes = 0;
         board.force = true;
+        lost
     }
 
     /// Retransmits the segments in flight below `end`, which did not arrive for a reason other than
@@ -128,10 +128,13 @@ impl Recovery {
     pub(crate) fn undo(&mut self, snd_una: SeqNum) -> Option<PriorWindow> {
         let outstanding = self.outstanding.as_mut()?;
         let undo = outstanding.undo.take()?;
-        if let Some(board) = &mut outstanding.board {
-            board.unmark_lost(snd_una);
+        // The bytes that `resend` marked are still missing, so they are retransmitted anyway.
+        if self.phase != Phase::Resend {
+            if let Some(board) = &mut outstanding.board {
+                board.unmark_lost(snd_una);
+            }
+            self.phase = Phase::Open;
         }
-        self.phase = Phase::Open;
         Some(undo.prior)
     }
 }

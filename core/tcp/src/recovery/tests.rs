@@ -189,12 +189,12 @@ fn a_timeout_loses_overdue_bytes() {
     sender.now = 300;
     sender.send();
     let (una, nxt, timing) = (seq(0), seq(sender.nxt), sender.timing());
-    sender.recovery.enter_loss(timing, una, nxt, Some(seq(MSS)));
-    // The last segment was sent just now.
+    assert_eq!(sender.recovery.enter_loss(timing, una, nxt, Some(seq(MSS))), 2000);
+    // The SACK had revealed 2000 bytes before. The last segment was sent just now.
     assert_eq!((sender.hole(), sender.pipe()), (Some((0, 2000)), 1000));
     sender.retransmit(0, 2000);
     assert_eq!(sender.hole(), Some((4000, 6000)));
-    sender.recovery.enter_loss(timing, una, nxt, None);
+    assert_eq!(sender.recovery.enter_loss(timing, una, nxt, None), 5000);
     assert_eq!(sender.hole(), Some((0, 7000)), "the peer may have discarded bytes");
 }
 
@@ -300,4 +300,19 @@ fn an_old_echo_refutes_the_loss() {
     let resent = at(110).millis();
     assert!(!sender.recovery.is_refuted_by_echo(resent));
     assert!(sender.recovery.is_refuted_by_echo(resent - 1));
+}
+
+#[test]
+fn an_undo_keeps_segments_that_the_path_mtu_made_too_long() {
+    let mut sender = Sender::new(10);
+    sender.sack(109, 2000, 10_000);
+    sender.enter();
+    sender.retransmit(0, 2000);
+    sender.advance(210, 10_000);
+    sender.send();
+    let (una, nxt) = (seq(10_000), seq(11_000));
+    sender.recovery.resend(una, nxt, nxt);
+    assert!(sender.recovery.on_dsack(seq(0), seq(2000)));
+    assert!(sender.recovery.undo(una).is_some());
+    assert_eq!((sender.recovery.phase, sender.hole()), (Phase::Resend, Some((10_000, 11_000))));
 }

@@ -165,7 +165,8 @@ impl FullBandwidth {
 
     /// CheckFullBWReached().
     pub(super) fn check(&mut self, rs: &RateSample, is_round_start: bool) {
-        if self.is_now || !is_round_start || rs.is_app_limited {
+        // A rate of 0 means that the sample is unreliable.
+        if self.is_now || !is_round_start || rs.is_app_limited || rs.rate == 0 {
             return;
         }
         if u128::from(rs.rate) * 4 >= u128::from(self.bw) * 5 {

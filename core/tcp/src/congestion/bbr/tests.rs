@@ -41,12 +41,12 @@ impl BbrRun {
             prior_delivered: self.delivered.saturating_sub(self.in_flight.into()),
             total_delivered: self.delivered,
             lost: lost_since_sent,
+            newly_lost: lost,
             in_flight: self.in_flight,
             is_app_limited: false,
             rtt: Some(Duration::from_millis(100)),
         };
         let acked = Acked {
-            lost,
             in_flight: self.in_flight,
             sample: Some(sample),
             in_recovery: self.in_recovery,
@@ -87,6 +87,15 @@ fn three_rounds_without_growth_end_startup() {
     // The baseline is set in the second round, and three further rounds have 150 ACKs each.
     assert!((450..=800).contains(&run.delivered.div_ceil(MSS.into())), "{}", run.delivered);
     assert_eq!(run.model().path.max_bw(), 1_000_000);
+}
+
+#[test]
+fn unreliable_samples_do_not_end_startup() {
+    let mut run = BbrRun::new();
+    (0..200).for_each(|_| run.ack(0, 0));
+    run.rate = 0;
+    (0..1000).for_each(|_| run.ack(0, 0));
+    assert!(!run.model().path.full.is_reached);
 }
 
 #[test]
