@@ -359,6 +359,11 @@ impl FlightRecord {
         last.map_or(from, |it| it.end)
     }
 
+    /// Returns SND.NXT.
+    pub(crate) fn end(&self) -> SeqNum {
+        self.start_of(self.transmissions.len())
+    }
+
     /// Returns the first sequence number of the last transmission.
     pub(crate) fn last_start(&self) -> SeqNum {
         self.start_of(self.transmissions.len().saturating_sub(1))

@@ -87,16 +87,14 @@ impl Rack {
         (sent == self.sent && start.lt(self.end)).then(|| end.min(self.end))
     }
 
-    /// Returns the end of the bytes of a retransmission `start..end` that were sent before the most
-    /// recently delivered bytes; `None` if there are none. If send times are equal, only the order
-    /// among retransmissions is known.
-    pub(crate) fn overtaken_resent(
-        &self,
-        sent: Instant,
-        start: SeqNum,
-        end: SeqNum,
-    ) -> Option<SeqNum> {
-        self.overtaken(sent, start, end).filter(|_| sent < self.sent || self.is_resent)
+    /// Whether the most recently delivered bytes were a first transmission at `sent`.
+    pub(crate) fn is_first_sent_at(&self, sent: Instant) -> bool {
+        sent == self.sent && !self.is_resent
+    }
+
+    /// Whether the most recently delivered bytes end beyond `nxt`.
+    pub(crate) fn has_passed(&self, nxt: SeqNum) -> bool {
+        self.end.gt(nxt)
     }
 
     /// Returns the time at which bytes sent at `sent` are overdue, if `window` of reordering is

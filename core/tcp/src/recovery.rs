@@ -216,8 +216,9 @@ impl Recovery {
         right: SeqNum,
         snd_una: SeqNum,
     ) {
+        let nxt = self.record().map_or(right, FlightRecord::end);
         let board = self.make_board(snd_una);
-        board.on_retransmit(now, left, right);
+        board.on_retransmit(now, left, right, nxt);
         let Some(outstanding) = &mut self.outstanding else { return };
         if let Some(record) = &mut outstanding.record {
             record.on_resent(now, left, right);

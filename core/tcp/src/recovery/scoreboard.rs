@@ -51,6 +51,8 @@ struct Resent {
     left: SeqNum,
     right: SeqNum,
     sent: Instant,
+    /// SND.NXT when it was sent. Bytes beyond left later, even at the same time.
+    nxt: SeqNum,
     /// Whether the bytes were lost before, which does not hold for a tail loss probe.
     was_lost: bool,
 }
@@ -217,8 +219,8 @@ impl Scoreboard {
         Some(Hole { left, right })
     }
 
-    /// Records that `left..right` was retransmitted.
-    pub(super) fn on_retransmit(&mut self, now: Instant, left: SeqNum, right: SeqNum) {
+    /// Records that `left..right` was retransmitted, while bytes up to `nxt` had been sent.
+    pub(super) fn on_retransmit(&mut self, now: Instant, left: SeqNum, right: SeqNum, nxt: SeqNum) {
         self.force = false;
         self.high_rxt = right;
         let before = self.lost.total();
@@ -226,9 +228,11 @@ impl Scoreboard {
         let was_lost = self.lost.total() < before;
         let has_room = self.resent.len() < RESENT_MAX;
         match self.resent.back_mut() {
-            Some(last) if last.sent == now && last.right == left => last.right = right,
+            Some(last) if last.sent == now && last.right == left => {
+                (last.right, last.nxt) = (right, nxt);
+            }
             _ if has_room => {
-                self.resent.push_back(Resent { left, right, sent: now, was_lost });
+                self.resent.push_back(Resent { left, right, sent: now, nxt, was_lost });
             }
             _ => {}
         }
@@ -281,10 +285,15 @@ impl Scoreboard {
         una: SeqNum,
     ) -> Detected {
         let mut detected = Detected::default();
-        while let Some(&Resent { left, right, sent, .. }) = self.resent.front() {
+        while let Some(&Resent { left, right, sent, nxt, .. }) = self.resent.front() {
             let left = left.max(una);
             if self.sacked.missing_in(left, right) > 0 {
-                let Some(end) = record.rack.overtaken_resent(sent, left, right) else { break };
+                let overtaken = match record.rack.is_first_sent_at(sent) {
+                    // Only new bytes left after the retransmission.
+                    true => record.rack.has_passed(nxt).then_some(right),
+                    false => record.rack.overtaken(sent, left, right),
+                };
+                let Some(end) = overtaken else { break };
                 if self.sacked.missing_in(left, end) == 0 {
                     break;
                 }

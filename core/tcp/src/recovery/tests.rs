@@ -316,3 +316,23 @@ fn an_undo_keeps_segments_that_the_path_mtu_made_too_long() {
     assert!(sender.recovery.undo(una).is_some());
     assert_eq!((sender.recovery.phase, sender.hole()), (Phase::Resend, Some((10_000, 11_000))));
 }
+
+#[test]
+fn bytes_sent_after_a_retransmission_at_the_same_time_reveal_its_loss() {
+    for is_before in [false, true] {
+        let mut sender = Sender::new(10);
+        sender.sack(109, 1000, 10_000);
+        sender.enter();
+        if is_before {
+            sender.send();
+            sender.now -= 1;
+        }
+        sender.retransmit(0, 1000);
+        if !is_before {
+            sender.now -= 1;
+            sender.send();
+        }
+        let detected = sender.sack(210, 10_000, 11_000);
+        assert_eq!(detected.lost, if is_before { 0 } else { 1000 });
+    }
+}
