@@ -323,3 +323,53 @@ impl Connection {
         self.timers.retransmit = now + self.rtt.rto();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::half_open::Handshake;
+    use crate::plan::Plan;
+    use crate::ranges::Ranges;
+    use crate::segment::FifoLevels;
+    use core::time::Duration;
+
+    const MSS: u32 = 1460;
+
+    fn send(connection: &mut Connection, now: Instant) {
+        let buffers = FifoLevels {
+            recv_free: 65_536,
+            recv_capacity: 65_536,
+            recv_unread: 0,
+            send_len: 5 * MSS,
+            send_capacity: 65_536,
+        };
+        while let Plan::Send(transmit) = connection.plan(now, buffers, MSS) {
+            connection.emit(now, transmit, buffers);
+        }
+    }
+
+    #[test]
+    fn the_next_rate_sample_reports_losses_of_a_timeout() {
+        let handshake = Handshake {
+            mss_peer: Some(1460),
+            sack: true,
+            send_window: 65_535,
+            ..Handshake::without_options(SeqNum(100), SeqNum(200))
+        };
+        let mut connection = Connection::accept(Config::default(), handshake, Instant(1));
+        send(&mut connection, Instant(1));
+        let mut now = Instant(1);
+        while connection.recovery.phase != Phase::Loss {
+            now = connection.next_timeout().expect("bytes are in flight").0;
+            connection.on_timeout(now, now);
+            send(&mut connection, now);
+        }
+        let record = connection.recovery.record_mut().expect("a flight of five segments");
+        let now = now.after_millis(10);
+        let ack = AckTiming { now, echo: None, rtt_min: Duration::ZERO };
+        record.on_acked(ack, SeqNum(101) + MSS, &Ranges::default());
+        let sample = record.take_sample(now, Duration::ZERO).expect("a retransmission arrived");
+        assert_eq!(sample.newly_lost, 5 * MSS);
+    }
+}
