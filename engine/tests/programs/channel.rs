@@ -382,7 +382,7 @@ fn options_and_interfaces() {
         reply.map(|reply| reply.payload().to_vec())
     };
     let info = get(6, 11).unwrap();
-    assert_eq!(info.len(), 240);
+    assert_eq!(info.len(), 280);
     assert_eq!(info[0], 1);
     let mss = u32::from_ne_bytes(info[16..20].try_into().unwrap());
     assert!(mss > 1000, "{mss}");

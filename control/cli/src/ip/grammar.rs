@@ -703,7 +703,7 @@ mod tests {
             ("neigh add 10.0.0.1 lladdr 02:00:00:00:00:01 dev eth0 nud stale", "nud stale"),
             ("neigh add 10.0.0.1 dev eth0", "\"lladdr\""),
             ("link set eth0 address 02:00:00:00:00:01", "\"address\" is a garbage"),
-            ("link add dummy0 type dummy", "Command \"add\" is unknown"),
+            ("link add dummy0 type dummy", "Command line is not complete"),
             ("rule", "Object \"rule\" is unknown"),
         ] {
             let why = error(line);

@@ -177,7 +177,7 @@ udp   UNCONN 1      20     [::]:domain        [::]:*            (towpath=42)
         assert!(text.contains("\n\t cubic\n"), "{text}");
         answer.sockets[1].tcp = Some(figures());
         let text = table(&args(&["-tip"]), std::slice::from_ref(&answer), &Services::default());
-        let wanted = "\n\t ts sack cubic wscale:8,7 rto:204.5 rtt:0.25/0.1 ato:40 mss:1448 \
+        let wanted = "\n\t ts sack ecn cubic wscale:8,7 rto:204.5 rtt:0.25/0.1 ato:40 mss:1448 \
                       pmtu:1500 rcvmss:536 advmss:1448 cwnd:10 bytes_sent:90 bytes_acked:80 \
                       segs_out:4 lastsnd:12 busy:10ms rwnd_limited:5ms(50.0%) retrans:0/2 \
                       minrtt:0.2 snd_wnd:65536 rcv_wnd:64000\n";
