@@ -425,7 +425,9 @@ fn keys(of: &Value) -> Vec<String> {
     match of {
         Value::Array(all) => all.iter().flat_map(keys).collect(),
         Value::Object(all) => {
-            all.iter().flat_map(|(key, value)| [vec![key.clone()], keys(value)].concat()).collect()
+            // Only Towpath shows the counters of a device.
+            let all = all.iter().filter(|(key, _)| *key != "device");
+            all.flat_map(|(key, value)| [vec![key.clone()], keys(value)].concat()).collect()
         }
         _ => Vec::new(),
     }

@@ -20,7 +20,9 @@ listener = socket.create_server((sys.argv[1], int(sys.argv[2])), family=family)
 while True:
     s = listener.accept()[0]
     try:
-        if s.recv(1) == b'<':
+        how = s.recv(1)
+        if not how: continue
+        if how == b'<':
             s.sendall(bytes(3_000_000))
         else:
             left = 3_000_000
