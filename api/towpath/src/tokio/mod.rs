@@ -1,4 +1,4 @@
-//! TCP and UDP sockets on a stack in this process, with the API of [`tokio::net`](::tokio::net).
+//! TCP and UDP sockets on a stack in this process, with the API of [`tokio::net`].
 //!
 //! To port a program from tokio's sockets, change one `use`, and call
 //! [`Stack::set_default`](crate::Stack::set_default). `bind_on` and `connect_on` name a stack
