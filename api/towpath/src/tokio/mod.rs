@@ -18,7 +18,7 @@
 //!
 //! Dropping the future of a call that waits ends the wait, and no data, datagram or connection is
 //! lost. The exceptions are those of tokio: `read_exact`, `write_all` and other methods of
-//! [`AsyncReadExt`](::tokio::io::AsyncReadExt) that consist of several reads or writes.
+//! `AsyncReadExt` that consist of several reads or writes.
 //!
 //! # Differences from tokio
 //!

@@ -32,8 +32,8 @@ pub use owned::{OwnedReadHalf, OwnedWriteHalf, ReuniteError};
 /// A TCP connection, as [`tokio::net::TcpStream`](::tokio::net::TcpStream), on a stack in this
 /// process.
 ///
-/// Reading and writing are methods of [`AsyncReadExt`](::tokio::io::AsyncReadExt) and
-/// [`AsyncWriteExt`](::tokio::io::AsyncWriteExt). Dropping the stream closes the connection;
+/// Reading and writing are methods of `AsyncReadExt` and
+/// `AsyncWriteExt`. Dropping the stream closes the connection;
 /// written data is still sent.
 ///
 /// # Examples
