@@ -244,8 +244,8 @@ pub fn set_info(variables: &mut Variables, info: Option<&SocketInfo>) {
     let options = flag(tcp.timestamps, symbols::TCPI_OPT_TIMESTAMPS)
         | flag(tcp.sack, symbols::TCPI_OPT_SACK)
         | flag(tcp.window_scaling, symbols::TCPI_OPT_WSCALE)
-        | flag(tcp.ecn, symbols::TCPI_OPT_ECN)
-        | flag(tcp.ecn_seen, symbols::TCPI_OPT_ECN_SEEN)
+        | flag(tcp.ecn.is_negotiated, symbols::TCPI_OPT_ECN)
+        | flag(tcp.ecn.is_seen, symbols::TCPI_OPT_ECN_SEEN)
         | flag(tcp.fast_open.data_acked, symbols::TCPI_OPT_SYN_DATA);
     let micros = |time: std::time::Duration| time.as_micros() as f64;
     let millis = |time: Option<std::time::Duration>| time.map_or(0.0, |t| t.as_millis() as f64);
@@ -272,7 +272,7 @@ pub fn set_info(variables: &mut Variables, info: Option<&SocketInfo>) {
         ("lost", tcp.lost.into()),
         ("retrans", tcp.retrans.into()),
         ("total_retrans", tcp.total_retrans.into()),
-        ("reordering", tcp.reordering.into()),
+        ("reordering", tcp.reordering.degree.into()),
         ("notsent_bytes", tcp.notsent_bytes.into()),
         ("bytes_acked", tcp.bytes_acked as f64),
         ("bytes_received", tcp.bytes_received as f64),
@@ -283,7 +283,7 @@ pub fn set_info(variables: &mut Variables, info: Option<&SocketInfo>) {
         ("data_segs_in", tcp.data_segs_in.into()),
         ("data_segs_out", tcp.data_segs_out.into()),
         ("delivered", tcp.delivered.into()),
-        ("delivered_ce", tcp.delivered_ce.into()),
+        ("delivered_ce", tcp.ecn.delivered_ce.into()),
         ("rcv_ooopack", tcp.rcv_ooopack.into()),
         ("delivery_rate", tcp.delivery_rate as f64),
         ("delivery_rate_app_limited", f64::from(u8::from(tcp.delivery_rate_app_limited))),

@@ -79,12 +79,8 @@ pub struct Info {
     pub retrans: u32,
     /// Total segments retransmitted.
     pub total_retrans: u32,
-    /// Reordering in segments that is tolerated before a loss is assumed.
-    pub reordering: u32,
-    /// ACKs that revealed reordering: Linux's `tcpi_reord_seen`.
-    pub reorder_seen: u32,
-    /// D-SACK blocks received: Linux's `tcpi_dsack_dups`.
-    pub dsack_dups: u32,
+    /// Reordering on the path.
+    pub reordering: ReorderingInfo,
     /// Oldest unacknowledged sequence number.
     pub snd_una: SeqNum,
     /// Next sequence number to send.
@@ -115,14 +111,8 @@ pub struct Info {
     pub data_segs_out: u32,
     /// Segments delivered to the peer: acknowledged or reported by SACK.
     pub delivered: u32,
-    /// Whether ECN was negotiated; before the SYN-ACK: whether our SYN offers ECN.
-    pub ecn: bool,
-    /// Whether the peer has sent ECN-capable packets.
-    pub ecn_seen: bool,
-    /// Received segments with a congestion-experienced mark (ECN).
-    pub ce_segs_in: u32,
-    /// Delivered segments that the peer reported as marked (ECN).
-    pub delivered_ce: u32,
+    /// Explicit Congestion Notification.
+    pub ecn: EcnInfo,
     /// Segments received out of order.
     pub rcv_ooopack: u32,
     /// Maximum pacing rate in bytes per second; `None` means unlimited.
@@ -149,6 +139,30 @@ pub struct Info {
     pub rwnd_limited: Duration,
     /// Part of `busy_time` during which our send buffer limited sending.
     pub sndbuf_limited: Duration,
+}
+
+/// Reordering on the path of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReorderingInfo {
+    /// Reordering in segments that is tolerated before a loss is assumed.
+    pub degree: u32,
+    /// ACKs that revealed reordering: Linux's `tcpi_reord_seen`.
+    pub seen: u32,
+    /// D-SACK blocks received: Linux's `tcpi_dsack_dups`.
+    pub dsack_dups: u32,
+}
+
+/// Explicit Congestion Notification of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EcnInfo {
+    /// Whether ECN was negotiated; before the SYN-ACK: whether our SYN offers ECN.
+    pub is_negotiated: bool,
+    /// Whether the peer has sent ECN-capable packets.
+    pub is_seen: bool,
+    /// Received segments with a congestion-experienced mark.
+    pub ce_segs_in: u32,
+    /// Delivered segments that the peer reported as marked.
+    pub delivered_ce: u32,
 }
 
 impl Connection {
@@ -213,6 +227,25 @@ impl Connection {
         u32::try_from(bytes.div_ceil(u64::from(self.mss()))).unwrap_or(u32::MAX)
     }
 
+    fn reordering_info(&self) -> ReorderingInfo {
+        let rare = self.counters.rare();
+        ReorderingInfo {
+            degree: self.rtt.reordering.degree().max(DUP_THRESH as u8).into(),
+            seen: rare.reorder_seen,
+            dsack_dups: rare.dsack_in,
+        }
+    }
+
+    fn ecn_info(&self) -> EcnInfo {
+        let counts = &self.counters.rare().ecn;
+        EcnInfo {
+            is_negotiated: self.ecn.is_negotiated(),
+            is_seen: self.ecn.is_seen(),
+            ce_segs_in: counts.received,
+            delivered_ce: counts.delivered,
+        }
+    }
+
     /// Returns a snapshot of all statistics. Too expensive for every segment; use the accessors for
     /// a single value.
     pub fn info(&self, now: Instant, buffers: FifoLevels) -> Info {
@@ -256,9 +289,7 @@ impl Connection {
             lost: segments(self.recovery.lost_bytes(self.snd.una)),
             retrans: segments(self.recovery.retransmitted_bytes(self.snd.una)),
             total_retrans: rare.retransmitted,
-            reordering: self.rtt.reordering.degree().max(DUP_THRESH as u8).into(),
-            reorder_seen: rare.reorder_seen,
-            dsack_dups: rare.dsack_in,
+            reordering: self.reordering_info(),
             snd_una: self.snd.una,
             snd_nxt: self.snd.nxt,
             rcv_nxt: self.rcv.nxt,
@@ -274,10 +305,7 @@ impl Connection {
             data_segs_in: counters.data_segs_in,
             data_segs_out: counters.data_segs_out,
             delivered: self.segments_delivered(),
-            ecn: self.ecn.is_negotiated(),
-            ecn_seen: self.ecn.is_seen(),
-            ce_segs_in: rare.ecn.received,
-            delivered_ce: rare.ecn.delivered,
+            ecn: self.ecn_info(),
             rcv_ooopack: rare.out_of_order_in,
             max_pacing_rate: self.max_pacing_rate(),
             pacing_rate: self.pacing_rate(),

@@ -136,7 +136,7 @@ pub use ecn::{EcnMode, EcnState};
 pub use event::ConnectionEvent;
 pub use fast_open::{FastOpenFailure, FastOpenOutcome};
 pub use half_open::{COOKIE_LIFETIME, CookieClaims, HalfOpen, HalfOpenVerdict, Handshake};
-pub use info::Info;
+pub use info::{EcnInfo, Info, ReorderingInfo};
 pub use plan::{Idle, Plan, Transmit, TransmitKind};
 pub use reset::reset_for;
 pub use segment::{FifoLevels, Outgoing, Segment};

@@ -78,9 +78,9 @@ fn handshake_negotiates_the_best_common_feedback() {
                 let expected = if packet.is_data() { ecn } else { Ecn::NotEct };
                 assert_eq!(packet.segment.ecn, expected, "{case}: {:?}", packet.segment.flags);
             }
-            assert_eq!(info(&mut pair, side).ecn, syn_ack != Flags::NONE, "{case}");
+            assert_eq!(info(&mut pair, side).ecn.is_negotiated, syn_ack != Flags::NONE, "{case}");
         }
-        assert_eq!(info(&mut pair, A).ecn_seen, syn_ack != Flags::NONE, "{case}");
+        assert_eq!(info(&mut pair, A).ecn.is_seen, syn_ack != Flags::NONE, "{case}");
     }
 }
 
@@ -126,7 +126,7 @@ fn server_gives_up_ecn_if_the_client_fell_back() {
     for side in [A, B] {
         pair.write(side, 1000);
         pair.run_for(ms(100));
-        assert!(!info(&mut pair, side).ecn);
+        assert!(!info(&mut pair, side).ecn.is_negotiated);
     }
     assert!(pair.log.iter().all(|packet| packet.segment.ecn == Ecn::NotEct));
 }
@@ -158,8 +158,11 @@ fn receiver_echoes_a_mark_until_cwr() {
     assert!(last.segment.ack.leq(cwr.segment.seq));
     let after = pair.log.iter().filter(|packet| packet.from == B);
     assert!(after.filter(|packet| packet.segment.ack.gt(cwr.segment.seq)).count() > 10);
-    assert_eq!((info(&mut pair, B).ce_segs_in, info(&mut pair, A).ecn), (1, true));
-    assert!(info(&mut pair, A).delivered_ce > 0);
+    assert_eq!(
+        (info(&mut pair, B).ecn.ce_segs_in, info(&mut pair, A).ecn.is_negotiated),
+        (1, true)
+    );
+    assert!(info(&mut pair, A).ecn.delivered_ce > 0);
 }
 
 //= https://www.rfc-editor.org/rfc/rfc3168#section-6.1.2
@@ -253,7 +256,7 @@ fn marks_outside_the_window_are_ignored() {
         pair.run_for(ms(100));
     }
     assert_eq!(pair.sent(B, |packet| packet.has(Flags::ECE) && !packet.has(Flags::SYN)), 0);
-    assert_eq!(info(&mut pair, B).ce_segs_in, 0);
+    assert_eq!(info(&mut pair, B).ecn.ce_segs_in, 0);
     let inside = Segment { payload_len: 100, ecn: Ecn::Ce, ..segment };
     pair.inject(B, inside, &[0; 100]);
     pair.run_for(ms(100));
@@ -290,8 +293,8 @@ fn accurate_feedback_counts_each_mark() {
     pair.run_for(ms(4_000));
     pair.assert_received(B, 400_000);
     assert!(marked.get() > 100);
-    assert_eq!(info(&mut pair, B).ce_segs_in, marked.get());
-    assert_eq!(info(&mut pair, A).delivered_ce, marked.get());
+    assert_eq!(info(&mut pair, B).ecn.ce_segs_in, marked.get());
+    assert_eq!(info(&mut pair, A).ecn.delivered_ce, marked.get());
     assert!(info(&mut pair, A).ssthresh_bytes < 1 << 30);
 }
 
@@ -305,7 +308,7 @@ fn accurate_client_reports_the_syn_ack_before_its_data() {
     assert!(!sent[1].is_data() && sent[2].is_data());
     // The SYN-ACK had no ECT; then the counter, which starts at 5.
     assert_eq!([sent[1].segment.flags.ace(), sent[2].segment.flags.ace()], [0b010, 5]);
-    assert_eq!(info(&mut pair, B).delivered_ce, 0);
+    assert_eq!(info(&mut pair, B).ecn.delivered_ce, 0);
 }
 
 #[test]

@@ -61,8 +61,8 @@ pub(crate) fn tcp_info(info: Option<&Info>, beside: TcpInfoExtras) -> [u8; TCP_I
         u8::from(info.timestamps)
             | u8::from(info.sack) << 1
             | u8::from(info.window_scaling) << 2
-            | u8::from(info.ecn) << 3
-            | u8::from(info.ecn_seen) << 4
+            | u8::from(info.ecn.is_negotiated) << 3
+            | u8::from(info.ecn.is_seen) << 4
             | u8::from(info.fast_open.data_acked) << 5,
     );
     out.byte(6, info.snd_wscale & 15 | info.rcv_wscale << 4);
@@ -107,7 +107,7 @@ impl Layout {
         self.word(76, info.ssthresh);
         self.word(80, info.cwnd);
         self.word(84, info.advmss);
-        self.word(88, info.reordering);
+        self.word(88, info.reordering.degree);
         self.word(96, beside.recv_capacity);
         self.word(100, info.total_retrans);
     }
@@ -129,13 +129,15 @@ impl Layout {
         self.long(176, micros_long(info.rwnd_limited));
         self.long(184, micros_long(info.sndbuf_limited));
         self.word(192, info.delivered);
-        self.word(196, info.delivered_ce);
+        self.word(196, info.ecn.delivered_ce);
         self.long(200, info.bytes_sent);
         self.long(208, info.bytes_retrans);
+        self.word(216, info.reordering.dsack_dups);
+        self.word(220, info.reordering.seen);
         self.word(224, info.rcv_ooopack);
         self.word(228, info.snd_wnd);
         self.word(232, info.rcv_wnd);
-        self.word(248, info.ce_segs_in);
+        self.word(248, info.ecn.ce_segs_in);
     }
 
     fn byte(&mut self, at: usize, value: u8) {
