@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 use towpath_tests::{
     Mode, Namespace, Output, Process, Scratch, eventually, is_inline, program, start, towpath,
-    wait_for_listener, wait_for_port,
+    wait_for_port,
 };
 
 /// Runs a command as the user `nobody`.
@@ -203,14 +203,15 @@ fn nobody_may_run_it() {
         path,
     ]);
     let server = ns.spawn(&line);
-    wait_for_listener(&server, 80);
+    let theirs = server.id().to_string();
+    let as_nobody = || ns.run(&[&NOBODY[..], &[copy.as_str(), "ss", "-aj", &theirs]].concat());
+    eventually("the server listens", || as_nobody().stdout.contains("LISTEN"));
     let page = ns.run(&["curl", "-sS", "-m", "10", "http://127.0.0.1:7611/index.html"]).ok();
     assert_eq!(page.stdout.len(), 19000);
-    // The run is visible to its user and to root.
-    let theirs = server.id().to_string();
-    let as_nobody = ns.run(&[&NOBODY[..], &[copy.as_str(), "ss", "-aj", &theirs]].concat()).ok();
-    assert!(as_nobody.stdout.contains("LISTEN"), "{}", as_nobody.stdout);
-    assert!(ns.run(&[&copy, "ss", "-aj", &theirs]).ok().stdout.contains("LISTEN"));
+    // A process id means root's own runs, unless root names the user.
+    refused(&ns.run(&[&copy, "ss", "-aj", &theirs]), 125, &["--user: nobody"]);
+    let named = ns.run(&[&copy, "ss", "-aj", "--user", "nobody", &theirs]).ok();
+    assert!(named.stdout.contains("LISTEN"), "{}", named.stdout);
     server.stop();
 }
 
