@@ -112,6 +112,8 @@ impl TcpListener {
     }
 
     fn try_accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
+        // Find the dispatcher first. If that fails, the connection stays in the queue.
+        let _dispatcher = self.io.dispatcher()?;
         let (stream, from) = self.io.socket().attempt_accept().map_err(io_error)?;
         Ok((TcpStream::from_std(stream)?, from))
     }

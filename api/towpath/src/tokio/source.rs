@@ -83,9 +83,15 @@ impl<S: HasSocket> IoSource<S> {
     /// # Errors
     /// As for [`RuntimeDispatcher::current`].
     pub fn new(socket: S) -> io::Result<Self> {
-        let dispatcher = RuntimeDispatcher::current(socket.owned().shared())?;
         socket.owned().set_nonblocking(true)?;
+        let dispatcher = RuntimeDispatcher::current(socket.owned().shared())?;
         Ok(Self { reader: OnceLock::new(), writer: OnceLock::new(), socket, dispatcher })
+    }
+
+    /// Returns the dispatcher of the current runtime. Keep it while further sockets are created,
+    /// so that none of them fails for lack of a descriptor.
+    pub fn dispatcher(&self) -> io::Result<Arc<RuntimeDispatcher>> {
+        RuntimeDispatcher::current(self.socket.owned().shared())
     }
 
     pub fn socket(&self) -> &S {
