@@ -133,28 +133,33 @@ fn queued(handle: &OpenSocket) -> Result<(i32, i32)> {
 }
 
 /// # Safety
-/// `arg` must point to a `struct ifconf`.
+/// `arg` must be null, or point to a `struct ifconf`. As in the kernel, any alignment is valid.
 unsafe fn configuration(posix: &'static Posix, arg: usize) -> Result<i32> {
-    let conf = arg as *mut libc::ifconf;
+    if arg == 0 {
+        return fail(libc::EFAULT);
+    }
+    let at = arg as *mut libc::ifconf;
     let interfaces = interface::list(posix)?;
     let rows = interfaces.iter().filter(|entry| entry.addr.family == libc::AF_INET as u16);
-    // SAFETY: `conf` points to a `struct ifconf`, whose buffer is null or has `ifc_len` bytes.
+    // SAFETY: `at` points to a `struct ifconf`, whose buffer is null or has `ifc_len` bytes.
     unsafe {
-        let buffer = (*conf).ifc_ifcu.ifcu_buf.cast::<u8>();
-        if buffer.is_null() {
-            (*conf).ifc_len = (rows.count() * IFREQ) as i32;
-            return Ok(0);
-        }
-        let fits = (*conf).ifc_len.max(0) as usize / IFREQ;
+        let mut conf = at.read_unaligned();
+        let buffer = conf.ifc_ifcu.ifcu_buf.cast::<u8>();
         let mut count = 0;
-        for entry in rows.take(fits) {
-            let row = std::slice::from_raw_parts_mut(buffer.add(count * IFREQ), IFREQ);
-            row.fill(0);
-            row[..NAME].copy_from_slice(&entry.name);
-            put_address(row, &entry.addr);
-            count += 1;
+        if buffer.is_null() {
+            count = rows.count();
+        } else {
+            let fits = conf.ifc_len.max(0) as usize / IFREQ;
+            for entry in rows.take(fits) {
+                let row = std::slice::from_raw_parts_mut(buffer.add(count * IFREQ), IFREQ);
+                row.fill(0);
+                row[..NAME].copy_from_slice(&entry.name);
+                put_address(row, &entry.addr);
+                count += 1;
+            }
         }
-        (*conf).ifc_len = (count * IFREQ) as i32;
+        conf.ifc_len = (count * IFREQ) as i32;
+        at.write_unaligned(conf);
     }
     Ok(0)
 }

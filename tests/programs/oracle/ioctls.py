@@ -68,6 +68,12 @@ length, _ = struct.unpack("iP", fcntl.ioctl(udp, SIOCGIFCONF, struct.pack("iP", 
 print("no room:", length)
 length, _ = struct.unpack("iP", fcntl.ioctl(udp, SIOCGIFCONF, struct.pack("iP", 0, 0)))
 print("asked for the length:", length >= 40)
+libc = ctypes.CDLL(None, use_errno=True)
+for offset in range(8):
+    ctypes.memmove(ctypes.byref(room, 2048 + offset), struct.pack("iP", 0, 0), 16)
+    at = ctypes.c_void_p(ctypes.addressof(room) + 2048 + offset)
+    print("alignment", offset, libc.ioctl(udp.fileno(), ctypes.c_ulong(SIOCGIFCONF), at))
+print("no structure:", libc.ioctl(udp.fileno(), ctypes.c_ulong(SIOCGIFCONF), None), errno.errorcode[ctypes.get_errno()])
 print("if_nameindex has lo:", (1, "lo") in socket.if_nameindex(), socket.if_nametoindex("lo"), socket.if_indextoname(1))
 show("no such name", socket.if_nametoindex, "no-such")
 show("no such number", socket.if_indextoname, 99)
