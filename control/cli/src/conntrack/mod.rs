@@ -32,7 +32,7 @@ pub struct ConntrackArgs {
     /// Print JSON; for events, an object per line
     #[arg(short, long)]
     pub json: bool,
-    /// list [FILTER], delete FILTER, flush, events, stats
+    /// list, list FILTER, delete FILTER, flush, events, stats
     #[arg(value_name = "COMMAND", trailing_var_arg = true)]
     pub words: Vec<String>,
 }
