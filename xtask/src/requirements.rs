@@ -179,9 +179,9 @@ fn read_citations(file: &str, text: &str, citations: &mut Vec<Citation>) {
     let mut is_test_item = false;
     for (n, line) in text.lines().enumerate() {
         let line = line.trim();
-        // A module of tests ends its file. A mere declaration of one does not.
-        tests |= is_test_item && !line.ends_with(';');
-        is_test_item = line == "#[cfg(test)]";
+        // A module of tests ends its file. A declaration of one or a field of tests does not.
+        tests |= is_test_item && line.contains("mod ") && line.ends_with('{');
+        is_test_item = line == "#[cfg(test)]" || is_test_item && line.starts_with("#[");
         if let Some(target) = line.strip_prefix("//= ").and_then(|l| l.strip_prefix(SOURCE)) {
             let (rfc, section) = target.split_once("#section-").unwrap_or((target, ""));
             citations.push(Citation {
@@ -277,6 +277,15 @@ mod tests {
     #[test]
     fn a_declared_module_of_tests_ends_no_code() {
         let text = format!("#[cfg(test)]\nmod tests;\n{}", cite("3.1", "//# It MUST float"));
+        let mut citations = Vec::new();
+        read_citations("core/boat/src/float.rs", &text, &mut citations);
+        assert_eq!((citations.len(), citations[0].kind.as_str()), (1, ""));
+    }
+
+    #[test]
+    fn a_field_of_tests_ends_no_code() {
+        let cited = cite("3.1", "//# It MUST float");
+        let text = format!("struct Boat {{\n    #[cfg(test)]\n    tries: u32,\n}}\n{cited}");
         let mut citations = Vec::new();
         read_citations("core/boat/src/float.rs", &text, &mut citations);
         assert_eq!((citations.len(), citations[0].kind.as_str()), (1, ""));
