@@ -340,6 +340,9 @@ impl Connection {
         self.recovery.on_retransmit(now, transmit.seq, right, self.snd.una);
         self.recovery.on_bytes_sent(right - transmit.seq);
         if self.recovery.is_probe_due() {
+            //= https://www.rfc-editor.org/rfc/rfc8985#section-7.3
+            //# The sender MUST follow the RACK transmission procedures in the "Upon Transmitting a
+            //# Data Segment" section upon sending either a retransmission or a new data loss probe.
             self.on_probe_sent(now, true);
         }
         self.congestion.on_retransmitted(self.snd.una, self.snd.nxt);

@@ -81,6 +81,9 @@ pub(crate) struct Transmission {
     /// Bytes in the network after it was sent, and bytes lost until then.
     in_flight: u32,
     lost: u32,
+    //= https://www.rfc-editor.org/rfc/rfc8985#section-4
+    //# For each data segment sent, the sender MUST store its most recent transmission time with a
+    //# timestamp whose granularity is finer than 1/4 of the minimum RTT of the connection.
     sent: Instant,
     first_sent: Instant,
     /// Time of the last delivery before this transmission was sent. [`Instant::FAR`] if the

@@ -126,6 +126,10 @@ impl Connection {
 
     /// Returns how long bytes may be overdue before they count as lost.
     fn timing(&self, now: Instant) -> LossTiming {
+        //= https://www.rfc-editor.org/rfc/rfc8985#section-3.3.2
+        //# The reordering window SHOULD be set to zero if no reordering has been observed on the
+        //# connection so far, and either (a) three segments have been SACKed since the last
+        //# recovery or (b) the sender is already in fast or RTO recovery.
         let is_certain =
             !self.rtt.reordering.is_seen() && self.recovery.is_loss_certain(self.mss());
         let window = if is_certain { Default::default() } else { self.rtt.reordering_window() };
@@ -153,6 +157,10 @@ impl Connection {
         if let Some((left, right)) = report.dsack {
             let rare = self.counters.rare_mut();
             rare.dsack_in = rare.dsack_in.saturating_add(1);
+            //= https://www.rfc-editor.org/rfc/rfc8985#section-3.3.2
+            //# The RACK reordering window SHOULD adaptively increase (using the algorithm in "Step
+            //# 4: Update RACK reordering window" below) if the sender receives a Duplicate
+            //# Selective Acknowledgment (DSACK) option [RFC2883].
             if self.recovery.start_dsack_round(self.snd.una, self.snd.nxt) {
                 self.rtt.reordering.widen();
             }
@@ -176,6 +184,9 @@ impl Connection {
         // `RecoverFS` of RFC 9937: bytes in flight before the current ACK, without those that were
         // SACKed before.
         let recover_fs = (nxt - before.una).saturating_sub(before.sacked);
+        //= https://www.rfc-editor.org/rfc/rfc8985#section-9.3
+        //# when RACK-TLP detects a lost retransmission, the congestion control MUST trigger an
+        //# additional congestion response per the aforementioned principle in [RFC5681].
         if detected.again && self.recovery.phase == Phase::Recovery {
             self.congestion.on_loss(loss);
             self.note_reduced();
@@ -204,6 +215,9 @@ impl Connection {
             ssthresh: self.congestion.ssthresh(),
             mss: self.mss(),
         };
+        //= https://www.rfc-editor.org/rfc/rfc8985#section-9.3
+        //# The Proportional Rate Reduction (PRR) algorithm [RFC6937] is RECOMMENDED for the
+        //# specific congestion control actions taken upon the losses detected by RACK-TLP.
         if let Some(window) = self.recovery.window(ack) {
             self.congestion.on_recovery_window(window.max(ack.mss));
         }
@@ -257,6 +271,9 @@ impl Connection {
                 && window == self.snd.wnd
                 && segment.options.sack.is_empty(),
         };
+        //= https://www.rfc-editor.org/rfc/rfc8985#section-7.4.2
+        //# The sender then SHOULD invoke a congestion control response equivalent to a fast
+        //# recovery.
         if self.recovery.on_probe_ack(ack) {
             let flight = self.snd.nxt - before.una;
             let mss = self.mss();
@@ -266,6 +283,10 @@ impl Connection {
     }
 
     /// Schedules a tail loss probe for the bytes in flight, or cancels it.
+    //= https://www.rfc-editor.org/rfc/rfc8985#section-7.2
+    //# The sender SHOULD start or restart a loss probe PTO timer after transmitting new data (that
+    //# was not itself a loss probe) or upon receiving an ACK that cumulatively acknowledges new
+    //# data unless it is already in fast recovery, RTO recovery, or segments have been SACKed
     #[inline]
     pub(crate) fn schedule_probe(&mut self, now: Instant) {
         let flight = self.snd.flight();
@@ -295,7 +316,14 @@ impl Connection {
 
     /// Handles the expiry of the probe timer.
     pub(crate) fn on_probe_timeout(&mut self) {
+        //= https://www.rfc-editor.org/rfc/rfc8985#section-7.3
+        //# If either one of these two conditions is not met, then the sender MUST skip sending a
+        //# loss probe and MUST proceed to re-arm the RTO timer
+        // The retransmission timer still runs.
         self.timers.cancel_probe();
+        //= https://www.rfc-editor.org/rfc/rfc8985#section-7.3
+        //# the sender MUST check whether both of the following conditions are met before sending a
+        //# loss probe:
         if self.snd.flight() > 0 && self.may_probe() {
             self.recovery.set_probe_due();
         }
@@ -320,6 +348,9 @@ impl Connection {
     pub(crate) fn on_probe_sent(&mut self, now: Instant, is_resent: bool) {
         self.recovery.on_probe_sent(self.snd.nxt, is_resent);
         self.timers.cancel_probe();
+        //= https://www.rfc-editor.org/rfc/rfc8985#section-7.3
+        //# After attempting to send a loss probe, regardless of whether a loss probe was sent, the
+        //# sender MUST re-arm the RTO timer, not the PTO timer, if the FlightSize is not zero.
         self.timers.retransmit = now + self.rtt.rto();
     }
 }

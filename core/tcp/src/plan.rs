@@ -227,9 +227,15 @@ impl Connection {
     /// last segment in flight. The congestion window does not apply (RFC 8985 §7.3).
     fn plan_probe(&self, buffers: FifoLevels) -> Option<Transmit> {
         let mss = self.segment_size();
+        //= https://www.rfc-editor.org/rfc/rfc8985#section-7.3
+        //# the sender SHOULD transmit a previously unsent data segment, if one exists and the
+        //# receive window allows
         if let Ok(transmit) = self.plan_new(buffers, mss, mss) {
             return Some(transmit);
         }
+        //= https://www.rfc-editor.org/rfc/rfc8985#section-7.3
+        //# If such an unsent segment is not available, then the sender SHOULD retransmit the
+        //# highest-sequence segment sent so far
         let start = self.recovery.record().map_or(self.snd.una, |it| it.last_start());
         let fin = u32::from(self.snd.fin_in_flight());
         let tail = match self.snd.nxt - start.max(self.snd.una) - fin {
@@ -277,6 +283,9 @@ impl Connection {
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6
         //# SHOULD retransmit normally the old unacknowledged data between SND.UNA and SND.UNA+SND.WND
         //# (SHLD-16).
+        //= https://www.rfc-editor.org/rfc/rfc8985#section-9.3
+        //# A segment marked as lost by RACK-TLP MUST NOT be retransmitted until congestion control
+        //# deems this appropriate.
         if hole.left - self.snd.una >= self.snd.wnd || room < len.min(mss) {
             return None;
         }

@@ -68,6 +68,9 @@ impl Rack {
             self.reordered = self.reordered.max(self.fack - end);
         }
         let rtt = ack.now.since(sent);
+        //= https://www.rfc-editor.org/rfc/rfc8985#section-6.2
+        //# ignore a segment as invalid if any of its sequence range has been retransmitted before
+        //# and if either of two conditions is true:
         let is_of_earlier_copy = ack.echo.is_some_and(|echo| is_before(echo, sent.millis()));
         if is_resent && (is_of_earlier_copy || rtt < ack.rtt_min) {
             return;
@@ -153,6 +156,8 @@ impl Reordering {
     }
 
     /// Widens the window in a round trip with D-SACK: the last retransmissions were spurious.
+    //= https://www.rfc-editor.org/rfc/rfc8985#section-4
+    //# RACK DSACK-based reordering window adaptation is RECOMMENDED
     pub(crate) fn widen(&mut self) {
         self.quarters = self.quarters.saturating_add(1);
         self.persist = PERSIST;
@@ -160,6 +165,9 @@ impl Reordering {
 
     /// Handles the end of a recovery.
     pub(crate) fn on_recovery_exit(&mut self) {
+        //= https://www.rfc-editor.org/rfc/rfc8985#section-6.2
+        //# RACK persists using the inflated RACK.reo_wnd for up to 16 loss recoveries, after which
+        //# it resets RACK.reo_wnd to its starting value, min_RTT / 4.
         self.persist = self.persist.saturating_sub(1);
         if self.persist == 0 {
             self.quarters = 1;
@@ -167,6 +175,8 @@ impl Reordering {
     }
 
     /// Returns the reordering window for an RTT of at least `min`; at most `srtt`.
+    //= https://www.rfc-editor.org/rfc/rfc8985#section-3.3.2
+    //# The RACK reordering window MUST be bounded, and this bound SHOULD be SRTT.
     pub(crate) fn window(&self, min: Duration, srtt: Duration) -> Duration {
         (min * u32::from(self.quarters) / 4).min(srtt)
     }

@@ -350,6 +350,8 @@ impl Recovery {
     }
 
     /// Marks lost bytes: by time with SACK, otherwise the first segment after three duplicate ACKs.
+    //= https://www.rfc-editor.org/rfc/rfc8985#section-1
+    //# it is RECOMMENDED as an alternative to that earlier approach.
     pub(crate) fn detect(
         &mut self,
         timing: LossTiming,
@@ -361,6 +363,9 @@ impl Recovery {
         let Some(outstanding) = &mut self.outstanding else { return Detected::default() };
         let Some(board) = &mut outstanding.board else { return Detected::default() };
         match &outstanding.record {
+            //= https://www.rfc-editor.org/rfc/rfc8985#section-4
+            //# The connection MUST use selective acknowledgment (SACK) options [RFC2018], and the
+            //# sender MUST keep SACK scoreboard information on a per-connection basis
             Some(record) if sack => board.detect(record, timing, snd_una),
             _ if board.dup_acks >= DUP_THRESH && may_enter && !sack => {
                 let lost = board.mark_lost_until(snd_una, snd_nxt.min(snd_una + mss));

@@ -114,8 +114,12 @@ impl Rtt {
     /// segment is in flight, whose ACK the peer may delay.
     pub(crate) fn probe_timeout(&self, is_alone: bool) -> Duration {
         if !self.is_measured() {
+            //= https://www.rfc-editor.org/rfc/rfc8985#section-7.2
+            //# when there is no SRTT estimate available, the PTO SHOULD be 1 second.
             return Duration::from_secs(1);
         }
+        //= https://www.rfc-editor.org/rfc/rfc8985#section-7.2
+        //# when the FlightSize is one segment, the sender MAY inflate the PTO by TLP.max_ack_delay
         let delay = if is_alone { self.rto_min_us } else { 0 };
         Duration::from_micros(2 * u64::from(self.srtt_us) + u64::from(delay))
     }

@@ -58,6 +58,8 @@ impl Timers {
     /// earlier.
     #[inline]
     pub(crate) fn schedule_probe(&mut self, at: Instant) {
+        //= https://www.rfc-editor.org/rfc/rfc8985#section-7.2
+        //# If Now() + PTO > TCP_RTO_expiration(): PTO = TCP_RTO_expiration() - Now()
         let lead = self.retransmit.0.saturating_sub(at.0) / LEAD_UNIT_NS;
         self.probe_lead = u16::try_from(lead).unwrap_or(NO_PROBE).min(NO_PROBE - 1);
     }

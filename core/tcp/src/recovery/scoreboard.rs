@@ -269,6 +269,8 @@ impl Scoreboard {
                     self.lost_end = end;
                 }
                 LossVerdict::Overtaken(due) => {
+                    //= https://www.rfc-editor.org/rfc/rfc8985#section-6.2
+                    //# it is RECOMMENDED that the sender install a reordering timer.
                     self.reorder_at = self.reorder_at.min(due);
                     return lost;
                 }
@@ -278,6 +280,9 @@ impl Scoreboard {
     }
 
     /// Detects lost retransmissions, oldest first.
+    //= https://www.rfc-editor.org/rfc/rfc8985#section-9.2
+    //# the algorithm [RFC6675] MUST NOT be used with RACK-TLP; instead, a modified recovery
+    //# algorithm that carefully addresses such a case is needed.
     fn detect_resent(
         &mut self,
         record: &FlightRecord,
@@ -319,6 +324,10 @@ impl Scoreboard {
 
     /// Marks transmissions as lost that are overdue when the retransmission timer expires, and the
     /// segment at SND.UNA. Returns the number of bytes.
+    //= https://www.rfc-editor.org/rfc/rfc8985#section-6.3
+    //# RACK marks the first outstanding segment as lost (since it was sent an RTO ago); for all the
+    //# other segments, RACK only marks the segment as lost if the time elapsed since the segment
+    //# was transmitted is at least the sum of the recent RTT and the reordering window.
     pub(super) fn on_timeout(
         &mut self,
         record: &FlightRecord,

@@ -36,6 +36,8 @@ impl TailProbe {
     }
 
     /// Whether a probe may be scheduled. At most one is in flight, and each needs a new RTT sample.
+    //= https://www.rfc-editor.org/rfc/rfc8985#section-7.3
+    //# Second, the sender has obtained an RTT measurement since the last loss probe transmission
     pub(super) fn may_schedule(&self) -> bool {
         self.end.is_none() && !self.is_due && !self.is_unmeasured
     }
@@ -62,6 +64,9 @@ impl TailProbe {
         if !self.is_resent || is_unneeded || is_beyond {
             self.end = None;
         }
+        //= https://www.rfc-editor.org/rfc/rfc8985#section-7.4.2
+        //# it MUST assume that the original data segment, the TLP retransmission, or a
+        //# corresponding ACK was lost for congestion control purposes.
         self.is_resent && !is_unneeded && is_beyond
     }
 
