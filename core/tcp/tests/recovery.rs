@@ -74,6 +74,21 @@ fn one_segment_beyond_a_hole_suffices_after_a_quarter_of_the_round_trip() {
 }
 
 #[test]
+fn sack_blocks_of_an_overtaken_ack_count() {
+    let mut pair = Pair::connected();
+    pair.fate = Box::new(|packet| if packet.from == B { Fate::Drop } else { Fate::Deliver });
+    pair.write(A, 10 * MSS);
+    pair.run_for(ms(6));
+    let (first, mss) = (SeqNum(1001), MSS as u32);
+    let ack = pair.segment_from(B, Flags::ACK);
+    pair.inject(A, Segment { ack: first + 2 * mss, ..ack }, &[]);
+    let mut overtaken = Segment { ack: first + mss, ..ack };
+    overtaken.options.sack.push(first + 4 * mss, first + 8 * mss);
+    pair.inject(A, overtaken, &[]);
+    assert!(resent(&pair) > 0, "the third segment is lost");
+}
+
+#[test]
 fn a_lost_tail_is_probed_after_two_round_trips() {
     let mut pair = losing(&[7, 8, 9]);
     let took = transfer(&mut pair, 10 * MSS);

@@ -38,6 +38,7 @@ impl Connection {
             return Err(SegmentDropReason::BadAck);
         }
         if segment.ack.lt(self.snd.una) {
+            self.receive_overtaken_ack(now, segment);
             return Ok(());
         }
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.1
@@ -89,6 +90,22 @@ impl Connection {
         self.schedule_probe_after_ack(now, advanced || report.has_news);
         self.check_ack_of_fin(now);
         Ok(())
+    }
+
+    /// Handles the SACK blocks of an ACK that a later one has overtaken.
+    fn receive_overtaken_ack(&mut self, now: Instant, segment: &Segment) {
+        if segment.options.sack.is_empty() {
+            return;
+        }
+        let (before, phase) = (self.sender_progress(), self.recovery.phase);
+        let ack = self.timing_of(segment);
+        let report = self.receive_sack(segment, ack);
+        self.check_spurious(ack, report, phase);
+        if report.has_news {
+            let lost = self.look_for_loss(ack.now, before);
+            self.limit_recovery(before, lost);
+            self.schedule_probe(now);
+        }
     }
 
     /// Whether SEG.ACK acknowledges bytes that were sent, and is not too old.
