@@ -274,11 +274,12 @@ impl Connection {
         //= https://www.rfc-editor.org/rfc/rfc8985#section-7.4.2
         //# The sender then SHOULD invoke a congestion control response equivalent to a fast
         //# recovery.
-        if self.recovery.on_probe_ack(ack) {
+        if self.recovery.on_probe_ack(ack) && !self.ecn.is_reduced() {
             let flight = self.snd.nxt - before.una;
             let mss = self.mss();
             self.congestion.on_loss(LossEvent { flight, mss });
             self.congestion.on_recovery_exit();
+            self.note_reduced();
         }
     }
 

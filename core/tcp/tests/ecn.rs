@@ -199,6 +199,25 @@ fn window_is_reduced_once_in_a_round_trip() {
     }
 }
 
+#[test]
+fn a_loss_that_a_probe_repairs_is_confirmed_by_cwr() {
+    let mut pair = connected(EcnMode::On);
+    pair.log.clear();
+    pair.fate = drop_data(A, &[9]);
+    let before = info(&mut pair, A).cwnd_bytes;
+    for _ in 0..2 {
+        pair.write(A, 10 * 1448);
+        pair.run_for(ms(400));
+    }
+    assert!(pair.a.timeouts.contains(&TimerKind::TailLossProbe));
+    assert_eq!(pair.sent(A, |packet| packet.retransmit), 1);
+    assert!(info(&mut pair, A).ssthresh_bytes < before);
+    // The second flight reveals the loss of the first one. Data after the reduction has CWR once.
+    pair.write(A, 1448);
+    pair.run_for(ms(100));
+    assert_eq!(pair.sent(A, |packet| packet.has(Flags::CWR) && packet.is_data()), 1);
+}
+
 //= https://www.rfc-editor.org/rfc/rfc3168#section-6.1.5
 //= type=test
 //# ECN-capable TCP implementations MUST NOT set
