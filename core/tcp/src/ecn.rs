@@ -362,7 +362,8 @@ impl EcnState {
     }
 
     /// Handles the codepoint and CWR of an acceptable segment. Returns whether the feedback is due
-    /// at once. `has_unacked` is whether received data is not acknowledged yet.
+    /// at once. `has_unacked` is whether received data is not acknowledged yet, `is_dctcp`
+    /// whether DCTCP controls the connection.
     //= https://www.rfc-editor.org/rfc/rfc3168#section-6.1.1
     //# then if that host receives TCP data
     //# packets with ECT and CE codepoints set in the IP header, then
@@ -372,6 +373,7 @@ impl EcnState {
         &mut self,
         segment: &Segment,
         has_unacked: bool,
+        is_dctcp: bool,
         counts: &EcnCounts,
     ) -> bool {
         if segment.ecn != Ecn::NotEct {
@@ -379,13 +381,13 @@ impl EcnState {
         }
         match self.feedback() {
             Feedback::None => false,
-            Feedback::Classic => self.echo_received(segment),
+            Feedback::Classic => self.echo_received(segment, is_dctcp),
             _ => self.count_received(segment, has_unacked, counts),
         }
     }
 
-    /// Updates ECHO, the feedback of classic ECN.
-    fn echo_received(&mut self, segment: &Segment) -> bool {
+    /// Updates ECHO, the feedback of classic ECN. With DCTCP it is `DCTCP.CE`.
+    fn echo_received(&mut self, segment: &Segment, is_dctcp: bool) -> bool {
         if segment.payload_len == 0 {
             return false;
         }
@@ -393,7 +395,7 @@ impl EcnState {
         //# After the receipt of the CWR packet, acknowledgments for
         //# subsequent non-CE data packets do not have the ECN-Echo flag set.
         let (before, reduced) = (self.has(Self::ECHO), segment.flags.contains(Flags::CWR));
-        let echo = before && !reduced || segment.ecn.is_ce();
+        let echo = before && !reduced && !is_dctcp || segment.ecn.is_ce();
         self.set(Self::ECHO, echo);
         // A sender that has reduced its window may be left with one segment, which must not wait
         // for a delayed ACK.

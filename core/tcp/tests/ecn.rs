@@ -218,6 +218,23 @@ fn a_loss_that_a_probe_repairs_is_confirmed_by_cwr() {
     assert_eq!(pair.sent(A, |packet| packet.has(Flags::CWR) && packet.is_data()), 1);
 }
 
+//= https://www.rfc-editor.org/rfc/rfc8257#section-3.2
+//= type=test
+//# When sending an ACK, the ECE flag MUST be set if and only if DCTCP.CE is true.
+#[test]
+fn a_receiver_with_dctcp_echoes_a_mark_once() {
+    let config = Config { congestion: CongestionKind::Dctcp, ..config(EcnMode::On) };
+    let mut pair = Pair::connected_with(config, config);
+    pair.log.clear();
+    pair.fate = mark_data(&[3]);
+    pair.write(A, 10 * 1448);
+    pair.run_for(ms(100));
+    let echoes = |packet: &Packet| packet.from == B && packet.has(Flags::ECE);
+    let echo = pair.log.iter().find(|packet| echoes(packet)).expect("an echo");
+    assert_eq!(echo.segment.ack, SeqNum(1001) + 3 * 1448);
+    assert_eq!(pair.sent(B, echoes), 1);
+}
+
 //= https://www.rfc-editor.org/rfc/rfc3168#section-6.1.5
 //= type=test
 //# ECN-capable TCP implementations MUST NOT set

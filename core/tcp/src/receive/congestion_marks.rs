@@ -1,6 +1,6 @@
 //! ECN of received segments: CE marks of the peer's packets, and the peer's feedback about ours.
 
-use crate::congestion::LossEvent;
+use crate::congestion::{CongestionKind, LossEvent};
 use crate::connection::Connection;
 use crate::recovery::Phase;
 use crate::segment::Segment;
@@ -25,7 +25,8 @@ impl Connection {
         if self.ecn.is_negotiated() {
             let has_unacked = self.rcv.nxt != self.rcv.acked;
             let counts = self.counters.ecn();
-            self.owed.ack |= self.ecn.on_received(segment, has_unacked, &counts);
+            let is_dctcp = self.congestion.kind() == CongestionKind::Dctcp;
+            self.owed.ack |= self.ecn.on_received(segment, has_unacked, is_dctcp, &counts);
         }
     }
 
