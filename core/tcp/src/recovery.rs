@@ -253,11 +253,12 @@ impl Recovery {
     /// Records an ACK that does not advance SND.UNA, but shows that a segment arrived.
     pub(crate) fn on_dup_ack(&mut self, segments: u16, mss: u32, snd_una: SeqNum, snd_nxt: SeqNum) {
         let sack = self.sack;
+        let recover_fs = self.recover_fs();
         let board = self.make_board(snd_una);
         board.dup_acks = board.dup_acks.saturating_add(segments);
         if !sack {
-            // At least the first segment is missing, so the count stays below the flight.
-            let most = (snd_nxt - snd_una).saturating_sub(mss);
+            // At least the first segment is missing, so the count also stays below the flight.
+            let most = (snd_nxt - snd_una).saturating_sub(mss).min(recover_fs);
             board.dup_bytes =
                 board.dup_bytes.saturating_add(u32::from(segments).saturating_mul(mss)).min(most);
         }
@@ -404,6 +405,14 @@ impl Recovery {
             return None;
         }
         self.outstanding.as_mut()?.prr.on_ack(ack)
+    }
+
+    /// Returns the bytes in flight when the current fast recovery began, or no limit.
+    fn recover_fs(&self) -> u32 {
+        match (&self.outstanding, self.phase) {
+            (Some(outstanding), Phase::Recovery) => outstanding.prr.recover_fs(),
+            _ => u32::MAX,
+        }
     }
 
     /// Handles an advance of SND.UNA from `old` to `snd_una`. Returns true if it ends a recovery.

@@ -28,6 +28,11 @@ impl Prr {
         Prr { recover_fs: recover_fs.max(1), delivered: 0, out: 0 }
     }
 
+    /// Returns the bytes in flight when the recovery began.
+    pub(super) fn recover_fs(&self) -> u32 {
+        self.recover_fs
+    }
+
     /// Records bytes sent during the recovery.
     pub(super) fn on_sent(&mut self, bytes: u32) {
         self.out = self.out.saturating_add(bytes);

@@ -336,3 +336,29 @@ fn bytes_sent_after_a_retransmission_at_the_same_time_reveal_its_loss() {
         assert_eq!(detected.lost, if is_before { 0 } else { 1000 });
     }
 }
+
+#[test]
+fn without_sack_duplicate_acks_deliver_no_more_than_was_in_flight() {
+    let mut sender = Sender::new(10);
+    sender.recovery.set_sack(false);
+    let dup_ack = |sender: &mut Sender| {
+        let before = sender.recovery.sacked_bytes();
+        sender.recovery.on_dup_ack(1, MSS, seq(0), seq(sender.nxt));
+        sender.recovery.sacked_bytes() - before
+    };
+    for _ in 0..3 {
+        dup_ack(&mut sender);
+    }
+    assert_eq!(sender.detect().lost, MSS);
+    sender.enter();
+    let in_flight = sender.nxt;
+    for _ in 0..1000 {
+        let (delivered, pipe) = (dup_ack(&mut sender), sender.pipe());
+        let ack = RecoveryAck { delivered, pipe, is_safe: false, ssthresh: 20 * MSS, mss: MSS };
+        let window = sender.recovery.window(ack).unwrap_or(0);
+        while sender.pipe() + MSS <= window {
+            sender.send();
+        }
+    }
+    assert!(sender.nxt <= 2 * in_flight, "{} bytes sent", sender.nxt);
+}
