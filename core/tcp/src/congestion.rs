@@ -354,6 +354,10 @@ impl Congestion {
 
     /// Sets the window that proportional rate reduction computed for an ACK of fast recovery. A
     /// model keeps its own window.
+    //= https://www.rfc-editor.org/rfc/rfc9937#section-5
+    //# PRR MAY be used in conjunction with any congestion control algorithm that intends to make a
+    //# multiplicative decrease in its sending rate over approximately the time scale of one
+    //# round-trip time
     pub(crate) fn on_recovery_window(&mut self, cwnd: u32) {
         if !self.is_model() {
             self.window.cwnd = cwnd;
@@ -361,6 +365,8 @@ impl Congestion {
     }
 
     /// Handles the end of fast recovery.
+    //= https://www.rfc-editor.org/rfc/rfc9937#section-6.4
+    //# On the completion of a PRR episode, PRR executes the following: cwnd = ssthresh
     pub(crate) fn on_recovery_exit(&mut self) {
         if !self.is_model() {
             self.window.cwnd = self.window.ssthresh;

@@ -247,6 +247,8 @@ impl Connection {
     }
 
     /// Returns the free space of the congestion window in bytes.
+    //= https://www.rfc-editor.org/rfc/rfc9937#section-3
+    //# a connection MUST NOT send data if inflight (see below) matches or exceeds cwnd.
     pub(crate) fn room(&self, now: Instant) -> u32 {
         self.cwnd_now(now).saturating_sub(self.recovery.pipe(self.snd.una, self.snd.nxt))
     }
@@ -333,6 +335,9 @@ impl Connection {
         //# However, a sending TCP peer MUST be robust against window shrinking, which may cause the
         //# "usable window" (see Section 3.8.6.2.1) to become negative (MUST-34).
         // If the peer shrank its window, the flight exceeds SND.WND.
+        //= https://www.rfc-editor.org/rfc/rfc9937#section-3
+        //# a connection MUST NOT send data with a sequence number higher than the sum of SND.UNA
+        //# and rwnd.
         let usable = self.snd.wnd.saturating_sub(self.snd.flight());
         if usable == 0 {
             //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6

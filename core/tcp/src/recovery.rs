@@ -196,6 +196,11 @@ impl Recovery {
     }
 
     /// Returns the bytes that are assumed to be in the network (RFC 6675 `pipe`).
+    //= https://www.rfc-editor.org/rfc/rfc9937#section-6.2
+    //# SACK-enabled connections using RACK-TLP loss detection [RFC8985] or other loss detection
+    //# algorithms MUST calculate inflight by starting with SND.NXT - SND.UNA, subtracting out bytes
+    //# SACKed in the scoreboard, subtracting out bytes marked lost in the scoreboard, and adding
+    //# bytes in the scoreboard that have been retransmitted since they were last marked lost.
     #[inline]
     pub(crate) fn pipe(&self, snd_una: SeqNum, snd_nxt: SeqNum) -> u32 {
         let flight = snd_nxt - snd_una;
@@ -257,6 +262,11 @@ impl Recovery {
         let board = self.make_board(snd_una);
         board.dup_acks = board.dup_acks.saturating_add(segments);
         if !sack {
+            //= https://www.rfc-editor.org/rfc/rfc9937#section-6.2
+            //# For non-SACK-enabled connections, instead of subtracting out bytes SACKed in the SACK
+            //# scoreboard, senders MUST subtract out: min(RecoverFS, 1 SMSS for each preceding
+            //# duplicate ACK in the fast recovery episode); the min() with RecoverFS is to protect
+            //# against misbehaving receivers [Savage99].
             // At least the first segment is missing, so the count also stays below the flight.
             let most = (snd_nxt - snd_una).saturating_sub(mss).min(recover_fs);
             board.dup_bytes =
@@ -400,6 +410,11 @@ impl Recovery {
     }
 
     /// Returns the window of fast recovery after an ACK, or `None` to keep the current one.
+    //= https://www.rfc-editor.org/rfc/rfc9937#section-5
+    //# Thus, PRR MAY be used in conjunction with the loss detection algorithms specified or
+    //# described in the following documents:
+    //= https://www.rfc-editor.org/rfc/rfc9937#section-5
+    //# it is RECOMMENDED that PRR is implemented together with RACK-TLP loss recovery [RFC8985].
     pub(crate) fn window(&mut self, ack: RecoveryAck) -> Option<u32> {
         if self.phase != Phase::Recovery {
             return None;

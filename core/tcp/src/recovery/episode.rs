@@ -38,6 +38,8 @@ impl Recovery {
         self.point = snd_nxt;
         self.make_board(snd_una).reduced_at = now;
         if let Some(outstanding) = &mut self.outstanding {
+            //= https://www.rfc-editor.org/rfc/rfc9937#section-6.1
+            //# a data sender using PRR MUST initialize the PRR state.
             outstanding.prr = Prr::new(recover_fs);
             outstanding.undo = None;
         }

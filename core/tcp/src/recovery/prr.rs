@@ -54,6 +54,8 @@ impl Prr {
             conservative.saturating_add(growth).min(ack.ssthresh - ack.pipe)
         };
         // The first retransmission of a recovery is sent at once.
+        //= https://www.rfc-editor.org/rfc/rfc9937#section-6.2
+        //# Force a fast retransmit upon entering recovery
         if self.out == 0 {
             quota = quota.max(ack.mss);
         }
