@@ -100,6 +100,9 @@ impl Connection {
             //# been received.
             // A block that starts at SND.UNA would have been acknowledged instead.
             if 0 < start && start < end && end <= flight {
+                //= https://www.rfc-editor.org/rfc/rfc6675#section-5
+                //# Upon the receipt of any ACK containing SACK information, the scoreboard MUST be
+                //# updated via the Update () routine.
                 report.has_news |= self.recovery.on_sack(ack, left, right, self.snd.una);
             }
         }

@@ -205,6 +205,9 @@ impl Connection {
     }
 
     /// Plans retransmissions first, then new data. A due tail loss probe precedes both.
+    //= https://www.rfc-editor.org/rfc/rfc6675#section-4
+    //# NextSeg () MUST return the sequence number range of the next segment that is to be
+    //# transmitted, per the following rules:
     fn plan_in_windows(
         &self,
         now: Instant,
@@ -217,9 +220,17 @@ impl Connection {
             return Ok(transmit);
         }
         let room = self.room(now);
+        //= https://www.rfc-editor.org/rfc/rfc6675#section-5
+        //# (C.1) The scoreboard MUST be queried via NextSeg () for the sequence number range of the
+        //# next segment to transmit (if any), and the given segment sent.
         if let Some(transmit) = self.plan_retransmit(room, max_payload) {
             return Ok(transmit);
         }
+        //= https://www.rfc-editor.org/rfc/rfc6675#section-4
+        //# (2) If no sequence number 'S2' per rule (1) exists but there exists available unsent
+        //# data and the receiver's advertised window allows, the sequence range of one segment of
+        //# up to SMSS octets of previously unsent data starting with sequence number HighData+1
+        //# MUST be returned.
         self.plan_new(buffers, room, max_payload)
     }
 
@@ -249,6 +260,9 @@ impl Connection {
     /// Returns the free space of the congestion window in bytes.
     //= https://www.rfc-editor.org/rfc/rfc9937#section-3
     //# a connection MUST NOT send data if inflight (see below) matches or exceeds cwnd.
+    //= https://www.rfc-editor.org/rfc/rfc6675#section-5
+    //# The TCP MAY transmit previously unsent data segments as per Limited Transmit [RFC5681],
+    //# except that the number of octets which may be sent is governed by pipe and cwnd
     pub(crate) fn room(&self, now: Instant) -> u32 {
         self.cwnd_now(now).saturating_sub(self.recovery.pipe(self.snd.una, self.snd.nxt))
     }
@@ -288,6 +302,8 @@ impl Connection {
         //= https://www.rfc-editor.org/rfc/rfc8985#section-9.3
         //# A segment marked as lost by RACK-TLP MUST NOT be retransmitted until congestion control
         //# deems this appropriate.
+        //= https://www.rfc-editor.org/rfc/rfc6675#section-5
+        //# (C) If cwnd - pipe >= 1 SMSS, the sender SHOULD transmit one or more segments
         if hole.left - self.snd.una >= self.snd.wnd || room < len.min(mss) {
             return None;
         }
@@ -329,6 +345,8 @@ impl Connection {
         let unsent = self.unsent(buffers);
         let fin_wanted = self.snd.fin_queued && !self.snd.fin_sent;
         if unsent == 0 && !fin_wanted {
+            //= https://www.rfc-editor.org/rfc/rfc6675#section-4
+            //# then NextSeg () MUST indicate failure, and no segment is returned.
             return Err(Idle::NoData);
         }
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6

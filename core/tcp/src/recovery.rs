@@ -203,12 +203,17 @@ impl Recovery {
     //# bytes in the scoreboard that have been retransmitted since they were last marked lost.
     #[inline]
     pub(crate) fn pipe(&self, snd_una: SeqNum, snd_nxt: SeqNum) -> u32 {
+        //= https://www.rfc-editor.org/rfc/rfc6675#section-4
+        //# MUST set the "pipe" variable to an estimate of the number of octets that are currently
+        //# in transit between the TCP sender and the TCP receiver.
         let flight = snd_nxt - snd_una;
         let Some(board) = self.board() else { return flight };
         flight.saturating_sub(board.sacked_bytes()).saturating_sub(board.lost.total())
     }
 
     /// Returns the next hole to retransmit: lost, not yet retransmitted, and not SACKed.
+    //= https://www.rfc-editor.org/rfc/rfc6675#section-4
+    //# the sequence range of one segment of up to SMSS octets starting with S2 MUST be returned.
     pub(crate) fn next_hole(&self) -> Option<Hole> {
         self.board()?.next_hole()
     }
@@ -406,6 +411,9 @@ impl Recovery {
     /// Whether recovery may start. Without SACK, duplicate ACKs for bytes sent during an earlier
     /// recovery are ignored (RFC 6582 §3.2).
     fn may_enter(&self, snd_una: SeqNum) -> bool {
+        //= https://www.rfc-editor.org/rfc/rfc6675#section-5.1
+        //# a new recovery phase (as described in Section 5) MUST NOT be initiated until HighACK is
+        //# greater than or equal to the new value of RecoveryPoint.
         self.phase == Phase::Open && (self.sack || snd_una.gt(self.point))
     }
 
@@ -458,6 +466,9 @@ impl Recovery {
         }
         let over = self.phase != Phase::Open;
         if over {
+            //= https://www.rfc-editor.org/rfc/rfc6675#section-5
+            //# An incoming cumulative ACK for a sequence number greater than RecoveryPoint signals
+            //# the end of loss recovery, and the loss recovery phase MUST be terminated.
             self.phase = Phase::Open;
             if let Some(board) = self.board_mut() {
                 board.dup_bytes = 0;
@@ -468,6 +479,9 @@ impl Recovery {
             // behind, where comparisons of sequence numbers are inverted.
             self.point = snd_una - 1;
         }
+        //= https://www.rfc-editor.org/rfc/rfc6675#section-5
+        //# Any information contained in the scoreboard for sequence numbers greater than the new
+        //# value of HighACK SHOULD NOT be cleared when leaving the loss recovery phase.
         if self.board().is_some_and(|board| board.is_clear()) {
             self.end_board();
         }

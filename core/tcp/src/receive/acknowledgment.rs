@@ -75,6 +75,9 @@ impl Connection {
         self.check_probe(segment, before, report, window);
         self.check_spurious(ack, report, phase);
         if self.recovery.is_watching() {
+            //= https://www.rfc-editor.org/rfc/rfc6675#section-5
+            //# (B) Upon receipt of an ACK that does not cover RecoveryPoint, the following actions
+            //# MUST be taken:
             progress.lost = self.look_for_loss(ack.now, before);
             self.limit_recovery(before, progress.lost);
             progress.in_recovery |= self.recovery.phase == Phase::Recovery;
@@ -203,6 +206,9 @@ impl Connection {
         progress.rtt = self.measure(now, segment);
         self.snd.una = segment.ack;
         let bytes = acked - u32::from(fin_acked);
+        //= https://www.rfc-editor.org/rfc/rfc6675#section-4
+        //# SACKed data MUST NOT be removed from the TCP's retransmission buffer until the data is
+        //# cumulatively acknowledged [RFC2018].
         received.released = bytes;
         self.counters.bytes_acked += u64::from(bytes);
 

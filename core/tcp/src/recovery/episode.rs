@@ -68,6 +68,9 @@ impl Recovery {
         snd_nxt: SeqNum,
         head: Option<SeqNum>,
     ) -> u32 {
+        //= https://www.rfc-editor.org/rfc/rfc6675#section-5.1
+        //# If an RTO occurs during loss recovery as specified in this document, RecoveryPoint MUST
+        //# be set to HighData.
         self.phase = Phase::Loss;
         self.point = snd_nxt;
         let head = head.filter(|_| self.sack);

@@ -155,6 +155,11 @@ impl Scoreboard {
     }
 
     /// Records that the peer has `left..right`. Returns true if part of it was not reported before.
+    //= https://www.rfc-editor.org/rfc/rfc6675#section-5.1
+    //# a SACK TCP sender SHOULD utilize all SACK information made available during the loss
+    //# recovery following an RTO.
+    //= https://www.rfc-editor.org/rfc/rfc6675#section-5.1
+    //# Update () SHOULD continue to be used appropriately upon receipt of ACKs.
     pub(super) fn on_sack(&mut self, left: SeqNum, right: SeqNum) -> bool {
         if self.sacked.insert(left, right) != Inserted::New {
             return false;
@@ -165,6 +170,8 @@ impl Scoreboard {
 
     /// Handles an advance of SND.UNA from `old` to `una`.
     pub(super) fn on_advance(&mut self, old: SeqNum, una: SeqNum, nxt: SeqNum, mss: u32) {
+        //= https://www.rfc-editor.org/rfc/rfc6675#section-5
+        //# If the incoming ACK is a cumulative acknowledgment, the TCP MUST reset DupAcks to zero.
         self.dup_acks = 0;
         self.sacked.trim_below(una);
         self.lost.trim_below(una);
@@ -190,6 +197,9 @@ impl Scoreboard {
     fn mark_lost(&mut self, left: SeqNum, right: SeqNum) -> Option<u32> {
         let before = self.lost.total();
         let mut from = left;
+        //= https://www.rfc-editor.org/rfc/rfc6675#section-5.1
+        //# a TCP sender SHOULD use this SACK information when determining what data should be sent
+        //# in each segment following an RTO.
         while let Some((gap, end)) = self.sacked.first_missing(from, right) {
             if self.lost.insert(gap, end) == Inserted::Full {
                 return None;
@@ -222,6 +232,8 @@ impl Scoreboard {
     /// Records that `left..right` was retransmitted, while bytes up to `nxt` had been sent.
     pub(super) fn on_retransmit(&mut self, now: Instant, left: SeqNum, right: SeqNum, nxt: SeqNum) {
         self.force = false;
+        //= https://www.rfc-editor.org/rfc/rfc6675#section-5
+        //# HighRxt MUST be set to the highest sequence number of the retransmitted segment
         self.high_rxt = right;
         let before = self.lost.total();
         self.lost.remove(left, right);
