@@ -129,6 +129,9 @@ impl ConnectionCounters {
     }
 
     /// Sets the bytes that the next ACK reports as duplicates.
+    //= https://www.rfc-editor.org/rfc/rfc2883#section-4
+    //# (1) A D-SACK block is only used to report a duplicate contiguous sequence of data received
+    //# by the receiver in the most recent packet.
     #[cold]
     pub(crate) fn set_dsack(&mut self, left: SeqNum, right: SeqNum) {
         self.rare_mut().dsack = Some((left, right));

@@ -247,6 +247,9 @@ impl Connection {
     /// Records that a segment with the current acknowledgement was sent.
     fn on_ack_sent(&mut self) {
         self.rcv.acked = self.rcv.nxt;
+        //= https://www.rfc-editor.org/rfc/rfc2883#section-4
+        //# (2) Each duplicate contiguous sequence of data received is reported in at most one
+        //# D-SACK block.
         self.counters.clear_dsack();
         self.owed.dup_acks = self.owed.dup_acks.saturating_sub(1);
         self.owed.ack = false;

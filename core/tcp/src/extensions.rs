@@ -120,6 +120,12 @@ impl Extensions {
         }
         if let Some(assembler) = assembler.filter(|_| self.sack) {
             let max = self.sack_blocks_max() - blocks.len();
+            //= https://www.rfc-editor.org/rfc/rfc2883#section-4
+            //# then the second SACK block in that SACK option should specify that (possibly larger)
+            //# block of data.
+            //= https://www.rfc-editor.org/rfc/rfc2883#section-4
+            //# additional SACK blocks can be used for reporting additional blocks of data, as
+            //# specified in RFC 2018.
             assembler.blocks(max).iter().for_each(|(left, right)| {
                 blocks.push(left, right);
             });

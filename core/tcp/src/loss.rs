@@ -116,10 +116,16 @@ impl Connection {
         let (left, right) = blocks.next()?;
         let len = right - left;
         // Bytes of that age may still arrive twice; older numbers are invalid.
+        //= https://www.rfc-editor.org/rfc/rfc2883#section-5
+        //# An implementation MUST NOT compare the sequence space in the SACK block to the TCP state
+        //# variable snd.una
         let age = segment.ack - left;
         if 0 < age && age <= self.snd.max_wnd {
             return (0 < len && len <= age).then_some((left, right));
         }
+        //= https://www.rfc-editor.org/rfc/rfc2883#section-5
+        //# the sender next compares the sequence space in the first SACK block with the sequence
+        //# space in the second SACK block, if there is one.
         let (outer_left, outer_right) = blocks.next()?;
         let (offset, outer) = (left - outer_left, outer_right - outer_left);
         let is_outer_sent = outer <= self.snd.flight();

@@ -81,6 +81,11 @@ impl Connection {
     pub(super) fn note_repeated_text(&mut self, seq: SeqNum, len: u32) {
         let before = self.rcv.nxt - seq;
         if self.ext.sack && len > 0 && 0 < before && before <= SEQ_AGE_MAX {
+            //= https://www.rfc-editor.org/rfc/rfc2883#section-4
+            //# (3) The left edge of the D-SACK block specifies the first sequence number of the
+            //# duplicate contiguous sequence, and the right edge of the D-SACK block specifies the
+            //# sequence number immediately following the last sequence in the duplicate contiguous
+            //# sequence.
             self.counters.set_dsack(seq, seq + len.min(before));
         }
     }
@@ -154,6 +159,8 @@ impl Connection {
         //# (SHLD-31).
         let assembler = self.rcv.assembler.get_or_insert_default();
         if let Some((left, right)) = assembler.repeated(seq, end).filter(|_| self.ext.sack) {
+            //= https://www.rfc-editor.org/rfc/rfc2883#section-4.2
+            //# only the first such duplicate sub-segment is reported in the SACK option.
             self.counters.set_dsack(left, right);
         }
         match assembler.insert(seq, end) {
