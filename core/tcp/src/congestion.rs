@@ -340,6 +340,8 @@ impl Congestion {
 
     /// Reduces the window, once per loss event, after loss was detected by duplicate or selective
     /// ACKs.
+    //= https://www.rfc-editor.org/rfc/rfc9438#section-4.6
+    //# the sender MUST reduce cwnd and ssthresh immediately upon entering loss recovery
     pub(crate) fn on_loss(&mut self, loss: LossEvent) {
         self.reduce(loss.flight, loss.mss);
         if !self.is_model() {
@@ -374,6 +376,9 @@ impl Congestion {
     }
 
     /// Restores the state before a reduction, because the loss was spurious.
+    //= https://www.rfc-editor.org/rfc/rfc9438#section-4.9.1
+    //# When a spurious timeout is detected, a TCP implementation MAY follow the response algorithm
+    //# described in [RFC4015] to restore the congestion control state
     pub(crate) fn undo(&mut self, prior: PriorWindow) {
         self.window.cwnd = self.window.cwnd.max(prior.cwnd);
         self.window.ssthresh = self.window.ssthresh.max(prior.ssthresh);

@@ -161,6 +161,9 @@ impl Connection {
     pub(crate) fn check_spurious(&mut self, ack: AckTiming, report: SackReport, phase: Phase) {
         self.note_reordering();
         let is_recovering = matches!(phase, Phase::Recovery | Phase::Loss);
+        //= https://www.rfc-editor.org/rfc/rfc9438#section-4.9.2
+        //# a TCP implementation MAY detect spurious fast retransmits either using TCP Timestamps or
+        //# via D-SACK [RFC2883].
         let is_refuted = |echo| self.recovery.is_refuted_by_echo(echo);
         let mut is_spurious = is_recovering && ack.echo.is_some_and(is_refuted);
         if let Some((left, right)) = report.dsack {

@@ -38,6 +38,8 @@ pub(super) struct CubicCurve {
 }
 
 /// beta_cubic = 0.7.
+//= https://www.rfc-editor.org/rfc/rfc9438#section-4.6
+//# The parameter β_cubic SHOULD be set to 0.7
 const BETA: (u32, u32) = (7, 10);
 /// beta_ecn = 0.85 (RFC 8511 section 3.1): a queue that marks packets is short, so a smaller
 /// reduction keeps the link busy.
@@ -55,6 +57,8 @@ impl CongestionControl for Cubic {
             return;
         }
         if let Cubic::SlowStart(hystart) = self {
+            //= https://www.rfc-editor.org/rfc/rfc9438#section-4.10
+            //# CUBIC SHOULD use the HyStart++ slow start algorithm [RFC9406]
             let is_over = hystart.on_ack(acked);
             //= https://www.rfc-editor.org/rfc/rfc9406#section-4.3
             //# An implementation SHOULD use HyStart++ only for the initial slow start (when the
@@ -137,6 +141,8 @@ impl CubicCurve {
             return self.epoch.pause(acked.now);
         }
         self.epoch.go_on(acked.now);
+        //= https://www.rfc-editor.org/rfc/rfc9438#section-4.10
+        //# When cwnd is no more than ssthresh, CUBIC MUST employ a slow start algorithm.
         let bytes = window.slow_start(acked, acked.bytes);
         if bytes > 0 {
             window.set(self.grow(window.cwnd, bytes, acked));
@@ -147,6 +153,8 @@ impl CubicCurve {
         self.epoch = Epoch::NONE;
         // Fast convergence (RFC 9438 §4.7): a flow that lost before reaching its last window
         // releases bandwidth.
+        //= https://www.rfc-editor.org/rfc/rfc9438#section-4.7
+        //# the following fast convergence mechanism SHOULD be implemented.
         self.w_max = if cwnd < self.w_max { (u64::from(cwnd) * 17 / 20) as u32 } else { cwnd };
         self.cwnd_prior = cwnd;
     }
@@ -158,23 +166,37 @@ impl CubicCurve {
         //# conformant with the TCP specifications from the IETF Standards Track as described in
         //# RFC 2914, RFC 5033 [7], and RFC 8961 [15] (MAY-18).
         if self.epoch == Epoch::NONE {
+            //= https://www.rfc-editor.org/rfc/rfc9438#section-4.8
+            //# for the Reno-friendly region, W_est SHOULD be set to the congestion window size at
+            //# the beginning of the current congestion avoidance stage.
             self.w_est = cwnd;
             self.w_est_fraction = 0;
             self.fraction = 0;
             self.w_max = self.w_max.max(cwnd);
             // K = cbrt((W_max - cwnd) / C), C = 0.4 segments/s^3.
+            //= https://www.rfc-editor.org/rfc/rfc9438#section-5.1
+            //# it is NOT RECOMMENDED to set C to a very low value like 0.04
             let deficit = u64::from(self.w_max - cwnd) * 2_500_000_000 / u64::from(acked.mss);
             self.epoch = Epoch::begin(acked.now, cube_root(deficit));
         }
         let since_plateau_ms = self.epoch.since_plateau_ms(acked.now);
         let reno = self.reno(cwnd, bytes, acked.mss);
         let w_cubic = self.window_at(since_plateau_ms, acked.mss);
+        //= https://www.rfc-editor.org/rfc/rfc9438#section-4.3
+        //# CUBIC is in the Reno-friendly region and cwnd SHOULD be set to W_est at each reception
+        //# of a new ACK.
         if w_cubic < u64::from(reno) {
             return cwnd.max(reno);
         }
         let srtt_ms = acked.srtt.as_millis() as i64;
         let target = self.window_at(since_plateau_ms + srtt_ms, acked.mss);
         let target = target.clamp(u64::from(cwnd), u64::from(cwnd) * 3 / 2);
+        //= https://www.rfc-editor.org/rfc/rfc9438#section-4.4
+        //# In this region, cwnd MUST be incremented by (target - cwnd) / cwnd for each received new
+        //# ACK
+        //= https://www.rfc-editor.org/rfc/rfc9438#section-4.5
+        //# In this region, cwnd MUST be incremented by (target - cwnd) / cwnd for each received new
+        //# ACK
         let growth = ((target - u64::from(cwnd)) << 8) * u64::from(bytes.min(cwnd))
             / u64::from(cwnd)
             + u64::from(self.fraction);
@@ -188,6 +210,8 @@ impl CubicCurve {
         // More than a minute from the plateau, the bound of 1.5 windows per RTT applies anyway, so
         // clamping is safe and avoids an overflow.
         let x = since_plateau_ms.clamp(-60_000, 60_000);
+        //= https://www.rfc-editor.org/rfc/rfc9438#section-5.1
+        //# C SHOULD be set to 0.4.
         let growth = x * x * x / 1_000 * i64::from(mss) * 4 / 10 / 1_000_000;
         u64::try_from(i64::from(self.w_max) + growth).unwrap_or(0)
     }
@@ -197,6 +221,9 @@ impl CubicCurve {
         let step = ((u64::from(bytes) * u64::from(mss)) << 8) / u64::from(cwnd.max(1));
         // alpha_cubic is 3 (1 - beta) / (1 + beta) = 9/17 until the previous window is reached
         // again.
+        //= https://www.rfc-editor.org/rfc/rfc9438#section-4.3
+        //# the sender SHOULD set α_cubic to 1 to ensure that it can achieve the same congestion
+        //# window increment rate as Reno, which uses AIMD(1, 0.5).
         let below = self.w_est < self.cwnd_prior;
         let w_est = (u64::from(self.w_est) << 8 | u64::from(self.w_est_fraction))
             + if below { step * 9 / 17 } else { step };

@@ -46,8 +46,8 @@ impl Epoch {
     }
 
     //= https://www.rfc-editor.org/rfc/rfc9438#section-4.2
-    //# The elapsed time MUST NOT include periods during which cwnd has not been updated due to
-    //# application-limited behavior (see Section 5.8).
+    //# The elapsed time t in Figure 1 MUST NOT include periods during which cwnd has not been
+    //# updated due to application-limited behavior (see Section 5.8).
     pub(super) fn pause(&mut self, now: Instant) {
         if self.is_running() {
             let paused = Epoch::PAUSED | self.distance(now) as u32;
