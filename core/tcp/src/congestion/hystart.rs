@@ -5,6 +5,8 @@ use core::time::Duration;
 use towpath_wire::tcp::SeqNum;
 
 /// Bounds in microseconds of the increase of the round-trip time that ends slow start.
+//= https://www.rfc-editor.org/rfc/rfc9406#section-4.3
+//# It is RECOMMENDED that a HyStart++ implementation use the following constants:
 const MIN_RTT_THRESH_US: u32 = 4_000;
 const MAX_RTT_THRESH_US: u32 = 16_000;
 /// The threshold is this fraction of the round-trip time, within the bounds.
@@ -12,6 +14,8 @@ const MIN_RTT_DIVISOR: u32 = 8;
 /// Minimum number of samples in a round, below which the round is ignored.
 const N_RTT_SAMPLE: u8 = 8;
 /// Divides the growth in conservative slow start (CSS).
+//= https://www.rfc-editor.org/rfc/rfc9406#section-4.3
+//# The minimum value of CSS_GROWTH_DIVISOR MUST be at least 2.
 const CSS_GROWTH_DIVISOR: u32 = 4;
 /// Maximum number of rounds in conservative slow start.
 const CSS_ROUNDS: u8 = 5;
@@ -68,6 +72,8 @@ impl HyStart {
         if !self.is_started {
             (self.is_started, self.window_end) = (true, acked.snd_nxt);
         }
+        //= https://www.rfc-editor.org/rfc/rfc9406#section-4.3
+        //# implementations of HyStart++ are RECOMMENDED to take at least N_RTT_SAMPLE RTT samples.
         if let Some(rtt) = acked.rtt {
             self.on_sample(rtt);
         }

@@ -49,6 +49,8 @@ impl CongestionWindow {
         // second segment. A receiver with coalescing acknowledges dozens at once, and the limit
         // would slow slow start by a factor of twenty. We therefore apply it only after a timeout,
         // as RFC 9406 §4.2 allows.
+        //= https://www.rfc-editor.org/rfc/rfc9406#section-4.3
+        //# A paced TCP implementation SHOULD use L = infinity.
         let limit = if acked.after_timeout { 2 * acked.mss } else { bytes };
         let grow = bytes.min(limit).min(self.ssthresh - self.cwnd);
         self.cwnd += grow;
