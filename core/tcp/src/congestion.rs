@@ -402,6 +402,9 @@ impl Congestion {
             self.reduce(flight, mss);
         }
         self.algorithm.on_timeout(&self.window);
+        //= https://www.rfc-editor.org/rfc/rfc8257#section-3.5
+        //# upon a timeout, the cwnd MUST be set to no more than the loss window (1 full-sized
+        //# segment), regardless of previous cwnd reductions in a given window of data.
         self.window.cwnd = mss;
     }
 

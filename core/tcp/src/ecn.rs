@@ -395,10 +395,16 @@ impl EcnState {
         //# After the receipt of the CWR packet, acknowledgments for
         //# subsequent non-CE data packets do not have the ECN-Echo flag set.
         let (before, reduced) = (self.has(Self::ECHO), segment.flags.contains(Flags::CWR));
+        //= https://www.rfc-editor.org/rfc/rfc8257#section-3.2
+        //# When sending an ACK, the ECE flag MUST be set if and only if DCTCP.CE is true.
         let echo = before && !reduced && !is_dctcp || segment.ecn.is_ce();
         self.set(Self::ECHO, echo);
         // A sender that has reduced its window may be left with one segment, which must not wait
         // for a delayed ACK.
+        //= https://www.rfc-editor.org/rfc/rfc8257#section-3.2
+        //# If the CE codepoint is set and DCTCP.CE is false, set DCTCP.CE to true and send an
+        //# immediate ACK. 2. If the CE codepoint is not set and DCTCP.CE is true, set DCTCP.CE to
+        //# false and send an immediate ACK.
         reduced || echo != before
     }
 

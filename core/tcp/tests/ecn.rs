@@ -218,6 +218,9 @@ fn a_loss_that_a_probe_repairs_is_confirmed_by_cwr() {
     assert_eq!(pair.sent(A, |packet| packet.has(Flags::CWR) && packet.is_data()), 1);
 }
 
+//= https://www.rfc-editor.org/rfc/rfc8257#section-3.2
+//= type=test
+//# When sending an ACK, the ECE flag MUST be set if and only if DCTCP.CE is true.
 #[test]
 fn a_receiver_with_dctcp_echoes_a_mark_once() {
     let config = Config { congestion: CongestionKind::Dctcp, ..config(EcnMode::On) };

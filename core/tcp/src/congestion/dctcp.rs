@@ -10,7 +10,10 @@ use towpath_wire::tcp::SeqNum;
 const ALPHA_MAX: u32 = 1024;
 /// The estimation gain g is 2 to the power of -4.
 //= https://www.rfc-editor.org/rfc/rfc8257#section-4.2
-//# It is RECOMMENDED to use g = 1/16, where g is the estimation gain.
+//# A fixed estimation gain of 1/16 is used in some implementations.
+//= https://www.rfc-editor.org/rfc/rfc8257#section-4.2
+//# An efficient kernel implementation MAY scale the DCTCP.Alpha value for efficient computation
+//# using shift operations.
 const GAIN_SHIFT: u32 = 4;
 
 /// State of DCTCP; all counters are in bytes.
@@ -46,7 +49,9 @@ impl CongestionControl for Dctcp {
         }
         self.acked = self.acked.saturating_add(acked.delivered);
         self.marked = self.marked.saturating_add(acked.marked.min(acked.delivered));
-        // The observation window ends when the bytes in flight at its start are acknowledged.
+        //= https://www.rfc-editor.org/rfc/rfc8257#section-3.3
+        //# an observation window ends when all bytes in flight at the beginning of the window have
+        //# been acknowledged.
         if acked.snd_nxt - acked.snd_una <= acked.snd_nxt - self.window_end {
             self.update_alpha();
             self.window_end = acked.snd_nxt;
@@ -54,15 +59,20 @@ impl CongestionControl for Dctcp {
         self.reno.on_ack(window, acked);
     }
 
-    // A lost packet is a stronger signal than a mark: halve the window, like a conventional TCP
-    // (RFC 8257 §3.5).
+    // A lost packet is a stronger signal than a mark, so halve the window.
+    //= https://www.rfc-editor.org/rfc/rfc8257#section-3.5
+    //# A DCTCP sender MUST react to loss episodes in the same way as conventional TCP
+    //= https://www.rfc-editor.org/rfc/rfc8257#section-3.5
+    //# the cwnd and other state variables like ssthresh MUST be changed in the same way that a
+    //# conventional TCP would have changed them.
     fn on_loss(&mut self, window: &CongestionWindow, flight: u32) -> u32 {
         self.reno.on_loss(window, flight)
     }
 
     fn on_ecn(&mut self, window: &CongestionWindow, flight: u32) -> u32 {
         self.reno.on_loss(window, flight);
-        // cwnd = cwnd * (1 - DCTCP.Alpha / 2)
+        //= https://www.rfc-editor.org/rfc/rfc8257#section-3.3
+        //# the sender SHOULD update cwnd as follows: cwnd = cwnd * (1 - DCTCP.Alpha / 2)
         let reduction = u64::from(window.cwnd) * u64::from(self.alpha) / u64::from(2 * ALPHA_MAX);
         window.cwnd - reduction as u32
     }
@@ -77,8 +87,11 @@ impl CongestionControl for Dctcp {
 }
 
 impl Dctcp {
-    /// Updates the estimate at the end of an observation window:
-    /// `DCTCP.Alpha = DCTCP.Alpha * (1 - g) + g * M` (RFC 8257 §3.3).
+    /// Updates the estimate at the end of an observation window.
+    //= https://www.rfc-editor.org/rfc/rfc8257#section-3.3
+    //# The current estimate is stored in a new TCP state variable, DCTCP.Alpha, which is
+    //# initialized to 1 and SHOULD be updated as follows: DCTCP.Alpha = DCTCP.Alpha * (1 - g) + g *
+    //# M
     fn update_alpha(&mut self) {
         if self.acked == 0 {
             return;
@@ -86,8 +99,12 @@ impl Dctcp {
         let fraction = u64::from(self.marked) * u64::from(ALPHA_MAX) / u64::from(self.acked);
         let alpha = u32::from(self.alpha);
         // The decay rounds up, so that the estimate reaches 0 without marks.
+        //= https://www.rfc-editor.org/rfc/rfc8257#section-4.2
+        //# A scaling implementation SHOULD ensure that DCTCP.Alpha is able to reach 0
         let decay = alpha.div_ceil(1 << GAIN_SHIFT);
         let alpha = alpha - decay + (fraction as u32 >> GAIN_SHIFT);
+        //= https://www.rfc-editor.org/rfc/rfc8257#section-4.2
+        //# DCTCP.Alpha MUST be clamped after an update.
         self.alpha = alpha.min(ALPHA_MAX) as u16;
         (self.acked, self.marked) = (0, 0);
     }
