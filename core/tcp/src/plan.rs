@@ -142,6 +142,9 @@ impl Connection {
 
     /// Plans the SYN with its data; `None` while the SYN waits for data.
     fn plan_syn(&self, buffers: FifoLevels) -> Option<Transmit> {
+        //= https://www.rfc-editor.org/rfc/rfc7413#section-4.2.2
+        //# when the SYN timer fires, the client SHOULD retransmit a SYN packet without data and
+        //# Fast Open options.
         let first = self.snd.nxt == self.snd.iss;
         let (mss, fin_queued) = (self.snd.mss_with_options(), self.snd.fin_queued);
         let len =

@@ -50,6 +50,8 @@ pub enum FastOpen {
 impl FastOpen {
     /// Returns the first Fast Open option of a TCP header. Returns `None` if there is none, or if
     /// its length is invalid.
+    //= https://www.rfc-editor.org/rfc/rfc7413#section-4.1.1
+    //# Options with invalid Length values or without the SYN flag set MUST be ignored.
     pub fn find(header: &[u8]) -> Option<FastOpen> {
         let len = usize::from(header.get(DATA_OFFSET)? >> 4) * 4;
         let mut rest = header.get(HEADER_LEN_MIN..len)?;

@@ -90,6 +90,8 @@ impl FastOpens {
     }
 
     /// Returns the cookie for a client's address.
+    //= https://www.rfc-editor.org/rfc/rfc7413#section-4.1.2
+    //# The cookie SHOULD be a MAC tag with the following properties.
     pub fn cookie_for(&self, flow: &Flow) -> Cookie {
         let mut hasher = self.key.build_hasher();
         for ip in [flow.remote, flow.local] {
@@ -104,6 +106,9 @@ impl FastOpens {
     /// Whether a SYN has the valid cookie for its sender's address, and the listener allows Fast
     /// Open.
     pub fn has_valid_cookie(&self, listener: &ListeningSocket, segment: &IncomingSegment) -> bool {
+        //= https://www.rfc-editor.org/rfc/rfc7413#section-4.2
+        //# When this flag is off, the server does not perform any TFO-related operations and MUST
+        //# ignore all cookie options.
         listener.settings.fast_open_queue > 0
             && FastOpen::find(segment.header())
                 .is_some_and(|option| option == self.cookie_option(&segment.flow))
@@ -117,11 +122,18 @@ impl FastOpens {
     /// Returns how a connection to a server begins.
     pub fn begin(&mut self, now: Instant, flow: &Flow) -> Beginning {
         match self.servers.get_mut(&(flow.local, flow.remote)) {
+            //= https://www.rfc-editor.org/rfc/rfc7413#section-4.1.3.1
+            //# the client SHOULD disable Fast Open on the specific path (the source and destination
+            //# IP addresses and ports) at least temporarily.
             Some(server) if now < server.off_until => Beginning::Plain,
+            //= https://www.rfc-editor.org/rfc/rfc7413#section-4.2.2
+            //# To open a TFO connection, the client MUST have obtained a cookie from the server:
             Some(KnownServer { cookie: Some(cookie), mss, .. }) => {
                 let mss = if *mss == 0 { MSS_UNKNOWN } else { *mss };
                 Beginning::WithBytes(*cookie, mss)
             }
+            //= https://www.rfc-editor.org/rfc/rfc7413#section-4.2.1
+            //# Any client attempting TFO MUST first request a cookie from the server
             _ => Beginning::Asking,
         }
     }
@@ -187,9 +199,14 @@ impl FastOpens {
         let key = (flow.local, flow.remote);
         let mut server = self.servers.get_mut(&key).copied().unwrap_or_default();
         if let Some(FastOpen::Cookie(cookie)) = FastOpen::find(header) {
+            //= https://www.rfc-editor.org/rfc/rfc7413#section-4.1.3
+            //# The client MUST cache cookies from servers for later Fast Open connections.
             server.cookie = Some(cookie);
             server.mss = mss.unwrap_or(0);
         }
+        //= https://www.rfc-editor.org/rfc/rfc7413#section-4.2.1
+        //# We also RECOMMEND the client to record the set of servers that failed to respond to
+        //# cookie requests and only attempt another cookie request after a certain period.
         server.note_attempt(now, repeated);
         if server.cookie.is_some() || repeated {
             self.servers.insert(key, server);

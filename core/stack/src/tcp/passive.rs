@@ -93,6 +93,8 @@ impl<H: Host> Stack<H> {
         let IncomingSegment { flow, hash, ref segment, ref local, .. } = incoming;
         let parent = HandshakeParent::Listener(index);
         let settings = self.settings_of(parent);
+        //= https://www.rfc-editor.org/rfc/rfc7413#section-4.2.2
+        //# The packet MAY include a Fast Open option.
         let gives_cookie =
             settings.fast_open_queue > 0 && FastOpen::find(incoming.header()).is_some();
         let iss = self.initial_sequence(cx.now, &flow, iss_min);

@@ -74,6 +74,9 @@ impl<H: Host> Stack<H> {
         let Some(listener) = self.sockets.listener(index) else {
             return false;
         };
+        //= https://www.rfc-editor.org/rfc/rfc7413#section-4.2
+        //# the server MUST disable TFO for all new connection requests until
+        //# PendingFastOpenRequests drops below the system limit.
         if listener.fast_opening >= listener.settings.fast_open_queue {
             self.counters.tcp_fast_open_overflows += 1;
             return false;

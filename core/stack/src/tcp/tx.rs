@@ -286,6 +286,9 @@ impl<H: Host> Stack<H> {
         let Some(route) = route else { return self.count_drop(DropReason::NoRoute) };
         // A retransmitted SYN has no option, because the path may have dropped the first one due to
         // the option.
+        //= https://www.rfc-editor.org/rfc/rfc7413#section-4.2.1
+        //# We RECOMMEND both the client and the server to retransmit SYN and SYN-ACK packets
+        //# without the cookie options on timeouts.
         let option = match outgoing.flags.contains(Flags::SYN) && !outgoing.retransmit {
             true => self.fast_opens.option_of_syn(index),
             false => None,

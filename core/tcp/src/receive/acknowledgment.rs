@@ -184,6 +184,8 @@ impl Connection {
         if self.snd.flight() == 0 {
             return;
         }
+        //= https://www.rfc-editor.org/rfc/rfc7413#section-4.2.2
+        //# The client SHOULD retransmit any unacknowledged data in the first ACK packet
         if self.ext.fast_open.has_lost_bytes() {
             self.recovery.resend(self.snd.una, self.snd.nxt, self.snd.nxt);
             self.rtt.stop_timing();

@@ -123,6 +123,9 @@ impl<H: Host> Stack<H> {
         let iface = settings.device.or(self.pinned(iface, &flow));
         // A retransmitted SYN-ACK has no Fast Open option, because the path may have dropped the
         // first one due to the option.
+        //= https://www.rfc-editor.org/rfc/rfc7413#section-4.2.2
+        //# If the SYN-ACK timer fires, the server SHOULD retransmit a SYN-ACK segment with neither
+        //# data nor Fast Open options for compatibility reasons.
         let first = outgoing.flags.contains(Flags::SYN) && !outgoing.retransmit;
         let option = (first && *gives_cookie).then(|| self.fast_opens.cookie_option(&flow));
         let packet = settings.packet.towards(flow.remote);
