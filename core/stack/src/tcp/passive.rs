@@ -100,6 +100,8 @@ impl<H: Host> Stack<H> {
         let iss = self.initial_sequence(cx.now, &flow, iss_min);
         let iface = settings.device.or(self.pinned(local.iface, &flow));
         let config = settings.for_flow(cx.now, &flow, iface, &self.net);
+        //= https://www.rfc-editor.org/rfc/rfc4987#section-3.5
+        //# The full state allocation is delayed until the connection has been fully established.
         let half_open = HalfOpen::new(&config, segment, iss, self.timestamp_offset(&flow), cx.now);
         let entry = HalfOpenFlow {
             flow,
@@ -158,6 +160,9 @@ impl<H: Host> Stack<H> {
     /// Returns how a listener answers a SYN; `None` if it has no place for a half-open connection.
     /// A cookie is no answer to a SYN with an `iss_min`, because it does not let us choose the
     /// sequence number.
+    //= https://www.rfc-editor.org/rfc/rfc4987#section-4
+    //# TCP implementers should provide some means of defense to SYN flooding attacks in end-host
+    //# implementations.
     fn syn_answer(
         &self,
         now: Instant,
@@ -168,6 +173,9 @@ impl<H: Host> Stack<H> {
         let max = self.config.syn_cache_max;
         let sends_cookie = match listener.settings.tcp.syn_cookies {
             SynCookies::Off => false,
+            //= https://www.rfc-editor.org/rfc/rfc4987#section-3.7
+            //# in the event that the cache becomes full, then SYN cookies can be sent instead of
+            //# purging cache entries upon the arrival of new SYNs.
             SynCookies::UnderPressure => !self.handshakes.has_share(listener, max),
             SynCookies::Always => true,
         };

@@ -66,6 +66,9 @@ impl HalfOpen {
     ) -> Outgoing {
         let mut half_open = HalfOpen::new(config, syn, SeqNum(0), ts_offset, now);
         if !half_open.timestamps {
+            //= https://www.rfc-editor.org/rfc/rfc4987#section-3.6
+            //# SACK blocks should normally not be sent by a host using TCP cookies unless they are
+            //# first received.
             (half_open.send_scale, half_open.sack) = (None, false);
             half_open.ecn = EcnState::default();
         } else if half_open.ecn != EcnState::default() {
@@ -77,6 +80,9 @@ impl HalfOpen {
             irs: syn.seq,
             content: content(size_index(syn.options.mss.unwrap_or(config.mss_default)), bits),
         };
+        //= https://www.rfc-editor.org/rfc/rfc4987#section-3.6
+        //# to prevent replay, some time-dependent random bits must be embedded in the sequence
+        //# number.
         half_open.iss = claims.sequence(mac(claims));
         let mut syn_ack = half_open.syn_ack(now, recv_window);
         if let (Some(bits), Some(timestamps)) = (bits, &mut syn_ack.options.timestamps) {
@@ -130,6 +136,9 @@ impl HalfOpen {
         })
     }
 
+    //= https://www.rfc-editor.org/rfc/rfc4987#section-3.6
+    //# Using the Timestamp bits, it is possible to explicitly store state bits for things like send
+    //# and receive window scales, SACK-allowed, and TCP-MD5-enabled
     fn option_bits(&self) -> u8 {
         let bit = |bit: u8, on: bool| if on { bit } else { 0 };
         self.send_scale.unwrap_or(NO_SCALE)

@@ -18,6 +18,8 @@ impl<H: Host> Stack<H> {
         if self.handshakes.has_share(listener, self.config.syn_cache_max) {
             return;
         }
+        //= https://www.rfc-editor.org/rfc/rfc4987#section-3.4
+        //# some implementations allow incoming SYNs to overwrite the oldest half-open TCB entry.
         let Some(at) = self.handshakes.displaceable(now, listener) else { return };
         self.counters.tcp_half_open_displaced += 1;
         self.remove_half_open(at);
