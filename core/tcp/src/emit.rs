@@ -289,6 +289,8 @@ impl Connection {
         }
         self.recovery.on_bytes_sent(numbers);
         let size = u32::from(transmit.segment_size.max(1));
+        //= https://www.rfc-editor.org/rfc/rfc6298#section-3
+        //# A TCP implementation MUST take at least one RTT measurement per RTT
         if self.rtt.timed().is_none() {
             // Time only the first segment, because a receiver may acknowledge each segment on its
             // own.
@@ -360,6 +362,9 @@ impl Connection {
         if transmit.seq == self.snd.una {
             self.note_repeated(now);
             // Restart the timer, because the oldest bytes were just retransmitted.
+            //= https://www.rfc-editor.org/rfc/rfc6298#section-5
+            //# a segment is never retransmitted too early, i.e., less than one RTO after the
+            //# previous transmission of that segment.
             self.timers.retransmit = now + self.rtt.rto();
         }
         self.arm_retransmit_if_idle(now);

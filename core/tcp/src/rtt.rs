@@ -36,6 +36,8 @@ impl Rtt {
             srtt_us: 0,
             rttvar_us: 0,
             min_us: u32::MAX,
+            //= https://www.rfc-editor.org/rfc/rfc6298#section-2
+            //# the sender SHOULD set RTO <- 1 second
             rto_us: micros(initial).clamp(min, max.max(min)),
             rto_min_us: min,
             rto_max_us: max.max(min),
@@ -53,6 +55,8 @@ impl Rtt {
 
     /// Stops the measurement because the timed bytes were retransmitted: an acknowledgement may be
     /// for either copy (Karn's algorithm, RFC 6298 §3).
+    //= https://www.rfc-editor.org/rfc/rfc6298#section-3
+    //# RTT samples MUST NOT be made using segments that were retransmitted
     pub(crate) fn stop_timing(&mut self) {
         self.timed_at = Instant::FAR;
     }
@@ -88,16 +92,30 @@ impl Rtt {
             //# RTTVAR <- (1 - beta) * RTTVAR + beta * |SRTT - R'|
             //# SRTT <- (1 - alpha) * SRTT + alpha * R'
             let error = self.srtt_us.abs_diff(r);
+            //= https://www.rfc-editor.org/rfc/rfc6298#section-2
+            //# updating RTTVAR and SRTT MUST be computed in the above order.
+            //= https://www.rfc-editor.org/rfc/rfc6298#section-2
+            //# The above SHOULD be computed using alpha=1/8 and beta=1/4
             self.rttvar_us = self.rttvar_us - self.rttvar_us / 4 + error / 4;
             self.srtt_us = self.srtt_us - self.srtt_us / 8 + r / 8;
         } else {
+            //= https://www.rfc-editor.org/rfc/rfc6298#section-2
+            //# (2.2) When the first RTT measurement R is made, the host MUST set SRTT <- R RTTVAR
+            //# <- R/2
             self.srtt_us = r;
             self.rttvar_us = r / 2;
         }
         // The minimum applies to the margin, as in Linux and FreeBSD. On a steady path the variance
         // approaches zero. With a minimum timeout of 200 ms, a path of 190 ms would have only 10 ms
         // left for a delayed ACK.
+        //= https://www.rfc-editor.org/rfc/rfc6298#section-4
+        //# if the K*RTTVAR term in the RTO calculation equals zero, the variance term MUST be
+        //# rounded to G seconds
         let margin = (4 * u64::from(self.rttvar_us)).max(u64::from(self.rto_min_us));
+        //= https://www.rfc-editor.org/rfc/rfc6298#section-2
+        //# After the computation, a host MUST update RTO <- SRTT + max (G, K*RTTVAR)
+        //= https://www.rfc-editor.org/rfc/rfc6298#section-2
+        //# A maximum value MAY be placed on RTO provided it is at least 60 seconds.
         self.rto_us = (u64::from(self.srtt_us) + margin).min(u64::from(self.rto_max_us)) as u32;
     }
 
@@ -126,6 +144,8 @@ impl Rtt {
 
     /// Raises the timeout to three seconds if a SYN was lost and there is no measurement yet (RFC
     /// 6298 §5.7).
+    //= https://www.rfc-editor.org/rfc/rfc6298#section-5
+    //# the RTO MUST be re-initialized to 3 seconds when data transmission begins
     pub(crate) fn on_handshake_retransmitted(&mut self) {
         if !self.is_measured() {
             self.rto_us = self.rto_us.max(3_000_000).min(self.rto_max_us);

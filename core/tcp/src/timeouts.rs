@@ -198,6 +198,9 @@ impl Connection {
     }
 
     /// Starts the retransmission timer unless it runs already.
+    //= https://www.rfc-editor.org/rfc/rfc6298#section-5
+    //# Every time a packet containing data is sent (including a retransmission), if the timer is
+    //# not running, start it running so that it will expire after RTO seconds
     pub(crate) fn arm_retransmit_if_idle(&mut self, now: Instant) {
         // Bytes sent before a RST are not retransmitted.
         if self.state == State::Closed {
