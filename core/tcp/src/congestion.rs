@@ -369,6 +369,8 @@ impl Congestion {
     /// Handles the end of fast recovery.
     //= https://www.rfc-editor.org/rfc/rfc9937#section-6.4
     //# On the completion of a PRR episode, PRR executes the following: cwnd = ssthresh
+    //= https://www.rfc-editor.org/rfc/rfc6582#section-3.2
+    //# Set cwnd to either (1) min (ssthresh, max(FlightSize, SMSS) + SMSS) or (2) ssthresh
     pub(crate) fn on_recovery_exit(&mut self) {
         if !self.is_model() {
             self.window.cwnd = self.window.ssthresh;

@@ -145,6 +145,9 @@ impl Recovery {
     pub(crate) fn new(iss: SeqNum) -> Recovery {
         Recovery {
             outstanding: None,
+            //= https://www.rfc-editor.org/rfc/rfc6582#section-3.2
+            //# When the TCP protocol control block is initialized, recover is set to the initial
+            //# send sequence number.
             point: iss,
             phase: Phase::Open,
             sack: false,
@@ -383,6 +386,9 @@ impl Recovery {
             //# The connection MUST use selective acknowledgment (SACK) options [RFC2018], and the
             //# sender MUST keep SACK scoreboard information on a per-connection basis
             Some(record) if sack => board.detect(record, timing, snd_una),
+            //= https://www.rfc-editor.org/rfc/rfc6582#section-3.2
+            //# When the third duplicate ACK is received, the TCP sender first checks the value of
+            //# recover to see if the Cumulative Acknowledgment field covers more than recover.
             _ if board.dup_acks >= DUP_THRESH && may_enter && !sack => {
                 let lost = board.mark_lost_until(snd_una, snd_nxt.min(snd_una + mss));
                 Detected { lost, again: false }
@@ -459,6 +465,9 @@ impl Recovery {
                 // After a partial acknowledgement the next segment is lost, too (RFC 6582 §3.2 step
                 // 3). An ACK of only part of a retransmission does not count. Otherwise a peer that
                 // acknowledges byte by byte would cause a retransmission for each ACK.
+                //= https://www.rfc-editor.org/rfc/rfc6582#section-3.2
+                //# then this is a partial ACK. In this case, retransmit the first unacknowledged
+                //# segment.
                 board.mark_lost_until(snd_una, snd_nxt.min(snd_una + mss));
                 board.force = true;
             }
@@ -477,6 +486,9 @@ impl Recovery {
         } else {
             // Move the mark along with SND.UNA. Otherwise it could fall half the sequence space
             // behind, where comparisons of sequence numbers are inverted.
+            //= https://www.rfc-editor.org/rfc/rfc6582#section-6
+            //# the state variable recover may also need to be updated in order to continue to
+            //# permit possible entry into fast recovery
             self.point = snd_una - 1;
         }
         //= https://www.rfc-editor.org/rfc/rfc6675#section-5

@@ -231,6 +231,9 @@ impl Connection {
         //= https://www.rfc-editor.org/rfc/rfc6298#section-5
         //# (5.3) When an ACK is received that acknowledges new data, restart the retransmission timer so
         //# that it will expire after RTO seconds (for the current value of RTO).
+        //= https://www.rfc-editor.org/rfc/rfc6582#section-3.2
+        //# For the first partial ACK that arrives during fast recovery, also reset the retransmit
+        //# timer.
         self.timers.retransmits = 0;
         self.timers.unreachable = false;
         // The peer accepted data, so the next probes of a closed window start at the shortest

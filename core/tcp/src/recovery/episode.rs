@@ -71,6 +71,9 @@ impl Recovery {
         //= https://www.rfc-editor.org/rfc/rfc6675#section-5.1
         //# If an RTO occurs during loss recovery as specified in this document, RecoveryPoint MUST
         //# be set to HighData.
+        //= https://www.rfc-editor.org/rfc/rfc6582#section-3.2
+        //# After a retransmit timeout, record the highest sequence number transmitted in the
+        //# variable recover, and exit the fast recovery procedure if applicable.
         self.phase = Phase::Loss;
         self.point = snd_nxt;
         let head = head.filter(|_| self.sack);
