@@ -268,6 +268,8 @@ impl Connection {
 
     /// Sets the path's maximum segment size: `mss` bytes of TCP payload and options. Bytes in
     /// flight in larger segments are retransmitted in the new size.
+    //= https://www.rfc-editor.org/rfc/rfc7323#section-5.7
+    //# any TCP implementation that implements PAWS MUST also implement Path MTU Discovery.
     pub fn on_path_mtu(&mut self, mss: u16) {
         let before = self.snd.mss_with_options();
         self.snd.mss_path = mss;

@@ -64,6 +64,9 @@ impl Connection {
         //# connection, and SHOULD be sent in an <RST> segment (see Section 5.2 for details).
         // No options are negotiated yet in SYN-SENT.
         let negotiated = self.state != State::SynSent;
+        //= https://www.rfc-editor.org/rfc/rfc7323#section-5.2
+        //# If an <RST> is being generated because of a user abort, and Snd.TS.OK is set, then a
+        //# Timestamps option SHOULD be included in the <RST>.
         let timestamps = self.ext.timestamps_option(now).filter(|_| negotiated);
         Outgoing { options: Options { timestamps, ..Options::default() }, ..out }
     }
@@ -104,8 +107,20 @@ impl Connection {
                 //# the SYN control bit set) and MUST NOT be sent in other segments (MUST-65).
                 mss: Some(self.settings.mss_recv),
                 // A SYN-ACK contains only options that the SYN offered (RFC 7323 §2.2).
+                //= https://www.rfc-editor.org/rfc/rfc7323#section-2.2
+                //# a TCP that is prepared to scale windows SHOULD send the option, even if its own
+                //# scale factor is 1 and the exponent 0.
+                //= https://www.rfc-editor.org/rfc/rfc7323#section-2.3
+                //# The Window Scale option MUST be sent with shift.cnt = R, where R is the value
+                //# that the TCP would like to use for its receive window.
+                //= https://www.rfc-editor.org/rfc/rfc7323#section-2.2
+                //# The three-byte Window Scale option MAY be sent in a <SYN> segment by a TCP.
                 window_scale: self.ext.scaling.then_some(self.rcv.wscale),
                 sack_permitted: self.ext.sack,
+                //= https://www.rfc-editor.org/rfc/rfc7323#section-3.2
+                //# A TCP MAY send the TSopt in an initial <SYN> segment (i.e., segment containing a
+                //# SYN bit and no ACK bit), and MAY send a TSopt in <SYN,ACK> only if it received a
+                //# TSopt in the initial <SYN> segment for the connection.
                 timestamps: self.ext.timestamps_option(now),
                 ..Options::default()
             },
@@ -228,6 +243,8 @@ impl Connection {
             if opened >= step { buffers.recv_free } else { current.min(buffers.recv_free) };
         let scale = self.rcv.wscale;
         let unit = 1u32 << scale;
+        //= https://www.rfc-editor.org/rfc/rfc7323#section-2.3
+        //# MUST be right-shifted by Rcv.Wind.Shift bits:
         let mut field = window >> scale;
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6
         //# A TCP receiver SHOULD NOT shrink the window, i.e., move the right window edge to the

@@ -30,6 +30,9 @@ pub(crate) struct Extensions {
 impl Extensions {
     pub(crate) fn new(config: &Config, ts_offset: u32, now: Instant) -> Extensions {
         Extensions {
+            //= https://www.rfc-editor.org/rfc/rfc7323#section-3.2
+            //# If the ACK bit is not set in the outgoing TCP header, the sender of that segment
+            //# SHOULD set the TSecr field to zero.
             ts_recent: 0,
             ts_recent_at: now.coarse(),
             ts_offset,
@@ -69,6 +72,14 @@ impl Extensions {
     /// last acknowledgement sent.
     #[inline]
     pub(crate) fn update_timestamp(&mut self, now: Instant, segment: &Segment, acked: SeqNum) {
+        //= https://www.rfc-editor.org/rfc/rfc7323#section-4.3
+        //# when delayed ACKs are in use, the receiver SHOULD reply with the TSval field from the
+        //# earliest unacknowledged segment.
+        //= https://www.rfc-editor.org/rfc/rfc7323#section-4.3
+        //# An <ACK> for an out-of-order segment SHOULD, therefore, contain the timestamp from the
+        //# most recent segment that advanced RCV.NXT.
+        //= https://www.rfc-editor.org/rfc/rfc7323#section-4.3
+        //# the timestamp from the latest segment (which filled the hole) MUST be echoed.
         if self.timestamps && segment.seq.leq(acked) {
             self.note_timestamp(now, segment);
         }
@@ -82,11 +93,19 @@ impl Extensions {
         now: Instant,
         segment: &Segment,
     ) -> Result<(), SegmentDropReason> {
+        //= https://www.rfc-editor.org/rfc/rfc7323#section-3.2
+        //# the TSopt MUST be ignored and the packet processed normally.
         if !self.timestamps {
             return Ok(());
         }
+        //= https://www.rfc-editor.org/rfc/rfc7323#section-5.5
+        //# the TCP MAY update a clock or timestamp value associated with the connection whenever
+        //# TS.Recent is updated
         let age = now.coarse().saturating_sub(self.ts_recent_at);
         match timestamps::check(self.ts_recent, segment) {
+            //= https://www.rfc-editor.org/rfc/rfc7323#section-5.5
+            //# a mechanism to "invalidate" the TS.Recent value when a connection is idle for more
+            //# than 24 days.
             Err(SegmentDropReason::Paws) if age >= TS_RECENT_AGE_MAX => Ok(()),
             checked => checked,
         }

@@ -191,6 +191,11 @@ impl HalfOpen {
                 //# TCP endpoints MUST implement both sending and receiving the MSS Option
                 //# (MUST-14).
                 mss: Some(self.mss_recv),
+                //= https://www.rfc-editor.org/rfc/rfc7323#section-2.2
+                //# If a Window Scale option was received in the initial <SYN> segment, then this
+                //# option MAY be sent in the <SYN,ACK> segment.
+                //= https://www.rfc-editor.org/rfc/rfc7323#section-2.3
+                //# it SHOULD send its own Window Scale option in the <SYN,ACK> segment.
                 window_scale: self.send_scale.map(|_| self.recv_scale),
                 sack_permitted: self.sack,
                 timestamps: self.timestamps_option(now),

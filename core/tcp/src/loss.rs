@@ -45,6 +45,9 @@ impl Connection {
     /// repeats the timestamp of an earlier segment (RFC 7323 §4.3).
     #[inline]
     pub(crate) fn timing_of(&self, segment: &Segment) -> AckTiming {
+        //= https://www.rfc-editor.org/rfc/rfc7323#section-4.1
+        //# A TSecr value received in a segment MAY be used to update the averaged RTT measurement
+        //# only if the segment advances the left edge of the send window
         let is_cumulative = self.ext.timestamps && segment.ack.gt(self.snd.una);
         let timestamps = segment.options.timestamps.filter(|it| is_cumulative && it.echo != 0);
         AckTiming {

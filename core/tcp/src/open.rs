@@ -99,13 +99,23 @@ impl Connection {
     }
 
     /// Applies the options of the peer's SYN; options that only one side offers are disabled.
+    //= https://www.rfc-editor.org/rfc/rfc7323#section-2.2
+    //# A Window Scale option in a segment without a SYN bit MUST be ignored.
     pub(crate) fn apply_options(&mut self, options: &Options) {
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.7.1
         //# If an MSS Option is not received at connection setup, TCP implementations MUST assume a
         //# default send MSS of 536 (576 - 40) for IPv4 or 1220 (1280 - 60) for IPv6 (MUST-15).
         // Without the option we keep `Config::mss_default`, which depends on the address family.
         self.snd.mss_peer = options.mss.unwrap_or(self.snd.mss_peer);
+        //= https://www.rfc-editor.org/rfc/rfc7323#section-2.2
+        //# both sides MUST send Window Scale options in their <SYN> segments to enable window
+        //# scaling in either direction.
+        //= https://www.rfc-editor.org/rfc/rfc7323#section-2.3
+        //# a TCP MUST set Snd.Wind.Shift to S and MUST set Rcv.Wind.Shift to R; otherwise, it MUST
+        //# set both Snd.Wind.Shift and Rcv.Wind.Shift to zero.
         match options.window_scale.filter(|_| self.ext.scaling) {
+            //= https://www.rfc-editor.org/rfc/rfc7323#section-2.3
+            //# the shift count MUST be limited to 14 (which allows windows of 2^30 = 1 GiB).
             Some(shift) => self.snd.wscale = shift.min(WINDOW_SCALE_MAX),
             None => (self.snd.wscale, self.rcv.wscale) = (0, 0),
         }

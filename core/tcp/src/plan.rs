@@ -307,6 +307,9 @@ impl Connection {
         //# deems this appropriate.
         //= https://www.rfc-editor.org/rfc/rfc6675#section-5
         //# (C) If cwnd - pipe >= 1 SMSS, the sender SHOULD transmit one or more segments
+        //= https://www.rfc-editor.org/rfc/rfc7323#section-2.4
+        //# Subsequent retransmissions MAY only be sent if they are within the window announced by
+        //# the most recent <ACK>.
         if hole.left - self.snd.una >= self.snd.wnd || room < len.min(mss) {
             return None;
         }
@@ -359,6 +362,10 @@ impl Connection {
         //= https://www.rfc-editor.org/rfc/rfc9937#section-3
         //# a connection MUST NOT send data with a sequence number higher than the sum of SND.UNA
         //# and rwnd.
+        //= https://www.rfc-editor.org/rfc/rfc7323#section-2.4
+        //# Implementations MUST ensure that they handle a shrinking window
+        //= https://www.rfc-editor.org/rfc/rfc7323#section-2.4
+        //# The initial transmission MUST be within the window announced by the most recent <ACK>.
         let usable = self.snd.wnd.saturating_sub(self.snd.flight());
         if usable == 0 {
             //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6

@@ -166,6 +166,10 @@ impl Connection {
         segment: &Segment,
         buffers: FifoLevels,
     ) -> Result<FifoChanges, SegmentDropReason> {
+        //= https://www.rfc-editor.org/rfc/rfc7323#section-5.3
+        //# PAWS processing MUST take precedence over the regular TCP acceptability check
+        //= https://www.rfc-editor.org/rfc/rfc7323#section-5.3
+        //# the timestamp MUST be checked only when a segment first arrives at the receiver
         self.check_timestamps(now, segment)?;
         let text = self.check_sequence(now, segment)?;
         // Testing all rare flags at once keeps the common path short.

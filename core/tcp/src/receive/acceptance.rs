@@ -42,6 +42,11 @@ impl Connection {
             seq += 1;
         }
         let len = segment.seq_len() - u32::from(syn_again);
+        //= https://www.rfc-editor.org/rfc/rfc7323#section-2.4
+        //# The receiver MUST honor, as in window, any segment that would have been in window for
+        //# any <ACK> sent by the receiver.
+        //= https://www.rfc-editor.org/rfc/rfc7323#section-2.4
+        //# the receiver SHOULD track the actual maximum window sequence number
         let window = self.rcv.window_max();
         let acceptable = if len == 0 {
             // A peer that has sent up to the right edge of the window, and lost a segment, sends

@@ -27,6 +27,8 @@ impl Connection {
         buffers: FifoLevels,
         received: &mut FifoChanges,
     ) -> Result<(), SegmentDropReason> {
+        //= https://www.rfc-editor.org/rfc/rfc7323#section-3.2
+        //# When the ACK bit is not set, the receiver MUST ignore the value of the TSecr field.
         if !segment.flags.contains(Flags::ACK) {
             return Err(SegmentDropReason::NoAck);
         }
@@ -133,6 +135,8 @@ impl Connection {
         //# The window field in a segment where the SYN bit is set (i.e., a <SYN> or <SYN,ACK>) MUST NOT
         //# be scaled.
         let is_scaled = !segment.flags.contains(Flags::SYN);
+        //= https://www.rfc-editor.org/rfc/rfc7323#section-2.3
+        //# MUST be left-shifted by Snd.Wind.Shift bits before updating SND.WND:
         u32::from(segment.window) << if is_scaled { self.snd.wscale } else { 0 }
     }
 
@@ -247,6 +251,9 @@ impl Connection {
     /// Takes an RTT sample if this ACK provides one (Karn's algorithm, RFC 6298 §3). Returns the
     /// sample if its bytes were sent once.
     fn measure(&mut self, now: Instant, segment: &Segment) -> Option<Duration> {
+        //= https://www.rfc-editor.org/rfc/rfc7323#section-4.2
+        //# an implementation SHOULD try to adhere to the spirit of the history specified in
+        //# [RFC6298].
         if let Some((end, sent)) = self.rtt.timed() {
             if segment.ack.lt(end) {
                 return None;
