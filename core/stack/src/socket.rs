@@ -18,6 +18,7 @@
 //!
 //! A keepalive or user timeout adds 48, loss history 48, and SO_RCVBUF, SO_SNDBUF and similar
 //! options 96. Zero-copy payload adds 144 until its FIFO has no memory (`memory/ring`: `pins.rs`).
+//! A receiver of more than 64 KiB has the box of rare counters, as a sender that lost packets.
 //! `tests/tests/idle.rs` measures the sum.
 
 use std::net::{IpAddr, SocketAddr};

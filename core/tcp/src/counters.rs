@@ -1,11 +1,14 @@
 //! Counters for [`Info`](crate::Info). Only `last_data_sent`, `last_data_recv`, `bytes_acked` and
-//! `ts_repeated` influence behaviour. Urgent data and pacing share the box of the rare counters.
+//! `ts_repeated` influence behaviour. Urgent data, pacing and the receiver's round-trip time share
+//! the box of the rare counters.
 
 use crate::ecn::EcnCounts;
 use crate::flight::DeliveryRate;
 use crate::pacer::Pacer;
+use crate::recv_rtt::RecvRtt;
 use crate::time::Instant;
 use crate::urgent_mark::Urgent;
+use core::time::Duration;
 use towpath_wire::tcp::SeqNum;
 
 /// Counters that every connection has, and a box for those of rare events.
@@ -51,6 +54,8 @@ pub(crate) struct RareCounters {
     pub(crate) delivery_rate: DeliveryRate,
     /// Pacing state; `None` unless the program limits the rate.
     pub(crate) pacing: Option<Pacer>,
+    /// Round-trip time of a receiver of many bytes.
+    recv_rtt: RecvRtt,
 }
 
 /// The reason that limits the sender now. The variants whose time is counted in [`RareCounters`]
@@ -158,6 +163,16 @@ impl ConnectionCounters {
     #[inline]
     pub(crate) fn pacing_mut(&mut self) -> Option<&mut Pacer> {
         self.rare.as_deref_mut()?.pacing.as_mut()
+    }
+
+    #[inline]
+    pub(crate) fn recv_rtt(&self) -> Option<Duration> {
+        self.rare.as_deref()?.recv_rtt.get()
+    }
+
+    #[inline]
+    pub(crate) fn recv_rtt_mut(&mut self) -> &mut RecvRtt {
+        &mut self.rare.get_or_insert_default().recv_rtt
     }
 
     #[cold]

@@ -176,6 +176,12 @@ impl Connection {
         self.rtt.srtt()
     }
 
+    /// Returns the round-trip time that received data has measured, or [`Self::srtt`] if no data
+    /// has measured it.
+    pub fn recv_rtt(&self) -> Option<Duration> {
+        self.counters.recv_rtt().or_else(|| self.srtt())
+    }
+
     /// Returns the payload bytes received in order, and so committed to the receive buffer.
     pub fn bytes_received(&self) -> u64 {
         self.counters.bytes_received

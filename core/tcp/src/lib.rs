@@ -23,7 +23,7 @@
 //! → `plan` (which segments to send, with `pacing`) → `emit` → `loss` → `timeouts` → `calls`.
 //!
 //! The parts of `connection` do not depend on it:
-//! * `send_space`, `receive_space` with `ranges`, `timers`, `watch`;
+//! * `send_space`, `receive_space` with `ranges`, `recv_rtt`, `timers`, `watch`;
 //! * `extensions` with `fast_open`, `ecn`;
 //! * `recovery` with `flight` and `rack`, `congestion`, `rtt`, `pacer`.
 //!
@@ -111,6 +111,7 @@ mod ranges;
 mod receive;
 mod receive_space;
 mod recovery;
+mod recv_rtt;
 mod reset;
 mod rtt;
 mod segment;

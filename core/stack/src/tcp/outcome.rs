@@ -171,18 +171,17 @@ pub(crate) fn notify_owner<H: Host>(
 /// program reads. The send buffer is twice the congestion window: one window in flight, and one
 /// waiting to be sent.
 pub(crate) fn tune<H: Host>(now: Instant, stream: &mut StreamSocket<H>) {
-    if now < stream.tune_at {
+    let Some(connection) = &stream.connection else { return };
+    if now < stream.tuned_at + period(connection.recv_rtt()) {
         return;
     }
-    let buffers = stream.buffers();
-    let Some(connection) = &stream.connection else { return };
     if connection.state() == State::SynSent {
         return;
     }
     let cwnd = connection.cwnd();
-    let rtt = connection.srtt().filter(|rtt| !rtt.is_zero());
-    stream.tune_at = now + period(rtt);
     let received = connection.bytes_received() as u32;
+    let buffers = stream.buffers();
+    stream.tuned_at = now;
     stream.recv.want_capacity(stream.tuning.on_period(received, buffers.recv_unread));
     if cwnd > buffers.send_capacity / 2 {
         stream.send.want_capacity(cwnd.saturating_mul(2));

@@ -10,7 +10,7 @@ use crate::settings::{FlowSettings, StreamSettings};
 use crate::tables::flow::Flow;
 use crate::tables::timer::TimerId;
 use crate::tcp::path::TcpPath;
-use crate::tcp::tuning::{PERIOD_DEFAULT, RecvTuning};
+use crate::tcp::tuning::RecvTuning;
 use crate::unreached::Unreached;
 
 /// A connection that the owner accepted before its handshake. The gateway does so when the host has
@@ -44,8 +44,8 @@ pub(crate) struct StreamSocket<H: Host> {
     pub unreachable: Option<Unreached>,
     pub buffer_events: BufferEvents,
     pub tuning: RecvTuning,
-    /// When the buffer sizes are adjusted next.
-    pub tune_at: Instant,
+    /// When the buffer sizes were adjusted last.
+    pub tuned_at: Instant,
 }
 
 /// Buffer events since the last visit; repeated events are merged. The owner is notified of
@@ -115,7 +115,7 @@ impl<H: Host> StreamSocket<H> {
             unreachable: None,
             buffer_events: BufferEvents::default(),
             tuning: RecvTuning::default(),
-            tune_at: now + PERIOD_DEFAULT,
+            tuned_at: now,
         }
     }
 

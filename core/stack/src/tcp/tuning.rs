@@ -13,7 +13,7 @@ pub(crate) struct RecvTuning {
 }
 
 /// Period while the round-trip time is unknown, and the minimum period.
-pub(crate) const PERIOD_DEFAULT: Duration = Duration::from_millis(100);
+const PERIOD_DEFAULT: Duration = Duration::from_millis(100);
 const PERIOD_MIN: Duration = Duration::from_millis(1);
 
 /// Returns the length of a period.

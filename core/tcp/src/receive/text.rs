@@ -21,6 +21,10 @@ const SEQ_AGE_MAX: u32 = 1 << 20;
 /// wait for each delayed ACK. The RFC's rule is only a minimum.
 const ACK_BYTES_MAX: u32 = 16 * 1024;
 
+/// Received bytes from which the receiver measures its round-trip time. Less fits into the initial
+/// receive buffer of 128 KiB, so connections with short answers need no memory for it.
+const RECV_RTT_FROM: u64 = 64 * 1024;
+
 impl Connection {
     /// Seventh step: processes the text. Eighth step: checks the FIN bit.
     #[inline]
@@ -135,6 +139,7 @@ impl Connection {
             // the sequence space. No acceptable segment starts before this value.
             self.snd.wl1 = self.snd.wl1.max(self.rcv.nxt - SEQ_AGE_MAX);
             self.counters.bytes_received += u64::from(received.commit);
+            self.measure_recv_rtt(segment);
         } else if !self.hold(text.seq, end, received) {
             return;
         }
@@ -142,6 +147,23 @@ impl Connection {
             Some(Write { payload_offset: text.payload_offset, fifo_offset: offset, len });
         self.counters.last_data_recv = now;
         self.schedule_ack(now, segment, urgent);
+    }
+
+    /// Takes a sample of the receiver's round-trip time from data in order.
+    #[inline]
+    fn measure_recv_rtt(&mut self, segment: &Segment) {
+        if self.counters.bytes_received < RECV_RTT_FROM {
+            return;
+        }
+        let (nxt, window_end) = (self.rcv.nxt, self.rcv.adv);
+        if !self.ext.timestamps {
+            self.counters.recv_rtt_mut().on_data(segment.arrival, nxt, window_end);
+        } else if let Some(timestamps) = segment.options.timestamps
+            && segment.payload_len >= u32::from(self.rcv.mss)
+        {
+            let now_ms = segment.arrival.millis().wrapping_add(self.ext.ts_offset);
+            self.counters.recv_rtt_mut().on_echo(now_ms, timestamps.echo);
+        }
     }
 
     /// Records out-of-order text from `seq` to `end`. Returns false if the text is held already or
