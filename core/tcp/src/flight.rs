@@ -283,16 +283,14 @@ impl FlightRecord {
     ) {
         let mut at = self.transmissions.partition_point(|it| it.end.leq(left));
         let mut start = self.start_of(at);
-        while let Some(it) = self.transmissions.get_mut(at)
-            && start.lt(right)
-        {
+        while at < self.transmissions.len() && start.lt(right) {
+            let it = &mut self.transmissions[at];
             if !it.is_delivered {
                 it.is_delivered = is_held(start, it.end);
                 let of = *it;
-                self.note_arrival(ack, of, of.end.min(right));
-                if of.is_delivered {
-                    self.deliver(ack.now, of, of.end - start);
-                }
+                let end = of.end.min(right);
+                self.note_arrival(ack, of, end);
+                self.deliver(ack.now, of, end - start.max(left));
             }
             start = self.transmissions[at].end;
             at += 1;
@@ -307,12 +305,13 @@ impl FlightRecord {
         {
             let end = front.end.min(una);
             if !front.is_delivered {
-                let mut from = self.start;
-                while let Some((_, right)) = sacked.first_missing(from, end) {
+                let (mut from, mut bytes) = (self.start, 0);
+                while let Some((left, right)) = sacked.first_missing(from, end) {
                     self.note_arrival(ack, front, right);
+                    bytes += right - left;
                     from = right;
                 }
-                self.deliver(ack.now, front, end - self.start);
+                self.deliver(ack.now, front, bytes);
             }
             self.start = end;
             if end == front.end {
@@ -372,7 +371,12 @@ impl FlightRecord {
         self.start_of(self.transmissions.len().saturating_sub(1))
     }
 
+    /// Counts `bytes` of a transmission as delivered when they arrive, although other bytes of the
+    /// transmission are missing. Otherwise the rate would be too high when holes are filled.
     fn deliver(&mut self, now: Instant, of: Transmission, bytes: u32) {
+        if bytes == 0 {
+            return;
+        }
         self.delivered += u64::from(bytes);
         self.delivered_at = now;
         //= https://datatracker.ietf.org/doc/html/draft-ietf-ccwg-bbr#section-4.1.2.3
@@ -627,12 +631,29 @@ mod tests {
     fn selectively_acknowledged_bytes_count_once() {
         let mut record = sent_at(&[0, 0, 0]);
         record.on_sacked(ack(10), ISS + 1000, ISS + 2500, |_, end| end.leq(ISS + 2500));
-        assert_eq!(record.delivered, 1000);
+        assert_eq!(record.delivered, 1500);
         record.on_sacked(ack(20), ISS + 2500, ISS + 3000, all);
         assert_eq!(record.delivered, 2000);
         record.on_acked(ack(30), ISS + 3000, &Ranges::default());
         assert_eq!((record.delivered, record.transmissions.len()), (3000, 0));
         assert!(record.is_in_order(ISS + 3000, ISS + 3000));
+    }
+
+    #[test]
+    fn bytes_beside_a_hole_count_when_they_arrive() {
+        let mut record = sent_at(&[0, 0, 0]);
+        let mut sacked = Ranges::default();
+        for start in [400, 1400, 2400] {
+            let (left, right) = (ISS + start, ISS + start + 600);
+            record.on_sacked(ack(10), left, right, |_, _| false);
+            sacked.insert(left, right);
+        }
+        assert_eq!(record.delivered, 1800);
+        (0..3).for_each(|n| record.on_resent(at(10), ISS + 1000 * n, ISS + 1000 * n + 400));
+        record.on_acked(ack(20), ISS + 1000, &sacked);
+        assert_eq!(record.delivered, 2200);
+        record.on_acked(ack(20), ISS + 3000, &sacked);
+        assert_eq!(record.delivered, 3000);
     }
 
     #[test]
