@@ -53,6 +53,9 @@ pub(crate) struct FlightRecord {
     newest: Option<Newest>,
     rate: DeliveryRate,
     pub(crate) rack: Rack,
+    /// Number of transmissions that ACKs and timeouts visited.
+    #[cfg(test)]
+    pub(crate) visits: std::cell::Cell<usize>,
 }
 
 /// Verdict on transmissions that may be lost.
@@ -182,7 +185,16 @@ impl FlightRecord {
             newest: None,
             rate: begin.rate,
             rack: Rack::new(start),
+            #[cfg(test)]
+            visits: std::cell::Cell::default(),
         }
+    }
+
+    /// Counts a visit of a transmission, in tests.
+    #[inline]
+    fn note_visit(&self) {
+        #[cfg(test)]
+        self.visits.set(self.visits.get() + 1);
     }
 
     /// Adds the bytes up to `end`, which were sent at `sent`, before the record began. Unless
@@ -284,6 +296,7 @@ impl FlightRecord {
         let mut at = self.transmissions.partition_point(|it| it.end.leq(left));
         let mut start = self.start_of(at);
         while at < self.transmissions.len() && start.lt(right) {
+            self.note_visit();
             let it = &mut self.transmissions[at];
             if !it.is_delivered {
                 it.is_delivered = is_held(start, it.end);
@@ -303,6 +316,7 @@ impl FlightRecord {
         while let Some(&front) = self.transmissions.front()
             && self.start.lt(una)
         {
+            self.note_visit();
             let end = front.end.min(una);
             if !front.is_delivered {
                 let (mut from, mut bytes) = (self.start, 0);
@@ -334,6 +348,7 @@ impl FlightRecord {
         let first = self.transmissions.partition_point(|it| it.end.leq(from));
         let mut start = self.start_of(first).max(from);
         for it in self.transmissions.range(first..) {
+            self.note_visit();
             if it.is_delivered || it.is_resent {
                 start = it.end;
                 continue;
@@ -354,6 +369,7 @@ impl FlightRecord {
     pub(crate) fn overdue_end(&self, from: SeqNum, timing: LossTiming) -> SeqNum {
         let first = self.transmissions.partition_point(|it| it.end.leq(from));
         let is_over = |it: &&Transmission| {
+            self.note_visit();
             let due = self.rack.due(it.sent, timing.window, timing.srtt);
             it.is_delivered || it.is_resent || due <= timing.now
         };

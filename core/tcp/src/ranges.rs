@@ -58,6 +58,13 @@ impl Ranges {
         Inserted::New
     }
 
+    /// Whether [`Self::insert`] has room for `left..right`.
+    pub(crate) fn has_room(&self, left: SeqNum, right: SeqNum) -> bool {
+        let joins = |range: &(SeqNum, SeqNum)| range.0.leq(right);
+        let first = self.list.partition_point(|range| range.1.lt(left));
+        self.list.len() < RANGES_MAX || self.list.get(first).is_some_and(joins)
+    }
+
     /// Removes all numbers below `seq`.
     pub(crate) fn trim_below(&mut self, seq: SeqNum) {
         let gone = self.list.partition_point(|range| range.1.leq(seq));

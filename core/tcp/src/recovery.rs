@@ -84,6 +84,12 @@ struct Outstanding {
     undo: Option<Undo>,
     /// SND.NXT when the last D-SACK arrived (`RACK.dsack_round`); `None` after one round trip.
     dsack_round: Option<SeqNum>,
+    /// SND.NXT at the last undo. Until it is acknowledged, no further reduction is undone.
+    /// Otherwise a peer could make us judge the whole flight again with each ACK.
+    undone_until: Option<SeqNum>,
+    /// SND.NXT when the peer discarded bytes that it had SACKed. Until it is acknowledged, SACK
+    /// blocks are ignored. Otherwise a peer could report the whole flight with each ACK.
+    reneged_until: Option<SeqNum>,
     /// Memory of the last record, reused to avoid an allocation per flight.
     spare: VecDeque<Transmission>,
 }
@@ -92,6 +98,9 @@ impl Outstanding {
     /// Records that the peer has `left..right`. Returns true if part of it was not reported before.
     fn on_sack(&mut self, ack: AckTiming, left: SeqNum, right: SeqNum) -> bool {
         let Some(board) = &mut self.board else { return false };
+        if self.reneged_until.is_some() || !board.sacked.has_room(left, right) {
+            return false;
+        }
         if let Some(record) = &mut self.record {
             let sacked = &board.sacked;
             let is_held = |start: SeqNum, end: SeqNum| {
@@ -113,15 +122,17 @@ impl Outstanding {
         if let Some(record) = &mut self.record {
             record.on_acked(ack, una, sacked);
         }
-        if let Some(board) = &mut self.board {
-            board.on_advance(old, una, nxt, mss);
+        if let Some(board) = &mut self.board
+            && board.on_advance(old, una, nxt, mss)
+        {
+            self.reneged_until = Some(nxt);
         }
         // D-SACKs arrive within a round trip; drop marks before sequence numbers wrap.
         if self.undo.as_ref().is_some_and(|undo| undo.is_old(una)) {
             self.undo = None;
         }
-        if self.dsack_round.is_some_and(|end| end.leq(una)) {
-            self.dsack_round = None;
+        for until in [&mut self.dsack_round, &mut self.undone_until, &mut self.reneged_until] {
+            until.take_if(|end| end.leq(una));
         }
     }
 

@@ -8,6 +8,7 @@ mod delivery_rate;
 mod ecn;
 mod fast_open;
 mod goodput;
+mod hostile_receiver;
 mod pacing;
 mod peers;
 mod properties;

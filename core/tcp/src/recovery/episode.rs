@@ -4,6 +4,7 @@ use super::prr::Prr;
 use super::undo::Undo;
 use super::{Phase, Recovery};
 use crate::congestion::PriorWindow;
+use crate::flight::FlightRecord;
 use crate::rack::LossTiming;
 use crate::ranges::Ranges;
 use crate::time::Instant;
@@ -45,10 +46,12 @@ impl Recovery {
         }
     }
 
-    /// Remembers the window before a reduction, to restore it if the loss was spurious.
+    /// Remembers the window before a reduction, to restore it if the loss was spurious. At most one
+    /// reduction per round trip is undone.
     pub(crate) fn set_prior(&mut self, snd_una: SeqNum, snd_nxt: SeqNum, prior: PriorWindow) {
         let undo = Undo::new(snd_una, snd_nxt, prior);
-        self.outstanding.get_or_insert_default().undo = Some(undo);
+        let outstanding = self.outstanding.get_or_insert_default();
+        outstanding.undo = outstanding.undone_until.is_none().then_some(undo);
     }
 
     /// Forgets the window before the last reduction.
@@ -136,6 +139,7 @@ impl Recovery {
     pub(crate) fn undo(&mut self, snd_una: SeqNum) -> Option<PriorWindow> {
         let outstanding = self.outstanding.as_mut()?;
         let undo = outstanding.undo.take()?;
+        outstanding.undone_until = outstanding.record.as_ref().map(FlightRecord::end);
         // The bytes that `resend` marked are still missing, so they are retransmitted anyway.
         if self.phase != Phase::Resend {
             if let Some(board) = &mut outstanding.board {

@@ -168,8 +168,9 @@ impl Scoreboard {
         true
     }
 
-    /// Handles an advance of SND.UNA from `old` to `una`.
-    pub(super) fn on_advance(&mut self, old: SeqNum, una: SeqNum, nxt: SeqNum, mss: u32) {
+    /// Handles an advance of SND.UNA from `old` to `una`. Returns true if the receiver has
+    /// discarded bytes that it had SACKed.
+    pub(super) fn on_advance(&mut self, old: SeqNum, una: SeqNum, nxt: SeqNum, mss: u32) -> bool {
         //= https://www.rfc-editor.org/rfc/rfc6675#section-5
         //# If the incoming ACK is a cumulative acknowledgment, the TCP MUST reset DupAcks to zero.
         self.dup_acks = 0;
@@ -177,7 +178,8 @@ impl Scoreboard {
         self.lost.trim_below(una);
         // If SND.UNA itself is SACKed, the receiver has discarded it (RFC 2018 §8). Do not rely on
         // its other reports.
-        if self.sacked.as_slice().first().is_some_and(|range| range.0 == una) {
+        let has_reneged = self.sacked.as_slice().first().is_some_and(|range| range.0 == una);
+        if has_reneged {
             self.sacked = Ranges::default();
         }
         // Without SACK: one acknowledged segment was the missing one. Each of the remaining ones
@@ -190,6 +192,7 @@ impl Scoreboard {
         while self.resent.front().is_some_and(|it| it.right.leq(una)) {
             self.resent.pop_front();
         }
+        has_reneged
     }
 
     /// Marks the bytes of `left..right` as lost that the peer lacks. Returns the number of bytes

@@ -362,3 +362,104 @@ fn without_sack_duplicate_acks_deliver_no_more_than_was_in_flight() {
     }
     assert!(sender.nxt <= 2 * in_flight, "{} bytes sent", sender.nxt);
 }
+
+/// Returns how many transmissions the peer's ACKs and our timeouts have visited.
+fn visits(sender: &Sender) -> usize {
+    sender.recovery.record().expect("a flight").visits.get()
+}
+
+const FLIGHT: u32 = 3000;
+
+#[test]
+fn ranges_beyond_the_limit_visit_nothing() {
+    let mut sender = Sender::new(FLIGHT);
+    for n in 1..=256 {
+        sender.sack(3100, n * 2 * MSS, n * 2 * MSS + 10);
+    }
+    let before = visits(&sender);
+    for _ in 0..1000 {
+        sender.sack(3100, 600 * MSS, FLIGHT * MSS);
+    }
+    assert_eq!(sender.recovery.sacked_bytes(), 2560);
+    assert!(visits(&sender) - before <= 1000, "{}", visits(&sender) - before);
+}
+
+#[test]
+fn a_peer_that_reneges_repeatedly_is_believed_once() {
+    let mut sender = Sender::new(FLIGHT);
+    for n in 1..=1000 {
+        sender.sack(3100, n, FLIGHT * MSS);
+        sender.advance(3100, n);
+    }
+    let limit = 2 * FLIGHT as usize + 5000;
+    assert!(visits(&sender) < limit, "{}", visits(&sender));
+    // SACK counts again once the flight is acknowledged.
+    let end = FLIGHT * MSS;
+    (0..4).for_each(|_| sender.send());
+    sender.advance(3200, end);
+    sender.sack(3210, end + MSS, end + 2 * MSS);
+    assert_eq!(sender.recovery.sacked_bytes(), MSS);
+}
+
+#[test]
+fn at_most_one_reduction_per_round_trip_is_undone() {
+    let mut sender = Sender::new(FLIGHT);
+    let end = FLIGHT * MSS;
+    let mut undone = 0;
+    for n in 0..1000 {
+        sender.sack(3100, end - 1000 + n, end - 999 + n);
+        if sender.recovery.should_enter(seq(sender.una)) {
+            sender.enter();
+        }
+        let (left, right) = sender.hole().expect("the flight is lost");
+        let right = right.min(left + MSS);
+        sender.retransmit(left, right);
+        if sender.recovery.on_dsack(seq(left), seq(right)) {
+            undone += usize::from(sender.recovery.undo(seq(sender.una)).is_some());
+        }
+    }
+    assert_eq!(undone, 1);
+    assert!(visits(&sender) < 2 * FLIGHT as usize + 4000, "{}", visits(&sender));
+}
+
+/// Arbitrary SACK blocks, partial acknowledgements and timeouts.
+#[test]
+fn work_grows_with_transmissions_and_acks_only() {
+    for seed in 1..=20u32 {
+        let mut sender = Sender::new(FLIGHT);
+        let mut state = seed;
+        let mut below = |limit: u32| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 8) % limit
+        };
+        let (acks, mut timeouts) = (3000, 0);
+        for _ in 0..acks {
+            let flight = sender.nxt - sender.una;
+            let left = sender.una + 1 + below(flight - 2);
+            let len = 1 + below(sender.nxt - left).min(1 << below(22));
+            let now = sender.now;
+            sender.sack(now, left, left + len);
+            match below(20) {
+                0 => {
+                    let una = sender.una + 1 + below(5 * MSS);
+                    sender.advance(now, una);
+                }
+                1 if timeouts < 3 => {
+                    timeouts += 1;
+                    let (una, nxt, timing) = (seq(sender.una), seq(sender.nxt), sender.timing());
+                    sender.recovery.enter_loss(timing, una, nxt, Some(una + MSS));
+                }
+                2..8 => {
+                    if let Some((left, right)) = sender.hole() {
+                        sender.retransmit(left, right.min(left + MSS));
+                    }
+                }
+                8..12 => sender.send(),
+                _ => sender.now += 1,
+            }
+        }
+        let sent = (sender.nxt / MSS) as usize;
+        let limit = (3 + 2 * timeouts) * sent + 8 * acks as usize;
+        assert!(visits(&sender) < limit, "seed {seed}: {} of {limit}", visits(&sender));
+    }
+}
