@@ -96,6 +96,8 @@ pub(crate) struct EcnCounts {
     pub(crate) reduced_until: SeqNum,
     /// Codepoint of the peer's SYN or SYN-ACK.
     pub(crate) peer: Ecn,
+    /// Bytes before this are acknowledged with the former feedback, by a segment of its own.
+    pub(crate) former_ack: Option<SeqNum>,
 }
 
 /// Initial value of r.cep and s.cep (RFC 9768 section 3.2.1).
@@ -362,8 +364,7 @@ impl EcnState {
     }
 
     /// Handles the codepoint and CWR of an acceptable segment. Returns whether the feedback is due
-    /// at once. `has_unacked` is whether received data is not acknowledged yet, `is_dctcp`
-    /// whether DCTCP controls the connection.
+    /// at once. `has_unacked` is whether received data is not acknowledged yet.
     //= https://www.rfc-editor.org/rfc/rfc3168#section-6.1.1
     //# then if that host receives TCP data
     //# packets with ECT and CE codepoints set in the IP header, then
@@ -373,7 +374,6 @@ impl EcnState {
         &mut self,
         segment: &Segment,
         has_unacked: bool,
-        is_dctcp: bool,
         counts: &EcnCounts,
     ) -> bool {
         if segment.ecn != Ecn::NotEct {
@@ -381,13 +381,35 @@ impl EcnState {
         }
         match self.feedback() {
             Feedback::None => false,
-            Feedback::Classic => self.echo_received(segment, is_dctcp),
+            Feedback::Classic => self.echo_received(segment),
             _ => self.count_received(segment, has_unacked, counts),
         }
     }
 
-    /// Updates ECHO, the feedback of classic ECN. With DCTCP it is `DCTCP.CE`.
-    fn echo_received(&mut self, segment: &Segment, is_dctcp: bool) -> bool {
+    /// Handles the codepoint of a segment for a peer with DCTCP, which needs to know the fraction
+    /// of marked bytes. Returns whether the codepoint changed: earlier bytes are to be acknowledged
+    /// with the former feedback, and the segment at once.
+    //= https://www.rfc-editor.org/rfc/rfc8257#section-3.2
+    //# When sending an ACK,
+    //# the ECE flag MUST be set if and only if DCTCP.CE is true.
+    pub(crate) fn echo_each(&mut self, segment: &Segment) -> bool {
+        if segment.payload_len == 0 || self.feedback() != Feedback::Classic {
+            return false;
+        }
+        let is_ce = segment.ecn.is_ce();
+        let is_changed = is_ce != self.has(Self::ECHO);
+        self.set(Self::ECHO, is_ce);
+        self.set(Self::SEEN, segment.ecn != Ecn::NotEct || self.is_seen());
+        is_changed
+    }
+
+    /// Whether each received codepoint can be echoed by ECE.
+    pub(crate) fn is_classic(self) -> bool {
+        self.feedback() == Feedback::Classic
+    }
+
+    /// Updates ECHO, the feedback of classic ECN.
+    fn echo_received(&mut self, segment: &Segment) -> bool {
         if segment.payload_len == 0 {
             return false;
         }
@@ -395,16 +417,10 @@ impl EcnState {
         //# After the receipt of the CWR packet, acknowledgments for
         //# subsequent non-CE data packets do not have the ECN-Echo flag set.
         let (before, reduced) = (self.has(Self::ECHO), segment.flags.contains(Flags::CWR));
-        //= https://www.rfc-editor.org/rfc/rfc8257#section-3.2
-        //# When sending an ACK, the ECE flag MUST be set if and only if DCTCP.CE is true.
-        let echo = before && !reduced && !is_dctcp || segment.ecn.is_ce();
+        let echo = before && !reduced || segment.ecn.is_ce();
         self.set(Self::ECHO, echo);
         // A sender that has reduced its window may be left with one segment, which must not wait
         // for a delayed ACK.
-        //= https://www.rfc-editor.org/rfc/rfc8257#section-3.2
-        //# If the CE codepoint is set and DCTCP.CE is false, set DCTCP.CE to true and send an
-        //# immediate ACK. 2. If the CE codepoint is not set and DCTCP.CE is true, set DCTCP.CE to
-        //# false and send an immediate ACK.
         reduced || echo != before
     }
 

@@ -181,8 +181,23 @@ impl Connection {
         if transmit.kind == TransmitKind::Data && transmit.len > 0 && self.ecn.is_negotiated() {
             self.mark_new_data(&mut out);
         }
-        self.on_ack_sent();
+        match self.counters.ecn().former_ack {
+            Some(ack) => self.acknowledge_former(&mut out, ack),
+            None => self.on_ack_sent(),
+        }
         out
+    }
+
+    /// Changes a segment into an acknowledgement of the bytes before `ack`, with the feedback that
+    /// held for them. The next segment acknowledges later bytes.
+    #[cold]
+    fn acknowledge_former(&mut self, out: &mut Outgoing, ack: SeqNum) {
+        let later = (out.ack - ack) >> self.rcv.wscale;
+        out.window = out.window.saturating_add(u16::try_from(later).unwrap_or(u16::MAX));
+        (out.ack, out.flags) = (ack, Flags(out.flags.0 ^ Flags::ECE.0));
+        self.counters.rare_mut().ecn.former_ack = None;
+        self.owed.dup_acks = self.owed.dup_acks.saturating_sub(1);
+        (self.owed.ack, self.rcv.acked) = (true, ack);
     }
 
     /// Sets the ECN field of new data, and CWR if the window was reduced.

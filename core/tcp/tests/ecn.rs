@@ -360,3 +360,29 @@ fn simultaneous_opens_negotiate_ecn() {
         assert!(pair.sent(side, |packet| packet.segment.ecn == Ecn::Ect0) > 0);
     }
 }
+
+//= https://www.rfc-editor.org/rfc/rfc8257#section-3.2
+//= type=test
+//# If the CE codepoint is set and DCTCP.CE is false, set DCTCP.CE to
+//# true and send an immediate ACK.
+#[test]
+fn dctcp_acknowledges_each_change_of_marks() {
+    let config = Config { congestion: CongestionKind::Dctcp, ..config(EcnMode::On) };
+    let mut pair = Pair::connected_with(config, config);
+    pair.b.connection().set_quickack(false);
+    pair.fate = mark_data(&[2, 3]);
+    pair.write(A, 4 * 1448);
+    pair.run_for(ms(9));
+    let first = pair.log[0].segment.seq;
+    let acks: Vec<_> = pair.log.iter().filter(|packet| packet.from == B).collect();
+    let acks: Vec<_> =
+        acks.iter().map(|it| ((it.segment.ack - first) / 1448, it.has(Flags::ECE))).collect();
+    assert_eq!(acks, [(1, false), (2, true), (3, true), (4, false)]);
+    pair.run_for(ms(20));
+    assert_eq!(info(&mut pair, A).ecn.delivered_ce, 2);
+    // The classic rule repeats ECE until CWR arrives, and marks are counted per ACK.
+    pair.fate = Box::new(|_| Fate::Deliver);
+    pair.write(B, 1000);
+    pair.run_for(ms(20));
+    assert!(!pair.log.last().expect("packets").has(Flags::ECE));
+}

@@ -110,7 +110,7 @@ fn marks_trigger_acknowledgements() {
     let mut state = EcnState::ACCURATE;
     let mut receive = |len, ecn, received, reported| {
         let counts = EcnCounts { received, reported, ..EcnCounts::default() };
-        state.on_received(&segment(Flags::NONE, len, ecn), false, false, &counts)
+        state.on_received(&segment(Flags::NONE, len, ecn), false, &counts)
     };
     assert!(!receive(1000, Ecn::Ect0, 0, 0));
     assert!(receive(1000, Ecn::Ce, 1, 0), "the first mark");
@@ -126,7 +126,7 @@ fn echo_ends_with_cwr_unless_that_packet_is_marked() {
     let mut state = EcnState::CLASSIC;
     let counts = EcnCounts::default();
     let receive = |state: &mut EcnState, flags, ecn| {
-        state.on_received(&segment(flags, 1000, ecn), false, false, &counts);
+        state.on_received(&segment(flags, 1000, ecn), false, &counts);
         state.feedback_flags(true, &counts)
     };
     assert_eq!(receive(&mut state, Flags::NONE, Ecn::Ect0), Flags::NONE);

@@ -22,11 +22,31 @@ impl Connection {
             let received = &mut self.counters.rare_mut().ecn.received;
             *received = received.wrapping_add(segment.segments.max(1).into());
         }
-        if self.ecn.is_negotiated() {
+        if self.ecn.is_classic() && self.congestion.kind() == CongestionKind::Dctcp {
+            self.echo_each_mark(segment);
+        } else if self.ecn.is_negotiated() {
             let has_unacked = self.rcv.nxt != self.rcv.acked;
             let counts = self.counters.ecn();
-            let is_dctcp = self.congestion.kind() == CongestionKind::Dctcp;
-            self.owed.ack |= self.ecn.on_received(segment, has_unacked, is_dctcp, &counts);
+            self.owed.ack |= self.ecn.on_received(segment, has_unacked, &counts);
+        }
+    }
+
+    /// Handles the ECN field of a segment on a connection with DCTCP.
+    //= https://www.rfc-editor.org/rfc/rfc8257#section-3.2
+    //# If the CE codepoint is set and DCTCP.CE is false, set DCTCP.CE to
+    //# true and send an immediate ACK.
+    //= https://www.rfc-editor.org/rfc/rfc8257#section-3.2
+    //# If the CE codepoint is not set and DCTCP.CE is true, set DCTCP.CE
+    //# to false and send an immediate ACK.
+    fn echo_each_mark(&mut self, segment: &Segment) {
+        if !self.ecn.echo_each(segment) {
+            return;
+        }
+        self.owed.ack = true;
+        // Bytes that wait for a delayed ACK had the former codepoint.
+        if self.rcv.nxt != self.rcv.acked {
+            self.owed.dup_acks = self.owed.dup_acks.saturating_add(1);
+            self.counters.rare_mut().ecn.former_ack = Some(self.rcv.nxt);
         }
     }
 
