@@ -17,6 +17,8 @@ const ORIGIN_ICMP: u8 = 2;
 const ORIGIN_ICMP6: u8 = 3;
 /// SO_EE_ORIGIN_TIMESTAMPING.
 const ORIGIN_TIMESTAMPING: u8 = 4;
+/// SOF_TIMESTAMPING_OPT_TSONLY.
+const STAMP_ONLY: i32 = 1 << 11;
 /// SO_EE_ORIGIN_ZEROCOPY and SO_EE_CODE_ZEROCOPY_COPIED.
 const ORIGIN_ZERO_COPY: u8 = 5;
 const CODE_COPIED: u8 = 1;
@@ -37,9 +39,10 @@ pub struct ErrorQueueEntry {
     /// Whether this host reports the error itself, not a message from the network
     /// (SO_EE_ORIGIN_LOCAL).
     is_local: bool,
-    /// Unix time in nanoseconds at which a datagram was sent, in an entry with a transmit
-    /// timestamp. `info` is then the number of the datagram.
+    /// Unix time in nanoseconds, in an entry with a transmit timestamp. `info` is then the number
+    /// of the datagram or byte, and `stamp` SCM_TSTAMP_SND, _SCHED or _ACK.
     pub sent_ns: Option<u64>,
+    stamp: u32,
     /// In an entry about MSG_ZEROCOPY: number of the last completed send. `info` is that of the
     /// first.
     copied_to: Option<u32>,
@@ -78,6 +81,7 @@ pub unsafe fn recv(handle: &OpenSocket, buffers: &[Buffer]) -> Result<Arrival> {
         is_v4,
         is_local,
         sent_ns: None,
+        stamp: 0,
         copied_to: None,
         from: *from,
         scope,
@@ -97,16 +101,23 @@ pub unsafe fn recv(handle: &OpenSocket, buffers: &[Buffer]) -> Result<Arrival> {
     Ok(Arrival { len, header: Some(header), flags, report: Some(report) })
 }
 
-/// Returns an entry with the time at which a datagram was sent. The entry does not contain the
-/// packet (SOF_TIMESTAMPING_OPT_TSONLY).
+/// Returns an entry with a transmit timestamp. The entry does not contain the packet
+/// (SOF_TIMESTAMPING_OPT_TSONLY). For a stream whose program wants the packet, the entry is
+/// truncated, as on Linux for a reader without a buffer.
 fn sent(handle: &OpenSocket, reply: &ControlReply) -> Result<Arrival> {
     let Some(&time) = reply.payload().first_chunk::<8>() else { return fail(libc::EAGAIN) };
     let sent_ns = Some(u64::from_ne_bytes(time));
-    Ok(about_sends(ErrorQueueEntry {
+    let mut arrival = about_sends(ErrorQueueEntry {
         errno: libc::ENOMSG as u32,
         sent_ns,
+        stamp: reply.a,
         ..ErrorQueueEntry::without_packet(handle, reply.slot)
-    }))
+    });
+    let flags = handle.remembered(libc::SOL_SOCKET, libc::SO_TIMESTAMPING).unwrap_or(0);
+    if handle.is_tcp() && flags & STAMP_ONLY == 0 {
+        arrival.flags |= libc::MSG_TRUNC;
+    }
+    Ok(arrival)
 }
 
 /// Counts a send with MSG_ZEROCOPY on a socket with SO_ZEROCOPY. Each such call gets a number, and
@@ -115,6 +126,15 @@ pub(crate) fn note_zero_copy(handle: &OpenSocket, sent: Result<usize>) {
     let is_on = handle.slot.option_bits.load(Relaxed) & option_bit::ZERO_COPY != 0;
     if is_on && sent.is_ok_and(|len| len > 0 || !handle.is_tcp()) {
         handle.client.setting(handle.socket, setting::ZERO_COPY, 1);
+    }
+}
+
+/// Requests timestamps for the bytes that a call queued, if the socket has SO_TIMESTAMPING.
+pub(crate) fn note_stamped(handle: &OpenSocket, sent: Result<usize>) {
+    let is_on = handle.slot.option_bits.load(Relaxed) & option_bit::STAMPED_STREAM != 0;
+    if is_on && sent.is_ok_and(|len| len > 0) {
+        let end = handle.slot.tx_tail.load(Relaxed);
+        handle.client.setting(handle.socket, setting::STAMP, u64::from(end));
     }
 }
 
@@ -139,6 +159,7 @@ impl ErrorQueueEntry {
             is_v4: handle.slot.family.load(Relaxed) == address::INET,
             is_local: true,
             sent_ns: None,
+            stamp: 0,
             copied_to: None,
             from: [0; REPORTER],
             scope: 0,
@@ -158,9 +179,9 @@ impl ErrorQueueEntry {
         };
         let mut data = self.errno.to_ne_bytes().to_vec();
         data.extend([origin, self.kind, self.code, 0]);
-        // For a timestamp, ee_info is SCM_TSTAMP_SND (0), and ee_data the number of the datagram.
+        // For a timestamp, ee_info is its kind, and ee_data the number of the datagram or byte.
         let about = match (self.sent_ns, self.copied_to) {
-            (Some(_), _) => [0, self.info],
+            (Some(_), _) => [self.stamp, self.info],
             (None, last) => [self.info, last.unwrap_or(0)],
         };
         data.extend(about.map(u32::to_ne_bytes).concat());

@@ -15,7 +15,7 @@ use towpath_shm::layout::{Kind, RawAddr};
 use crate::control::SendControl;
 use crate::errno::fail;
 use crate::handle::OpenSocket;
-use crate::report::note_zero_copy;
+use crate::report::{note_stamped, note_zero_copy};
 use crate::socket::bind_any;
 use crate::{Errno, Posix, Result, address};
 
@@ -208,8 +208,12 @@ pub unsafe fn send(
         Kind::Stream if flags & libc::MSG_FASTOPEN != 0 => unsafe {
             open_and_send(&handle, buffers, flags, to, limit)
         },
-        // SAFETY: the buffers are valid for reads, by the contract of this function.
-        Kind::Stream => unsafe { send_stream(&handle, buffers, flags, limit) },
+        Kind::Stream => {
+            // SAFETY: the buffers are valid for reads, by the contract of this function.
+            let sent = unsafe { send_stream(&handle, buffers, flags, limit) };
+            note_stamped(&handle, sent);
+            sent
+        }
         Kind::Listener if flags & libc::MSG_FASTOPEN != 0 => fail(libc::EISCONN),
         Kind::Listener => fail(libc::EPIPE),
         Kind::Free => fail(libc::ENETDOWN),

@@ -25,6 +25,7 @@ pub(crate) mod queues;
 mod reuse;
 pub(crate) mod slot_set;
 pub(crate) mod slots;
+mod stamps;
 pub(crate) mod sweep;
 pub(crate) mod tcp_info;
 mod transfer;

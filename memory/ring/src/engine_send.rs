@@ -144,8 +144,8 @@ impl EngineSend {
         self
     }
 
-    /// Sets whether TCP_NOTSENT_LOWAT is in effect, so that sending frees space
-    /// ([`SendBuffer::is_room_made_by_sending`]). The limit itself is in the slot.
+    /// Sets whether to report sent bytes ([`SendBuffer::is_room_made_by_sending`]): because sending
+    /// frees space below TCP_NOTSENT_LOWAT, whose value is in the slot, or for SO_TIMESTAMPING.
     pub fn set_scarce(&mut self, scarce: bool) {
         if self.content != SendContent::Records {
             self.content = if scarce { SendContent::ScarceStream } else { SendContent::Stream };
@@ -265,6 +265,11 @@ impl EngineSend {
     /// Returns the position of the front: the number of bytes released so far.
     pub fn position(&self) -> u32 {
         self.head
+    }
+
+    /// Returns the number of bytes from the front that were sent at least once.
+    pub fn sent(&self) -> u32 {
+        self.sent.get()
     }
 
     /// Whether memory is attached.

@@ -223,9 +223,9 @@ pub fn goes_by_socket(number: u32) -> bool {
 
 /// `b` of the reply to [`call::ERROR_QUEUE`]: this host detected the error itself.
 pub const LOCAL_REPORT: u32 = 1 << 16;
-/// `b` of the reply to [`call::ERROR_QUEUE`]: not an error, but the send time of a datagram
-/// (SOF_TIMESTAMPING_TX_SOFTWARE). `slot` = its number (SOF_TIMESTAMPING_OPT_ID), `data` = Unix
-/// time in ns, a u64.
+/// `b` of the reply to [`call::ERROR_QUEUE`]: not an error, but a transmit timestamp
+/// (SO_TIMESTAMPING). `a` = SCM_TSTAMP_SND, _SCHED or _ACK, `slot` = number of the datagram or byte
+/// (SOF_TIMESTAMPING_OPT_ID), `data` = Unix time in ns, a u64.
 pub const STAMP_REPORT: u32 = 1 << 17;
 /// `b` of the reply to [`call::ERROR_QUEUE`]: not an error, but completed sends with MSG_ZEROCOPY,
 /// whose bytes may be overwritten. `slot` = number of the first one, `a` = of the last one.

@@ -268,8 +268,9 @@ pub const OPTIONS: &[OptionRow] = &[
         libc::SO_TIMESTAMPING,
         "SO_TIMESTAMPING",
         Special,
-        "in software: RX_SOFTWARE, on streams as SO_TIMESTAMP; TX_SOFTWARE, with OPT_ID, in the \
-         error queue and always without the packet (OPT_TSONLY), on streams ENOPROTOOPT. The \
+        "in software: RX_SOFTWARE, on streams as SO_TIMESTAMP; TX_SCHED, TX_SOFTWARE and TX_ACK, \
+         with OPT_ID and OPT_ID_TCP, in the error queue and always without the packet \
+         (OPT_TSONLY). On streams each call is reported, also if its bytes share a segment. The \
          flags of hardware time stamps mean nothing, as for a device that has none; others: \
          ENOPROTOOPT",
     ),

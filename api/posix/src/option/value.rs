@@ -36,12 +36,19 @@ const IPV6_MIN_MTU: i32 = 1280;
 const RCVTIMEO_NEW: i32 = 66;
 const SNDTIMEO_NEW: i32 = 67;
 const SO_COOKIE: i32 = 57;
+/// States of `struct tcp_info`.
+const TCP_CLOSE: u32 = 7;
+const TCP_LISTEN: u32 = 10;
 /// SOF_TIMESTAMPING_TX_SOFTWARE and _RX_SOFTWARE make timestamps, _SOFTWARE reports them. _OPT_ID
 /// numbers datagrams, so that a program knows whose time it reads.
 const STAMP_TX: u32 = 1 << 1;
 const STAMP_RX: u32 = 1 << 3;
 const STAMP_SOFTWARE: u32 = 1 << 4;
 const STAMP_ID: u32 = 1 << 7;
+/// _TX_SCHED and _TX_ACK, as _TX_SOFTWARE, and _OPT_ID_TCP.
+const STAMP_SCHED: u32 = 1 << 8;
+const STAMP_ACK: u32 = 1 << 9;
+const STAMP_ID_TCP: u32 = 1 << 16;
 /// _TX_HARDWARE, _RX_HARDWARE, _SYS_HARDWARE and _RAW_HARDWARE; _OPT_CMSG and _OPT_TSONLY, which
 /// say how it is done in any case; and _OPT_TX_SWHW, which allows both kinds at once.
 const STAMP_NEEDLESS: u32 = 1 | 1 << 2 | 1 << 5 | 1 << 6 | 1 << 10 | 1 << 11 | 1 << 14;
@@ -420,14 +427,25 @@ fn set_linger(handle: &OpenSocket, bytes: &[u8]) -> Result<()> {
 /// Sets SO_TIMESTAMPING: a struct so_timestamping, or only its flags.
 fn set_timestamping(handle: &OpenSocket, bytes: &[u8]) -> Result<()> {
     let flags = int_of(libc::SOL_SOCKET, bytes)? as u32;
-    let known = STAMP_TX | STAMP_RX | STAMP_SOFTWARE | STAMP_ID | STAMP_NEEDLESS;
-    if flags & !known != 0 || flags & (STAMP_TX | STAMP_ID) != 0 && handle.is_tcp() {
+    let kinds = STAMP_TX | STAMP_SCHED | STAMP_ACK;
+    let about_sent = kinds | STAMP_ID | STAMP_ID_TCP;
+    if flags & !(about_sent | STAMP_RX | STAMP_SOFTWARE | STAMP_NEEDLESS) != 0 {
         return fail(libc::ENOPROTOOPT);
     }
     let has = |all: u32| flags & all == all;
+    let before = handle.remembered(libc::SOL_SOCKET, libc::SO_TIMESTAMPING).unwrap_or(0) as u32;
+    // As sock_set_timestamping: bytes have numbers only on a connection.
+    let numbers = has(STAMP_ID) && before & STAMP_ID == 0 && handle.is_tcp();
+    let is_unconnected = matches!(handle.slot.state.load(Relaxed), TCP_CLOSE | TCP_LISTEN);
+    if has(STAMP_ID_TCP) && !has(STAMP_ID) || numbers && is_unconnected {
+        return fail(libc::EINVAL);
+    }
     set_bit(handle, option_bit::TIMESTAMPING_RX, has(STAMP_RX | STAMP_SOFTWARE));
     handle.remember(libc::SOL_SOCKET, libc::SO_TIMESTAMPING, flags as i32);
-    let sent = if has(STAMP_TX | STAMP_SOFTWARE) { flags & (STAMP_TX | STAMP_ID) } else { 0 };
+    let sent = if has(STAMP_SOFTWARE) { flags & about_sent } else { 0 };
+    if handle.is_tcp() {
+        set_bit(handle, option_bit::STAMPED_STREAM, sent & kinds != 0);
+    }
     handle.client.setting(handle.socket, setting::TIMESTAMPING, u64::from(sent));
     Ok(())
 }

@@ -36,6 +36,7 @@ mod queues;
 mod reuse;
 mod signals;
 mod sockets;
+mod stamps;
 mod streams;
 mod trains;
 mod transfers;
@@ -73,6 +74,7 @@ fn main() -> std::process::ExitCode {
         pacing::CASES,
         copies::CASES,
         processors::CASES,
+        stamps::CASES,
     ]
     .concat();
     harness::main(&cases, TOWPATHS_OWN)

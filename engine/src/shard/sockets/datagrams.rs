@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::Ordering::Release;
 
 use towpath_ring::{EngineSend, Payload, SendBuffer, take_tx_wanted};
-use towpath_shm::control::{COPIED_REPORT, ControlReply, LOCAL_REPORT, Request, STAMP_REPORT};
+use towpath_shm::control::{COPIED_REPORT, ControlReply, LOCAL_REPORT, Request};
 use towpath_shm::layout::{DatagramHeader, Plain, RawAddr, event, flags};
 use towpath_stack::net::IfaceId;
 use towpath_stack::{DatagramOut, Linger, Message, SendError, SocketError, SocketId};
@@ -13,8 +13,7 @@ use crate::errno::{EAGAIN, EINVAL, Errno};
 use crate::shard::net::Net;
 use crate::shard::sockets::Sockets;
 use crate::shard::sockets::children::fits;
-use crate::shard::sockets::host::ERRORS_MAX;
-use crate::shard::sockets::slots::{Owned, SentAt, present, present_on};
+use crate::shard::sockets::slots::{Owned, present, present_on};
 
 const HEADER: u32 = size_of::<DatagramHeader>() as u32;
 /// Maximum number of datagrams sent for one socket in a turn.
@@ -120,7 +119,12 @@ impl Sockets {
         let family = entry.family;
         let errors = entry.owned.as_deref_mut().map(|owned| &mut owned.errors);
         let popped = errors.and_then(|errors| Some((errors.pop_front()?, errors)));
-        let Some((report, errors)) = popped else { return self.take_sent(slot) };
+        let Some((report, errors)) = popped else {
+            // Timestamps follow all error reports.
+            let stamp = self.take_stamp(slot);
+            self.look_for_reports(slot);
+            return stamp.map_or_else(|| self.take_copied(slot), Ok);
+        };
         let next = errors.front().filter(|next| next.message.is_some());
         let pending = next.map(|next| Errno::from(next.reason).0);
         let pending = pending.or(report.message.is_some().then_some(0));
@@ -161,19 +165,6 @@ impl Sockets {
         Ok(reply)
     }
 
-    /// Returns the oldest transmit timestamp. The error queue delivers timestamps after all error
-    /// reports.
-    fn take_sent(&mut self, slot: u32) -> Result<ControlReply, Errno> {
-        let entry = self.slots.get_mut(slot).ok_or(Errno(EAGAIN))?;
-        let sent = entry.owned.as_deref_mut().and_then(|owned| owned.sent.pop_front());
-        let Some(sent) = sent else { return self.take_copied(slot) };
-        self.look_for_reports(slot);
-        let mut reply = ControlReply { b: STAMP_REPORT, slot: sent.id, ..ControlReply::default() };
-        reply.data[..8].copy_from_slice(&sent.unix_ns.to_ne_bytes());
-        reply.len = 8;
-        Ok(reply)
-    }
-
     /// Reports all unreported MSG_ZEROCOPY sends in one notification, as
     /// `skb_zerocopy_notify_extend` does.
     fn take_copied(&mut self, slot: u32) -> Result<ControlReply, Errno> {
@@ -201,45 +192,12 @@ impl Sockets {
     fn look_for_reports(&mut self, slot: u32) {
         let Some(entry) = self.slots.get(slot) else { return };
         let queued = |owned: &Owned| !owned.errors.is_empty() || !owned.sent.is_empty();
-        let (first, next) = entry.rare().zero_copied;
-        if first == next && !entry.owned.as_deref().is_some_and(queued) {
+        let rare = entry.rare();
+        let (first, next) = rare.zero_copied;
+        let stamped = rare.stamps.as_ref().is_some_and(|stamps| !stamps.unread.is_empty());
+        if first == next && !stamped && !entry.owned.as_deref().is_some_and(queued) {
             self.slots.set_flags(slot, 0, flags::ERRORS);
         }
-    }
-
-    /// Sets SO_TIMESTAMPING. Numbering starts at zero when SOF_TIMESTAMPING_OPT_ID is switched on.
-    pub(crate) fn set_stamping(&mut self, slot: u32, flags: u32) {
-        // SOF_TIMESTAMPING_TX_SOFTWARE and SOF_TIMESTAMPING_OPT_ID.
-        const TX_SOFTWARE: u32 = 1 << 1;
-        const OPT_ID: u32 = 1 << 7;
-        let Some(entry) = self.slots.get_mut(slot).filter(|entry| entry.is_datagram()) else {
-            return;
-        };
-        let stamping = &mut entry.owned().stamping;
-        stamping.on = flags & TX_SOFTWARE != 0;
-        let counted = stamping.next_id.unwrap_or(0);
-        stamping.next_id = (flags & OPT_ID != 0).then_some(counted);
-    }
-
-    /// Queues a transmit timestamp for a datagram that the stack has taken.
-    fn note_sent(&mut self, slot: u32) {
-        let unix_ns = self.unix_ns;
-        let Some(entry) = self.slots.get_mut(slot) else { return };
-        let owned = entry.owned();
-        if !owned.stamping.on {
-            return;
-        }
-        let id = owned.stamping.next_id.unwrap_or(0);
-        if let Some(next) = &mut owned.stamping.next_id {
-            *next = next.wrapping_add(1);
-        }
-        if owned.sent.len() >= ERRORS_MAX {
-            self.counters.errors_lost += 1;
-            return;
-        }
-        owned.sent.push_back(SentAt { id, unix_ns });
-        self.slots.set_flags(slot, flags::ERRORS, 0);
-        self.slots.post(slot, event::ERROR);
     }
 
     /// Drops all reports, because IP_RECVERR was switched off.

@@ -275,8 +275,12 @@ impl towpath_stack::Host for Sockets {
                 self.slots.post(user, event::RX);
             }
             SocketEvent::Writable => {
-                if self.slots.get(user).is_some_and(|entry| entry.is_datagram()) {
-                    self.outgoing.to_resume.push(user);
+                match self.slots.get(user) {
+                    Some(entry) if entry.is_datagram() => self.outgoing.to_resume.push(user),
+                    Some(entry) if entry.rare().stamps.is_some() => {
+                        self.outgoing.progressed.push(user);
+                    }
+                    _ => {}
                 }
                 if take_tx_wanted(self.slots.shared(user)) {
                     self.slots.post(user, event::TX);

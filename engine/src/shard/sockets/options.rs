@@ -140,7 +140,10 @@ impl SocketOptions<'_> {
                     self.net.stack.open_without_bytes(id);
                 }
             }
-            setting::TIMESTAMPING => self.sockets.set_stamping(self.slot, clamp(value)),
+            setting::TIMESTAMPING => {
+                self.sockets.set_stamping(self.net, self.slot, clamp(value));
+            }
+            setting::STAMP => self.sockets.watch_sent(self.net, self.slot, value as u32),
             setting::WINDOW_CLAMP => self.set_window_clamp(clamp(value)),
             setting::RCVBUF => self.set_recv_capacity(clamp(value)),
             setting::SNDBUF => self.set_send_capacity(clamp(value)),
@@ -283,7 +286,8 @@ impl SocketOptions<'_> {
         if let Some(send) =
             id.and_then(|id| self.net.stack.send_buffer(id).and_then(SocketSend::slot))
         {
-            send.set_scarce(is_set);
+            let stamps = self.sockets.slots.get(self.slot).and_then(|it| it.rare().stamps.as_ref());
+            send.set_scarce(is_set || stamps.is_some_and(|stamps| stamps.is_waiting()));
         }
         if take_tx_wanted(self.sockets.slots.shared(self.slot)) {
             self.sockets.slots.post(self.slot, event::TX);

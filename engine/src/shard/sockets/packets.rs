@@ -26,6 +26,7 @@ impl Sockets {
         net.status.set_datagram_mtu(net.stack.net.path_mtu_least());
         self.return_lent();
         self.return_pinned(net);
+        self.stamp_streams(net);
         net.notify_observers(self.now, false);
         self.reset_hostile_sockets(net);
         self.accept_long_deferred();

@@ -35,6 +35,8 @@ pub(crate) struct SendQueues {
     pub to_return: Vec<u32>,
     /// Sockets whose device has room again.
     pub to_resume: Vec<u32>,
+    /// Streams with SO_TIMESTAMPING that sent bytes, or whose bytes were acknowledged.
+    pub progressed: Vec<u32>,
 }
 
 /// Sockets that no process holds, and slots that are not free yet.

@@ -6,6 +6,7 @@
 mod entry;
 mod holders;
 mod options;
+mod stamping;
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::Ordering::{Relaxed, Release};
@@ -19,9 +20,10 @@ use self::options::reset;
 use crate::shard::sockets::linux::state;
 use crate::shard::sockets::slot_set::SlotSet;
 
-pub(crate) use self::entry::{Child, Owned, Rare, SentAt, SlotEntry, UNPACED};
+pub(crate) use self::entry::{Child, Owned, Rare, SlotEntry, UNPACED};
 pub(crate) use self::holders::{Holder, Holders};
 pub(crate) use self::options::inherit;
+pub(crate) use self::stamping::{STAMPS_MAX, Stamp};
 
 /// AF_INET.
 pub(crate) const AF_INET: u32 = 2;

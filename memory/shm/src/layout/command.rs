@@ -138,6 +138,9 @@ pub mod setting {
     pub const ZERO_COPY: u32 = 48;
     /// The program has written without bytes: send the SYN that waits for data.
     pub const OPEN: u32 = 49;
+    /// SO_TIMESTAMPING: a call queued bytes up to position b of the transmit FIFO; report when the
+    /// last of them is sent and acknowledged.
+    pub const STAMP: u32 = 50;
 }
 }
 

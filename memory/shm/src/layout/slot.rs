@@ -372,6 +372,8 @@ pub mod option_bit {
     pub const RXQ_OVFL: u32 = 1 << 22;
     /// UDP_GRO.
     pub const UDP_GRO: u32 = 1 << 23;
+    /// Streams, which have no UDP_GRO: SO_TIMESTAMPING reports sent bytes.
+    pub const STAMPED_STREAM: u32 = 1 << 23;
     /// SO_ZEROCOPY.
     pub const ZERO_COPY: u32 = 1 << 24;
     /// IPV6_MTU is set: even datagrams that fit every link may be too long.

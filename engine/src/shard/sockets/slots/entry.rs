@@ -8,6 +8,7 @@ use towpath_stack::{DatagramError, ListenerName, SocketId};
 use towpath_tcp::{CongestionKind, Instant};
 
 use super::holders::Holders;
+use super::stamping::{DatagramStamps, Stamp, StreamStamps};
 
 /// A socket's entry. Every connection has one, so rarely used values are boxed.
 #[derive(Debug)]
@@ -87,6 +88,8 @@ pub(crate) struct Rare {
     pub zero_copied: (u32, u32),
     /// SO_INCOMING_CPU: its value, and the count of received packets when it was set.
     pub processor: Option<(i32, u32)>,
+    /// SO_TIMESTAMPING of a stream, as far as it is about sent bytes.
+    pub stamps: Option<StreamStamps>,
 }
 
 /// Deadlines of a socket that waits for a program or for bytes.
@@ -123,6 +126,7 @@ static ORDINARY: Rare = Rare {
     filter_locked: false,
     zero_copied: (0, 0),
     processor: None,
+    stamps: None,
 };
 
 impl Rare {
@@ -147,9 +151,9 @@ pub(crate) struct Owned {
     /// Reports that the program has not read (IP_RECVERR), oldest first.
     pub errors: VecDeque<DatagramError>,
     /// Transmit timestamps that the program has not read, oldest first.
-    pub sent: VecDeque<SentAt>,
+    pub sent: VecDeque<Stamp>,
     /// Transmit part of SO_TIMESTAMPING.
-    pub stamping: Stamping,
+    pub stamping: DatagramStamps,
     /// Whether the slot is in `to_send` ([`crate::shard::sockets::queues`]).
     pub backlogged: bool,
     /// Bytes at the front of `tx` to which packets refer. The program must not overwrite these
@@ -160,23 +164,6 @@ pub(crate) struct Owned {
     pub children: VecDeque<Child>,
     /// Backlog of listen(2). As on Linux, the queue may have one connection more.
     pub backlog: u32,
-}
-
-/// Transmit timestamps that a program requested by SO_TIMESTAMPING.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Stamping {
-    /// SOF_TIMESTAMPING_TX_SOFTWARE: whether to record transmit timestamps.
-    pub on: bool,
-    /// SOF_TIMESTAMPING_OPT_ID: number of the next datagram.
-    pub next_id: Option<u32>,
-}
-
-/// Time at which a datagram was sent.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct SentAt {
-    /// Number of the datagram; 0 without SOF_TIMESTAMPING_OPT_ID.
-    pub id: u32,
-    pub unix_ns: u64,
 }
 
 /// A connection in an accept queue.
