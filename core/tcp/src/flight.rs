@@ -301,9 +301,9 @@ impl FlightRecord {
             if !it.is_delivered {
                 it.is_delivered = is_held(start, it.end);
                 let of = *it;
-                let end = of.end.min(right);
-                self.note_arrival(ack, of, end);
-                self.deliver(ack.now, of, end - start.max(left));
+                let (from, end) = (start.max(left), of.end.min(right));
+                self.note_arrival(ack, of, from, end);
+                self.deliver(ack.now, of, end - from);
             }
             start = self.transmissions[at].end;
             at += 1;
@@ -321,7 +321,7 @@ impl FlightRecord {
             if !front.is_delivered {
                 let (mut from, mut bytes) = (self.start, 0);
                 while let Some((left, right)) = sacked.first_missing(from, end) {
-                    self.note_arrival(ack, front, right);
+                    self.note_arrival(ack, front, left, right);
                     bytes += right - left;
                     from = right;
                 }
@@ -334,11 +334,11 @@ impl FlightRecord {
         }
     }
 
-    /// Records that bytes up to `right` of a transmission arrived. The send time of a merged one is
-    /// that of its last byte.
-    fn note_arrival(&mut self, ack: AckTiming, of: Transmission, right: SeqNum) {
+    /// Records that the bytes `left..right` of a transmission arrived. The send time of a merged
+    /// one is that of its last byte.
+    fn note_arrival(&mut self, ack: AckTiming, of: Transmission, left: SeqNum, right: SeqNum) {
         if !of.is_merged || right == of.end {
-            self.rack.on_delivered(ack, of.sent, right, of.is_resent);
+            self.rack.on_delivered(ack, of.sent, left, right, of.is_resent);
         }
     }
 
@@ -636,10 +636,20 @@ mod tests {
         let mut sacked = Ranges::default();
         sacked.insert(ISS + 2000, ISS + 3000);
         record.on_acked(ack(11), ISS + 1000, &sacked);
-        assert_eq!(record.rack.take_reordered(), 2000);
+        assert_eq!(record.rack.take_reordered(), 3000);
         // A retransmission that arrives after later bytes is no reordering.
         record.on_resent(at(12), ISS + 1000, ISS + 2000);
         record.on_acked(ack(20), ISS + 3000, &sacked);
+        assert_eq!(record.rack.take_reordered(), 0);
+    }
+
+    #[test]
+    fn one_ack_of_earlier_and_later_bytes_is_no_reordering() {
+        let mut record = sent_at(&[0, 0, 0]);
+        record.on_sacked(ack(10), ISS + 2000, ISS + 3000, |start, _| start.geq(ISS + 2000));
+        let mut sacked = Ranges::default();
+        sacked.insert(ISS + 2000, ISS + 3000);
+        record.on_acked(ack(10), ISS + 1000, &sacked);
         assert_eq!(record.rack.take_reordered(), 0);
     }
 

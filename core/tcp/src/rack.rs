@@ -36,6 +36,8 @@ pub(crate) struct Rack {
     is_resent: bool,
     /// Highest sequence number that was acknowledged, cumulatively or selectively (`RACK.fack`).
     fack: SeqNum,
+    /// `fack` before the current ACK. The bytes of one ACK have no order among each other.
+    fack_before: SeqNum,
     /// Maximum distance in bytes by which the current ACK reported bytes out of order.
     reordered: u32,
 }
@@ -49,23 +51,26 @@ impl Rack {
             rtt: Duration::ZERO,
             is_resent: false,
             fack: una,
+            fack_before: una,
             reordered: 0,
         }
     }
 
-    /// Handles the delivery of bytes up to `end`, last sent at `sent`. `is_resent` means that an
-    /// earlier copy may have been delivered instead.
+    /// Handles the delivery of the bytes `start..end`, last sent at `sent`. `is_resent` means that
+    /// an earlier copy may have been delivered instead.
     pub(crate) fn on_delivered(
         &mut self,
         ack: AckTiming,
         sent: Instant,
+        start: SeqNum,
         end: SeqNum,
         is_resent: bool,
     ) {
         if end.gt(self.fack) {
             self.fack = end;
-        } else if !is_resent {
-            self.reordered = self.reordered.max(self.fack - end);
+        }
+        if end.leq(self.fack_before) && !is_resent {
+            self.reordered = self.reordered.max(self.fack_before - start);
         }
         let rtt = ack.now.since(sent);
         //= https://www.rfc-editor.org/rfc/rfc8985#section-6.2
@@ -107,8 +112,9 @@ impl Rack {
         sent + rtt + window
     }
 
-    /// Takes the distance in bytes by which the current ACK reported bytes out of order.
+    /// Ends the current ACK. Returns the distance in bytes by which it reported bytes out of order.
     pub(crate) fn take_reordered(&mut self) -> u32 {
+        self.fack_before = self.fack;
         core::mem::take(&mut self.reordered)
     }
 }
