@@ -274,7 +274,7 @@ pub fn set_info(variables: &mut Variables, info: Option<&SocketInfo>) {
         ("total_retrans", tcp.total_retrans.into()),
         ("reordering", tcp.reordering.degree.into()),
         ("notsent_bytes", tcp.notsent_bytes.into()),
-        ("bytes_acked", tcp.bytes_acked as f64),
+        ("bytes_acked", tcp.bytes_acked as f64 + f64::from(tcp.control_acked)),
         ("bytes_received", tcp.bytes_received as f64),
         ("bytes_sent", tcp.bytes_sent as f64),
         ("bytes_retrans", tcp.bytes_retrans as f64),

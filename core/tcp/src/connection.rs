@@ -34,6 +34,8 @@ pub struct Connection {
     pub(crate) ecn: EcnState,
     /// Whether the program has closed the socket; arriving bytes then have no reader.
     pub(crate) orphaned: bool,
+    /// Whether this end opened the connection.
+    pub(crate) is_active: bool,
     pub(crate) snd: SendSpace,
     pub(crate) rcv: ReceiveSpace,
     pub(crate) ext: Extensions,
@@ -112,6 +114,7 @@ impl Connection {
             events: 0,
             ecn: EcnState::offer(config.ecn),
             orphaned: false,
+            is_active: false,
             snd: SendSpace::new(config, iss),
             rcv: ReceiveSpace::new(config),
             ext: Extensions::new(config, ts_offset, now),

@@ -418,7 +418,7 @@ impl Connection {
     /// the ACKs.
     fn leave_quick_acks(&mut self, now: Instant) {
         let received = self.counters.last_data_recv;
-        if received != Instant::ZERO && now.since(received) < self.settings.delayed_ack() {
+        if self.counters.data_segs_in > 0 && now.since(received) < self.settings.delayed_ack() {
             self.timers.quick_acks = 0;
             self.rcv.when_read = WhenRead::Answers;
         }

@@ -47,7 +47,7 @@ pub struct Info {
     pub timer: Option<(TimerKind, Duration)>,
     /// Whether ACKs are currently sent without delay.
     pub quick_acks: bool,
-    /// Maximum delay of an ACK.
+    /// Maximum delay of an ACK; zero before the first payload was received.
     pub ato: Duration,
     /// Smoothed round-trip time; zero before the first measurement, as are `rttvar` and `min_rtt`.
     pub rtt: Duration,
@@ -95,6 +95,9 @@ pub struct Info {
     pub notsent_bytes: u32,
     /// Payload bytes acknowledged by the peer.
     pub bytes_acked: u64,
+    /// SYN and FIN acknowledged by the peer, which Linux adds to `tcpi_bytes_acked`. As there, the
+    /// SYN of a passive open does not count.
+    pub control_acked: u8,
     /// Payload bytes received in order.
     pub bytes_received: u64,
     /// Payload bytes sent, including retransmissions.
@@ -109,7 +112,8 @@ pub struct Info {
     pub data_segs_in: u32,
     /// Sent segments with payload.
     pub data_segs_out: u32,
-    /// Segments delivered to the peer: acknowledged or reported by SACK.
+    /// Segments delivered to the peer: acknowledged or reported by SACK. Includes the SYN and the
+    /// FIN. Exact if nothing is in flight.
     pub delivered: u32,
     /// Explicit Congestion Notification.
     pub ecn: EcnInfo,
@@ -125,11 +129,12 @@ pub struct Info {
     pub congestion_info: CongestionInfo,
     /// Delivery rate of the last flight in bytes per second; zero before the first sample.
     pub delivery_rate: u64,
-    /// Whether the program limited that flight, so that the rate is a lower bound.
+    /// Whether the program limited that flight, so that the rate is a lower bound. True before the
+    /// first sample.
     pub delivery_rate_app_limited: bool,
-    /// Time since payload was last sent; `None` if never.
+    /// Time since payload was last sent, or since the handshake; `None` before it.
     pub since_data_sent: Option<Duration>,
-    /// Time since payload was last received; `None` if never.
+    /// Time since payload was last received, or since the handshake; `None` before it.
     pub since_data_recv: Option<Duration>,
     /// Time since the last accepted segment; `None` before the handshake is complete.
     pub since_ack_recv: Option<Duration>,
@@ -227,10 +232,18 @@ impl Connection {
         once + self.counters.rare().bytes_retransmitted
     }
 
-    /// Returns the segments that ACK or SACK reported, in units of the MSS.
+    /// Returns the SYN and the FIN that the peer acknowledged, except the SYN of a passive open.
+    fn control_acked(&self) -> u8 {
+        let all = (self.snd.una - self.snd.iss).wrapping_sub(self.counters.bytes_acked as u32);
+        (all.min(2) as u8).saturating_sub(u8::from(!self.is_active))
+    }
+
+    /// Returns the segments that ACK or SACK reported.
     fn segments_delivered(&self) -> u32 {
-        let bytes = self.counters.bytes_acked + u64::from(self.recovery.sacked_bytes());
-        u32::try_from(bytes.div_ceil(u64::from(self.mss()))).unwrap_or(u32::MAX)
+        let first = self.counters.data_segs_out.wrapping_sub(self.counters.rare().retransmitted);
+        let missing = self.data_in_flight().saturating_sub(self.recovery.sacked_bytes());
+        let control = u32::from(self.state.is_synchronized()) + u32::from(self.snd.fin_acked());
+        first.saturating_sub(missing.div_ceil(self.mss())).wrapping_add(control)
     }
 
     fn reordering_info(&self) -> ReorderingInfo {
@@ -279,7 +292,11 @@ impl Connection {
             rto: self.rtt.rto(),
             timer: self.next_timeout().map(|(at, kind)| (kind, at.since(now))),
             quick_acks: self.timers.quick_acks > 0,
-            ato: self.settings.delayed_ack(),
+            ato: if counters.data_segs_in == 0 {
+                Duration::ZERO
+            } else {
+                self.settings.delayed_ack()
+            },
             rtt: self.rtt.srtt().unwrap_or_default(),
             rttvar: self.rtt.rttvar(),
             min_rtt: self.rtt.min().unwrap_or_default(),
@@ -303,6 +320,7 @@ impl Connection {
             rcv_wnd: self.rcv.window(),
             notsent_bytes: buffers.send_len.saturating_sub(self.data_in_flight()),
             bytes_acked: counters.bytes_acked,
+            control_acked: self.control_acked(),
             bytes_received: counters.bytes_received,
             bytes_sent: self.bytes_sent(),
             bytes_retrans: rare.bytes_retransmitted,
@@ -317,7 +335,8 @@ impl Connection {
             pacing_rate: self.pacing_rate(),
             congestion_info: self.congestion.info(),
             delivery_rate: delivery_rate.bytes_per_second(),
-            delivery_rate_app_limited: delivery_rate.is_app_limited,
+            delivery_rate_app_limited: delivery_rate.is_app_limited
+                || delivery_rate.bytes_per_second() == 0,
             since_data_sent: since(counters.last_data_sent),
             since_data_recv: since(counters.last_data_recv),
             since_ack_recv: self.state.is_synchronized().then(|| now.since(self.timers.last_recv)),

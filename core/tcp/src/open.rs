@@ -16,6 +16,7 @@ impl Connection {
     pub fn connect(config: Config, iss: SeqNum, timestamp_offset: u32, now: Instant) -> Connection {
         let mut connection = Connection::opening(&config, iss, timestamp_offset, now);
         connection.owed.syn = true;
+        connection.is_active = true;
         connection
     }
 
@@ -136,6 +137,7 @@ impl Connection {
         self.update_pacing();
         self.timers.retransmits = 0;
         self.timers.last_recv = now;
+        (self.counters.last_data_sent, self.counters.last_data_recv) = (now, now);
         self.arm_keepalive();
         self.arm_persist(now);
     }

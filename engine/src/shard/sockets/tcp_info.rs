@@ -38,15 +38,21 @@ pub(crate) struct AcceptQueue {
 /// and TCP_INIT_CWND).
 const REORDERING: u32 = 3;
 const INITIAL_WINDOW: u32 = 10;
+/// Values of a socket without a connection, as on Linux.
+const RTO_INITIAL_US: u32 = 1_000_000;
+const RTTVAR_INITIAL_US: u32 = 250_000;
+const MSS_DEFAULT: u32 = 536;
+const SSTHRESH_UNLIMITED: u32 = 0x7fff_ffff;
+const MIN_RTT_UNKNOWN: u32 = u32::MAX;
 
-/// Builds the struct. `info` is `None` for a socket without a connection; then only the state and a
-/// listener's queue are set.
+/// Builds the struct. `info` is `None` for a socket without a connection.
 pub(crate) fn tcp_info(info: Option<&Info>, beside: TcpInfoExtras) -> [u8; TCP_INFO_LEN] {
     let mut out = Layout([0; TCP_INFO_LEN]);
     out.byte(0, beside.state as u8);
     let Some(info) = info else {
-        if let Some(queue) = beside.accept_queue {
-            out.accept_queue(queue);
+        match beside.accept_queue {
+            Some(queue) => out.accept_queue(queue),
+            None => out.defaults(),
         }
         return out.0;
     };
@@ -88,6 +94,20 @@ impl Layout {
         self.long(112, u64::MAX);
     }
 
+    /// Writes the values of a socket without a connection.
+    fn defaults(&mut self) {
+        self.byte(7, 1);
+        self.word(8, RTO_INITIAL_US);
+        self.word(16, MSS_DEFAULT);
+        self.word(72, RTTVAR_INITIAL_US);
+        self.word(76, SSTHRESH_UNLIMITED);
+        self.word(80, INITIAL_WINDOW);
+        self.word(88, REORDERING);
+        self.long(104, u64::MAX);
+        self.long(112, u64::MAX);
+        self.word(148, MIN_RTT_UNKNOWN);
+    }
+
     fn round_trips(&mut self, info: &Info, beside: TcpInfoExtras) {
         self.word(8, micros(info.rto));
         self.word(12, micros(info.ato));
@@ -116,7 +136,7 @@ impl Layout {
         // `u64::MAX` means no limit, as on Linux.
         self.long(104, info.pacing_rate.map_or(u64::MAX, NonZeroU64::get));
         self.long(112, info.max_pacing_rate.map_or(u64::MAX, NonZeroU64::get));
-        self.long(120, info.bytes_acked);
+        self.long(120, info.bytes_acked + u64::from(info.control_acked));
         self.long(128, info.bytes_received);
         self.word(136, info.segs_out);
         self.word(140, info.segs_in);
