@@ -4,6 +4,8 @@ use std::ops::{Index, IndexMut};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::task::Waker;
 
+use towpath_ring::WaitingTask;
+
 use crate::Socket;
 
 /// Maximum number of sockets in a list of poll(2) for which watches are created. A thread with a
@@ -43,8 +45,8 @@ pub(crate) enum WatchTarget {
     Set { number: u32, fd: i32 },
     /// The thread that waits for a list of descriptors, by its index in `Hub::lists`.
     List(usize),
-    /// A task. `None` after the wake-up, until the task asks again.
-    Task(Option<Waker>),
+    /// A task. Without a waker after the wake-up, until the task polls again.
+    Task(WaitingTask<Waker>),
 }
 
 impl EventWatch {
@@ -158,7 +160,12 @@ mod tests {
     use super::*;
 
     fn watch() -> EventWatch {
-        EventWatch::new(Socket { slot: 7, generation: 1 }, 0, WatchTarget::Task(None), 0)
+        EventWatch::new(
+            Socket { slot: 7, generation: 1 },
+            0,
+            WatchTarget::Task(WaitingTask::default()),
+            0,
+        )
     }
 
     fn list(watches: &Watches, head: &AtomicU32) -> Vec<u32> {

@@ -2,6 +2,8 @@
 
 use std::task::{Poll, Waker};
 
+use towpath_ring::WaitingTask;
+
 use super::locked::{ALWAYS, LockedReactor, Result};
 use crate::watches::{EventWatch, WatchTarget};
 use crate::{Client, Process, Socket, ready, stream};
@@ -31,7 +33,7 @@ impl Registration {
     /// As for [`Process::lock_reactor`].
     pub fn new(client: &Client, socket: Socket) -> Result<Self> {
         let process = client.process();
-        let watch = EventWatch::new(socket, 0, WatchTarget::Task(None), 0);
+        let watch = EventWatch::new(socket, 0, WatchTarget::Task(WaitingTask::default()), 0);
         let index = process.lock_reactor()?.watch(watch);
         Ok(Self { process, socket, index })
     }
@@ -121,20 +123,16 @@ impl LockedReactor<'_> {
             return (ready::ERR | ready::HUP, Some(waker));
         }
         watch.events = wanted;
+        let WatchTarget::Task(task) = &mut watch.target else { return (0, Some(waker)) };
         // The watch is in the table already, so a later event wakes the task. An event that was
         // taken before shows in the readiness that is read here.
-        let mask = readiness() & wanted;
-        let WatchTarget::Task(current) = &mut watch.target else { return (mask, Some(waker)) };
-        if mask != 0 {
-            return (mask, Some(waker));
-        }
-        (0, current.replace(waker))
+        task.wait(waker, || readiness() & wanted)
     }
 
     /// Removes the watch of a task. Returns its waker, to be dropped without the lock.
     fn forget_task(&mut self, index: u32) -> Option<Waker> {
-        let WatchTarget::Task(waker) = &mut self.watches[index].target else { return None };
-        let waker = waker.take();
+        let WatchTarget::Task(task) = &mut self.watches[index].target else { return None };
+        let waker = task.take();
         self.release(index);
         waker
     }

@@ -38,8 +38,8 @@ impl LockedReactor<'_> {
                 self.lists[at].is_due = true;
                 return;
             }
-            WatchTarget::Task(waker) => {
-                let due = waker.take();
+            WatchTarget::Task(task) => {
+                let due = task.take();
                 self.due_wakers.extend(due);
                 return;
             }

@@ -90,6 +90,7 @@ mod slot_or_heap;
 mod spin;
 mod status;
 mod wait;
+mod waiting_task;
 mod windows;
 mod word;
 
@@ -122,6 +123,7 @@ pub use slot_or_heap::{SocketRecv, SocketSend};
 pub use spin::{Spin, processors};
 pub use status::{EngineStatus, Rung, Status, ring_engine};
 pub use wait::{Waiter, wake};
+pub use waiting_task::WaitingTask;
 pub use windows::{KEPT_MAX, Windows, WindowsUse};
 
 #[cfg(all(test, loom))]
@@ -130,5 +132,7 @@ mod loom_fifo;
 mod loom_relay;
 #[cfg(all(test, loom))]
 mod loom_reuse;
+#[cfg(all(test, loom))]
+mod loom_tasks;
 #[cfg(all(test, loom))]
 mod loom_tests;
