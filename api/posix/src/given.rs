@@ -42,12 +42,12 @@ fn part(posix: &'static Posix, from: u32) -> Option<ControlReply> {
 
 /// Returns the addresses of a host of `--add-host`: IPv4 before IPv6, and otherwise in their order.
 pub fn addresses(posix: &'static Posix, name: &CStr) -> Vec<IpAddr> {
-    addresses_in(&lines(posix), name.to_bytes())
+    towpath_dns::hosts::addresses(&lines(posix), name.to_bytes())
 }
 
 /// Returns the first name that `--add-host` has for an address.
 pub fn name_of(posix: &'static Posix, ip: IpAddr) -> Option<String> {
-    name_in(&lines(posix), ip)
+    towpath_dns::hosts::name(&lines(posix), ip)
 }
 
 /// Returns the hosts of the run as lines of hosts(5).
@@ -70,28 +70,6 @@ fn each_part(posix: &'static Posix, mut take: impl FnMut(&[u8])) {
         }
         from = reply.a;
     }
-}
-
-fn addresses_in(lines: &str, name: &[u8]) -> Vec<IpAddr> {
-    // DNS names are compared without regard to case (RFC 4343).
-    let has = |words: &mut std::str::SplitWhitespace<'_>| {
-        words.any(|word| word.as_bytes().eq_ignore_ascii_case(name))
-    };
-    let entry = |line: &str| {
-        let mut words = line.split_whitespace();
-        let ip = words.next()?.parse().ok()?;
-        has(&mut words).then_some(ip)
-    };
-    let mut all: Vec<IpAddr> = lines.lines().filter_map(entry).collect();
-    all.sort_by_key(|ip| !ip.is_ipv4());
-    all
-}
-
-fn name_in(lines: &str, ip: IpAddr) -> Option<String> {
-    lines.lines().find_map(|line| {
-        let mut words = line.split_whitespace();
-        (words.next()?.parse() == Ok(ip)).then(|| words.next().map(str::to_owned))?
-    })
 }
 
 /// A file of the host that contains names.
@@ -185,22 +163,4 @@ fn write(file: i32, mut bytes: &[u8]) -> Result<()> {
         }
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lines_are_read_as_hosts_are() {
-        let lines = "2001:db8::7\tdb\n192.0.2.7\tdb db.example\n192.0.2.8\tDB\n";
-        let ips = |all: &[&str]| -> Vec<IpAddr> {
-            all.iter().map(|ip| ip.parse().expect("an address")).collect()
-        };
-        assert_eq!(addresses_in(lines, b"Db"), ips(&["192.0.2.7", "192.0.2.8", "2001:db8::7"]));
-        assert_eq!(addresses_in(lines, b"db.example"), ips(&["192.0.2.7"]));
-        assert!(addresses_in(lines, b"192.0.2.7").is_empty());
-        assert_eq!(name_in(lines, ips(&["192.0.2.8"])[0]).as_deref(), Some("DB"));
-        assert_eq!(name_in(lines, ips(&["192.0.2.9"])[0]), None);
-    }
 }

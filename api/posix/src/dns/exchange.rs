@@ -1,183 +1,61 @@
 //! Sends questions to the nameservers, over sockets of the stack.
 //!
-//! Each attempt uses a new socket with a random port, and each question an identifier that cannot
-//! be guessed (RFC 5452). The socket is connected, so the stack drops datagrams from other
-//! addresses. Answers that do not match a question are ignored.
+//! [`Inquiry`] determines which server is asked. Each attempt uses a new socket.
 
 use std::net::{IpAddr, SocketAddr};
-use std::time::Duration;
 
 use towpath_client::syscall::syscall;
 use towpath_client::{Buffer, Deadline};
+use towpath_dns::{Attempt, Conf, DATAGRAM_MAX, DnsAnswer, Inquiry, Protocol, Question};
 
-use super::conf::Conf;
-use super::message::{self, DnsAnswer, Question, rcode};
 use crate::control::SendControl;
 use crate::{Errno, Posix, Result, descriptor, option, poll, socket, transfer};
-
-/// Maximum length of an answer over UDP. Some servers send more than the question allows.
-pub(super) const DATAGRAM_MAX: usize = 65_535;
-/// Maximum number of datagrams read in one attempt, including those that match no question.
-pub(super) const STRANGERS_MAX: usize = 64;
-
-/// Result of asking one server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum ServerOutcome {
-    /// All questions are answered.
-    Done,
-    /// The next server must be asked.
-    Next,
-    /// The server does not support EDNS(0).
-    NoEdns,
-}
 
 /// Sends all `questions` to the servers until they are answered. An element of the result is `None`
 /// if no server had an answer.
 pub fn ask(posix: &'static Posix, conf: &Conf, questions: &[Question]) -> Vec<Option<DnsAnswer>> {
-    let mut asking = Asking { posix, conf, questions, answers: vec![None; questions.len()] };
-    let first = if conf.rotate { random() as usize % conf.servers.len().max(1) } else { 0 };
-    let mut edns = conf.edns;
-    for _ in 0..conf.attempts {
-        for turn in 0..conf.servers.len() {
-            let place = (first + turn) % conf.servers.len();
-            let (server, timeout) = (conf.servers[place], patience(conf, place));
-            let mut result = asking.ask_one(server, timeout, edns);
-            if result == Ok(ServerOutcome::NoEdns) {
-                edns = false;
-                result = asking.ask_one(server, timeout, edns);
-            }
-            if result == Ok(ServerOutcome::Done) {
-                return asking.answers;
-            }
-        }
+    let mut inquiry = Inquiry::new(conf, questions, random);
+    while let Some(attempt) = inquiry.next_attempt() {
+        // After an error or a timeout, the next server is asked.
+        let _ = match attempt.protocol {
+            Protocol::Udp => ask_by_udp(posix, &attempt, &mut inquiry),
+            Protocol::Tcp => ask_by_tcp(posix, &attempt, &mut inquiry),
+        };
     }
-    asking.answers
+    inquiry.into_answers()
 }
 
-/// Returns the time to wait for the server at `place`, as glibc does: doubled for each server, and
-/// from the second on divided by the number of servers.
-fn patience(conf: &Conf, place: usize) -> Duration {
-    let doubled = conf.timeout * (1 << place);
-    let shared = if place == 0 { doubled } else { doubled / conf.servers.len().max(1) as u32 };
-    shared.max(Duration::from_secs(1))
+fn ask_by_udp(posix: &'static Posix, attempt: &Attempt, inquiry: &mut Inquiry<'_>) -> Result<()> {
+    let deadline = Deadline::after(attempt.timeout);
+    let line = ServerSocket::connect(posix, attempt.server, libc::SOCK_DGRAM, deadline)?;
+    for message in &attempt.messages {
+        line.send(message, deadline)?;
+    }
+    let mut bytes = vec![0; DATAGRAM_MAX];
+    loop {
+        let len = line.recv(&mut bytes, deadline)?;
+        if inquiry.on_message(&bytes[..len]) {
+            return Ok(());
+        }
+    }
 }
 
-struct Asking<'a> {
-    posix: &'static Posix,
-    conf: &'a Conf,
-    questions: &'a [Question],
-    answers: Vec<Option<DnsAnswer>>,
-}
-
-impl Asking<'_> {
-    /// Asks one server the questions that are not answered yet.
-    fn ask_one(
-        &mut self,
-        server: SocketAddr,
-        timeout: Duration,
-        edns: bool,
-    ) -> Result<ServerOutcome> {
-        let ids: Vec<u16> = distinct(self.questions.len());
-        let open: Vec<usize> =
-            (0..self.answers.len()).filter(|&at| self.answers[at].is_none()).collect();
-        if self.conf.use_vc {
-            return self.ask_by_tcp(server, timeout, edns, &ids, &open);
+fn ask_by_tcp(posix: &'static Posix, attempt: &Attempt, inquiry: &mut Inquiry<'_>) -> Result<()> {
+    let deadline = Deadline::after(attempt.timeout);
+    let line = ServerSocket::connect(posix, attempt.server, libc::SOCK_STREAM, deadline)?;
+    for message in &attempt.messages {
+        // Send length and message in one segment, because some servers read only the first.
+        let bytes = [&(message.len() as u16).to_be_bytes()[..], message].concat();
+        line.send(&bytes, deadline)?;
+        let mut len = [0; 2];
+        line.recv_all(&mut len, deadline)?;
+        let mut bytes = vec![0; usize::from(u16::from_be_bytes(len))];
+        line.recv_all(&mut bytes, deadline)?;
+        if inquiry.on_message(&bytes) {
+            break;
         }
-        if self.conf.single_request {
-            for at in &open {
-                let turn = self.ask_by_udp(server, timeout, edns, &ids, &[*at])?;
-                if turn != ServerOutcome::Done {
-                    return Ok(turn);
-                }
-            }
-            return Ok(ServerOutcome::Done);
-        }
-        self.ask_by_udp(server, timeout, edns, &ids, &open)
     }
-
-    fn ask_by_udp(
-        &mut self,
-        server: SocketAddr,
-        timeout: Duration,
-        edns: bool,
-        ids: &[u16],
-        open: &[usize],
-    ) -> Result<ServerOutcome> {
-        let deadline = Deadline::after(timeout);
-        let line = ServerSocket::connect(self.posix, server, libc::SOCK_DGRAM, deadline)?;
-        for &at in open {
-            line.send(&self.questions[at].message(ids[at], edns), deadline)?;
-        }
-        let (mut left, mut cut_off, mut helped) = (open.to_vec(), Vec::new(), true);
-        let mut bytes = vec![0; DATAGRAM_MAX];
-        for _ in 0..STRANGERS_MAX {
-            if left.is_empty() {
-                break;
-            }
-            let len = line.recv(&mut bytes, deadline)?;
-            let found = left.iter().enumerate().find_map(|(place, &at)| {
-                Some((place, at, message::read(&bytes[..len], ids[at], &self.questions[at])?))
-            });
-            let Some((place, at, answer)) = found else { continue };
-            left.swap_remove(place);
-            if answer.truncated {
-                cut_off.push(at);
-            } else if edns && answer.code == rcode::FORMAT_ERROR {
-                return Ok(ServerOutcome::NoEdns);
-            } else {
-                helped &= self.keep(at, answer);
-            }
-        }
-        if !cut_off.is_empty() {
-            let turn = self.ask_by_tcp(server, timeout, edns, ids, &cut_off)?;
-            if turn != ServerOutcome::Done {
-                return Ok(turn);
-            }
-        }
-        Ok(if left.is_empty() && helped { ServerOutcome::Done } else { ServerOutcome::Next })
-    }
-
-    fn ask_by_tcp(
-        &mut self,
-        server: SocketAddr,
-        timeout: Duration,
-        edns: bool,
-        ids: &[u16],
-        open: &[usize],
-    ) -> Result<ServerOutcome> {
-        let deadline = Deadline::after(timeout);
-        let line = ServerSocket::connect(self.posix, server, libc::SOCK_STREAM, deadline)?;
-        let mut helped = true;
-        for &at in open {
-            // Send length and message in one segment, because some servers read only the first.
-            let message = self.questions[at].message(ids[at], edns);
-            let mut bytes = (message.len() as u16).to_be_bytes().to_vec();
-            bytes.extend(message);
-            line.send(&bytes, deadline)?;
-            let mut len = [0; 2];
-            line.recv_all(&mut len, deadline)?;
-            let mut bytes = vec![0; usize::from(u16::from_be_bytes(len))];
-            line.recv_all(&mut bytes, deadline)?;
-            match message::read(&bytes, ids[at], &self.questions[at]) {
-                Some(answer) if edns && answer.code == rcode::FORMAT_ERROR => {
-                    return Ok(ServerOutcome::NoEdns);
-                }
-                Some(answer) if !answer.truncated => helped &= self.keep(at, answer),
-                _ => return Ok(ServerOutcome::Next),
-            }
-        }
-        Ok(if helped { ServerOutcome::Done } else { ServerOutcome::Next })
-    }
-
-    /// Stores an answer. Returns false if another server may have a better one: after SERVFAIL,
-    /// NOTIMP, REFUSED and lame answers.
-    fn keep(&mut self, at: usize, answer: DnsAnswer) -> bool {
-        let helps = matches!(answer.code, rcode::NO_ERROR | rcode::NAME_ERROR) && !answer.lame;
-        if helps {
-            self.answers[at] = Some(answer);
-        }
-        helps
-    }
+    Ok(())
 }
 
 /// A socket that is connected to a nameserver. The socket is nonblocking; all calls wait in poll
@@ -310,18 +188,6 @@ fn sockaddr(server: SocketAddr) -> Vec<u8> {
         // Flow label and scope are 0.
         IpAddr::V6(ip) => [&start(libc::AF_INET6)[..], &[0; 4], &ip.octets(), &[0; 4]].concat(),
     }
-}
-
-/// Returns `count` different random identifiers for questions on one socket.
-fn distinct(count: usize) -> Vec<u16> {
-    let mut ids = Vec::with_capacity(count);
-    while ids.len() < count {
-        let id = random();
-        if !ids.contains(&id) {
-            ids.push(id);
-        }
-    }
-    ids
 }
 
 /// Returns a random number from the kernel, which an attacker cannot guess.

@@ -5,15 +5,14 @@
 //! ([`services`]) to use a service of this library instead of its own `dns`. Files, other services,
 //! hints, order and the cache remain glibc's (nsswitch.conf(5)).
 //!
-//! - `message`: questions and answers; `conf`: resolv.conf(5); `switch`: nsswitch.conf(5);
+//! - [`towpath_dns`]: messages, resolv.conf(5), and which server to ask;
+//! - `switch`: nsswitch.conf(5);
 //! - `exchange`: asking servers, by UDP and TCP;
 //! - [`raw`]: whole messages, as res_query(3) gives them; `substitution`: their nameservers;
 //! - `aliases`: HOSTALIASES; `order`: which address of a name comes first.
 
 mod aliases;
-mod conf;
 mod exchange;
-mod message;
 mod order;
 pub mod raw;
 mod substitution;
@@ -22,43 +21,17 @@ mod switch;
 use std::ffi::CString;
 use std::net::IpAddr;
 
-use conf::Conf;
-use message::{A, AAAA, DnsAnswer, Name, PTR, Question, rcode};
+use towpath_dns::{A, AAAA, Conf, Name, NameLookup, PTR, Question, rcode};
 
 use crate::{Posix, names, resolver};
 
 pub(crate) use exchange::random;
 pub use order::order;
 pub use substitution::Substitution;
+pub use towpath_dns::{FoundAddresses, ResolveError};
 
 /// Maximum length in bytes of nsswitch.conf. Debian's has 500 bytes.
 const SWITCH_MAX: usize = 16 << 10;
-
-/// Error of a lookup.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ResolveError {
-    /// The name does not exist (HOST_NOT_FOUND).
-    NotFound,
-    /// The name exists, but has no records of this type (NO_DATA).
-    NoData,
-    /// No nameserver answered (TRY_AGAIN).
-    TryAgain,
-    /// The run has no nameserver.
-    Unavailable,
-}
-
-/// Result of a lookup.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct FoundAddresses {
-    /// Canonical name.
-    pub name: String,
-    /// Other names, which CNAMEs map to the canonical one.
-    pub aliases: Vec<String>,
-    /// Addresses, in the nameserver's order.
-    pub addresses: Vec<IpAddr>,
-    /// TTL in seconds.
-    pub ttl: u32,
-}
 
 /// Address families of a lookup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,34 +72,22 @@ pub fn addresses(
     let kinds = match family {
         Family::V4 => &[A][..],
         Family::V6 => &[AAAA],
-        Family::Both if conf.no_aaaa => &[A],
         Family::Both => &[A, AAAA],
     };
     let alias = if name.contains('.') { None } else { aliases::of(name.as_bytes()) };
-    let alias = alias.and_then(|alias| String::from_utf8(alias).ok());
     // An alias from HOSTALIASES is looked up without search domains.
-    let (name, domains) = match &alias {
-        Some(alias) => (alias.as_str(), vec![""]),
-        None => (name, conf::candidates(&conf, name)),
+    let names = match alias.and_then(|alias| String::from_utf8(alias).ok()) {
+        Some(alias) => Name::new(alias.as_bytes(), b"").into_iter().collect(),
+        None => conf.candidates(name),
     };
-    let mut worst = ResolveError::NotFound;
-    for domain in domains {
-        let Some(wire) = Name::new(name.as_bytes(), domain.as_bytes()) else { continue };
-        let questions: Vec<_> =
-            kinds.iter().map(|&kind| Question { name: wire.clone(), kind }).collect();
+    let mut lookup = NameLookup::new(&conf, names, kinds);
+    loop {
+        let questions = lookup.next_questions()?;
         let answers = exchange::ask(posix, &conf, &questions);
-        let found = of_answers(answers);
-        // As glibc does, try the next domain if the name has only other records.
-        match found {
-            Ok(found) => return Ok(found),
-            Err(ResolveError::NoData) if worst == ResolveError::NotFound => {
-                worst = ResolveError::NoData
-            }
-            Err(ResolveError::TryAgain) => return Err(ResolveError::TryAgain),
-            Err(_) => {}
+        if let Some(result) = lookup.on_answers(answers) {
+            return result;
         }
     }
-    Err(worst)
 }
 
 /// Looks up the names of an address. The first is the canonical name.
@@ -154,29 +115,4 @@ fn conf_of(posix: &'static Posix) -> Result<Conf, ResolveError> {
     let hostname = names::own(posix);
     let conf = Conf::new(&text, hostname.as_deref(), |name| std::env::var(name).ok());
     if conf.servers.is_empty() { Err(ResolveError::Unavailable) } else { Ok(conf) }
-}
-
-/// Merges the addresses of all answers. A missing answer is no error if another one has addresses.
-fn of_answers(answers: Vec<Option<DnsAnswer>>) -> Result<FoundAddresses, ResolveError> {
-    let missing = answers.iter().any(Option::is_none);
-    let there: Vec<_> = answers.into_iter().flatten().collect();
-    let nothing = there.iter().all(|answer| answer.code == rcode::NAME_ERROR);
-    let mut found = FoundAddresses { ttl: u32::MAX, ..FoundAddresses::default() };
-    for mut answer in there {
-        // Skip an answer whose canonical name is not a valid host name.
-        let Some(name) = answer.names.pop().filter(|_| !answer.addresses.is_empty()) else {
-            continue;
-        };
-        if found.addresses.is_empty() {
-            (found.name, found.aliases) = (name, answer.names);
-        }
-        found.addresses.extend(answer.addresses);
-        found.ttl = found.ttl.min(answer.ttl);
-    }
-    match (found.addresses.is_empty(), missing, nothing) {
-        (false, ..) => Ok(found),
-        (true, true, _) => Err(ResolveError::TryAgain),
-        (true, false, true) => Err(ResolveError::NotFound),
-        (true, false, false) => Err(ResolveError::NoData),
-    }
 }

@@ -4,10 +4,11 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use towpath_client::Deadline;
+use towpath_dns::{DATAGRAM_MAX, MESSAGES_MAX};
 
 use super::question::{self, HEADER};
 use super::{StubSettings, code, flag};
-use crate::dns::exchange::{DATAGRAM_MAX, STRANGERS_MAX, ServerSocket, random};
+use crate::dns::exchange::{ServerSocket, random};
 use crate::{Errno, Posix, Result};
 
 /// Maximum length in bytes of a message over UDP (PACKETSZ of arpa/nameser.h). Longer messages use
@@ -95,7 +96,7 @@ impl Sending<'_> {
         let line = ServerSocket::connect(self.posix, server, libc::SOCK_DGRAM, deadline)?;
         line.send(self.message, deadline)?;
         let mut bytes = vec![0; DATAGRAM_MAX];
-        for _ in 0..STRANGERS_MAX {
+        for _ in 0..MESSAGES_MAX {
             let len = line.recv(&mut bytes, deadline)?;
             let unread = question::is_unread(self.message, &bytes[..len]);
             if unread || question::is_answered(self.message, &bytes[..len]) {
@@ -144,7 +145,7 @@ impl Sending<'_> {
         let line = ServerSocket::connect(self.posix, server, libc::SOCK_STREAM, deadline)?;
         // Send length and message in one segment, because some servers read only the first.
         line.send(&[&len.to_be_bytes(), self.message].concat(), deadline)?;
-        for _ in 0..STRANGERS_MAX {
+        for _ in 0..MESSAGES_MAX {
             let mut len = [0; 2];
             line.recv_all(&mut len, deadline)?;
             let mut bytes = vec![0; usize::from(u16::from_be_bytes(len))];

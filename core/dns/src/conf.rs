@@ -3,6 +3,8 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use crate::message::Name;
+
 /// Maximum number of nameservers (MAXNS of resolv.h).
 const SERVERS_MAX: usize = 3;
 /// Maximum values of the options `ndots`, `timeout` (in seconds) and `attempts` (RES_MAXNDOTS,
@@ -16,15 +18,20 @@ const PORT: u16 = 53;
 /// Settings of the resolver.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conf {
+    /// Addresses of the nameservers.
     pub servers: Vec<SocketAddr>,
     /// Domains of the search list, which are appended to names.
     pub search: Vec<String>,
     /// Number of dots in a name from which the name itself is looked up before the search list is
     /// used.
     pub ndots: usize,
+    /// Time to wait for the first nameserver: see [`Self::patience`].
     pub timeout: Duration,
+    /// Number of times that each nameserver is asked.
     pub attempts: u32,
+    /// Whether each lookup begins with a random nameserver.
     pub rotate: bool,
+    /// Whether questions announce EDNS(0).
     pub edns: bool,
     /// Whether all questions are sent over TCP (`use-vc`).
     pub use_vc: bool,
@@ -71,6 +78,53 @@ impl Conf {
         conf
     }
 
+    /// Uses `nameserver` instead of the file's servers, or only instead of those on the host's
+    /// loopback, which a stack cannot reach. Without a server in the file, resolvers use that of
+    /// the machine (resolv.conf(5)), so it counts as one on the loopback.
+    pub fn replace_servers(&mut self, nameserver: IpAddr, only_loopback: bool) {
+        let is_kept = |server: &SocketAddr| {
+            only_loopback && !server.ip().is_loopback() && !server.ip().is_unspecified()
+        };
+        let place = self.servers.iter().position(|server| !is_kept(server));
+        if place.is_none() && !self.servers.is_empty() {
+            return;
+        }
+        self.servers.retain(is_kept);
+        let place = place.unwrap_or(0).min(self.servers.len());
+        self.servers.insert(place, SocketAddr::new(nameserver, PORT));
+    }
+
+    /// Returns the names to look up for `name`, in the order of glibc's res_search: with the
+    /// domains of the search list, and without. Leaves out those that are no DNS names.
+    pub fn candidates(&self, name: &str) -> Vec<Name> {
+        let domains = self.domains(name).into_iter();
+        domains.filter_map(|domain| Name::new(name.as_bytes(), domain.as_bytes())).collect()
+    }
+
+    /// Returns the domains to append to `name`. An empty domain stands for the name itself.
+    fn domains(&self, name: &str) -> Vec<&str> {
+        let dots = name.bytes().filter(|byte| *byte == b'.').count();
+        if name.ends_with('.') {
+            return vec![""];
+        }
+        let domains = self.search.iter().map(|domain| domain.trim_end_matches('.'));
+        let mut all: Vec<&str> = domains.collect();
+        if dots >= self.ndots {
+            all.insert(0, "");
+        } else {
+            all.push("");
+        }
+        all
+    }
+
+    /// Returns the time to wait for the server at `place`, as glibc does. The time doubles for each
+    /// server. From the second server on, it is divided by the number of servers.
+    pub fn patience(&self, place: usize) -> Duration {
+        let doubled = self.timeout * (1 << place);
+        let shared = if place == 0 { doubled } else { doubled / self.servers.len().max(1) as u32 };
+        shared.max(Duration::from_secs(1))
+    }
+
     fn set(&mut self, option: &str) {
         let (name, value) = option.split_once(':').unwrap_or((option, ""));
         let number = value.parse::<u64>().ok();
@@ -92,23 +146,6 @@ impl Conf {
 /// because the interface is one of the host.
 fn server(word: &str) -> Option<SocketAddr> {
     word.parse().ok().map(|ip: IpAddr| SocketAddr::new(ip, PORT))
-}
-
-/// Returns the domains to append to `name`, in the order of glibc's res_search. An empty domain
-/// stands for the name itself.
-pub fn candidates<'a>(conf: &'a Conf, name: &str) -> Vec<&'a str> {
-    let dots = name.bytes().filter(|byte| *byte == b'.').count();
-    if name.ends_with('.') {
-        return vec![""];
-    }
-    let domains = conf.search.iter().map(|domain| domain.trim_end_matches('.'));
-    let mut all: Vec<&str> = domains.collect();
-    if dots >= conf.ndots {
-        all.insert(0, "");
-    } else {
-        all.push("");
-    }
-    all
 }
 
 #[cfg(test)]
@@ -141,8 +178,23 @@ mod tests {
     #[test]
     fn dots_decide_what_is_asked_for_first() {
         let conf = of("search a b.\n");
-        assert_eq!(candidates(&conf, "x"), ["a", "b", ""]);
-        assert_eq!(candidates(&conf, "x.y"), ["", "a", "b"]);
-        assert_eq!(candidates(&conf, "x."), [""]);
+        assert_eq!(conf.domains("x"), ["a", "b", ""]);
+        assert_eq!(conf.domains("x.y"), ["", "a", "b"]);
+        assert_eq!(conf.domains("x."), [""]);
+    }
+
+    #[test]
+    fn nameservers_on_the_loopback_are_replaced() {
+        let servers = |text: &str, only_loopback: bool| -> Vec<String> {
+            let mut conf = of(text);
+            conf.replace_servers("10.0.2.3".parse().expect("an address"), only_loopback);
+            conf.servers.iter().map(|server| server.ip().to_string()).collect()
+        };
+        assert_eq!(servers("nameserver 127.0.0.53\n", true), ["10.0.2.3"]);
+        assert_eq!(servers("", true), ["10.0.2.3"]);
+        assert_eq!(servers("nameserver 192.0.2.1\n", true), ["192.0.2.1"]);
+        let mixed = "nameserver 192.0.2.1\nnameserver ::1\nnameserver 127.0.0.1\n";
+        assert_eq!(servers(mixed, true), ["192.0.2.1", "10.0.2.3"]);
+        assert_eq!(servers("nameserver 192.0.2.1\nnameserver 192.0.2.2\n", false), ["10.0.2.3"]);
     }
 }

@@ -6,10 +6,13 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Types of resource records, also used as QTYPE.
+/// Type of records with an IPv4 address. The types are also values of QTYPE.
 pub const A: u16 = 1;
+/// Type of records with the canonical name of an alias.
 pub const CNAME: u16 = 5;
+/// Type of records with the name of an address.
 pub const PTR: u16 = 12;
+/// Type of records with an IPv6 address.
 pub const AAAA: u16 = 28;
 /// Type of the OPT record of EDNS(0) (RFC 6891).
 const OPT: u16 = 41;
@@ -30,8 +33,11 @@ const CHAIN_MAX: usize = 16;
 
 /// RCODEs of RFC 1035 §4.1.1.
 pub mod rcode {
+    /// No error.
     pub const NO_ERROR: u8 = 0;
+    /// The server could not parse the question.
     pub const FORMAT_ERROR: u8 = 1;
+    /// The name does not exist.
     pub const NAME_ERROR: u8 = 3;
 }
 
@@ -146,7 +152,9 @@ impl Name {
 /// A question for records of one name and type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Question {
+    /// Name of the records.
     pub name: Name,
+    /// Type of the records, such as [`A`].
     pub kind: u16,
 }
 

@@ -1,0 +1,106 @@
+//! The lookup of a name's addresses.
+
+use std::net::IpAddr;
+use std::vec;
+
+use crate::conf::Conf;
+use crate::message::{AAAA, DnsAnswer, Name, Question, rcode};
+
+/// Error of a lookup.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ResolveError {
+    /// The name does not exist (HOST_NOT_FOUND).
+    NotFound,
+    /// The name exists, but has no records of this type (NO_DATA).
+    NoData,
+    /// No nameserver answered (TRY_AGAIN).
+    TryAgain,
+    /// No nameserver is configured.
+    Unavailable,
+}
+
+/// Result of a lookup.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct FoundAddresses {
+    /// Canonical name.
+    pub name: String,
+    /// Other names, which CNAMEs map to the canonical one.
+    pub aliases: Vec<String>,
+    /// Addresses, in the nameserver's order.
+    pub addresses: Vec<IpAddr>,
+    /// TTL in seconds.
+    pub ttl: u32,
+}
+
+/// Lookup of the addresses of a name: asks for one candidate after the other until one has
+/// addresses, as res_search(3).
+///
+/// Call [`Self::next_questions`], and [`Self::on_answers`] with the answers, until one of them
+/// returns the result.
+#[derive(Debug)]
+pub struct NameLookup {
+    candidates: vec::IntoIter<Name>,
+    kinds: Vec<u16>,
+    worst: ResolveError,
+}
+
+impl NameLookup {
+    /// Creates the lookup of records of the types `kinds` ([`A`](crate::A), [`AAAA`]). `names` are
+    /// the candidates: see [`Conf::candidates`].
+    pub fn new(conf: &Conf, names: Vec<Name>, kinds: &[u16]) -> Self {
+        let mut kinds = kinds.to_vec();
+        if conf.no_aaaa && kinds.len() > 1 {
+            kinds.retain(|kind| *kind != AAAA);
+        }
+        Self { candidates: names.into_iter(), kinds, worst: ResolveError::NotFound }
+    }
+
+    /// Returns the questions for the next candidate.
+    ///
+    /// # Errors
+    /// The result of the lookup, if there are no more candidates.
+    pub fn next_questions(&mut self) -> Result<Vec<Question>, ResolveError> {
+        let name = self.candidates.next().ok_or(self.worst)?;
+        Ok(self.kinds.iter().map(|&kind| Question { name: name.clone(), kind }).collect())
+    }
+
+    /// Evaluates the answers to [`Self::next_questions`]. Returns the result of the lookup, or
+    /// `None` if the next candidate may have addresses.
+    pub fn on_answers(
+        &mut self,
+        answers: Vec<Option<DnsAnswer>>,
+    ) -> Option<Result<FoundAddresses, ResolveError>> {
+        match merge(answers) {
+            // As glibc does, try the next domain if the name has only other records.
+            Err(ResolveError::NoData) => self.worst = ResolveError::NoData,
+            Err(ResolveError::NotFound) => {}
+            result => return Some(result),
+        }
+        None
+    }
+}
+
+/// Merges the addresses of all answers. A missing answer is no error if another one has addresses.
+fn merge(answers: Vec<Option<DnsAnswer>>) -> Result<FoundAddresses, ResolveError> {
+    let missing = answers.iter().any(Option::is_none);
+    let there: Vec<_> = answers.into_iter().flatten().collect();
+    let nothing = there.iter().all(|answer| answer.code == rcode::NAME_ERROR);
+    let mut found = FoundAddresses { ttl: u32::MAX, ..FoundAddresses::default() };
+    for mut answer in there {
+        // Skip an answer whose canonical name is not a valid host name.
+        let Some(name) = answer.names.pop().filter(|_| !answer.addresses.is_empty()) else {
+            continue;
+        };
+        if found.addresses.is_empty() {
+            (found.name, found.aliases) = (name, answer.names);
+        }
+        found.addresses.extend(answer.addresses);
+        found.ttl = found.ttl.min(answer.ttl);
+    }
+    match (found.addresses.is_empty(), missing, nothing) {
+        (false, ..) => Ok(found),
+        (true, true, _) => Err(ResolveError::TryAgain),
+        (true, false, true) => Err(ResolveError::NotFound),
+        (true, false, false) => Err(ResolveError::NoData),
+    }
+}
