@@ -273,7 +273,8 @@ impl Builder {
     /// Sets the maximum time that the end of the stack waits until peers have received all data.
     /// The default is 5 seconds.
     ///
-    /// Dropping the last handle of a stack, or [`Stack::shutdown`], waits until all data is
+    /// Dropping the last handle of a stack outside of an async runtime, or [`Stack::shutdown`],
+    /// waits until all data is
     /// acknowledged, or for this time. Then the remaining connections are reset. Zero: does not
     /// wait.
     ///

@@ -10,6 +10,7 @@ use crate::engine::EngineThread;
 use crate::exiting;
 use crate::fork::Origin;
 use crate::shared::SharedStack;
+use crate::unused;
 
 /// Stacks of this process that may still have handles.
 static STACKS: Mutex<Vec<Weak<SharedStack>>> = Mutex::new(Vec::new());
@@ -43,6 +44,7 @@ extern "C" fn end_stacks() {
         // The process exits with the status that its `main` has set, so errors are ignored.
         let _ = stack.shutdown();
     }
+    unused::wait();
     // Threads may still be in calls of these stacks, so leak the handles.
     std::mem::forget(stacks);
 }

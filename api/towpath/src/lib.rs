@@ -33,7 +33,8 @@
 //!
 //! [`Stack`] is a handle: its clones and all its sockets keep the stack alive. Dropping the last of
 //! them sends the remaining data, for at most [`Builder::linger`]. Then the thread ends, and memory
-//! and descriptors are freed. [`Stack::shutdown`] does the same explicitly, and returns whether
+//! and descriptors are freed. In a Tokio runtime the drop does not wait; another thread does.
+//! [`Stack::shutdown`] does the same explicitly, and returns whether
 //! everything was sent.
 //!
 //! When the process ends by a return from `main` or [`std::process::exit`], remaining stacks are
@@ -67,6 +68,7 @@ mod shared;
 mod stack;
 #[cfg(feature = "tokio")]
 pub mod tokio;
+mod unused;
 
 pub use builder::Builder;
 pub use current::Entered;

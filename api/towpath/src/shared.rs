@@ -13,6 +13,7 @@ use crate::engine::EngineThread;
 use crate::error::{ShutdownError, StartError};
 use crate::fork::Origin;
 use crate::place::StackAddresses;
+use crate::unused;
 
 /// A running stack, ended when the last handle is dropped.
 pub(crate) struct SharedStack {
@@ -128,8 +129,7 @@ impl Drop for SharedStack {
         // SAFETY: the attachment is dropped only here, and is not used afterwards.
         unsafe { ManuallyDrop::drop(&mut self.attachment) };
         if let Some(engine) = engine {
-            // A drop cannot return errors; `shutdown` does.
-            let _ = engine.finish();
+            unused::finish(engine, self.origin);
         }
     }
 }

@@ -36,9 +36,25 @@ pub(crate) struct RuntimeDispatcher {
 
 /// Dispatchers of a stack, by runtime. Entries of ended runtimes are removed with the next new one.
 #[derive(Default)]
-pub(crate) struct Dispatchers(Mutex<Known>);
+pub(crate) struct Dispatchers(Mutex<KnownDispatchers>);
 
-type Known = Vec<(Id, Weak<RuntimeDispatcher>)>;
+#[derive(Default)]
+struct KnownDispatchers(Vec<(Id, Weak<RuntimeDispatcher>)>);
+
+impl KnownDispatchers {
+    /// Returns the dispatcher of the runtime `id`. Ignores ended runtimes, whose sockets keep
+    /// their dispatchers: tokio may give the id of an ended runtime to a new one.
+    fn find(&self, id: Id) -> Option<Arc<RuntimeDispatcher>> {
+        let mut of_id = self.0.iter().filter(|(known, _)| *known == id);
+        of_id.find_map(|(_, dispatcher)| dispatcher.upgrade().filter(|found| !found.has_ended()))
+    }
+
+    /// Adds the dispatcher of the runtime `id`, and removes those without sockets.
+    fn add(&mut self, id: Id, dispatcher: &Arc<RuntimeDispatcher>) {
+        self.0.retain(|(_, dispatcher)| dispatcher.strong_count() > 0);
+        self.0.push((id, Arc::downgrade(dispatcher)));
+    }
+}
 
 struct EventSource(Dispatcher);
 
@@ -77,25 +93,20 @@ impl RuntimeDispatcher {
             let advice = "use sockets of towpath::tokio within a Tokio runtime";
             io::Error::other(format!("{error}: {advice}"))
         })?;
-        let find = |known: &Known| {
-            let mut of_runtime = known.iter().filter(|(id, _)| *id == runtime.id());
-            of_runtime.find_map(|(_, dispatcher)| dispatcher.upgrade())
-        };
         let lock = || shared.dispatchers.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(dispatcher) = find(&lock()) {
+        if let Some(dispatcher) = lock().find(runtime.id()) {
             return Ok(dispatcher);
         }
         // Wakers run without the lock, because they may open sockets. Creating a dispatcher takes
         // events, and so calls wakers.
         let dispatcher = Self::new(shared)?;
         let mut known = lock();
-        if let Some(faster) = find(&known) {
+        if let Some(faster) = known.find(runtime.id()) {
             // Another thread was faster. Unlock before the dispatcher here is dropped.
             drop(known);
             return Ok(faster);
         }
-        known.retain(|(_, dispatcher)| dispatcher.strong_count() > 0);
-        known.push((runtime.id(), Arc::downgrade(&dispatcher)));
+        known.add(runtime.id(), &dispatcher);
         drop(known);
         dispatcher.run();
         Ok(dispatcher)
@@ -150,10 +161,14 @@ impl RuntimeDispatcher {
         let _ = self.source.get_ref().0.wake_all();
     }
 
+    fn has_ended(&self) -> bool {
+        self.has_ended.load(SeqCst)
+    }
+
     /// Fails if the runtime has shut down. Called after a task has stored its waker, so that the
     /// task sees the end or is woken by it.
     pub(crate) fn check_running(&self) -> io::Result<()> {
-        match self.has_ended.load(SeqCst) {
+        match self.has_ended() {
             false => Ok(()),
             true => Err(io::Error::other(
                 "the Tokio runtime on which this towpath socket was created has shut down",
@@ -171,5 +186,31 @@ impl Drop for RuntimeDispatcher {
         }
         // SAFETY: the source is dropped only here, and is not used afterwards.
         unsafe { std::mem::ManuallyDrop::drop(&mut self.source) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ::tokio::runtime::{Builder, Runtime};
+
+    use super::*;
+    use crate::Stack;
+
+    fn runtime() -> Runtime {
+        Builder::new_current_thread().enable_all().build().expect("a runtime")
+    }
+
+    #[test]
+    fn a_runtime_with_the_id_of_an_ended_one_gets_its_own_dispatcher() {
+        let stack = Stack::builder().loopback().start().expect("a stack");
+        let (old, new) = (runtime(), runtime());
+        // A socket of the old runtime would hold this reference.
+        let ended = old.block_on(async { RuntimeDispatcher::current(&stack.shared) });
+        let ended = ended.expect("a dispatcher");
+        drop(old);
+        let lock = || stack.shared.dispatchers.0.lock().expect("no panic");
+        lock().add(new.handle().id(), &ended);
+        let found = new.block_on(async { RuntimeDispatcher::current(&stack.shared) });
+        found.expect("a dispatcher").check_running().expect("the new runtime is running");
     }
 }

@@ -27,9 +27,9 @@
 //!   not clear it.
 //! - Creating a socket outside of a runtime returns an error instead of a panic.
 //! - If the stack has ended, every call fails with `NetworkDown`, and waiting calls end.
-//! - Dropping the last handle or socket of a stack waits for unsent data: see
-//!   [the lifetime of a stack](crate#lifetime-of-a-stack). Keep a [`Stack`](crate::Stack), and drop
-//!   or [shut it down](crate::Stack::shutdown) where blocking is allowed.
+//! - Within a runtime, dropping the last handle or socket of a stack does not wait for unsent data.
+//!   The end of the process waits: see [the lifetime of a stack](crate#lifetime-of-a-stack).
+//!   [`Stack::shutdown`](crate::Stack::shutdown) waits, so call it where blocking is allowed.
 //! - Missing: methods that take a `BufMut` (`try_read_buf` and others), TCP_QUICKACK, the traffic
 //!   class, and binding to a device.
 

@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod cancel;
+mod exit;
 mod options;
 mod runtimes;
 mod stream;

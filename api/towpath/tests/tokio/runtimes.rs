@@ -5,6 +5,7 @@ use std::sync::mpsc;
 use std::thread;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use towpath::tokio::{TcpSocket, TcpStream};
 
 use crate::{connection, current_thread, multi_thread, pattern, stack, udp_pair};
 
@@ -119,4 +120,25 @@ fn a_stack_ends_after_its_last_socket() {
             assert_eq!(&text, b"last");
         });
     }
+}
+
+#[test]
+fn dropping_the_last_handle_does_not_stop_other_tasks() {
+    current_thread().block_on(async {
+        // Without the reader, the data is lost after this time.
+        let linger = std::time::Duration::from_secs(10);
+        let (there, here) = towpath::Stack::builder().linger(linger).pair().expect("two stacks");
+        let socket = TcpSocket::new_v4_on(&there).expect("a socket");
+        socket.set_recv_buffer_size(4096).expect("open");
+        socket.bind("10.0.0.1:80".parse().expect("an address")).expect("a port");
+        let listener = socket.listen(1).expect("listens");
+        let mut client = TcpStream::connect_on(&here, "10.0.0.1:80").await.expect("connected");
+        let (mut server, _) = listener.accept().await.expect("accepted");
+        let sent = client.write(&[7; 100_000]).await.expect("written");
+        assert!(sent > 10_000, "{sent} bytes fit into the receive buffer");
+        drop((client, here));
+        let mut received = Vec::new();
+        server.read_to_end(&mut received).await.expect("an end of the data, and no reset");
+        assert_eq!(received.len(), sent);
+    });
 }

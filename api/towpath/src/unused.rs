@@ -1,0 +1,66 @@
+//! Ends engines whose last handle was dropped.
+//!
+//! An engine sends its remaining data before it ends. On a thread of an async runtime, waiting for
+//! that would stop other tasks, among them perhaps the peer that has to read the data. A thread of
+//! its own waits there instead.
+
+use std::sync::{Mutex, PoisonError};
+use std::thread::{Builder, JoinHandle};
+
+use towpath_client::syscall::SignalsBlocked;
+
+use crate::engine::EngineThread;
+use crate::fork::Origin;
+
+/// Threads that wait for engines, with the processes to which they belong.
+static WAITING: Mutex<Vec<(Origin, JoinHandle<()>)>> = Mutex::new(Vec::new());
+
+/// Waits until `engine` has sent its data and ended, for at most the linger time. In an async
+/// runtime, a new thread waits. A drop cannot return errors, so they are ignored.
+pub(crate) fn finish(engine: EngineThread, origin: Origin) {
+    let engine = if is_in_runtime() { finish_later(engine, origin) } else { Some(engine) };
+    if let Some(engine) = engine {
+        let _ = engine.finish();
+    }
+}
+
+/// Waits for the threads of this process. Called when it exits, so that their data is sent.
+pub(crate) fn wait() {
+    let waiting = std::mem::take(&mut *WAITING.lock().unwrap_or_else(PoisonError::into_inner));
+    for (origin, thread) in waiting {
+        // A forked child has copies of the handles, but not the threads.
+        if !origin.is_elsewhere() {
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(feature = "tokio")]
+fn is_in_runtime() -> bool {
+    ::tokio::runtime::Handle::try_current().is_ok()
+}
+
+#[cfg(not(feature = "tokio"))]
+fn is_in_runtime() -> bool {
+    false
+}
+
+/// Returns the engine if no thread can be created.
+fn finish_later(engine: EngineThread, origin: Origin) -> Option<EngineThread> {
+    let (give, given) = std::sync::mpsc::channel::<EngineThread>();
+    let work = move || {
+        if let Ok(engine) = given.recv() {
+            let _ = engine.finish();
+        }
+    };
+    // Block signals, because the program's handlers must run on the program's threads.
+    let blocked = SignalsBlocked::new();
+    let thread = Builder::new().name("towpath-linger".into()).spawn(work);
+    drop(blocked);
+    let Ok(thread) = thread else { return Some(engine) };
+    let unsent = give.send(engine).err().map(|error| error.0);
+    let mut waiting = WAITING.lock().unwrap_or_else(PoisonError::into_inner);
+    waiting.retain(|(_, thread)| !thread.is_finished());
+    waiting.push((origin, thread));
+    unsent
+}
