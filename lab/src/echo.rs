@@ -241,7 +241,7 @@ fn tester(built: &Built, options: &Options, host: &str) -> Vec<String> {
 }
 
 /// The figures of the tester's document.
-fn figures_of(output: &Output) -> Result<Value> {
+pub fn figures_of(output: &Output) -> Result<Value> {
     let said = String::from_utf8_lossy(&output.stderr);
     let document: Value = serde_json::from_slice(&output.stdout)
         .with_context(|| format!("the tester gave no figures: {}", said.trim()))?;
@@ -249,7 +249,7 @@ fn figures_of(output: &Output) -> Result<Value> {
 }
 
 /// Largest resident memory of a process and its descendants but testers, in bytes.
-fn memory(pid: u32) -> Result<f64> {
+pub fn memory(pid: u32) -> Result<f64> {
     let of_one = |pid: u32| {
         let arguments = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         if arguments.split(|byte| *byte == 0).nth(1) == Some(b"load") {

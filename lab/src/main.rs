@@ -18,6 +18,7 @@ mod router;
 mod running;
 mod shards;
 mod sim;
+mod tokio;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -59,6 +60,8 @@ enum Measurement {
     Packets(packets::Options),
     /// Random worlds of the simulator, held against rules at every step.
     Sim(sim::Options),
+    /// Measures a server of tokio on Towpath beside the kernel (needs root).
+    Tokio(tokio::Options),
 }
 
 fn main() -> ExitCode {
@@ -87,5 +90,6 @@ fn run(root: &Path, measurement: Measurement) -> Result<()> {
         Measurement::Shards(options) => shards::run(root, &options),
         Measurement::Packets(options) => packets::run(root, &options),
         Measurement::Sim(options) => sim::run(root, &options),
+        Measurement::Tokio(options) => tokio::run(root, &options),
     }
 }
