@@ -1,12 +1,13 @@
 //! Configures and starts a stack.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use towpath_engine::EngineConfig;
+use towpath_engine::{EngineConfig, ResolverConfig};
 use towpath_uplink::{
-    Connected, DeviceSpec, MTUS, NetemSpec, Plan, PublishedRange, Recording, TcpDefaults, Tell,
-    parse_cidr, random,
+    Connected, DeviceSpec, Dns, MTUS, NetemSpec, Plan, PublishedRange, Recording, TcpDefaults,
+    Tell, parse_cidr, random,
 };
 
 use crate::engine::Recipe;
@@ -38,6 +39,7 @@ pub struct Builder {
     capture: Option<PathBuf>,
     netem: Option<String>,
     tcp: Vec<String>,
+    pub(crate) nameserver: Option<IpAddr>,
 }
 
 /// The link of a stack.
@@ -62,6 +64,7 @@ impl Builder {
             capture: None,
             netem: None,
             tcp: Vec::new(),
+            nameserver: None,
         }
     }
 
@@ -241,6 +244,25 @@ impl Builder {
         Ok(tcp)
     }
 
+    /// Sets the nameserver that `towpath::tokio::lookup_host` asks, at port 53.
+    ///
+    /// The default are the nameservers of /etc/resolv.conf. Behind the gateway, those on this
+    /// machine's loopback are replaced by the gateway, which asks them. With a `nameserver`, the
+    /// gateway asks that one.
+    ///
+    /// ```
+    /// let builder = towpath::Stack::builder().tap("tw0").nameserver([10, 77, 0, 1]);
+    /// ```
+    pub fn nameserver(mut self, address: impl Into<IpAddr>) -> Self {
+        self.nameserver = Some(address.into());
+        self
+    }
+
+    /// Returns the nameserver of a stack that reaches it directly.
+    pub(crate) fn resolver(&self) -> Option<ResolverConfig> {
+        self.nameserver.map(|address| ResolverConfig { address, only_loopback: false })
+    }
+
     /// Sets the number of threads on which the stack runs: 1, 2, 4, 8 or 16. The default is 1.
     ///
     /// Each connection stays on one thread. More threads help if one is busy all the time and other
@@ -354,6 +376,7 @@ impl Builder {
         self.refuse_for_loopback()?;
         let mut config = EngineConfig { exit_when_unused: true, ..EngineConfig::default() };
         config.set_tcp(&self.tcp_defaults()?);
+        config.resolver = self.resolver();
         let ports = (0..self.shards).map(|_| Vec::new()).collect();
         Ok(Recipe { config, ports, seed, recording: None })
     }
@@ -383,6 +406,7 @@ impl Builder {
             plan.set_netem(netem);
         }
         plan.mtu = self.mtu;
+        plan.dns = self.nameserver.map(Dns::At);
         plan.tcp = self.tcp_defaults()?;
         plan.shards = self.shards;
         plan.descriptors = Some(descriptors_of_gateway());

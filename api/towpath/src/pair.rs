@@ -60,6 +60,7 @@ impl Builder {
             ..netem
         });
         let mut config = shape.config(&port);
+        config.resolver = self.resolver();
         // The peer is not a kernel that segments packets.
         config.interfaces.iter_mut().for_each(|interface| interface.kernel_cuts = false);
         let addresses = addresses.iter().map(|prefix| prefix.addr()).collect();

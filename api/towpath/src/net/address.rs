@@ -36,6 +36,13 @@ pub(crate) fn shown(raw: RawAddr, family: u32) -> SocketAddr {
 
 const UNSPECIFIED: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
+/// Returns the unspecified address of the family of `addr`, with port 0.
+#[cfg(feature = "tokio")]
+pub(crate) fn unspecified(addr: &SocketAddr) -> SocketAddr {
+    let v6 = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
+    SocketAddr::new(if addr.is_ipv4() { UNSPECIFIED } else { v6 }, 0)
+}
+
 /// Returns whether this is the address of an IPv6 host: neither IPv4-mapped nor `::`.
 pub(crate) fn is_v6_host(addr: &SocketAddr) -> bool {
     matches!(addr, SocketAddr::V6(addr)

@@ -6,8 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use ::tokio::net::ToSocketAddrs;
-
+use super::ToSocketAddrs;
 use super::resolve::each;
 use super::source::{Awaited, IoSource};
 use super::stream::TcpStream;
@@ -45,7 +44,7 @@ pub struct TcpListener {
 
 impl TcpListener {
     /// Listens on `addr` of the current stack: see [`net::TcpListener::bind`]. Names are resolved
-    /// by the host's resolver.
+    /// by [`lookup_host`](super::lookup_host).
     ///
     /// # Errors
     /// As for [`net::TcpListener::bind`]; `Other` outside of a Tokio runtime.
@@ -65,7 +64,7 @@ impl TcpListener {
     }
 
     async fn bind_over(shared: &Arc<SharedStack>, addr: impl ToSocketAddrs) -> io::Result<Self> {
-        each(addr, |addr| Self::from_std(net::TcpListener::bind_on(shared, addr)?)).await
+        each(shared, addr, |addr| Self::from_std(net::TcpListener::bind_on(shared, addr)?)).await
     }
 
     /// Takes a listener over, for the current runtime. Sets it to non-blocking mode.

@@ -33,9 +33,12 @@
 //! - Missing: methods that take a `BufMut` (`try_read_buf` and others), TCP_QUICKACK, the traffic
 //!   class, and binding to a device.
 
+mod address;
 #[cfg(feature = "axum")]
 mod axum;
 pub(crate) mod dispatch;
+#[cfg(feature = "hyper-util")]
+mod hyper;
 mod listener;
 mod resolve;
 mod socket;
@@ -43,7 +46,11 @@ mod source;
 mod stream;
 mod udp;
 
+pub use address::ToSocketAddrs;
+#[cfg(feature = "hyper-util")]
+pub use hyper::Connector;
 pub use listener::TcpListener;
+pub use resolve::{lookup_host, lookup_host_on};
 pub use socket::TcpSocket;
 pub use stream::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, ReuniteError, TcpStream, WriteHalf};
 pub use udp::UdpSocket;

@@ -13,9 +13,9 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use ::tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf, Ready};
-use ::tokio::net::{ToSocketAddrs, lookup_host};
 
-use super::resolve::no_address;
+use super::ToSocketAddrs;
+use super::resolve::{addresses, no_address};
 use super::source::{Awaited, IoSource};
 use crate::current::current;
 use crate::error::io_error;
@@ -44,7 +44,8 @@ pub struct TcpStream {
 
 impl TcpStream {
     /// Connects to `addr` from the current stack: see [`net::TcpStream::connect`]. If `addr` has
-    /// several addresses, each is tried in turn. Names are resolved by the host's resolver.
+    /// several addresses, each is tried in turn. Names are resolved by
+    /// [`lookup_host`](super::lookup_host).
     ///
     /// # Cancel safety
     /// Dropping the future ends the attempt.
@@ -68,7 +69,7 @@ impl TcpStream {
 
     async fn connect_over(shared: &Arc<SharedStack>, addr: impl ToSocketAddrs) -> io::Result<Self> {
         let mut last = None;
-        for addr in lookup_host(addr).await? {
+        for addr in addresses(shared, addr).await? {
             match Self::connect_to(shared, addr).await {
                 Err(error) => last = Some(error),
                 connected => return connected,
@@ -77,7 +78,10 @@ impl TcpStream {
         Err(last.unwrap_or_else(no_address))
     }
 
-    async fn connect_to(shared: &Arc<SharedStack>, addr: SocketAddr) -> io::Result<Self> {
+    pub(super) async fn connect_to(
+        shared: &Arc<SharedStack>,
+        addr: SocketAddr,
+    ) -> io::Result<Self> {
         let socket = OwnedSocket::open(shared, family_of(&addr), TCP)?;
         Self::connect_socket(net::TcpStream::of(socket), addr).await
     }

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use ::tokio::io::{Interest, ReadBuf, Ready};
-use ::tokio::net::{ToSocketAddrs, lookup_host};
 use towpath_client::Buffer;
 
-use super::resolve::each;
+use super::ToSocketAddrs;
+use super::resolve::{addresses, each};
 use super::source::{Awaited, IoSource};
 use crate::current::current;
 use crate::error::io_error;
@@ -48,7 +48,7 @@ pub struct UdpSocket {
 
 impl UdpSocket {
     /// Binds a socket to `addr` of the current stack: see [`net::UdpSocket::bind`]. Names are
-    /// resolved by the host's resolver.
+    /// resolved by [`lookup_host`](super::lookup_host).
     ///
     /// # Errors
     /// As for [`net::UdpSocket::bind`]; `Other` outside of a Tokio runtime.
@@ -68,7 +68,7 @@ impl UdpSocket {
     }
 
     async fn bind_over(shared: &Arc<SharedStack>, addr: impl ToSocketAddrs) -> io::Result<Self> {
-        each(addr, |addr| Self::from_std(net::UdpSocket::bind_on(shared, addr)?)).await
+        each(shared, addr, |addr| Self::from_std(net::UdpSocket::bind_on(shared, addr)?)).await
     }
 
     /// Takes a socket over, for the current runtime. Sets it to non-blocking mode.
@@ -116,7 +116,11 @@ impl UdpSocket {
     /// # Errors
     /// As for [`net::UdpSocket::connect`].
     pub async fn connect(&self, addr: impl ToSocketAddrs) -> io::Result<()> {
-        each(addr, |addr| self.io.socket().connect_to(addr)).await
+        each(self.shared(), addr, |addr| self.io.socket().connect_to(addr)).await
+    }
+
+    fn shared(&self) -> &Arc<SharedStack> {
+        self.io.socket().handle().shared()
     }
 
     /// Waits until the socket is ready for one of the operations in `interest`, and returns the
@@ -205,7 +209,7 @@ impl UdpSocket {
     /// # Errors
     /// As for [`net::UdpSocket::send_to`].
     pub async fn send_to(&self, buf: &[u8], addr: impl ToSocketAddrs) -> io::Result<usize> {
-        let Some(addr) = lookup_host(addr).await?.next() else {
+        let Some(addr) = addresses(self.shared(), addr).await?.next() else {
             let message = "no addresses to send data to";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         };

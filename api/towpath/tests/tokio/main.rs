@@ -3,6 +3,7 @@
 mod bad_input;
 mod cancel;
 mod exit;
+mod names;
 mod options;
 mod runtimes;
 mod stream;
