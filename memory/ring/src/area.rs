@@ -14,11 +14,11 @@ pub const WINDOW_MIN: u32 = 64 << 10;
 /// Extent size of each class, and total size of the class in bytes. Half of the area is for the
 /// smallest class, because most FIFOs need no more.
 pub(crate) const CLASSES: [(u32, usize); 5] = [
-    (WINDOW_MIN, 32 << 30),
-    (256 << 10, 8 << 30),
-    (1 << 20, 8 << 30),
-    (4 << 20, 8 << 30),
-    (WINDOW_MAX, 8 << 30),
+    (WINDOW_MIN, FIFO_LEN / 2),
+    (256 << 10, FIFO_LEN / 8),
+    (1 << 20, FIFO_LEN / 8),
+    (4 << 20, FIFO_LEN / 8),
+    (WINDOW_MAX, FIFO_LEN / 8),
 ];
 pub(crate) const PAGE: u64 = 4096;
 /// Maximum free extents searched for one that has pages already, when memory is short. Extents of a

@@ -84,8 +84,9 @@ pub const MARKS_OFFSET: usize = 1 << 29;
 pub const MARKS: u32 = 4096;
 /// Offset of the byte FIFOs.
 pub const FIFO_OFFSET: usize = 1 << 30;
-/// Address space for FIFOs in bytes. Only touched pages cost memory.
-pub const FIFO_LEN: usize = 64 << 30;
+/// Address space for FIFOs in bytes. Only touched pages cost memory. valgrind refuses mappings of
+/// tens of GiB.
+pub const FIFO_LEN: usize = if cfg!(feature = "small-region") { 4 << 30 } else { 64 << 30 };
 /// Length of a region in bytes.
 pub const REGION_LEN: usize = FIFO_OFFSET + FIFO_LEN;
 
