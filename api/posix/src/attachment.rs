@@ -8,6 +8,9 @@ use towpath_client::Client;
 use crate::Result;
 use crate::errno::fail;
 
+/// Length in bytes of the mapping with the attachment's pointer.
+const PAGE: usize = 4096;
+
 /// The attachment of a process to its engine, or none yet.
 #[derive(Debug)]
 pub(crate) struct ProcessAttachment {
@@ -22,7 +25,6 @@ pub(crate) struct ProcessAttachment {
 }
 
 /// Entry of the list of attachments: one attachment, and the next older entry.
-#[expect(dead_code, reason = "LeakSanitizer reads the pointers")]
 #[derive(Debug)]
 struct Kept {
     client: *mut Client,
@@ -42,8 +44,8 @@ impl ProcessAttachment {
     /// See [`crate::Posix::client`].
     #[inline]
     pub fn client(&self) -> Result<&'static Client> {
-        // SAFETY: the page is set once and stays mapped. The pointer in the page is null or that of
-        // a leaked box.
+        // SAFETY: the page is set once, and stays mapped until `remove`. The pointer in the page is
+        // null or that of a box, which is leaked until then.
         let client = unsafe {
             let page = self.page.load(Ordering::Acquire).as_ref();
             page.and_then(|page| page.load(Ordering::Acquire).as_ref())
@@ -73,8 +75,8 @@ impl ProcessAttachment {
         // before 4.14 does not know the advice and does not zero the page in children.
         let page = unsafe {
             let prot = ProtFlags::READ | ProtFlags::WRITE;
-            let page = mmap_anonymous(null_mut(), 4096, prot, MapFlags::PRIVATE)?;
-            let _ = madvise(page, 4096, Advice::LinuxWipeOnFork);
+            let page = mmap_anonymous(null_mut(), PAGE, prot, MapFlags::PRIVATE)?;
+            let _ = madvise(page, PAGE, Advice::LinuxWipeOnFork);
             page.cast::<AtomicPtr<Client>>()
         };
         self.page.store(page, Ordering::Release);
@@ -83,12 +85,33 @@ impl ProcessAttachment {
 
     /// Sets the attachment of this process.
     pub fn install(&self, client: Client) {
-        // SAFETY: `make_page` has set the page, which is never unmapped.
+        // SAFETY: `make_page` has set the page, which stays mapped until `remove`.
         if let Some(page) = unsafe { self.page.load(Ordering::Acquire).as_ref() } {
             let client = Box::into_raw(Box::new(client));
             let kept = Box::new(Kept { client, before: self.kept.load(Ordering::Relaxed) });
             self.kept.store(Box::into_raw(kept), Ordering::Relaxed);
             page.store(client, Ordering::Release);
         }
+    }
+
+    /// Drops all attachments and the page, after which the state is that of [`Self::new`].
+    ///
+    /// # Safety
+    /// No reference that [`Self::client`] returned may be in use, now or later.
+    pub unsafe fn remove(&self) {
+        let page = self.page.swap(null_mut(), Ordering::AcqRel);
+        if !page.is_null() {
+            // SAFETY: `make_page` has mapped the page, and no reference to it remains.
+            let _ = unsafe { rustix::mm::munmap(page.cast(), PAGE) };
+        }
+        let mut next = self.kept.swap(null_mut(), Ordering::AcqRel);
+        while !next.is_null() {
+            // SAFETY: `install` has leaked both boxes, and only this loop takes them back.
+            let kept = unsafe { Box::from_raw(next) };
+            // SAFETY: as above, and the caller ensures that the attachment is not in use.
+            drop(unsafe { Box::from_raw(kept.client) });
+            next = kept.before;
+        }
+        self.is_active.store(false, Ordering::Relaxed);
     }
 }

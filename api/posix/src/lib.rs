@@ -60,6 +60,7 @@ mod library;
 pub mod limit;
 mod listing;
 mod machine_name;
+mod mapped;
 mod memory_file;
 pub mod memory_lock;
 pub mod message;
@@ -84,4 +85,5 @@ pub mod transfer;
 mod turning;
 
 pub use errno::{Errno, Result};
+pub use mapped::MappedPosix;
 pub use posix::Posix;

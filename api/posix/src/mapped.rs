@@ -1,0 +1,92 @@
+//! [`MappedPosix`]: the state of the calls on one stack, in a memory mapping of its own.
+
+use std::ptr::{NonNull, null_mut};
+
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use towpath_shm::Fd;
+
+use crate::{Posix, Result, attach};
+
+/// A [`Posix`] that is attached to an engine, in a memory mapping of its own. Dropping it detaches
+/// and unmaps, so that a process can open and close any number of stacks.
+///
+/// The tables are megabytes of zeros, most of which are never touched.
+#[derive(Debug)]
+pub struct MappedPosix(NonNull<Posix>);
+
+/// Length of the mapping in bytes; the kernel rounds it up to a page.
+const LEN: usize = size_of::<Posix>();
+
+const _: () = assert!(align_of::<Posix>() <= 4096, "a page is not aligned enough");
+
+// SAFETY: the mapping belongs to this value alone, and `Posix` is Send.
+unsafe impl Send for MappedPosix {}
+// SAFETY: shared references give access to the `Posix` only, which is Sync.
+unsafe impl Sync for MappedPosix {}
+
+impl MappedPosix {
+    /// Attaches to an engine by the control socket of this process. The engine must be running, so
+    /// that it answers.
+    ///
+    /// # Errors
+    /// As for [`attach::over`].
+    pub fn attach(control: Fd) -> Result<Self> {
+        let mapped = Self::new()?;
+        // SAFETY: if attaching fails, nothing keeps the reference. Otherwise the attachment does,
+        // which `drop` removes before the mapping ends.
+        attach::over(unsafe { mapped.get() }, control, None)?;
+        Ok(mapped)
+    }
+
+    fn new() -> Result<Self> {
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: the kernel chooses the address of the new mapping.
+        let base =
+            unsafe { mmap_anonymous(null_mut(), LEN, ProtFlags::READ | ProtFlags::WRITE, flags) }?;
+        // Zeroed memory equals the result of `Posix::new`, which is all zeros by its contract.
+        let posix = NonNull::new(base.cast::<Posix>());
+        posix.map(Self).ok_or(crate::Errno(libc::ENOMEM))
+    }
+
+    /// Returns the state, for the calls of this crate.
+    ///
+    /// # Safety
+    /// Neither the reference nor a value that a call returned for it may be used after `self` is
+    /// dropped.
+    pub unsafe fn get(&self) -> &'static Posix {
+        // SAFETY: the mapping is initialized, aligned as a page, and valid until `drop`.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl Drop for MappedPosix {
+    fn drop(&mut self) {
+        // SAFETY: the mapping ends below, after the last use of this reference.
+        let posix = unsafe { self.get() };
+        // SAFETY: no call is in progress, by the contract of `get`.
+        unsafe { posix.attachment.remove() };
+        posix.process.close();
+        // SAFETY: the `Posix` is initialized, and is not used afterwards.
+        unsafe { self.0.drop_in_place() };
+        // SAFETY: `new` has created the mapping with this length, and no references remain.
+        let _ = unsafe { munmap(self.0.as_ptr().cast(), LEN) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mapped_posix_is_what_new_makes() {
+        static NEW: Posix = Posix::new();
+        let words = |posix: &Posix| {
+            let at = std::ptr::from_ref(posix).cast::<u64>();
+            // SAFETY: the value is aligned to 64 bytes, and its memory is initialized.
+            (0..LEN / 8).position(|n| unsafe { at.add(n).read_volatile() } != 0)
+        };
+        let mapped = MappedPosix::new().expect("address space");
+        // SAFETY: `mapped` is dropped at the end of this test.
+        assert_eq!([words(unsafe { mapped.get() }), words(&NEW)], [None; 2]);
+    }
+}
