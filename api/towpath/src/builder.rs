@@ -345,6 +345,13 @@ impl Builder {
     /// ```
     pub fn start(self) -> Result<Stack, StartError> {
         let origin = Origin::here()?;
+        let linger = self.linger;
+        let (recipe, place) = self.recipe()?;
+        Stack::begin(recipe, place, linger, origin)
+    }
+
+    /// Opens the link, and returns the recipe of the engine.
+    pub(crate) fn recipe(self) -> Result<(Recipe, StackAddresses), StartError> {
         let link = match &self.links[..] {
             [] => return Err(StartError::NoLink),
             [first, others @ ..] if others.iter().all(|other| other == first) => first.clone(),
@@ -355,20 +362,18 @@ impl Builder {
             return Err(StartError::Option(wrong));
         }
         let seed = random_unless(self.seed)?;
-        let linger = self.linger;
-        let (recipe, place) = match link {
-            LinkChoice::Loopback => (self.unlinked(seed)?, StackAddresses::default()),
-            LinkChoice::Rootless => self.linked(None, seed)?,
+        match link {
+            LinkChoice::Loopback => Ok((self.unlinked(seed)?, StackAddresses::default())),
+            LinkChoice::Rootless => self.linked(None, seed),
             LinkChoice::Tap(name) => {
                 let device = DeviceSpec::parse(&format!("tap:{name}"));
-                self.linked(Some(device.map_err(|why| wrong("tap", &name, &why))?), seed)?
+                self.linked(Some(device.map_err(|why| wrong("tap", &name, &why))?), seed)
             }
             LinkChoice::Device(text) => {
                 let device = DeviceSpec::parse(&text);
-                self.linked(Some(device.map_err(|why| wrong("device", &text, &why))?), seed)?
+                self.linked(Some(device.map_err(|why| wrong("device", &text, &why))?), seed)
             }
-        };
-        Stack::begin(recipe, place, linger, origin)
+        }
     }
 
     /// Returns the recipe of an engine without a link.

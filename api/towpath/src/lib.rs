@@ -56,6 +56,8 @@
 mod attachment;
 mod builder;
 mod current;
+#[doc(hidden)]
+pub mod embedded;
 mod engine;
 mod error;
 mod exit;
