@@ -27,6 +27,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("lsof", "/usr/bin/lsof"),
     ("python3-psutil", "/usr/lib/python3/dist-packages/psutil/__init__.py"),
     ("gcc", "/usr/bin/gcc"),
+    ("clang", "/usr/bin/clang"),
     ("busybox-static", "/bin/busybox"),
     ("valgrind", "/usr/bin/valgrind"),
 ];

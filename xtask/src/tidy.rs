@@ -42,6 +42,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("api/preload", &["client", "api/posix", "api/symbols", "memory/"]),
     ("apps/gateway", &["core/", "memory/"]),
     ("api/towpath", &["client", "memory/", "core/dns", "engine", "apps/uplink", "devices/channel"]),
+    ("api/capi", &["client", "api/posix", "api/towpath", "memory/shm"]),
     ("examples/", &["api/towpath"]),
     ("apps/chart", &[]),
     ("apps/load", &["apps/chart"]),

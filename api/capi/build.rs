@@ -1,0 +1,7 @@
+//! Arguments for the linker.
+
+fn main() {
+    println!("cargo:rerun-if-changed=build.rs");
+    // Otherwise programs that are linked with the path of the file would load it by this path.
+    println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libtowpath_c.so");
+}

@@ -1,0 +1,74 @@
+//! Results of calls, as C returns them.
+
+use std::cell::RefCell;
+use std::ffi::{CString, c_char, c_int};
+
+use libc::ssize_t;
+use towpath_posix::{Errno, Posix, Result};
+
+use crate::stack::{OwnedDescriptor, find};
+
+thread_local! {
+    /// Message of the last error of a stack that this thread opened or closed.
+    static MESSAGE: RefCell<CString> = RefCell::default();
+}
+
+/// Runs a call on a socket or epoll set, which stays open during the call.
+pub fn with<T>(number: c_int, work: impl FnOnce(&OwnedDescriptor) -> Result<T>) -> Result<T> {
+    ended_by_exit(find(number)?.descriptor()?, work)
+}
+
+/// Runs a call, which does not return if the stack ends because the process exits.
+pub fn ended_by_exit<T>(
+    descriptor: &OwnedDescriptor,
+    work: impl FnOnce(&OwnedDescriptor) -> Result<T>,
+) -> Result<T> {
+    match work(descriptor) {
+        Err(Errno(libc::ENETDOWN)) => {
+            descriptor.stack.posix().wait_while_it_ends();
+            Err(Errno(libc::ENETDOWN))
+        }
+        // A signal handler has forked, and this is the child.
+        Err(Errno(libc::ERESTART)) => Err(Errno(libc::ENETDOWN)),
+        result => result,
+    }
+}
+
+/// Runs a call of [`towpath_posix`] on a socket or epoll set, by its kernel descriptor.
+pub fn on<T>(number: c_int, call: impl FnOnce(&'static Posix, i32) -> Result<T>) -> Result<T> {
+    with(number, |descriptor| call(descriptor.stack.posix(), descriptor.inner))
+}
+
+/// Returns a non-negative number, or -1 with errno.
+pub fn int(result: Result<c_int>) -> c_int {
+    result.unwrap_or_else(|errno| fail(errno) as c_int)
+}
+
+/// Returns 0, or -1 with errno.
+pub fn zero(result: Result<()>) -> c_int {
+    int(result.map(|()| 0))
+}
+
+/// Returns a number of bytes, or -1 with errno.
+pub fn size(result: Result<usize>) -> ssize_t {
+    // A call transfers at most MAX_RW_COUNT bytes, so the cast is lossless.
+    result.map_or_else(fail, |bytes| bytes as ssize_t)
+}
+
+fn fail(Errno(errno): Errno) -> ssize_t {
+    // SAFETY: `__errno_location` returns a valid pointer to this thread's errno.
+    unsafe { *libc::__errno_location() = errno };
+    -1
+}
+
+/// Sets the message that [`towpath_error`] returns.
+pub fn set_message(text: &str) {
+    // A NUL would end the message, and comes only from a value that the program passed.
+    let text = CString::new(text.replace('\0', "?")).unwrap_or_default();
+    MESSAGE.with_borrow_mut(|message| *message = text);
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn towpath_error() -> *const c_char {
+    MESSAGE.with_borrow(|message| message.as_ptr())
+}

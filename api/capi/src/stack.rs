@@ -1,0 +1,222 @@
+//! Stacks and their descriptors, and the end of stacks with the process.
+
+use std::ptr;
+use std::sync::{Arc, Mutex, Once, PoisonError};
+
+use rustix::net::Shutdown;
+use towpath::embedded::EmbeddedEngine;
+use towpath::{Builder, Published, ShutdownError, StartError};
+use towpath_posix::{Errno, MappedPosix, Posix, Result, descriptor};
+
+use crate::polling;
+use crate::table::{InUse, NumberTable};
+
+/// Maximum number of stacks, sockets and epoll sets of a process together. A socket takes a kernel
+/// descriptor as well, so RLIMIT_NOFILE is usually lower.
+const OBJECTS_MAX: usize = 1 << 20;
+
+/// All stacks, sockets and epoll sets of the process.
+pub static OBJECTS: NumberTable<NumberedObject, OBJECTS_MAX> = NumberTable::new();
+
+/// An object that a program names by a number.
+pub enum NumberedObject {
+    Stack(Arc<NumberedStack>),
+    OwnedDescriptor(OwnedDescriptor),
+}
+
+/// An object of [`OBJECTS`] during a call.
+pub type ObjectInUse = InUse<'static, NumberedObject, OBJECTS_MAX>;
+
+/// A stack: its engine, and the attachment of this process to it.
+pub struct NumberedStack {
+    posix: MappedPosix,
+    /// `None` after [`Self::end`].
+    engine: Mutex<Option<EmbeddedEngine>>,
+    pub addresses: Vec<std::net::IpAddr>,
+    pub published: Vec<Published>,
+}
+
+/// A socket or epoll set of a stack.
+pub struct OwnedDescriptor {
+    pub stack: Arc<NumberedStack>,
+    /// Kernel descriptor by which [`towpath_posix`] names the socket or set.
+    pub inner: i32,
+    /// Eventfd that wakes threads which wait for an epoll set; `None` before it is first used.
+    pub wakeup: Mutex<Option<rustix::fd::OwnedFd>>,
+}
+
+impl NumberedStack {
+    /// Starts an engine, and attaches this process to it.
+    pub fn start(builder: Builder) -> std::result::Result<Self, StartError> {
+        let (engine, control) = EmbeddedEngine::start(builder)?;
+        let posix = match MappedPosix::attach(control) {
+            Ok(posix) => posix,
+            Err(errno) => {
+                engine.kill();
+                return Err(match errno.0 {
+                    libc::ENOMEM => StartError::AddressSpace,
+                    errno => StartError::System(std::io::Error::from_raw_os_error(errno)),
+                });
+            }
+        };
+        let (addresses, published) = (engine.addresses().to_vec(), engine.published().to_vec());
+        Ok(Self { posix, engine: Mutex::new(Some(engine)), addresses, published })
+    }
+
+    /// Returns the state of the stack's calls, which must not be used after the stack is dropped.
+    /// All calls use it while they hold the stack.
+    pub fn posix(&self) -> &'static Posix {
+        // SAFETY: no caller keeps the reference, or a value that a call returned for it.
+        unsafe { self.posix.get() }
+    }
+
+    /// Returns ENETDOWN in a forked child, because the stack belongs to the parent. The kernel
+    /// clears the attachment in the child.
+    pub fn check_process(&self) -> Result<()> {
+        self.posix().client().map(drop)
+    }
+
+    /// Returns ENETDOWN if the stack has ended, which [`towpath_posix`] reports as an event.
+    pub fn check_alive(&self) -> Result<()> {
+        match self.posix().client()? {
+            client if client.is_dead() => Err(Errno(libc::ENETDOWN)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Ends the attachment, so that the engine closes all sockets and sends their data.
+    fn hang_up(&self) {
+        if let Ok(client) = self.posix().client() {
+            // The socket may be disconnected because the engine has ended, so errors are ignored.
+            let _ = rustix::net::shutdown(client.control().borrow(), Shutdown::Both);
+        }
+    }
+
+    /// Ends the engine after all data was sent. Calls in progress fail with ENETDOWN.
+    fn end(&self) -> std::result::Result<(), ShutdownError> {
+        // Keep the lock while waiting, so that a second call returns after the end.
+        let mut engine = self.engine.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(engine) = engine.take() else { return Ok(()) };
+        self.hang_up();
+        engine.finish()
+    }
+}
+
+impl Drop for NumberedStack {
+    fn drop(&mut self) {
+        // `close` reports errors; here the stack could not be given a number.
+        let _ = self.end();
+    }
+}
+
+impl NumberedObject {
+    /// Returns the socket or epoll set, or ENOTSOCK for a stack.
+    pub fn descriptor(&self) -> Result<&OwnedDescriptor> {
+        match self {
+            Self::OwnedDescriptor(descriptor) => Ok(descriptor),
+            Self::Stack(_) => Err(Errno(libc::ENOTSOCK)),
+        }
+    }
+
+    /// Returns the stack, or EINVAL for a socket or epoll set.
+    pub fn stack(&self) -> Result<&Arc<NumberedStack>> {
+        match self {
+            Self::Stack(stack) => Ok(stack),
+            Self::OwnedDescriptor(_) => Err(Errno(libc::EINVAL)),
+        }
+    }
+}
+
+impl OwnedDescriptor {
+    /// Gives a number to a kernel descriptor that a call of [`towpath_posix`] has opened.
+    pub fn open(stack: &Arc<NumberedStack>, inner: i32) -> Result<i32> {
+        let descriptor = Self { stack: Arc::clone(stack), inner, wakeup: Mutex::new(None) };
+        OBJECTS.open(NumberedObject::OwnedDescriptor(descriptor)).ok_or(Errno(libc::EMFILE))
+    }
+
+    /// Wakes threads that wait for an epoll set without sockets, which the end of the engine does
+    /// not wake.
+    fn wake_waiters(&self) {
+        if !descriptor::is_socket(self.stack.posix(), self.inner) {
+            // Without a free descriptor the threads wait until their deadlines.
+            let _ = polling::wake(self);
+        }
+    }
+}
+
+impl Drop for OwnedDescriptor {
+    fn drop(&mut self) {
+        // The call fails if the program has closed the kernel descriptor by its own number.
+        let _ = descriptor::close(self.stack.posix(), self.inner);
+    }
+}
+
+/// Returns the object of a number for the duration of a call.
+pub fn find(number: i32) -> Result<ObjectInUse> {
+    OBJECTS.get(number).ok_or(Errno(libc::EBADF))
+}
+
+/// Starts a stack, and returns its number.
+pub fn open(builder: Builder) -> std::result::Result<i32, StartError> {
+    static AT_EXIT: Once = Once::new();
+    let stack = NumberedStack::start(builder)?;
+    AT_EXIT.call_once(|| {
+        // SAFETY: the function has no arguments and does not unwind. If there is no memory to
+        // register it, the stacks are not shut down at the end of the process.
+        unsafe { libc::atexit(end_stacks) };
+    });
+    let full = || StartError::System(std::io::Error::from_raw_os_error(libc::EMFILE));
+    OBJECTS.open(NumberedObject::Stack(Arc::new(stack))).ok_or_else(full)
+}
+
+/// Closes a stack with its sockets and epoll sets.
+///
+/// # Errors
+/// ETIMEDOUT if peers have not acknowledged all data in time.
+pub fn close(number: i32) -> Result<()> {
+    let stack = Arc::clone(find(number)?.stack()?);
+    stack.check_process()?;
+    drop(OBJECTS.close(number).ok_or(Errno(libc::EBADF))?);
+    // The engine closes the sockets, so SO_LINGER of none of them delays the end.
+    let ended = stack.end();
+    for number in OBJECTS.numbers() {
+        let object = OBJECTS.get(number);
+        if let Some(NumberedObject::OwnedDescriptor(member)) = object.as_deref()
+            && Arc::ptr_eq(&member.stack, &stack)
+        {
+            drop(OBJECTS.close(number));
+            member.wake_waiters();
+        }
+    }
+    ended.map_err(|error| match error {
+        ShutdownError::Unsent { .. } => Errno(libc::ETIMEDOUT),
+        _ => Errno(libc::ENETDOWN),
+    })
+}
+
+/// Shuts remaining stacks down at the end of the process, so that their data is sent.
+extern "C" fn end_stacks() {
+    // An engine's thread cannot wait for itself. A panic hook may call exit(3) there.
+    if EmbeddedEngine::is_current_thread() {
+        return;
+    }
+    let stack = |number| Some(Arc::clone(OBJECTS.get(number)?.stack().ok()?));
+    let stacks: Vec<_> = OBJECTS.numbers().into_iter().filter_map(stack).collect();
+    let is_own = |stack: &&Arc<NumberedStack>| stack.check_process().is_ok();
+    // End all stacks before the first wait, so that they wait for their peers at the same time.
+    for stack in stacks.iter().filter(is_own) {
+        stack.posix().begins_to_end();
+        stack.hang_up();
+    }
+    for stack in stacks.iter().filter(is_own) {
+        // The process exits with the status that its `main` has set, so errors are ignored.
+        let _ = stack.end();
+    }
+    // Threads may still be in calls of these stacks, and a child has stacks of its parent.
+    std::mem::forget(stacks);
+}
+
+/// Returns whether two descriptors belong to the same stack.
+pub fn are_of_one_stack(one: &OwnedDescriptor, other: &OwnedDescriptor) -> bool {
+    ptr::eq(Arc::as_ptr(&one.stack), Arc::as_ptr(&other.stack))
+}
