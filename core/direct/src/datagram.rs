@@ -82,7 +82,9 @@ impl<P: Port + ?Sized> Node<P> {
         bytes: &[u8],
     ) -> Result<(), SendError> {
         let (now, payload) = (self.now(), Payload::new(bytes, Fragments::empty()));
-        self.stack.send_datagram_from(now, from, &payload, &mut self.pool).map(|_| ())
+        self.stack.send_datagram_from(now, from, &payload, &mut self.pool)?;
+        self.direct.sent.note(from.local, from.remote);
+        Ok(())
     }
 
     /// Sends an echo message from any source address, to answer a [`crate::Stray::Echo`].

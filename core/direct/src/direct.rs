@@ -4,10 +4,13 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 
 use towpath_ring::{HeapRecv, HeapSend, Payload};
+use towpath_stack::net::IcmpError;
 use towpath_stack::{DatagramMeta, EchoMeta, Host, PendingId, SocketError, SocketEvent, SocketId};
 
 use crate::event::{NodeEvent, PendingEvents, PendingSyn};
 use crate::handle::SocketHandle;
+use crate::sent::SentFlows;
+use crate::spare::SpareBytes;
 use crate::table::{BufferSizes, DirectEntry, DirectKind, ReceivedDatagram, SocketLife, Table};
 
 /// Limits and defaults of a [`Direct`].
@@ -47,13 +50,15 @@ pub struct DirectCounters {
     pub strays_dropped: u64,
 }
 
-/// Packet on an any-address interface without a matching socket.
+/// Packet on an any-address interface without a matching socket, or an error about an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stray {
     /// Datagram, to be answered using [`crate::Node::send_datagram_from`].
     Datagram(DatagramMeta, Vec<u8>),
     /// Echo request, to be answered using [`crate::Node::send_echo_from`].
     Echo(EchoMeta, Vec<u8>),
+    /// ICMP error about a datagram of [`crate::Node::send_datagram_from`].
+    Error(IcmpError),
 }
 
 /// Sockets of a [`crate::Node`] and their pending events.
@@ -73,6 +78,10 @@ pub struct Direct {
     /// polled, so that the stack's limit bounds this queue.
     forgotten: VecDeque<PendingId>,
     strays: VecDeque<Stray>,
+    /// Flows of datagrams sent from foreign addresses.
+    pub(crate) sent: SentFlows,
+    /// Memory for the next stray datagrams.
+    pub(crate) spare: SpareBytes,
 }
 
 impl Direct {
@@ -93,6 +102,8 @@ impl Direct {
             syns: VecDeque::new(),
             forgotten: VecDeque::new(),
             strays: VecDeque::new(),
+            sent: SentFlows::default(),
+            spare: SpareBytes::default(),
         }
     }
 
@@ -293,11 +304,27 @@ impl Host for Direct {
     }
 
     fn stray_datagram(&mut self, meta: &DatagramMeta, payload: &Payload<'_>) {
-        self.add_stray(Stray::Datagram(*meta, bytes_of(payload)));
+        if self.strays.len() >= self.config.strays_max {
+            self.counters.strays_dropped += 1;
+            return;
+        }
+        let mut bytes = self.spare.take(payload.len() as usize);
+        payload.copy_to(0, &mut bytes);
+        self.strays.push_back(Stray::Datagram(*meta, bytes));
     }
 
     fn stray_echo(&mut self, meta: &EchoMeta, payload: &Payload<'_>) {
         self.add_stray(Stray::Echo(*meta, bytes_of(payload)));
+    }
+
+    fn stray_error(&mut self, error: &IcmpError) -> bool {
+        let local = SocketAddr::new(error.src, error.src_port);
+        let remote = SocketAddr::new(error.dst, error.dst_port);
+        let is_known = self.sent.contains(local, remote);
+        if is_known {
+            self.add_stray(Stray::Error(error.clone()));
+        }
+        is_known
     }
 
     fn event(&mut self, user: u32, event: SocketEvent) {

@@ -66,6 +66,9 @@ mod error;
 mod event;
 mod handle;
 mod node;
+mod refuse;
+mod sent;
+mod spare;
 mod stream;
 mod table;
 

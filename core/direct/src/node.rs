@@ -101,6 +101,12 @@ impl<P: Port + ?Sized> Node<P> {
         DirectCalls { stack, direct, pool, now: *now }
     }
 
+    /// Sets the time of calls until the next turn. A call that starts a timer, such as
+    /// [`Node::accept_syn`], would otherwise start it at the time of the last turn.
+    pub fn set_now(&mut self, now: Instant) {
+        self.now = self.now.max(now);
+    }
+
     /// Returns the next event; `None` if there is none.
     pub fn poll_event(&mut self) -> Option<NodeEvent> {
         self.direct.poll_event()
@@ -111,7 +117,12 @@ impl<P: Port + ?Sized> Node<P> {
         self.direct.take_stray()
     }
 
-    /// Returns the time of the last turn.
+    /// Gives the memory of a [`Stray::Datagram`] back, so that a later one needs no allocation.
+    pub fn recycle(&mut self, bytes: Vec<u8>) {
+        self.direct.spare.give(bytes);
+    }
+
+    /// Returns the time of the last turn, or of [`Node::set_now`].
     pub fn now(&self) -> Instant {
         self.now
     }
@@ -141,6 +152,30 @@ impl<P: Port + ?Sized> Node<P> {
             }
         };
         direct.table.iter().map(of).sum()
+    }
+
+    /// Frees buffer memory that holds no bytes, and memory that TCP keeps for its next flight. For
+    /// connections that have been idle for a while: the next byte allocates again.
+    pub fn release_idle(&mut self, handle: SocketHandle) {
+        let Some(id) = self.direct.open(handle).map(|entry| entry.id) else { return };
+        if let Some(recv) = self.stack.recv_buffer(id) {
+            recv.release_idle();
+        }
+        if let Some(send) = self.stack.send_buffer(id) {
+            send.release_idle();
+        }
+        self.stack.release_idle_memory(id);
+    }
+
+    /// Raises the maximum sizes of a connection's buffers. Smaller sizes have no effect.
+    pub fn raise_buffers(&mut self, handle: SocketHandle, recv_max: u32, send_max: u32) {
+        let Some(id) = self.direct.open(handle).map(|entry| entry.id) else { return };
+        if let Some(recv) = self.stack.recv_buffer(id) {
+            recv.raise_max(recv_max);
+        }
+        if let Some(send) = self.stack.send_buffer(id) {
+            send.raise_max(send_max);
+        }
     }
 
     /// Iterates over open sockets by index, excluding children in accept queues.

@@ -106,8 +106,20 @@ impl<P: Port + ?Sized> Node<P> {
     /// # Errors
     /// [`SetUpError::SynForgotten`] if the stack has dropped the SYN; [`SetUpError::TooMany`].
     pub fn accept_syn(&mut self, syn: PendingId) -> Result<SocketHandle, SetUpError> {
+        self.accept_syn_with(syn, self.direct.config.buffers)
+    }
+
+    /// Accepts a SYN like [`Node::accept_syn`], with the given buffer sizes.
+    ///
+    /// # Errors
+    /// Same as [`Node::accept_syn`].
+    pub fn accept_syn_with(
+        &mut self,
+        syn: PendingId,
+        buffers: BufferSizes,
+    ) -> Result<SocketHandle, SetUpError> {
         self.room()?;
-        let (recv, send) = make_buffers(self.direct.config.buffers);
+        let (recv, send) = make_buffers(buffers);
         let handle = self.direct.add(DirectKind::Stream, SocketLife::Open);
         let now = self.now();
         let made = self.stack.accept_pending(now, syn, handle.index, recv, send, &mut self.pool);

@@ -201,6 +201,12 @@ impl HeapRecv {
         Self { memory: Memory::default(), head: 0, tail: 0, ahead: 0, nominal, nominal_max }
     }
 
+    /// Raises the size to which the FIFO may grow, to at most 1 GiB. Never lowers it, because the
+    /// peer may have been offered the space.
+    pub fn raise_max(&mut self, nominal_max: u32) {
+        self.nominal_max = self.nominal_max.max(nominal_max.min(1 << 30));
+    }
+
     /// Returns all unread bytes.
     pub fn peek(&self) -> Fragments {
         self.memory.fragments(self.head, self.unread())
@@ -347,6 +353,11 @@ impl HeapSend {
         let limit_max = limit_max.min(1 << 30);
         let (memory, limit) = (Memory::default(), limit.min(limit_max));
         Self { memory, head: 0, tail: 0, free: 0, limit, limit_max }
+    }
+
+    /// Raises the size to which the FIFO may grow, to at most 1 GiB.
+    pub fn raise_max(&mut self, limit_max: u32) {
+        self.limit_max = self.limit_max.max(limit_max.min(1 << 30));
     }
 
     /// Returns the number of bytes that can be written, if memory is available.

@@ -1,6 +1,8 @@
 //! Tests a node that accepts packets to every address, decides about SYNs, and answers strays.
 
-use towpath_direct::{DirectConfig, NodeConfig, NodeEvent, PendingSyn, SetUpError, Stray};
+use towpath_direct::{
+    BufferSizes, DirectConfig, NodeConfig, NodeEvent, PendingSyn, SetUpError, Stray,
+};
 use towpath_stack::net::{EchoOut, Fragmenting};
 use towpath_stack::{DatagramFrom, Refusal, SocketError};
 
@@ -128,4 +130,56 @@ fn a_node_connects_in_the_name_of_others() {
     assert_eq!(events(&mut pair.b), [NodeEvent::Connected(client)]);
     let server = pair.a.accept(listener).unwrap();
     assert_eq!(pair.a.ends(server).1, Some(from));
+}
+
+#[test]
+fn an_icmp_error_about_an_answer_is_reported() {
+    let mut pair = any();
+    let from = DatagramFrom {
+        local: ([192, 0, 2, 7], 53).into(),
+        remote: ([10, 0, 0, 1], 4000).into(),
+        ttl: None,
+        tos: 0,
+    };
+    pair.b.send_datagram_from(&from, b"nobody listens").unwrap();
+    pair.run(5);
+    let Some(Stray::Error(error)) = pair.b.take_stray() else { panic!("an error") };
+    assert_eq!((error.src, error.src_port), ([192, 0, 2, 7].into(), 53));
+    assert_eq!((error.dst, error.dst_port), ([10, 0, 0, 1].into(), 4000));
+    assert_eq!(error.message, (3, 3), "port unreachable");
+}
+
+#[test]
+fn a_call_after_a_pause_starts_its_timers_at_the_time_set() {
+    let mut pair = any();
+    pair.a.connect(([192, 0, 2, 7], 80).into()).unwrap();
+    pair.run(10);
+    let syn = syn(&mut pair);
+    let late = towpath_stack::Instant(pair.b.now().0 + 500_000_000);
+    pair.b.set_now(late);
+    pair.b.accept_syn(syn.id).unwrap();
+    // The SYN-ACK is retransmitted after one second.
+    let due = pair.b.stack.next_timeout().unwrap();
+    assert!(due > late, "{due:?} {late:?}");
+}
+
+#[test]
+fn the_memory_of_an_idle_connection_is_released() {
+    let mut pair = any();
+    let client = pair.a.connect(([192, 0, 2, 7], 80).into()).unwrap();
+    pair.run(10);
+    let syn = syn(&mut pair);
+    let buffers = BufferSizes { recv: 32 << 10, recv_max: 64 << 10, ..BufferSizes::default() };
+    let server = pair.b.accept_syn_with(syn.id, buffers).unwrap();
+    pair.run(10);
+    pair.a.send(client, &[7; 10_000]).unwrap();
+    pair.run(100);
+    pair.b.release_idle(server);
+    assert_eq!(pair.b.buffer_bytes(), 10_000, "unread bytes stay");
+    assert_eq!(pair.b.discard(server, 10_000), Ok(10_000));
+    pair.b.release_idle(server);
+    assert_eq!(pair.b.buffer_bytes(), 0);
+    pair.a.send(client, &[7; 100]).unwrap();
+    pair.run(100);
+    assert_eq!(pair.b.discard(server, 10_000), Ok(100));
 }
