@@ -41,7 +41,10 @@ const EDGES: &[(&str, &[&str])] = &[
     ("api/symbols", &["client", "api/posix", "memory/"]),
     ("api/preload", &["client", "api/posix", "api/symbols", "memory/"]),
     ("apps/gateway", &["core/", "memory/"]),
-    ("api/towpath", &["client", "memory/", "core/dns", "engine", "apps/uplink", "devices/channel"]),
+    (
+        "api/towpath",
+        &["client", "core/", "memory/", "engine", "apps/uplink", "devices/channel", "devices/tap"],
+    ),
     ("api/capi", &["client", "api/posix", "api/towpath", "memory/shm"]),
     ("examples/", &["api/towpath"]),
     ("apps/chart", &[]),

@@ -63,6 +63,8 @@ mod error;
 mod exit;
 mod exiting;
 mod fork;
+#[cfg(feature = "intercept")]
+pub mod intercept;
 pub mod net;
 mod pair;
 mod place;

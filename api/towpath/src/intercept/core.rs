@@ -1,0 +1,470 @@
+//! The stack with the tables of an interceptor, behind one lock.
+
+use std::task::{Context, Poll, Waker};
+use std::{fmt, io};
+
+use towpath_direct::{Node, NodeEvent, PendingSyn, SocketHandle, Stray};
+use towpath_stack::net::{EchoOut, Fragmenting, Unreachable};
+use towpath_stack::{
+    DatagramFrom, DropReason, EchoMeta, IfaceId, Instant, PendingId, Refusal, SocketOption,
+};
+use towpath_uplink::now_ns;
+
+use super::builder::EchoPolicy;
+use super::client::ClientKey;
+use super::counters::InterceptCounters;
+use super::datagrams::DatagramQueue;
+use super::echo::EchoQueue;
+use super::error::{ended, of_option, of_read, of_send, of_write};
+use super::limits::InterceptLimits;
+use super::source::SourcePort;
+use super::streams::{StreamTable, SweepStep};
+use super::syns::SynTable;
+
+/// Interface of the source, the only one besides loopback.
+const SOURCE_IFACE: IfaceId = IfaceId(1);
+
+/// Stack, sockets and queues. The lock of [`SharedCore`](super::handle::SharedCore) protects it.
+pub(super) struct Core {
+    pub(super) node: Node<SourcePort>,
+    streams: StreamTable,
+    syns: SynTable,
+    pub(super) datagrams: DatagramQueue,
+    pub(super) echoes: EchoQueue,
+    counters: InterceptCounters,
+    limits: InterceptLimits,
+    /// Whether a socket or another part of the program exists.
+    pub(super) is_held: bool,
+    /// Whether the listener exists.
+    pub(super) is_listening: bool,
+    has_ended: bool,
+    /// Waker of the sleeping runner.
+    runner: Option<Waker>,
+    /// Whether a call since the last turn queued a packet.
+    is_due: bool,
+    /// Wakers to be called after the lock is released.
+    due: Vec<Waker>,
+    /// Steps of the current sweep, kept to reuse its memory.
+    steps: Vec<SweepStep>,
+}
+
+impl fmt::Debug for Core {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Core").field("counters", &self.counters).finish_non_exhaustive()
+    }
+}
+
+impl Core {
+    pub(super) fn new(node: Node<SourcePort>, limits: InterceptLimits, echo: EchoPolicy) -> Self {
+        Self {
+            node,
+            streams: StreamTable::default(),
+            syns: SynTable::default(),
+            datagrams: DatagramQueue::default(),
+            echoes: EchoQueue::new(echo),
+            counters: InterceptCounters::default(),
+            limits,
+            is_held: true,
+            is_listening: true,
+            has_ended: false,
+            runner: None,
+            is_due: false,
+            due: Vec::new(),
+            steps: Vec::new(),
+        }
+    }
+
+    // ---- Calls of the runner
+
+    /// Runs a turn of the stack, and passes its results on. Returns whether more work is pending.
+    pub(super) fn turn(&mut self) -> bool {
+        self.is_due = false;
+        // The runner is awake, so calls need not wake it.
+        self.runner = None;
+        let now = Instant(now_ns());
+        let turn = self.node.turn(now);
+        while let Some(event) = self.node.poll_event() {
+            self.on_event(event);
+        }
+        while let Some(stray) = self.node.take_stray() {
+            self.on_stray(stray);
+        }
+        self.datagrams.wake_readers(&mut self.due);
+        self.echoes.wake_readers(&mut self.due);
+        if turn.sent > 0 {
+            self.datagrams.senders.wake(&mut self.due);
+        }
+        self.counters.packets_received += turn.received as u64;
+        self.counters.packets_sent += turn.sent as u64;
+        self.sweep(now);
+        turn.more || self.is_due
+    }
+
+    /// Returns the time of the next turn if nothing happens, in ns.
+    pub(super) fn next_timeout_ns(&self) -> Option<u64> {
+        let node = self.node.next_timeout().map(|at| at.0);
+        node.into_iter().chain(self.streams.next_sweep_ns()).min()
+    }
+
+    /// Returns whether no part of the program is left, and every connection has ended.
+    pub(super) fn is_over(&self) -> bool {
+        !self.is_held && self.node.direct.is_empty()
+    }
+
+    /// Ends all sockets: their calls fail, and waiting tasks are woken.
+    pub(super) fn end(&mut self) {
+        self.has_ended = true;
+        self.streams.wake_all(&mut self.due);
+        self.syns.acceptors.wake(&mut self.due);
+        self.datagrams.wake_all(&mut self.due);
+        self.echoes.wake_all(&mut self.due);
+    }
+
+    /// Moves the wakers to be called without the lock to `to`.
+    pub(super) fn take_due(&mut self, to: &mut Vec<Waker>) {
+        to.append(&mut self.due);
+    }
+
+    /// Stores the waker of the runner, which is about to sleep.
+    pub(super) fn sleep(&mut self, cx: &Context<'_>) {
+        self.runner = Some(cx.waker().clone());
+    }
+
+    pub(super) fn take_runner(&mut self) -> Option<Waker> {
+        self.runner.take()
+    }
+
+    /// Returns the waker of the sleeping runner if a call has left work for a turn.
+    pub(super) fn runner_if_due(&mut self) -> Option<Waker> {
+        self.runner.as_ref()?;
+        let now = self.node.now();
+        let is_due = self.is_due || self.node.stack.next_timeout().is_some_and(|at| at <= now);
+        if is_due { self.runner.take() } else { None }
+    }
+
+    /// Sets the time of the following calls.
+    pub(super) fn look_at_clock(&mut self) {
+        self.node.set_now(Instant(now_ns()));
+    }
+
+    // ---- Calls of the listener
+
+    pub(super) fn poll_accept(&mut self, cx: &Context<'_>) -> Poll<io::Result<PendingSyn>> {
+        self.check()?;
+        match self.syns.pop() {
+            Some(syn) => Poll::Ready(Ok(syn)),
+            None => {
+                self.syns.acceptors.register(cx);
+                Poll::Pending
+            }
+        }
+    }
+
+    /// Answers a SYN by a SYN-ACK.
+    pub(super) fn accept(&mut self, syn: &PendingSyn) -> io::Result<SocketHandle> {
+        self.check()?;
+        if !self.syns.decide(syn.id) {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "the client has given up"));
+        }
+        let Some(sizes) = self.streams.sizes(self.limits.memory) else {
+            self.counters.over_memory += 1;
+            self.node.refuse_syn(syn.id, Refusal::Ignore);
+            return Err(io::ErrorKind::OutOfMemory.into());
+        };
+        let handle = self.node.accept_syn_with(syn.id, sizes).map_err(|error| {
+            self.node.refuse_syn(syn.id, Refusal::Ignore);
+            io::Error::other(error.to_string())
+        })?;
+        let now_ns = self.node.now().0;
+        self.streams.insert(handle, ClientKey::of(syn.remote.ip()), now_ns);
+        self.is_due = true;
+        Ok(handle)
+    }
+
+    pub(super) fn refuse(&mut self, syn: PendingId, refusal: Refusal) {
+        if !self.has_ended && self.syns.decide(syn) {
+            let is_ignored = refusal == Refusal::Ignore;
+            self.counters.ignored += u64::from(is_ignored);
+            self.counters.refused += u64::from(!is_ignored);
+            self.node.refuse_syn(syn, refusal);
+            self.is_due = true;
+        }
+    }
+
+    /// Refuses all SYNs that a dropped listener has not returned.
+    pub(super) fn stop_listening(&mut self) {
+        self.is_listening = false;
+        while let Some(syn) = self.syns.pop() {
+            self.refuse(syn.id, Refusal::Reset);
+        }
+    }
+
+    // ---- Calls of connections
+
+    /// Waits for the end of the handshake.
+    pub(super) fn poll_connected(
+        &mut self,
+        handle: SocketHandle,
+        cx: &Context<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.check()?;
+        if let Err(error) = self.node.peek(handle)
+            && let Some(error) = of_read(error)
+        {
+            return Poll::Ready(Err(error));
+        }
+        match self.streams.get(handle) {
+            Some(entry) if entry.is_connected => Poll::Ready(Ok(())),
+            _ => {
+                self.streams.wait_to_write(handle, cx);
+                Poll::Pending
+            }
+        }
+    }
+
+    pub(super) fn poll_read(
+        &mut self,
+        handle: SocketHandle,
+        cx: &Context<'_>,
+        to: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        self.check()?;
+        match self.node.recv(handle, to) {
+            Ok(bytes) => {
+                self.touch(handle, bytes);
+                Poll::Ready(Ok(bytes))
+            }
+            Err(error) => match of_read(error) {
+                Some(error) => Poll::Ready(Err(error)),
+                None => {
+                    self.streams.wait_to_read(handle, cx);
+                    Poll::Pending
+                }
+            },
+        }
+    }
+
+    pub(super) fn poll_write(
+        &mut self,
+        handle: SocketHandle,
+        cx: &Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.check()?;
+        match self.node.send(handle, bytes) {
+            Ok(bytes) => {
+                self.touch(handle, bytes);
+                Poll::Ready(Ok(bytes))
+            }
+            Err(error) => match of_write(error) {
+                Some(error) => Poll::Ready(Err(error)),
+                None => {
+                    self.streams.wait_to_write(handle, cx);
+                    Poll::Pending
+                }
+            },
+        }
+    }
+
+    pub(super) fn shutdown(&mut self, handle: SocketHandle) -> io::Result<()> {
+        self.check()?;
+        self.node.shutdown(handle);
+        Ok(())
+    }
+
+    /// Closes a connection: after its last byte, or at once by a reset.
+    pub(super) fn close(&mut self, handle: SocketHandle, resets: bool) {
+        match resets {
+            true => self.node.abort(handle),
+            false => self.node.close(handle),
+        }
+        self.is_due = true;
+    }
+
+    pub(super) fn set_option(
+        &mut self,
+        handle: SocketHandle,
+        option: SocketOption,
+    ) -> io::Result<()> {
+        self.check()?;
+        self.node.set_option(handle, option).map_err(of_option)
+    }
+
+    fn touch(&mut self, handle: SocketHandle, bytes: usize) {
+        let now_ns = self.node.now().0;
+        if let Some(max) = self.streams.touch(handle, bytes, now_ns, self.limits.memory) {
+            self.node.raise_buffers(handle, max, max);
+        }
+    }
+
+    // ---- Calls of datagram and echo sockets
+
+    pub(super) fn poll_send(
+        &mut self,
+        from: &DatagramFrom,
+        bytes: &[u8],
+        cx: &Context<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.check()?;
+        self.is_due = true;
+        match self.node.send_datagram_from(from, bytes) {
+            Ok(()) => Poll::Ready(Ok(())),
+            Err(error) => match of_send(error) {
+                Some(error) => Poll::Ready(Err(error)),
+                None => {
+                    self.datagrams.senders.register(cx);
+                    Poll::Pending
+                }
+            },
+        }
+    }
+
+    pub(super) fn refuse_datagram(
+        &mut self,
+        answer: &DatagramFrom,
+        payload: &[u8],
+        why: Unreachable,
+    ) -> io::Result<()> {
+        self.check()?;
+        self.node.refuse_datagram(SOURCE_IFACE, answer, payload, why);
+        self.is_due = true;
+        Ok(())
+    }
+
+    /// Answers an echo request. The reply is dropped if the output queue is full, like a lost one.
+    pub(super) fn send_echo_reply(&mut self, meta: &EchoMeta, data: &[u8]) -> io::Result<()> {
+        self.check()?;
+        self.is_due = true;
+        let out = EchoOut {
+            src: meta.local,
+            dst: meta.remote,
+            reply: true,
+            ident: meta.ident,
+            seq: meta.seq,
+            ttl: None,
+            tos: meta.tos,
+            fragmenting: Fragmenting::Anywhere,
+        };
+        match self.node.send_echo_from(&out, data).map_err(of_send) {
+            Err(Some(error)) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns an error if the runner has ended.
+    pub(super) fn check(&self) -> io::Result<()> {
+        if self.has_ended { Err(ended()) } else { Ok(()) }
+    }
+
+    pub(super) fn counters(&self) -> InterceptCounters {
+        let drops = self.node.stack.net.counters().data.drops;
+        InterceptCounters {
+            connections: self.streams.len(),
+            undecided: self.syns.len(),
+            memory_reserved: self.streams.reserved(),
+            over_undecided: drops.of(DropReason::PendingFull),
+            packets_dropped: drops.total(),
+            ..self.counters
+        }
+    }
+
+    // ---- Results of a turn
+
+    fn on_event(&mut self, event: NodeEvent) {
+        let due = &mut self.due;
+        match event {
+            NodeEvent::Syn(syn) => self.on_syn(syn),
+            NodeEvent::SynForgotten(id) => {
+                self.counters.forgotten += u64::from(self.syns.forget(id));
+            }
+            NodeEvent::Connected(handle) => {
+                self.counters.accepted += 1;
+                self.streams.connect(handle, due);
+            }
+            NodeEvent::Readable(handle) | NodeEvent::PeerClosed(handle) => {
+                self.streams.wake_reader(handle, due);
+            }
+            NodeEvent::Writable(handle) => {
+                let room = self.node.send_room(handle);
+                self.streams.wake_writer(handle, room, due);
+            }
+            NodeEvent::Failed(handle, _) => self.streams.wake_both(handle, due),
+            NodeEvent::Closed(handle) => {
+                self.streams.wake_both(handle, due);
+                self.streams.remove(handle);
+            }
+            _ => {}
+        }
+    }
+
+    /// Queues a SYN for the listener, unless a limit is reached.
+    fn on_syn(&mut self, syn: PendingSyn) {
+        let client = ClientKey::of(syn.remote.ip());
+        let InterceptLimits { connections, connections_per_source, undecided_per_source, .. } =
+            self.limits;
+        let counters = &mut self.counters;
+        let counter = if !self.is_listening {
+            counters.refused += 1;
+            // The reset is sent by the next turn.
+            self.is_due = true;
+            return self.node.refuse_syn(syn.id, Refusal::Reset);
+        } else if self.streams.len() + self.syns.len() >= connections {
+            &mut counters.over_connections
+        } else if self.streams.count_of(client) + self.syns.count_of(client)
+            >= connections_per_source
+        {
+            &mut counters.over_connections_per_source
+        } else if self.syns.count_of(client) >= undecided_per_source {
+            &mut counters.over_undecided_per_source
+        } else if self.streams.sizes(self.limits.memory).is_none() {
+            &mut counters.over_memory
+        } else {
+            self.syns.push(syn);
+            return self.syns.acceptors.wake(&mut self.due);
+        };
+        *counter += 1;
+        self.node.refuse_syn(syn.id, Refusal::Ignore);
+    }
+
+    fn on_stray(&mut self, stray: Stray) {
+        match stray {
+            Stray::Datagram(meta, bytes) => {
+                let (limits, counters) = (&self.limits, &mut self.counters);
+                if let Some(bytes) = self.datagrams.push(meta, bytes, limits, counters) {
+                    self.node.recycle(bytes);
+                }
+            }
+            Stray::Error(error) => {
+                let max = self.limits.messages;
+                self.datagrams.push_error(error, max, &mut self.counters);
+            }
+            Stray::Echo(meta, data) => {
+                let max = self.limits.messages;
+                if let Some((meta, data)) = self.echoes.push(meta, data, max, &mut self.counters) {
+                    // A failed reply is like a lost one.
+                    let _ = self.send_echo_reply(&meta, &data);
+                }
+            }
+        }
+    }
+
+    fn sweep(&mut self, now: Instant) {
+        let idle_ns = u64::try_from(self.limits.idle.as_nanos()).unwrap_or(u64::MAX);
+        let mut steps = std::mem::take(&mut self.steps);
+        self.streams.sweep(now.0, idle_ns, &mut steps);
+        for step in steps.drain(..) {
+            match step {
+                SweepStep::Release(handle) => self.node.release_idle(handle),
+                SweepStep::Reset(handle) => self.reset_idle(handle),
+            }
+        }
+        self.steps = steps;
+    }
+
+    fn reset_idle(&mut self, handle: SocketHandle) {
+        self.counters.idle_resets += 1;
+        self.node.abort(handle);
+        self.streams.wake_both(handle, &mut self.due);
+        self.is_due = true;
+    }
+}

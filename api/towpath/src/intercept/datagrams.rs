@@ -1,0 +1,147 @@
+//! Datagrams and errors that wait for the program.
+
+use std::collections::VecDeque;
+use std::task::Waker;
+
+use towpath_stack::DatagramMeta;
+use towpath_stack::net::IcmpError;
+
+use super::client::{ClientKey, ClientShares};
+use super::counters::InterceptCounters;
+use super::limits::InterceptLimits;
+use super::wakers::Wakers;
+
+/// Bytes counted for each datagram in addition to its payload, because an empty datagram takes
+/// memory, too.
+const OVERHEAD: usize = 64;
+
+/// Received datagrams, and errors about sent ones.
+#[derive(Debug, Default)]
+pub(super) struct DatagramQueue {
+    queue: VecDeque<(DatagramMeta, Vec<u8>)>,
+    bytes: usize,
+    per_client: ClientShares,
+    errors: VecDeque<IcmpError>,
+    /// Number of sockets. Without any, datagrams are dropped.
+    pub(super) sockets: usize,
+    pub(super) receivers: Wakers,
+    pub(super) senders: Wakers,
+    pub(super) error_readers: Wakers,
+}
+
+impl DatagramQueue {
+    /// Queues a datagram, or returns its memory if it was dropped and counted.
+    pub(super) fn push(
+        &mut self,
+        meta: DatagramMeta,
+        bytes: Vec<u8>,
+        limits: &InterceptLimits,
+        counters: &mut InterceptCounters,
+    ) -> Option<Vec<u8>> {
+        let (size, client) = (bytes.len() + OVERHEAD, ClientKey::of(meta.remote.ip()));
+        let counter = if self.sockets == 0 {
+            &mut counters.without_socket
+        } else if self.bytes + size > limits.datagram_bytes {
+            &mut counters.over_datagram_bytes
+        } else if self.per_client.used(client) + size > limits.datagram_bytes_per_source {
+            &mut counters.over_datagram_bytes_per_source
+        } else {
+            counters.datagrams_received += 1;
+            self.bytes += size;
+            self.per_client.add(client, size);
+            self.queue.push_back((meta, bytes));
+            return None;
+        };
+        *counter += 1;
+        Some(bytes)
+    }
+
+    pub(super) fn pop(&mut self) -> Option<(DatagramMeta, Vec<u8>)> {
+        let (meta, bytes) = self.queue.pop_front()?;
+        let size = bytes.len() + OVERHEAD;
+        self.bytes -= size;
+        self.per_client.sub(ClientKey::of(meta.remote.ip()), size);
+        Some((meta, bytes))
+    }
+
+    pub(super) fn push_error(
+        &mut self,
+        error: IcmpError,
+        max: usize,
+        counters: &mut InterceptCounters,
+    ) {
+        if self.errors.len() < max {
+            self.errors.push_back(error);
+        } else {
+            counters.over_messages += 1;
+        }
+    }
+
+    pub(super) fn pop_error(&mut self) -> Option<IcmpError> {
+        self.errors.pop_front()
+    }
+
+    /// Wakes the tasks that something is there for.
+    pub(super) fn wake_readers(&mut self, due: &mut Vec<Waker>) {
+        if !self.queue.is_empty() {
+            self.receivers.wake(due);
+        }
+        if !self.errors.is_empty() {
+            self.error_readers.wake(due);
+        }
+    }
+
+    pub(super) fn wake_all(&mut self, due: &mut Vec<Waker>) {
+        self.receivers.wake(due);
+        self.senders.wake(due);
+        self.error_readers.wake(due);
+    }
+
+    /// Frees everything that no socket will read.
+    pub(super) fn clear(&mut self) {
+        let Self { queue, bytes, per_client, errors, .. } = self;
+        (*queue, *bytes, *per_client, *errors) = Default::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn meta(last: u8) -> DatagramMeta {
+        DatagramMeta {
+            local: ([192, 0, 2, 7], 53).into(),
+            remote: ([10, 0, 0, last], 4000).into(),
+            iface: towpath_stack::IfaceId(1),
+            ttl: 64,
+            tos: 0,
+            dont_fragment: false,
+            arrival: towpath_stack::Instant(1),
+            segment_size: 0,
+        }
+    }
+
+    #[test]
+    fn a_source_cannot_fill_the_queue() {
+        let limits = InterceptLimits {
+            datagram_bytes: 1000,
+            datagram_bytes_per_source: 400,
+            ..InterceptLimits::default()
+        };
+        let (mut queue, mut counters) = (DatagramQueue::default(), InterceptCounters::default());
+        let mut push = |queue: &mut DatagramQueue, last| {
+            queue.push(meta(last), vec![0; 36], &limits, &mut counters).is_none()
+        };
+        assert!(!push(&mut queue, 1), "there is no socket");
+        queue.sockets = 1;
+        assert_eq!((0..20).filter(|_| push(&mut queue, 1)).count(), 4);
+        assert_eq!((0..20).filter(|_| push(&mut queue, 2)).count(), 4);
+        assert_eq!((0..20).filter(|_| push(&mut queue, 3)).count(), 2);
+        assert_eq!(counters.over_datagram_bytes_per_source, 32);
+        assert_eq!(counters.over_datagram_bytes, 18);
+        assert_eq!((counters.without_socket, counters.datagrams_received), (1, 10));
+        while queue.pop().is_some() {}
+        assert_eq!(queue.bytes, 0);
+        assert!(queue.push(meta(1), vec![0; 36], &limits, &mut counters).is_none());
+    }
+}

@@ -1,0 +1,151 @@
+//! Echo requests ("ping") to any address.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::io;
+use std::net::IpAddr;
+use std::task::{Context, Poll, Waker};
+
+use towpath_stack::EchoMeta;
+
+use super::builder::EchoPolicy;
+use super::counters::InterceptCounters;
+use super::handle::InterceptHandle;
+use super::wakers::Wakers;
+
+/// Receives echo requests, and sends replies in the name of their destinations. See
+/// [`EchoPolicy::Deliver`].
+#[derive(Debug)]
+pub struct EchoSocket {
+    handle: InterceptHandle,
+}
+
+/// An echo request that was received, to be answered by [`EchoSocket::reply`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EchoFlow {
+    meta: EchoMeta,
+}
+
+impl EchoFlow {
+    /// Returns the address of the sender.
+    pub fn source(&self) -> IpAddr {
+        self.meta.remote
+    }
+
+    /// Returns the address that was pinged.
+    pub fn destination(&self) -> IpAddr {
+        self.meta.local
+    }
+
+    /// Returns the identifier.
+    pub fn ident(&self) -> u16 {
+        self.meta.ident
+    }
+
+    /// Returns the sequence number.
+    pub fn seq(&self) -> u16 {
+        self.meta.seq
+    }
+
+    /// Returns the received TTL, or hop limit.
+    pub fn ttl(&self) -> u8 {
+        self.meta.ttl
+    }
+}
+
+impl EchoSocket {
+    pub(super) fn new(handle: InterceptHandle) -> Self {
+        Self { handle }
+    }
+
+    /// Receives a request. Data that exceeds `buf` is lost.
+    ///
+    /// # Cancel safety
+    /// No request is lost if the future is dropped.
+    ///
+    /// # Errors
+    /// `NetworkDown` if the runner has ended.
+    pub async fn recv(&self, buf: &mut [u8]) -> io::Result<(usize, EchoFlow)> {
+        poll_fn(|cx| self.poll_recv(cx, buf)).await
+    }
+
+    /// Polls for a request, like [`Self::recv`].
+    pub fn poll_recv(
+        &self,
+        cx: &mut Context<'_>,
+        buf: &mut [u8],
+    ) -> Poll<io::Result<(usize, EchoFlow)>> {
+        self.handle.with(|core| {
+            core.check()?;
+            let Some((meta, data)) = core.echoes.queue.pop_front() else {
+                core.echoes.receivers.register(cx);
+                return Poll::Pending;
+            };
+            let len = data.len().min(buf.len());
+            buf[..len].copy_from_slice(&data[..len]);
+            Poll::Ready(Ok((len, EchoFlow { meta })))
+        })
+    }
+
+    /// Sends the reply to a request, with `data`. If the source of packets is slow, the reply is
+    /// dropped, as networks do.
+    ///
+    /// # Errors
+    /// `InvalidInput` if the data is too long; `NetworkDown` if the runner has ended.
+    pub fn reply(&self, request: &EchoFlow, data: &[u8]) -> io::Result<()> {
+        self.handle.with(|core| core.send_echo_reply(&request.meta, data))
+    }
+}
+
+impl Drop for EchoSocket {
+    fn drop(&mut self) {
+        self.handle.with(|core| core.echoes.stop());
+    }
+}
+
+/// Received echo requests.
+#[derive(Debug)]
+pub(super) struct EchoQueue {
+    policy: EchoPolicy,
+    queue: VecDeque<(EchoMeta, Vec<u8>)>,
+    receivers: Wakers,
+}
+
+impl EchoQueue {
+    pub(super) fn new(policy: EchoPolicy) -> Self {
+        Self { policy, queue: VecDeque::new(), receivers: Wakers::default() }
+    }
+
+    /// Queues a request, drops it, or returns it to be answered.
+    pub(super) fn push(
+        &mut self,
+        meta: EchoMeta,
+        data: Vec<u8>,
+        max: usize,
+        counters: &mut InterceptCounters,
+    ) -> Option<(EchoMeta, Vec<u8>)> {
+        match self.policy {
+            EchoPolicy::Answer => return Some((meta, data)),
+            EchoPolicy::Ignore => counters.without_socket += 1,
+            EchoPolicy::Deliver if self.queue.len() >= max => counters.over_messages += 1,
+            EchoPolicy::Deliver => self.queue.push_back((meta, data)),
+        }
+        None
+    }
+
+    pub(super) fn wake_readers(&mut self, due: &mut Vec<Waker>) {
+        if !self.queue.is_empty() {
+            self.receivers.wake(due);
+        }
+    }
+
+    pub(super) fn wake_all(&mut self, due: &mut Vec<Waker>) {
+        self.receivers.wake(due);
+    }
+
+    /// Drops all requests from now on.
+    fn stop(&mut self) {
+        self.policy = EchoPolicy::Ignore;
+        self.queue.clear();
+    }
+}

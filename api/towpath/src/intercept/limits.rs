@@ -1,0 +1,64 @@
+//! Limits of an interceptor.
+
+use std::time::Duration;
+
+/// Limits of an [`Interceptor`](super::Interceptor). Each has a counter in
+/// [`InterceptCounters`](super::InterceptCounters).
+///
+/// A source is an IPv4 address, or an IPv6 network of 64 bits, because a host may use all addresses
+/// of its network.
+///
+/// ```
+/// use towpath::intercept::InterceptLimits;
+///
+/// let limits = InterceptLimits { connections: 1000, ..InterceptLimits::default() };
+/// assert_eq!(limits.undecided, 4096);
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InterceptLimits {
+    /// Maximum number of connections, including those that still send their last bytes after they
+    /// were dropped. Further SYNs are ignored, so clients retransmit them. Default: 32,768.
+    pub connections: usize,
+    /// Maximum number of connections of a source; further SYNs are ignored. Default: 16,384.
+    pub connections_per_source: usize,
+    /// Maximum number of SYNs without a decision, at least 1. A further SYN evicts the one that was
+    /// retransmitted longest ago. Default: 4096.
+    pub undecided: usize,
+    /// Maximum number of SYNs of a source without a decision; further SYNs are ignored. Default:
+    /// 1024.
+    pub undecided_per_source: usize,
+    /// Maximum memory of all TCP buffers in bytes. A connection reserves 128 KiB. After 128 KiB of
+    /// data it reserves up to 8 MiB, or 1/64 of the memory that is left. If the memory is
+    /// exhausted, SYNs are ignored. Default: 4 GiB, enough for 32,768 connections.
+    ///
+    /// Reserved memory is allocated when bytes arrive, and is released if a connection is idle.
+    pub memory: u64,
+    /// Time without a byte in either direction after which a connection is reset. Default: 2 h 4
+    /// min (RFC 5382, REQ-5).
+    pub idle: Duration,
+    /// Maximum number of bytes of received datagrams that were not read, each with 64 bytes extra.
+    /// Further datagrams are dropped. Default: 4 MiB.
+    pub datagram_bytes: usize,
+    /// Maximum number of bytes of received datagrams of a source that were not read. Default: 1
+    /// MiB.
+    pub datagram_bytes_per_source: usize,
+    /// Maximum number of echo requests, and of errors about datagrams, that were not read. Default:
+    /// 256.
+    pub messages: usize,
+}
+
+impl Default for InterceptLimits {
+    fn default() -> Self {
+        Self {
+            connections: 32_768,
+            connections_per_source: 16_384,
+            undecided: 4096,
+            undecided_per_source: 1024,
+            memory: 4 << 30,
+            idle: Duration::from_secs(124 * 60),
+            datagram_bytes: 4 << 20,
+            datagram_bytes_per_source: 1 << 20,
+            messages: 256,
+        }
+    }
+}

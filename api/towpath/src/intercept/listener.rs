@@ -1,0 +1,119 @@
+//! Connections before their SYN is answered.
+
+use std::future::poll_fn;
+use std::io;
+use std::net::SocketAddr;
+use std::task::{Context, Poll};
+
+use towpath_direct::PendingSyn;
+use towpath_stack::Refusal;
+
+use super::handle::InterceptHandle;
+use super::stream::TcpStream;
+
+/// Returns the connections of the intercepted traffic, to any address and port.
+///
+/// Dropping the listener resets connections that it has not returned, and all later ones.
+#[derive(Debug)]
+pub struct TcpListener {
+    handle: InterceptHandle,
+}
+
+impl TcpListener {
+    pub(super) fn new(handle: InterceptHandle) -> Self {
+        Self { handle }
+    }
+
+    /// Returns the next connection, whose SYN has no answer yet. Several tasks may wait.
+    ///
+    /// # Cancel safety
+    /// No connection is lost if the future is dropped.
+    ///
+    /// # Errors
+    /// `NetworkDown` if the runner has ended.
+    pub async fn accept(&self) -> io::Result<IncomingConnection> {
+        poll_fn(|cx| self.poll_accept(cx)).await
+    }
+
+    /// Polls for the next connection, like [`Self::accept`].
+    pub fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<IncomingConnection>> {
+        self.handle.with(|core| core.poll_accept(cx)).map_ok(|syn| IncomingConnection {
+            handle: self.handle.clone(),
+            syn,
+            is_decided: false,
+        })
+    }
+}
+
+impl Drop for TcpListener {
+    fn drop(&mut self) {
+        self.handle.with(|core| core.stop_listening());
+    }
+}
+
+/// A connection whose client waits for the answer to its SYN.
+///
+/// The client retransmits the SYN until then; Linux does so for about two minutes. Dropping this
+/// value resets the connection, so that no client waits for a decision that was forgotten.
+#[derive(Debug)]
+pub struct IncomingConnection {
+    handle: InterceptHandle,
+    syn: PendingSyn,
+    is_decided: bool,
+}
+
+impl IncomingConnection {
+    /// Returns the address of the client.
+    pub fn source(&self) -> SocketAddr {
+        self.syn.remote
+    }
+
+    /// Returns the address to which the client connects.
+    pub fn destination(&self) -> SocketAddr {
+        self.syn.local
+    }
+
+    /// Answers the SYN, and waits until the handshake is complete.
+    ///
+    /// # Cancel safety
+    /// Dropping the future closes the connection.
+    ///
+    /// # Errors
+    /// - `TimedOut`: the client gave up before the call.
+    /// - `OutOfMemory`: [`InterceptLimits::memory`](super::InterceptLimits::memory) is exhausted.
+    ///   The SYN is ignored, and reported again if the client retransmits it.
+    /// - `NetworkDown`: the runner has ended.
+    /// - `ConnectionReset` and other kinds: the client does not complete the handshake.
+    pub async fn accept(mut self) -> io::Result<TcpStream> {
+        self.is_decided = true;
+        let syn = self.syn;
+        let socket = self.handle.with(|core| core.accept(&syn))?;
+        let stream = TcpStream::new(self.handle.clone(), socket, syn.local, syn.remote);
+        poll_fn(|cx| self.handle.with(|core| core.poll_connected(socket, cx))).await?;
+        Ok(stream)
+    }
+
+    /// Refuses the connection by a reset or an ICMP error, so that the client's connect fails at
+    /// once.
+    pub fn refuse(mut self, refusal: Refusal) {
+        self.decide(refusal);
+    }
+
+    /// Ignores the SYN. If the client retransmits it, it is reported again.
+    pub fn ignore(mut self) {
+        self.decide(Refusal::Ignore);
+    }
+
+    fn decide(&mut self, refusal: Refusal) {
+        if !std::mem::replace(&mut self.is_decided, true) {
+            let syn = self.syn.id;
+            self.handle.with(|core| core.refuse(syn, refusal));
+        }
+    }
+}
+
+impl Drop for IncomingConnection {
+    fn drop(&mut self) {
+        self.decide(Refusal::Reset);
+    }
+}

@@ -1,0 +1,141 @@
+//! The future that runs the stack.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use tokio::time::{Instant as TokioInstant, Sleep};
+use towpath_uplink::now_ns;
+
+use super::handle::SharedCore;
+
+/// Maximum number of turns until other tasks of the same thread run.
+const TURNS_A_POLL: usize = 4;
+/// Maximum time until the next timer is read again. Tokio's timers do not reach further than two
+/// years.
+const SLEEP_MAX_NS: u64 = 3_600_000_000_000;
+
+/// Runs the stack of an interceptor, as a future to be spawned.
+///
+/// The future is ready with `Ok` when the source of packets has ended, or when all other parts were
+/// dropped and every connection has ended. An error of the source is its result. Afterwards, and if
+/// the future is dropped, every call of the sockets fails with `NetworkDown`.
+///
+/// # Panics
+/// Polling panics outside of a Tokio runtime with time and, for devices, I/O enabled.
+#[derive(Debug)]
+#[must_use = "nothing is received or sent while the runner is not polled"]
+pub struct InterceptRunner {
+    shared: Arc<SharedCore>,
+    sleep: Option<Pin<Box<Sleep>>>,
+    /// Time for which `sleep` is set, in ns.
+    sleep_ns: u64,
+    /// Wakers to be called without the lock, kept to reuse the memory.
+    due: Vec<Waker>,
+}
+
+/// Result of the part of a poll that needs the lock.
+enum PollOutcome {
+    /// More work is pending.
+    More,
+    /// There is nothing to do until the given time, if any.
+    Idle(Option<u64>),
+    Ended(io::Result<()>),
+}
+
+impl InterceptRunner {
+    pub(super) fn new(shared: Arc<SharedCore>) -> Self {
+        Self { shared, sleep: None, sleep_ns: u64::MAX, due: Vec::new() }
+    }
+
+    fn advance(&mut self, cx: &mut Context<'_>) -> PollOutcome {
+        let mut core = self.shared.lock();
+        core.node.ports[0].set_waker(cx);
+        let more = core.turn();
+        core.take_due(&mut self.due);
+        if let Some(result) = core.node.ports[0].take_end() {
+            return PollOutcome::Ended(result);
+        }
+        if core.is_over() {
+            return PollOutcome::Ended(Ok(()));
+        }
+        if more {
+            return PollOutcome::More;
+        }
+        match core.node.ports[0].poll_ready(cx) {
+            Poll::Ready(Err(error)) => PollOutcome::Ended(Err(error)),
+            Poll::Ready(Ok(())) => PollOutcome::More,
+            Poll::Pending => {
+                let timeout = core.next_timeout_ns();
+                core.sleep(cx);
+                PollOutcome::Idle(timeout)
+            }
+        }
+    }
+
+    /// Returns whether the time `at_ns` has passed; otherwise the task is woken then.
+    fn poll_timer(&mut self, at_ns: u64, cx: &mut Context<'_>) -> bool {
+        let now_ns = now_ns();
+        if at_ns <= now_ns {
+            return true;
+        }
+        // A timer that is set to an earlier time only costs a turn. Timers move to later times with
+        // every acknowledgement, so setting them again would cost more.
+        if at_ns < self.sleep_ns {
+            self.sleep_ns = at_ns.min(now_ns + SLEEP_MAX_NS);
+            let deadline = TokioInstant::now() + Duration::from_nanos(self.sleep_ns - now_ns);
+            match &mut self.sleep {
+                Some(sleep) => sleep.as_mut().reset(deadline),
+                None => self.sleep = Some(Box::pin(tokio::time::sleep_until(deadline))),
+            }
+        }
+        let is_due = self.sleep.as_mut().is_some_and(|sleep| sleep.as_mut().poll(cx).is_ready());
+        if is_due {
+            self.sleep_ns = u64::MAX;
+        }
+        is_due
+    }
+
+    fn end(&mut self) {
+        let mut core = self.shared.lock();
+        core.end();
+        core.take_due(&mut self.due);
+        drop(core);
+        self.due.drain(..).for_each(Waker::wake);
+    }
+}
+
+impl Future for InterceptRunner {
+    type Output = io::Result<()>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        for _ in 0..TURNS_A_POLL {
+            let outcome = self.advance(cx);
+            self.due.drain(..).for_each(Waker::wake);
+            match outcome {
+                PollOutcome::More => {}
+                PollOutcome::Ended(result) => {
+                    self.end();
+                    return Poll::Ready(result);
+                }
+                PollOutcome::Idle(None) => return Poll::Pending,
+                PollOutcome::Idle(Some(at_ns)) => {
+                    if !self.poll_timer(at_ns, cx) {
+                        return Poll::Pending;
+                    }
+                }
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+}
+
+impl Drop for InterceptRunner {
+    fn drop(&mut self) {
+        self.end();
+    }
+}

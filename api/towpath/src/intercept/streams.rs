@@ -1,0 +1,298 @@
+//! Accepted connections: their waiting tasks, memory and activity.
+
+use std::task::{Context, Waker};
+
+use towpath_direct::{BufferSizes, SocketHandle};
+
+use super::client::{ClientKey, ClientShares};
+use super::wakers::register_one;
+
+/// Initial and maximum memory of each buffer of a connection in bytes. The first window fits an
+/// initial flight of one large segment.
+const BUFFER_INITIAL: u32 = 64 << 10;
+const BUFFER_MAX: u32 = 4 << 20;
+/// Number of bytes after which a connection's buffers may grow.
+const GROW_AFTER: u64 = 128 << 10;
+/// Divisor of the free memory that a growing connection may reserve, so that many find memory.
+const GROW_PART: u64 = 64;
+/// Time without a byte after which a connection's unused memory is released.
+const RELEASE_AFTER_NS: u64 = 2_000_000_000;
+/// Maximum number of connections that one sweep visits, about 10 µs.
+const SWEEP_MAX: usize = 256;
+/// Minimum free space in bytes for which a writer is woken. Smaller writes would cost a wake-up for
+/// each acknowledgement.
+const WAKE_ROOM: usize = 32 << 10;
+
+/// An accepted connection.
+#[derive(Debug)]
+pub(super) struct StreamEntry {
+    pub(super) handle: SocketHandle,
+    client: ClientKey,
+    reserved: u64,
+    reader: Option<Waker>,
+    /// Task that waits for the end of the handshake, or for room.
+    writer: Option<Waker>,
+    pub(super) is_connected: bool,
+    /// Number of bytes moved in both directions.
+    moved: u64,
+    /// Whether the buffers were raised, or there was no memory.
+    has_grown: bool,
+    /// Time of the last byte, in ns.
+    active_ns: u64,
+    /// Whether the idle memory was released since the last byte.
+    is_released: bool,
+}
+
+/// Step that a sweep found necessary.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SweepStep {
+    Release(SocketHandle),
+    Reset(SocketHandle),
+}
+
+/// Accepted connections by socket index.
+#[derive(Debug, Default)]
+pub(super) struct StreamTable {
+    entries: Vec<Option<StreamEntry>>,
+    count: usize,
+    reserved: u64,
+    per_client: ClientShares,
+    /// Index of the next entry to sweep.
+    sweep_at: usize,
+    /// Start of the next round of sweeps, in ns.
+    sweep_ns: u64,
+}
+
+impl StreamTable {
+    pub(super) fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Returns the memory that all connections have reserved.
+    pub(super) fn reserved(&self) -> u64 {
+        self.reserved
+    }
+
+    pub(super) fn count_of(&self, client: ClientKey) -> usize {
+        self.per_client.used(client)
+    }
+
+    /// Returns the buffer sizes of the next connection, if `memory` bytes may be reserved in total;
+    /// `None` if the memory is exhausted.
+    pub(super) fn sizes(&self, memory: u64) -> Option<BufferSizes> {
+        let max = BUFFER_INITIAL;
+        let is_free = self.reserved + 2 * u64::from(max) <= memory;
+        is_free.then_some(BufferSizes { recv: max, recv_max: max, send: max, send_max: max })
+    }
+
+    /// Adds a connection whose buffers have the sizes of [`Self::sizes`].
+    pub(super) fn insert(&mut self, handle: SocketHandle, client: ClientKey, now_ns: u64) {
+        let reserved = 2 * u64::from(BUFFER_INITIAL);
+        if self.entries.len() <= handle.index() {
+            self.entries.resize_with(handle.index() + 1, || None);
+        }
+        self.entries[handle.index()] = Some(StreamEntry {
+            handle,
+            client,
+            reserved,
+            reader: None,
+            writer: None,
+            is_connected: false,
+            moved: 0,
+            has_grown: false,
+            active_ns: now_ns,
+            is_released: true,
+        });
+        self.count += 1;
+        self.reserved += reserved;
+        self.per_client.add(client, 1);
+    }
+
+    pub(super) fn remove(&mut self, handle: SocketHandle) {
+        if self.get(handle).is_none() {
+            return;
+        }
+        let entry = self.entries.get_mut(handle.index()).and_then(Option::take);
+        if let Some(entry) = entry {
+            self.count -= 1;
+            self.reserved -= entry.reserved;
+            self.per_client.sub(entry.client, 1);
+        }
+    }
+
+    pub(super) fn get(&mut self, handle: SocketHandle) -> Option<&mut StreamEntry> {
+        let entry = self.entries.get_mut(handle.index())?.as_mut()?;
+        (entry.handle == handle).then_some(entry)
+    }
+
+    /// Registers the task that reads.
+    pub(super) fn wait_to_read(&mut self, handle: SocketHandle, cx: &Context<'_>) {
+        if let Some(entry) = self.get(handle) {
+            register_one(&mut entry.reader, cx);
+        }
+    }
+
+    /// Registers the task that writes, or that waits for the handshake.
+    pub(super) fn wait_to_write(&mut self, handle: SocketHandle, cx: &Context<'_>) {
+        if let Some(entry) = self.get(handle) {
+            register_one(&mut entry.writer, cx);
+        }
+    }
+
+    /// Records that bytes were moved. Returns the new maximum size of each buffer if they may grow,
+    /// within `memory` bytes of all connections.
+    pub(super) fn touch(
+        &mut self,
+        handle: SocketHandle,
+        bytes: usize,
+        now_ns: u64,
+        memory: u64,
+    ) -> Option<u32> {
+        let left = memory.saturating_sub(self.reserved);
+        let entry = self.get(handle)?;
+        entry.active_ns = now_ns;
+        entry.is_released = false;
+        entry.moved += bytes as u64;
+        if entry.has_grown || entry.moved < GROW_AFTER {
+            return None;
+        }
+        entry.has_grown = true;
+        let each = (left / GROW_PART / 2).min(u64::from(BUFFER_MAX)) as u32;
+        if each <= BUFFER_INITIAL {
+            return None;
+        }
+        let added = 2 * u64::from(each - BUFFER_INITIAL);
+        entry.reserved += added;
+        self.reserved += added;
+        Some(each)
+    }
+
+    /// Records the end of the handshake.
+    pub(super) fn connect(&mut self, handle: SocketHandle, due: &mut Vec<Waker>) {
+        if let Some(entry) = self.get(handle) {
+            entry.is_connected = true;
+            due.extend(entry.writer.take());
+        }
+    }
+
+    pub(super) fn wake_reader(&mut self, handle: SocketHandle, due: &mut Vec<Waker>) {
+        if let Some(entry) = self.get(handle) {
+            due.extend(entry.reader.take());
+        }
+    }
+
+    /// Wakes the writer if `room` bytes are enough for it.
+    pub(super) fn wake_writer(&mut self, handle: SocketHandle, room: usize, due: &mut Vec<Waker>) {
+        if let Some(entry) = self.get(handle)
+            && room >= WAKE_ROOM
+        {
+            due.extend(entry.writer.take());
+        }
+    }
+
+    pub(super) fn wake_both(&mut self, handle: SocketHandle, due: &mut Vec<Waker>) {
+        if let Some(entry) = self.get(handle) {
+            due.extend(entry.reader.take());
+            due.extend(entry.writer.take());
+        }
+    }
+
+    pub(super) fn wake_all(&mut self, due: &mut Vec<Waker>) {
+        for entry in self.entries.iter_mut().flatten() {
+            due.extend(entry.reader.take());
+            due.extend(entry.writer.take());
+        }
+    }
+
+    /// Returns the time of the next sweep; `None` without connections.
+    pub(super) fn next_sweep_ns(&self) -> Option<u64> {
+        (self.count > 0).then_some(self.sweep_ns)
+    }
+
+    /// Visits some connections, and appends a step for each idle one to `steps`.
+    pub(super) fn sweep(&mut self, now_ns: u64, idle_ns: u64, steps: &mut Vec<SweepStep>) {
+        if self.count == 0 || now_ns < self.sweep_ns {
+            return;
+        }
+        let end = self.entries.len().min(self.sweep_at + SWEEP_MAX);
+        for entry in self.entries[self.sweep_at..end].iter_mut().flatten() {
+            let quiet_ns = now_ns.saturating_sub(entry.active_ns);
+            if quiet_ns >= idle_ns {
+                entry.active_ns = now_ns;
+                steps.push(SweepStep::Reset(entry.handle));
+            } else if quiet_ns >= RELEASE_AFTER_NS && !entry.is_released {
+                entry.is_released = true;
+                steps.push(SweepStep::Release(entry.handle));
+            }
+        }
+        self.sweep_at = end;
+        if end == self.entries.len() {
+            self.sweep_at = 0;
+            // An idle connection is found within an eighth of its time.
+            self.sweep_ns = now_ns + (idle_ns / 8).min(RELEASE_AFTER_NS);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CLIENT: [u8; 4] = [192, 0, 2, 1];
+
+    #[test]
+    fn memory_is_divided_until_it_is_exhausted() {
+        let mut table = StreamTable::default();
+        let memory = 16 << 20;
+        let (mut node, mut grown) = (handles(), 0);
+        while table.sizes(memory).is_some() {
+            let handle = node();
+            table.insert(handle, ClientKey::of(CLIENT.into()), 1);
+            assert_eq!(table.touch(handle, GROW_AFTER as usize - 1, 1, memory), None);
+            // Every fourth connection moves many bytes.
+            if table.len() % 4 == 0 {
+                grown += usize::from(table.touch(handle, 1, 1, memory).is_some());
+                assert_eq!(table.touch(handle, 1 << 20, 1, memory), None, "grows once");
+            }
+            assert!(table.reserved() <= memory);
+        }
+        assert!(memory - table.reserved() < 2 * u64::from(BUFFER_INITIAL));
+        assert!(table.len() > 100, "{}", table.len());
+        assert!(grown > 5, "{grown}");
+    }
+
+    #[test]
+    fn idle_connections_are_released_and_then_reset_once() {
+        let mut table = StreamTable::default();
+        let handle = handles()();
+        table.insert(handle, ClientKey::of(CLIENT.into()), 1);
+        table.touch(handle, 1, 1, 1 << 30);
+        let idle_ns = 60_000_000_000;
+        let sweep = |table: &mut StreamTable, now_ns| {
+            let mut steps = Vec::new();
+            table.sweep(now_ns, idle_ns, &mut steps);
+            steps
+        };
+        assert_eq!(sweep(&mut table, 1_000_000_000), []);
+        assert_eq!(sweep(&mut table, 4_000_000_000), [SweepStep::Release(handle)]);
+        assert_eq!(sweep(&mut table, 10_000_000_000), []);
+        assert_eq!(sweep(&mut table, 1 + idle_ns), [SweepStep::Reset(handle)]);
+        table.remove(handle);
+        assert_eq!((table.len(), table.reserved()), (0, 0));
+        assert_eq!(table.next_sweep_ns(), None);
+    }
+
+    /// Returns handles of a node without ports.
+    fn handles() -> impl FnMut() -> SocketHandle {
+        let mut node: towpath_direct::Node = towpath_direct::Node::new(
+            towpath_direct::NodeConfig::default(),
+            [1; 32],
+            towpath_stack::Instant(1),
+        );
+        let mut port = 0;
+        move || {
+            port += 1;
+            node.udp(([127, 0, 0, 1], port).into()).expect("a free port")
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! SYNs that the program has not decided about.
+
+use std::collections::{HashMap, VecDeque};
+
+use towpath_direct::PendingSyn;
+use towpath_stack::PendingId;
+
+use super::client::{ClientKey, ClientShares};
+use super::wakers::Wakers;
+
+/// SYNs without a decision, whose number the stack limits.
+#[derive(Debug, Default)]
+pub(super) struct SynTable {
+    /// Sources of all undecided SYNs.
+    sources: HashMap<PendingId, ClientKey>,
+    /// SYNs that the listener has not returned.
+    queue: VecDeque<PendingSyn>,
+    per_client: ClientShares,
+    /// Tasks that wait for a SYN.
+    pub(super) acceptors: Wakers,
+}
+
+impl SynTable {
+    pub(super) fn len(&self) -> usize {
+        self.sources.len()
+    }
+
+    pub(super) fn count_of(&self, client: ClientKey) -> usize {
+        self.per_client.used(client)
+    }
+
+    pub(super) fn push(&mut self, syn: PendingSyn) {
+        let client = ClientKey::of(syn.remote.ip());
+        self.sources.insert(syn.id, client);
+        self.per_client.add(client, 1);
+        self.queue.push_back(syn);
+    }
+
+    /// Returns the oldest SYN that the listener has not returned.
+    pub(super) fn pop(&mut self) -> Option<PendingSyn> {
+        self.queue.pop_front()
+    }
+
+    /// Removes a SYN that was decided. Returns false if the stack has forgotten it.
+    pub(super) fn decide(&mut self, id: PendingId) -> bool {
+        let client = self.sources.remove(&id);
+        if let Some(client) = client {
+            self.per_client.sub(client, 1);
+        }
+        client.is_some()
+    }
+
+    /// Removes a SYN that the stack has forgotten.
+    pub(super) fn forget(&mut self, id: PendingId) -> bool {
+        // The stack forgets the oldest SYN first, so the search ends near the front.
+        if let Some(at) = self.queue.iter().position(|syn| syn.id == id) {
+            self.queue.remove(at);
+        }
+        self.decide(id)
+    }
+}

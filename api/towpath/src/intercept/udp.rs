@@ -1,0 +1,203 @@
+//! Datagrams from any address to any address.
+
+use std::future::poll_fn;
+use std::io;
+use std::net::SocketAddr;
+use std::task::{Context, Poll};
+
+use towpath_stack::net::Unreachable;
+use towpath_stack::{DatagramFrom, Refusal};
+
+use super::handle::InterceptHandle;
+
+/// Receives and sends all datagrams of the intercepted traffic.
+///
+/// Clones share one queue, and may be used in several tasks. Dropping the last one drops the queued
+/// datagrams, and all later ones.
+#[derive(Debug)]
+pub struct UdpSocket {
+    handle: InterceptHandle,
+}
+
+/// Addresses and header fields of a datagram.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UdpFlow {
+    /// Source address.
+    pub source: SocketAddr,
+    /// Destination address.
+    pub destination: SocketAddr,
+    /// TTL, or hop limit. `None` for the default of the stack when sending.
+    pub ttl: Option<u8>,
+    /// Type of service, or traffic class, with the ECN bits.
+    pub traffic_class: u8,
+}
+
+/// ICMP error about a datagram that was sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UndeliveredDatagram {
+    /// Source address of the datagram.
+    pub source: SocketAddr,
+    /// Destination address of the datagram.
+    pub destination: SocketAddr,
+    /// Sender of the ICMP message.
+    pub from: std::net::IpAddr,
+    /// ICMP type and code, of the IP version of the addresses.
+    pub message: (u8, u8),
+    /// MTU in bytes, if the datagram was too long for a link.
+    pub mtu: Option<u32>,
+    /// Part of the datagram's payload that the message quotes.
+    pub payload: Vec<u8>,
+}
+
+impl UdpFlow {
+    /// Creates the flow of a datagram to be sent.
+    pub fn new(source: SocketAddr, destination: SocketAddr) -> Self {
+        Self { source, destination, ttl: None, traffic_class: 0 }
+    }
+
+    /// Returns the flow of answers: source and destination are exchanged.
+    #[must_use]
+    pub fn reply(&self) -> Self {
+        Self::new(self.destination, self.source)
+    }
+}
+
+impl UdpSocket {
+    pub(super) fn new(handle: InterceptHandle) -> Self {
+        handle.with(|core| core.datagrams.sockets += 1);
+        Self { handle }
+    }
+
+    /// Receives a datagram. Bytes that exceed `buf` are lost; 65,535 bytes fit every datagram.
+    ///
+    /// # Cancel safety
+    /// No datagram is lost if the future is dropped.
+    ///
+    /// # Errors
+    /// `NetworkDown` if the runner has ended.
+    pub async fn recv(&self, buf: &mut [u8]) -> io::Result<(usize, UdpFlow)> {
+        poll_fn(|cx| self.poll_recv(cx, buf)).await
+    }
+
+    /// Polls for a datagram, like [`Self::recv`].
+    pub fn poll_recv(
+        &self,
+        cx: &mut Context<'_>,
+        buf: &mut [u8],
+    ) -> Poll<io::Result<(usize, UdpFlow)>> {
+        self.handle.with(|core| {
+            core.check()?;
+            let Some((meta, bytes)) = core.datagrams.pop() else {
+                core.datagrams.receivers.register(cx);
+                return Poll::Pending;
+            };
+            let len = bytes.len().min(buf.len());
+            buf[..len].copy_from_slice(&bytes[..len]);
+            core.node.recycle(bytes);
+            let flow = UdpFlow {
+                source: meta.remote,
+                destination: meta.local,
+                ttl: Some(meta.ttl),
+                traffic_class: meta.tos,
+            };
+            Poll::Ready(Ok((len, flow)))
+        })
+    }
+
+    /// Sends a datagram from any source address, and waits while the source of packets is slow.
+    ///
+    /// # Cancel safety
+    /// The datagram is not sent if the future is dropped before it is ready.
+    ///
+    /// # Errors
+    /// `InvalidInput` if the datagram is too long, or the addresses are of different families;
+    /// `NetworkDown` if the runner has ended.
+    pub async fn send(&self, payload: &[u8], flow: &UdpFlow) -> io::Result<()> {
+        poll_fn(|cx| self.poll_send(cx, payload, flow)).await
+    }
+
+    /// Polls for sending a datagram, like [`Self::send`].
+    pub fn poll_send(
+        &self,
+        cx: &mut Context<'_>,
+        payload: &[u8],
+        flow: &UdpFlow,
+    ) -> Poll<io::Result<()>> {
+        let from = DatagramFrom {
+            local: flow.source,
+            remote: flow.destination,
+            ttl: flow.ttl,
+            tos: flow.traffic_class,
+        };
+        self.handle.with(|core| core.poll_send(&from, payload, cx))
+    }
+
+    /// Refuses a received datagram by an ICMP error to its sender, about `payload` in `flow`:
+    /// [`Refusal::Reset`] is "port unreachable". The number of errors per second is limited.
+    ///
+    /// # Errors
+    /// `NetworkDown` if the runner has ended.
+    pub fn refuse(&self, payload: &[u8], flow: &UdpFlow, refusal: Refusal) -> io::Result<()> {
+        let why = match refusal {
+            Refusal::Reset => Unreachable::Port,
+            Refusal::HostUnreachable => Unreachable::Host,
+            Refusal::NetUnreachable => Unreachable::Net,
+            Refusal::AdminProhibited => Unreachable::AdminProhibited,
+            Refusal::Ignore => return Ok(()),
+        };
+        let answer = DatagramFrom {
+            local: flow.destination,
+            remote: flow.source,
+            ttl: flow.ttl,
+            tos: flow.traffic_class,
+        };
+        self.handle.with(|core| core.refuse_datagram(&answer, payload, why))
+    }
+
+    /// Receives an ICMP error about a datagram that was sent recently.
+    ///
+    /// # Cancel safety
+    /// No error is lost if the future is dropped.
+    ///
+    /// # Errors
+    /// `NetworkDown` if the runner has ended.
+    pub async fn recv_error(&self) -> io::Result<UndeliveredDatagram> {
+        poll_fn(|cx| self.poll_recv_error(cx)).await
+    }
+
+    /// Polls for an ICMP error, like [`Self::recv_error`].
+    pub fn poll_recv_error(&self, cx: &mut Context<'_>) -> Poll<io::Result<UndeliveredDatagram>> {
+        self.handle.with(|core| {
+            core.check()?;
+            let Some(error) = core.datagrams.pop_error() else {
+                core.datagrams.error_readers.register(cx);
+                return Poll::Pending;
+            };
+            Poll::Ready(Ok(UndeliveredDatagram {
+                source: SocketAddr::new(error.src, error.src_port),
+                destination: SocketAddr::new(error.dst, error.dst_port),
+                from: error.from,
+                message: error.message,
+                mtu: error.too_big.filter(|mtu| *mtu > 0),
+                payload: error.payload,
+            }))
+        })
+    }
+}
+
+impl Clone for UdpSocket {
+    fn clone(&self) -> Self {
+        Self::new(self.handle.clone())
+    }
+}
+
+impl Drop for UdpSocket {
+    fn drop(&mut self) {
+        self.handle.with(|core| {
+            core.datagrams.sockets -= 1;
+            if core.datagrams.sockets == 0 {
+                core.datagrams.clear();
+            }
+        });
+    }
+}

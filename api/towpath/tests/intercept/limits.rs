@@ -1,0 +1,129 @@
+//! Every limit, reached by a client.
+
+use std::time::Duration;
+
+use towpath::intercept::{InterceptCounters, InterceptLimits, UdpFlow};
+use towpath_direct::NodeEvent;
+
+use crate::client::ADDR;
+use crate::{on_both, pair};
+
+fn to(port: u16) -> std::net::SocketAddr {
+    ([192, 0, 2, 7], port).into()
+}
+
+/// Sends `count` SYNs at an interceptor with these limits, and returns its counters.
+async fn with_syns(count: u16, limits: InterceptLimits) -> InterceptCounters {
+    let (mut client, parts) = pair(|builder| builder.limits(limits));
+    for port in 1..=count {
+        client.node.connect(to(port)).unwrap();
+    }
+    // The last SYN was handled when the counters account for all of them.
+    client
+        .until(|_| {
+            let counters = parts.interceptor.counters();
+            let InterceptCounters {
+                undecided, over_undecided, over_connections, over_memory, ..
+            } = counters;
+            let seen = undecided as u64
+                + over_undecided
+                + over_connections
+                + counters.over_connections_per_source
+                + counters.over_undecided_per_source
+                + over_memory;
+            (seen >= count.into()).then_some(counters)
+        })
+        .await
+}
+
+#[test]
+fn syns_beyond_a_limit_are_ignored_and_counted() {
+    on_both(|| async {
+        let limits = InterceptLimits { connections: 3, ..InterceptLimits::default() };
+        let counters = with_syns(8, limits).await;
+        assert_eq!((counters.undecided, counters.over_connections), (3, 5));
+
+        let limits = InterceptLimits { connections_per_source: 3, ..InterceptLimits::default() };
+        let counters = with_syns(8, limits).await;
+        assert_eq!((counters.undecided, counters.over_connections_per_source), (3, 5));
+
+        let limits = InterceptLimits { undecided_per_source: 3, ..InterceptLimits::default() };
+        let counters = with_syns(8, limits).await;
+        assert_eq!((counters.undecided, counters.over_undecided_per_source), (3, 5));
+
+        let limits = InterceptLimits { undecided: 3, ..InterceptLimits::default() };
+        let counters = with_syns(8, limits).await;
+        assert_eq!((counters.undecided, counters.over_undecided), (3, 5));
+
+        let limits = InterceptLimits { memory: 100_000, ..InterceptLimits::default() };
+        let counters = with_syns(8, limits).await;
+        assert_eq!((counters.undecided, counters.over_memory), (0, 8));
+    });
+}
+
+#[test]
+fn a_connection_is_accepted_once_another_has_ended() {
+    on_both(|| async {
+        let limits = InterceptLimits { memory: 200_000, ..InterceptLimits::default() };
+        let (mut client, parts) = pair(|builder| builder.limits(limits));
+        let first = client.node.connect(to(1)).unwrap();
+        client.until(|_| Some(())).await;
+        let accepted = async { parts.tcp.accept().await.unwrap().accept().await.unwrap() };
+        let (_, stream) = tokio::join!(client.event(NodeEvent::Connected(first)), accepted);
+        let second = client.node.connect(to(2)).unwrap();
+        client.until(|_| (parts.interceptor.counters().over_memory > 0).then_some(())).await;
+        client.node.close(first);
+        drop(stream);
+        // The client retransmits its SYN after a second.
+        let accepted = async { parts.tcp.accept().await.unwrap().accept().await.unwrap() };
+        let (_, _stream) = tokio::join!(client.event(NodeEvent::Connected(second)), accepted);
+    });
+}
+
+#[test]
+fn unread_datagrams_are_dropped_beyond_the_limit() {
+    on_both(|| async {
+        let limits = InterceptLimits { datagram_bytes: 1000, ..InterceptLimits::default() };
+        let (mut client, parts) = pair(|builder| builder.limits(limits));
+        let socket = client.node.udp((ADDR, 4000).into()).unwrap();
+        for _ in 0..20 {
+            client.node.send_to(socket, to(53), &[7; 36]).unwrap();
+        }
+        let all = |counters: InterceptCounters| {
+            counters.datagrams_received + counters.over_datagram_bytes
+        };
+        client.until(|_| (all(parts.interceptor.counters()) == 20).then_some(())).await;
+        assert_eq!(parts.interceptor.counters().datagrams_received, 10);
+        drop(parts.udp);
+        client.node.send_to(socket, to(53), &[7; 36]).unwrap();
+        client.until(|_| (parts.interceptor.counters().without_socket == 1).then_some(())).await;
+    });
+}
+
+/// A program that writes much faster than its source takes packets.
+#[test]
+fn a_full_channel_makes_senders_wait() {
+    on_both(|| async {
+        let (mut client, parts) = pair(|builder| builder);
+        let flow = UdpFlow::new(to(53), (ADDR, 4000).into());
+        let socket = client.node.udp((ADDR, 4000).into()).unwrap();
+        let udp = parts.udp.clone();
+        let sender = tokio::spawn(async move {
+            for _ in 0..20_000 {
+                udp.send(&[7; 100], &flow).await.unwrap();
+            }
+        });
+        // Channel and queue of the stack are full.
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        assert!(!sender.is_finished());
+        let mut received = 0;
+        client
+            .until(|client| {
+                received += std::iter::from_fn(|| client.node.recv_from(socket)).count();
+                sender.is_finished().then_some(())
+            })
+            .await;
+        sender.await.unwrap();
+        assert!(received > 10_000, "{received}");
+    });
+}

@@ -1,0 +1,160 @@
+//! Programs of this machine over TUN devices, each test in a network namespace of its own. The
+//! tests need root and /dev/net/tun, and say so without.
+
+#![allow(clippy::print_stderr)] // For readers of the output of the tests.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream as StdStream, UdpSocket as StdUdp};
+use std::thread;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use towpath::intercept::{Intercepted, Interceptor, Refusal};
+
+use crate::{PATIENCE, current_thread, multi_thread, pattern};
+
+const SERVER: ([u8; 4], u16) = ([10, 9, 0, 7], 80);
+
+pub fn in_namespace(test: impl Fn() + Send + 'static) {
+    let thread = thread::spawn(move || {
+        // SAFETY: affects only this thread, and the threads that it creates.
+        if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0
+            || !std::path::Path::new("/dev/net/tun").exists()
+        {
+            eprintln!("left out: needs root and /dev/net/tun");
+            return;
+        }
+        test();
+    });
+    if let Err(panic) = thread.join() {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+fn intercepted() -> Intercepted {
+    let builder = Interceptor::builder().tun("tw0").host_address([198, 18, 0, 1].into(), 32);
+    let builder = builder.host_address("fd00:18::1".parse().unwrap(), 128);
+    let builder = builder.route([10, 9, 0, 0].into(), 16);
+    builder.route("2001:db8::".parse().unwrap(), 32).build().expect("a device")
+}
+
+fn connect(to: SocketAddr) -> StdStream {
+    let stream = StdStream::connect_timeout(&to, PATIENCE).expect("connected");
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream
+}
+
+#[test]
+fn megabytes_of_the_kernel_are_echoed() {
+    in_namespace(|| {
+        for runtime in [current_thread(), multi_thread()] {
+            let servers = [SERVER.into(), "[2001:db8::7]:80".parse().unwrap()];
+            runtime.block_on(async {
+                let Intercepted { runner, tcp, udp, interceptor, .. } = intercepted();
+                let runner = tokio::spawn(runner);
+                for server in servers {
+                    let client = thread::spawn(move || {
+                        let mut stream = connect(server);
+                        let bytes = pattern(8 << 20);
+                        let mut reader = stream.try_clone().unwrap();
+                        let sent = bytes.clone();
+                        let writer = thread::spawn(move || {
+                            stream.write_all(&sent).unwrap();
+                            stream.shutdown(Shutdown::Write).unwrap();
+                        });
+                        let mut echoed = Vec::new();
+                        reader.read_to_end(&mut echoed).unwrap();
+                        writer.join().unwrap();
+                        assert!(echoed == bytes);
+                    });
+                    let incoming = tcp.accept().await.unwrap();
+                    assert_eq!(incoming.destination(), server);
+                    let stream = incoming.accept().await.unwrap();
+                    let (mut reader, mut writer) = tokio::io::split(stream);
+                    let copied = tokio::io::copy(&mut reader, &mut writer).await.unwrap();
+                    assert_eq!(copied, 8 << 20);
+                    writer.shutdown().await.unwrap();
+                    tokio::task::spawn_blocking(|| client.join().unwrap()).await.unwrap();
+                }
+                let counters = interceptor.counters();
+                // Most packets contain many segments.
+                let segments = (16 << 20) / 1460;
+                assert!(counters.packets_received < segments, "{counters:?}");
+                drop((tcp, udp, interceptor));
+                runner.await.unwrap().unwrap();
+            });
+        }
+    });
+}
+
+#[test]
+fn refusals_are_errors_of_connect() {
+    in_namespace(|| {
+        current_thread().block_on(async {
+            let Intercepted { runner, tcp, .. } = intercepted();
+            tokio::spawn(runner);
+            let cases = [
+                (Refusal::Reset, libc::ECONNREFUSED),
+                (Refusal::HostUnreachable, libc::EHOSTUNREACH),
+                (Refusal::NetUnreachable, libc::ENETUNREACH),
+                (Refusal::AdminProhibited, libc::EHOSTUNREACH),
+            ];
+            for (refusal, errno) in cases {
+                let client =
+                    tokio::task::spawn_blocking(|| StdStream::connect(SocketAddr::from(SERVER)));
+                tcp.accept().await.unwrap().refuse(refusal);
+                let error = client.await.unwrap().unwrap_err();
+                assert_eq!(error.raw_os_error(), Some(errno), "{refusal:?}");
+            }
+        });
+    });
+}
+
+#[test]
+fn datagrams_of_the_kernel_are_answered() {
+    in_namespace(|| {
+        current_thread().block_on(async {
+            let Intercepted { runner, udp, .. } = intercepted();
+            tokio::spawn(runner);
+            let client = tokio::task::spawn_blocking(|| {
+                let socket = StdUdp::bind("198.18.0.1:0").unwrap();
+                socket.set_read_timeout(Some(PATIENCE)).unwrap();
+                socket.connect(SocketAddr::from(SERVER)).unwrap();
+                let mut buf = [0; 2000];
+                for len in [0, 1, 1400] {
+                    socket.send(&pattern(len)).unwrap();
+                    let n = socket.recv(&mut buf).unwrap();
+                    assert!(buf[..n] == pattern(len));
+                }
+            });
+            let mut buf = [0; 2000];
+            for _ in 0..3 {
+                let (len, flow) = udp.recv(&mut buf).await.unwrap();
+                assert_eq!(flow.destination, SERVER.into());
+                udp.send(&buf[..len], &flow.reply()).await.unwrap();
+            }
+            client.await.unwrap();
+        });
+    });
+}
+
+#[test]
+fn a_deleted_device_ends_the_runner() {
+    in_namespace(|| {
+        current_thread().block_on(async {
+            let Intercepted { runner, tcp, .. } = intercepted();
+            let runner = tokio::spawn(runner);
+            let client =
+                tokio::task::spawn_blocking(|| StdStream::connect(SocketAddr::from(SERVER)));
+            let mut stream = tcp.accept().await.unwrap().accept().await.unwrap();
+            drop(client.await.unwrap().unwrap());
+            let status = tokio::task::spawn_blocking(|| {
+                std::process::Command::new("ip").args(["link", "del", "tw0"]).status()
+            });
+            assert!(status.await.unwrap().unwrap().success());
+            assert!(runner.await.unwrap().is_ok());
+            let error = stream.write_all(b"more").await.unwrap_err();
+            assert_eq!(error.kind(), std::io::ErrorKind::NetworkDown);
+            assert!(stream.read_u8().await.is_err());
+        });
+    });
+}

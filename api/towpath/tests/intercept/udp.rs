@@ -1,0 +1,124 @@
+//! Datagrams and echo requests.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use towpath::intercept::{EchoPolicy, UdpFlow};
+
+use crate::client::ADDR;
+use crate::{on_both, pair};
+
+const SERVER: ([u8; 4], u16) = ([192, 0, 2, 7], 53);
+
+#[test]
+fn datagrams_are_answered_in_the_name_of_their_destination() {
+    on_both(|| async {
+        let (mut client, parts) = pair(|builder| builder);
+        let local = SocketAddr::from((ADDR, 4000));
+        let socket = client.node.udp(local).unwrap();
+        client.node.send_to(socket, SERVER.into(), b"query").unwrap();
+        client.node.send_to(socket, SERVER.into(), b"").unwrap();
+        client.until(|_| Some(())).await;
+        let mut buf = [0; 100];
+        let (len, flow) = parts.udp.recv(&mut buf).await.unwrap();
+        assert_eq!(&buf[..len], b"query");
+        assert_eq!((flow.source, flow.destination), (local, SERVER.into()));
+        assert_eq!(flow.ttl, Some(64));
+        let (len, empty) = parts.udp.recv(&mut buf).await.unwrap();
+        assert_eq!((len, empty), (0, flow));
+        parts.udp.send(b"answer", &flow.reply()).await.unwrap();
+        let answer = client.until(|client| client.node.recv_from(socket)).await;
+        assert_eq!((answer.meta.remote, &answer.bytes[..]), (SERVER.into(), &b"answer"[..]));
+        // Another host sends a datagram to the client as well: full cone.
+        let stranger = SocketAddr::from(([198, 51, 100, 9], 9));
+        let flow = UdpFlow { ttl: Some(9), traffic_class: 0x28, ..UdpFlow::new(stranger, local) };
+        parts.udp.send(b"unasked", &flow).await.unwrap();
+        let datagram = client.until(|client| client.node.recv_from(socket)).await;
+        assert_eq!((datagram.meta.remote, datagram.meta.ttl), (stranger, 9));
+        assert_eq!(datagram.meta.tos, 0x28);
+    });
+}
+
+#[test]
+fn long_datagrams_are_fragmented_and_reassembled() {
+    on_both(|| async {
+        let (mut client, parts) = pair(|builder| builder);
+        let local = SocketAddr::from((ADDR, 4000));
+        let socket = client.node.udp(local).unwrap();
+        let bytes = crate::pattern(9000);
+        client.node.send_to(socket, SERVER.into(), &bytes).unwrap();
+        client.until(|_| Some(())).await;
+        let mut buf = [0; 65_535];
+        let (len, flow) = parts.udp.recv(&mut buf).await.unwrap();
+        assert!(buf[..len] == bytes);
+        parts.udp.send(&bytes, &flow.reply()).await.unwrap();
+        let answer = client.until(|client| client.node.recv_from(socket)).await;
+        assert!(answer.bytes == bytes);
+    });
+}
+
+#[test]
+fn icmp_errors_about_datagrams_are_reported() {
+    on_both(|| async {
+        let (mut client, parts) = pair(|builder| builder);
+        let closed = SocketAddr::from((ADDR, 4001));
+        parts.udp.send(b"to nobody", &UdpFlow::new(SERVER.into(), closed)).await.unwrap();
+        let errors = async { parts.udp.recv_error().await.unwrap() };
+        let error = tokio::select! {
+            error = errors => error,
+            () = client.run_for(Duration::from_secs(50)) => panic!("no error"),
+        };
+        assert_eq!((error.source, error.destination), (SERVER.into(), closed));
+        assert_eq!((error.message, error.mtu), ((3, 3), None));
+        assert_eq!(error.from, IpAddr::from(ADDR));
+    });
+}
+
+#[test]
+fn invalid_datagrams_are_refused() {
+    on_both(|| async {
+        let (_client, parts) = pair(|builder| builder);
+        let local = SocketAddr::from((ADDR, 4000));
+        let cases = [
+            (70_000, UdpFlow::new(SERVER.into(), local)),
+            (1, UdpFlow::new("[2001:db8::1]:53".parse().unwrap(), local)),
+            (1, UdpFlow::new(SERVER.into(), (ADDR, 0).into())),
+        ];
+        for (len, flow) in cases {
+            let error = parts.udp.send(&vec![0; len], &flow).await.unwrap_err();
+            assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput, "{flow:?}");
+        }
+    });
+}
+
+#[test]
+fn echo_requests_follow_the_policy() {
+    on_both(|| async {
+        for policy in [EchoPolicy::Answer, EchoPolicy::Deliver, EchoPolicy::Ignore] {
+            let (mut client, parts) = pair(|builder| builder.echo(policy));
+            let pinger = client.node.echo((ADDR, 0).into()).unwrap();
+            client.node.ping(pinger, SERVER.0.into(), 5, b"data").unwrap();
+            client.until(|_| Some(())).await;
+            match (policy, &parts.echo) {
+                (EchoPolicy::Deliver, Some(echo)) => {
+                    let mut buf = [0; 100];
+                    let (len, request) = echo.recv(&mut buf).await.unwrap();
+                    assert_eq!((&buf[..len], request.seq()), (&b"data"[..], 5));
+                    assert_eq!(request.destination(), IpAddr::from(SERVER.0));
+                    assert_eq!(request.source(), IpAddr::from(ADDR));
+                    echo.reply(&request, b"data").unwrap();
+                }
+                (EchoPolicy::Deliver, None) => panic!("a socket"),
+                (_, echo) => assert!(echo.is_none()),
+            }
+            if policy == EchoPolicy::Ignore {
+                client.run_for(Duration::from_millis(50)).await;
+                assert_eq!(client.node.recv_from(pinger), None);
+                assert_eq!(parts.interceptor.counters().without_socket, 1);
+            } else {
+                let reply = client.until(|client| client.node.recv_from(pinger)).await;
+                assert!(reply.bytes.ends_with(b"data"));
+            }
+        }
+    });
+}
