@@ -146,3 +146,21 @@ fn through_the_gateway_connections_open_as_ever() {
     assert_eq!(said.lines().count(), 3);
     assert_eq!(server.wait(towpath_tests::PATIENCE).ok().stdout, lines([0, 0, 0]));
 }
+
+/// As on Linux with bit 1 of `net.ipv4.tcp_fastopen` cleared.
+#[test]
+fn a_client_that_is_switched_off_refuses() {
+    let script = "
+import socket
+s = socket.socket()
+def attempt(call):
+    try: call()
+    except OSError as error: print(error.errno)
+attempt(lambda: s.sendto(b'x', socket.MSG_FASTOPEN, ('127.0.0.1', 9)))
+attempt(lambda: s.setsockopt(socket.IPPROTO_TCP, 30, 1))
+";
+    let towpath = towpath();
+    let line = [&towpath, "run", "-q", "--tcp", "tcp_fastopen=2", "--", "python3", "-c", script];
+    let said = Process::spawn(&line).wait(towpath_tests::PATIENCE).ok().stdout;
+    assert_eq!(said, "95\n95\n");
+}

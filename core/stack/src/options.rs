@@ -170,6 +170,7 @@ impl<H: Host> Stack<H> {
 
     /// Sets an option of listeners or sockets that may listen later.
     fn set_accepting(&mut self, index: u32, option: SocketOption) -> Result<(), OptionError> {
+        let is_served = self.config.tcp.fast_open.server();
         let socket = self.sockets.get_mut(index).ok_or(OptionError::NoSocket)?;
         let settings = match &mut socket.kind {
             SocketRole::Fresh(settings) => settings,
@@ -177,6 +178,7 @@ impl<H: Host> Stack<H> {
             _ => return Err(OptionError::NotApplicable),
         };
         match option {
+            SocketOption::FastOpenQueue(_) if !is_served => {}
             SocketOption::FastOpenQueue(places) => settings.fast_open_queue = places,
             SocketOption::SaveSyn(on) => settings.save_syn = on,
             _ => return Err(OptionError::NotApplicable),

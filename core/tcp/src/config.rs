@@ -2,6 +2,7 @@
 
 use crate::congestion::CongestionKind;
 use crate::ecn::EcnMode;
+use crate::fast_open::FastOpenModes;
 use core::num::NonZeroU64;
 use core::time::Duration;
 
@@ -50,6 +51,8 @@ pub struct Config {
     //# R2 for a SYN segment MUST be set large enough to provide retransmission of the segment for
     //# at least 3 minutes (MUST-23).
     pub syn_retries: u8,
+    /// Uses of Fast Open by clients and listeners (RFC 7413).
+    pub fast_open: FastOpenModes,
     /// Use of SYN cookies by a listener (RFC 4987). Peers within the process never get one, because
     /// their half-open connections reserve places in accept queues.
     pub syn_cookies: SynCookies,
@@ -99,6 +102,7 @@ impl Default for Config {
             user_timeout: None,
             max_pacing_rate: None,
             syn_retries: 7,
+            fast_open: FastOpenModes::default(),
             syn_cookies: SynCookies::default(),
             syn_ack_retries: 5,
             retries: 15,

@@ -4,6 +4,7 @@
 use crate::config::{Config, SynCookies, WINDOW_SCALE_MAX};
 use crate::congestion::CongestionKind;
 use crate::ecn::EcnMode;
+use crate::fast_open::FastOpenModes;
 use core::fmt;
 use core::str::FromStr;
 
@@ -33,6 +34,8 @@ pub struct TcpDefaults {
     pub window_scaling: bool,
     /// Use of ECN (RFC 3168, RFC 9768).
     pub ecn: EcnMode,
+    /// Uses of Fast Open (RFC 7413).
+    pub fast_open: FastOpenModes,
     /// Use of SYN cookies by listeners (RFC 4987).
     pub syn_cookies: SynCookies,
     /// Maximum of a receive buffer in bytes, and so of the window; `None` keeps the owner's.
@@ -41,10 +44,17 @@ pub struct TcpDefaults {
 
 impl Default for TcpDefaults {
     fn default() -> Self {
-        let Config { congestion, timestamps, sack, scaling, ecn, syn_cookies, .. } =
-            Config::default();
-        let (window_scaling, recv_max) = (scaling, None);
-        Self { congestion, timestamps, sack, window_scaling, ecn, syn_cookies, recv_max }
+        let config = Config::default();
+        Self {
+            congestion: config.congestion,
+            timestamps: config.timestamps,
+            sack: config.sack,
+            window_scaling: config.scaling,
+            ecn: config.ecn,
+            fast_open: config.fast_open,
+            syn_cookies: config.syn_cookies,
+            recv_max: None,
+        }
     }
 }
 
@@ -109,6 +119,14 @@ pub const TCP_DEFAULTS: &[TcpDefaultRow] = &[
         values: || EcnMode::ALL.iter().map(|mode| mode.name()).collect::<Vec<_>>().join(", "),
         set: |all, word| EcnMode::from_word(word).map(|mode| all.ecn = mode),
         show: |all| Some(all.ecn.name().into()),
+    },
+    TcpDefaultRow {
+        name: "fast-open",
+        sysctl: "tcp_fastopen",
+        help: "data in SYNs (RFC 7413)",
+        values: || "off, on, client, server, or the bits of Linux's tcp_fastopen".into(),
+        set: |all, word| FastOpenModes::from_word(word).map(|modes| all.fast_open = modes),
+        show: |all| Some(all.fast_open.to_string()),
     },
     TcpDefaultRow {
         name: "syn-cookies",
@@ -195,6 +213,7 @@ impl TcpDefaults {
         config.sack = self.sack;
         config.scaling = self.window_scaling;
         config.ecn = self.ecn;
+        config.fast_open = self.fast_open;
         config.syn_cookies = self.syn_cookies;
         if let Some(bytes) = self.recv_max {
             let fits = |scale: &u8| u32::from(u16::MAX) << scale >= bytes;
@@ -249,7 +268,7 @@ mod tests {
     #[test]
     fn display_and_parse_are_inverse() {
         let text = "congestion=reno,timestamps=off,sack=off,window-scaling=off,ecn=accurate,\
-                    syn-cookies=always,rmem-max=100000";
+                    fast-open=0x5,syn-cookies=always,rmem-max=100000";
         let all: TcpDefaults = text.parse().unwrap();
         assert_eq!(all.to_string(), text);
         let plain = TcpDefaults::default();
@@ -268,6 +287,10 @@ mod tests {
         for row in TCP_DEFAULTS {
             let value = (row.show)(&all).unwrap_or_else(|| "65536".into());
             assert_eq!(all.set(&format!("net.ipv4.{}", row.sysctl), &value), Ok(()));
+        }
+        for (word, name) in [("1", "client"), ("0x403", "0x403"), ("3", "on"), ("off", "off")] {
+            assert_eq!(all.set("tcp_fastopen", word), Ok(()));
+            assert_eq!(all.fast_open.to_string(), name);
         }
         assert_eq!(all.set_all("tcp_ecn=3,tcp_sack=0"), Ok(()));
         assert_eq!((all.ecn, all.sack), (EcnMode::Accurate, false));

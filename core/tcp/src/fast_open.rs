@@ -20,6 +20,7 @@
 
 use crate::event::pending;
 use crate::segment::FifoLevels;
+use core::fmt;
 
 /// Space reserved for options when a SYN carries data: Linux's `MAX_TCP_OPTION_SPACE`.
 const OPTIONS_LEN_MAX: u32 = 40;
@@ -158,6 +159,73 @@ impl FastOpenState {
                 2 => Some(FastOpenFailure::DataNotAcked),
                 _ => Some(FastOpenFailure::SynRepeated),
             },
+        }
+    }
+}
+
+/// Uses of Fast Open that a host allows, like Linux's `net.ipv4.tcp_fastopen`. Bits without a
+/// meaning are ignored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FastOpenModes(u32);
+
+impl FastOpenModes {
+    const CLIENT: u32 = 1;
+    const SERVER: u32 = 2;
+    const CLIENT_WITHOUT_COOKIE: u32 = 4;
+    const SERVER_WITHOUT_COOKIE: u32 = 0x200;
+    const ALL_LISTENERS: u32 = 0x400;
+    /// Names of frequent values.
+    const NAMES: [(&str, u32); 4] =
+        [("off", 0), ("client", Self::CLIENT), ("server", Self::SERVER), ("on", 3)];
+
+    /// Parses a name, or the number of Linux's setting, decimal or with `0x`.
+    pub fn from_word(word: &str) -> Option<Self> {
+        let named = Self::NAMES.iter().find(|(name, _)| *name == word).map(|(_, bits)| *bits);
+        let number = || match word.strip_prefix("0x") {
+            Some(digits) => u32::from_str_radix(digits, 16).ok(),
+            None => word.parse().ok(),
+        };
+        named.or_else(number).map(Self)
+    }
+
+    /// Whether programs may send data in a SYN.
+    pub fn client(self) -> bool {
+        self.0 & Self::CLIENT != 0
+    }
+
+    /// Whether listeners may accept data of a SYN.
+    pub fn server(self) -> bool {
+        self.0 & Self::SERVER != 0
+    }
+
+    /// Whether SYNs contain data without a cookie (RFC 7413 §4.1.3 requires one).
+    pub fn sends_without_cookie(self) -> bool {
+        self.client() && self.0 & Self::CLIENT_WITHOUT_COOKIE != 0
+    }
+
+    /// Whether listeners accept data of a SYN without a cookie.
+    pub fn accepts_without_cookie(self) -> bool {
+        self.server() && self.0 & Self::SERVER_WITHOUT_COOKIE != 0
+    }
+
+    /// Whether listeners without TCP_FASTOPEN use it, too.
+    pub fn serves_all_listeners(self) -> bool {
+        self.server() && self.0 & Self::ALL_LISTENERS != 0
+    }
+}
+
+/// Clients and servers, if their programs ask for it.
+impl Default for FastOpenModes {
+    fn default() -> Self {
+        Self(Self::CLIENT | Self::SERVER)
+    }
+}
+
+impl fmt::Display for FastOpenModes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match Self::NAMES.iter().find(|(_, bits)| *bits == self.0) {
+            Some((name, _)) => f.write_str(name),
+            None => write!(f, "{:#x}", self.0),
         }
     }
 }

@@ -135,7 +135,7 @@ pub use defaults::{TCP_DEFAULTS, TcpDefaultError, TcpDefaultRow, TcpDefaults};
 pub use disposition::{Disposition, FifoChanges, SegmentDropReason, Write};
 pub use ecn::{EcnMode, EcnState};
 pub use event::ConnectionEvent;
-pub use fast_open::{FastOpenFailure, FastOpenOutcome};
+pub use fast_open::{FastOpenFailure, FastOpenModes, FastOpenOutcome};
 pub use half_open::{COOKIE_LIFETIME, CookieClaims, HalfOpen, HalfOpenVerdict, Handshake};
 pub use info::{EcnInfo, Info, ReorderingInfo};
 pub use plan::{Idle, Plan, Transmit, TransmitKind};

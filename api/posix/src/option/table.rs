@@ -379,7 +379,7 @@ pub const OPTIONS: &[OptionRow] = &[
         libc::TCP_FASTOPEN,
         "TCP_FASTOPEN",
         Engine,
-        "RFC 7413; whatever net.ipv4.tcp_fastopen says. Each shard counts the connections that it \
+        "RFC 7413; with the modes of `--tcp fast-open`. Each shard counts the connections that it \
          limits",
     ),
     opt(

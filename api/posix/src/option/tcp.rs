@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use towpath_shm::layout::{Kind, flags, option_bit, setting};
 
 use super::form::{check_range, int, or};
-use super::place::{engine_get, engine_get_part, set_bit};
+use super::place::{engine_get, engine_get_part, engine_set, set_bit};
 use super::table::{TCP_SAVED_SYN, TCP_ULP};
 use crate::Result;
 use crate::errno::fail;
@@ -146,6 +146,7 @@ fn set_fast_open_connect(handle: &OpenSocket, value: i32) -> Result<()> {
     if seen & used != 0 || handle.kind() == Kind::Listener {
         return fail(libc::EINVAL);
     }
+    engine_set(handle, libc::IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT, &value.to_ne_bytes())?;
     handle.remember(libc::IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT, value);
     Ok(())
 }

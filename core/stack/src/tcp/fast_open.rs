@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::hash::{BuildHasher, Hasher};
 use std::net::IpAddr;
 
-use towpath_tcp::{Config, Connection, Instant, SeqNum};
+use towpath_tcp::{Config, Connection, FastOpenModes, Instant, SeqNum};
 use towpath_wire::fast_open::{Cookie, FastOpen};
 
 use crate::host::SocketId;
@@ -63,8 +63,9 @@ pub(crate) enum Beginning {
     Plain,
     /// Send a SYN that requests a cookie.
     Asking,
-    /// Send a SYN with this cookie and with data, to a server with this MSS.
-    WithBytes(Cookie, u16),
+    /// Send a SYN with this cookie and with data, to a server with this MSS. Without a cookie, the
+    /// SYN has no option.
+    WithBytes(Option<Cookie>, u16),
 }
 
 impl FastOpens {
@@ -103,15 +104,26 @@ impl FastOpens {
         Cookie::new(&hasher.finish().to_be_bytes()).expect("eight bytes are a cookie")
     }
 
-    /// Whether a SYN has the valid cookie for its sender's address, and the listener allows Fast
-    /// Open.
-    pub fn has_valid_cookie(&self, listener: &ListeningSocket, segment: &IncomingSegment) -> bool {
+    /// Whether a SYN may open a connection at once: the listener allows Fast Open, and the SYN has
+    /// the valid cookie for its sender's address. In the mode without cookies, data or the option
+    /// suffices.
+    pub fn may_open(
+        &self,
+        modes: FastOpenModes,
+        listener: &ListeningSocket,
+        incoming: &IncomingSegment,
+    ) -> bool {
         //= https://www.rfc-editor.org/rfc/rfc7413#section-4.2
         //# When this flag is off, the server does not perform any TFO-related operations and MUST
         //# ignore all cookie options.
-        listener.settings.fast_open_queue > 0
-            && FastOpen::find(segment.header())
-                .is_some_and(|option| option == self.cookie_option(&segment.flow))
+        if listener.settings.fast_open_queue == 0 {
+            return false;
+        }
+        let option = FastOpen::find(incoming.header());
+        match modes.accepts_without_cookie() {
+            true => option.is_some() || incoming.segment.payload_len > 0,
+            false => option.is_some_and(|option| option == self.cookie_option(&incoming.flow)),
+        }
     }
 
     /// Returns the Fast Open option of a SYN-ACK, with the cookie for its receiver.
@@ -120,17 +132,20 @@ impl FastOpens {
     }
 
     /// Returns how a connection to a server begins.
-    pub fn begin(&mut self, now: Instant, flow: &Flow) -> Beginning {
-        match self.servers.get_mut(&(flow.local, flow.remote)) {
+    pub fn begin(&mut self, now: Instant, flow: &Flow, modes: FastOpenModes) -> Beginning {
+        let server = self.servers.get_mut(&(flow.local, flow.remote));
+        let mss = server.as_ref().map(|server| server.mss).filter(|mss| *mss != 0);
+        let mss = mss.unwrap_or(MSS_UNKNOWN);
+        match server {
             //= https://www.rfc-editor.org/rfc/rfc7413#section-4.1.3.1
             //# the client SHOULD disable Fast Open on the specific path (the source and destination
             //# IP addresses and ports) at least temporarily.
             Some(server) if now < server.off_until => Beginning::Plain,
+            _ if modes.sends_without_cookie() => Beginning::WithBytes(None, mss),
             //= https://www.rfc-editor.org/rfc/rfc7413#section-4.2.2
             //# To open a TFO connection, the client MUST have obtained a cookie from the server:
-            Some(KnownServer { cookie: Some(cookie), mss, .. }) => {
-                let mss = if *mss == 0 { MSS_UNKNOWN } else { *mss };
-                Beginning::WithBytes(*cookie, mss)
+            Some(&mut KnownServer { cookie: Some(cookie), .. }) => {
+                Beginning::WithBytes(Some(cookie), mss)
             }
             //= https://www.rfc-editor.org/rfc/rfc7413#section-4.2.1
             //# Any client attempting TFO MUST first request a cookie from the server
@@ -148,7 +163,7 @@ impl FastOpens {
         iss: SeqNum,
         offset: u32,
     ) -> (Connection, Beginning) {
-        let beginning = self.begin(now, flow);
+        let beginning = self.begin(now, flow, config.fast_open);
         let connection = match beginning {
             Beginning::WithBytes(_, mss) => {
                 let config = Config { mss_default: mss, ..config };
@@ -166,9 +181,9 @@ impl FastOpens {
     /// Stores the option for the socket's SYN, according to `beginning`.
     pub fn opens(&mut self, index: u32, beginning: Beginning) {
         let option = match beginning {
-            Beginning::Plain => return,
+            Beginning::Plain | Beginning::WithBytes(None, _) => return,
             Beginning::Asking => FastOpen::Request,
-            Beginning::WithBytes(cookie, _) => FastOpen::Cookie(cookie),
+            Beginning::WithBytes(Some(cookie), _) => FastOpen::Cookie(cookie),
         };
         self.opening.insert(index, Opening::Client(option));
     }

@@ -66,6 +66,11 @@ impl<H: Host> Stack<H> {
             return Err(ListenError::AddrInUse);
         }
         let mut listener = Box::new(ListeningSocket::new(**settings, backlog));
+        if listener.settings.fast_open_queue == 0
+            && self.config.tcp.fast_open.serves_all_listeners()
+        {
+            listener.settings.fast_open_queue = backlog;
+        }
         listener.among = self.shards.member.as_ref().map(|member| Box::new(member.original(note)));
         listener.publish();
         socket.kind = SocketRole::Listener(listener);

@@ -143,7 +143,7 @@ impl<H: Host> Stack<H> {
             }
             Some((_, listener))
                 if self.syn_answer(now, listener, incoming.local.iface, iss_min).is_none()
-                    && !self.fast_opens.has_valid_cookie(listener, incoming) =>
+                    && !self.fast_opens.may_open(self.config.tcp.fast_open, listener, incoming) =>
             {
                 return Err(DropReason::SynCacheFull);
             }

@@ -152,7 +152,7 @@ impl<H: Host> Stack<H> {
         let Some(listener) = self.sockets.listener(index) else {
             return Some(incoming);
         };
-        if !self.fast_opens.has_valid_cookie(listener, &incoming)
+        if !self.fast_opens.may_open(self.config.tcp.fast_open, listener, &incoming)
             || !self.accept_fast(cx, index, &incoming, iss_min)
         {
             return Some(incoming);

@@ -1,6 +1,6 @@
 //! TCP Fast Open (RFC 7413) between two hosts.
 
-use towpath_tcp::{Flags, Instant};
+use towpath_tcp::{Config, FastOpenModes, Flags, Instant};
 use towpath_wire::fast_open::FastOpen;
 use towpath_wire::{ipv4, tcp};
 
@@ -356,8 +356,10 @@ fn as_many_servers_are_known_as_the_limit_says() {
         known.on_syn_ack(at, 9, &flow(n), Some(1000), &header, false);
     }
     assert_eq!(known.known(), FAST_OPEN_SERVERS_MAX);
-    assert_eq!(known.begin(at, &flow(count - 1)), Beginning::WithBytes(cookie, 1000));
-    assert_eq!(known.begin(at, &flow(0)), Beginning::Asking);
+    let modes = FastOpenModes::default();
+    let last = known.begin(at, &flow(count - 1), modes);
+    assert_eq!(last, Beginning::WithBytes(Some(cookie), 1000));
+    assert_eq!(known.begin(at, &flow(0), modes), Beginning::Asking);
 }
 
 fn flow(n: u32) -> Flow {
@@ -394,4 +396,59 @@ fn children_keep_the_headers_of_their_syn_if_the_listener_says_so() {
         assert_eq!(FastOpen::find(&syn[payload..]).is_some(), fast);
         assert_eq!(w.b.stack.take_saved_syn(server.id, 100), Ok(None), "once");
     }
+}
+
+fn with_modes(word: &str) -> StackConfig {
+    let fast_open = FastOpenModes::from_word(word).expect("modes");
+    StackConfig { tcp: Config { fast_open, ..Config::default() }, ..StackConfig::default() }
+}
+
+#[test]
+fn without_cookies_the_first_syn_has_bytes() {
+    // Clients and servers without cookies.
+    let (mut w, listener) = world(10, with_modes("0x207"));
+    w.keep_seen();
+    let client = open_with(&mut w, b"question");
+    w.wait(1, "accept", |w| !w.b.host.accepted.is_empty());
+    let server = w.b.accept(listener).expect("accepted");
+    assert_eq!(w.b.read(&server), b"question");
+    w.run(50);
+    assert!(w.a.host.has(client.user, SocketEvent::Connected));
+    assert_eq!(syns(&mut w)[0], (Flags::SYN, None, 8));
+    assert_eq!(w.b.stack.counters().tcp_fast_opens, 1);
+}
+
+#[test]
+fn a_server_that_requires_cookies_ignores_bytes_without_one() {
+    let (mut w, listener) = world(10, with_modes("7"));
+    let client = open_with(&mut w, b"question");
+    w.wait(1000, "accept", |w| !w.b.host.accepted.is_empty());
+    let server = w.b.accept(listener).expect("accepted");
+    w.run(50);
+    assert_eq!(w.b.read(&server), b"question");
+    assert!(w.a.host.has(client.user, SocketEvent::Connected));
+    assert_eq!(w.b.stack.counters().tcp_fast_opens, 0);
+}
+
+#[test]
+fn a_switched_off_server_gives_no_cookie() {
+    let (mut w, listener) = world(10, with_modes("client"));
+    for _ in 0..2 {
+        fetch_cookie(&mut w, listener);
+    }
+    assert_eq!(w.b.stack.counters().tcp_fast_opens, 0);
+}
+
+#[test]
+fn all_listeners_can_use_it_without_the_option() {
+    let (mut w, listener) = world(0, with_modes("on"));
+    for _ in 0..2 {
+        fetch_cookie(&mut w, listener);
+    }
+    let mut w = World::with(WorldConfig::default(), with_modes("0x403"), false);
+    let (listener, _) = w.b.listen("0.0.0.0:80", 100);
+    fetch_cookie(&mut w, listener);
+    open_with(&mut w, b"question");
+    w.run(50);
+    assert_eq!(w.b.stack.counters().tcp_fast_opens, 1);
 }

@@ -208,6 +208,9 @@ impl Sockets {
             }
             false if entry.flags & flags::CONNECTING != 0 => return Err(Errno(EALREADY)),
             false if entry.flags & flags::CONNECTED != 0 => return Err(Errno(EISCONN)),
+            false if request.b == FAST_OPEN && !net.stack.config().tcp.fast_open.client() => {
+                return Err(Errno(EOPNOTSUPP));
+            }
             false => self.connect_stream(net, slot, remote, request.b == FAST_OPEN)?,
         };
         // The slot has a new stack socket if an earlier connect failed.

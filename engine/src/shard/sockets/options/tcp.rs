@@ -5,7 +5,7 @@ use towpath_shm::control::{ControlReply, Request};
 use towpath_stack::{SocketId, SocketInfo, SocketOption};
 use towpath_tcp::CongestionKind;
 
-use crate::errno::{EINVAL, ENOENT, ENOPROTOOPT, Errno};
+use crate::errno::{EINVAL, ENOENT, ENOPROTOOPT, EOPNOTSUPP, Errno};
 use crate::shard::sockets::connecting::BACKLOG_MAX;
 use crate::shard::sockets::options::SocketOptions;
 use crate::shard::sockets::options::value::{int, put};
@@ -20,6 +20,7 @@ const TCP_FASTOPEN: u32 = 23;
 const TCP_CC_INFO: u32 = 26;
 const TCP_SAVE_SYN: u32 = 27;
 const TCP_SAVED_SYN: u32 = 28;
+const TCP_FASTOPEN_CONNECT: u32 = 30;
 
 impl SocketOptions<'_> {
     /// Returns an option (getsockopt(2)). `info` belongs to socket `id`.
@@ -110,6 +111,11 @@ impl SocketOptions<'_> {
                 entry.set_rare(|rare| rare.fast_open_queue = places);
                 Ok(())
             }
+            // The library keeps the value.
+            TCP_FASTOPEN_CONNECT if !self.net.stack.config().tcp.fast_open.client() => {
+                Err(Errno(EOPNOTSUPP))
+            }
+            TCP_FASTOPEN_CONNECT => Ok(()),
             TCP_SAVE_SYN => {
                 let on = match int(data)? {
                     0 => false,
