@@ -164,3 +164,24 @@ attempt(lambda: s.setsockopt(socket.IPPROTO_TCP, 30, 1))
     let said = Process::spawn(&line).wait(towpath_tests::PATIENCE).ok().stdout;
     assert_eq!(said, "95\n95\n");
 }
+
+#[test]
+fn a_send_that_does_not_wait_takes_the_bytes_of_the_syn() {
+    let script = "
+import select, socket
+listener = socket.create_server(('127.0.0.1', 7640))
+listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_FASTOPEN, 5)
+def attempt(n):
+    s = socket.socket()
+    s.setblocking(False)
+    try: print(s.sendto(bytes(n), socket.MSG_FASTOPEN, ('127.0.0.1', 7640)) < n)
+    except BlockingIOError: print('no cookie')
+    select.select([], [s], [])
+    listener.accept()
+for n in 10, 10, 1_000_000: attempt(n)
+";
+    let towpath = towpath();
+    let line = [&towpath, "run", "-q", "--", "python3", "-c", script];
+    let said = Process::spawn(&line).wait(towpath_tests::PATIENCE).ok().stdout;
+    assert_eq!(said, "no cookie\nFalse\nTrue\n");
+}

@@ -224,6 +224,15 @@ pub unsafe fn connect(
     }
 }
 
+/// Name under which [`OpenSocket::remember`] keeps the bytes that the SYN of a Fast Open can carry.
+const SYN_ROOM: i32 = -1;
+
+/// Returns the bytes that the SYN of a Fast Open can carry.
+pub(crate) fn syn_room(handle: &OpenSocket) -> usize {
+    let room = handle.remembered(libc::IPPROTO_TCP, SYN_ROOM);
+    room.and_then(|room| usize::try_from(room).ok()).unwrap_or(usize::MAX)
+}
+
 /// Returns the address by which a socket reaches a peer.
 ///
 /// # Errors
@@ -287,6 +296,7 @@ fn connect_stream(
         })?;
         if reply.a == FAST_OPEN {
             // The first write sends the SYN.
+            handle.remember(libc::IPPROTO_TCP, SYN_ROOM, reply.slot as i32);
             note_connect(handle, connect_asked::DEFERRED);
             return Ok(());
         }

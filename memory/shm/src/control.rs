@@ -235,7 +235,8 @@ pub const COPIED_REPORT: u32 = 1 << 18;
 /// have started the next connection since the failure, which must continue.
 pub const IF_FAILED: u32 = 1;
 
-/// `a` of [`call::CONNECT`]: use Fast Open (RFC 7413).
+/// `b` of [`call::CONNECT`]: use Fast Open (RFC 7413). As `a` of the reply, it means that the SYN
+/// waits for bytes, of which `slot` fit.
 pub const FAST_OPEN: u32 = 1;
 
 numbered! {

@@ -10,7 +10,7 @@ use super::arrival::Arrival;
 use super::opening::open;
 use super::peek::{move_peek_offset, peek_offset};
 use crate::handle::OpenSocket;
-use crate::socket::{connect_to_send, note_connect};
+use crate::socket::{connect_to_send, note_connect, syn_room};
 use crate::{Errno, Result};
 
 /// MAX_RW_COUNT: maximum number of bytes of one call.
@@ -112,9 +112,17 @@ pub(super) unsafe fn send_stream(
     limit: WaitLimit,
 ) -> Result<usize> {
     let (client, socket) = (handle.client, handle.socket);
-    let wanted = Buffer::total(buffers).min(COUNT_MAX);
     let more = how & libc::MSG_MORE != 0;
     let opening = handle.slot.flags.load(Relaxed) & flags::OPENING != 0;
+    let mut in_syn = Vec::new();
+    let buffers = if opening && limit.nonblocking {
+        // As tcp_sendmsg_fastopen: a call that may not wait sends only the bytes of the SYN.
+        take_into(buffers, syn_room(handle), &mut in_syn);
+        &in_syn
+    } else {
+        buffers
+    };
+    let wanted = Buffer::total(buffers).min(COUNT_MAX);
     if opening {
         note_connect(handle, connect_asked::STARTED);
     }
@@ -138,6 +146,15 @@ pub(super) unsafe fn send_stream(
             }
             return Ok(done);
         }
+    }
+}
+
+/// Fills `first` with the first `n` bytes of `buffers`.
+fn take_into(buffers: &[Buffer], mut n: usize, first: &mut Vec<Buffer>) {
+    for buffer in buffers {
+        let len = n.min(buffer.len);
+        n -= len;
+        first.push(Buffer { at: buffer.at, len });
     }
 }
 

@@ -7,6 +7,7 @@ use towpath_ring::{EngineRecv, EngineSend, SocketRecv, SocketSend};
 use towpath_shm::control::{ControlReply, FAST_OPEN, IF_FAILED, Request, call};
 use towpath_shm::layout::{AcceptRecord, Kind, RawAddr, event, flags, option_bit};
 use towpath_stack::{ConnectError, Family, SocketId, SocketKind, scope_of};
+use towpath_tcp::Info;
 
 use crate::errno::{
     EAFNOSUPPORT, EAGAIN, EALREADY, EBADF, EINVAL, EISCONN, ENOBUFS, EOPNOTSUPP, EPROTONOSUPPORT,
@@ -230,7 +231,8 @@ impl Sockets {
             // The first write sends the SYN. Until then the program sees a connected socket.
             self.slots.set_flags(slot, flags::CONNECTED | flags::OPENING, 0);
             self.slots.post(slot, event::TX);
-            return Ok(ControlReply { a: FAST_OPEN, ..ControlReply::default() });
+            let room = info.and_then(|info| info.tcp).map_or(0, |tcp| syn_room(&tcp));
+            return Ok(ControlReply { a: FAST_OPEN, slot: room, ..ControlReply::default() });
         } else {
             self.slots.set_flags(slot, flags::CONNECTING, 0);
             // On Linux, the handshake over loopback is complete when connect(2) returns. Programs
@@ -312,4 +314,12 @@ impl Sockets {
         self.publish_local(net, slot, id);
         Ok(ControlReply::default())
     }
+}
+
+/// Returns the bytes that fit a SYN with all options (RFC 7413 section 4.1.3).
+fn syn_room(info: &Info) -> u32 {
+    const OPTIONS_MAX: u32 = 40;
+    const TIMESTAMPS: u32 = 12;
+    let mss = info.snd_mss + if info.timestamps { TIMESTAMPS } else { 0 };
+    mss.saturating_sub(OPTIONS_MAX)
 }
