@@ -36,6 +36,7 @@ mod router;
 mod router_page;
 mod servers;
 mod shards;
+mod stream;
 mod stress;
 mod urgent;
 mod xdp;

@@ -54,6 +54,7 @@ const SMOKE: &[&str] = &[
     "xdp",
     "dpdk",
     "replay",
+    "stream",
     "control",
     "looking",
     "proxy",

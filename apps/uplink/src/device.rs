@@ -13,6 +13,7 @@ mod interface;
 mod packet;
 mod replay;
 pub(crate) mod spec;
+mod stream;
 mod table;
 mod tap;
 mod xdp;

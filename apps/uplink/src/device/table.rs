@@ -14,7 +14,7 @@ macro_rules! devices {
     };
 }
 
-devices!(tap, packet, xdp, dpdk, replay);
+devices!(tap, packet, xdp, dpdk, stream, replay);
 
 /// Returns the function that creates the ports of the device `name` in PROGRAM's process.
 pub(crate) fn unpacker(name: &str) -> Option<Unpack> {

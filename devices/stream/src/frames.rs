@@ -1,0 +1,181 @@
+//! Frames in a stream of bytes: buffers for both directions.
+
+use std::io::{self, Read, Write};
+
+/// Maximum length of a frame in bytes: QEMU's largest (NET_BUFSIZE in include/net/net.h).
+pub const FRAME_MAX: usize = 4096 + 65_536;
+/// Size of the buffer of a direction in bytes; a batch of frames to send fits in one.
+pub const BUFFER: usize = 256 << 10;
+/// Length of the length before each frame, in bytes.
+const PREFIX: usize = 4;
+
+/// A length that no frame has: zero, or more than [`FRAME_MAX`]. The position of the next frame is
+/// unknown then.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct BadLength;
+
+/// Received bytes.
+#[derive(Debug)]
+pub(crate) struct Reader {
+    bytes: Box<[u8]>,
+    /// Range of bytes that are not parsed yet.
+    start: usize,
+    end: usize,
+}
+
+impl Reader {
+    pub(crate) fn new() -> Self {
+        Self { bytes: vec![0; BUFFER].into(), start: 0, end: 0 }
+    }
+
+    /// Reads once, and returns the number of bytes; 0 means the end of the stream.
+    pub(crate) fn fill(&mut self, from: &mut impl Read) -> io::Result<usize> {
+        // At most an incomplete frame is left, so this copies less than a frame for each read.
+        self.bytes.copy_within(self.start..self.end, 0);
+        (self.start, self.end) = (0, self.end - self.start);
+        let read = from.read(&mut self.bytes[self.end..])?;
+        self.end += read;
+        Ok(read)
+    }
+
+    /// Returns the next frame; `None` if it is incomplete.
+    pub(crate) fn next(&mut self) -> Result<Option<&[u8]>, BadLength> {
+        let Some((at, len)) = self.complete()? else { return Ok(None) };
+        self.start = at + len;
+        Ok(Some(&self.bytes[at..at + len]))
+    }
+
+    /// Returns whether [`Reader::next`] has a result without another read.
+    pub(crate) fn has_next(&self) -> bool {
+        !matches!(self.complete(), Ok(None))
+    }
+
+    /// Returns position and length of the next frame; `None` if it is incomplete.
+    fn complete(&self) -> Result<Option<(usize, usize)>, BadLength> {
+        let unread = &self.bytes[self.start..self.end];
+        let Some((prefix, frame)) = unread.split_first_chunk::<PREFIX>() else { return Ok(None) };
+        let len = u32::from_be_bytes(*prefix) as usize;
+        if len == 0 || len > FRAME_MAX {
+            return Err(BadLength);
+        }
+        Ok((frame.len() >= len).then_some((self.start + PREFIX, len)))
+    }
+}
+
+/// Bytes to send.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    bytes: Vec<u8>,
+    /// Number of bytes that the socket has taken.
+    sent: usize,
+}
+
+impl Writer {
+    pub(crate) fn new() -> Self {
+        Self { bytes: Vec::with_capacity(BUFFER), sent: 0 }
+    }
+
+    /// Returns whether all bytes were sent.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.sent == self.bytes.len()
+    }
+
+    /// Appends a frame of this length, which `fill` writes. Returns whether there was room.
+    pub(crate) fn push(&mut self, len: usize, fill: impl FnOnce(&mut [u8])) -> bool {
+        if self.is_empty() {
+            self.bytes.clear();
+            self.sent = 0;
+        }
+        let at = self.bytes.len() + PREFIX;
+        if at + len > BUFFER {
+            return false;
+        }
+        self.bytes.extend_from_slice(&(len as u32).to_be_bytes());
+        self.bytes.resize(at + len, 0);
+        fill(&mut self.bytes[at..]);
+        true
+    }
+
+    /// Sends as many bytes as the socket takes.
+    pub(crate) fn flush(&mut self, to: &mut impl Write) -> io::Result<()> {
+        while !self.is_empty() {
+            match to.write(&self.bytes[self.sent..]) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(sent) => self.sent += sent,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Stream that gives its bytes in pieces.
+    struct Pieces<'a>(&'a [u8], usize);
+
+    impl Read for Pieces<'_> {
+        fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+            let len = self.0.len().min(self.1).min(to.len());
+            let (now, later) = self.0.split_at(len);
+            to[..len].copy_from_slice(now);
+            self.0 = later;
+            Ok(len)
+        }
+    }
+
+    fn bytes(frames: &[&[u8]]) -> Vec<u8> {
+        let mut writer = Writer::new();
+        for frame in frames {
+            assert!(writer.push(frame.len(), |to| to.copy_from_slice(frame)));
+        }
+        let mut bytes = Vec::new();
+        writer.flush(&mut bytes).expect("memory");
+        assert!(writer.is_empty());
+        bytes
+    }
+
+    #[test]
+    fn frames_survive_pieces_of_any_length() {
+        let long = vec![7; FRAME_MAX];
+        let frames: [&[u8]; 4] = [&[1; 60], &long, &[2], &long];
+        let bytes = bytes(&frames[..3]).into_iter().chain(bytes(&frames[3..])).collect::<Vec<_>>();
+        for piece in [1, 3, 61, 65, 4096, BUFFER] {
+            let (mut reader, mut from, mut got) = (Reader::new(), Pieces(&bytes, piece), 0);
+            loop {
+                while let Some(frame) = reader.next().expect("valid lengths") {
+                    assert_eq!(frame, frames[got], "frame {got} in pieces of {piece} bytes");
+                    got += 1;
+                }
+                assert!(!reader.has_next());
+                if reader.fill(&mut from).expect("memory") == 0 {
+                    break;
+                }
+            }
+            assert_eq!(got, frames.len());
+        }
+    }
+
+    #[test]
+    fn impossible_lengths_are_refused() {
+        for len in [0, FRAME_MAX as u32 + 1, u32::MAX] {
+            let mut reader = Reader::new();
+            reader.fill(&mut &len.to_be_bytes()[..]).expect("memory");
+            assert!(reader.has_next());
+            assert_eq!(reader.next(), Err(BadLength), "{len}");
+        }
+    }
+
+    #[test]
+    fn a_full_buffer_refuses_frames_until_it_is_sent() {
+        let mut writer = Writer::new();
+        let count = (0..).take_while(|_| writer.push(1000, |_| {})).count();
+        assert_eq!(count, BUFFER / 1004);
+        writer.flush(&mut Vec::new()).expect("memory");
+        assert!(writer.push(FRAME_MAX, |_| {}));
+    }
+}

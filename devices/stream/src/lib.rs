@@ -1,0 +1,31 @@
+//! Links of Ethernet frames over a Unix stream socket: virtual machines without root, and two
+//! stacks on one machine.
+//!
+//! ```text
+//!   guest ── QEMU -netdev stream ── Unix socket ── StreamPort: the stack
+//! ```
+//!
+//! Each frame follows its length in 4 bytes, in network byte order. QEMU (`-netdev stream`) and
+//! passt use this format.
+//!
+//! - [`StreamPort::open`] connects to the peer that listens at a path, or listens there itself.
+//!   [`OpenError`] describes remedies.
+//! - [`StreamPort`] is a [`Port`](towpath_pool::Port). It has one peer at a time, which may leave
+//!   and come back. Peers are processes of the same user, or of root.
+//!
+//! Budget: one system call for all frames of a batch in each direction, up to [`BUFFER`] bytes, and
+//! two copies per byte (own and kernel's). The format has no offload metadata.
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+mod frames;
+mod link;
+mod open;
+mod port;
+
+pub use frames::{BUFFER, FRAME_MAX};
+pub use open::OpenError;
+pub use port::{Counters, StreamPort};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,119 @@
+//! The connection to a peer, and the set of descriptors that wake the stack.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+
+use rustix::event::epoll::{self, EventData, EventFlags};
+
+use crate::frames::{Reader, Writer};
+use crate::open::{Side, connect};
+
+/// Time between attempts to connect in ns.
+const RETRY_NS: u64 = 500_000_000;
+
+/// A connected peer.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    pub(crate) stream: UnixStream,
+    pub(crate) reader: Reader,
+    pub(crate) writer: Writer,
+    /// Whether the wake-up set waits for room in the socket.
+    waits_for_room: bool,
+}
+
+/// A link with at most one peer.
+#[derive(Debug)]
+pub(crate) struct Link {
+    side: Side,
+    peer: Option<Peer>,
+    /// Contains the peer or, without one, the listening socket.
+    wakes: OwnedFd,
+    retry_ns: u64,
+}
+
+impl Link {
+    pub(crate) fn new(side: Side, stream: Option<UnixStream>) -> io::Result<Self> {
+        let wakes = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let mut link = Self { side, peer: None, wakes, retry_ns: 0 };
+        link.listen(true)?;
+        if let Some(stream) = stream {
+            link.attach(stream)?;
+        }
+        Ok(link)
+    }
+
+    pub(crate) fn wake_fd(&self) -> BorrowedFd<'_> {
+        self.wakes.as_fd()
+    }
+
+    /// Returns the time of the next attempt to connect; `None` unless the link is the connecting
+    /// side without a peer.
+    pub(crate) fn retry_ns(&self) -> Option<u64> {
+        let waits = self.peer.is_none() && matches!(self.side, Side::Connects(_));
+        waits.then_some(self.retry_ns)
+    }
+
+    pub(crate) fn peer(&self) -> Option<&Peer> {
+        self.peer.as_ref()
+    }
+
+    pub(crate) fn peer_mut(&mut self) -> Option<&mut Peer> {
+        self.peer.as_mut()
+    }
+
+    /// Looks for a peer if there is none. Returns whether there is a new one.
+    pub(crate) fn find_peer(&mut self, now_ns: u64) -> bool {
+        if self.peer.is_some() {
+            return false;
+        }
+        let found = match &self.side {
+            Side::Listens(listener) => listener.accept(),
+            Side::Connects(_) if now_ns < self.retry_ns => return false,
+            Side::Connects(path) => connect(path),
+        };
+        self.retry_ns = now_ns + RETRY_NS;
+        found.and_then(|stream| self.attach(stream)).is_ok()
+    }
+
+    /// Ends the connection. Frames of which a part was received or sent are lost.
+    pub(crate) fn detach(&mut self, now_ns: u64) {
+        self.peer = None;
+        self.retry_ns = now_ns + RETRY_NS;
+        // Fails only without memory. Peers then wait until the stack polls for another reason.
+        let _ = self.listen(true);
+    }
+
+    /// Sends as many bytes as the socket takes, and is woken when it takes more.
+    pub(crate) fn flush(&mut self) -> io::Result<()> {
+        let Some(peer) = &mut self.peer else { return Ok(()) };
+        peer.writer.flush(&mut peer.stream)?;
+        let waits = !peer.writer.is_empty();
+        if waits != peer.waits_for_room {
+            let room = if waits { EventFlags::OUT } else { EventFlags::empty() };
+            let data = EventData::new_u64(0);
+            epoll::modify(&self.wakes, &peer.stream, data, EventFlags::IN | room)?;
+            peer.waits_for_room = waits;
+        }
+        Ok(())
+    }
+
+    fn attach(&mut self, stream: UnixStream) -> io::Result<()> {
+        epoll::add(&self.wakes, &stream, EventData::new_u64(0), EventFlags::IN)?;
+        let (reader, writer) = (Reader::new(), Writer::new());
+        self.peer = Some(Peer { stream, reader, writer, waits_for_room: false });
+        // Further peers wait in the queue of the socket until this one leaves.
+        self.listen(false)
+    }
+
+    /// Adds the listening socket to the wake-up set, or removes it.
+    fn listen(&self, wanted: bool) -> io::Result<()> {
+        let Side::Listens(listener) = &self.side else { return Ok(()) };
+        let socket = &listener.socket;
+        match wanted {
+            true => epoll::add(&self.wakes, socket, EventData::new_u64(0), EventFlags::IN)?,
+            false => epoll::delete(&self.wakes, socket)?,
+        }
+        Ok(())
+    }
+}
