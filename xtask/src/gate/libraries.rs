@@ -30,9 +30,12 @@ pub fn debug_cargo(root: &Path, arguments: &[&str]) -> Command {
 }
 
 /// Builds the libraries and copies them without debug information, which is most of them.
+///
+/// The features of dependencies follow from the selected packages and from whether there is a test
+/// among their targets. All libraries and a small test have those of the build that follows;
+/// otherwise that one would compile the stack and its dependencies again.
 pub fn build(root: &Path) -> Result<()> {
-    let packages = ["-p", "towpath-preload", "-p", "towpath-inline", "--lib"];
-    let mut command = cargo(root, &[&["build"], &packages[..]].concat());
+    let mut command = cargo(root, &["build", "--workspace", "--lib", "--test", "tap"]);
     let end = step::run(&mut command, STEP_LIMIT)?;
     ensure!(end.is_success(), "{end}: {command:?}");
     for (name, _) in LIBRARIES {
