@@ -264,7 +264,7 @@ fn plain(text: &str) -> Vec<String> {
         let mut all = line.split(' ').peekable();
         while let Some(word) = all.next() {
             match word {
-                "qdisc" | "group" | "qlen" => drop(all.next()),
+                "qdisc" | "group" | "qlen" | "uid" => drop(all.next()),
                 "nodad" | "optimistic" | "tentative" => {}
                 "65535" | "65536" => words.push("LOOPBACK_MTU"),
                 word if word.ends_with(':') && word.len() == 2 => words.push("N:"),
@@ -361,6 +361,13 @@ fn the_output_is_that_of_ip() {
         "-o route",
         "a s eth0",
         "r",
+        "route get 10.8.1.1",
+        "-o route get 10.21.0.5",
+        "route get to 10.77.0.9 dev eth0",
+        "route get 10.8.1.1 from 10.5.0.1",
+        "route get 10.5.0.1",
+        "route get 10.5.255.255",
+        "route get 224.0.0.5",
     ] {
         // `nud` selects kernel states; the stack has a keyword for this instead.
         let ours = line.replace(" nud permanent", "");
@@ -382,6 +389,7 @@ fn the_output_is_that_of_ip() {
         "neigh",
         "-br addr",
         "-s link show eth0",
+        "route get 10.21.0.5",
     ] {
         let ours = lab.json(line);
         let theirs: Value =
@@ -409,6 +417,12 @@ fn the_output_is_that_of_ip() {
         "neigh add 10.77.0.3 lladdr 02:00:00:00:00:03 dev eth0",
         "neigh add 10.77.0.4 lladdr zz dev eth0",
         "link set eth0 mtu 20",
+        "route get 10.11.0.1",
+        "route get 10.12.0.1",
+        "-6 route get fd00:a::1",
+        "route get 10.8.0.0/16",
+        "route get 10.8.0.1 dev nowhere",
+        "route get",
         "frobnicate",
     ] {
         // ip(8) uses the exit codes 1 and 255 for invalid arguments; `towpath ip` uses one.

@@ -5,8 +5,9 @@ mod stack;
 
 use towpath_engine::{Applied, Gone, InterfaceState, NetState, Remote, SocketEntry};
 use towpath_model::{
-    Address, AddressState, Call, Change, How, Interface, Kind, Layer, Neighbor, NeighborState, Net,
-    Origin, Port, Proto, Reply, RequestFault, Route, RouteKind, ShownSocket, Traffic, Word,
+    Address, AddressState, Call, Change, DestinationKind, FoundRoute, How, Interface, Kind, Layer,
+    Neighbor, NeighborState, Net, Origin, Port, Proto, Reply, RequestFault, Route, RouteKind,
+    RouteLookup, ShownSocket, Traffic, Word,
 };
 use towpath_pool::LinkType;
 use towpath_stack::net::{self, IfaceId};
@@ -35,6 +36,7 @@ pub fn answer(stack: &ServedStack, call: Call, reply: &mut Reply) {
             port::put_carriers(&stack.links(), &mut net.interfaces);
             reply.net = Some(net);
         }),
+        Call::Route { lookup } => route(stack, &lookup).map(|found| reply.route = Some(found)),
         Call::Counters => counters(stack).map(|layers| reply.counters = Some(layers)),
         Call::Ports => ports(stack).map(|ports| reply.ports = Some(ports)),
         Call::Apply { changes } => apply(stack, &changes).map(|applied| {
@@ -70,6 +72,45 @@ pub fn answer(stack: &ServedStack, call: Call, reply: &mut Reply) {
 /// program may not have opened them yet.
 pub fn is_somewhere(socket: &ShownSocket) -> bool {
     socket.local.is_some() || socket.remote.is_some()
+}
+
+/// Looks up a route, as the stack does for a packet of its own.
+fn route(stack: &ServedStack, lookup: &RouteLookup) -> Result<FoundRoute, RequestFault> {
+    let state = stack.remote.net().map_err(gone)?;
+    let iface = lookup.dev.as_ref().map(|dev| {
+        find(&state, dev)
+            .ok_or_else(|| RequestFault::new("no-device", format!("Cannot find device \"{dev}\"")))
+    });
+    let found = stack.remote.route(lookup.from, lookup.to, iface.transpose()?).map_err(gone)?;
+    let route = found.map_err(|why| RequestFault::new("no-route", no_route(why)))?;
+    let dev = state.interface(route.iface).map(|interface| interface.name.clone());
+    let (is_local, to) = (route.iface == IfaceId::LOOPBACK, lookup.to);
+    let kind = match to {
+        _ if route.broadcast => DestinationKind::Broadcast,
+        _ if to.is_multicast() => DestinationKind::Multicast,
+        _ if is_local => DestinationKind::Local,
+        _ => DestinationKind::Unicast,
+    };
+    Ok(FoundRoute {
+        via: (route.next_hop != to).then_some(route.next_hop),
+        dev: dev.and_then(|name| Word::try_from(name).ok()).unwrap_or(Word::known("?")),
+        source: route.src,
+        mtu: route.mtu,
+        mtu_is_lower: state.interface(route.iface).is_some_and(|it| route.mtu < it.mtu),
+        kind,
+    })
+}
+
+/// Returns Linux's message for a failed lookup.
+fn no_route(why: net::RouteError) -> &'static str {
+    match why {
+        net::RouteError::Unreachable => "No route to host",
+        net::RouteError::Prohibited => "Permission denied",
+        net::RouteError::NoRoute => "Network is unreachable",
+        net::RouteError::NoSource => "Cannot assign requested address",
+        net::RouteError::NoInterface => "No such device",
+        _ => "Invalid argument",
+    }
 }
 
 fn ports(stack: &ServedStack) -> Result<Vec<Port>, RequestFault> {

@@ -8,6 +8,7 @@ use crate::acl::{Acl, AclChange};
 use crate::ask::{NoAnswer, Run, ask_user, runs_of};
 use crate::flows::{FlowFilter, Nat, NatChange, ShownFlow};
 use crate::folder;
+use crate::lookup::{FoundRoute, RouteLookup};
 use crate::net::{Change, Net};
 use crate::ports::Port;
 use crate::request::{Call, Layer, Reply, RequestFault, RunKind};
@@ -272,6 +273,14 @@ impl Client {
     /// stack in PROGRAM's process.
     pub fn net(&self) -> Result<Net, Error> {
         self.ask(&Call::Net)?.net.ok_or_else(|| self.unreadable())
+    }
+
+    /// Looks up the route to a destination.
+    ///
+    /// # Errors
+    /// The run does not answer, does not support this request, or has no such route.
+    pub fn route(&self, lookup: RouteLookup) -> Result<FoundRoute, Error> {
+        self.ask(&Call::Route { lookup })?.route.ok_or_else(|| self.unreadable())
     }
 
     /// Queries the sockets of the run, or the flows of a proxy.

@@ -33,7 +33,7 @@
 //! }
 //! ```
 //!
-//! Reading order: `request`, `net`, `ports`, `acl` and `flows` (types), `client`. Then `server` and
+//! Reading order: `request`, `net`, `lookup`, `ports`, `acl` and `flows` (types), `client`. Then `server` and
 //! `connections` (the run's end), `ask` (concurrent queries), `bounded` (limits on memory) and
 //! `folder` (directories of the sockets).
 
@@ -47,6 +47,7 @@ mod client;
 mod connections;
 mod flows;
 pub mod folder;
+mod lookup;
 mod net;
 mod ports;
 mod request;
@@ -60,6 +61,7 @@ pub use acl::{Acl, AclChange, AclDefault, AclRule};
 pub use ask::{NoAnswer, Run, Told, ask_other_users, ask_user, runs_of};
 pub use client::{Client, Error, Missing, Runs, Several};
 pub use flows::{FlowFilter, Nat, NatChange, NatRuleText, ShownFlow};
+pub use lookup::{DestinationKind, FoundRoute, RouteLookup};
 pub use net::{
     Address, AddressState, Change, How, Interface, Kind, Neighbor, NeighborState, Net, Origin,
     Route, RouteKind, Traffic,

@@ -6,6 +6,7 @@ use serde_json::value::RawValue;
 use crate::acl::{Acl, AclChange};
 use crate::bounded;
 use crate::flows::{FlowFilter, Nat, NatChange, ShownFlow};
+use crate::lookup::{FoundRoute, RouteLookup};
 use crate::net::{Change, Net};
 use crate::ports::Port;
 use crate::sockets::{ShownSocket, Word};
@@ -32,6 +33,11 @@ pub enum Call {
     Sockets,
     /// Queries the interfaces, routes and neighbours.
     Net,
+    /// Looks up the route to a destination.
+    Route {
+        /// Destination and conditions.
+        lookup: RouteLookup,
+    },
     /// Queries the counters.
     Counters,
     /// Queries the ports, each with its device, interface and counters.
@@ -111,6 +117,10 @@ impl Call {
             Kind::Info => Self::Info,
             Kind::Sockets => Self::Sockets,
             Kind::Net => Self::Net,
+            Kind::Route => {
+                let LookupField { lookup } = serde_json::from_slice(line)?;
+                Self::Route { lookup }
+            }
             Kind::Counters => Self::Counters,
             Kind::Ports => Self::Ports,
             Kind::Acl => Self::Acl,
@@ -154,6 +164,7 @@ enum Kind {
     Info,
     Sockets,
     Net,
+    Route,
     Counters,
     Ports,
     Apply,
@@ -185,6 +196,11 @@ impl FilterField<'_> {
         }
         serde_json::from_str(filter.get())
     }
+}
+
+#[derive(Deserialize)]
+struct LookupField {
+    lookup: RouteLookup,
 }
 
 #[derive(Deserialize)]
@@ -265,6 +281,9 @@ pub struct Reply {
     /// Answer to [`Call::Net`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub net: Option<Net>,
+    /// Answer to [`Call::Route`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub route: Option<FoundRoute>,
     /// Answer to [`Call::Counters`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counters: Option<Vec<Layer>>,
@@ -317,7 +336,7 @@ pub struct Layer {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestFault {
     /// Code for programs: `request`, `version`, `busy`, `unsupported`, `silent`, `gone`,
-    /// `no-device`, `refused`.
+    /// `no-device`, `no-route`, `refused`.
     pub code: Word,
     /// Message for people.
     pub message: String,
@@ -344,6 +363,7 @@ impl Reply {
             program,
             sockets: None,
             net: None,
+            route: None,
             counters: None,
             ports: None,
             acl: None,

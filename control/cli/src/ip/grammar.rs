@@ -2,13 +2,16 @@
 
 use std::net::IpAddr;
 
-use towpath_model::{Change, How, MacAddr, Origin, Prefix, Route, RouteKind, Word};
+use super::lookup;
+use towpath_model::{Change, How, MacAddr, Origin, Prefix, Route, RouteKind, RouteLookup, Word};
 
 /// Parsed command.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Command {
     /// Prints objects.
     Show(Look),
+    /// Looks up a route: `ip route get`.
+    Get(RouteLookup),
     /// Changes objects.
     Change(Vec<Change>),
 }
@@ -125,7 +128,7 @@ pub fn objects() -> [&'static str; 4] {
 pub fn object_verbs(word: &str) -> &'static [&'static str] {
     match object(word) {
         Some(Object::Address) => &["show", "add", "del"],
-        Some(Object::Route) => &["show", "add", "append", "change", "replace", "del"],
+        Some(Object::Route) => &["show", "get", "add", "append", "change", "replace", "del"],
         Some(Object::Neighbor) => &["show", "add", "change", "replace", "del"],
         Some(Object::Link) => &["show", "add", "set", "del"],
         None => &[],
@@ -133,10 +136,10 @@ pub fn object_verbs(word: &str) -> &'static [&'static str] {
 }
 
 /// Words that are not parsed yet.
-struct Words<'a>(std::slice::Iter<'a, &'a str>);
+pub(super) struct Words<'a>(std::slice::Iter<'a, &'a str>);
 
 impl<'a> Words<'a> {
-    fn next(&mut self) -> Option<&'a str> {
+    pub(super) fn next(&mut self) -> Option<&'a str> {
         self.0.next().copied()
     }
 
@@ -146,12 +149,12 @@ impl<'a> Words<'a> {
     }
 
     /// Returns the value that follows a word.
-    fn value(&mut self) -> Result<&'a str, String> {
+    pub(super) fn value(&mut self) -> Result<&'a str, String> {
         self.next().ok_or_else(|| "Command line is not complete. Try option \"help\"".to_owned())
     }
 }
 
-type Parsed<T> = Result<T, String>;
+pub(super) type Parsed<T> = Result<T, String>;
 
 /// Parses the words after the options.
 pub fn parse(words: &[&str], family: Option<Family>) -> Parsed<Command> {
@@ -303,9 +306,12 @@ fn maker_of(protocol: &str) -> Option<Origin> {
 }
 
 fn routes(word: Option<&str>, mut words: Words<'_>, family: Option<Family>) -> Parsed<Command> {
-    let verb = verb(word, &["add", "append", "change", "chg", "replace", "delete"], "route")?;
-    if verb == "show" {
-        return routes_shown(words, family);
+    let verbs = ["add", "append", "change", "chg", "replace", "delete", "get"];
+    let verb = verb(word, &verbs, "route")?;
+    match verb {
+        "show" => return routes_shown(words, family),
+        "get" => return lookup::parse(words, family).map(Command::Get),
+        _ => {}
     }
     let mut route = Route::default();
     let (mut to, mut via, mut metric) = (None, None, None);
@@ -539,14 +545,14 @@ fn new_link(mut words: Words<'_>) -> Parsed<Command> {
 }
 
 /// Sets a value that may be given only once; `word` is its name.
-fn set<T>(word: &str, to: &mut Option<T>, value: T) -> Parsed<()> {
+pub(super) fn set<T>(word: &str, to: &mut Option<T>, value: T) -> Parsed<()> {
     match to.replace(value) {
         None => Ok(()),
         Some(_) => Err(format!("an argument stands there twice, or \"{word}\" is a garbage.")),
     }
 }
 
-fn wrong(what: &str, text: &str) -> String {
+pub(super) fn wrong(what: &str, text: &str) -> String {
     format!("argument \"{text}\" is wrong: Invalid \"{what}\" value")
 }
 
@@ -559,7 +565,7 @@ fn address(text: &str) -> Parsed<IpAddr> {
 }
 
 /// Parses a prefix, or an address without a length.
-fn prefix(text: &str, family: Option<Family>) -> Parsed<Prefix> {
+pub(super) fn prefix(text: &str, family: Option<Family>) -> Parsed<Prefix> {
     if text == "default" {
         let v6 = family == Some(Family::V6);
         return Ok(if v6 { Prefix::ALL_V6 } else { Prefix::ALL_V4 });

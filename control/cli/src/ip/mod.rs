@@ -1,11 +1,12 @@
 //! `towpath ip`: addresses, routes, neighbours and links of a running stack, with the grammar and
 //! output of ip(8).
 //!
-//! `grammar` parses the words, `text` and `json` print as iproute2 does.
+//! `grammar` parses the words, `text` and `json` print as iproute2 does. `lookup` is `ip route get`.
 
 mod args;
 mod grammar;
 mod json;
+mod lookup;
 mod text;
 
 use anyhow::{Context, Result};
@@ -40,6 +41,7 @@ fn one(args: &IpArgs) -> Result<u8> {
             };
             show(args, &look, &net, &ports)
         }
+        Command::Get(lookup) => lookup::get(args, lookup),
         Command::Change(changes) => {
             let client = args.which.client().map_err(no_answer)?;
             match client.apply(&changes) {
@@ -105,7 +107,7 @@ fn batch(args: &IpArgs, file: &str) -> Result<u8> {
                 lines.resize(changes.len() + made.len(), number);
                 changes.extend(made);
             }
-            Command::Show(_) => {
+            Command::Show(_) | Command::Get(_) => {
                 return Err(at(
                     "a batch is one change: it may add, delete and set, not show".into()
                 ));
