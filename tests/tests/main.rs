@@ -38,5 +38,6 @@ mod servers;
 mod shards;
 mod stream;
 mod stress;
+mod tcp_info;
 mod urgent;
 mod xdp;

@@ -4,7 +4,7 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use towpath_stack::{SocketInfo, SocketState};
-use towpath_tcp::{CongestionInfo, Info};
+use towpath_tcp::{CongestionInfo, Info, State};
 
 use crate::shard::sockets::Sockets;
 use crate::shard::sockets::children::fixed_or;
@@ -137,7 +137,12 @@ impl Layout {
         self.long(104, info.pacing_rate.map_or(u64::MAX, NonZeroU64::get));
         self.long(112, info.max_pacing_rate.map_or(u64::MAX, NonZeroU64::get));
         self.long(120, info.bytes_acked + u64::from(info.control_acked));
-        self.long(128, info.bytes_received);
+        // As on Linux, the peer's FIN counts as a byte.
+        let has_fin = matches!(
+            info.state,
+            State::CloseWait | State::Closing | State::LastAck | State::TimeWait
+        );
+        self.long(128, info.bytes_received + u64::from(has_fin));
         self.word(136, info.segs_out);
         self.word(140, info.segs_in);
         self.word(144, info.notsent_bytes);
