@@ -11,7 +11,7 @@ use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 
 use ::tokio::io::Interest;
@@ -34,25 +34,33 @@ pub(crate) struct RuntimeDispatcher {
     shared: Arc<SharedStack>,
 }
 
-/// Dispatchers of a stack, by runtime. Entries of ended runtimes are removed with the next new one.
+/// Dispatchers of a stack, by runtime.
 #[derive(Default)]
 pub(crate) struct Dispatchers(Mutex<KnownDispatchers>);
+
+impl Dispatchers {
+    fn lock(&self) -> MutexGuard<'_, KnownDispatchers> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 #[derive(Default)]
 struct KnownDispatchers(Vec<(Id, Weak<RuntimeDispatcher>)>);
 
 impl KnownDispatchers {
-    /// Returns the dispatcher of the runtime `id`. Ignores ended runtimes, whose sockets keep
-    /// their dispatchers: tokio may give the id of an ended runtime to a new one.
     fn find(&self, id: Id) -> Option<Arc<RuntimeDispatcher>> {
         let mut of_id = self.0.iter().filter(|(known, _)| *known == id);
-        of_id.find_map(|(_, dispatcher)| dispatcher.upgrade().filter(|found| !found.has_ended()))
+        of_id.find_map(|(_, dispatcher)| dispatcher.upgrade())
     }
 
     /// Adds the dispatcher of the runtime `id`, and removes those without sockets.
     fn add(&mut self, id: Id, dispatcher: &Arc<RuntimeDispatcher>) {
         self.0.retain(|(_, dispatcher)| dispatcher.strong_count() > 0);
         self.0.push((id, Arc::downgrade(dispatcher)));
+    }
+
+    fn remove(&mut self, dispatcher: &RuntimeDispatcher) {
+        self.0.retain(|(_, known)| !std::ptr::eq(known.as_ptr(), dispatcher));
     }
 }
 
@@ -93,7 +101,7 @@ impl RuntimeDispatcher {
             let advice = "use sockets of towpath::tokio within a Tokio runtime";
             io::Error::other(format!("{error}: {advice}"))
         })?;
-        let lock = || shared.dispatchers.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let lock = || shared.dispatchers.lock();
         if let Some(dispatcher) = lock().find(runtime.id()) {
             return Ok(dispatcher);
         }
@@ -157,18 +165,16 @@ impl RuntimeDispatcher {
     /// Wakes all tasks, because those on other runtimes would wait for a dispatch of this one.
     fn end(&self) {
         self.has_ended.store(true, SeqCst);
+        // Sockets may keep this dispatcher, and tokio may give the id of the runtime to a new one.
+        self.shared.dispatchers.lock().remove(self);
         // As in `run`, locking the reactor fails only in a signal handler.
         let _ = self.source.get_ref().0.wake_all();
-    }
-
-    fn has_ended(&self) -> bool {
-        self.has_ended.load(SeqCst)
     }
 
     /// Fails if the runtime has shut down. Called after a task has stored its waker, so that the
     /// task sees the end or is woken by it.
     pub(crate) fn check_running(&self) -> io::Result<()> {
-        match self.has_ended() {
+        match self.has_ended.load(SeqCst) {
             false => Ok(()),
             true => Err(io::Error::other(
                 "the Tokio runtime on which this towpath socket was created has shut down",
@@ -207,9 +213,8 @@ mod tests {
         // A socket of the old runtime would hold this reference.
         let ended = old.block_on(async { RuntimeDispatcher::current(&stack.shared) });
         let ended = ended.expect("a dispatcher");
+        stack.shared.dispatchers.lock().add(new.handle().id(), &ended);
         drop(old);
-        let lock = || stack.shared.dispatchers.0.lock().expect("no panic");
-        lock().add(new.handle().id(), &ended);
         let found = new.block_on(async { RuntimeDispatcher::current(&stack.shared) });
         found.expect("a dispatcher").check_running().expect("the new runtime is running");
     }
