@@ -39,8 +39,9 @@ const LOADS: [(&str, &str); 5] = [
     ("idle", "--users 10000 --shape idle"),
 ];
 const PORT: u16 = 7900;
-/// Descriptors of each program: those of 10,000 connections, and as many of the gateway's flows.
-const DESCRIPTORS: &str = "--nofile=65536";
+/// Starts a program with as many descriptors as allowed. 10,000 idle connections of the gateway
+/// need 20,000.
+const WITH_DESCRIPTORS: [&str; 4] = ["sh", "-c", "ulimit -Sn $(ulimit -Hn); exec \"$@\"", "sh"];
 
 /// The stack below the server.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -154,7 +155,7 @@ impl ServerStack {
             Self::Tap => (&["tap", "tw0", &port], "10.77.0.2"),
             Self::Rootless => (&["rootless", &local, &port], "127.0.0.1"),
         };
-        let line = [&["prlimit", DESCRIPTORS, "--", &server], words].concat();
+        let line = [&WITH_DESCRIPTORS[..], &[&server], words].concat();
         let server = Running(world.command(&line).spawn().context("the server")?);
         world.wait_for(address, PORT)?;
         if self == Self::Tap {
@@ -184,7 +185,7 @@ impl Programs {
 
     /// Returns the tester's command.
     fn tester(&self, address: &str, load: &str, seconds: u64) -> Vec<String> {
-        let mut line = vec!["prlimit".to_owned(), DESCRIPTORS.to_owned(), "--".to_owned()];
+        let mut line: Vec<String> = WITH_DESCRIPTORS.map(str::to_owned).into();
         line.extend([self.towpath.display().to_string(), "load".to_owned()]);
         let words = format!(
             "--host {address}:{PORT} {load} --warmup 1s --duration {seconds}s --live never -o json"
