@@ -1,5 +1,6 @@
 //! [`MappedPosix`]: the state of the calls on one stack, in a memory mapping of its own.
 
+use std::ffi::{CStr, c_void};
 use std::ptr::{NonNull, null_mut};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
@@ -43,6 +44,7 @@ impl MappedPosix {
         // SAFETY: the kernel chooses the address of the new mapping.
         let base =
             unsafe { mmap_anonymous(null_mut(), LEN, ProtFlags::READ | ProtFlags::WRITE, flags) }?;
+        tell_leak_sanitizer(c"__lsan_register_root_region", base);
         // Zeroed memory equals the result of `Posix::new`, which is all zeros by its contract.
         let posix = NonNull::new(base.cast::<Posix>());
         posix.map(Self).ok_or(crate::Errno(libc::ENOMEM))
@@ -68,8 +70,27 @@ impl Drop for MappedPosix {
         posix.process.close();
         // SAFETY: the `Posix` is initialized, and is not used afterwards.
         unsafe { self.0.drop_in_place() };
+        tell_leak_sanitizer(c"__lsan_unregister_root_region", self.0.as_ptr().cast());
         // SAFETY: `new` has created the mapping with this length, and no references remain.
         let _ = unsafe { munmap(self.0.as_ptr().cast(), LEN) };
+    }
+}
+
+/// Calls a function of LeakSanitizer, if the program has it, for the mapping at `at`. Otherwise
+/// LeakSanitizer reports memory to which only the mapping has pointers.
+fn tell_leak_sanitizer(name: &CStr, at: *mut c_void) {
+    // SAFETY: `name` is a string.
+    let function = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+    // SAFETY: both functions have this type in <sanitizer/lsan_interface.h>, and a null pointer is
+    // `None`.
+    let function = unsafe {
+        std::mem::transmute::<*mut c_void, Option<unsafe extern "C" fn(*const c_void, usize)>>(
+            function,
+        )
+    };
+    if let Some(function) = function {
+        // SAFETY: the mapping has this length.
+        unsafe { function(at, LEN) };
     }
 }
 
