@@ -212,8 +212,6 @@ extern "C" fn end_stacks() {
         // The process exits with the status that its `main` has set, so errors are ignored.
         let _ = stack.end();
     }
-    // Threads may still be in calls of these stacks, and a child has stacks of its parent.
-    std::mem::forget(stacks);
 }
 
 /// Returns whether two descriptors belong to the same stack.

@@ -16,7 +16,7 @@ use std::thread;
 const LIMIT: &str = "100";
 const WARNINGS: [&str; 5] = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-g"];
 /// Programs of `tests/c` and of `examples/c`.
-const TESTS: [&str; 2] = ["bad_input", "threads"];
+const TESTS: [&str; 4] = ["bad_input", "exit", "reopen", "threads"];
 const EXAMPLES: [&str; 4] = ["client", "echo_server", "epoll_server", "udp_echo"];
 
 /// How a program is built and run.
@@ -216,6 +216,20 @@ fn client_prints_the_answer(tool: Tool) {
     server.join().expect("no panic");
 }
 
+fn exit_sends_what_was_written(tool: Tool) {
+    let folder = Folder::new(&format!("exit-{tool:?}"));
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
+    let port = listener.local_addr().expect("bound").port().to_string();
+    let server = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("a client");
+        let mut bytes = Vec::new();
+        stream.read_to_end(&mut bytes).expect("received");
+        bytes.len()
+    });
+    run(folder.program(&test_source("exit"), tool).arg(&port));
+    assert_eq!(server.join().expect("no panic"), 1 << 20);
+}
+
 fn test_program_succeeds(name: &str, tool: Tool) {
     let folder = Folder::new(&format!("{name}-{tool:?}"));
     run(&mut folder.program(&test_source(name), tool));
@@ -252,6 +266,16 @@ fn header_has_the_layout_of_the_library() {
 #[test]
 fn bad_input_is_an_errno() {
     test_program_succeeds("bad_input", Tool::Plain);
+}
+
+#[test]
+fn closed_stacks_give_descriptors_and_address_space_back() {
+    test_program_succeeds("reopen", Tool::Plain);
+}
+
+#[test]
+fn exit_sends_data_without_errors_in_other_threads() {
+    exit_sends_what_was_written(Tool::Plain);
 }
 
 #[test]
@@ -299,7 +323,9 @@ mod nightly {
     use super::*;
 
     fn all(tool: Tool) {
-        TESTS.iter().for_each(|name| test_program_succeeds(name, tool));
+        let alone = TESTS.iter().filter(|name| **name != "exit");
+        alone.for_each(|name| test_program_succeeds(name, tool));
+        exit_sends_what_was_written(tool);
         ["echo_server", "epoll_server"].iter().for_each(|name| tcp_server_echoes(name, tool));
         datagrams_come_back(tool);
         client_prints_the_answer(tool);
