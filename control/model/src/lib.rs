@@ -33,9 +33,9 @@
 //! }
 //! ```
 //!
-//! Reading order: `request`, `net`, `lookup`, `ports`, `acl` and `flows` (types), `client`. Then `server` and
-//! `connections` (the run's end), `ask` (concurrent queries), `bounded` (limits on memory) and
-//! `folder` (directories of the sockets).
+//! Reading order: `request`, `net`, `lookup`, `ports`, `acl` and `flows` (types), `client`. Then
+//! `server` and `connections` (the run's end), `ask` (concurrent queries), `bounded` (limits on
+//! memory) and `folder` (directories of the sockets).
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

@@ -16,14 +16,14 @@ pub(crate) struct BadLength;
 
 /// Received bytes.
 #[derive(Debug)]
-pub(crate) struct Reader {
+pub(crate) struct FrameReader {
     bytes: Box<[u8]>,
     /// Range of bytes that are not parsed yet.
     start: usize,
     end: usize,
 }
 
-impl Reader {
+impl FrameReader {
     pub(crate) fn new() -> Self {
         Self { bytes: vec![0; BUFFER].into(), start: 0, end: 0 }
     }
@@ -45,7 +45,7 @@ impl Reader {
         Ok(Some(&self.bytes[at..at + len]))
     }
 
-    /// Returns whether [`Reader::next`] has a result without another read.
+    /// Returns whether [`FrameReader::next`] has a result without another read.
     pub(crate) fn has_next(&self) -> bool {
         !matches!(self.complete(), Ok(None))
     }
@@ -64,13 +64,13 @@ impl Reader {
 
 /// Bytes to send.
 #[derive(Debug)]
-pub(crate) struct Writer {
+pub(crate) struct FrameWriter {
     bytes: Vec<u8>,
     /// Number of bytes that the socket has taken.
     sent: usize,
 }
 
-impl Writer {
+impl FrameWriter {
     pub(crate) fn new() -> Self {
         Self { bytes: Vec::with_capacity(BUFFER), sent: 0 }
     }
@@ -129,7 +129,7 @@ mod tests {
     }
 
     fn bytes(frames: &[&[u8]]) -> Vec<u8> {
-        let mut writer = Writer::new();
+        let mut writer = FrameWriter::new();
         for frame in frames {
             assert!(writer.push(frame.len(), |to| to.copy_from_slice(frame)));
         }
@@ -145,7 +145,7 @@ mod tests {
         let frames: [&[u8]; 4] = [&[1; 60], &long, &[2], &long];
         let bytes = bytes(&frames[..3]).into_iter().chain(bytes(&frames[3..])).collect::<Vec<_>>();
         for piece in [1, 3, 61, 65, 4096, BUFFER] {
-            let (mut reader, mut from, mut got) = (Reader::new(), Pieces(&bytes, piece), 0);
+            let (mut reader, mut from, mut got) = (FrameReader::new(), Pieces(&bytes, piece), 0);
             loop {
                 while let Some(frame) = reader.next().expect("valid lengths") {
                     assert_eq!(frame, frames[got], "frame {got} in pieces of {piece} bytes");
@@ -163,7 +163,7 @@ mod tests {
     #[test]
     fn impossible_lengths_are_refused() {
         for len in [0, FRAME_MAX as u32 + 1, u32::MAX] {
-            let mut reader = Reader::new();
+            let mut reader = FrameReader::new();
             reader.fill(&mut &len.to_be_bytes()[..]).expect("memory");
             assert!(reader.has_next());
             assert_eq!(reader.next(), Err(BadLength), "{len}");
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn a_full_buffer_refuses_frames_until_it_is_sent() {
-        let mut writer = Writer::new();
+        let mut writer = FrameWriter::new();
         let count = (0..).take_while(|_| writer.push(1000, |_| {})).count();
         assert_eq!(count, BUFFER / 1004);
         writer.flush(&mut Vec::new()).expect("memory");

@@ -10,8 +10,8 @@
 //!
 //! - [`StreamPort::open`] connects to the peer that listens at a path, or listens there itself.
 //!   [`OpenError`] describes remedies.
-//! - [`StreamPort`] is a [`Port`](towpath_pool::Port). It has one peer at a time, which may leave
-//!   and come back. Peers are processes of the same user, or of root.
+//! - [`StreamPort`] is a [`Port`](towpath_pool::Port). At most one peer is
+//!   connected; a peer may leave and come back. Peers are processes of the same user, or of root.
 //!
 //! Budget: one system call for all frames of a batch in each direction, up to [`BUFFER`] bytes, and
 //! two copies per byte (own and kernel's). The format has no offload metadata.

@@ -6,8 +6,8 @@ use std::os::unix::net::UnixStream;
 
 use rustix::event::epoll::{self, EventData, EventFlags};
 
-use crate::frames::{Reader, Writer};
-use crate::open::{Side, connect};
+use crate::frames::{FrameReader, FrameWriter};
+use crate::open::{LinkSide, connect};
 
 /// Time between attempts to connect in ns.
 const RETRY_NS: u64 = 500_000_000;
@@ -16,8 +16,8 @@ const RETRY_NS: u64 = 500_000_000;
 #[derive(Debug)]
 pub(crate) struct Peer {
     pub(crate) stream: UnixStream,
-    pub(crate) reader: Reader,
-    pub(crate) writer: Writer,
+    pub(crate) reader: FrameReader,
+    pub(crate) writer: FrameWriter,
     /// Whether the wake-up set waits for room in the socket.
     waits_for_room: bool,
 }
@@ -25,7 +25,7 @@ pub(crate) struct Peer {
 /// A link with at most one peer.
 #[derive(Debug)]
 pub(crate) struct Link {
-    side: Side,
+    side: LinkSide,
     peer: Option<Peer>,
     /// Contains the peer or, without one, the listening socket.
     wakes: OwnedFd,
@@ -33,7 +33,7 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    pub(crate) fn new(side: Side, stream: Option<UnixStream>) -> io::Result<Self> {
+    pub(crate) fn new(side: LinkSide, stream: Option<UnixStream>) -> io::Result<Self> {
         let wakes = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let mut link = Self { side, peer: None, wakes, retry_ns: 0 };
         link.listen(true)?;
@@ -50,7 +50,7 @@ impl Link {
     /// Returns the time of the next attempt to connect; `None` unless the link is the connecting
     /// side without a peer.
     pub(crate) fn retry_ns(&self) -> Option<u64> {
-        let waits = self.peer.is_none() && matches!(self.side, Side::Connects(_));
+        let waits = self.peer.is_none() && matches!(self.side, LinkSide::Connects(_));
         waits.then_some(self.retry_ns)
     }
 
@@ -68,9 +68,9 @@ impl Link {
             return false;
         }
         let found = match &self.side {
-            Side::Listens(listener) => listener.accept(),
-            Side::Connects(_) if now_ns < self.retry_ns => return false,
-            Side::Connects(path) => connect(path),
+            LinkSide::Listens(listener) => listener.accept(),
+            LinkSide::Connects(_) if now_ns < self.retry_ns => return false,
+            LinkSide::Connects(path) => connect(path),
         };
         self.retry_ns = now_ns + RETRY_NS;
         found.and_then(|stream| self.attach(stream)).is_ok()
@@ -100,7 +100,7 @@ impl Link {
 
     fn attach(&mut self, stream: UnixStream) -> io::Result<()> {
         epoll::add(&self.wakes, &stream, EventData::new_u64(0), EventFlags::IN)?;
-        let (reader, writer) = (Reader::new(), Writer::new());
+        let (reader, writer) = (FrameReader::new(), FrameWriter::new());
         self.peer = Some(Peer { stream, reader, writer, waits_for_room: false });
         // Further peers wait in the queue of the socket until this one leaves.
         self.listen(false)
@@ -108,7 +108,7 @@ impl Link {
 
     /// Adds the listening socket to the wake-up set, or removes it.
     fn listen(&self, wanted: bool) -> io::Result<()> {
-        let Side::Listens(listener) = &self.side else { return Ok(()) };
+        let LinkSide::Listens(listener) = &self.side else { return Ok(()) };
         let socket = &listener.socket;
         match wanted {
             true => epoll::add(&self.wakes, socket, EventData::new_u64(0), EventFlags::IN)?,

@@ -29,16 +29,16 @@ pub enum OpenError {
 
 /// How the peer is reached.
 #[derive(Debug)]
-pub(crate) enum Side {
+pub(crate) enum LinkSide {
     /// The peer listens at this path.
     Connects(PathBuf),
     /// The peer connects to this socket.
-    Listens(Listener),
+    Listens(PeerListener),
 }
 
 /// A listening socket, whose file is removed when this value is dropped.
 #[derive(Debug)]
-pub(crate) struct Listener {
+pub(crate) struct PeerListener {
     pub(crate) socket: UnixListener,
     path: PathBuf,
     /// Device and inode of the file, which another process may have replaced since.
@@ -46,12 +46,12 @@ pub(crate) struct Listener {
 }
 
 /// Connects to the peer that listens at `path`; otherwise listens there.
-pub(crate) fn open(path: &Path) -> Result<(Side, Option<UnixStream>), OpenError> {
+pub(crate) fn open(path: &Path) -> Result<(LinkSide, Option<UnixStream>), OpenError> {
     let failed = |source| OpenError::System { path: path.display().to_string(), source };
     // Absolute, so that a later change of the working directory has no effect.
     let path = &std::path::absolute(path).map_err(failed)?;
     match connect(path) {
-        Ok(peer) => return Ok((Side::Connects(path.clone()), Some(peer))),
+        Ok(peer) => return Ok((LinkSide::Connects(path.clone()), Some(peer))),
         Err(error) => match error.kind() {
             io::ErrorKind::NotFound => {}
             io::ErrorKind::PermissionDenied if path.exists() => {
@@ -61,8 +61,8 @@ pub(crate) fn open(path: &Path) -> Result<(Side, Option<UnixStream>), OpenError>
             _ => return Err(failed(error)),
         },
     }
-    let listener = Listener::new(path).map_err(failed)?;
-    Ok((Side::Listens(listener), None))
+    let listener = PeerListener::new(path).map_err(failed)?;
+    Ok((LinkSide::Listens(listener), None))
 }
 
 /// Connects to the peer that listens at `path`, if it belongs to this user or to root.
@@ -91,7 +91,7 @@ fn remove_stale(path: &Path) -> Result<(), OpenError> {
     std::fs::remove_file(path).map_err(failed)
 }
 
-impl Listener {
+impl PeerListener {
     fn new(path: &Path) -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket =
@@ -111,7 +111,7 @@ impl Listener {
     }
 }
 
-impl Drop for Listener {
+impl Drop for PeerListener {
     fn drop(&mut self) {
         let file = std::fs::symlink_metadata(&self.path).ok();
         if self.identity.is_some() && file.map(|file| (file.dev(), file.ino())) == self.identity {

@@ -2,7 +2,6 @@
 
 use std::net::IpAddr;
 
-use super::lookup;
 use towpath_model::{Change, How, MacAddr, Origin, Prefix, Route, RouteKind, RouteLookup, Word};
 
 /// Parsed command.
@@ -136,10 +135,10 @@ pub fn object_verbs(word: &str) -> &'static [&'static str] {
 }
 
 /// Words that are not parsed yet.
-pub(super) struct Words<'a>(std::slice::Iter<'a, &'a str>);
+struct Words<'a>(std::slice::Iter<'a, &'a str>);
 
 impl<'a> Words<'a> {
-    pub(super) fn next(&mut self) -> Option<&'a str> {
+    fn next(&mut self) -> Option<&'a str> {
         self.0.next().copied()
     }
 
@@ -149,12 +148,12 @@ impl<'a> Words<'a> {
     }
 
     /// Returns the value that follows a word.
-    pub(super) fn value(&mut self) -> Result<&'a str, String> {
+    fn value(&mut self) -> Result<&'a str, String> {
         self.next().ok_or_else(|| "Command line is not complete. Try option \"help\"".to_owned())
     }
 }
 
-pub(super) type Parsed<T> = Result<T, String>;
+type Parsed<T> = Result<T, String>;
 
 /// Parses the words after the options.
 pub fn parse(words: &[&str], family: Option<Family>) -> Parsed<Command> {
@@ -305,12 +304,45 @@ fn maker_of(protocol: &str) -> Option<Origin> {
     }
 }
 
+/// Parses the words after `route get`.
+fn route_looked_up(mut words: Words<'_>, family: Option<Family>) -> Parsed<Command> {
+    let (mut to, mut from, mut dev) = (None, None, None);
+    while let Some(word) = words.next() {
+        match word {
+            "from" => set(word, &mut from, lookup_end(words.value()?, family)?)?,
+            "dev" | "oif" => {
+                let name = words.value()?;
+                set(
+                    word,
+                    &mut dev,
+                    Word::try_from(name.to_owned()).map_err(|_| wrong(word, name))?,
+                )?;
+            }
+            "to" => set(word, &mut to, lookup_end(words.value()?, family)?)?,
+            "iif" | "mark" | "vrf" | "tos" | "dsfield" | "uid" | "ipproto" | "sport" | "dport"
+            | "fibmatch" | "connected" | "notify" => {
+                return Err(format!("\"{word}\" is not among what `towpath ip route get` knows"));
+            }
+            text => set("to", &mut to, lookup_end(text, family)?)?,
+        }
+    }
+    let to = to.ok_or("need at least a destination address")?;
+    Ok(Command::Get(RouteLookup { to, from, dev }))
+}
+
+/// Parses an address of a lookup. ip(8) accepts a prefix of full length.
+fn lookup_end(text: &str, family: Option<Family>) -> Parsed<IpAddr> {
+    let prefix = prefix(text, family)?;
+    let full = if prefix.addr().is_ipv4() { 32 } else { 128 };
+    (prefix.len() == full).then_some(prefix.addr()).ok_or_else(|| wrong("address", text))
+}
+
 fn routes(word: Option<&str>, mut words: Words<'_>, family: Option<Family>) -> Parsed<Command> {
     let verbs = ["add", "append", "change", "chg", "replace", "delete", "get"];
     let verb = verb(word, &verbs, "route")?;
     match verb {
         "show" => return routes_shown(words, family),
-        "get" => return lookup::parse(words, family).map(Command::Get),
+        "get" => return route_looked_up(words, family),
         _ => {}
     }
     let mut route = Route::default();
@@ -545,14 +577,14 @@ fn new_link(mut words: Words<'_>) -> Parsed<Command> {
 }
 
 /// Sets a value that may be given only once; `word` is its name.
-pub(super) fn set<T>(word: &str, to: &mut Option<T>, value: T) -> Parsed<()> {
+fn set<T>(word: &str, to: &mut Option<T>, value: T) -> Parsed<()> {
     match to.replace(value) {
         None => Ok(()),
         Some(_) => Err(format!("an argument stands there twice, or \"{word}\" is a garbage.")),
     }
 }
 
-pub(super) fn wrong(what: &str, text: &str) -> String {
+fn wrong(what: &str, text: &str) -> String {
     format!("argument \"{text}\" is wrong: Invalid \"{what}\" value")
 }
 
@@ -565,7 +597,7 @@ fn address(text: &str) -> Parsed<IpAddr> {
 }
 
 /// Parses a prefix, or an address without a length.
-pub(super) fn prefix(text: &str, family: Option<Family>) -> Parsed<Prefix> {
+fn prefix(text: &str, family: Option<Family>) -> Parsed<Prefix> {
     if text == "default" {
         let v6 = family == Some(Family::V6);
         return Ok(if v6 { Prefix::ALL_V6 } else { Prefix::ALL_V4 });

@@ -1,70 +1,13 @@
-//! `towpath ip route get`: the route of packets to a destination.
+//! Output of `towpath ip route get`: the route of packets to a destination.
 
 use std::fmt::Write as _;
-use std::net::IpAddr;
 
 use anyhow::Result;
 use serde_json::{Map, Value, json};
-use towpath_model::{DestinationKind, Error, FoundRoute, RouteLookup, Word};
-
-use super::args::IpArgs;
-use super::grammar::{Family, Parsed, Words, prefix, set, wrong};
-use super::{no_answer, usage};
-use crate::error::{ExitCode, Failure};
-
-/// Prints the route to a destination.
-pub(super) fn get(args: &IpArgs, lookup: RouteLookup) -> Result<u8> {
-    let client = args.which.client_to_look().map_err(no_answer)?;
-    let found = client.route(lookup.clone()).map_err(|error| match error {
-        Error::Refused(fault) if fault.code.as_str() == "no-route" => {
-            let why = format!("RTNETLINK answers: {}", fault.message);
-            Failure::error(ExitCode::Usage, why)
-        }
-        Error::Refused(fault) if fault.code.as_str() == "no-device" => usage(fault.message),
-        error => no_answer(error),
-    })?;
-    match args.json {
-        true => crate::output::write_json(&json(&lookup, &found, args.pretty)?)?,
-        false => crate::output::write_text(&text(&lookup, &found, args.oneline))?,
-    }
-    Ok(0)
-}
-
-/// Parses the words after `route get`.
-pub(super) fn parse(mut words: Words<'_>, family: Option<Family>) -> Parsed<RouteLookup> {
-    let (mut to, mut from, mut dev) = (None, None, None);
-    while let Some(word) = words.next() {
-        match word {
-            "from" => set(word, &mut from, address(words.value()?, family)?)?,
-            "dev" | "oif" => {
-                let name = words.value()?;
-                set(
-                    word,
-                    &mut dev,
-                    Word::try_from(name.to_owned()).map_err(|_| wrong(word, name))?,
-                )?;
-            }
-            "to" => set(word, &mut to, address(words.value()?, family)?)?,
-            "iif" | "mark" | "vrf" | "tos" | "dsfield" | "uid" | "ipproto" | "sport" | "dport"
-            | "fibmatch" | "connected" | "notify" => {
-                return Err(format!("\"{word}\" is not among what `towpath ip route get` knows"));
-            }
-            text => set("to", &mut to, address(text, family)?)?,
-        }
-    }
-    let to = to.ok_or("need at least a destination address")?;
-    Ok(RouteLookup { to, from, dev })
-}
-
-/// Parses an address of a lookup. ip(8) accepts a prefix of full length.
-fn address(text: &str, family: Option<Family>) -> Parsed<IpAddr> {
-    let prefix = prefix(text, family)?;
-    let full = if prefix.addr().is_ipv4() { 32 } else { 128 };
-    (prefix.len() == full).then_some(prefix.addr()).ok_or_else(|| wrong("address", text))
-}
+use towpath_model::{DestinationKind, FoundRoute, RouteLookup};
 
 /// Formats the result of a lookup as two lines, or as one.
-fn text(lookup: &RouteLookup, found: &FoundRoute, oneline: bool) -> String {
+pub(super) fn text(lookup: &RouteLookup, found: &FoundRoute, oneline: bool) -> String {
     let mut out = String::new();
     if let Some(kind) = destination_kind(found) {
         let _ = write!(out, "{kind} ");
@@ -114,7 +57,7 @@ fn cache_flags(found: &FoundRoute) -> &'static [&'static str] {
 }
 
 /// Formats the result of a lookup as an array.
-fn json(lookup: &RouteLookup, found: &FoundRoute, pretty: bool) -> Result<String> {
+pub(super) fn json(lookup: &RouteLookup, found: &FoundRoute, pretty: bool) -> Result<String> {
     let mut row = Map::new();
     let mut put = |key: &str, value: Value| drop(row.insert(key.to_owned(), value));
     if let Some(kind) = destination_kind(found) {
@@ -146,6 +89,8 @@ fn json(lookup: &RouteLookup, found: &FoundRoute, pretty: bool) -> Result<String
 
 #[cfg(test)]
 mod tests {
+    use towpath_model::Word;
+
     use super::*;
 
     fn found(kind: DestinationKind, via: Option<&str>) -> FoundRoute {
@@ -170,8 +115,7 @@ mod tests {
         let wanted = "192.0.2.1 via 10.1.0.1 dev lan src 10.1.0.2 \n    cache mtu 1400 \n";
         assert_eq!(text(&lookup("192.0.2.1"), &via, false), wanted);
         let from = RouteLookup { from: Some("10.1.0.2".parse().unwrap()), ..lookup("192.0.2.1") };
-        let wanted =
-            "192.0.2.1 from 10.1.0.2 via 10.1.0.1 dev lan \\    cache mtu 1400 \n";
+        let wanted = "192.0.2.1 from 10.1.0.2 via 10.1.0.1 dev lan \\    cache mtu 1400 \n";
         assert_eq!(text(&from, &via, true), wanted);
         let local = found(DestinationKind::Local, None);
         let wanted = "local 10.1.0.2 dev lan src 10.1.0.2 \n    cache <local> \n";

@@ -1,7 +1,7 @@
 //! `towpath ip`: addresses, routes, neighbours and links of a running stack, with the grammar and
 //! output of ip(8).
 //!
-//! `grammar` parses the words, `text` and `json` print as iproute2 does. `lookup` is `ip route get`.
+//! `grammar` parses the words; `text`, `json` and `lookup` print as iproute2 does.
 
 mod args;
 mod grammar;
@@ -10,7 +10,7 @@ mod lookup;
 mod text;
 
 use anyhow::{Context, Result};
-use towpath_model::{Change, Client, Error, Net, Port, RequestFault, Runs};
+use towpath_model::{Change, Client, Error, Net, Port, RequestFault, RouteLookup, Runs};
 
 use crate::error::{ExitCode, Failure};
 
@@ -41,7 +41,7 @@ fn one(args: &IpArgs) -> Result<u8> {
             };
             show(args, &look, &net, &ports)
         }
-        Command::Get(lookup) => lookup::get(args, lookup),
+        Command::Get(lookup) => get(args, lookup),
         Command::Change(changes) => {
             let client = args.which.client().map_err(no_answer)?;
             match client.apply(&changes) {
@@ -51,6 +51,24 @@ fn one(args: &IpArgs) -> Result<u8> {
             }
         }
     }
+}
+
+/// Prints the route to a destination.
+fn get(args: &IpArgs, lookup: RouteLookup) -> Result<u8> {
+    let client = args.which.client_to_look().map_err(no_answer)?;
+    let found = client.route(lookup.clone()).map_err(|error| match error {
+        Error::Refused(fault) if fault.code.as_str() == "no-route" => {
+            let why = format!("RTNETLINK answers: {}", fault.message);
+            Failure::error(ExitCode::Usage, why)
+        }
+        Error::Refused(fault) if fault.code.as_str() == "no-device" => usage(fault.message),
+        error => no_answer(error),
+    })?;
+    match args.json {
+        true => crate::output::write_json(&lookup::json(&lookup, &found, args.pretty)?)?,
+        false => crate::output::write_text(&lookup::text(&lookup, &found, args.oneline))?,
+    }
+    Ok(0)
 }
 
 fn show(args: &IpArgs, look: &Look, net: &Net, ports: &[Port]) -> Result<u8> {
