@@ -2,7 +2,9 @@
 
 mod bad_input;
 mod client;
+mod examples;
 mod limits;
+mod stream_sink;
 mod tcp;
 mod tun;
 mod udp;

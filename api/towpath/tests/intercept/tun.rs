@@ -5,6 +5,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream as StdStream, UdpSocket as StdUdp};
+use std::os::fd::AsFd;
 use std::thread;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -28,6 +29,11 @@ pub fn in_namespace(test: impl Fn() + Send + 'static) {
     if let Err(panic) = thread.join() {
         std::panic::resume_unwind(panic);
     }
+}
+
+fn ip(line: &str) {
+    let status = std::process::Command::new("ip").args(line.split(' ')).status();
+    assert!(status.expect("iproute2").success(), "ip {line}");
 }
 
 fn intercepted() -> Intercepted {
@@ -133,6 +139,54 @@ fn datagrams_of_the_kernel_are_answered() {
                 udp.send(&buf[..len], &flow.reply()).await.unwrap();
             }
             client.await.unwrap();
+        });
+    });
+}
+
+/// A host on the link of a TAP device whose router is the interceptor.
+#[test]
+fn hosts_on_a_tap_device_use_the_interceptor_as_their_router() {
+    in_namespace(|| {
+        current_thread().block_on(async {
+            let builder = Interceptor::builder().tap("tw1").own([10, 8, 0, 2].into(), 24);
+            let builder = builder.host_address([10, 8, 0, 1].into(), 24);
+            let Intercepted { runner, tcp, .. } = builder.build().expect("a device");
+            tokio::spawn(runner);
+            ip("route add 10.9.0.0/16 via 10.8.0.2");
+            let client = tokio::task::spawn_blocking(|| {
+                let mut text = String::new();
+                connect(SERVER.into()).read_to_string(&mut text).unwrap();
+                text
+            });
+            let incoming = tcp.accept().await.unwrap();
+            assert_eq!(incoming.source().ip(), std::net::IpAddr::from([10, 8, 0, 1]));
+            let mut stream = incoming.accept().await.unwrap();
+            stream.write_all(b"over Ethernet").await.unwrap();
+            drop(stream);
+            assert_eq!(client.await.unwrap(), "over Ethernet");
+        });
+    });
+}
+
+#[test]
+fn the_descriptor_of_a_device_is_a_source() {
+    in_namespace(|| {
+        current_thread().block_on(async {
+            let options = towpath_tap::Options { name: Some("tw2".into()) };
+            let tun = towpath_tap::Tap::open_kind(towpath_tap::Kind::Tun, &options).unwrap();
+            let fd = tun.into_parts().fd.as_fd().try_clone_to_owned().unwrap();
+            ip("addr add 198.18.0.1/32 dev tw2");
+            ip("link set tw2 up");
+            ip("route add 10.9.0.0/16 dev tw2");
+            let builder = Interceptor::builder().descriptor(fd);
+            let Intercepted { runner, tcp, .. } = builder.build().expect("a device");
+            tokio::spawn(runner);
+            let client = tokio::task::spawn_blocking(|| connect(SERVER.into()));
+            tcp.accept().await.unwrap().accept().await.unwrap();
+            client.await.unwrap();
+            // A socket is not a device.
+            let other = std::os::fd::OwnedFd::from(StdUdp::bind("0.0.0.0:0").unwrap());
+            assert!(Interceptor::builder().descriptor(other).build().is_err());
         });
     });
 }
