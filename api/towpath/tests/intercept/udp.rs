@@ -3,9 +3,10 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use towpath::intercept::{EchoPolicy, UdpFlow};
+use towpath::intercept::{EchoPolicy, Refusal, UdpFlow};
+use towpath_stack::{DropReason, SocketOption};
 
-use crate::client::ADDR;
+use crate::client::{ADDR, Client};
 use crate::{on_both, pair};
 
 const SERVER: ([u8; 4], u16) = ([192, 0, 2, 7], 53);
@@ -71,6 +72,24 @@ fn icmp_errors_about_datagrams_are_reported() {
         assert_eq!((error.source, error.destination), (SERVER.into(), closed));
         assert_eq!((error.message, error.mtu), ((3, 3), None));
         assert_eq!(error.from, IpAddr::from(ADDR));
+    });
+}
+
+#[test]
+fn a_refused_datagram_is_an_error_for_its_sender() {
+    on_both(|| async {
+        let (mut client, parts) = pair(|builder| builder);
+        let socket = client.node.udp((ADDR, 4000).into()).unwrap();
+        client.node.set_option(socket, SocketOption::RecvErrors(true)).unwrap();
+        client.node.send_to(socket, SERVER.into(), b"query").unwrap();
+        client.until(|_| Some(())).await;
+        let mut buf = [0; 100];
+        let (len, flow) = parts.udp.recv(&mut buf).await.unwrap();
+        parts.udp.refuse(&buf[..len], &flow, Refusal::Reset).unwrap();
+        let counters = |client: &Client| client.node.stack.net.counters().data;
+        client.until(|client| (counters(client).icmp_errors_received == 1).then_some(())).await;
+        // The error names the datagram of the socket.
+        assert_eq!(counters(&client).drops.of(DropReason::IcmpErrorStray), 0);
     });
 }
 
