@@ -3,8 +3,9 @@
 use towpath_direct::{
     BufferSizes, DirectConfig, NodeConfig, NodeEvent, PendingSyn, SetUpError, Stray,
 };
-use towpath_stack::net::{EchoOut, Fragmenting};
-use towpath_stack::{DatagramFrom, Refusal, SocketError};
+use towpath_ring::RecvBuffer;
+use towpath_stack::net::{EchoOut, Fragmenting, Unreachable};
+use towpath_stack::{DatagramFrom, DropReason, Refusal, SocketError, SocketOption};
 
 use crate::world::{Pair, events};
 
@@ -150,6 +151,37 @@ fn an_icmp_error_about_an_answer_is_reported() {
 }
 
 #[test]
+fn a_refused_datagram_is_an_error_for_its_sender() {
+    let ends = [("10.0.0.1:4000", "192.0.2.7:53"), ("[fd00::1]:4000", "[fd00::7]:53")];
+    for (from, to) in ends {
+        let mut pair = any();
+        let client = pair.a.udp(from.parse().unwrap()).unwrap();
+        pair.a.set_option(client, SocketOption::RecvErrors(true)).unwrap();
+        pair.a.send_to(client, to.parse().unwrap(), &[7; 2000]).unwrap();
+        pair.run(5);
+        let Some(Stray::Datagram(meta, bytes)) = pair.b.take_stray() else { panic!("a datagram") };
+        let answer = DatagramFrom {
+            local: meta.local,
+            remote: meta.remote,
+            ttl: Some(meta.ttl),
+            tos: meta.tos,
+        };
+        pair.b.refuse_datagram(meta.iface, &answer, &bytes, Unreachable::Port);
+        pair.run(5);
+        let counters = pair.a.stack.net.counters().data;
+        assert_eq!(counters.icmp_errors_received, 1);
+        // The error names the datagram of the socket.
+        assert_eq!(counters.drops.of(DropReason::IcmpErrorStray), 0);
+        let other = DatagramFrom {
+            local: ([192, 0, 2, 7], 53).into(),
+            remote: "[fd00::1]:1".parse().unwrap(),
+            ..answer
+        };
+        pair.b.refuse_datagram(meta.iface, &other, &bytes, Unreachable::Port);
+    }
+}
+
+#[test]
 fn a_call_after_a_pause_starts_its_timers_at_the_time_set() {
     let mut pair = any();
     pair.a.connect(([192, 0, 2, 7], 80).into()).unwrap();
@@ -182,4 +214,33 @@ fn the_memory_of_an_idle_connection_is_released() {
     pair.a.send(client, &[7; 100]).unwrap();
     pair.run(100);
     assert_eq!(pair.b.discard(server, 10_000), Ok(100));
+}
+
+#[test]
+fn raised_buffers_grow_beyond_their_first_limit() {
+    let mut pair = any();
+    let client = pair.a.connect(([192, 0, 2, 7], 80).into()).unwrap();
+    pair.run(10);
+    let syn = syn(&mut pair);
+    let max = 32 << 10;
+    let small = BufferSizes { recv: max, recv_max: max, send: max, send_max: max };
+    let server = pair.b.accept_syn_with(syn.id, small).unwrap();
+    pair.run(10);
+    let transfer = |pair: &mut Pair| {
+        let mut room = 0;
+        for _ in 0..200 {
+            while pair.a.send(client, &[7; 8192]).is_ok() {}
+            while pair.b.send(server, &[7; 8192]).is_ok() {}
+            pair.run(3);
+            let _ = pair.a.discard(client, usize::MAX);
+            let _ = pair.b.discard(server, usize::MAX);
+            room = room.max(pair.b.send_room(server));
+        }
+        (pair.b.stack.recv_buffer(pair.b.info(server).unwrap().id).unwrap().capacity(), room)
+    };
+    assert_eq!(transfer(&mut pair).0, max);
+    pair.b.raise_buffers(server, 1 << 20, 1 << 20);
+    let (recv, send) = transfer(&mut pair);
+    assert!(recv > max && recv <= 1 << 20, "{recv}");
+    assert!(send > max as usize && send <= 1 << 20, "{send}");
 }
