@@ -94,6 +94,14 @@ fn bbr_and_vegas_keep_a_deep_queue_short() {
 }
 
 #[test]
+fn bbr_keeps_a_shallow_queue_short() {
+    let scenario =
+        Scenario { kind: CongestionKind::Bbr, delay: ms(10), queue: 33, loss_of_a_thousand: 0 };
+    let outcome = run(&scenario, 10);
+    assert!(outcome.rtt < ms(24) && outcome.goodput > 0.95, "{outcome:?}");
+}
+
+#[test]
 fn bbr_tolerates_random_losses() {
     let goodput =
         |kind| run(&Scenario { kind, delay: ms(10), queue: 33, loss_of_a_thousand: 10 }, 6).goodput;

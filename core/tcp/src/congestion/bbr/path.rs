@@ -1,7 +1,7 @@
 //! Estimators of the path: bandwidth, round-trip time, volume in flight, and aggregation of ACKs.
 
 use super::super::algorithm::Acked;
-use super::{BETA_PERCENT, INFINITE};
+use super::{BETA_PERCENT, INFINITE, LOSS_THRESH_PERCENT, PACING_MARGIN_PERCENT};
 use crate::flight::RateSample;
 use crate::time::Instant;
 use core::time::Duration;
@@ -10,6 +10,12 @@ use core::time::Duration;
 const MIN_RTT_FILTER: Duration = Duration::from_secs(10);
 /// BBR.ProbeRTTInterval.
 const PROBE_RTT_INTERVAL: Duration = Duration::from_secs(5);
+/// Part of a round trip's rate and volume by which losses do not lower the short-term bounds.
+///
+/// The sender offers less than the bound by the pacing margin, and up to BBR.LossThresh of that may
+/// be lost at random. The draft has no tolerance. Each round trip with a loss would then lower the
+/// bounds by both, until the next probe for bandwidth.
+const TOLERANCE_PERCENT: u64 = LOSS_THRESH_PERCENT + PACING_MARGIN_PERCENT;
 /// Half of BBR.ExtraAckedFilterLen in round trips, because the filter has two slots.
 const EXTRA_ACKED_ROUNDS: u32 = 5;
 
@@ -278,12 +284,12 @@ impl PathModel {
         it.extra[1] = it.extra[1].max(extra);
     }
 
-    /// InitLowerBounds() and LossLowerBounds().
+    /// InitLowerBounds() and LossLowerBounds(), which tolerate [`TOLERANCE_PERCENT`].
     pub(super) fn reduce_shortterm(&mut self, loss: &LossRound, cwnd: u32) {
         let bw = self.bw_shortterm.min(self.max_bw());
         let inflight = self.inflight_shortterm.min(cwnd.into());
-        self.bw_shortterm = loss.bw_latest.max(bw / 100 * BETA_PERCENT);
-        self.inflight_shortterm = loss.inflight_latest.max(inflight * BETA_PERCENT / 100);
+        self.bw_shortterm = reduced(bw, loss.bw_latest);
+        self.inflight_shortterm = reduced(inflight, loss.inflight_latest);
     }
 
     /// ResetShortTermModel().
@@ -301,4 +307,10 @@ impl PathModel {
         self.inflight_shortterm = self.inflight_shortterm.max(self.undo[1]);
         self.inflight_longterm = self.inflight_longterm.max(self.undo[2]);
     }
+}
+
+/// Returns a short-term bound after a round trip with losses that delivered `latest`.
+fn reduced(bound: u64, latest: u64) -> u64 {
+    let tolerant = latest.saturating_mul(100) / (100 - TOLERANCE_PERCENT);
+    latest.max(tolerant.min(bound)).max(bound / 100 * BETA_PERCENT)
 }
