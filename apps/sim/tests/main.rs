@@ -1,7 +1,9 @@
 //! All integration tests in a single binary, because one binary per file would link the crate
 //! repeatedly.
 
+mod autotuning;
 mod examples;
+mod matrix;
 mod random;
 mod scenarios;
 mod worlds;
