@@ -14,7 +14,7 @@ const RETRY_NS: u64 = 500_000_000;
 
 /// A connected peer.
 #[derive(Debug)]
-pub(crate) struct Peer {
+pub(crate) struct ConnectedPeer {
     pub(crate) stream: UnixStream,
     pub(crate) reader: FrameReader,
     pub(crate) writer: FrameWriter,
@@ -24,15 +24,15 @@ pub(crate) struct Peer {
 
 /// A link with at most one peer.
 #[derive(Debug)]
-pub(crate) struct Link {
+pub(crate) struct StreamLink {
     side: LinkSide,
-    peer: Option<Peer>,
+    peer: Option<ConnectedPeer>,
     /// Contains the peer or, without one, the listening socket.
     wakes: OwnedFd,
     retry_ns: u64,
 }
 
-impl Link {
+impl StreamLink {
     pub(crate) fn new(side: LinkSide, stream: Option<UnixStream>) -> io::Result<Self> {
         let wakes = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let mut link = Self { side, peer: None, wakes, retry_ns: 0 };
@@ -54,11 +54,11 @@ impl Link {
         waits.then_some(self.retry_ns)
     }
 
-    pub(crate) fn peer(&self) -> Option<&Peer> {
+    pub(crate) fn peer(&self) -> Option<&ConnectedPeer> {
         self.peer.as_ref()
     }
 
-    pub(crate) fn peer_mut(&mut self) -> Option<&mut Peer> {
+    pub(crate) fn peer_mut(&mut self) -> Option<&mut ConnectedPeer> {
         self.peer.as_mut()
     }
 
@@ -101,7 +101,7 @@ impl Link {
     fn attach(&mut self, stream: UnixStream) -> io::Result<()> {
         epoll::add(&self.wakes, &stream, EventData::new_u64(0), EventFlags::IN)?;
         let (reader, writer) = (FrameReader::new(), FrameWriter::new());
-        self.peer = Some(Peer { stream, reader, writer, waits_for_room: false });
+        self.peer = Some(ConnectedPeer { stream, reader, writer, waits_for_room: false });
         // Further peers wait in the queue of the socket until this one leaves.
         self.listen(false)
     }

@@ -7,13 +7,13 @@ use std::path::Path;
 use towpath_pool::{Batch, LinkType, Offloads, Pool, Port, PortCounters};
 
 use crate::frames::FRAME_MAX;
-use crate::link::{Link, Peer};
+use crate::link::{ConnectedPeer, StreamLink};
 use crate::open::{self, OpenError};
 
 /// End of a link over a Unix socket. Frames are dropped while it has no peer.
 #[derive(Debug)]
 pub struct StreamPort {
-    link: Link,
+    link: StreamLink,
     counters: Counters,
 }
 
@@ -43,7 +43,7 @@ towpath_pool::counters! {
 }
 
 /// Result of looking for the next frame.
-enum Next {
+enum NextFrame {
     Frame,
     /// The socket is empty.
     Wait,
@@ -61,7 +61,7 @@ impl StreamPort {
         let failed = |source| OpenError::System { path: path.display().to_string(), source };
         let (side, stream) = open::open(path)?;
         let peers = stream.is_some().into();
-        let link = Link::new(side, stream).map_err(failed)?;
+        let link = StreamLink::new(side, stream).map_err(failed)?;
         Ok(Self { link, counters: Counters { peers, ..Counters::default() } })
     }
 
@@ -71,20 +71,22 @@ impl StreamPort {
     }
 
     /// Appends the next frame to `out`.
-    fn receive(&mut self, now_ns: u64, pool: &mut Pool, out: &mut Batch) -> Next {
-        let Some(Peer { stream, reader, .. }) = self.link.peer_mut() else { return Next::Wait };
+    fn receive(&mut self, now_ns: u64, pool: &mut Pool, out: &mut Batch) -> NextFrame {
+        let Some(ConnectedPeer { stream, reader, .. }) = self.link.peer_mut() else {
+            return NextFrame::Wait;
+        };
         while !reader.has_next() {
             match reader.fill(stream) {
-                Ok(0) => return Next::End,
+                Ok(0) => return NextFrame::End,
                 Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Next::Wait,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return NextFrame::Wait,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => return Next::End,
+                Err(_) => return NextFrame::End,
             }
         }
         let Ok(Some(frame)) = reader.next() else {
             self.counters.rx_malformed += 1;
-            return Next::End;
+            return NextFrame::End;
         };
         let mut packet = pool.take(frame.len());
         packet.push_back(frame.len()).expect("taken with room").copy_from_slice(frame);
@@ -92,7 +94,7 @@ impl StreamPort {
         self.counters.rx_frames += 1;
         self.counters.rx_bytes += frame.len() as u64;
         out.push_back(packet);
-        Next::Frame
+        NextFrame::Frame
     }
 
     /// Moves frames from the front of `batch` to the buffer of the peer until it is full. Returns
@@ -128,9 +130,9 @@ impl Port for StreamPort {
         }
         for received in 0..max {
             match self.receive(now_ns, pool, out) {
-                Next::Frame => {}
-                Next::Wait => return received,
-                Next::End => {
+                NextFrame::Frame => {}
+                NextFrame::Wait => return received,
+                NextFrame::End => {
                     self.link.detach(now_ns);
                     return received;
                 }

@@ -18,7 +18,7 @@ use towpath_wire::{MacAddr, Prefix};
 
 use super::core::Core;
 use super::counters::InterceptCounters;
-use super::echo::EchoSocket;
+use super::echo::{EchoPolicy, EchoSocket};
 use super::error::InterceptError;
 use super::handle::{InterceptHandle, SharedCore};
 use super::limits::InterceptLimits;
@@ -75,18 +75,6 @@ pub struct Intercepted {
     pub echo: Option<EchoSocket>,
     /// Handle for the counters.
     pub interceptor: Interceptor,
-}
-
-/// Treatment of echo requests ("ping").
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum EchoPolicy {
-    /// The stack answers in the name of each destination, whether it exists or not.
-    #[default]
-    Answer,
-    /// [`Intercepted::echo`] receives the requests.
-    Deliver,
-    /// Requests are dropped.
-    Ignore,
 }
 
 /// Configures an interceptor.

@@ -10,11 +10,10 @@ use towpath_stack::{
 };
 use towpath_uplink::now_ns;
 
-use super::builder::EchoPolicy;
 use super::client::ClientKey;
 use super::counters::InterceptCounters;
 use super::datagrams::DatagramQueue;
-use super::echo::EchoQueue;
+use super::echo::{EchoPolicy, EchoQueue};
 use super::error::{ended, of_option, of_read, of_send, of_write};
 use super::limits::InterceptLimits;
 use super::source::SourcePort;

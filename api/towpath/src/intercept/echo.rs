@@ -8,10 +8,21 @@ use std::task::{Context, Poll, Waker};
 
 use towpath_stack::EchoMeta;
 
-use super::builder::EchoPolicy;
 use super::counters::InterceptCounters;
 use super::handle::InterceptHandle;
 use super::wakers::Wakers;
+
+/// Treatment of echo requests ("ping").
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum EchoPolicy {
+    /// The stack answers in the name of each destination, whether it exists or not.
+    #[default]
+    Answer,
+    /// [`Intercepted::echo`](super::Intercepted::echo) receives the requests.
+    Deliver,
+    /// Requests are dropped.
+    Ignore,
+}
 
 /// Receives echo requests, and sends replies in the name of their destinations. See
 /// [`EchoPolicy::Deliver`].

@@ -75,9 +75,9 @@ mod syns;
 mod udp;
 mod wakers;
 
-pub use builder::{EchoPolicy, InterceptBuilder, Intercepted, Interceptor};
+pub use builder::{InterceptBuilder, Intercepted, Interceptor};
 pub use counters::InterceptCounters;
-pub use echo::{EchoFlow, EchoSocket};
+pub use echo::{EchoFlow, EchoPolicy, EchoSocket};
 pub use error::InterceptError;
 pub use limits::InterceptLimits;
 pub use listener::{IncomingConnection, TcpListener};

@@ -40,6 +40,7 @@ pub(crate) mod dispatch;
 #[cfg(feature = "hyper-util")]
 mod hyper;
 mod listener;
+mod named;
 mod resolve;
 mod socket;
 mod source;

@@ -14,10 +14,7 @@ use std::time::Duration;
 
 use ::tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf, Ready};
 
-use super::ToSocketAddrs;
-use super::resolve::{addresses, no_address};
 use super::source::{Awaited, IoSource};
-use crate::current::current;
 use crate::error::io_error;
 use crate::net;
 use crate::net::address::family_of;
@@ -43,41 +40,6 @@ pub struct TcpStream {
 }
 
 impl TcpStream {
-    /// Connects to `addr` from the current stack: see [`net::TcpStream::connect`]. If `addr` has
-    /// several addresses, each is tried in turn. Names are resolved by
-    /// [`lookup_host`](super::lookup_host).
-    ///
-    /// # Cancel safety
-    /// Dropping the future ends the attempt.
-    ///
-    /// # Errors
-    /// As for [`net::TcpStream::connect`]; `Other` outside of a Tokio runtime.
-    ///
-    /// # Panics
-    /// If the runtime was built without I/O (`enable_io`), as tokio's sockets do.
-    pub async fn connect(addr: impl ToSocketAddrs) -> io::Result<Self> {
-        Self::connect_over(&current()?, addr).await
-    }
-
-    /// Connects to `addr` from `stack`.
-    ///
-    /// # Errors
-    /// As for [`Self::connect`].
-    pub async fn connect_on(stack: &Stack, addr: impl ToSocketAddrs) -> io::Result<Self> {
-        Self::connect_over(&stack.shared, addr).await
-    }
-
-    async fn connect_over(shared: &Arc<SharedStack>, addr: impl ToSocketAddrs) -> io::Result<Self> {
-        let mut last = None;
-        for addr in addresses(shared, addr).await? {
-            match Self::connect_to(shared, addr).await {
-                Err(error) => last = Some(error),
-                connected => return connected,
-            }
-        }
-        Err(last.unwrap_or_else(no_address))
-    }
-
     pub(super) async fn connect_to(
         shared: &Arc<SharedStack>,
         addr: SocketAddr,

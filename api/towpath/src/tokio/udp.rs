@@ -11,15 +11,11 @@ use std::task::{Context, Poll, ready};
 use ::tokio::io::{Interest, ReadBuf, Ready};
 use towpath_client::Buffer;
 
-use super::ToSocketAddrs;
-use super::resolve::{addresses, each};
 use super::source::{Awaited, IoSource};
-use crate::current::current;
 use crate::error::io_error;
 use crate::net;
 use crate::net::buffers::{room, vacant_room};
 use crate::shared::SharedStack;
-use crate::stack::Stack;
 
 /// A UDP socket, as [`tokio::net::UdpSocket`](::tokio::net::UdpSocket), on a stack in this process.
 ///
@@ -43,34 +39,10 @@ use crate::stack::Stack;
 /// # }
 /// ```
 pub struct UdpSocket {
-    io: IoSource<net::UdpSocket>,
+    pub(super) io: IoSource<net::UdpSocket>,
 }
 
 impl UdpSocket {
-    /// Binds a socket to `addr` of the current stack: see [`net::UdpSocket::bind`]. Names are
-    /// resolved by [`lookup_host`](super::lookup_host).
-    ///
-    /// # Errors
-    /// As for [`net::UdpSocket::bind`]; `Other` outside of a Tokio runtime.
-    ///
-    /// # Panics
-    /// If the runtime was built without I/O (`enable_io`), as tokio's sockets do.
-    pub async fn bind(addr: impl ToSocketAddrs) -> io::Result<Self> {
-        Self::bind_over(&current()?, addr).await
-    }
-
-    /// Binds a socket to `addr` of `stack`.
-    ///
-    /// # Errors
-    /// As for [`Self::bind`].
-    pub async fn bind_on(stack: &Stack, addr: impl ToSocketAddrs) -> io::Result<Self> {
-        Self::bind_over(&stack.shared, addr).await
-    }
-
-    async fn bind_over(shared: &Arc<SharedStack>, addr: impl ToSocketAddrs) -> io::Result<Self> {
-        each(shared, addr, |addr| Self::from_std(net::UdpSocket::bind_on(shared, addr)?)).await
-    }
-
     /// Takes a socket over, for the current runtime. Sets it to non-blocking mode.
     ///
     /// # Errors
@@ -111,15 +83,7 @@ impl UdpSocket {
         self.io.socket().peer_addr()
     }
 
-    /// Sets the peer, to which [`Self::send`] sends: see [`net::UdpSocket::connect`].
-    ///
-    /// # Errors
-    /// As for [`net::UdpSocket::connect`].
-    pub async fn connect(&self, addr: impl ToSocketAddrs) -> io::Result<()> {
-        each(self.shared(), addr, |addr| self.io.socket().connect_to(addr)).await
-    }
-
-    fn shared(&self) -> &Arc<SharedStack> {
+    pub(super) fn shared(&self) -> &Arc<SharedStack> {
         self.io.socket().handle().shared()
     }
 
@@ -199,21 +163,6 @@ impl UdpSocket {
     /// `WouldBlock` if the send buffer has no space; otherwise as for [`Self::send`].
     pub fn try_send(&self, buf: &[u8]) -> io::Result<usize> {
         self.io.socket().attempt_send(buf, None)
-    }
-
-    /// Sends one datagram to `addr`, of which only the first address is used.
-    ///
-    /// # Cancel safety
-    /// If the future is dropped before it has completed, nothing was sent.
-    ///
-    /// # Errors
-    /// As for [`net::UdpSocket::send_to`].
-    pub async fn send_to(&self, buf: &[u8], addr: impl ToSocketAddrs) -> io::Result<usize> {
-        let Some(addr) = addresses(self.shared(), addr).await?.next() else {
-            let message = "no addresses to send data to";
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
-        };
-        self.io.io(Awaited::Room, || self.try_send_to(buf, addr)).await
     }
 
     /// Polls to send one datagram to `addr`.
