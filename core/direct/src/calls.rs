@@ -265,8 +265,10 @@ impl<H: PrivateHost> PrivateSockets for DirectCalls<'_, H> {
     fn peek(&mut self, handle: SocketHandle) -> Result<Fragments, ReadError> {
         let entry = self.direct.open(handle).ok_or(ReadError::NoConnection)?;
         let (id, ended, failure) = (entry.id, entry.ended, entry.failure);
+        // A connection whose handshake has failed has no buffers.
+        let without_buffer = failure.map_or(ReadError::NoConnection, ReadError::Failed);
         let unread = self.stack.recv_buffer(id).and_then(H::heap_recv);
-        let unread = unread.ok_or(ReadError::NoConnection)?.peek();
+        let unread = unread.ok_or(without_buffer)?.peek();
         match failure {
             _ if !unread.is_empty() || ended => Ok(unread),
             Some(error) => Err(ReadError::Failed(error)),

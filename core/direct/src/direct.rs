@@ -277,6 +277,12 @@ impl Host for Direct {
         self.syns.push_back(PendingSyn { id, local, remote });
     }
 
+    fn displace_syn(&mut self, remote: SocketAddr) -> Option<PendingId> {
+        // The owner limits sources only between turns. Until then, a flood displaces itself.
+        let is_of_source = |syn: &&PendingSyn| is_same_source(syn.remote.ip(), remote.ip());
+        self.syns.iter().rev().find(is_of_source).map(|syn| syn.id)
+    }
+
     fn syn_forgotten(&mut self, pending: PendingId) {
         // The stack drops the oldest SYN first, so the search ends near the front.
         match self.syns.iter().position(|syn| syn.id == pending) {
@@ -355,6 +361,14 @@ impl Host for Direct {
             _ => return,
         };
         self.note(user, what);
+    }
+}
+
+/// Returns whether two addresses are equal, or in the same IPv6 network of 64 bits.
+fn is_same_source(a: IpAddr, b: IpAddr) -> bool {
+    match (a, b) {
+        (IpAddr::V6(a), IpAddr::V6(b)) => (a.to_bits() ^ b.to_bits()).leading_zeros() >= 64,
+        _ => a == b,
     }
 }
 

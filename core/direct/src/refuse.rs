@@ -16,7 +16,7 @@ impl<P: Port + ?Sized> Node<P> {
     /// Answers a [`crate::Stray::Datagram`] by an ICMP error in the name of its destination.
     /// `answer` has the addresses of an answer, and the TTL and type of service of the datagram. At
     /// most [`ICMP_ERRORS_PER_SECOND`](towpath_stack::net::limits::ICMP_ERRORS_PER_SECOND) errors
-    /// are sent.
+    /// are sent, and none about a datagram to a broadcast or multicast address.
     pub fn refuse_datagram(
         &mut self,
         iface: IfaceId,
@@ -35,7 +35,7 @@ impl<P: Port + ?Sized> Node<P> {
             ip_offset: 0,
             offset,
             len: packet.len() - offset,
-            broadcast_or_multicast: false,
+            broadcast_or_multicast: is_group(answer.local.ip()),
             looped: false,
             packet,
         };
@@ -43,6 +43,10 @@ impl<P: Port + ?Sized> Node<P> {
         self.stack.net.unreachable(now, &local, why, &mut self.pool);
         self.pool.give(local.packet);
     }
+}
+
+fn is_group(ip: IpAddr) -> bool {
+    ip.is_multicast() || matches!(ip, IpAddr::V4(ip) if ip.is_broadcast())
 }
 
 /// Creates the datagram that `answer` answers, and returns it with the offset of its UDP header.

@@ -128,13 +128,16 @@ impl InterceptBuilder {
     /// Each packet has complete checksums, and at most [`Self::mtu`] bytes.
     ///
     /// A full channel delays the stack, and at last the program's writes. Dropping the other end of
-    /// either channel ends the runner.
+    /// `packets` ends the runner at once, and that of `to` when the next packet is sent.
     pub fn channels(self, packets: Receiver<Bytes>, to: Sender<Bytes>) -> Self {
         self.from(PacketOrigin::Link(Box::new(MpscLink::new(packets, to))))
     }
 
     /// Takes IP packets from a stream, and sends IP packets to a sink, like [`Self::channels`]. The
     /// end of the stream ends the runner, and an error of the sink becomes its result.
+    ///
+    /// Both are polled under the lock of the interceptor. Calls of its sockets or counters by the
+    /// stream or the sink would wait forever.
     pub fn packets<R, S>(self, stream: R, sink: S) -> Self
     where
         R: Stream<Item = Bytes> + Send + Unpin + 'static,

@@ -17,7 +17,7 @@ use super::echo::{EchoPolicy, EchoQueue};
 use super::error::{ended, of_option, of_read, of_send, of_write};
 use super::limits::InterceptLimits;
 use super::source::SourcePort;
-use super::streams::{StreamTable, SweepStep};
+use super::streams::{MemoryLimits, StreamTable, SweepStep};
 use super::syns::SynTable;
 
 /// Interface of the source, the only one besides loopback.
@@ -165,8 +165,16 @@ impl Core {
         if !self.syns.decide(syn.id) {
             return Err(io::Error::new(io::ErrorKind::TimedOut, "the client has given up"));
         }
-        let Some(sizes) = self.streams.sizes(self.limits.memory) else {
-            self.counters.over_memory += 1;
+        let client = ClientKey::of(syn.remote.ip());
+        let sizes = if self.streams.has_spent(client, self.limits.memory_per_source) {
+            self.counters.over_memory_per_source += 1;
+            None
+        } else {
+            let sizes = self.streams.sizes(self.limits.memory);
+            self.counters.over_memory += u64::from(sizes.is_none());
+            sizes
+        };
+        let Some(sizes) = sizes else {
             self.node.refuse_syn(syn.id, Refusal::Ignore);
             return Err(io::ErrorKind::OutOfMemory.into());
         };
@@ -175,7 +183,7 @@ impl Core {
             io::Error::other(error.to_string())
         })?;
         let now_ns = self.node.now().0;
-        self.streams.insert(handle, ClientKey::of(syn.remote.ip()), now_ns);
+        self.streams.insert(handle, client, now_ns);
         self.is_due = true;
         Ok(handle)
     }
@@ -277,6 +285,7 @@ impl Core {
             true => self.node.abort(handle),
             false => self.node.close(handle),
         }
+        self.streams.note_drop(handle);
         self.is_due = true;
     }
 
@@ -291,7 +300,9 @@ impl Core {
 
     fn touch(&mut self, handle: SocketHandle, bytes: usize) {
         let now_ns = self.node.now().0;
-        if let Some(max) = self.streams.touch(handle, bytes, now_ns, self.limits.memory) {
+        let InterceptLimits { memory: total, memory_per_source: per_source, .. } = self.limits;
+        let memory = MemoryLimits { total, per_source };
+        if let Some(max) = self.streams.touch(handle, bytes, now_ns, memory) {
             self.node.raise_buffers(handle, max, max);
         }
     }
@@ -361,6 +372,7 @@ impl Core {
             connections: self.streams.len(),
             undecided: self.syns.len(),
             memory_reserved: self.streams.reserved(),
+            over_turn: self.node.counters().strays_dropped,
             over_undecided: drops.of(DropReason::PendingFull),
             packets_dropped: drops.total(),
             ..self.counters
@@ -381,9 +393,11 @@ impl Core {
                 self.streams.connect(handle, due);
             }
             NodeEvent::Readable(handle) | NodeEvent::PeerClosed(handle) => {
+                self.streams.note_arrival(handle, self.node.now().0);
                 self.streams.wake_reader(handle, due);
             }
             NodeEvent::Writable(handle) => {
+                self.streams.note_arrival(handle, self.node.now().0);
                 let room = self.node.send_room(handle);
                 self.streams.wake_writer(handle, room, due);
             }
@@ -415,6 +429,8 @@ impl Core {
             &mut counters.over_connections_per_source
         } else if self.syns.count_of(client) >= undecided_per_source {
             &mut counters.over_undecided_per_source
+        } else if self.streams.has_spent(client, self.limits.memory_per_source) {
+            &mut counters.over_memory_per_source
         } else if self.streams.sizes(self.limits.memory).is_none() {
             &mut counters.over_memory
         } else {

@@ -29,6 +29,8 @@ pub struct InterceptCounters {
     pub over_undecided_per_source: u64,
     /// SYNs ignored because of `memory`.
     pub over_memory: u64,
+    /// SYNs ignored because of `memory_per_source`.
+    pub over_memory_per_source: u64,
     /// Connections reset because of `idle`.
     pub idle_resets: u64,
     /// Datagrams received and queued for the program.
@@ -37,6 +39,8 @@ pub struct InterceptCounters {
     pub over_datagram_bytes: u64,
     /// Datagrams dropped because of `datagram_bytes_per_source`.
     pub over_datagram_bytes_per_source: u64,
+    /// Datagrams, echo requests and errors dropped because a turn received more than 1024 of them.
+    pub over_turn: u64,
     /// Datagrams and echo requests dropped because no socket exists for them.
     pub without_socket: u64,
     /// Echo requests and errors dropped because of `messages`.

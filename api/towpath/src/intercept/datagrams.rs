@@ -14,6 +14,8 @@ use super::wakers::Wakers;
 /// Bytes counted for each datagram in addition to its payload, because an empty datagram takes
 /// memory, too.
 const OVERHEAD: usize = 64;
+/// Number of queued datagrams that keep the unused capacity of recycled memory, at most 256 KiB.
+const SPARE_MAX: usize = 64;
 
 /// Received datagrams, and errors about sent ones.
 #[derive(Debug, Default)]
@@ -34,7 +36,7 @@ impl DatagramQueue {
     pub(super) fn push(
         &mut self,
         meta: DatagramMeta,
-        bytes: Vec<u8>,
+        mut bytes: Vec<u8>,
         limits: &InterceptLimits,
         counters: &mut InterceptCounters,
     ) -> Option<Vec<u8>> {
@@ -49,6 +51,10 @@ impl DatagramQueue {
             counters.datagrams_received += 1;
             self.bytes += size;
             self.per_client.add(client, size);
+            // Recycled memory may be much longer than the datagram, and only the datagram counts.
+            if self.queue.len() >= SPARE_MAX {
+                bytes.shrink_to_fit();
+            }
             self.queue.push_back((meta, bytes));
             return None;
         };
@@ -143,5 +149,19 @@ mod tests {
         while queue.pop().is_some() {}
         assert_eq!(queue.bytes, 0);
         assert!(queue.push(meta(1), vec![0; 36], &limits, &mut counters).is_none());
+    }
+
+    #[test]
+    fn waiting_datagrams_take_no_more_memory_than_they_count() {
+        let limits = InterceptLimits::default();
+        let (mut queue, mut counters) = (DatagramQueue::default(), InterceptCounters::default());
+        queue.sockets = 1;
+        for _ in 0..1000 {
+            let mut bytes = Vec::with_capacity(4096);
+            bytes.push(7);
+            assert!(queue.push(meta(1), bytes, &limits, &mut counters).is_none());
+        }
+        let taken: usize = queue.queue.iter().map(|(_, bytes)| bytes.capacity()).sum();
+        assert!(taken <= SPARE_MAX * 4096 + queue.bytes, "{taken}");
     }
 }

@@ -33,6 +33,9 @@ pub struct InterceptLimits {
     ///
     /// Reserved memory is allocated when bytes arrive, and is released if a connection is idle.
     pub memory: u64,
+    /// Maximum memory of the TCP buffers of a source; beyond it, SYNs are ignored. Default: 2 GiB,
+    /// enough for 16,384 connections.
+    pub memory_per_source: u64,
     /// Time without a byte in either direction after which a connection is reset. Default: 2 h 4
     /// min (RFC 5382, REQ-5).
     pub idle: Duration,
@@ -55,6 +58,7 @@ impl Default for InterceptLimits {
             undecided: 4096,
             undecided_per_source: 1024,
             memory: 4 << 30,
+            memory_per_source: 2 << 30,
             idle: Duration::from_secs(124 * 60),
             datagram_bytes: 4 << 20,
             datagram_bytes_per_source: 1 << 20,

@@ -80,8 +80,8 @@ impl IncomingConnection {
     ///
     /// # Errors
     /// - `TimedOut`: the client gave up before the call.
-    /// - `OutOfMemory`: [`InterceptLimits::memory`](super::InterceptLimits::memory) is exhausted.
-    ///   The SYN is ignored, and reported again if the client retransmits it.
+    /// - `OutOfMemory`: [`InterceptLimits::memory`](super::InterceptLimits::memory), or that of the
+    ///   source, is exhausted. The SYN is ignored, and reported again if the client retransmits it.
     /// - `NetworkDown`: the runner has ended.
     /// - `ConnectionReset` and other kinds: the client does not complete the handshake.
     pub async fn accept(mut self) -> io::Result<TcpStream> {
@@ -94,7 +94,8 @@ impl IncomingConnection {
     }
 
     /// Refuses the connection by a reset or an ICMP error, so that the client's connect fails at
-    /// once.
+    /// once. The number of ICMP errors per second is limited. Beyond the limit the client gets no
+    /// answer, and its retransmitted SYN is reported again.
     pub fn refuse(mut self, refusal: Refusal) {
         self.decide(refusal);
     }

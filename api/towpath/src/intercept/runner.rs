@@ -22,7 +22,8 @@ const SLEEP_MAX_NS: u64 = 3_600_000_000_000;
 ///
 /// The future is ready with `Ok` when the source of packets has ended, or when all other parts were
 /// dropped and every connection has ended. An error of the source is its result. Afterwards, and if
-/// the future is dropped, every call of the sockets fails with `NetworkDown`.
+/// the future is dropped, the source is dropped, and every call of the sockets fails with
+/// `NetworkDown`.
 ///
 /// # Panics
 /// Polling panics outside of a Tokio runtime with time and, for devices, I/O enabled.
@@ -103,7 +104,10 @@ impl InterceptRunner {
         let mut core = self.shared.lock();
         core.end();
         core.take_due(&mut self.due);
+        // Sockets may exist for long, and would keep the device or the channels.
+        let ports = std::mem::take(&mut core.node.ports);
         drop(core);
+        drop(ports);
         self.due.drain(..).for_each(Waker::wake);
     }
 }

@@ -16,7 +16,8 @@ use super::handle::InterceptHandle;
 ///
 /// Reads return the bytes before a reset, and then `ConnectionReset`. Shutting down ends one
 /// direction. Dropping the stream sends the bytes that were written, unless received bytes were not
-/// read: the connection is then reset (RFC 9293, SHLD-3).
+/// read: the connection is then reset (RFC 9293, SHLD-3). A dropped connection ends by TCP's
+/// timeouts, and not by [`InterceptLimits::idle`](super::InterceptLimits::idle).
 ///
 /// Nagle's algorithm is off, because the program that made the connection has applied it already.
 #[derive(Debug)]

@@ -33,6 +33,8 @@ pub(super) struct StreamEntry {
     /// Task that waits for the end of the handshake, or for room.
     writer: Option<Waker>,
     pub(super) is_connected: bool,
+    /// Whether the program has dropped the connection, which TCP's timeouts end from then on.
+    is_dropped: bool,
     /// Number of bytes moved in both directions.
     moved: u64,
     /// Whether the buffers were raised, or there was no memory.
@@ -41,6 +43,13 @@ pub(super) struct StreamEntry {
     active_ns: u64,
     /// Whether the idle memory was released since the last byte.
     is_released: bool,
+}
+
+/// Maximum memory in bytes that connections may reserve.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct MemoryLimits {
+    pub(super) total: u64,
+    pub(super) per_source: u64,
 }
 
 /// Step that a sweep found necessary.
@@ -57,6 +66,8 @@ pub(super) struct StreamTable {
     count: usize,
     reserved: u64,
     per_client: ClientShares,
+    /// Reserved memory by source.
+    memory_per_client: ClientShares,
     /// Index of the next entry to sweep.
     sweep_at: usize,
     /// Start of the next round of sweeps, in ns.
@@ -85,6 +96,16 @@ impl StreamTable {
         is_free.then_some(BufferSizes { recv: max, recv_max: max, send: max, send_max: max })
     }
 
+    /// Returns whether another connection of a source would exceed the source's `memory` bytes.
+    pub(super) fn has_spent(&self, client: ClientKey, memory: u64) -> bool {
+        self.memory_of(client) + 2 * u64::from(BUFFER_INITIAL) > memory
+    }
+
+    /// Returns the memory that the connections of a source have reserved.
+    fn memory_of(&self, client: ClientKey) -> u64 {
+        self.memory_per_client.used(client) as u64
+    }
+
     /// Adds a connection whose buffers have the sizes of [`Self::sizes`].
     pub(super) fn insert(&mut self, handle: SocketHandle, client: ClientKey, now_ns: u64) {
         let reserved = 2 * u64::from(BUFFER_INITIAL);
@@ -98,6 +119,7 @@ impl StreamTable {
             reader: None,
             writer: None,
             is_connected: false,
+            is_dropped: false,
             moved: 0,
             has_grown: false,
             active_ns: now_ns,
@@ -106,6 +128,7 @@ impl StreamTable {
         self.count += 1;
         self.reserved += reserved;
         self.per_client.add(client, 1);
+        self.memory_per_client.add(client, reserved as usize);
     }
 
     pub(super) fn remove(&mut self, handle: SocketHandle) {
@@ -117,6 +140,7 @@ impl StreamTable {
             self.count -= 1;
             self.reserved -= entry.reserved;
             self.per_client.sub(entry.client, 1);
+            self.memory_per_client.sub(entry.client, entry.reserved as usize);
         }
     }
 
@@ -140,15 +164,14 @@ impl StreamTable {
     }
 
     /// Records that bytes were moved. Returns the new maximum size of each buffer if they may grow,
-    /// within `memory` bytes of all connections.
+    /// within `memory`.
     pub(super) fn touch(
         &mut self,
         handle: SocketHandle,
         bytes: usize,
         now_ns: u64,
-        memory: u64,
+        memory: MemoryLimits,
     ) -> Option<u32> {
-        let left = memory.saturating_sub(self.reserved);
         let entry = self.get(handle)?;
         entry.active_ns = now_ns;
         entry.is_released = false;
@@ -157,14 +180,26 @@ impl StreamTable {
             return None;
         }
         entry.has_grown = true;
+        let client = entry.client;
+        let left = memory.per_source.saturating_sub(self.memory_of(client));
+        let left = left.min(memory.total.saturating_sub(self.reserved));
         let each = (left / GROW_PART / 2).min(u64::from(BUFFER_MAX)) as u32;
         if each <= BUFFER_INITIAL {
             return None;
         }
         let added = 2 * u64::from(each - BUFFER_INITIAL);
-        entry.reserved += added;
+        self.get(handle)?.reserved += added;
         self.reserved += added;
+        self.memory_per_client.add(client, added as usize);
         Some(each)
+    }
+
+    /// Records that bytes, or acknowledgements of bytes, arrived from the peer.
+    pub(super) fn note_arrival(&mut self, handle: SocketHandle, now_ns: u64) {
+        if let Some(entry) = self.get(handle) {
+            entry.active_ns = now_ns;
+            entry.is_released = false;
+        }
     }
 
     /// Records the end of the handshake.
@@ -172,6 +207,13 @@ impl StreamTable {
         if let Some(entry) = self.get(handle) {
             entry.is_connected = true;
             due.extend(entry.writer.take());
+        }
+    }
+
+    /// Records that the program has dropped the connection.
+    pub(super) fn note_drop(&mut self, handle: SocketHandle) {
+        if let Some(entry) = self.get(handle) {
+            entry.is_dropped = true;
         }
     }
 
@@ -215,7 +257,8 @@ impl StreamTable {
             return;
         }
         let end = self.entries.len().min(self.sweep_at + SWEEP_MAX);
-        for entry in self.entries[self.sweep_at..end].iter_mut().flatten() {
+        let entries = self.entries[self.sweep_at..end].iter_mut().flatten();
+        for entry in entries.filter(|entry| !entry.is_dropped) {
             let quiet_ns = now_ns.saturating_sub(entry.active_ns);
             if quiet_ns >= idle_ns {
                 entry.active_ns = now_ns;
@@ -244,15 +287,16 @@ mod tests {
     fn memory_is_divided_until_it_is_exhausted() {
         let mut table = StreamTable::default();
         let memory = 16 << 20;
+        let limits = MemoryLimits { total: memory, per_source: memory };
         let (mut node, mut grown) = (handles(), 0);
         while table.sizes(memory).is_some() {
             let handle = node();
             table.insert(handle, ClientKey::of(CLIENT.into()), 1);
-            assert_eq!(table.touch(handle, GROW_AFTER as usize - 1, 1, memory), None);
+            assert_eq!(table.touch(handle, GROW_AFTER as usize - 1, 1, limits), None);
             // Every fourth connection moves many bytes.
             if table.len() % 4 == 0 {
-                grown += usize::from(table.touch(handle, 1, 1, memory).is_some());
-                assert_eq!(table.touch(handle, 1 << 20, 1, memory), None, "grows once");
+                grown += usize::from(table.touch(handle, 1, 1, limits).is_some());
+                assert_eq!(table.touch(handle, 1 << 20, 1, limits), None, "grows once");
             }
             assert!(table.reserved() <= memory);
         }
@@ -262,11 +306,27 @@ mod tests {
     }
 
     #[test]
+    fn a_source_leaves_memory_for_others() {
+        let mut table = StreamTable::default();
+        let limits = MemoryLimits { total: 64 << 20, per_source: 16 << 20 };
+        let (client, mut node) = (ClientKey::of(CLIENT.into()), handles());
+        while !table.has_spent(client, limits.per_source) {
+            let handle = node();
+            table.insert(handle, client, 1);
+            table.touch(handle, GROW_AFTER as usize, 1, limits);
+            assert!(table.reserved() <= limits.per_source);
+        }
+        let other = ClientKey::of([192, 0, 2, 2].into());
+        assert!(!table.has_spent(other, limits.per_source));
+        assert!(table.sizes(limits.total).is_some());
+    }
+
+    #[test]
     fn idle_connections_are_released_and_then_reset_once() {
         let mut table = StreamTable::default();
         let handle = handles()();
         table.insert(handle, ClientKey::of(CLIENT.into()), 1);
-        table.touch(handle, 1, 1, 1 << 30);
+        table.touch(handle, 1, 1, MemoryLimits { total: 1 << 30, per_source: 1 << 30 });
         let idle_ns = 60_000_000_000;
         let sweep = |table: &mut StreamTable, now_ns| {
             let mut steps = Vec::new();
@@ -277,9 +337,23 @@ mod tests {
         assert_eq!(sweep(&mut table, 4_000_000_000), [SweepStep::Release(handle)]);
         assert_eq!(sweep(&mut table, 10_000_000_000), []);
         assert_eq!(sweep(&mut table, 1 + idle_ns), [SweepStep::Reset(handle)]);
+        table.note_drop(handle);
+        assert_eq!(sweep(&mut table, 1 + 3 * idle_ns), [], "cannot be reset any more");
         table.remove(handle);
         assert_eq!((table.len(), table.reserved()), (0, 0));
         assert_eq!(table.next_sweep_ns(), None);
+    }
+
+    #[test]
+    fn a_slow_peer_is_not_idle() {
+        let mut table = StreamTable::default();
+        let handle = handles()();
+        table.insert(handle, ClientKey::of(CLIENT.into()), 1);
+        let idle_ns = 60_000_000_000;
+        table.note_arrival(handle, 50_000_000_000);
+        let mut steps = Vec::new();
+        table.sweep(70_000_000_000, idle_ns, &mut steps);
+        assert_eq!(steps, [SweepStep::Release(handle)]);
     }
 
     /// Returns handles of a node without ports.

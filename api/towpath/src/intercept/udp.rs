@@ -110,8 +110,11 @@ impl UdpSocket {
     /// The datagram is not sent if the future is dropped before it is ready.
     ///
     /// # Errors
-    /// `InvalidInput` if the datagram is too long, or the addresses are of different families;
-    /// `NetworkDown` if the runner has ended.
+    /// - `InvalidInput`: the datagram is too long, the addresses are of different families, or the
+    ///   destination port is 0. Clients may send from port 0, so a reply may fail, too.
+    /// - `NetworkUnreachable`, `PermissionDenied`: there is no route to the destination, or it is a
+    ///   broadcast address.
+    /// - `NetworkDown`: the runner has ended.
     pub async fn send(&self, payload: &[u8], flow: &UdpFlow) -> io::Result<()> {
         poll_fn(|cx| self.poll_send(cx, payload, flow)).await
     }

@@ -99,6 +99,19 @@ fn a_dropped_runner_ends_all_calls() {
 }
 
 #[test]
+fn a_dropped_runner_drops_its_source() {
+    on_both(|| async {
+        let (mut client, receiver, sender) = Client::new();
+        let builder = Interceptor::builder().channels(receiver, sender);
+        let Intercepted { runner, udp, interceptor, .. } = builder.build().unwrap();
+        drop(runner);
+        assert_eq!(client.from.recv().await, None);
+        assert!(client.to.is_closed());
+        drop((udp, interceptor));
+    });
+}
+
+#[test]
 fn a_dropped_listener_resets_connections() {
     on_both(|| async {
         let (mut client, parts) = pair(|builder| builder);

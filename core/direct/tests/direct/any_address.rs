@@ -60,6 +60,22 @@ fn a_refused_syn_is_told_to_its_sender() {
 }
 
 #[test]
+fn a_reset_during_the_handshake_is_the_error_of_reading() {
+    let mut pair = any();
+    let client = pair.a.connect(([192, 0, 2, 7], 80).into()).unwrap();
+    pair.run(10);
+    let syn = syn(&mut pair);
+    // The client has no socket for the SYN-ACK, and resets it.
+    pair.a.abort(client);
+    pair.run(10);
+    let server = pair.b.accept_syn(syn.id).unwrap();
+    pair.run(10);
+    assert_eq!(events(&mut pair.b), [NodeEvent::Failed(server, SocketError::Reset)]);
+    let error = pair.b.recv(server, &mut [0]).unwrap_err();
+    assert_eq!(error, towpath_direct::ReadError::Failed(SocketError::Reset));
+}
+
+#[test]
 fn a_syn_that_is_given_up_is_told_once_it_was_told() {
     let mut pair = any();
     let client = pair.a.connect(([192, 0, 2, 7], 80).into()).unwrap();
@@ -75,6 +91,24 @@ fn a_syn_that_is_given_up_is_told_once_it_was_told() {
     pair.a.abort(client);
     pair.run(200_000);
     assert_eq!(events(&mut pair.b), []);
+}
+
+#[test]
+fn a_flood_of_syns_displaces_itself() {
+    let mut few = NodeConfig::default();
+    few.stack.pending_max = 4;
+    let mut pair = Pair::with([NodeConfig::default(), few], true);
+    pair.a.connect(([192, 0, 2, 7], 80).into()).unwrap();
+    pair.run(10);
+    let other = syn(&mut pair);
+    for port in 1..=20 {
+        let from = ([198, 51, 100, 9], port).into();
+        pair.a.connect_from(from, ([192, 0, 2, 7], 80).into()).unwrap();
+    }
+    pair.run(10);
+    let events = events(&mut pair.b);
+    assert_eq!(events.len(), 3, "{events:?}");
+    assert!(!events.contains(&NodeEvent::SynForgotten(other.id)));
 }
 
 #[test]
@@ -178,6 +212,22 @@ fn a_refused_datagram_is_an_error_for_its_sender() {
             ..answer
         };
         pair.b.refuse_datagram(meta.iface, &other, &bytes, Unreachable::Port);
+    }
+}
+
+#[test]
+fn a_refused_datagram_to_a_group_gets_no_error() {
+    let mut pair = any();
+    for (to, sent) in [([224, 0, 0, 1], 0), ([255; 4], 0), ([192, 0, 2, 7], 1)] {
+        let answer = DatagramFrom {
+            local: (to, 53).into(),
+            remote: ([10, 0, 0, 1], 4000).into(),
+            ttl: Some(1),
+            tos: 0,
+        };
+        let iface = towpath_stack::IfaceId(1);
+        pair.b.refuse_datagram(iface, &answer, b"query", Unreachable::Port);
+        assert_eq!(pair.b.stack.net.counters().data.icmp_errors_sent, sent, "{to:?}");
     }
 }
 
