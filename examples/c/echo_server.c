@@ -99,8 +99,12 @@ int main(int argc, char **argv)
                             {.fd = STDIN_FILENO, .events = POLLIN}};
     for (;;) {
         char byte;
-        if (towpath_poll(list, 2, -1) < 0 && errno != EINTR)
+        if (towpath_poll(list, 2, -1) < 0) {
+            /* After an error, `revents` is that of the call before. */
+            if (errno == EINTR)
+                continue;
             break;
+        }
         if (list[1].revents != 0 && read(STDIN_FILENO, &byte, 1) <= 0)
             break;
         if (list[0].revents != 0) {

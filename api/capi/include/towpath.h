@@ -30,7 +30,10 @@
  * with ENETDOWN. The child may open a stack of its own.
  *
  * Process exit. exit(3) and a return from main send remaining data, as towpath_stack_close does.
- * _exit(2), abort(3) and signals lose it. A bug in the library (a panic) aborts the process.
+ * _exit(2), abort(3) and signals lose it. From then on, calls of other threads that would fail with
+ * ENETDOWN do not return, so that no thread ends the process with a status of its own. Exit handlers
+ * and destructors that run later must not wait for such threads.
+ * A bug in the library (a panic) aborts the process.
  */
 #ifndef TOWPATH_H
 #define TOWPATH_H
@@ -115,7 +118,8 @@ int towpath_stack_published(int stack, size_t index, struct towpath_published *p
 
 /*
  * Returns a message about the last error of towpath_stack_open on this thread, for a user. Valid
- * until the next call of it on this thread. Empty without an error.
+ * until the next error of towpath_stack_open on this thread, or the end of the thread. Empty without
+ * an error.
  */
 const char *towpath_error(void);
 

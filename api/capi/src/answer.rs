@@ -25,7 +25,10 @@ pub fn ended_by_exit<T>(
 ) -> Result<T> {
     match work(descriptor) {
         Err(Errno(libc::ENETDOWN)) => {
-            descriptor.stack.posix().wait_while_it_ends();
+            // A child that was forked meanwhile has no thread that ends it.
+            if descriptor.stack.check_process().is_ok() {
+                descriptor.stack.posix().wait_while_it_ends();
+            }
             Err(Errno(libc::ENETDOWN))
         }
         // A signal handler has forked, and this is the child.

@@ -108,7 +108,8 @@ fn poll_stack(
                 invalid += 1;
                 INVALID
             }
-            None => entry.fd,
+            // Every negative number is ignored, so none is mistaken for `INVALID` below.
+            None => entry.fd.max(-1),
         };
     }
     let deadline = deadline(if invalid > 0 { 0 } else { timeout_ms });
@@ -179,18 +180,17 @@ pub unsafe extern "C" fn towpath_epoll_wait(
     timeout_ms: c_int,
 ) -> c_int {
     int(with(set, |set| {
-        let deadline = deadline(timeout_ms);
-        // SAFETY: `events` has room for `most` events, as the caller ensures. There is no mask.
-        let count =
-            unsafe { epoll::wait(set.stack.posix(), set.inner, events, most, deadline, null()) }?;
-        set.stack.check_alive()?;
-        for n in 0..count as usize {
-            // SAFETY: `wait` has written `count` events.
-            if unsafe { events.add(n).read_unaligned() }.u64 == WAKE {
-                clear_wakeup(set);
+        let (posix, deadline) = (set.stack.posix(), deadline(timeout_ms));
+        loop {
+            // SAFETY: `events` has room for `most` events, as the caller ensures. There is no mask.
+            let found = unsafe { epoll::wait(posix, set.inner, events, most, deadline, null()) }?;
+            set.stack.check_alive()?;
+            // SAFETY: `wait` has written `found` events.
+            let kept = unsafe { keep_own_wakeup(set, events, found as usize) };
+            if kept > 0 || found == 0 {
+                return Ok(kept as c_int);
             }
         }
-        Ok(count)
     }))
 }
 
@@ -206,7 +206,7 @@ pub extern "C" fn towpath_epoll_wake(set: c_int) -> c_int {
 ///
 /// # Errors
 /// EINVAL for a socket; EMFILE if there is no descriptor for the first wake-up of a set.
-pub fn wake(set: &OwnedDescriptor) -> Result<()> {
+fn wake(set: &OwnedDescriptor) -> Result<()> {
     let mut wakeup = set.wakeup.lock().unwrap_or_else(PoisonError::into_inner);
     let eventfd = match &*wakeup {
         Some(eventfd) => eventfd,
@@ -226,11 +226,27 @@ pub fn wake(set: &OwnedDescriptor) -> Result<()> {
     }
 }
 
-/// Clears the wake-up that a wait is about to report.
-fn clear_wakeup(set: &OwnedDescriptor) {
-    let wakeup = set.wakeup.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(eventfd) = &*wakeup {
-        // Another thread may have cleared the wake-up already.
-        let _ = rustix::io::read(eventfd, &mut [0; 8]);
+/// Takes the wake-up that a wait has found among `count` events. The kernel may report it to
+/// several threads, so this removes the event if another thread was faster. Returns the number of
+/// events.
+///
+/// # Safety
+/// `events` must point to `count` events.
+unsafe fn keep_own_wakeup(set: &OwnedDescriptor, events: *mut epoll_event, count: usize) -> usize {
+    // SAFETY: `n` is less than `count`, and `events` points to `count` events.
+    let is_wakeup = |n: &usize| unsafe { events.add(*n).read_unaligned() }.u64 == WAKE;
+    match (0..count).find(is_wakeup) {
+        Some(n) if !take_wakeup(set) => {
+            // SAFETY: the events after `n` are inside of the `count` events.
+            unsafe { std::ptr::copy(events.add(n + 1), events.add(n), count - n - 1) };
+            count - 1
+        }
+        _ => count,
     }
+}
+
+/// Clears the wake-up of a set. Returns false if another thread has cleared it.
+fn take_wakeup(set: &OwnedDescriptor) -> bool {
+    let wakeup = set.wakeup.lock().unwrap_or_else(PoisonError::into_inner);
+    wakeup.as_ref().is_some_and(|eventfd| rustix::io::read(eventfd, &mut [0; 8]).is_ok())
 }

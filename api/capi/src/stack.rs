@@ -3,12 +3,13 @@
 use std::ptr;
 use std::sync::{Arc, Mutex, Once, PoisonError};
 
+use rustix::event::epoll;
+use rustix::fd::BorrowedFd;
 use rustix::net::Shutdown;
 use towpath::embedded::EmbeddedEngine;
 use towpath::{Builder, Published, ShutdownError, StartError};
 use towpath_posix::{Errno, MappedPosix, Posix, Result, descriptor};
 
-use crate::polling;
 use crate::table::{InUse, NumberTable};
 
 /// Maximum number of stacks, sockets and epoll sets of a process together. A socket takes a kernel
@@ -92,6 +93,18 @@ impl NumberedStack {
         }
     }
 
+    /// Begins the end of the engine at the end of the process, for which [`Self::end`] waits.
+    fn begin_end(&self) {
+        self.posix().begins_to_end();
+        // If the engine is locked, another thread ends it already.
+        if let Ok(mut engine) = self.engine.try_lock()
+            && let Some(engine) = &mut *engine
+        {
+            engine.begin_linger();
+        }
+        self.hang_up();
+    }
+
     /// Ends the engine after all data was sent. Calls in progress fail with ENETDOWN.
     fn end(&self) -> std::result::Result<(), ShutdownError> {
         // Keep the lock while waiting, so that a second call returns after the end.
@@ -135,11 +148,18 @@ impl OwnedDescriptor {
     }
 
     /// Wakes threads that wait for an epoll set without sockets, which the end of the engine does
-    /// not wake.
+    /// not wake. Adds the control socket to the set, because it is readable after
+    /// [`NumberedStack::end`], and no free descriptor is needed.
     fn wake_waiters(&self) {
-        if !descriptor::is_socket(self.stack.posix(), self.inner) {
-            // Without a free descriptor the threads wait until their deadlines.
-            let _ = polling::wake(self);
+        let posix = self.stack.posix();
+        if let Ok(client) = posix.client()
+            && !descriptor::is_socket(posix, self.inner)
+        {
+            // SAFETY: the set is open until `self` is dropped.
+            let set = unsafe { BorrowedFd::borrow_raw(self.inner) };
+            let (control, data) = (client.control().borrow(), epoll::EventData::new_u64(0));
+            // Fails only if the kernel has no memory for a further member.
+            let _ = epoll::add(set, control, data, epoll::EventFlags::IN);
         }
     }
 }
@@ -204,10 +224,7 @@ extern "C" fn end_stacks() {
     let stacks: Vec<_> = OBJECTS.numbers().into_iter().filter_map(stack).collect();
     let is_own = |stack: &&Arc<NumberedStack>| stack.check_process().is_ok();
     // End all stacks before the first wait, so that they wait for their peers at the same time.
-    for stack in stacks.iter().filter(is_own) {
-        stack.posix().begins_to_end();
-        stack.hang_up();
-    }
+    stacks.iter().filter(is_own).for_each(|stack| stack.begin_end());
     for stack in stacks.iter().filter(is_own) {
         // The process exits with the status that its `main` has set, so errors are ignored.
         let _ = stack.end();

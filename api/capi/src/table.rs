@@ -15,7 +15,7 @@
 use std::collections::VecDeque;
 use std::ops::Deref;
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Lowest number of the table.
@@ -36,7 +36,11 @@ const USERS: u64 = (1 << GENERATION_SHIFT) - 1;
 /// A table with at most `N` objects.
 pub struct NumberTable<T, const N: usize> {
     entries: [NumberEntry<T>; N],
-    free: Mutex<FreeEntries>,
+    /// Free entries that were used before, in the order of their reuse.
+    free: Mutex<VecDeque<u32>>,
+    /// Number of entries that were ever used. Read without the lock, which a child of fork may find
+    /// locked by a thread of its parent.
+    used: AtomicU32,
 }
 
 struct NumberEntry<T> {
@@ -44,12 +48,6 @@ struct NumberEntry<T> {
     word: AtomicU64,
     /// Pointer of a box, from the time when the entry is opened until its last user leaves.
     object: AtomicPtr<T>,
-}
-
-struct FreeEntries {
-    used_before: VecDeque<u32>,
-    /// Number of entries that were ever used.
-    used: u32,
 }
 
 /// An object that stays in the table until the value is dropped, even if it is closed meanwhile.
@@ -61,13 +59,16 @@ pub struct InUse<'a, T: Send + Sync, const N: usize> {
 impl<T: Send + Sync, const N: usize> NumberTable<T, N> {
     pub const fn new() -> Self {
         const { assert!(N <= 1 << INDEX_BITS) };
-        let free = FreeEntries { used_before: VecDeque::new(), used: 0 };
-        Self { entries: [const { NumberEntry::empty() }; N], free: Mutex::new(free) }
+        Self {
+            entries: [const { NumberEntry::empty() }; N],
+            free: Mutex::new(VecDeque::new()),
+            used: AtomicU32::new(0),
+        }
     }
 
     /// Adds an object, and returns its number. Returns `None` if the table is full.
     pub fn open(&self, object: T) -> Option<i32> {
-        let index = self.free_entries().take::<N>()?;
+        let index = self.take_free()?;
         let entry = &self.entries[index as usize];
         entry.object.store(Box::into_raw(Box::new(object)), Ordering::Relaxed);
         // The entry is free, so no thread changes the word.
@@ -101,9 +102,9 @@ impl<T: Send + Sync, const N: usize> NumberTable<T, N> {
         Some(InUse { table: self, index })
     }
 
-    /// Returns all open numbers.
+    /// Returns all open numbers, without a lock.
     pub fn numbers(&self) -> Vec<i32> {
-        let used = self.free_entries().used;
+        let used = self.used.load(Ordering::Acquire);
         let number = |index: u32| {
             let word = self.entries[index as usize].word.load(Ordering::Relaxed);
             let generation = (word & !OPEN) >> GENERATION_SHIFT;
@@ -122,10 +123,20 @@ impl<T: Send + Sync, const N: usize> NumberTable<T, N> {
         drop(unsafe { Box::from_raw(object) });
         let generation = (entry.word.load(Ordering::Relaxed) >> GENERATION_SHIFT) + 1;
         entry.word.store((generation % GENERATIONS) << GENERATION_SHIFT, Ordering::Relaxed);
-        self.free_entries().used_before.push_back(index);
+        self.free_entries().push_back(index);
     }
 
-    fn free_entries(&self) -> MutexGuard<'_, FreeEntries> {
+    fn take_free(&self) -> Option<u32> {
+        let mut free = self.free_entries();
+        let used = self.used.load(Ordering::Relaxed);
+        if free.len() >= WAITING_MIN.min(N / 2) || used as usize == N {
+            return free.pop_front();
+        }
+        self.used.store(used + 1, Ordering::Release);
+        Some(used)
+    }
+
+    fn free_entries(&self) -> MutexGuard<'_, VecDeque<u32>> {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -133,16 +144,6 @@ impl<T: Send + Sync, const N: usize> NumberTable<T, N> {
 impl<T> NumberEntry<T> {
     const fn empty() -> Self {
         Self { word: AtomicU64::new(0), object: AtomicPtr::new(null_mut()) }
-    }
-}
-
-impl FreeEntries {
-    fn take<const N: usize>(&mut self) -> Option<u32> {
-        if self.used_before.len() >= WAITING_MIN.min(N / 2) || self.used as usize == N {
-            return self.used_before.pop_front();
-        }
-        self.used += 1;
-        Some(self.used - 1)
     }
 }
 
@@ -217,6 +218,14 @@ mod tests {
         drop(table.close(numbers[2]));
         assert_eq!(table.numbers().len(), 3);
         assert!(table.open(4).is_some());
+    }
+
+    #[test]
+    fn open_numbers_are_listed_while_the_table_is_locked() {
+        let table: NumberTable<u32, 4> = NumberTable::new();
+        let number = table.open(0).expect("room");
+        let _locked = table.free.lock();
+        assert_eq!(table.numbers(), [number]);
     }
 
     #[test]

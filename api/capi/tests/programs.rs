@@ -11,6 +11,7 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::thread;
+use std::time::Duration;
 
 /// Seconds after which a program that hangs is ended.
 const LIMIT: &str = "100";
@@ -191,6 +192,9 @@ fn datagrams_come_back(tool: Tool) {
     command.arg("");
     let mut program = Program::start(command);
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    // Unlike a connection, the socket does not see the end of the program.
+    let limit = Duration::from_secs(LIMIT.parse().expect("seconds"));
+    socket.set_read_timeout(Some(limit)).expect("a limit");
     socket.connect(program.address()).expect("connected");
     for text in ["one", "", "three", "end"] {
         socket.send(text.as_bytes()).expect("sent");

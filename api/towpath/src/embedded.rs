@@ -41,6 +41,11 @@ impl EmbeddedEngine {
         &self.place.published
     }
 
+    /// Starts the linger time, so that [`Self::finish`] waits only for the rest of it.
+    pub fn begin_linger(&mut self) {
+        self.engine.begin_linger();
+    }
+
     /// Waits until the engine has sent all data and ended. The caller must have shut the control
     /// socket down.
     ///

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::fmt;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread::{Builder, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use towpath_client::syscall::SignalsBlocked;
 use towpath_engine::{Engine, EngineConfig, Remote};
@@ -36,6 +36,8 @@ pub(crate) struct EngineThread {
     /// Receives the number of lost bytes when the engine ends. Disconnected if the engine panicked.
     ended: Receiver<u64>,
     linger: Duration,
+    /// End of the linger time, if it has begun before [`Self::finish`].
+    lingers_until: Option<Instant>,
 }
 
 impl Recipe {
@@ -85,7 +87,9 @@ impl EngineThread {
         let thread = thread.map_err(StartError::System)?;
         let made = told.recv().unwrap_or(Err(StartError::Panicked));
         match made {
-            Ok((remote, control)) => Ok((Self { remote, thread, ended, linger }, control)),
+            Ok((remote, control)) => {
+                Ok((Self { remote, thread, ended, linger, lingers_until: None }, control))
+            }
             Err(error) => {
                 // The thread ends. The error reports its panic, if any.
                 let _ = thread.join();
@@ -104,11 +108,18 @@ impl EngineThread {
         self.thread.is_finished()
     }
 
+    /// Starts the linger time, so that [`Self::finish`] waits only for the rest of it.
+    pub fn begin_linger(&mut self) {
+        self.lingers_until = Instant::now().checked_add(self.linger);
+    }
+
     /// Waits until the engine has sent all data and ended. The caller must have hung up before.
     /// Stops the engine after `linger`.
     pub fn finish(self) -> Result<(), ShutdownError> {
         let linger = self.linger;
-        let ended = self.ended.recv_timeout(linger).or_else(|error| match error {
+        let rest = |until: Instant| until.saturating_duration_since(Instant::now());
+        let rest = self.lingers_until.map_or(linger, rest);
+        let ended = self.ended.recv_timeout(rest).or_else(|error| match error {
             RecvTimeoutError::Timeout => {
                 // Count unsent data now, because shards on other threads reset their connections
                 // before they stop.

@@ -133,8 +133,8 @@ static void descriptors_of_the_kernel(int stack)
     FAILS(read(inner, &byte, 1), EBADF);
     FAILS(write(inner, &byte, 1), EBADF);
     all_fail(inner, EBADF, EBADF);
-    struct pollfd list[] = {{.fd = fd}, {.fd = inner, .events = POLLIN}, {.fd = -1}};
-    CHECK(towpath_poll(list, 3, -1) >= 1 && list[1].revents == POLLNVAL);
+    struct pollfd list[] = {{.fd = fd}, {.fd = inner, .events = POLLIN}, {.fd = INT_MIN}};
+    CHECK(towpath_poll(list, 3, -1) >= 1 && list[1].revents == POLLNVAL && list[2].revents == 0);
     int set = towpath_epoll_create(stack);
     struct epoll_event event = {.events = EPOLLIN, .data.u64 = TOWPATH_EPOLL_WAKE};
     FAILS(towpath_epoll_ctl(set, EPOLL_CTL_ADD, fd, &event), EINVAL);
@@ -237,6 +237,24 @@ static void connected(int stack, int ends[2])
     WORKS(towpath_close(listener));
 }
 
+/* The connection ends, because the program has no number for it. */
+static void accept_with_a_negative_length(int stack)
+{
+    char byte;
+    struct sockaddr_in address = loopback(81);
+    struct sockaddr *at = (struct sockaddr *)&address;
+    int listener = towpath_socket(stack, AF_INET, SOCK_STREAM, 0);
+    int client = towpath_socket(stack, AF_INET, SOCK_STREAM, 0);
+    WORKS(towpath_bind(listener, at, sizeof address));
+    WORKS(towpath_listen(listener, 1));
+    WORKS(towpath_connect(client, at, sizeof address));
+    socklen_t len = UINT_MAX;
+    FAILS(towpath_accept(listener, at, &len), EINVAL);
+    CHECK(towpath_recv(client, &byte, 1, 0) == 0);
+    WORKS(towpath_close(client));
+    WORKS(towpath_close(listener));
+}
+
 static void nonblocking_and_ended(int stack)
 {
     char bytes[4] = {0};
@@ -291,6 +309,7 @@ int main(void)
     descriptors_of_the_kernel(stack);
     pointers_and_lengths(stack);
     another_stack(stack);
+    accept_with_a_negative_length(stack);
     nonblocking_and_ended(stack);
     child_of_fork(stack);
     WORKS(towpath_stack_close(stack));

@@ -4,7 +4,7 @@
 #include <pthread.h>
 #include <towpath.h>
 
-enum { ROUNDS = 200, LEN = 1000 };
+enum { ROUNDS = 200, LEN = 1000, WAITERS = 4 };
 
 static int stack, listener, set, ends[2];
 
@@ -100,6 +100,30 @@ static void a_wake_up_ends_one_wait(void)
     CHECK(towpath_epoll_wait(set, &event, 1, 0) == 0);
 }
 
+static void *waits_shortly(void *events)
+{
+    struct epoll_event event;
+    *(int *)events = towpath_epoll_wait(set, &event, 1, 20);
+    return NULL;
+}
+
+/* The kernel reports an eventfd to all threads that look at it before it is read. */
+static void a_wake_up_ends_the_wait_of_one_thread(void)
+{
+    for (int round = 0; round < 20; round++) {
+        pthread_t threads[WAITERS];
+        int events[WAITERS], sum = 0;
+        for (int n = 0; n < WAITERS; n++)
+            WORKS(pthread_create(&threads[n], NULL, waits_shortly, &events[n]));
+        WORKS(towpath_epoll_wake(set));
+        for (int n = 0; n < WAITERS; n++) {
+            WORKS(pthread_join(threads[n], NULL));
+            sum += events[n];
+        }
+        CHECK(sum == 1);
+    }
+}
+
 static void *accepts(void *unused)
 {
     FAILS(towpath_accept(listener, NULL, NULL), ENETDOWN);
@@ -132,6 +156,7 @@ int main(void)
     two_on_each_end();
     two_close();
     a_wake_up_ends_one_wait();
+    a_wake_up_ends_the_wait_of_one_thread();
     int empty = towpath_epoll_create(stack);
     pthread_t threads[4];
     WORKS(pthread_create(&threads[0], NULL, accepts, NULL));
