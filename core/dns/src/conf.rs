@@ -95,7 +95,8 @@ impl Conf {
     }
 
     /// Returns the names to look up for `name`, in the order of glibc's res_search: with the
-    /// domains of the search list, and without. Leaves out those that are no DNS names.
+    /// domains of the search list, and without. Leaves out those that are no DNS names. An empty
+    /// name has none, because a domain alone would be the name of a different host.
     pub fn candidates(&self, name: &str) -> Vec<Name> {
         let domains = self.domains(name).into_iter();
         domains.filter_map(|domain| Name::new(name.as_bytes(), domain.as_bytes())).collect()
@@ -103,6 +104,9 @@ impl Conf {
 
     /// Returns the domains to append to `name`. An empty domain stands for the name itself.
     fn domains(&self, name: &str) -> Vec<&str> {
+        if name.is_empty() {
+            return Vec::new();
+        }
         let dots = name.bytes().filter(|byte| *byte == b'.').count();
         if name.ends_with('.') {
             return vec![""];
@@ -181,6 +185,7 @@ mod tests {
         assert_eq!(conf.domains("x"), ["a", "b", ""]);
         assert_eq!(conf.domains("x.y"), ["", "a", "b"]);
         assert_eq!(conf.domains("x."), [""]);
+        assert!(conf.candidates("").is_empty() && conf.candidates(".").is_empty());
     }
 
     #[test]

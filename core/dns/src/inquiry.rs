@@ -48,6 +48,8 @@ pub struct Inquiry<'a> {
     conf: &'a Conf,
     questions: &'a [Question],
     answers: Vec<Option<DnsAnswer>>,
+    /// Reports of servers that they failed, by question.
+    failures: Vec<Option<DnsAnswer>>,
     /// Returns numbers that an attacker cannot guess.
     random: fn() -> u16,
     /// Index of the server that is asked first.
@@ -77,6 +79,7 @@ impl<'a> Inquiry<'a> {
             conf,
             questions,
             answers: vec![None; questions.len()],
+            failures: vec![None; questions.len()],
             random,
             first,
             asked: 0,
@@ -144,6 +147,9 @@ impl<'a> Inquiry<'a> {
         } else {
             // After SERVFAIL, NOTIMP, REFUSED and lame answers, another server may know more.
             self.is_useful = false;
+            if answer.code == rcode::SERVER_FAILURE {
+                self.failures[place] = Some(answer);
+            }
         }
         if self.open.is_empty() {
             self.complete();
@@ -151,9 +157,11 @@ impl<'a> Inquiry<'a> {
         self.open.is_empty() || self.left == 0
     }
 
-    /// Returns the answers, by question. `None`: no server had an answer.
+    /// Returns the answers, by question. If no server had an answer, the result is a report of
+    /// [`rcode::SERVER_FAILURE`], or `None`.
     pub fn into_answers(self) -> Vec<Option<DnsAnswer>> {
-        self.answers
+        let failures = self.failures.into_iter();
+        self.answers.into_iter().zip(failures).map(|(answer, failure)| answer.or(failure)).collect()
     }
 
     /// Plans the attempts with the current server, for all questions without an answer.
@@ -313,5 +321,8 @@ mod tests {
         assert!(inquiry.on_message(&answer(&attempt.messages[0], false, SERVFAIL)));
         let attempt = inquiry.next_attempt().expect("the next server");
         assert_eq!((servers(std::slice::from_ref(&attempt)), attempt.messages.len()), (vec![2], 1));
+        let codes: Vec<_> =
+            inquiry.into_answers().into_iter().flatten().map(|it| it.code).collect();
+        assert_eq!(codes, [rcode::NO_ERROR, SERVFAIL]);
     }
 }

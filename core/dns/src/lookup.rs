@@ -70,10 +70,18 @@ impl NameLookup {
         &mut self,
         answers: Vec<Option<DnsAnswer>>,
     ) -> Option<Result<FoundAddresses, ResolveError>> {
+        let is_answered = answers.iter().all(Option::is_some);
         match merge(answers) {
             // As glibc does, try the next domain if the name has only other records.
             Err(ResolveError::NoData) => self.worst = ResolveError::NoData,
             Err(ResolveError::NotFound) => {}
+            // As glibc does, try the next domain if the servers of this one failed. Silent
+            // nameservers would not answer for the next one, either.
+            Err(ResolveError::TryAgain) if is_answered => {
+                if self.worst == ResolveError::NotFound {
+                    self.worst = ResolveError::TryAgain;
+                }
+            }
             result => return Some(result),
         }
         None
@@ -82,8 +90,10 @@ impl NameLookup {
 
 /// Merges the addresses of all answers. A missing answer is no error if another one has addresses.
 fn merge(answers: Vec<Option<DnsAnswer>>) -> Result<FoundAddresses, ResolveError> {
-    let missing = answers.iter().any(Option::is_none);
-    let there: Vec<_> = answers.into_iter().flatten().collect();
+    let asked = answers.len();
+    let is_answer = |answer: &DnsAnswer| answer.code != rcode::SERVER_FAILURE;
+    let there: Vec<_> = answers.into_iter().flatten().filter(is_answer).collect();
+    let missing = there.len() < asked;
     let nothing = there.iter().all(|answer| answer.code == rcode::NAME_ERROR);
     let mut found = FoundAddresses { ttl: u32::MAX, ..FoundAddresses::default() };
     for mut answer in there {
@@ -102,5 +112,30 @@ fn merge(answers: Vec<Option<DnsAnswer>>) -> Result<FoundAddresses, ResolveError
         (true, true, _) => Err(ResolveError::TryAgain),
         (true, false, true) => Err(ResolveError::NotFound),
         (true, false, false) => Err(ResolveError::NoData),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::A;
+
+    #[test]
+    fn a_failure_of_one_domain_does_not_end_the_search() {
+        let conf = Conf::new("search broken.example good.example", None, |_| None);
+        let code = |code| vec![Some(DnsAnswer { code, ..DnsAnswer::default() })];
+        let lookup = || {
+            let mut lookup = NameLookup::new(&conf, conf.candidates("db"), &[A]);
+            lookup.next_questions().expect("the first domain");
+            lookup
+        };
+        let mut failed = lookup();
+        assert_eq!(failed.on_answers(code(rcode::SERVER_FAILURE)), None);
+        failed.next_questions().expect("the second domain");
+        assert_eq!(failed.on_answers(code(rcode::NAME_ERROR)), None);
+        failed.next_questions().expect("the name itself");
+        assert_eq!(failed.on_answers(code(rcode::NAME_ERROR)), None);
+        assert_eq!(failed.next_questions(), Err(ResolveError::TryAgain));
+        assert_eq!(lookup().on_answers(vec![None]), Some(Err(ResolveError::TryAgain)));
     }
 }

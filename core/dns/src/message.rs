@@ -37,6 +37,8 @@ pub mod rcode {
     pub const NO_ERROR: u8 = 0;
     /// The server could not parse the question.
     pub const FORMAT_ERROR: u8 = 1;
+    /// The server failed, for example because those of the domain do not answer (SERVFAIL).
+    pub const SERVER_FAILURE: u8 = 2;
     /// The name does not exist.
     pub const NAME_ERROR: u8 = 3;
 }

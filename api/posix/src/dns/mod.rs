@@ -98,6 +98,7 @@ pub fn hosts(posix: &'static Posix, ip: IpAddr) -> Result<FoundAddresses, Resolv
     let conf = conf_of(posix)?;
     let question = Question { name: Name::of_address(ip), kind: PTR };
     let answer = exchange::ask(posix, &conf, &[question]).pop().flatten();
+    let answer = answer.filter(|answer| answer.code != rcode::SERVER_FAILURE);
     let answer = answer.ok_or(ResolveError::TryAgain)?;
     let mut hosts = answer.hosts.into_iter();
     match hosts.next() {

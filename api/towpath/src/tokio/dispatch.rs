@@ -87,6 +87,17 @@ impl Wake for RunOnWake {
     }
 }
 
+/// Returns the current runtime.
+///
+/// # Errors
+/// `Other` outside of a runtime.
+pub(super) fn current_runtime() -> io::Result<Handle> {
+    Handle::try_current().map_err(|error| {
+        let advice = "use sockets of towpath::tokio within a Tokio runtime";
+        io::Error::other(format!("{error}: {advice}"))
+    })
+}
+
 impl RuntimeDispatcher {
     /// Returns the dispatcher of the current runtime, and creates it on first use.
     ///
@@ -97,10 +108,7 @@ impl RuntimeDispatcher {
     /// # Panics
     /// If the runtime was built without I/O, as tokio's sockets do.
     pub(crate) fn current(shared: &Arc<SharedStack>) -> io::Result<Arc<Self>> {
-        let runtime = Handle::try_current().map_err(|error| {
-            let advice = "use sockets of towpath::tokio within a Tokio runtime";
-            io::Error::other(format!("{error}: {advice}"))
-        })?;
+        let runtime = current_runtime()?;
         let lock = || shared.dispatchers.lock();
         if let Some(dispatcher) = lock().find(runtime.id()) {
             return Ok(dispatcher);

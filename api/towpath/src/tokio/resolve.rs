@@ -7,6 +7,7 @@ use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
+use towpath_client::Error;
 use towpath_dns::{A, AAAA, ADDRESSES_MAX, Conf, NameLookup, Policy, ResolveError, Routed, hosts};
 use towpath_shm::control::{Request, call};
 
@@ -30,8 +31,11 @@ use crate::stack::Stack;
 /// Dropping the future ends the lookup.
 ///
 /// # Errors
-/// `NotFound` if the name or its addresses do not exist; `TimedOut` if no nameserver answers;
-/// `InvalidInput` without a port; `Other` outside of a Tokio runtime.
+/// - `NotFound`: the name or its addresses do not exist.
+/// - `TimedOut`: no nameserver answers.
+/// - `InvalidInput`: the port is missing.
+/// - `NetworkDown`: the stack has ended.
+/// - `Other`: the call is outside of a Tokio runtime.
 ///
 /// # Panics
 /// If the runtime was built without I/O or time (`enable_all`) and the name is not in /etc/hosts.
@@ -135,6 +139,10 @@ async fn resolve(shared: &Arc<SharedStack>, name: &str) -> io::Result<Vec<IpAddr
     loop {
         let questions = lookup.next_questions().map_err(|error| failed(error, name, &conf))?;
         let answers = ask::ask(shared, &conf, &questions).await;
+        // Otherwise the end of the stack would look as if no nameserver had answered.
+        if shared.client().is_dead() {
+            return Err(io_error(Error::Dead));
+        }
         if let Some(found) = lookup.on_answers(answers) {
             let found = found.map_err(|error| failed(error, name, &conf))?;
             return Ok(sorted(shared, &files.gai_conf, found.addresses));

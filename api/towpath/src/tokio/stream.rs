@@ -21,7 +21,6 @@ use crate::net::address::family_of;
 use crate::net::buffers::{all_bytes, bytes, room, rooms, vacant_room};
 use crate::net::handle::{OwnedSocket, TCP};
 use crate::shared::SharedStack;
-use crate::stack::Stack;
 
 pub use borrowed::{ReadHalf, WriteHalf};
 pub use owned::{OwnedReadHalf, OwnedWriteHalf, ReuniteError};

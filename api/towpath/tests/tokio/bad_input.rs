@@ -1,7 +1,10 @@
 //! Calls that must fail, or must not grow anything.
 
+use std::future::Future;
 use std::io::ErrorKind;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::runtime::Builder;
@@ -28,6 +31,18 @@ fn outside_of_a_runtime_creating_a_socket_fails() {
     assert!(error.to_string().contains("within a Tokio runtime"), "{error}");
     // The failed call has closed the listener.
     drop(stack.listen("127.0.0.1:80").expect("the port is free"));
+}
+
+#[test]
+fn outside_of_a_runtime_names_are_not_resolved() {
+    let stack = stack();
+    let bind = pin!(TcpListener::bind_on(&stack, "localhost:80"));
+    match bind.poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(Err(error)) => {
+            assert!(error.to_string().contains("within a Tokio runtime"), "{error}");
+        }
+        _ => panic!("an error without waiting"),
+    }
 }
 
 #[test]

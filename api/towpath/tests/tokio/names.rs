@@ -117,3 +117,19 @@ fn a_name_without_a_nameserver_is_an_error_that_names_the_remedy() {
         assert!(text.contains("127.0.0.1") && text.contains("Builder::nameserver"), "{text}");
     });
 }
+
+#[test]
+fn a_lookup_ends_with_the_stack() {
+    current_thread().block_on(async {
+        let nameserver = std::net::Ipv4Addr::LOCALHOST;
+        let stack = Stack::builder().loopback().nameserver(nameserver).start().expect("a stack");
+        let silent = UdpSocket::bind_on(&stack, "127.0.0.1:53").await.expect("a port");
+        let asking = stack.clone();
+        let lookup = tokio::spawn(async move { resolved(&asking, "db.test.").await });
+        silent.recv(&mut [0; 512]).await.expect("a question");
+        let ended = stack.clone();
+        let ending = tokio::task::spawn_blocking(move || ended.shutdown());
+        assert_eq!(lookup.await.expect("no panic"), Err(ErrorKind::NetworkDown));
+        let _ = ending.await.expect("no panic");
+    });
+}

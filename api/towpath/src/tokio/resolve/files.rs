@@ -4,6 +4,8 @@ use std::io;
 
 use towpath_dns::Conf;
 
+use crate::tokio::dispatch::current_runtime;
+
 /// Maximum length in bytes of a file. Longer ones count as missing.
 const FILE_MAX: u64 = 1 << 20;
 
@@ -19,8 +21,11 @@ pub(super) struct ResolverFiles {
 
 impl ResolverFiles {
     /// Reads the files on a thread where blocking is allowed.
+    ///
+    /// # Errors
+    /// `Other` outside of a runtime, where tokio's own function would panic, or if it shuts down.
     pub async fn read() -> io::Result<Self> {
-        ::tokio::task::spawn_blocking(Self::read_now).await.map_err(io::Error::other)
+        current_runtime()?.spawn_blocking(Self::read_now).await.map_err(io::Error::other)
     }
 
     fn read_now() -> Self {
