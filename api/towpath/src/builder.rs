@@ -1,9 +1,11 @@
 //! Configures and starts a stack.
 
+use std::io;
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use towpath_client::syscall::SignalsBlocked;
 use towpath_engine::{EngineConfig, ResolverConfig};
 use towpath_uplink::{
     Connected, DeviceSpec, Dns, MTUS, NetemSpec, Plan, PublishedRange, Recording, TcpDefaults,
@@ -416,15 +418,17 @@ impl Builder {
         plan.shards = self.shards;
         plan.descriptors = Some(descriptors_of_gateway());
         plan.check().map_err(StartError::from_plan)?;
-        let mut recording = None;
-        if let Some(path) = &self.capture {
-            let file = Recording::start(path).map_err(|error| StartError::Link {
-                kind: error.kind(),
-                message: format!("capture({}): {error}", path.display()),
-            })?;
-            plan.capture = Some(file.file());
-            recording = Some(file);
-        }
+        let path = self.capture.as_deref();
+        let failed = |error: io::Error| StartError::Link {
+            kind: error.kind(),
+            message: format!("capture({}): {error}", path.unwrap_or(Path::new("")).display()),
+        };
+        let file = path.map(Recording::create).transpose().map_err(failed)?;
+        // Threads of the recording and the gateway begin with this mask. The program's handlers
+        // must not run on them, and SIGPIPE of a FIFO must not end the program.
+        let _signals = SignalsBlocked::new();
+        let recording = file.map(Recording::start).transpose().map_err(failed)?;
+        plan.capture = recording.as_ref().map(Recording::file);
         let Connected { config, ports, addresses, published, .. } =
             plan.build(&seed).map_err(StartError::from_plan)?;
         let addresses = addresses.iter().map(|prefix| prefix.addr()).collect();

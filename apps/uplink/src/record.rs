@@ -1,6 +1,6 @@
 //! Records a stack's packets in a file.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
@@ -14,13 +14,20 @@ pub struct Recording(CaptureFile);
 
 impl Recording {
     /// Creates the file, or truncates it. Only its owner may read it, because packets contain
-    /// secrets.
+    /// secrets. Waits for the reader of a FIFO.
     ///
     /// # Errors
-    /// Fails if the file cannot be opened, or no thread can be created.
-    pub fn start(path: &Path) -> io::Result<Self> {
+    /// Fails if the file cannot be opened.
+    pub fn create(path: &Path) -> io::Result<File> {
         let mut options = OpenOptions::new();
-        let file = options.write(true).create(true).truncate(true).mode(0o600).open(path)?;
+        options.write(true).create(true).truncate(true).mode(0o600).open(path)
+    }
+
+    /// Starts the thread that writes to `file`, with the signal mask of the calling thread.
+    ///
+    /// # Errors
+    /// Fails if no thread can be created.
+    pub fn start(file: File) -> io::Result<Self> {
         let limits = Limits { snaplen: SNAPLEN_DEFAULT, size: None };
         // Ignore errors here, because `finish` returns the first one.
         CaptureFile::new(Box::new(RecordFile::new(file)), limits, |_| {}).map(Self)
