@@ -30,12 +30,15 @@ pub(crate) struct StreamLink {
     /// Contains the peer or, without one, the listening socket.
     wakes: OwnedFd,
     retry_ns: u64,
+    /// Whether accepting failed, as without free descriptors. The listening socket would wake the
+    /// stack all the time, so it is removed from `wakes` until `retry_ns`.
+    is_paused: bool,
 }
 
 impl StreamLink {
     pub(crate) fn new(side: LinkSide, stream: Option<UnixStream>) -> io::Result<Self> {
         let wakes = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let mut link = Self { side, peer: None, wakes, retry_ns: 0 };
+        let mut link = Self { side, peer: None, wakes, retry_ns: 0, is_paused: false };
         link.listen(true)?;
         if let Some(stream) = stream {
             link.attach(stream)?;
@@ -47,10 +50,11 @@ impl StreamLink {
         self.wakes.as_fd()
     }
 
-    /// Returns the time of the next attempt to connect; `None` unless the link is the connecting
-    /// side without a peer.
+    /// Returns the time of the next attempt to find a peer. `None` with a peer, or if the listening
+    /// socket will wake the stack.
     pub(crate) fn retry_ns(&self) -> Option<u64> {
-        let waits = self.peer.is_none() && matches!(self.side, LinkSide::Connects(_));
+        let is_timed = self.is_paused || matches!(self.side, LinkSide::Connects(_));
+        let waits = self.peer.is_none() && is_timed;
         waits.then_some(self.retry_ns)
     }
 
@@ -67,13 +71,30 @@ impl StreamLink {
         if self.peer.is_some() {
             return false;
         }
+        let is_timed = self.is_paused || matches!(self.side, LinkSide::Connects(_));
+        if is_timed && now_ns < self.retry_ns {
+            return false;
+        }
+        if std::mem::take(&mut self.is_paused) {
+            self.is_paused = self.listen(true).is_err();
+        }
         let found = match &self.side {
             LinkSide::Listens(listener) => listener.accept(),
-            LinkSide::Connects(_) if now_ns < self.retry_ns => return false,
             LinkSide::Connects(path) => connect(path),
         };
         self.retry_ns = now_ns + RETRY_NS;
-        found.and_then(|stream| self.attach(stream)).is_ok()
+        match found.and_then(|stream| self.attach(stream)) {
+            Ok(()) => true,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => false,
+            Err(_) => {
+                self.is_paused |= matches!(self.side, LinkSide::Listens(_));
+                if self.is_paused {
+                    // Fails only if the socket is not in the set.
+                    let _ = self.listen(false);
+                }
+                false
+            }
+        }
     }
 
     /// Ends the connection. Frames of which a part was received or sent are lost.

@@ -17,6 +17,9 @@ pub enum OpenError {
     /// The process that listens at the path belongs to another user.
     #[error("the process that listens at {0} belongs to another user")]
     ForeignPeer(String),
+    /// The process that listens at the path has a peer, and its queue of further peers is full.
+    #[error("{0} has a peer, and others wait for it to leave")]
+    Busy(String),
     /// A system call failed.
     #[error("{path}: {source}")]
     System {
@@ -58,6 +61,9 @@ pub(crate) fn open(path: &Path) -> Result<(LinkSide, Option<UnixStream>), OpenEr
                 return Err(OpenError::ForeignPeer(path.display().to_string()));
             }
             io::ErrorKind::ConnectionRefused => remove_stale(path)?,
+            io::ErrorKind::WouldBlock => {
+                return Err(OpenError::Busy(path.display().to_string()));
+            }
             _ => return Err(failed(error)),
         },
     }
@@ -65,10 +71,13 @@ pub(crate) fn open(path: &Path) -> Result<(LinkSide, Option<UnixStream>), OpenEr
     Ok((LinkSide::Listens(listener), None))
 }
 
-/// Connects to the peer that listens at `path`, if it belongs to this user or to root.
+/// Connects to the peer that listens at `path`, if it belongs to this user or to root. Never waits:
+/// returns the error `WouldBlock` if the queue of the listening socket is full.
 pub(crate) fn connect(path: &Path) -> io::Result<UnixStream> {
-    let peer = UnixStream::connect(path)?;
-    check(peer)
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    check(socket.into())
 }
 
 /// Refuses a peer of another user.

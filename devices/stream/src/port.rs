@@ -170,6 +170,11 @@ impl Port for StreamPort {
         Some(self.link.wake_fd())
     }
 
+    /// The descriptor is that of an epoll set, which is readable once the socket has room.
+    fn blocked(&self) -> bool {
+        self.link.peer().is_some_and(|peer| !peer.writer.is_empty())
+    }
+
     fn next_timeout_ns(&self) -> Option<u64> {
         let has_frames = self.link.peer().is_some_and(|peer| peer.reader.has_next());
         if has_frames { Some(0) } else { self.link.retry_ns() }

@@ -140,6 +140,16 @@ fn a_second_peer_waits_until_the_first_leaves() {
 }
 
 #[test]
+fn a_full_queue_of_peers_is_an_error() {
+    let folder = Folder::new("queue");
+    let _first = End::open(&folder.socket());
+    let connect = || UnixStream::connect(folder.socket()).expect("a queue");
+    let _waiting = [connect(), connect()];
+    let error = StreamPort::open(&folder.socket()).expect_err("a full queue");
+    assert!(matches!(error, OpenError::Busy(_)), "{error}");
+}
+
+#[test]
 fn a_connecting_end_finds_its_peer_again() {
     let folder = Folder::new("again");
     let listener = UnixListener::bind(folder.socket()).expect("a path");
@@ -178,7 +188,7 @@ fn a_peer_that_reads_nothing_blocks_the_link_but_loses_nothing() {
     let frame = |n: usize| vec![n as u8; 1000];
     let mut taken = first.send((0..COUNT).map(frame));
     assert!(taken < COUNT && first.port.counters().tx_blocked == 1);
-    assert!(!first.is_woken());
+    assert!(first.port.blocked() && !first.is_woken());
     let mut wanted = 0;
     while wanted < COUNT {
         for got in second.recv() {
@@ -192,7 +202,7 @@ fn a_peer_that_reads_nothing_blocks_the_link_but_loses_nothing() {
     }
     assert_eq!(taken, COUNT);
     first.recv();
-    assert!(!first.is_woken());
+    assert!(!first.port.blocked() && !first.is_woken());
 }
 
 #[test]
