@@ -96,8 +96,44 @@ pub(crate) struct EcnCounts {
     pub(crate) reduced_until: SeqNum,
     /// Codepoint of the peer's SYN or SYN-ACK.
     pub(crate) peer: Ecn,
-    /// Bytes before this are acknowledged with the former feedback, by a segment of its own.
-    pub(crate) former_ack: Option<SeqNum>,
+    /// Changes of the feedback that no segment has reported yet.
+    pub(crate) former_acks: FormerAcks,
+}
+
+/// Ends of received bytes that a segment of their own acknowledges, because the feedback changes
+/// there. The oldest is the first.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct FormerAcks {
+    ends: [SeqNum; 4],
+    len: u8,
+}
+
+impl FormerAcks {
+    /// Returns the number of changes.
+    pub(crate) fn len(self) -> u8 {
+        self.len
+    }
+
+    /// Adds a change at `end`. A second change at `end` cancels the first one. Without room, the
+    /// bytes since the last change get the feedback of the bytes before it.
+    pub(crate) fn push(&mut self, end: SeqNum) {
+        let len = usize::from(self.len);
+        if len == self.ends.len() || self.ends[..len].last() == Some(&end) {
+            self.len -= 1;
+        } else {
+            self.ends[len] = end;
+            self.len += 1;
+        }
+    }
+
+    /// Takes the first end. Returns it, and whether the feedback for the bytes before it is the
+    /// opposite of the current one.
+    pub(crate) fn take(&mut self) -> Option<(SeqNum, bool)> {
+        let taken = (self.len > 0).then_some((self.ends[0], self.len % 2 == 1));
+        self.ends.copy_within(1.., 0);
+        self.len = self.len.saturating_sub(1);
+        taken
+    }
 }
 
 /// Initial value of r.cep and s.cep (RFC 9768 section 3.2.1).

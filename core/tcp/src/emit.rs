@@ -181,21 +181,25 @@ impl Connection {
         if transmit.kind == TransmitKind::Data && transmit.len > 0 && self.ecn.is_negotiated() {
             self.mark_new_data(&mut out);
         }
-        match self.counters.ecn().former_ack {
-            Some(ack) => self.acknowledge_former(&mut out, ack),
-            None => self.on_ack_sent(),
+        match self.counters.ecn().former_acks.len() {
+            0 => self.on_ack_sent(),
+            _ => self.acknowledge_former(&mut out),
         }
         out
     }
 
-    /// Changes a segment into an acknowledgement of the bytes before `ack`, with the feedback that
-    /// held for them. The next segment acknowledges later bytes.
+    /// Changes a segment into an acknowledgement of the bytes before the first change of the
+    /// feedback, with the feedback that held for them. The next segment acknowledges later bytes.
     #[cold]
-    fn acknowledge_former(&mut self, out: &mut Outgoing, ack: SeqNum) {
+    fn acknowledge_former(&mut self, out: &mut Outgoing) {
+        let former = self.counters.rare_mut().ecn.former_acks.take();
+        let Some((ack, differs)) = former else { return };
         let later = (out.ack - ack) >> self.rcv.wscale;
         out.window = out.window.saturating_add(u16::try_from(later).unwrap_or(u16::MAX));
-        (out.ack, out.flags) = (ack, Flags(out.flags.0 ^ Flags::ECE.0));
-        self.counters.rare_mut().ecn.former_ack = None;
+        out.ack = ack;
+        if differs {
+            out.flags = Flags(out.flags.0 ^ Flags::ECE.0);
+        }
         self.owed.dup_acks = self.owed.dup_acks.saturating_sub(1);
         (self.owed.ack, self.rcv.acked) = (true, ack);
     }

@@ -55,6 +55,8 @@ pub struct Info {
     pub rttvar: Duration,
     /// Minimum round-trip time measured so far.
     pub min_rtt: Duration,
+    /// Round-trip time that received data measured; zero before the first measurement.
+    pub recv_rtt: Duration,
     /// Payload bytes of a full segment sent now.
     pub snd_mss: u32,
     /// Largest payload received, in bytes.
@@ -300,6 +302,7 @@ impl Connection {
             rtt: self.rtt.srtt().unwrap_or_default(),
             rttvar: self.rtt.rttvar(),
             min_rtt: self.rtt.min().unwrap_or_default(),
+            recv_rtt: counters.recv_rtt().unwrap_or_default(),
             snd_mss: mss,
             rcv_mss: u32::from(self.rcv.mss),
             advmss: self.advmss(),

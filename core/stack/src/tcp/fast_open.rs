@@ -50,8 +50,8 @@ struct KnownServer {
 /// A Fast Open handshake in progress.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Opening {
-    /// An active open, with the Fast Open option of its SYN.
-    Client(FastOpen),
+    /// An active open, with the Fast Open option of its SYN, if any.
+    Client(Option<FastOpen>),
     /// A passive open, with the listener of the child.
     Server(SocketId),
 }
@@ -181,9 +181,9 @@ impl FastOpens {
     /// Stores the option for the socket's SYN, according to `beginning`.
     pub fn opens(&mut self, index: u32, beginning: Beginning) {
         let option = match beginning {
-            Beginning::Plain | Beginning::WithBytes(None, _) => return,
-            Beginning::Asking => FastOpen::Request,
-            Beginning::WithBytes(Some(cookie), _) => FastOpen::Cookie(cookie),
+            Beginning::Plain => return,
+            Beginning::Asking => Some(FastOpen::Request),
+            Beginning::WithBytes(cookie, _) => cookie.map(FastOpen::Cookie),
         };
         self.opening.insert(index, Opening::Client(option));
     }
@@ -191,7 +191,7 @@ impl FastOpens {
     /// Returns the option of the socket's SYN.
     pub fn option_of_syn(&self, index: u32) -> Option<FastOpen> {
         match self.opening.get(&index)? {
-            Opening::Client(option) => Some(*option),
+            Opening::Client(option) => *option,
             Opening::Server(_) => None,
         }
     }

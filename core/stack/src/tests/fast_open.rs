@@ -419,6 +419,19 @@ fn without_cookies_the_first_syn_has_bytes() {
 }
 
 #[test]
+fn a_lost_syn_without_cookie_is_the_last_with_bytes_for_a_minute() {
+    let (mut w, _) = world(10, with_modes("0x207"));
+    w.set_loss(1000);
+    let client = open_with(&mut w, b"bytes");
+    w.run(500);
+    w.set_loss(0);
+    w.wait(1000, "connect", |w| w.a.host.has(client.user, SocketEvent::Connected));
+    assert!(!w.a.connect_fast(SERVER).1);
+    w.run(61_000);
+    assert!(w.a.connect_fast(SERVER).1);
+}
+
+#[test]
 fn a_server_that_requires_cookies_ignores_bytes_without_one() {
     let (mut w, listener) = world(10, with_modes("7"));
     let client = open_with(&mut w, b"question");

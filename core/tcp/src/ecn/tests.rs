@@ -136,3 +136,16 @@ fn echo_ends_with_cwr_unless_that_packet_is_marked() {
     assert_eq!(receive(&mut state, Flags::CWR, Ecn::Ect0), Flags::NONE);
     assert!(state.is_seen());
 }
+
+#[test]
+fn each_change_of_the_feedback_is_reported() {
+    let mut former = FormerAcks::default();
+    (1..=3).for_each(|n| former.push(SeqNum(n)));
+    assert_eq!(former.take(), Some((SeqNum(1), true)));
+    assert_eq!(former.take(), Some((SeqNum(2), false)));
+    // Two changes at the same byte cancel each other.
+    former.push(SeqNum(3));
+    assert_eq!(former.take(), None);
+    (1..=5).for_each(|n| former.push(SeqNum(n)));
+    assert_eq!((former.len(), former.take()), (3, Some((SeqNum(1), true))));
+}

@@ -45,8 +45,11 @@ impl Connection {
         self.owed.ack = true;
         // Bytes that wait for a delayed ACK had the former codepoint.
         if self.rcv.nxt != self.rcv.acked {
-            self.owed.dup_acks = self.owed.dup_acks.saturating_add(1);
-            self.counters.rare_mut().ecn.former_ack = Some(self.rcv.nxt);
+            let former = &mut self.counters.rare_mut().ecn.former_acks;
+            let before = former.len();
+            former.push(self.rcv.nxt);
+            let owed = self.owed.dup_acks.saturating_add(former.len());
+            self.owed.dup_acks = owed.saturating_sub(before);
         }
     }
 
