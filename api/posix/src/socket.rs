@@ -163,8 +163,12 @@ pub unsafe fn accept4(
     let (new, record) = handle.blocking(handle.recv_limit(false), attempt)?;
     let remote = address::shown(record.remote, handle.slot.family.load(Relaxed));
     // SAFETY: `addr` points to `*len` writable bytes, or a pointer is null, which `write` checks.
-    unsafe { address::write(&remote, addr, len) }?;
-    Ok(new)
+    let written = unsafe { address::write(&remote, addr, len) };
+    if written.is_err() {
+        // As on Linux, the connection ends, because the program gets no descriptor for it.
+        undo(new);
+    }
+    written.map(|()| new)
 }
 
 /// Shuts the directions of an accepted connection that were shut at the listener before it

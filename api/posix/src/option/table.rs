@@ -139,8 +139,8 @@ const fn refused(errno: i32) -> Effect {
 const TCP_INFO_NOTE: &str = "read only; the structure of Linux 6.18. Of a listener tcpi_unacked \
     and tcpi_sacked are its queue and backlog. \
     tcpi_delivery_rate is measured while more than one transmission is in flight. Not measured and \
-    0: tcpi_rcv_rtt, tcpi_total_rto, and the byte counters of \
-    AccECN";
+    0: tcpi_total_rto, and the byte counters of AccECN. tcpi_rcv_rtt is 0 below 64 KiB of received \
+    data";
 
 const CC_INFO_NOTE: &str = "read only; the structures of Linux for vegas, dctcp and bbr, 0 bytes \
     for others";

@@ -80,6 +80,9 @@ impl Sockets {
         entry.id = Some(fresh);
         // Ignore the `Closed` event of the old socket.
         entry.former += 1;
+        if entry.rare().stamps.is_some() {
+            entry.set_rare(|rare| rare.stamps.iter_mut().for_each(|it| it.forget_sends()));
+        }
         let (family, congestion) = (entry.family, entry.rare().congestion);
         net.stack.hand_over(old, fresh);
         net.stack.close(now, old, Linger::Abort);

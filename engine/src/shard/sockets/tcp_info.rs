@@ -128,6 +128,7 @@ impl Layout {
         self.word(80, info.cwnd);
         self.word(84, info.advmss);
         self.word(88, info.reordering.degree);
+        self.word(92, micros(info.recv_rtt));
         self.word(96, beside.recv_capacity);
         self.word(100, info.total_retrans);
     }

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use towpath_shm::layout::{RawAddr, Slot};
+use towpath_shm::layout::{RawAddr, Slot, option_bit};
 
 use crate::shard::sockets::linux::state;
 
@@ -79,6 +79,8 @@ pub(crate) fn inherit(child: &Slot, listener: &Slot) {
     ] {
         to.store(from.load(Relaxed), Relaxed);
     }
+    // Timestamps of sent bytes are not inherited, so sends need no request for them.
+    child.option_bits.fetch_and(!option_bit::STAMPED_STREAM, Relaxed);
     child.keepcnt.store(listener.keepcnt.load(Relaxed), Relaxed);
     for (to, from) in [(&child.tos, &listener.tos), (&child.ttl, &listener.ttl)] {
         to.store(from.load(Relaxed), Relaxed);

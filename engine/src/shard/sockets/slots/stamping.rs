@@ -98,6 +98,12 @@ impl StreamStamps {
         self.flags = flags;
     }
 
+    /// Forgets the calls whose bytes a disconnect drops. The positions of the next connection
+    /// follow those bytes, so they would count as acknowledged.
+    pub fn forget_sends(&mut self) {
+        self.sends.clear();
+    }
+
     /// Adds a call that queued bytes up to `end`. Returns false if too many are unfinished.
     pub fn add(&mut self, end: u32) -> bool {
         if self.flags & (flag::TX_SCHED | flag::TX_SOFTWARE | flag::TX_ACK) == 0 {
@@ -200,6 +206,18 @@ mod tests {
         stamps.add(50);
         stamps.advance(40, 10, 2);
         assert_eq!(kinds(&mut stamps), [(StampKind::Sent, 0)]);
+    }
+
+    #[test]
+    fn dropped_bytes_are_not_reported() {
+        use StampKind::{Acked, Scheduled, Sent};
+        let mut stamps = StreamStamps::default();
+        stamps.set(ALL, 0, 0);
+        assert!(stamps.add(50));
+        stamps.forget_sends();
+        assert!(stamps.add(60));
+        stamps.advance(60, 0, 1);
+        assert_eq!(kinds(&mut stamps), [(Scheduled, 59), (Sent, 59), (Acked, 59)]);
     }
 
     #[test]
