@@ -21,7 +21,7 @@ use libraries::debug_cargo;
 use pool::Settings;
 use step::STEP_LIMIT;
 
-use crate::workspace::{cargo, cargo_lab, target};
+use crate::workspace::{FEATURES, cargo, cargo_lab, target};
 
 #[derive(clap::Args)]
 pub struct Options {
@@ -154,18 +154,24 @@ impl Builds {
 
 /// Lints, documents with their examples, and loom; quiet unless they fail. The seconds of each.
 fn lints(root: &Path) -> Result<Vec<(&'static str, f32)>> {
-    let clippy = ["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"];
+    let clippy = ["clippy", "--quiet", "--workspace", "--all-targets"];
+    let clippy = [&clippy[..], &FEATURES, &["--", "-D", "warnings"]].concat();
     // The library `towpath` and the program of that name have one folder, and take turns.
     let documents = |packages: &[&str]| {
-        let mut command = debug_cargo(root, &[&["doc", "--quiet", "--no-deps"], packages].concat());
+        let doc = ["doc", "--quiet", "--no-deps"];
+        let mut command = debug_cargo(root, &[&doc, packages].concat());
         command.env("RUSTDOCFLAGS", "-D warnings");
         command
     };
+    let examples = [&["test", "--quiet", "--workspace", "--doc"], &FEATURES[..]].concat();
     let steps: [(&'static str, Command); 5] = [
         ("lints", debug_cargo(root, &clippy)),
-        ("documents", documents(&["--workspace", "--exclude", "towpath-cli"])),
+        (
+            "documents",
+            documents(&[&["--workspace", "--exclude", "towpath-cli"], &FEATURES[..]].concat()),
+        ),
         ("documents of the program", documents(&["--package", "towpath-cli"])),
-        ("examples in documents", debug_cargo(root, &["test", "--quiet", "--workspace", "--doc"])),
+        ("examples in documents", debug_cargo(root, &examples)),
         ("loom", loom(root, &["--skip", NIGHTLY])),
     ];
     let mut seconds = Vec::new();

@@ -5,6 +5,9 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
+/// Features of the workspace that no package enables.
+pub const FEATURES: [&str; 2] = ["--features", "towpath/intercept"];
+
 /// The workspace folder.
 pub fn root() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::libraries::{self, debug_cargo};
 use super::step::{self, STEP_LIMIT};
-use crate::workspace::target;
+use crate::workspace::{FEATURES, target};
 
 /// A binary of tests that speaks libtest's command line.
 #[derive(Debug)]
@@ -67,7 +67,7 @@ pub fn build(root: &Path) -> Result<Builds> {
     let kinds = ["--lib", "--bins", "--tests", "--examples"];
     libraries::build(root)?;
     let mut command = debug_cargo(root, &["build", "--workspace"]);
-    command.args(kinds).arg("--message-format=json-render-diagnostics");
+    command.args(FEATURES).args(kinds).arg("--message-format=json-render-diagnostics");
     command.stdout(std::fs::File::create(&log).with_context(|| log.display().to_string())?);
     let end = step::run(&mut command, STEP_LIMIT)?;
     ensure!(end.is_success(), "{end}: {command:?}");

@@ -10,7 +10,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 
 use super::step::{self, STEP_LIMIT};
-use crate::workspace::{cargo, target};
+use crate::workspace::{FEATURES, cargo, target};
 
 /// The name of each library, and the variable in which the build script takes its path.
 const LIBRARIES: [(&str, &str); 2] =
@@ -36,6 +36,7 @@ pub fn debug_cargo(root: &Path, arguments: &[&str]) -> Command {
 /// otherwise that one would compile the stack and its dependencies again.
 pub fn build(root: &Path) -> Result<()> {
     let mut command = cargo(root, &["build", "--workspace", "--lib", "--test", "tap"]);
+    command.args(FEATURES);
     let end = step::run(&mut command, STEP_LIMIT)?;
     ensure!(end.is_success(), "{end}: {command:?}");
     for (name, _) in LIBRARIES {
