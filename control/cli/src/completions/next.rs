@@ -79,7 +79,7 @@ mod tests {
         assert_eq!(next("ip"), "addr route neigh link");
         assert_eq!(next("ip -6 --name web"), "addr route neigh link");
         assert_eq!(next("ip --name"), "");
-        assert_eq!(next("ip -j r"), "show add append change replace del");
+        assert_eq!(next("ip -j r"), "show get add append change replace del");
         assert_eq!(next("ip link"), "show add set del");
         assert_eq!(next("ip link add lan2"), "type");
         assert!(next("ip l add lan2 type").starts_with("tap packet xdp"));
