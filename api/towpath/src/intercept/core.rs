@@ -105,6 +105,11 @@ impl Core {
         node.into_iter().chain(self.streams.next_sweep_ns()).min()
     }
 
+    /// Returns whether the program needs time to read datagrams.
+    pub(super) fn is_crowded(&self) -> bool {
+        self.datagrams.is_crowded(&self.limits)
+    }
+
     /// Returns whether no part of the program is left, and every connection has ended.
     pub(super) fn is_over(&self) -> bool {
         !self.is_held && self.node.direct.is_empty()

@@ -70,6 +70,11 @@ impl DatagramQueue {
         Some((meta, bytes))
     }
 
+    /// Returns whether so many datagrams wait that another turn may drop some.
+    pub(super) fn is_crowded(&self, limits: &InterceptLimits) -> bool {
+        self.bytes > limits.datagram_bytes.min(limits.datagram_bytes_per_source) / 2
+    }
+
     pub(super) fn push_error(
         &mut self,
         error: IcmpError,

@@ -38,6 +38,9 @@ pub struct InterceptRunner {
     due: Vec<Waker>,
 }
 
+/// Pause for the program to read waiting datagrams, in ns.
+const CROWDED_NS: u64 = 1_000_000;
+
 /// Result of the part of a poll that needs the lock.
 enum PollOutcome {
     /// More work is pending.
@@ -62,6 +65,12 @@ impl InterceptRunner {
         }
         if core.is_over() {
             return PollOutcome::Ended(Ok(()));
+        }
+        if core.is_crowded() {
+            // The program takes the lock for each datagram, and a busy runner would take it again
+            // at once. Meanwhile packets wait in the source.
+            core.sleep(cx);
+            return PollOutcome::Idle(Some(now_ns() + CROWDED_NS));
         }
         if more {
             return PollOutcome::More;
