@@ -46,12 +46,16 @@ mod tests {
     use crate::{Engine, EngineConfig};
 
     /// Sends datagrams and streams back.
-    struct Echo(SocketAddr);
+    struct Echo {
+        address: SocketAddr,
+        /// Streams whose clients have sent all their bytes.
+        ended: Vec<SocketHandle>,
+    }
 
     impl Service for Echo {
         fn start(&mut self, sockets: &mut dyn PrivateSockets) -> Result<(), SetUpError> {
-            sockets.udp(self.0)?;
-            sockets.listen(self.0, 16)?;
+            sockets.udp(self.address)?;
+            sockets.listen(self.address, 16)?;
             Ok(())
         }
 
@@ -63,24 +67,34 @@ mod tests {
                         let to = datagram.meta.remote;
                         sockets.send_to(socket, to, &datagram.bytes).expect("the client is there");
                     }
-                    echo(sockets, socket);
+                    self.echo(sockets, socket);
                 }
-                NodeEvent::Writable(socket) => echo(sockets, socket),
+                NodeEvent::Writable(socket) => self.echo(sockets, socket),
                 NodeEvent::PeerClosed(socket) => {
-                    echo(sockets, socket);
-                    sockets.shutdown(socket);
-                    sockets.close(socket);
+                    self.ended.push(socket);
+                    self.echo(sockets, socket);
                 }
                 _ => {}
             }
         }
     }
 
-    /// Sends back as much of a stream as fits in the send buffer.
-    fn echo(sockets: &mut dyn PrivateSockets, socket: SocketHandle) {
-        let Ok(unread) = sockets.slices(socket).map(|slices| slices.concat()) else { return };
-        if let Ok(sent) = sockets.send(socket, &unread) {
+    impl Echo {
+        fn new(address: &str) -> Self {
+            Self { address: address.parse().expect("an address"), ended: Vec::new() }
+        }
+
+        /// Sends back as much of a stream as fits in the send buffer. Closes a stream that has
+        /// ended, once all bytes are sent: with unread bytes it would be reset.
+        fn echo(&mut self, sockets: &mut dyn PrivateSockets, socket: SocketHandle) {
+            let Ok(unread) = sockets.slices(socket).map(|slices| slices.concat()) else { return };
+            let sent = sockets.send(socket, &unread).unwrap_or(0);
             sockets.discard(socket, sent).expect("as many were there");
+            if sent == unread.len() && self.ended.contains(&socket) {
+                self.ended.retain(|ended| *ended != socket);
+                sockets.shutdown(socket);
+                sockets.close(socket);
+            }
         }
     }
 
@@ -160,7 +174,7 @@ mod tests {
             config.stack.net.forwarding = Some(Forwarding::default());
             let mut engine = Engine::with_clock(config, vec![ports], [7; 32], Clock::ByHand(START))
                 .expect("memory");
-            let service = Echo(SERVICE.parse().expect("an address"));
+            let service = Echo::new(SERVICE);
             engine.add_service(Box::new(service)).expect("the address is there");
             let mut host: Node = Node::new(NodeConfig::default(), [9; 32], START);
             let iface =
@@ -243,12 +257,12 @@ mod tests {
         world.turn();
         // The service has bound the port without using a slot.
         assert_eq!(world.engine.shard.sockets.slots.len(), 0);
-        let busy = Echo(SERVICE.parse().expect("an address"));
+        let busy = Echo::new(SERVICE);
         let refused = world.engine.add_service(Box::new(busy));
         assert!(matches!(refused, Err(ServiceError::Socket(SetUpError::Bind(_)))), "{refused:?}");
         let ports = vec![Vec::new(), Vec::new()];
         let mut several = Engine::with_shards(EngineConfig::default(), ports, [7; 32]).unwrap();
-        let service = Echo("127.0.0.1:7".parse().expect("an address"));
+        let service = Echo::new("127.0.0.1:7");
         let refused = several.add_service(Box::new(service));
         assert!(matches!(refused, Err(ServiceError::SeveralShards)));
     }

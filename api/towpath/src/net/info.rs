@@ -111,6 +111,7 @@ pub struct TcpInfo {
     /// Bytes sent and acknowledged.
     pub bytes_acked: u64,
     /// Bytes received in order.
+    /// The end of the stream counts as a byte, as in Linux.
     pub bytes_received: u64,
     /// Bytes written and not sent yet.
     pub bytes_unsent: u32,
