@@ -28,9 +28,16 @@ fn ip(line: &str) {
     assert!(status.expect("iproute2").success(), "ip {line}");
 }
 
+/// Sockets of a server.
+struct ServerSockets {
+    http: StdListener,
+    https: StdListener,
+    dns: StdUdp,
+}
+
 /// Creates a namespace with both addresses, and runs `serve` there. The current namespace reaches
 /// it by interface `name`.
-fn server(name: &str, number: u8, serve: impl FnOnce() + Send + 'static) {
+fn server(name: &str, number: u8, serve: impl FnOnce(ServerSockets) + Send + 'static) {
     let (to_us, from_them) = channel();
     let (to_them, from_us) = channel::<()>();
     let peer = format!("{name}p");
@@ -45,8 +52,14 @@ fn server(name: &str, number: u8, serve: impl FnOnce() + Send + 'static) {
         ip(&format!("addr add {OTHER_ADDR}/32 dev {inside}"));
         ip(&format!("link set {inside} up"));
         ip(&format!("route add 172.31.{number}.0/24 dev {inside}"));
+        // Clients come as soon as this function returns.
+        let sockets = ServerSockets {
+            http: StdListener::bind(("0.0.0.0", 80)).unwrap(),
+            https: StdListener::bind(("0.0.0.0", 443)).unwrap(),
+            dns: StdUdp::bind((ADDR, 53)).unwrap(),
+        };
         to_us.send(0).unwrap();
-        serve();
+        serve(sockets);
     });
     let thread = from_them.recv().unwrap();
     ip(&format!("link add {name} type veth peer name {peer} netns {thread}"));
@@ -90,8 +103,7 @@ fn wait_for_device() {
 }
 
 /// Serves `body` by HTTP.
-fn serve_http(body: &[u8]) {
-    let listener = StdListener::bind(("0.0.0.0", 80)).unwrap();
+fn serve_http(listener: &StdListener, body: &[u8]) {
     for stream in listener.incoming() {
         let mut stream = stream.unwrap();
         let mut head = [0; 4096];
@@ -108,15 +120,14 @@ fn curl_and_datagrams_pass_the_forwarder() {
     }
     in_namespace(|| {
         ip("link set lo up");
-        server("va", 1, || {
-            let udp = StdUdp::bind((ADDR, 53)).unwrap();
+        server("va", 1, |ServerSockets { http, dns, .. }| {
             thread::spawn(move || {
                 let mut buf = [0; 2000];
-                while let Ok((len, from)) = udp.recv_from(&mut buf) {
-                    let _ = udp.send_to(&buf[..len], from);
+                while let Ok((len, from)) = dns.recv_from(&mut buf) {
+                    let _ = dns.send_to(&buf[..len], from);
                 }
             });
-            serve_http(&pattern(3 << 20));
+            serve_http(&http, &pattern(3 << 20));
         });
         thread::spawn(|| {
             multi_thread().block_on(async {
@@ -142,8 +153,8 @@ fn curl_and_datagrams_pass_the_forwarder() {
 }
 
 /// Reports the server name of each TLS connection, and closes it.
-fn report_names(number: u8, to: &Sender<(u8, Option<String>)>) {
-    for stream in StdListener::bind(("0.0.0.0", 443)).unwrap().incoming() {
+fn report_names(listener: &StdListener, number: u8, to: &Sender<(u8, Option<String>)>) {
+    for stream in listener.incoming() {
         let mut hello = [0; 4096];
         let len = stream.unwrap().read(&mut hello).unwrap_or(0);
         let name = intercept_split::server_name(&hello[..len]).map(str::to_owned);
@@ -161,9 +172,9 @@ fn curl_reaches_the_server_that_its_name_selects() {
         let (to, names) = channel();
         for (name, number) in [("va", 1), ("vb", 2)] {
             let to = to.clone();
-            server(name, number, move || {
-                thread::spawn(move || report_names(number, &to));
-                serve_http(&[number]);
+            server(name, number, move |ServerSockets { http, https, .. }| {
+                thread::spawn(move || report_names(&https, number, &to));
+                serve_http(&http, &[number]);
             });
         }
         thread::spawn(|| {
