@@ -81,6 +81,13 @@ fn route(stack: &ServedStack, lookup: &RouteLookup) -> Result<FoundRoute, Reques
         find(&state, dev)
             .ok_or_else(|| RequestFault::new("no-device", format!("Cannot find device \"{dev}\"")))
     });
+    let has = |from| {
+        state.interfaces.iter().any(|it| it.addresses.iter().any(|own| own.prefix.addr() == from))
+    };
+    // As on Linux, packets from an address of another host have no route without their interface.
+    if lookup.from.is_some_and(|from| !has(from)) {
+        return Err(RequestFault::new("no-route", no_route(net::RouteError::NoRoute)));
+    }
     let found = stack.remote.route(lookup.from, lookup.to, iface.transpose()?).map_err(gone)?;
     let route = found.map_err(|why| RequestFault::new("no-route", no_route(why)))?;
     let dev = state.interface(route.iface).map(|interface| interface.name.clone());
