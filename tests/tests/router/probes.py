@@ -142,3 +142,18 @@ probe("hop-by-hop option to skip", v6(bytes([17, 0, 0x1e, 4, 0, 0, 0, 0]) + udp(
 probe("hop-by-hop option to drop", v6(bytes([17, 0, 0x5e, 4, 0, 0, 0, 0]) + udp(30), proto=0))
 probe("no next header", v6(b"", proto=59))
 probe("loopback source v6", v6(udp(30), src="::1"))
+
+def late(s, pick):
+    """What a thread of the router sends after the last mark, until a second passes without packets."""
+    s.settimeout(1)
+    found = []
+    try:
+        for p in seen(s):
+            if not is_mark(p) and (told := pick(p)):
+                found.append(told)
+    except TimeoutError:
+        return found
+
+out = late(receiver, lambda p: is_ours(p) and p.hex())
+errors = [told for told in late(sender, error) if not told.startswith(("10.2.0.2 ", "fd00:2::2 "))]
+print(f"late: out {out} errors {errors}")
