@@ -62,7 +62,6 @@ const SMOKE: &[&str] = &[
     "proxy_bad_days",
     "urgent",
     "at_once",
-    "tcp_info",
 ];
 
 /// Runs all of it, or up to the first step that fails, of which all failures are shown.
