@@ -354,6 +354,13 @@ impl Congestion {
         PriorWindow { cwnd: self.window.cwnd, ssthresh: self.window.ssthresh }
     }
 
+    /// Like [`Self::prior`], within fast recovery. The losses before are real, so the window is that
+    /// with which the recovery would end.
+    pub(crate) fn prior_in_recovery(&self) -> PriorWindow {
+        let PriorWindow { cwnd, ssthresh } = self.prior();
+        PriorWindow { cwnd: cwnd.min(ssthresh), ssthresh }
+    }
+
     /// Sets the window that proportional rate reduction computed for an ACK of fast recovery. A
     /// model keeps its own window.
     //= https://www.rfc-editor.org/rfc/rfc9937#section-5

@@ -252,7 +252,10 @@ impl Connection {
     pub(crate) fn lose_by_timeout(&mut self, now: Instant, again: bool, all: bool) {
         let (una, mss) = (self.snd.una, self.mss());
         let timing = self.timing(now);
-        let prior = (!again).then(|| self.congestion.prior());
+        let prior = (!again).then(|| match self.recovery.phase {
+            Phase::Recovery => self.congestion.prior_in_recovery(),
+            _ => self.congestion.prior(),
+        });
         self.ensure_record(now);
         self.congestion.on_timeout(self.snd.flight(), mss, again);
         let head = una + self.snd.flight().min(mss);

@@ -278,6 +278,33 @@ fn a_spurious_timeout_is_undone() {
 }
 
 #[test]
+fn a_timeout_within_recovery_is_undone_to_the_target_of_the_recovery() {
+    let mut pair = Pair::connected();
+    transfer(&mut pair, 300_000);
+    // A segment is lost. Its retransmission and later segments are late, so the timer expires.
+    let mut seen = 0;
+    pair.fate = Box::new(move |packet| {
+        seen += usize::from(packet.from == A && packet.is_data());
+        match seen {
+            1 if packet.from == A => Fate::Drop,
+            20.. if packet.from == A && packet.is_data() => Fate::Late(ms(500)),
+            _ => Fate::Deliver,
+        }
+    });
+    pair.write(A, 300_000);
+    let expired = |pair: &mut Pair| pair.a.timeouts.contains(&TimerKind::Retransmit);
+    pair.run_until(Duration::from_secs(5), expired);
+    assert_eq!(info(&mut pair).ca_state, 4);
+    while info(&mut pair).ca_state == 4 {
+        pair.run_for(ms(1));
+    }
+    let after = info(&mut pair);
+    assert!(after.cwnd_bytes > 2 * MSS as u32, "not undone: {after:?}");
+    // Some ACKs have arrived since the undo.
+    assert!(after.cwnd_bytes <= after.ssthresh_bytes + 2 * MSS as u32, "{after:?}");
+}
+
+#[test]
 fn recovery_sends_no_burst() {
     let mut pair = losing(&[100]);
     // Segments arrive one after the other, so their ACKs do, too.
