@@ -194,6 +194,7 @@ impl Connection {
     fn acknowledge_former(&mut self, out: &mut Outgoing) {
         let former = self.counters.rare_mut().ecn.former_acks.take();
         let Some((ack, differs)) = former else { return };
+        self.counters.clear_dsack();
         let later = (out.ack - ack) >> self.rcv.wscale;
         out.window = out.window.saturating_add(u16::try_from(later).unwrap_or(u16::MAX));
         out.ack = ack;
@@ -394,7 +395,10 @@ impl Connection {
         let rare = self.counters.rare_mut();
         rare.bytes_retransmitted += u64::from(transmit.len);
         rare.retransmitted = rare.retransmitted.wrapping_add(wire);
-        self.counters.data_segs_out = self.counters.data_segs_out.wrapping_add(wire);
+        if transmit.len > 0 {
+            rare.data_retransmitted = rare.data_retransmitted.wrapping_add(wire);
+            self.counters.data_segs_out = self.counters.data_segs_out.wrapping_add(wire);
+        }
         if transmit.seq == self.snd.una {
             self.note_repeated(now);
             // Restart the timer, because the oldest bytes were just retransmitted.

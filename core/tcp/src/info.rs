@@ -242,7 +242,8 @@ impl Connection {
 
     /// Returns the segments that ACK or SACK reported.
     fn segments_delivered(&self) -> u32 {
-        let first = self.counters.data_segs_out.wrapping_sub(self.counters.rare().retransmitted);
+        let resent = self.counters.rare().data_retransmitted;
+        let first = self.counters.data_segs_out.wrapping_sub(resent);
         let missing = self.data_in_flight().saturating_sub(self.recovery.sacked_bytes());
         let control = u32::from(self.state.is_synchronized()) + u32::from(self.snd.fin_acked());
         first.saturating_sub(missing.div_ceil(self.mss())).wrapping_add(control)
@@ -267,6 +268,20 @@ impl Connection {
         }
     }
 
+    /// Returns the timeout of a delayed ACK; zero before the first data.
+    fn ack_timeout(&self) -> Duration {
+        let has_data = self.counters.data_segs_in > 0;
+        if has_data { self.settings.delayed_ack() } else { Duration::ZERO }
+    }
+
+    /// Returns the times with data in flight, and of these the times during which the peer's window
+    /// and the send buffer were limits.
+    fn limit_times(&self, now: Instant) -> [Duration; 3] {
+        let limited = self.counters.limited_until(now);
+        let [network, peer_window, send_buffer] = limited.map(Duration::from_nanos);
+        [network + peer_window + send_buffer, peer_window, send_buffer]
+    }
+
     /// Returns a snapshot of all statistics. Too expensive for every segment; use the accessors for
     /// a single value.
     pub fn info(&self, now: Instant, buffers: FifoLevels) -> Info {
@@ -274,8 +289,7 @@ impl Connection {
         let segments = |bytes: u32| bytes.div_ceil(mss);
         let (counters, rare) = (&self.counters, self.counters.rare());
         let since = |then: Instant| (then != Instant::ZERO).then(|| now.since(then));
-        let limited = counters.limited_until(now);
-        let [network, peer_window, send_buffer] = limited.map(Duration::from_nanos);
+        let [busy_time, rwnd_limited, sndbuf_limited] = self.limit_times(now);
         let ssthresh = self.congestion.ssthresh();
         let delivery_rate = self.delivery_rate();
         Info {
@@ -294,11 +308,7 @@ impl Connection {
             rto: self.rtt.rto(),
             timer: self.next_timeout().map(|(at, kind)| (kind, at.since(now))),
             quick_acks: self.timers.quick_acks > 0,
-            ato: if counters.data_segs_in == 0 {
-                Duration::ZERO
-            } else {
-                self.settings.delayed_ack()
-            },
+            ato: self.ack_timeout(),
             rtt: self.rtt.srtt().unwrap_or_default(),
             rttvar: self.rtt.rttvar(),
             min_rtt: self.rtt.min().unwrap_or_default(),
@@ -343,9 +353,9 @@ impl Connection {
             since_data_sent: since(counters.last_data_sent),
             since_data_recv: since(counters.last_data_recv),
             since_ack_recv: self.state.is_synchronized().then(|| now.since(self.timers.last_recv)),
-            busy_time: network + peer_window + send_buffer,
-            rwnd_limited: peer_window,
-            sndbuf_limited: send_buffer,
+            busy_time,
+            rwnd_limited,
+            sndbuf_limited,
         }
     }
 }

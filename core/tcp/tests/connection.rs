@@ -114,6 +114,36 @@ fn a_lost_syn_is_sent_again_and_a_dead_peer_times_out() {
     assert_eq!(pair.a.events.last(), Some(&ConnectionEvent::Closed));
 }
 
+#[test]
+fn retransmitted_syns_and_fins_are_no_segments_with_data() {
+    let mut pair = Pair::new(Config::default(), Config::default());
+    let (mut syns, mut fins) = (0, 0);
+    pair.fate = Box::new(move |packet| {
+        if packet.from != A {
+            return Fate::Deliver;
+        }
+        syns += usize::from(packet.has(Flags::SYN));
+        fins += usize::from(packet.has(Flags::FIN));
+        let is_first = packet.has(Flags::SYN) && syns == 1 || packet.has(Flags::FIN) && fins == 1;
+        if is_first { Fate::Drop } else { Fate::Deliver }
+    });
+    let info = |pair: &mut Pair| {
+        let (now, buffers) = (pair.now, pair.a.buffers());
+        pair.a.connection().info(now, buffers)
+    };
+    pair.connect(A);
+    pair.run_for(Duration::from_secs(3));
+    let opened = info(&mut pair);
+    assert_eq!((opened.total_retrans, opened.delivered, opened.data_segs_out), (1, 1, 0));
+    pair.write(A, 100);
+    pair.run_for(Duration::from_secs(1));
+    assert_eq!((info(&mut pair).delivered, info(&mut pair).data_segs_out), (2, 1));
+    pair.shutdown(A);
+    pair.run_for(Duration::from_secs(3));
+    let closed = info(&mut pair);
+    assert_eq!((closed.total_retrans, closed.delivered, closed.data_segs_out), (2, 3, 1));
+}
+
 /// As Linux documents `net.ipv4.tcp_syn_linear_timeouts`: timeouts of "1, 1, 1, 1, 1, 2, 4, ...".
 #[test]
 fn syns_are_repeated_each_second_before_the_interval_doubles() {

@@ -67,12 +67,7 @@ impl Connection {
         if advanced {
             self.advance_una(now, segment, ack, received, &mut progress);
         } else if self.is_duplicate(segment, window, report.has_news) {
-            self.recovery.on_dup_ack(
-                segment.segments.max(1),
-                self.mss(),
-                self.snd.una,
-                self.snd.nxt,
-            );
+            self.count_duplicate(segment);
         }
         self.check_probe(segment, before, report, window);
         self.check_spurious(ack, report, phase);
@@ -95,6 +90,11 @@ impl Connection {
         self.schedule_probe_after_ack(now, advanced || report.has_news);
         self.check_ack_of_fin(now);
         Ok(())
+    }
+
+    fn count_duplicate(&mut self, segment: &Segment) {
+        let (acks, mss) = (segment.segments.max(1), self.mss());
+        self.recovery.on_dup_ack(acks, mss, self.snd.una, self.snd.nxt);
     }
 
     /// Handles the SACK blocks of an ACK that a later one has overtaken.
