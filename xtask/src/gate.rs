@@ -55,6 +55,7 @@ const SMOKE: &[&str] = &[
     "dpdk",
     "replay",
     "stream",
+    "tcp_info",
     "control",
     "looking",
     "proxy",
