@@ -46,19 +46,11 @@ impl StackOptions {
     /// # Safety
     /// Each pointer must be null, a string, or a list of strings that ends with a null pointer.
     unsafe fn builder(&self) -> std::result::Result<Builder, StartError> {
-        if self.size != size_of::<Self>() {
-            let text = "size: expected sizeof(struct towpath_options) of this library's towpath.h";
-            return Err(StartError::Option(text.into()));
-        }
-        // SAFETY: the pointers are null or strings, by the contract of this function.
-        let [link, tcp, netem, capture] = [
-            ("link", self.link),
-            ("tcp", self.tcp),
-            ("netem", self.netem),
-            ("capture", self.capture),
-        ]
-        .map(|(name, at)| unsafe { text(name, at) });
-        let mut builder = linked(link?);
+        let option = |name, at| {
+            // SAFETY: the pointers are null or strings, by the contract of this function.
+            unsafe { text(name, at) }
+        };
+        let mut builder = linked(option("link", self.link)?);
         // SAFETY: the pointers are null or lists of strings, by the contract of this function.
         unsafe {
             for address in list("addresses", self.addresses)? {
@@ -68,13 +60,13 @@ impl StackOptions {
                 builder = builder.publish(ports);
             }
         }
-        if let Some(tcp) = tcp? {
+        if let Some(tcp) = option("tcp", self.tcp)? {
             builder = builder.tcp(tcp);
         }
-        if let Some(netem) = netem? {
+        if let Some(netem) = option("netem", self.netem)? {
             builder = builder.netem(netem);
         }
-        if let Some(capture) = capture? {
+        if let Some(capture) = option("capture", self.capture)? {
             builder = builder.capture(capture);
         }
         if self.mtu != 0 {
@@ -131,16 +123,37 @@ unsafe fn list<'a>(
     Ok(all)
 }
 
+/// Returns the options if their size is that of this library's struct. A program that was built with
+/// another header may have a shorter one.
+///
+/// # Safety
+/// `options` must be null or point to a struct towpath_options, of which `size` bytes are readable.
+unsafe fn checked<'a>(
+    options: *const StackOptions,
+) -> std::result::Result<Option<&'a StackOptions>, StartError> {
+    if options.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: `size` is the first field of every version of the struct.
+    let size = unsafe { (&raw const (*options).size).read() };
+    if size != size_of::<StackOptions>() {
+        let text = "size: expected sizeof(struct towpath_options) of this library's towpath.h";
+        return Err(StartError::Option(text.into()));
+    }
+    // SAFETY: all bytes of the struct are readable, because it has the size of this library's.
+    Ok(Some(unsafe { &*options }))
+}
+
 /// # Safety
 /// `options` must be null or point to a struct towpath_options with valid strings.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn towpath_stack_open(options: *const StackOptions) -> c_int {
     // SAFETY: `options` is null or valid, by the contract of this function.
-    let builder = match unsafe { options.as_ref() } {
+    let builder = unsafe { checked(options) }.and_then(|options| match options {
         // SAFETY: the strings are valid, by the contract of this function.
         Some(options) => unsafe { options.builder() },
         None => Ok(linked(None)),
-    };
+    });
     int(builder.and_then(stack::open).map_err(|error| {
         set_message(&error.to_string());
         errno(&error.into())
