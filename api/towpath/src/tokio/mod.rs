@@ -3,7 +3,7 @@
 //! To port a program from tokio's sockets, change one `use`, and call
 //! [`Stack::set_default`](crate::Stack::set_default). `bind_on` and `connect_on` name a stack
 //! instead. Crates that take streams by [`AsyncRead`](::tokio::io::AsyncRead) and
-//! [`AsyncWrite`](::tokio::io::AsyncWrite), such as hyper and tokio-rustls, work with these.
+//! [`AsyncWrite`](::tokio::io::AsyncWrite), such as hyper, work with these.
 //!
 //! # Runtimes
 //!
