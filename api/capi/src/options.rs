@@ -123,8 +123,8 @@ unsafe fn list<'a>(
     Ok(all)
 }
 
-/// Returns the options if their size is that of this library's struct. A program that was built with
-/// another header may have a shorter one.
+/// Returns the options if their size is that of this library's struct. A program that was built
+/// with another header may have a shorter one.
 ///
 /// # Safety
 /// `options` must be null or point to a struct towpath_options, of which `size` bytes are readable.

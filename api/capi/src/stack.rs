@@ -65,7 +65,7 @@ impl NumberedStack {
     }
 
     /// Returns the state of the stack's calls, which must not be used after the stack is dropped.
-    /// All calls use it while they hold the stack.
+    /// Each call holds the stack while it uses the state.
     pub fn posix(&self) -> &'static Posix {
         // SAFETY: no caller keeps the reference, or a value that a call returned for it.
         unsafe { self.posix.get() }

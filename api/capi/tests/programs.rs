@@ -20,7 +20,7 @@ const WARNINGS: [&str; 5] = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-g"];
 const TESTS: [&str; 4] = ["bad_input", "exit", "reopen", "threads"];
 const EXAMPLES: [&str; 4] = ["client", "echo_server", "epoll_server", "udp_echo"];
 
-/// How a program is built and run.
+/// Compiler and checker of a test program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Tool {
     Plain,

@@ -71,8 +71,8 @@ impl ProcessAttachment {
     /// Maps the page for the attachment's pointer. Called once, before [`Self::install`].
     pub fn make_page(&self) -> Result<()> {
         use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
-        // SAFETY: the mapping is new, zeroed (a null AtomicPtr), and unmapped by `remove` alone. A kernel
-        // before 4.14 does not know the advice and does not zero the page in children.
+        // SAFETY: the mapping is new, and zeroed (a null AtomicPtr). Only `remove` unmaps it. A
+        // kernel before 4.14 does not know the advice and does not zero the page in children.
         let page = unsafe {
             let prot = ProtFlags::READ | ProtFlags::WRITE;
             let page = mmap_anonymous(null_mut(), PAGE, prot, MapFlags::PRIVATE)?;

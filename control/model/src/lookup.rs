@@ -12,10 +12,10 @@ use crate::sockets::Word;
 pub struct RouteLookup {
     /// Destination address.
     pub to: IpAddr,
-    /// Source address. None: the stack chooses one.
+    /// Source address. Without it, the stack chooses one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<IpAddr>,
-    /// Outgoing interface. None: that of the route.
+    /// Outgoing interface. Without it, the interface of the route is used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dev: Option<Word>,
 }
@@ -23,7 +23,7 @@ pub struct RouteLookup {
 /// Route of packets to a destination.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FoundRoute {
-    /// Address of the router; None if the destination is on the link, or is this host.
+    /// Address of the router, unless the destination is on the link, or is this host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub via: Option<IpAddr>,
     /// Outgoing interface.
@@ -46,7 +46,7 @@ pub enum DestinationKind {
     Unicast,
     /// An address of this host.
     Local,
-    /// All hosts of a link.
+    /// Broadcast address of a link.
     Broadcast,
     /// A group.
     Multicast,

@@ -354,8 +354,8 @@ impl Congestion {
         PriorWindow { cwnd: self.window.cwnd, ssthresh: self.window.ssthresh }
     }
 
-    /// Like [`Self::prior`], within fast recovery. The losses before are real, so the window is that
-    /// with which the recovery would end.
+    /// Returns the state to restore by [`Self::undo`] if the timer expires within fast recovery.
+    /// The earlier losses were real, so the window is the one with which the recovery would end.
     pub(crate) fn prior_in_recovery(&self) -> PriorWindow {
         let PriorWindow { cwnd, ssthresh } = self.prior();
         PriorWindow { cwnd: cwnd.min(ssthresh), ssthresh }

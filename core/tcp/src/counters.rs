@@ -34,7 +34,7 @@ const _: () = assert!(size_of::<ConnectionCounters>() <= 64);
 pub(crate) struct RareCounters {
     pub(crate) bytes_retransmitted: u64,
     pub(crate) retransmitted: u32,
-    /// Those of `retransmitted` with payload.
+    /// Retransmitted segments with payload.
     pub(crate) data_retransmitted: u32,
     pub(crate) ecn: EcnCounts,
     pub(crate) out_of_order_in: u32,

@@ -61,8 +61,8 @@ pub(super) fn ended() -> io::Error {
     io::Error::new(io::ErrorKind::NetworkDown, "the runner of the interceptor has ended")
 }
 
-/// Error of a connection that the interceptor has reset. Its stream still exists, so only
-/// [`InterceptLimits::idle`](super::InterceptLimits::idle) can be the reason.
+/// Error of a connection that the interceptor has reset, while the program still has the stream.
+/// Only [`InterceptLimits::idle`](super::InterceptLimits::idle) causes such resets.
 fn idle() -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, "the connection was idle for too long")
 }

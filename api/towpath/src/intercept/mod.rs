@@ -42,7 +42,7 @@
 //!
 //! # Design
 //!
-//! The stack is a [`towpath_direct::Node`], not an engine of [`Stack`](crate::Stack). Its sockets
+//! The stack is a [`towpath_direct::Node`], not an engine of [`Stack`](crate::Stack). The sockets
 //! have buffers in private memory, which grow on demand, so there is no shared region, no thread
 //! and no descriptor for each socket. Decisions about SYNs and datagrams of any address are calls
 //! of the node. The engine would add a queue and a wake-up between the program and each packet.

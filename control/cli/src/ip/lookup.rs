@@ -36,7 +36,7 @@ pub(super) fn text(lookup: &RouteLookup, found: &FoundRoute, oneline: bool) -> S
     out
 }
 
-/// Returns the kind of a looked-up destination; None for unicast.
+/// Returns the kind of a looked-up destination, unless it is unicast.
 fn destination_kind(found: &FoundRoute) -> Option<&'static str> {
     match found.kind {
         DestinationKind::Unicast => None,
