@@ -31,10 +31,7 @@ fn malformed_packets_are_dropped_and_counted() {
         client
             .until(|_| (parts.interceptor.counters().packets_dropped >= count).then_some(()))
             .await;
-        let socket = client.node.connect(SERVER.into()).unwrap();
-        client.until(|_| Some(())).await;
-        let accepted = async { parts.tcp.accept().await.unwrap().accept().await.unwrap() };
-        tokio::join!(client.event(NodeEvent::Connected(socket)), accepted);
+        let (_, _stream) = client.connected(&parts.tcp, SERVER.into()).await;
     });
 }
 
@@ -42,10 +39,7 @@ fn malformed_packets_are_dropped_and_counted() {
 fn a_closed_channel_ends_the_runner_and_all_calls() {
     on_both(|| async {
         let (mut client, parts) = pair(|builder| builder);
-        let socket = client.node.connect(SERVER.into()).unwrap();
-        client.until(|_| Some(())).await;
-        let accepted = async { parts.tcp.accept().await.unwrap().accept().await.unwrap() };
-        let (_, mut stream) = tokio::join!(client.event(NodeEvent::Connected(socket)), accepted);
+        let (_, mut stream) = client.connected(&parts.tcp, SERVER.into()).await;
         let reader = tokio::spawn(async move {
             let read = stream.read_u8().await;
             (read, stream)
@@ -68,10 +62,7 @@ fn a_closed_channel_ends_the_runner_and_all_calls() {
 fn the_runner_ends_after_the_last_part_and_connection() {
     on_both(|| async {
         let (mut client, parts) = pair(|builder| builder);
-        let socket = client.node.connect(SERVER.into()).unwrap();
-        client.until(|_| Some(())).await;
-        let accepted = async { parts.tcp.accept().await.unwrap().accept().await.unwrap() };
-        let (_, mut stream) = tokio::join!(client.event(NodeEvent::Connected(socket)), accepted);
+        let (socket, mut stream) = client.connected(&parts.tcp, SERVER.into()).await;
         stream.write_all(b"the last bytes").await.unwrap();
         let crate::Spawned { runner, tcp, udp, echo, interceptor } = parts;
         drop((tcp, udp, echo, interceptor, stream));
@@ -130,10 +121,7 @@ fn a_dropped_listener_resets_connections() {
 fn an_unread_stream_is_bounded() {
     on_both(|| async {
         let (mut client, parts) = pair(|builder| builder);
-        let socket = client.node.connect(SERVER.into()).unwrap();
-        client.until(|_| Some(())).await;
-        let accepted = async { parts.tcp.accept().await.unwrap().accept().await.unwrap() };
-        let (_, stream) = tokio::join!(client.event(NodeEvent::Connected(socket)), accepted);
+        let (socket, stream) = client.connected(&parts.tcp, SERVER.into()).await;
         let mut sent = 0;
         let mut quiet = 0;
         client

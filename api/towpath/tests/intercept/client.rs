@@ -1,13 +1,14 @@
 //! A host in memory, whose packets an interceptor takes from channels.
 
 use std::collections::VecDeque;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant as StdInstant};
 
 use bytes::Bytes;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
+use towpath::intercept::{TcpListener, TcpStream};
 use towpath_direct::{Node, NodeConfig, NodeEvent, SocketHandle};
 use towpath_stack::Instant;
 use towpath_stack::net::InterfaceConfig;
@@ -86,6 +87,19 @@ impl Client {
     pub async fn run_for(&mut self, time: Duration) {
         let end = StdInstant::now() + time;
         self.until(|_| (StdInstant::now() >= end).then_some(())).await;
+    }
+
+    /// Connects to `to`, and accepts the connection.
+    pub async fn connected(
+        &mut self,
+        tcp: &TcpListener,
+        to: SocketAddr,
+    ) -> (SocketHandle, TcpStream) {
+        let socket = self.node.connect(to).unwrap();
+        self.until(|_| Some(())).await;
+        let accepted = async { tcp.accept().await.unwrap().accept().await.unwrap() };
+        let (_, stream) = tokio::join!(self.event(NodeEvent::Connected(socket)), accepted);
+        (socket, stream)
     }
 
     pub async fn event(&mut self, wanted: NodeEvent) {

@@ -66,10 +66,7 @@ fn a_connection_is_accepted_once_another_has_ended() {
     on_both(|| async {
         let limits = InterceptLimits { memory: 200_000, ..InterceptLimits::default() };
         let (mut client, parts) = pair(|builder| builder.limits(limits));
-        let first = client.node.connect(to(1)).unwrap();
-        client.until(|_| Some(())).await;
-        let accepted = async { parts.tcp.accept().await.unwrap().accept().await.unwrap() };
-        let (_, stream) = tokio::join!(client.event(NodeEvent::Connected(first)), accepted);
+        let (first, stream) = client.connected(&parts.tcp, to(1)).await;
         let second = client.node.connect(to(2)).unwrap();
         client.until(|_| (parts.interceptor.counters().over_memory > 0).then_some(())).await;
         client.node.close(first);

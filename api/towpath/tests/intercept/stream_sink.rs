@@ -12,7 +12,6 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::mpsc::{Receiver, Sender};
 use towpath::intercept::{Intercepted, Interceptor};
-use towpath_direct::NodeEvent;
 
 use crate::client::Client;
 use crate::{on_both, pattern};
@@ -75,10 +74,7 @@ fn bytes_pass_a_stream_and_a_sink_until_the_sink_fails() {
         let builder = Interceptor::builder().packets(PacketStream(receiver), sink);
         let Intercepted { runner, tcp, .. } = builder.build().unwrap();
         let runner = tokio::spawn(runner);
-        let socket = client.node.connect(([192, 0, 2, 7], 80).into()).unwrap();
-        client.until(|_| Some(())).await;
-        let accepted = async { tcp.accept().await.unwrap().accept().await.unwrap() };
-        let (_, mut stream) = tokio::join!(client.event(NodeEvent::Connected(socket)), accepted);
+        let (socket, mut stream) = client.connected(&tcp, ([192, 0, 2, 7], 80).into()).await;
         let bytes = pattern(300_000);
         let sent = bytes.clone();
         let writer = tokio::spawn(async move {

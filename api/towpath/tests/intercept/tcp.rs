@@ -4,23 +4,14 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use towpath::intercept::{InterceptLimits, Refusal, TcpStream};
-use towpath_direct::{NodeEvent, ReadError, SocketHandle};
+use towpath::intercept::{InterceptLimits, Refusal};
+use towpath_direct::{NodeEvent, ReadError};
 use towpath_stack::SocketError;
 
-use crate::client::{ADDR, Client};
-use crate::{Spawned, on_both, pair, pattern};
+use crate::client::ADDR;
+use crate::{on_both, pair, pattern};
 
 const SERVER: ([u8; 4], u16) = ([192, 0, 2, 7], 80);
-
-/// A connection of the client to [`SERVER`].
-async fn connected(client: &mut Client, parts: &Spawned) -> (SocketHandle, TcpStream) {
-    let socket = client.node.connect(SERVER.into()).unwrap();
-    client.until(|_| Some(())).await;
-    let accepted = async { parts.tcp.accept().await.unwrap().accept().await.unwrap() };
-    let (_, stream) = tokio::join!(client.event(NodeEvent::Connected(socket)), accepted);
-    (socket, stream)
-}
 
 #[test]
 fn the_syn_is_answered_after_the_decision() {
@@ -79,7 +70,7 @@ fn an_ignored_syn_is_reported_again() {
 fn bytes_pass_in_both_directions() {
     on_both(|| async {
         let (mut client, parts) = pair(|builder| builder);
-        let (socket, mut stream) = connected(&mut client, &parts).await;
+        let (socket, mut stream) = client.connected(&parts.tcp, SERVER.into()).await;
         let sent = pattern(1 << 20);
         let echo = tokio::spawn(async move {
             let mut buf = vec![0; 1 << 16];
@@ -118,7 +109,7 @@ fn bytes_pass_in_both_directions() {
 fn a_shutdown_ends_one_direction() {
     on_both(|| async {
         let (mut client, parts) = pair(|builder| builder);
-        let (socket, mut stream) = connected(&mut client, &parts).await;
+        let (socket, mut stream) = client.connected(&parts.tcp, SERVER.into()).await;
         stream.write_all(b"the last").await.unwrap();
         stream.shutdown().await.unwrap();
         let error = stream.write_all(b"more").await.unwrap_err();
@@ -136,7 +127,7 @@ fn a_shutdown_ends_one_direction() {
 fn resets_are_errors_at_both_ends() {
     on_both(|| async {
         let (mut client, parts) = pair(|builder| builder);
-        let (socket, mut stream) = connected(&mut client, &parts).await;
+        let (socket, mut stream) = client.connected(&parts.tcp, SERVER.into()).await;
         client.send_all(socket, b"before").await;
         client.node.abort(socket);
         client.event(NodeEvent::Closed(socket)).await;
@@ -145,12 +136,12 @@ fn resets_are_errors_at_both_ends() {
         assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
         assert_eq!(buf, b"before");
 
-        let (socket, stream) = connected(&mut client, &parts).await;
+        let (socket, stream) = client.connected(&parts.tcp, SERVER.into()).await;
         stream.reset();
         client.event(NodeEvent::Failed(socket, SocketError::Reset)).await;
 
         // Unread bytes make a drop a reset.
-        let (socket, stream) = connected(&mut client, &parts).await;
+        let (socket, stream) = client.connected(&parts.tcp, SERVER.into()).await;
         client.send_all(socket, b"unread").await;
         client.run_for(Duration::from_millis(20)).await;
         drop(stream);
@@ -162,7 +153,7 @@ fn resets_are_errors_at_both_ends() {
 fn a_dropped_stream_sends_its_last_bytes() {
     on_both(|| async {
         let (mut client, parts) = pair(|builder| builder);
-        let (socket, mut stream) = connected(&mut client, &parts).await;
+        let (socket, mut stream) = client.connected(&parts.tcp, SERVER.into()).await;
         let bytes = pattern(60_000);
         stream.write_all(&bytes).await.unwrap();
         drop(stream);
@@ -198,7 +189,7 @@ fn an_idle_connection_is_reset() {
         let idle = Duration::from_millis(300);
         let limits = InterceptLimits { idle, ..InterceptLimits::default() };
         let (mut client, parts) = pair(|builder| builder.limits(limits));
-        let (socket, mut stream) = connected(&mut client, &parts).await;
+        let (socket, mut stream) = client.connected(&parts.tcp, SERVER.into()).await;
         let read = stream.read_u8();
         let failed = client.event(NodeEvent::Failed(socket, SocketError::Reset));
         let (error, ()) = tokio::join!(read, failed);
