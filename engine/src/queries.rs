@@ -1,12 +1,11 @@
 //! Queries about sockets, counters and the net.
 
 use std::io;
-use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use towpath_pool::Port;
 use towpath_stack::IfaceId;
-use towpath_stack::net::{Route, RouteError, Traffic};
+use towpath_stack::net::Traffic;
 
 use crate::net::NetState;
 use crate::query::{ListingProgress, Portion, Query, QueryTarget};
@@ -105,29 +104,6 @@ impl Query for NetQuery {
         let mut state = state?;
         others.iter().for_each(|traffic| state.add(traffic));
         Some(state)
-    }
-}
-
-/// Query of [`crate::Remote::route`].
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct RouteQuery {
-    pub src: Option<IpAddr>,
-    pub dst: IpAddr,
-    pub iface: Option<IfaceId>,
-}
-
-impl Query for RouteQuery {
-    type Part = Option<Result<Route, RouteError>>;
-    /// `None` if the first shard has not answered.
-    type Answer = Option<Result<Route, RouteError>>;
-
-    fn ask(&mut self, shard: &mut dyn QueryTarget) -> Portion<Self::Part> {
-        let (now, is_first) = (shard.now(), shard.number() == 0);
-        Portion::Last(is_first.then(|| shard.net().route(now, self.src, self.dst, self.iface)))
-    }
-
-    fn join(parts: Vec<Self::Part>) -> Self::Answer {
-        parts.into_iter().flatten().next()
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,15 +12,12 @@ use towpath_ring::notification;
 use towpath_filter::Rules;
 use towpath_pool::Port;
 use towpath_stack::IfaceId;
-use towpath_stack::net::{
-    Change, Fault, InterfaceConfig, Net, Refused, Route, RouteError, RuleSet,
-};
+use towpath_stack::net::{Change, Fault, InterfaceConfig, Net, Refused, RuleSet};
 use towpath_tcp::Instant;
 
 use crate::net::{Applied, NetState};
 use crate::queries::{
-    AttachQuery, CountersQuery, DetachQuery, NetQuery, RouteQuery, SettleQuery, SocketsQuery,
-    UnsentQuery,
+    AttachQuery, CountersQuery, DetachQuery, NetQuery, SettleQuery, SocketsQuery, UnsentQuery,
 };
 use crate::query::{PendingQuery, PendingWork, Portion, Query, QueryTarget, ShardQuery};
 use crate::report::{Counters, Left, SocketEntry};
@@ -168,19 +164,6 @@ impl Remote {
     /// Fails if the engine has ended.
     pub fn net(&self) -> Result<NetState, Gone> {
         self.query(NetQuery)?.ok_or(Gone)
-    }
-
-    /// Looks up the route to `dst`, from `src` and through `iface` if given.
-    ///
-    /// # Errors
-    /// Fails if the engine has ended. The inner error is the reason why there is no route.
-    pub fn route(
-        &self,
-        src: Option<IpAddr>,
-        dst: IpAddr,
-        iface: Option<IfaceId>,
-    ) -> Result<Result<Route, RouteError>, Gone> {
-        self.query(RouteQuery { src, dst, iface })?.ok_or(Gone)
     }
 
     /// Applies several changes while packets flow. If one is invalid, none is applied. In each

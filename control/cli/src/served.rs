@@ -88,10 +88,15 @@ fn route(stack: &ServedStack, lookup: &RouteLookup) -> Result<FoundRoute, Reques
     if lookup.from.is_some_and(|from| !has(from)) {
         return Err(RequestFault::new("no-route", no_route(net::RouteError::NoRoute)));
     }
-    let found = stack.remote.route(lookup.from, lookup.to, iface.transpose()?).map_err(gone)?;
+    let (from, to, iface) = (lookup.from, lookup.to, iface.transpose()?);
+    let found = stack.remote.on_first_shard(move |shard| {
+        let now = shard.now();
+        shard.net().route(now, from, to, iface)
+    });
+    let found = found.map_err(gone)?;
     let route = found.map_err(|why| RequestFault::new("no-route", no_route(why)))?;
     let dev = state.interface(route.iface).map(|interface| interface.name.clone());
-    let (is_local, to) = (route.iface == IfaceId::LOOPBACK, lookup.to);
+    let is_local = route.iface == IfaceId::LOOPBACK;
     let kind = match to {
         _ if route.broadcast => DestinationKind::Broadcast,
         _ if to.is_multicast() => DestinationKind::Multicast,

@@ -260,7 +260,7 @@ fn too_long(json: &str) -> serde_json::Error {
 }
 
 /// Answer to a request: the first five fields, and either the requested one or `error`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Reply {
     /// Version of the protocol.
     pub version: u32,
@@ -312,10 +312,11 @@ pub struct Reply {
 }
 
 /// Kind of a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RunKind {
     /// `towpath run`.
+    #[default]
     Run,
     /// `towpath proxy`, or `towpath proxy run`.
     Proxy,
@@ -361,17 +362,7 @@ impl Reply {
             name: None,
             kind,
             program,
-            sockets: None,
-            net: None,
-            route: None,
-            counters: None,
-            ports: None,
-            acl: None,
-            nat: None,
-            flows: None,
-            next_event: None,
-            applied: None,
-            error: None,
+            ..Self::default()
         }
     }
 }
