@@ -12,6 +12,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("iperf3", "/usr/bin/iperf3"),
     ("wrk", "/usr/bin/wrk"),
     ("curl", "/usr/bin/curl"),
+    ("nghttp2-client", "/usr/bin/h2load"),
     ("openssl", "/usr/bin/openssl"),
     ("nodejs", "/usr/bin/node"),
     ("python3", "/usr/bin/python3"),

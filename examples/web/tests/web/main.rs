@@ -1,4 +1,7 @@
-//! The service of axum and a client of hyper, over one stack.
+//! The services, with clients of hyper over the same stack, and with programs of this machine.
+
+mod programs;
+mod tls;
 
 use std::io::{Read, Write};
 
@@ -12,8 +15,11 @@ use towpath::Stack;
 use towpath::tokio::{Connector, TcpListener, TcpStream};
 
 #[expect(dead_code, reason = "the example's `main` is not called here")]
-#[path = "../src/main.rs"]
+#[path = "../../src/main.rs"]
 mod example;
+#[expect(dead_code, reason = "an example's `main` is not called here")]
+#[path = "../../examples/tls.rs"]
+mod tls_example;
 
 /// A client connection of hyper.
 type Sender = http1::SendRequest<Body>;
