@@ -5,7 +5,9 @@ use std::net::{IpAddr, SocketAddr};
 
 use towpath_ring::{HeapRecv, HeapSend, Payload};
 use towpath_stack::net::IcmpError;
-use towpath_stack::{DatagramMeta, EchoMeta, Host, PendingId, SocketError, SocketEvent, SocketId};
+use towpath_stack::{
+    DatagramMeta, EchoMeta, Host, PendingId, ReceivedFields, SocketError, SocketEvent, SocketId,
+};
 
 use crate::event::{NodeEvent, PendingEvents, PendingSyn};
 use crate::handle::SocketHandle;
@@ -169,6 +171,7 @@ impl Direct {
             pending: PendingEvents::default(),
             queued: false,
             life,
+            received: None,
             failure: None,
             ended: false,
             shut: false,
@@ -271,6 +274,12 @@ impl Host for Direct {
         self.note(listener, PendingEvents::INCOMING);
         let (recv, send) = make_buffers(sizes);
         Some((handle.index, recv, send))
+    }
+
+    fn received_fields(&mut self, user: u32, fields: ReceivedFields) {
+        if let Some(entry) = self.table.at_mut(user) {
+            entry.received = Some(fields);
+        }
     }
 
     fn syn(&mut self, id: PendingId, local: SocketAddr, remote: SocketAddr) {

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use towpath_pool::{Fragments, Port};
-use towpath_stack::{PendingId, Refusal, SocketState};
+use towpath_stack::{PendingId, ReceivedFields, Refusal, SocketState};
 use towpath_tcp::CongestionKind;
 
 use crate::calls::PrivateSockets;
@@ -139,6 +139,17 @@ impl<P: Port + ?Sized> Node<P> {
     pub fn refuse_syn(&mut self, syn: PendingId, refusal: Refusal) {
         let now = self.now();
         self.stack.refuse_pending(now, syn, refusal, &mut self.pool);
+    }
+
+    /// Returns the IP fields of a pending SYN; `None` if the stack has dropped it.
+    pub fn syn_fields(&self, syn: PendingId) -> Option<ReceivedFields> {
+        self.stack.pending_fields(syn)
+    }
+
+    /// Returns the IP fields of the last segment that a connection received. Returns `None` before
+    /// the first segment after the handshake, and if the handle is dead.
+    pub fn received_fields(&self, handle: SocketHandle) -> Option<ReceivedFields> {
+        self.direct.open(handle)?.received
     }
 
     /// Copies as many of `bytes` as fit into the send buffer and returns their number, at least

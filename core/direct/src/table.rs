@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use towpath_stack::{DatagramMeta, SocketError, SocketId};
+use towpath_stack::{DatagramMeta, ReceivedFields, SocketError, SocketId};
 
 use crate::event::PendingEvents;
 use crate::handle::SocketHandle;
@@ -56,6 +56,8 @@ pub(crate) struct DirectEntry {
     /// Whether the socket is in the queue of sockets with events.
     pub queued: bool,
     pub life: SocketLife,
+    /// IP fields of the last segment of a connection.
+    pub received: Option<ReceivedFields>,
     /// Error that ended the connection, or the latest error of a datagram socket.
     pub failure: Option<SocketError>,
     /// Whether the peer's FIN was received.

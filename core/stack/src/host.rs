@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use towpath_ring::{Payload, RecvBuffer, SendBuffer};
 use towpath_tcp::Instant;
 
+use crate::info::ReceivedFields;
 use crate::net::{IcmpError, IfaceId};
 use crate::shards::ShardId;
 
@@ -100,6 +101,11 @@ pub trait Host {
     /// Messages arrive in order, and after everything that the stack of that shard sent before.
     fn told(&mut self, from: ShardId, words: [u64; 3]) {
         let _ = (from, words);
+    }
+
+    /// Reports the IP fields of a processed segment of a connection. Most owners ignore them.
+    fn received_fields(&mut self, user: u32, fields: ReceivedFields) {
+        let _ = (user, fields);
     }
 
     /// Reports a SYN on an any-address interface without a matching listener. The stack does not

@@ -179,7 +179,7 @@ pub use host::{
     EchoMeta, Elsewhere, Family, Host, Linger, ListenerName, ListenerNote, Message, PendingId,
     Refusal, SocketError, SocketEvent, SocketId, SocketKind, Turn,
 };
-pub use info::{SocketInfo, SocketState, Usage};
+pub use info::{ReceivedFields, SocketInfo, SocketState, Usage};
 pub use net::IfaceId;
 pub use options::SocketOption;
 pub use ports::receiver_watch::{ReceiverAt, ReceiverChange, ReceiverWatch};

@@ -28,12 +28,12 @@ impl Tap {
     }
 
     /// Creates the port from the descriptor of a device of this kind that another program has
-    /// created. The kernel's end of the link keeps the settings of that program.
+    /// created. The kernel's end of the link keeps the settings of that program. If the device was
+    /// created without IFF_VNET_HDR, frames have no offloads, and at most the MTU.
     ///
     /// # Errors
     /// [`OpenError::Descriptor`] if the descriptor is not a device of this kind, or the device was
-    /// created without IFF_NO_PI and IFF_VNET_HDR. [`OpenError::Io`] if the kernel refuses the
-    /// offloads.
+    /// created without IFF_NO_PI. [`OpenError::Io`] if the kernel refuses the offloads.
     pub fn from_descriptor(fd: Fd, kind: Kind) -> Result<Self, OpenError> {
         let refused = |why| OpenError::Descriptor { kind, why };
         let (name, flags) = sys::attached(fd.as_fd())
@@ -41,8 +41,8 @@ impl Tap {
         if flags & kind.flag() == 0 {
             return Err(refused("its device is of the other kind"));
         }
-        if flags & libc::IFF_NO_PI == 0 || flags & libc::IFF_VNET_HDR == 0 {
-            return Err(refused("its device was made without IFF_NO_PI and IFF_VNET_HDR"));
+        if flags & libc::IFF_NO_PI == 0 {
+            return Err(refused("its device was created without IFF_NO_PI"));
         }
         rustix::io::ioctl_fionbio(&fd, true).map_err(|errno| OpenError::Io {
             kind,
@@ -50,6 +50,11 @@ impl Tap {
             step: "make it non-blocking",
             source: errno.into(),
         })?;
+        if flags & libc::IFF_VNET_HDR == 0 {
+            let mut tap = Self::over(fd, kind, name, false);
+            tap.has_header = false;
+            return Ok(tap);
+        }
         Self::set_up(fd, kind, name)
     }
 

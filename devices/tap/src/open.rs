@@ -19,6 +19,8 @@ pub struct Tap {
     name: String,
     kind: Kind,
     pub(crate) udp_segmentation: bool,
+    /// Whether a virtio header precedes each frame.
+    pub(crate) has_header: bool,
     /// Large packet for the next read.
     pub(crate) spare: Option<Packet>,
     pub(crate) pace: TapPace,
@@ -203,6 +205,7 @@ impl Tap {
             name,
             kind,
             udp_segmentation,
+            has_header: true,
             spare: None,
             pace: TapPace::default(),
             blocked: false,
@@ -310,7 +313,12 @@ impl Port for Tap {
     }
 
     fn offloads(&self) -> Offloads {
-        Offloads { checksum: true, tcp_segmentation: true, udp_segmentation: self.udp_segmentation }
+        // Only the virtio header can describe what the kernel is to compute.
+        Offloads {
+            checksum: self.has_header,
+            tcp_segmentation: self.has_header,
+            udp_segmentation: self.udp_segmentation,
+        }
     }
 
     fn link_type(&self) -> LinkType {

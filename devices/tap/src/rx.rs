@@ -34,13 +34,18 @@ impl Tap {
                 return received;
             }
             let mut packet = self.spare.take().unwrap_or_else(|| pool.take(Pool::LARGE));
+            // Without a header, the zeros describe a frame without offloads.
             let mut header = [0; HEADER_LEN];
+            let header_len = if self.has_header { HEADER_LEN } else { 0 };
             let room = packet.spare_mut().len();
-            let parts = &mut [IoSliceMut::new(&mut header), IoSliceMut::new(packet.spare_mut())];
+            let parts = &mut [
+                IoSliceMut::new(&mut header[..header_len]),
+                IoSliceMut::new(packet.spare_mut()),
+            ];
             let read = rustix::io::readv(&self.fd, parts);
             match read {
-                Ok(n) if n >= HEADER_LEN => {
-                    packet.received(n - HEADER_LEN);
+                Ok(n) if n >= header_len => {
+                    packet.received(n - header_len);
                     received += usize::from(self.take(now_ns, &header, packet, room, pool, out));
                 }
                 Ok(_) => {
@@ -112,6 +117,7 @@ mod tests {
     use std::os::fd::OwnedFd;
     use std::os::unix::net::UnixDatagram;
 
+    use towpath_pool::Port;
     use towpath_shm::Fd;
 
     use super::*;
@@ -133,6 +139,26 @@ mod tests {
         for turn in 1..=2 {
             assert_eq!(tap.receive(1, &mut pool, &mut out, 4), 0);
             assert_eq!(tap.counters.rx_malformed, 4 * turn);
+        }
+    }
+
+    #[test]
+    fn frames_without_a_header_are_passed_as_they_are() {
+        let (kernel, ours) = UnixDatagram::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        let mut tun = Tap::over(Fd::from(OwnedFd::from(ours)), Kind::Tun, "test".into(), false);
+        tun.has_header = false;
+        assert_eq!(Port::offloads(&tun), towpath_pool::Offloads::default());
+        let (mut pool, mut out) = (Pool::default(), Batch::new());
+        for len in [20, COPY_MAX + 1] {
+            kernel.send(&vec![0x45; len]).unwrap();
+            tun.pace.looked(true);
+            assert_eq!(tun.receive(1, &mut pool, &mut out, 1), 1);
+            assert_eq!(out.back().unwrap().linear(), vec![0x45; len]);
+            assert_eq!(tun.transmit(&mut pool, &mut out), 1);
+            let mut sent = [0; 4096];
+            assert_eq!(kernel.recv(&mut sent).unwrap(), len);
+            assert_eq!(&sent[..len], vec![0x45; len]);
         }
     }
 

@@ -122,7 +122,7 @@ pub struct FramePieces<'a> {
 
 impl<'a> FramePieces<'a> {
     /// Returns the memory areas of `packet`, with `header` in front.
-    pub fn new(header: &'a [u8; HEADER_LEN], packet: &'a towpath_pool::Packet) -> Self {
+    pub fn new(header: &'a [u8], packet: &'a towpath_pool::Packet) -> Self {
         let none = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
         let mut out = Self { iovecs: [none; 4], used: 0, _packet: std::marker::PhantomData };
         out.push(header.as_ptr(), header.len());

@@ -50,7 +50,8 @@ impl Tap {
             self.counters.tx_malformed += 1;
             return FrameSent::Lost;
         };
-        let pieces = FramePieces::new(&header, packet);
+        let header: &[u8] = if self.has_header { &header } else { &[] };
+        let pieces = FramePieces::new(header, packet);
         loop {
             let Err(error) = pieces.write(self.fd.as_fd()) else { return FrameSent::Yes };
             match error.raw_os_error() {

@@ -119,7 +119,8 @@ impl InterceptBuilder {
     }
 
     /// Takes packets from the descriptor of a TUN device that another program has created with
-    /// IFF_NO_PI and IFF_VNET_HDR. The MTU must be that of the device, whose settings stay.
+    /// IFF_NO_PI, as VPN clients of other systems do. The MTU must be that of the device, whose
+    /// settings stay. With IFF_VNET_HDR, the kernel passes up to 64 KiB at once.
     pub fn descriptor(self, device: OwnedFd) -> Self {
         self.from(PacketOrigin::Descriptor(Kind::Tun, device))
     }

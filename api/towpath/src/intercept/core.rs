@@ -6,7 +6,8 @@ use std::{fmt, io};
 use towpath_direct::{Node, NodeEvent, PendingSyn, SocketHandle, Stray};
 use towpath_stack::net::{EchoOut, Fragmenting, Unreachable};
 use towpath_stack::{
-    DatagramFrom, DropReason, EchoMeta, IfaceId, Instant, PendingId, Refusal, SocketOption,
+    DatagramFrom, DropReason, EchoMeta, IfaceId, Instant, PendingId, ReceivedFields, Refusal,
+    SocketOption,
 };
 use towpath_uplink::now_ns;
 
@@ -17,7 +18,7 @@ use super::echo::{EchoPolicy, EchoQueue};
 use super::error::{ended, of_option, of_read, of_send, of_write};
 use super::limits::InterceptLimits;
 use super::source::SourcePort;
-use super::streams::{MemoryLimits, StreamTable, SweepStep};
+use super::streams::{IdleLimits, MemoryLimits, StreamTable, SweepStep};
 use super::syns::SynTable;
 
 /// Interface of the source, the only one besides loopback.
@@ -153,15 +154,19 @@ impl Core {
 
     // ---- Calls of the listener
 
-    pub(super) fn poll_accept(&mut self, cx: &Context<'_>) -> Poll<io::Result<PendingSyn>> {
+    pub(super) fn poll_accept(
+        &mut self,
+        cx: &Context<'_>,
+    ) -> Poll<io::Result<(PendingSyn, ReceivedFields)>> {
         self.check()?;
-        match self.syns.pop() {
-            Some(syn) => Poll::Ready(Ok(syn)),
-            None => {
-                self.syns.acceptors.register(cx);
-                Poll::Pending
+        while let Some(syn) = self.syns.pop() {
+            // A SYN without fields was dropped by the stack.
+            if let Some(fields) = self.node.syn_fields(syn.id) {
+                return Poll::Ready(Ok((syn, fields)));
             }
         }
+        self.syns.acceptors.register(cx);
+        Poll::Pending
     }
 
     /// Answers a SYN by a SYN-ACK.
@@ -301,6 +306,11 @@ impl Core {
     ) -> io::Result<()> {
         self.check()?;
         self.node.set_option(handle, option).map_err(of_option)
+    }
+
+    /// Returns the IP fields of the last segment; `None` before the first one.
+    pub(super) fn received_fields(&self, handle: SocketHandle) -> Option<ReceivedFields> {
+        self.node.received_fields(handle)
     }
 
     fn touch(&mut self, handle: SocketHandle, bytes: usize) {
@@ -455,12 +465,12 @@ impl Core {
                 }
             }
             Stray::Error(error) => {
-                let max = self.limits.messages;
-                self.datagrams.push_error(error, max, &mut self.counters);
+                let (limits, counters) = (&self.limits, &mut self.counters);
+                self.datagrams.errors.push(error.from, error, limits, counters);
             }
             Stray::Echo(meta, data) => {
-                let max = self.limits.messages;
-                if let Some((meta, data)) = self.echoes.push(meta, data, max, &mut self.counters) {
+                let (limits, counters) = (&self.limits, &mut self.counters);
+                if let Some((meta, data)) = self.echoes.push(meta, data, limits, counters) {
                     // A failed reply is like a lost one.
                     let _ = self.send_echo_reply(&meta, &data);
                 }
@@ -469,20 +479,25 @@ impl Core {
     }
 
     fn sweep(&mut self, now: Instant) {
-        let idle_ns = u64::try_from(self.limits.idle.as_nanos()).unwrap_or(u64::MAX);
         let mut steps = std::mem::take(&mut self.steps);
-        self.streams.sweep(now.0, idle_ns, &mut steps);
+        self.streams.sweep(now.0, &IdleLimits::new(&self.limits), &mut steps);
         for step in steps.drain(..) {
             match step {
                 SweepStep::Release(handle) => self.node.release_idle(handle),
-                SweepStep::Reset(handle) => self.reset_idle(handle),
+                SweepStep::Reset(handle) => {
+                    self.counters.idle_resets += 1;
+                    self.reset_idle(handle);
+                }
+                SweepStep::ResetAtLimit(handle) => {
+                    self.counters.idle_resets_at_limit += 1;
+                    self.reset_idle(handle);
+                }
             }
         }
         self.steps = steps;
     }
 
     fn reset_idle(&mut self, handle: SocketHandle) {
-        self.counters.idle_resets += 1;
         self.node.abort(handle);
         self.streams.wake_both(handle, &mut self.due);
         self.is_due = true;

@@ -33,6 +33,8 @@ pub struct InterceptCounters {
     pub over_memory_per_source: u64,
     /// Connections reset because of `idle`.
     pub idle_resets: u64,
+    /// Connections reset because of `idle_at_limit`.
+    pub idle_resets_at_limit: u64,
     /// Datagrams received and queued for the program.
     pub datagrams_received: u64,
     /// Datagrams dropped because of `datagram_bytes`.
@@ -45,6 +47,8 @@ pub struct InterceptCounters {
     pub without_socket: u64,
     /// Echo requests and errors dropped because of `messages`.
     pub over_messages: u64,
+    /// Echo requests and errors dropped because of `messages_per_source`.
+    pub over_messages_per_source: u64,
     /// Packets received from the source.
     pub packets_received: u64,
     /// Packets sent to the source, up to 64 KiB each.

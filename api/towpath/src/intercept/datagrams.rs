@@ -9,6 +9,7 @@ use towpath_stack::net::IcmpError;
 use super::client::{ClientKey, ClientShares};
 use super::counters::InterceptCounters;
 use super::limits::InterceptLimits;
+use super::messages::MessageQueue;
 use super::wakers::Wakers;
 
 /// Bytes counted for each datagram in addition to its payload, because an empty datagram takes
@@ -23,7 +24,7 @@ pub(super) struct DatagramQueue {
     queue: VecDeque<(DatagramMeta, Vec<u8>)>,
     bytes: usize,
     per_client: ClientShares,
-    errors: VecDeque<IcmpError>,
+    pub(super) errors: MessageQueue<IcmpError>,
     /// Number of sockets. Without any, datagrams are dropped.
     pub(super) sockets: usize,
     pub(super) receivers: Wakers,
@@ -73,23 +74,6 @@ impl DatagramQueue {
     /// Returns whether so many datagrams wait that another turn may drop some.
     pub(super) fn is_crowded(&self, limits: &InterceptLimits) -> bool {
         self.bytes > limits.datagram_bytes.min(limits.datagram_bytes_per_source) / 2
-    }
-
-    pub(super) fn push_error(
-        &mut self,
-        error: IcmpError,
-        max: usize,
-        counters: &mut InterceptCounters,
-    ) {
-        if self.errors.len() < max {
-            self.errors.push_back(error);
-        } else {
-            counters.over_messages += 1;
-        }
-    }
-
-    pub(super) fn pop_error(&mut self) -> Option<IcmpError> {
-        self.errors.pop_front()
     }
 
     /// Wakes the tasks that something is there for.

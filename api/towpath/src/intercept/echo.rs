@@ -1,6 +1,5 @@
 //! Echo requests ("ping") to any address.
 
-use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
 use std::net::IpAddr;
@@ -10,6 +9,8 @@ use towpath_stack::EchoMeta;
 
 use super::counters::InterceptCounters;
 use super::handle::InterceptHandle;
+use super::limits::InterceptLimits;
+use super::messages::MessageQueue;
 use super::wakers::Wakers;
 
 /// Treatment of echo requests ("ping").
@@ -88,7 +89,7 @@ impl EchoSocket {
     ) -> Poll<io::Result<(usize, EchoFlow)>> {
         self.handle.with(|core| {
             core.check()?;
-            let Some((meta, data)) = core.echoes.queue.pop_front() else {
+            let Some((meta, data)) = core.echoes.queue.pop() else {
                 core.echoes.receivers.register(cx);
                 return Poll::Pending;
             };
@@ -118,13 +119,13 @@ impl Drop for EchoSocket {
 #[derive(Debug)]
 pub(super) struct EchoQueue {
     policy: EchoPolicy,
-    queue: VecDeque<(EchoMeta, Vec<u8>)>,
+    queue: MessageQueue<(EchoMeta, Vec<u8>)>,
     receivers: Wakers,
 }
 
 impl EchoQueue {
     pub(super) fn new(policy: EchoPolicy) -> Self {
-        Self { policy, queue: VecDeque::new(), receivers: Wakers::default() }
+        Self { policy, queue: MessageQueue::default(), receivers: Wakers::default() }
     }
 
     /// Queues a request, drops it, or returns it to be answered.
@@ -132,14 +133,13 @@ impl EchoQueue {
         &mut self,
         meta: EchoMeta,
         data: Vec<u8>,
-        max: usize,
+        limits: &InterceptLimits,
         counters: &mut InterceptCounters,
     ) -> Option<(EchoMeta, Vec<u8>)> {
         match self.policy {
             EchoPolicy::Answer => return Some((meta, data)),
             EchoPolicy::Ignore => counters.without_socket += 1,
-            EchoPolicy::Deliver if self.queue.len() >= max => counters.over_messages += 1,
-            EchoPolicy::Deliver => self.queue.push_back((meta, data)),
+            EchoPolicy::Deliver => self.queue.push(meta.remote, (meta, data), limits, counters),
         }
         None
     }
@@ -157,6 +157,6 @@ impl EchoQueue {
     /// Drops all requests from now on.
     fn stop(&mut self) {
         self.policy = EchoPolicy::Ignore;
-        self.queue.clear();
+        self.queue = MessageQueue::default();
     }
 }

@@ -39,6 +39,10 @@ pub struct InterceptLimits {
     /// Time without a byte in either direction after which a connection is reset. Default: 2 h 4
     /// min (RFC 5382, REQ-5).
     pub idle: Duration,
+    /// Time like [`Self::idle`], but for connections of a source that has reached
+    /// `connections_per_source`, and for all if there are `connections`. Resetting them makes room
+    /// for new ones. Default: 2 h 4 min.
+    pub idle_at_limit: Duration,
     /// Maximum number of bytes of received datagrams that were not read, each with 64 bytes extra.
     /// Further datagrams are dropped. Default: 4 MiB.
     pub datagram_bytes: usize,
@@ -48,6 +52,9 @@ pub struct InterceptLimits {
     /// Maximum number of echo requests, and of errors about datagrams, that were not read. Default:
     /// 256.
     pub messages: usize,
+    /// Maximum number of echo requests of a source, and of errors from a source, that were not
+    /// read. Default: 64.
+    pub messages_per_source: usize,
 }
 
 impl Default for InterceptLimits {
@@ -60,9 +67,11 @@ impl Default for InterceptLimits {
             memory: 4 << 30,
             memory_per_source: 2 << 30,
             idle: Duration::from_secs(124 * 60),
+            idle_at_limit: Duration::from_secs(124 * 60),
             datagram_bytes: 4 << 20,
             datagram_bytes_per_source: 1 << 20,
             messages: 256,
+            messages_per_source: 64,
         }
     }
 }

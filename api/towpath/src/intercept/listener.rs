@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::task::{Context, Poll};
 
 use towpath_direct::PendingSyn;
-use towpath_stack::Refusal;
+use towpath_stack::{ReceivedFields, Refusal};
 
 use super::handle::InterceptHandle;
 use super::stream::TcpStream;
@@ -37,9 +37,10 @@ impl TcpListener {
 
     /// Polls for the next connection, like [`Self::accept`].
     pub fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<IncomingConnection>> {
-        self.handle.with(|core| core.poll_accept(cx)).map_ok(|syn| IncomingConnection {
+        self.handle.with(|core| core.poll_accept(cx)).map_ok(|(syn, fields)| IncomingConnection {
             handle: self.handle.clone(),
             syn,
+            fields,
             is_decided: false,
         })
     }
@@ -59,6 +60,7 @@ impl Drop for TcpListener {
 pub struct IncomingConnection {
     handle: InterceptHandle,
     syn: PendingSyn,
+    fields: ReceivedFields,
     is_decided: bool,
 }
 
@@ -71,6 +73,16 @@ impl IncomingConnection {
     /// Returns the address to which the client connects.
     pub fn destination(&self) -> SocketAddr {
         self.syn.local
+    }
+
+    /// Returns the TTL, or hop limit, of the SYN.
+    pub fn ttl(&self) -> u8 {
+        self.fields.ttl
+    }
+
+    /// Returns the type of service, or traffic class, of the SYN, with the ECN bits.
+    pub fn traffic_class(&self) -> u8 {
+        self.fields.tos
     }
 
     /// Answers the SYN, and waits until the handshake is complete.
@@ -88,7 +100,7 @@ impl IncomingConnection {
         self.is_decided = true;
         let syn = self.syn;
         let socket = self.handle.with(|core| core.accept(&syn))?;
-        let stream = TcpStream::new(self.handle.clone(), socket, syn.local, syn.remote);
+        let stream = TcpStream::new(self.handle.clone(), socket, &syn, self.fields);
         poll_fn(|cx| self.handle.with(|core| core.poll_connected(socket, cx))).await?;
         Ok(stream)
     }

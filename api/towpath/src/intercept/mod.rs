@@ -67,6 +67,7 @@ mod error;
 mod handle;
 mod limits;
 mod listener;
+mod messages;
 mod runner;
 mod source;
 mod stream;

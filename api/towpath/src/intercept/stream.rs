@@ -7,8 +7,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use towpath_direct::SocketHandle;
-use towpath_stack::SocketOption;
+use towpath_direct::{PendingSyn, SocketHandle};
+use towpath_stack::{ReceivedFields, SocketOption};
 
 use super::handle::InterceptHandle;
 
@@ -26,6 +26,8 @@ pub struct TcpStream {
     socket: SocketHandle,
     local: SocketAddr,
     peer: SocketAddr,
+    /// IP fields of the SYN.
+    syn: ReceivedFields,
     resets: bool,
 }
 
@@ -33,10 +35,11 @@ impl TcpStream {
     pub(super) fn new(
         handle: InterceptHandle,
         socket: SocketHandle,
-        local: SocketAddr,
-        peer: SocketAddr,
+        syn: &PendingSyn,
+        fields: ReceivedFields,
     ) -> Self {
-        Self { handle, socket, local, peer, resets: false }
+        let (local, peer) = (syn.local, syn.remote);
+        Self { handle, socket, local, peer, syn: fields, resets: false }
     }
 
     /// Returns the address to which the client has connected.
@@ -47,6 +50,22 @@ impl TcpStream {
     /// Returns the address of the client.
     pub fn peer_addr(&self) -> SocketAddr {
         self.peer
+    }
+
+    /// Returns the TTL, or hop limit, of the client's last packet.
+    pub fn received_ttl(&self) -> u8 {
+        self.received().ttl
+    }
+
+    /// Returns the type of service, or traffic class, of the client's last packet. The two lowest
+    /// bits are ECN: 3 means that the network was congested (RFC 3168, section 5).
+    pub fn received_traffic_class(&self) -> u8 {
+        self.received().tos
+    }
+
+    fn received(&self) -> ReceivedFields {
+        let last = self.handle.with(|core| core.received_fields(self.socket));
+        last.unwrap_or(self.syn)
     }
 
     /// Resets the connection, for example because its upstream connection was reset.

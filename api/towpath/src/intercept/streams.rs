@@ -1,10 +1,12 @@
 //! Accepted connections: their waiting tasks, memory and activity.
 
 use std::task::{Context, Waker};
+use std::time::Duration;
 
 use towpath_direct::{BufferSizes, SocketHandle};
 
 use super::client::{ClientKey, ClientShares};
+use super::limits::InterceptLimits;
 use super::wakers::register_one;
 
 /// Initial and maximum memory of each buffer of a connection in bytes. The first window fits an
@@ -52,11 +54,35 @@ pub(super) struct MemoryLimits {
     pub(super) per_source: u64,
 }
 
+/// Times without a byte after which connections are reset, in ns.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct IdleLimits {
+    idle_ns: u64,
+    /// Time for sources with `per_source` connections, and for all if there are `connections`.
+    at_limit_ns: u64,
+    connections: usize,
+    per_source: usize,
+}
+
+impl IdleLimits {
+    pub(super) fn new(limits: &InterceptLimits) -> Self {
+        let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        Self {
+            idle_ns: ns(limits.idle),
+            at_limit_ns: ns(limits.idle_at_limit).min(ns(limits.idle)),
+            connections: limits.connections,
+            per_source: limits.connections_per_source,
+        }
+    }
+}
+
 /// Step that a sweep found necessary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SweepStep {
     Release(SocketHandle),
     Reset(SocketHandle),
+    /// Resets a connection because a limit on connections was reached.
+    ResetAtLimit(SocketHandle),
 }
 
 /// Accepted connections by socket index.
@@ -252,17 +278,22 @@ impl StreamTable {
     }
 
     /// Visits some connections, and appends a step for each idle one to `steps`.
-    pub(super) fn sweep(&mut self, now_ns: u64, idle_ns: u64, steps: &mut Vec<SweepStep>) {
+    pub(super) fn sweep(&mut self, now_ns: u64, limits: &IdleLimits, steps: &mut Vec<SweepStep>) {
         if self.count == 0 || now_ns < self.sweep_ns {
             return;
         }
         let end = self.entries.len().min(self.sweep_at + SWEEP_MAX);
+        let is_full = self.count >= limits.connections;
         let entries = self.entries[self.sweep_at..end].iter_mut().flatten();
         for entry in entries.filter(|entry| !entry.is_dropped) {
             let quiet_ns = now_ns.saturating_sub(entry.active_ns);
-            if quiet_ns >= idle_ns {
+            let is_at_limit = || is_full || self.per_client.used(entry.client) >= limits.per_source;
+            if quiet_ns >= limits.idle_ns {
                 entry.active_ns = now_ns;
                 steps.push(SweepStep::Reset(entry.handle));
+            } else if quiet_ns >= limits.at_limit_ns && is_at_limit() {
+                entry.active_ns = now_ns;
+                steps.push(SweepStep::ResetAtLimit(entry.handle));
             } else if quiet_ns >= RELEASE_AFTER_NS && !entry.is_released {
                 entry.is_released = true;
                 steps.push(SweepStep::Release(entry.handle));
@@ -272,7 +303,7 @@ impl StreamTable {
         if end == self.entries.len() {
             self.sweep_at = 0;
             // An idle connection is found within an eighth of its time.
-            self.sweep_ns = now_ns + (idle_ns / 8).min(RELEASE_AFTER_NS);
+            self.sweep_ns = now_ns + (limits.at_limit_ns / 8).min(RELEASE_AFTER_NS);
         }
     }
 }
@@ -330,7 +361,7 @@ mod tests {
         let idle_ns = 60_000_000_000;
         let sweep = |table: &mut StreamTable, now_ns| {
             let mut steps = Vec::new();
-            table.sweep(now_ns, idle_ns, &mut steps);
+            table.sweep(now_ns, &idle(60, 60), &mut steps);
             steps
         };
         assert_eq!(sweep(&mut table, 1_000_000_000), []);
@@ -349,11 +380,41 @@ mod tests {
         let mut table = StreamTable::default();
         let handle = handles()();
         table.insert(handle, ClientKey::of(CLIENT.into()), 1);
-        let idle_ns = 60_000_000_000;
         table.note_arrival(handle, 50_000_000_000);
         let mut steps = Vec::new();
-        table.sweep(70_000_000_000, idle_ns, &mut steps);
+        table.sweep(70_000_000_000, &idle(60, 60), &mut steps);
         assert_eq!(steps, [SweepStep::Release(handle)]);
+    }
+
+    #[test]
+    fn a_source_at_its_limit_loses_its_idle_connections_only() {
+        let (mut table, mut node) = (StreamTable::default(), handles());
+        let crowd = [node(), node()];
+        for handle in crowd {
+            table.insert(handle, ClientKey::of(CLIENT.into()), 1);
+        }
+        table.insert(node(), ClientKey::of([192, 0, 2, 2].into()), 1);
+        table.note_arrival(crowd[1], 25_000_000_000);
+        let mut steps = Vec::new();
+        table.sweep(31_000_000_000, &idle(60, 30), &mut steps);
+        let resets: Vec<_> =
+            steps.iter().filter(|step| !matches!(step, SweepStep::Release(_))).collect();
+        assert_eq!(resets, [&SweepStep::ResetAtLimit(crowd[0])]);
+        // The source is below its limit.
+        table.remove(crowd[0]);
+        steps.clear();
+        table.sweep(58_000_000_000, &idle(60, 30), &mut steps);
+        assert!(!steps.iter().any(|step| matches!(step, SweepStep::ResetAtLimit(_))), "{steps:?}");
+    }
+
+    /// Returns limits in seconds, for sources with two connections.
+    fn idle(idle: u64, at_limit: u64) -> IdleLimits {
+        IdleLimits::new(&InterceptLimits {
+            idle: Duration::from_secs(idle),
+            idle_at_limit: Duration::from_secs(at_limit),
+            connections_per_source: 2,
+            ..InterceptLimits::default()
+        })
     }
 
     /// Returns handles of a node without ports.

@@ -172,7 +172,7 @@ impl UdpSocket {
     pub fn poll_recv_error(&self, cx: &mut Context<'_>) -> Poll<io::Result<UndeliveredDatagram>> {
         self.handle.with(|core| {
             core.check()?;
-            let Some(error) = core.datagrams.pop_error() else {
+            let Some(error) = core.datagrams.errors.pop() else {
                 core.datagrams.error_readers.register(cx);
                 return Poll::Pending;
             };

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use towpath::intercept::{InterceptCounters, InterceptLimits, UdpFlow};
+use towpath::intercept::{EchoPolicy, InterceptCounters, InterceptLimits, UdpFlow};
 use towpath_direct::NodeEvent;
+use towpath_stack::SocketError;
 
 use crate::client::ADDR;
 use crate::{on_both, pair};
@@ -94,6 +95,49 @@ fn unread_datagrams_are_dropped_beyond_the_limit() {
         drop(parts.udp);
         client.node.send_to(socket, to(53), &[7; 36]).unwrap();
         client.until(|_| (parts.interceptor.counters().without_socket == 1).then_some(())).await;
+    });
+}
+
+#[test]
+fn unread_pings_are_dropped_beyond_the_limits() {
+    on_both(|| async {
+        for (messages, messages_per_source) in [(5, 100), (100, 5)] {
+            let limits =
+                InterceptLimits { messages, messages_per_source, ..InterceptLimits::default() };
+            let (mut client, parts) =
+                pair(|builder| builder.limits(limits).echo(EchoPolicy::Deliver));
+            let pinger = client.node.echo((ADDR, 0).into()).unwrap();
+            for seq in 0..8 {
+                client.node.ping(pinger, to(0).ip(), seq, b"data").unwrap();
+            }
+            let dropped = client.until(|_| {
+                let InterceptCounters { over_messages, over_messages_per_source, .. } =
+                    parts.interceptor.counters();
+                let both = (over_messages, over_messages_per_source);
+                (both.0 + both.1 == 3).then_some(both)
+            });
+            let expected = if messages == 5 { (3, 0) } else { (0, 3) };
+            assert_eq!(dropped.await, expected);
+        }
+    });
+}
+
+#[test]
+fn idle_connections_are_reset_once_their_source_has_reached_its_limit() {
+    on_both(|| async {
+        let limits = InterceptLimits {
+            connections_per_source: 2,
+            idle_at_limit: Duration::from_millis(200),
+            ..InterceptLimits::default()
+        };
+        let (mut client, parts) = pair(|builder| builder.limits(limits));
+        let (first, _stream) = client.connected(&parts.tcp, to(1)).await;
+        client.run_for(Duration::from_millis(600)).await;
+        assert_eq!(parts.interceptor.counters().idle_resets_at_limit, 0);
+        let (_second, _other) = client.connected(&parts.tcp, to(2)).await;
+        client.event(NodeEvent::Failed(first, SocketError::Reset)).await;
+        let counters = parts.interceptor.counters();
+        assert!(counters.idle_resets_at_limit > 0 && counters.idle_resets == 0, "{counters:?}");
     });
 }
 

@@ -5,7 +5,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream as StdStream, UdpSocket as StdUdp};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::thread;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -187,6 +187,102 @@ fn the_descriptor_of_a_device_is_a_source() {
             // A socket is not a device.
             let other = std::os::fd::OwnedFd::from(StdUdp::bind("0.0.0.0:0").unwrap());
             assert!(Interceptor::builder().descriptor(other).build().is_err());
+        });
+    });
+}
+
+/// Creates a TUN device like a VPN client: without virtio headers.
+fn plain_device(name: &str) -> std::os::fd::OwnedFd {
+    let file = std::fs::OpenOptions::new().read(true).write(true).open("/dev/net/tun").unwrap();
+    // SAFETY: ifreq consists of integers and unions of them, for which zero is valid.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
+        *to = from as libc::c_char;
+    }
+    request.ifr_ifru.ifru_flags = (libc::IFF_TUN | libc::IFF_NO_PI) as libc::c_short;
+    // SAFETY: TUNSETIFF reads and writes one ifreq, a local.
+    let status = unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF as _, &raw mut request) };
+    assert_eq!(status, 0, "{}", std::io::Error::last_os_error());
+    file.into()
+}
+
+#[test]
+fn a_device_without_virtio_headers_is_a_source() {
+    in_namespace(|| {
+        current_thread().block_on(async {
+            let fd = plain_device("tw3");
+            ip("addr add 198.18.0.1/32 dev tw3");
+            ip("link set tw3 up");
+            ip("route add 10.9.0.0/16 dev tw3");
+            let builder = Interceptor::builder().descriptor(fd);
+            let Intercepted { runner, tcp, udp, .. } = builder.build().expect("a device");
+            tokio::spawn(runner);
+            let client = tokio::task::spawn_blocking(|| {
+                let mut stream = connect(SERVER.into());
+                let mut reader = stream.try_clone().unwrap();
+                let writer = thread::spawn(move || {
+                    stream.write_all(&pattern(1 << 20)).unwrap();
+                    stream.shutdown(Shutdown::Write).unwrap();
+                });
+                let mut echoed = Vec::new();
+                reader.read_to_end(&mut echoed).unwrap();
+                writer.join().unwrap();
+                assert!(echoed == pattern(1 << 20));
+            });
+            let stream = tcp.accept().await.unwrap().accept().await.unwrap();
+            let (mut reader, mut writer) = tokio::io::split(stream);
+            tokio::io::copy(&mut reader, &mut writer).await.unwrap();
+            writer.shutdown().await.unwrap();
+            client.await.unwrap();
+            // The kernel has computed the checksum of the datagram, and validates that of the
+            // answer.
+            let client = tokio::task::spawn_blocking(|| {
+                let socket = StdUdp::bind("0.0.0.0:0").unwrap();
+                socket.set_read_timeout(Some(PATIENCE)).unwrap();
+                socket.connect(SocketAddr::from(SERVER)).unwrap();
+                socket.send(b"query").unwrap();
+                let mut buf = [0; 100];
+                let len = socket.recv(&mut buf).unwrap();
+                assert_eq!(&buf[..len], b"query");
+            });
+            let mut buf = [0; 100];
+            let (len, flow) = udp.recv(&mut buf).await.unwrap();
+            udp.send(&buf[..len], &flow.reply()).await.unwrap();
+            client.await.unwrap();
+        });
+    });
+}
+
+/// Sets a header field of the packets that a socket sends.
+fn set_field(socket: &impl AsFd, option: libc::c_int, value: libc::c_int) {
+    // SAFETY: reads one int, a local.
+    let status = unsafe {
+        let len = size_of_val(&value) as libc::socklen_t;
+        let fd = socket.as_fd().as_raw_fd();
+        libc::setsockopt(fd, libc::IPPROTO_IP, option, (&raw const value).cast(), len)
+    };
+    assert_eq!(status, 0, "{}", std::io::Error::last_os_error());
+}
+
+#[test]
+fn ttl_and_traffic_class_of_a_connection_are_those_of_its_last_packet() {
+    in_namespace(|| {
+        current_thread().block_on(async {
+            let Intercepted { runner, tcp, .. } = intercepted();
+            tokio::spawn(runner);
+            let client = tokio::task::spawn_blocking(|| {
+                let stream = connect(SERVER.into());
+                set_field(&stream, libc::IP_TTL, 9);
+                set_field(&stream, libc::IP_TOS, 0x28);
+                (&stream).write_all(b"x").unwrap();
+                stream
+            });
+            let incoming = tcp.accept().await.unwrap();
+            assert_eq!((incoming.ttl(), incoming.traffic_class()), (64, 0));
+            let mut stream = incoming.accept().await.unwrap();
+            stream.read_u8().await.unwrap();
+            assert_eq!((stream.received_ttl(), stream.received_traffic_class()), (9, 0x28));
+            client.await.unwrap();
         });
     });
 }

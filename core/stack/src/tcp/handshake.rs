@@ -16,6 +16,7 @@ use std::net::IpAddr;
 use towpath_pool::Packet;
 use towpath_tcp::{HalfOpen, Instant, Segment, SeqNum};
 
+use crate::info::ReceivedFields;
 use crate::limits::HALF_OPEN_PATIENCE;
 use crate::net::{IfaceId, Local};
 use crate::tables::flow::Flow;
@@ -135,6 +136,11 @@ impl Quote {
     /// Returns the headers, starting with the IP header.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
+    }
+
+    /// Returns fields of the IP header.
+    pub fn fields(&self) -> ReceivedFields {
+        ReceivedFields { ttl: self.ttl, tos: self.tos }
     }
 
     /// Recreates the packet as received, in the buffer of `packet`, which must be empty.

@@ -8,6 +8,7 @@ use crate::cx::Cx;
 use crate::drop::DropReason;
 use crate::host::{Host, SocketEvent};
 use crate::incoming::IncomingSegment;
+use crate::info::ReceivedFields;
 use crate::socket::SocketRole;
 use crate::stack::Stack;
 use crate::tcp::path::TcpPath;
@@ -36,6 +37,8 @@ impl<H: Host> Stack<H> {
                 return self.mark_dirty(index);
             }
         };
+        let fields = ReceivedFields { ttl: incoming.local.ttl, tos: incoming.local.tos };
+        cx.host.received_fields(socket.user, fields);
         if incoming.segment.flags.contains(Flags::SYN) {
             let repeated = stream.connection.as_ref().is_some_and(Connection::has_repeated_syn);
             let (flow, mss) = (incoming.flow, incoming.segment.options.mss);

@@ -8,6 +8,7 @@ use crate::cx::Cx;
 use crate::drop::DropReason;
 use crate::host::{Family, Host, PendingId, Refusal, SocketId};
 use crate::incoming::{IncomingSegment, is_opening};
+use crate::info::ReceivedFields;
 use crate::limits;
 use crate::net::Unreachable;
 use crate::settings::StreamSettings;
@@ -79,6 +80,12 @@ impl<H: Host> Stack<H> {
         let at = self.handshakes.pending.find(pending.0);
         let entry = at.and_then(|at| self.handshakes.pending.get(at));
         entry.map_or(&[], |entry| entry.quote.bytes())
+    }
+
+    /// Returns the IP fields of a pending SYN; `None` if the SYN was discarded.
+    pub fn pending_fields(&self, pending: PendingId) -> Option<ReceivedFields> {
+        let at = self.handshakes.pending.find(pending.0)?;
+        self.handshakes.pending.get(at).map(|entry| entry.quote.fields())
     }
 
     /// Accepts the connection of a pending SYN, and sends the SYN-ACK. When the peer has answered,
