@@ -44,6 +44,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/types.h>
 
@@ -144,6 +145,8 @@ int towpath_setsockopt(int fd, int level, int name, const void *value, socklen_t
 
 /* F_GETFL and F_SETFL, for O_NONBLOCK. EINVAL: another command. */
 int towpath_fcntl(int fd, int command, int arg);
+/* FIONREAD (also SIOCINQ), TIOCOUTQ (also SIOCOUTQ), SIOCATMARK and FIONBIO. ENOTTY: another request. */
+int towpath_ioctl(int fd, unsigned long request, int *value);
 
 ssize_t towpath_send(int fd, const void *at, size_t len, int flags);
 ssize_t towpath_sendto(int fd, const void *at, size_t len, int flags,

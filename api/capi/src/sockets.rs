@@ -1,12 +1,15 @@
 //! Calls that open, connect, configure and close sockets.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_int, c_ulong, c_void};
 
 use libc::{sockaddr, socklen_t};
-use towpath_posix::{Errno, Result, descriptor, option, socket};
+use towpath_posix::{Errno, Result, descriptor, ioctl, option, socket};
 
 use crate::answer::{int, on, with, zero};
 use crate::stack::{OBJECTS, OwnedDescriptor, find};
+
+/// Request of ioctl(2) for the urgent mark, which libc does not define.
+const SIOCATMARK: c_ulong = 0x8905;
 
 #[unsafe(no_mangle)]
 pub extern "C" fn towpath_socket(
@@ -146,6 +149,25 @@ pub unsafe extern "C" fn towpath_setsockopt(
 ) -> c_int {
     // SAFETY: as the caller of this function ensures.
     zero(on(fd, |posix, fd| unsafe { option::setsockopt(posix, fd, level, name, value, len) }))
+}
+
+/// # Safety
+/// `value` must be null or point to an int.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn towpath_ioctl(fd: c_int, request: c_ulong, value: *mut c_int) -> c_int {
+    let request = request & 0xffff_ffff;
+    zero(on(fd, |posix, fd| match request {
+        _ if !descriptor::is_socket(posix, fd) => Err(Errno(libc::ENOTTY)),
+        libc::FIONREAD | libc::FIONBIO | libc::TIOCOUTQ | SIOCATMARK if value.is_null() => {
+            Err(Errno(libc::EFAULT))
+        }
+        libc::FIONREAD | libc::FIONBIO | libc::TIOCOUTQ | SIOCATMARK => {
+            // SAFETY: these requests take the address of an int, which `value` is, by the contract
+            // of this function.
+            unsafe { ioctl::ioctl(posix, fd, request, value.expose_provenance()) }.map(drop)
+        }
+        _ => Err(Errno(libc::ENOTTY)),
+    }))
 }
 
 #[unsafe(no_mangle)]

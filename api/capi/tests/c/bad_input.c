@@ -45,6 +45,7 @@ static void all_fail(int fd, int socket_error, int stack_error)
     FAILS(towpath_getsockopt(fd, SOL_SOCKET, SO_ERROR, &value, &value_len), socket_error);
     FAILS(towpath_setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &value, value_len), socket_error);
     FAILS(towpath_fcntl(fd, F_GETFL, 0), socket_error);
+    FAILS(towpath_ioctl(fd, FIONREAD, &value), socket_error);
     FAILS(towpath_send(fd, &byte, 1, 0), socket_error);
     FAILS(towpath_sendto(fd, &byte, 1, 0, at, len), socket_error);
     FAILS(towpath_sendmsg(fd, &message, 0), socket_error);
@@ -199,6 +200,9 @@ static void pointers_and_lengths(int stack)
     FAILS(towpath_stack_published(stack, 0, NULL), ENOENT);
     FAILS(towpath_fcntl(fd, F_DUPFD, 0), EINVAL);
     FAILS(towpath_fcntl(set, F_GETFL, 0), EINVAL);
+    FAILS(towpath_ioctl(fd, FIONREAD, NULL), EFAULT);
+    FAILS(towpath_ioctl(fd, SIOCGIFCONF, &value), ENOTTY);
+    FAILS(towpath_ioctl(set, FIONREAD, &value), ENOTTY);
     WORKS(towpath_close(fd));
     WORKS(towpath_close(udp));
     WORKS(towpath_close(set));
@@ -266,7 +270,15 @@ static void nonblocking_and_ended(int stack)
     FAILS(towpath_recv(ends[0], bytes, 4, 0), EAGAIN);
     WORKS(towpath_fcntl(ends[0], F_SETFL, 0));
     CHECK(towpath_send(ends[1], "last", 4, 0) == 4);
+    CHECK(towpath_recv(ends[0], bytes, 4, MSG_WAITALL | MSG_PEEK) == 4);
+    int count = 0, on = 1, off = 0;
+    CHECK(towpath_ioctl(ends[0], FIONREAD, &count) == 0 && count == 4);
     CHECK(towpath_recv(ends[0], bytes, 4, MSG_WAITALL) == 4 && memcmp(bytes, "last", 4) == 0);
+    CHECK(towpath_ioctl(ends[0], FIONREAD, &count) == 0 && count == 0);
+    WORKS(towpath_ioctl(ends[0], FIONBIO, &on));
+    FAILS(towpath_recv(ends[0], bytes, 4, 0), EAGAIN);
+    WORKS(towpath_ioctl(ends[0], FIONBIO, &off));
+    CHECK(towpath_fcntl(ends[0], F_GETFL, 0) == O_RDWR);
     /* EPIPE, and no SIGPIPE, which would end this program. */
     WORKS(towpath_shutdown(ends[0], SHUT_WR));
     FAILS(towpath_send(ends[0], bytes, 4, 0), EPIPE);
