@@ -103,6 +103,17 @@ impl UdpSocket {
         handle.call(call::CONNECT, |request| request.addr = addr).map(drop)
     }
 
+    /// Makes every ICMP error an error of the next call (IP_RECVERR, IPV6_RECVERR). Otherwise only
+    /// a peer without the port is reported.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn report_unreachable(&self) -> io::Result<()> {
+        let handle = self.handle();
+        match handle.family {
+            INET6 => handle.set_flag(option_bit::RECVERR_V6, setting::RECVERR_V6, true),
+            _ => handle.set_flag(option_bit::RECVERR, setting::RECVERR, true),
+        }
+    }
+
     /// Returns the peer that [`Self::connect`] has set.
     ///
     /// # Errors

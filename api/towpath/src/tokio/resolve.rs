@@ -15,8 +15,8 @@ use self::files::ResolverFiles;
 use super::address::{HostPort, ToSocketAddrs};
 use crate::current::current;
 use crate::error::io_error;
-use crate::net;
-use crate::net::address::unspecified;
+use crate::net::address::family_of;
+use crate::net::handle::{OwnedSocket, UDP};
 use crate::shared::SharedStack;
 use crate::stack::Stack;
 
@@ -202,9 +202,10 @@ fn sorted(shared: &Arc<SharedStack>, gai_conf: &str, addresses: Vec<IpAddr>) -> 
 
 /// Returns the address from which the stack reaches `destination`.
 fn source(shared: &Arc<SharedStack>, destination: IpAddr) -> Option<IpAddr> {
-    // Connecting a UDP socket sends nothing. The port does not matter, but must not be 0.
+    // Connecting a UDP socket sends nothing, and binds it. The port does not matter, but must not
+    // be 0.
     let destination = SocketAddr::new(destination, 1);
-    let socket = net::UdpSocket::bind_on(shared, unspecified(&destination)).ok()?;
-    socket.connect_to(destination).ok()?;
+    let socket = OwnedSocket::open(shared, family_of(&destination), UDP).ok()?;
+    socket.start_connect(destination).ok()?;
     socket.local_addr().ok().map(|addr| addr.ip())
 }

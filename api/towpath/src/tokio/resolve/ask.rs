@@ -39,6 +39,8 @@ async fn ask_by_udp(
     inquiry: &mut Inquiry<'_>,
 ) -> io::Result<()> {
     let socket = net::UdpSocket::bind_on(shared, unspecified(&attempt.server))?;
+    // Otherwise a nameserver that is unreachable (ICMP) would take the time of a missing answer.
+    socket.report_unreachable()?;
     socket.connect_to(attempt.server)?;
     let socket = UdpSocket::from_std(socket)?;
     for message in &attempt.messages {
