@@ -2,6 +2,9 @@
 //!
 //! The program is `examples/tokio_echo.rs`. The tester uses the kernel's sockets. The path to the
 //! server is the kernel's loopback, a TAP device, or a published port of a rootless stack.
+//!
+//! In `examples/tokio_both_ends.rs`, clients and server are in one program, and use the loopback
+//! interface of the kernel, or of one stack.
 
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
@@ -20,10 +23,11 @@ use crate::{interrupt, workspace};
 
 #[derive(clap::Args)]
 pub struct Options {
-    /// Only these loads: echo-1, echo-100, echo-1000, connect, idle.
+    /// Only these loads: echo-1, echo-100, echo-1000, connect, idle, both-1, both-100.
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     only: Vec<String>,
-    /// Folder with built programs: `towpath` and `examples/tokio_echo`. Builds them unless given.
+    /// Folder with built programs: `towpath`, `examples/tokio_echo` and `tokio_both_ends`. Builds
+    /// them unless given.
     #[arg(long, value_name = "FOLDER")]
     programs: Option<PathBuf>,
     #[command(flatten)]
@@ -38,6 +42,8 @@ const LOADS: [(&str, &str); 5] = [
     ("connect", "--users 20 --shape connect"),
     ("idle", "--users 10000 --shape idle"),
 ];
+/// Loads with clients and server in one program, by name, with the number of connections.
+const BOTH_ENDS: [(&str, &str); 2] = [("both-1", "1"), ("both-100", "100")];
 const PORT: u16 = 7900;
 /// Starts a program with as many descriptors as allowed. 10,000 idle connections of the gateway
 /// need 20,000.
@@ -55,6 +61,7 @@ enum ServerStack {
 struct Programs {
     towpath: PathBuf,
     server: PathBuf,
+    both_ends: PathBuf,
 }
 
 /// Figures of one measurement.
@@ -71,17 +78,18 @@ struct Measured {
 /// Measures and prints the table. Needs root.
 pub fn run(root: &Path, options: &Options) -> Result<()> {
     interrupt::hold()?;
+    let known: Vec<&str> = LOADS.iter().chain(&BOTH_ENDS).map(|(name, _)| *name).collect();
     for name in &options.only {
-        let known = LOADS.map(|(name, _)| name);
         ensure!(known.contains(&&**name), "{name:?} is not a load; there are {known:?}");
     }
+    let is_wanted = |load| options.only.is_empty() || options.only.iter().any(|name| name == load);
     let programs = Programs::new(root, options.programs.as_deref())?;
     let heads =
         ["load", "stack", "answers/s", "p50 ms", "p99 ms", "failures", "cores", "tester", "MiB"];
     let table = Table::new(!options.rounds.json, &heads);
     let mut rows = Vec::new();
     for (load, words) in LOADS {
-        if !options.only.is_empty() && !options.only.iter().any(|name| name == load) {
+        if !is_wanted(load) {
             continue;
         }
         let mut all: Vec<Vec<Measured>> = ServerStack::ALL.map(|_| Vec::new()).into();
@@ -100,6 +108,18 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
             table.row(&cells.each_ref().map(|cell| cell as &dyn Display));
             let measured: Vec<_> = measured.iter().map(Measured::json).collect();
             rows.push(json!({ "load": load, "stack": stack.about(), "measurements": measured }));
+        }
+    }
+    for (load, connections) in BOTH_ENDS.into_iter().filter(|(load, _)| is_wanted(load)) {
+        for (side, about) in [("kernel", "kernel, loopback"), ("stack", "Towpath, loopback")] {
+            crate::table::progress(&format!("{load}, {about}"));
+            let rates = programs.both_ends(side, connections, &options.rounds)?;
+            crate::table::progress("");
+            let mut cells = [""; 9].map(str::to_owned);
+            (cells[0], cells[1]) = (load.to_owned(), about.to_owned());
+            cells[2] = format!("{:.0}", rates[rates.len() / 2]);
+            table.row(&cells.each_ref().map(|cell| cell as &dyn Display));
+            rows.push(json!({ "load": load, "stack": about, "echoes_per_s": rates }));
         }
     }
     if options.rounds.json {
@@ -176,11 +196,32 @@ impl Programs {
             Some(folder) => folder.to_owned(),
             None => {
                 workspace::build_release(root, &["-p", "towpath-cli"])?;
-                let example = ["-p", "towpath", "--features", "tokio", "--example", "tokio_echo"];
-                workspace::build_release(root, &example)?
+                let examples = ["--example", "tokio_echo", "--example", "tokio_both_ends"];
+                let library = ["-p", "towpath", "--features", "tokio"];
+                workspace::build_release(root, &[&library[..], &examples].concat())?
             }
         };
-        Ok(Self { towpath: folder.join("towpath"), server: folder.join("examples/tokio_echo") })
+        let example = |name: &str| folder.join("examples").join(name);
+        let (server, both_ends) = (example("tokio_echo"), example("tokio_both_ends"));
+        Ok(Self { towpath: folder.join("towpath"), server, both_ends })
+    }
+
+    /// Returns the echoes per second of each round, in ascending order.
+    fn both_ends(&self, side: &str, connections: &str, rounds: &Rounds) -> Result<Vec<f64>> {
+        let world = Namespace::new("both")?;
+        let (program, seconds) = (self.both_ends.display().to_string(), rounds.seconds.to_string());
+        let line = [&*program, side, connections, &seconds];
+        let mut rates = Vec::new();
+        for _ in 0..rounds.repeat {
+            interrupt::check()?;
+            let output = world.command(&line).output()?;
+            let text = String::from_utf8_lossy(&output.stdout);
+            let rate = text.split_whitespace().next().and_then(|rate| rate.parse::<f64>().ok());
+            let error = || String::from_utf8_lossy(&output.stderr).into_owned();
+            rates.push(rate.with_context(error)?);
+        }
+        rates.sort_by(f64::total_cmp);
+        Ok(rates)
     }
 
     /// Returns the tester's command.

@@ -6,10 +6,11 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 
 use super::built::Built;
-use super::world::{DEVICE, Place, World};
+use super::world::{DEVICE, NEAR, PROXIED, Place, World};
 use crate::bench::cpu;
 use crate::bench::peers::{build_rust, locked, succeed};
 use crate::namespace::until;
+use crate::workspace::build_release;
 use crate::running::Running;
 
 /// A way from the client to the server.
@@ -19,6 +20,8 @@ pub enum Contender {
     Direct,
     /// `towpath proxy --tun`.
     Tun,
+    /// `examples/intercept_forward.rs`, on `towpath::intercept`.
+    Intercept,
     /// The proxy of lab/peers/netstack-smoltcp-tun.
     NetstackSmoltcp,
     /// Go's tun2socks, which connects by itself.
@@ -55,9 +58,10 @@ const MTU: &str = "65520";
 const HOLD: [&str; 2] = ["sleep", "100000"];
 
 impl Contender {
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Direct,
         Self::Tun,
+        Self::Intercept,
         Self::NetstackSmoltcp,
         Self::Tun2socks,
         Self::Tun2proxy,
@@ -71,6 +75,7 @@ impl Contender {
         match self {
             Self::Direct => "direct",
             Self::Tun => "tun",
+            Self::Intercept => "intercept",
             Self::NetstackSmoltcp => "netstack-smoltcp",
             Self::Tun2socks => "tun2socks",
             Self::Tun2proxy => "tun2proxy",
@@ -83,7 +88,7 @@ impl Contender {
     pub fn version(self, built: &Built) -> String {
         let found = match self {
             Self::Direct => None,
-            Self::Tun | Self::Run => Some(env!("CARGO_PKG_VERSION").to_owned()),
+            Self::Tun | Self::Intercept | Self::Run => Some(env!("CARGO_PKG_VERSION").to_owned()),
             Self::NetstackSmoltcp => {
                 let lock = built.root.join("lab/peers/netstack-smoltcp-tun/Cargo.lock");
                 locked(&std::fs::read_to_string(lock).unwrap_or_default(), "netstack-smoltcp")
@@ -106,6 +111,11 @@ impl Contender {
                     Command::new(&built.towpath).args(["proxy", "run", "--help"]).output()?;
                 ensure!(help.status.success(), "this build has no `towpath proxy run`");
                 Ok(built.towpath.clone())
+            }
+            Self::Intercept => {
+                let example = ["--features", "intercept", "--example", "intercept_forward"];
+                let line = [&["-p", "towpath"], &example[..]].concat();
+                Ok(build_release(&built.root, &line)?.join("examples/intercept_forward"))
             }
             Self::NetstackSmoltcp => build_rust(&built.root, &built.target, "netstack-smoltcp-tun"),
             Self::Tun2socks => {
@@ -148,6 +158,7 @@ impl Contender {
                 return Ok(Started { place: Place::Host, proxy: None, _holder: None });
             }
             Self::Tun => on_device(&[&program, "proxy", "-q", "--tun", DEVICE], false),
+            Self::Intercept => on_device(&[&program, DEVICE, PROXIED, NEAR[0]], true),
             Self::NetstackSmoltcp => on_device(&[&program, DEVICE], true),
             Self::Tun2socks => on_device(
                 &[&program, "-device", DEVICE, "-proxy", "direct://", "-loglevel", "error"],

@@ -31,7 +31,8 @@ const PACKAGES: &[(&str, &str)] = &[
 
 #[derive(clap::Args)]
 pub struct Options {
-    /// Only these: direct, tun, netstack-smoltcp, tun2socks, tun2proxy, run, slirp4netns, pasta.
+    /// Only these: direct, tun, intercept, netstack-smoltcp, tun2socks, tun2proxy, run,
+    /// slirp4netns, pasta.
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     only: Vec<String>,
     /// Time of each measurement.

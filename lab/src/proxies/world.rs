@@ -21,9 +21,9 @@ use crate::running::Running;
 /// Address of the server, in a network of its own behind the cable.
 pub const SERVER: &str = "10.9.0.2";
 /// Network that is led into a proxy.
-const PROXIED: &str = "10.9.0.0/16";
+pub const PROXIED: &str = "10.9.0.0/16";
 /// Ends of the cable, each with its address.
-const NEAR: [&str; 2] = ["p0", "10.78.0.1"];
+pub const NEAR: [&str; 2] = ["p0", "10.78.0.1"];
 const FAR: [&str; 2] = ["s0", "10.78.0.2"];
 /// Device of proxies on a TUN.
 pub const DEVICE: &str = "tw0";

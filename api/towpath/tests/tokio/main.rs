@@ -1,6 +1,7 @@
 //! Sockets for the Tokio runtime, on the loopback interface of a stack.
 
 mod bad_input;
+mod both_ends;
 mod cancel;
 mod exit;
 mod names;
