@@ -53,6 +53,11 @@ impl Dispatcher {
     /// # Errors
     /// As for [`Process::lock_reactor`].
     pub fn dispatch(&self, client: &Client) -> Result<()> {
+        if self.process.lock_reactor()?.drain(client) {
+            return Ok(());
+        }
+        // The control socket may have caused a wake-up without events. An engine of this process
+        // also records its end where `drain` finds it, so the check can wait for such a wake-up.
         const NOW: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
         let none = epoll::Event { flags: EventFlags::empty(), data: EventData::new_u64(0) };
         let mut events = [none; 2];

@@ -146,18 +146,19 @@ impl LockedReactor<'_> {
         self.queue_all();
     }
 
-    /// Takes all events out of the rings, and queues them in sets and for tasks.
-    pub fn drain(&mut self, client: &Client) {
+    /// Takes all events out of the rings, and queues them in sets and for tasks. Returns whether
+    /// there were any.
+    pub fn drain(&mut self, client: &Client) -> bool {
         if client.is_abandoned() {
             // A signal handler has forked: in this child, the rings belong to the parent.
-            return;
+            return false;
         }
         if client.is_dead() {
             if !self.dead {
                 self.dead = true;
                 self.wake_all();
             }
-            return;
+            return false;
         }
         let mut any = false;
         loop {
@@ -186,6 +187,7 @@ impl LockedReactor<'_> {
         if any {
             self.wake_ready();
         }
+        any
     }
 
     /// Takes and queues events. Returns whether there were any.
