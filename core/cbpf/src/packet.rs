@@ -5,7 +5,7 @@ pub trait FilterPacket {
     /// Returns the length of the data in bytes: BPF_LEN.
     fn len(&self) -> u32;
 
-    /// Whether there is no data.
+    /// Returns whether there is no data.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }

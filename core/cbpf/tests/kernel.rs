@@ -110,7 +110,7 @@ fn each_instruction_does_what_the_kernels_does() {
     let values = [0, 1, 3, 4, 15, 16, 31, 32, 33, 36, 37, 40, 41, 0x7fff_ffff, 0x8000_0000, XOR_X];
     for code in 0..=0x1ff {
         for k in values {
-            // A = 0x0d, X = 9; then the instruction; then A, X and a bit of A are returned in turn.
+            // Set A = 0x0d and X = 9, run the instruction, then return A, X or a bit of A.
             let begin = [(0x00, 13), (0x07, 0), (0x00, 9), (0x02, 1), (0x02, 4), (0x03, 3)];
             let begin = begin.map(|(code, k)| instruction(code, 0, 0, k));
             let its = instruction(code, 1, 0, k);

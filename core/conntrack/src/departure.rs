@@ -21,9 +21,9 @@ const TRIES_MAX: usize = 128;
 
 /// Translated source of a new flow.
 struct SourceChoice {
-    /// Tuple of the packet behind the translation.
+    /// Tuple of the packet after translation.
     tuple: Tuple,
-    /// IndexSlot of the mapping, or [`NONE`].
+    /// Slot of the mapping, or [`NONE`].
     mapping: u32,
     /// Interface whose address is the source, or 0.
     masquerade: u16,
@@ -62,7 +62,8 @@ impl Conntrack {
             PacketMark::Error(_) => {
                 let Some((flow, way)) = self.flow_of(mark) else { return Action::Drop };
                 let (sent, translated) = (flow.tuples[way as usize], flow.translated(way));
-                // As for answers: nobody outside knows the inside address.
+                // Translate the source as in packets of the flow, because the inside address is
+                // unknown outside.
                 if sent.src != translated.src {
                     packet.set_src(translated.src);
                 }
@@ -150,8 +151,8 @@ impl Conntrack {
         }
     }
 
-    /// Chooses the source of a new flow, so that no other flow has its answers' tuple. `None` if
-    /// none is free.
+    /// Chooses the source of a new flow, such that the tuple of its answers belongs to no other
+    /// flow. Returns `None` if no source is free.
     fn choose_source(
         &mut self,
         now_ns: u64,
@@ -192,8 +193,8 @@ impl Conntrack {
         Some(SourceChoice { tuple: free?, ..choice })
     }
 
-    /// Returns the address that the source of a new flow is translated to; the inner `None` keeps
-    /// the source. `None` if there is no address.
+    /// Returns the address that the source of a new flow is translated to; `Some(None)` keeps the
+    /// source. Returns `None` if the outgoing interface has no address.
     fn outside_of(
         &mut self,
         packet: &impl PacketView,

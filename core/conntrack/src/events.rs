@@ -13,7 +13,7 @@ pub const EVENTS_MAX: usize = 1024;
 pub struct TrackerCounters {
     /// Flows added.
     pub created: u64,
-    /// Flows removed because no packet arrived for their time.
+    /// Flows removed because no packet arrived within their timeout.
     pub expired: u64,
     /// Flows removed because a new one needed their place.
     pub evicted: u64,
@@ -33,7 +33,7 @@ pub struct TrackerCounters {
     pub no_address: u64,
     /// ICMP errors passed on to the sender of a flow.
     pub errors_related: u64,
-    /// Later fragments whose first one was not seen before them.
+    /// Later fragments that arrived before the first fragment of their packet.
     pub fragments_unknown: u64,
 }
 

@@ -127,8 +127,8 @@ const UDP_ANSWERED: Duration = Duration::from_secs(300);
 //# REQ-2: An ICMP Query session timer MUST NOT expire in less than 60
 //# seconds.
 const ICMP: Duration = Duration::from_secs(60);
-/// For protocols without known states: as long as UDP is required to be kept, and Linux's
-/// `nf_conntrack_generic_timeout` when answered.
+/// Timeouts for protocols without known states: 120 s as for UDP if unanswered, and Linux's
+/// `nf_conntrack_generic_timeout` if answered.
 const OTHER_UNANSWERED: Duration = Duration::from_secs(120);
 const OTHER_ANSWERED: Duration = Duration::from_secs(600);
 
@@ -167,14 +167,14 @@ pub(crate) struct TrackedFlow {
     pub traffic: [FlowTraffic; 2],
     /// Time of the last packet, up to a second early.
     pub last_ns: u64,
-    /// Neighbours in the list of the class, from the flow with the oldest packet on.
+    /// Slots of the next newer and next older flow of the class, by the time of their last packets.
     pub newer: u32,
     pub older: u32,
     /// Incremented when the slot is used again.
     pub generation: u32,
     /// Slot of the source address, for its limit.
     pub source: u32,
-    /// IndexSlot of the mapping that gave the flow its source, or [`NONE`].
+    /// Slot of the mapping that gave the flow its source, or [`NONE`].
     pub mapping: u32,
     /// Interface whose address is the translated source; 0 unless masqueraded.
     pub masquerade: u16,

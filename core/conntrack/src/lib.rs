@@ -11,9 +11,9 @@
 //!   Mapping").
 //! - Answers pass only from the address and port that a packet was sent to. With `full-cone`,
 //!   packets of any sender pass.
-//! - Outside ports are random, and of UDP have the parity of the inside port.
-//! - A full table evicts flows that were not answered, are closed, or are ICMP queries, and never
-//!   others. A UDP flow stays from the first request on that follows an answer.
+//! - Outside ports are random. For UDP they have the parity of the inside port.
+//! - A full table evicts only unanswered flows, closed ones, and ICMP queries. A UDP flow can be
+//!   evicted until a request follows an answer.
 //! - ICMP errors are passed on to the sender of the quoted packet, with the quotation translated.
 //!
 //! # Cost

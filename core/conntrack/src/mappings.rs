@@ -65,7 +65,8 @@ pub(crate) struct PortMappings {
 impl PortMappings {
     pub(crate) fn new(mappings_max: usize, key: HashKey) -> Self {
         Self {
-            // A full table still holds its victim when the mapping of a new flow is created.
+            // Reserve one mapping more, because a full table evicts a flow only after the new
+            // flow's mapping is created.
             mappings: Vec::with_capacity(mappings_max + 1),
             free: NONE,
             inside: Index::new(mappings_max),

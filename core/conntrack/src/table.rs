@@ -34,7 +34,8 @@ struct ClassList {
 /// An address with flows.
 #[derive(Debug, Clone, Copy)]
 struct FlowSource {
-    /// Address of IPv4, or the first 64 bits of one of IPv6, because a host has all of the rest.
+    /// IPv4 address, or the first 64 bits of an IPv6 address, because one host can use all
+    /// addresses of a /64.
     addr: IpAddr,
     flows: u32,
     next_free: u32,
@@ -57,14 +58,14 @@ pub(crate) struct TrackedFlows {
     key: HashKey,
 }
 
-/// Why a flow left the table.
+/// Reason why a flow left the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FlowRemoval {
-    /// Its time without packets was over.
+    /// No packet arrived within the timeout of the flow's class.
     Expired,
-    /// A new flow needed its place.
+    /// The table was full, and a new flow was added.
     Evicted,
-    /// The operator removed it, or the address that it used is gone.
+    /// The operator removed the flow, or its translated address is gone.
     Deleted,
 }
 

@@ -115,14 +115,14 @@ const FIN_SENT: u8 = 4;
 /// The end has sent a fragmented segment, so that its highest number may be too high.
 const FRAGMENTS: u8 = 8;
 
-/// Maximum error of the highest number of an end that sends fragments.
+/// Maximum by which `end` exceeds the numbers that an end with fragmented segments has sent.
 const FRAGMENT_ERROR: u32 = 65_535;
 
 /// A TCP connection.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct TcpTrack {
     sides: [TcpSide; 2],
-    /// The opening end has acknowledged the SYN of the other one.
+    /// The opening end has acknowledged the peer's SYN.
     is_open: bool,
     is_reset: bool,
 }
@@ -187,7 +187,8 @@ impl TcpTrack {
             //# If the SYN bit is set, irrespective of the sequence number, TCP
             //# MUST send an ACK (also referred to as challenge ACK) to the remote
             //# peer
-            // Pass it on unchanged, because the connection survives if the receiver does so.
+            // Pass the SYN on unchanged: a receiver that sends a challenge ACK keeps the
+            // connection.
             (_, TcpPhase::Established) => true,
             _ => false,
         }

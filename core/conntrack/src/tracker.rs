@@ -71,7 +71,7 @@ pub struct Conntrack {
     /// The new flow of the packet at the hooks, if any.
     pub(crate) pending: Option<OpeningFlow>,
     serial: u64,
-    /// Time at which no expired flow was left.
+    /// Time of the last call of `expire` that left no expired flow.
     expired_ns: u64,
 }
 
@@ -113,7 +113,7 @@ pub(crate) enum PacketMark {
     /// The packet opens the flow of [`Conntrack::pending`] with this serial number.
     Pending(u64),
     Flow(FlowMark),
-    /// An ICMP error that travels in a direction of a flow.
+    /// The packet is an ICMP error, which travels in a direction of a flow.
     Error(FlowMark),
 }
 
@@ -305,7 +305,8 @@ impl Conntrack {
         let is_own_answer = tuple == tuple.inverse();
         let lacks_syn = tuple.protocol == IpProtocol::TCP.0 && tcp.is_none();
         if !may_open || is_own_answer || lacks_syn {
-            // The router resets the new flow. Its sender knows the destination before translation.
+            // The router itself resets the redirected flow. Restore the original destination as the
+            // reset's source, because the client knows no other address.
             if let Some(pending) = self.refused(packet).filter(|it| it.target.inverse() == tuple) {
                 packet.set_tracked(PacketMark::None.into(), FlowState::Related);
                 set_src(packet, &pending.tuple.inverse());
@@ -370,7 +371,7 @@ impl Conntrack {
     //# REQ-10:  Receipt of any sort of ICMP message MUST NOT terminate the
     //# NAT mapping or TCP connection for which the ICMP was generated.
     fn on_error(&mut self, packet: &mut impl PacketView, quoted: &Tuple) -> Action {
-        // The error travels as an answer to the quoted packet does.
+        // An error has the direction of answers to the quoted packet.
         let Some((id, way)) = self.table.find(&quoted.inverse()) else {
             return match self.refused(packet).filter(|it| it.target == *quoted) {
                 Some(pending) if translate_quote(packet, &pending.tuple) => {
@@ -396,8 +397,8 @@ impl Conntrack {
         Action::Accept
     }
 
-    /// Returns the latest new flow whose packet was redirected, for an answer of this router. The
-    /// packet was refused if its flow is not in the table.
+    /// Returns the latest new flow if its packet was redirected, and this router sends `packet`. If
+    /// that flow is not in the table, `packet` refuses it.
     fn refused(&self, packet: &impl PacketView) -> Option<OpeningFlow> {
         let is_answer = packet.fields().hook == Hook::Output;
         self.pending.filter(|pending| is_answer && pending.target != pending.tuple)
@@ -495,7 +496,8 @@ impl Conntrack {
     }
 
     /// Returns up to `max` flows from slot `from` on, and the slot to continue with; `None` after
-    /// the last one. The work is bounded, so that there may be none before the last one.
+    /// the last one. The list can be empty before that, because a call visits a limited number of
+    /// slots.
     #[must_use]
     pub fn flows(&self, now_ns: u64, from: u32, max: usize) -> (Vec<FlowInfo>, Option<u32>) {
         let mut flows = Vec::new();

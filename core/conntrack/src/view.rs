@@ -1,4 +1,4 @@
-//! The packets that a tracker sees, and what it reads from them.
+//! Packets as the tracker sees them, and the fields that it reads.
 
 use core::net::IpAddr;
 
@@ -52,7 +52,7 @@ pub trait PacketView {
     fn set_tracked(&mut self, token: PacketToken, state: FlowState);
 }
 
-/// Flow of a packet, as its headers say.
+/// Flow of a packet, according to its headers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PacketSubject {
     /// A packet of a flow. `may_open`: it can be the first of the flow.
@@ -120,8 +120,8 @@ fn icmp_subject(packet: &impl PacketView, whole: Tuple) -> PacketSubject {
     let transport = packet.transport();
     if is_error {
         let quote = transport.get(QUOTE_AT..).and_then(quoted);
-        // The quoted packet is of the same IP version. An error goes to the sender of that packet;
-        // only this router, which looks the sender up, may quote a translated source.
+        // Require the same IP version in the quotation. An error must go to the quoted source,
+        // except errors of this router, which may quote a translated source.
         let is_own = packet.fields().iface_in.is_none();
         let quote = quote.filter(|quote| match is_own {
             true => quote.tuple.src.is_ipv4() == is_v4,

@@ -32,7 +32,7 @@ impl Probability {
         Self(u32::MAX - self.0)
     }
 
-    /// Whether an event occurs for this draw: never for probability 0, always for 1.
+    /// Returns whether an event occurs for this draw: never for probability 0, always for 1.
     fn strikes(self, draw: u32) -> bool {
         self.0 != 0 && draw <= self.0
     }
@@ -63,7 +63,7 @@ impl Correlated {
         self.last
     }
 
-    /// Whether an event occurs. If its probability is 0, nothing is drawn.
+    /// Returns whether an event occurs. If its probability is 0, nothing is drawn.
     pub(crate) fn strikes(&mut self, chance: Chance) -> bool {
         chance.probability != Probability::NEVER
             && chance.probability.strikes(self.draw(chance.correlation))
@@ -89,7 +89,7 @@ impl Losses {
         Self { draws: Correlated::new(dice), is_bad: false, seen: 0 }
     }
 
-    /// Whether the next packet is lost.
+    /// Returns whether the next packet is lost.
     pub(crate) fn strike(&mut self, loss: Loss) -> bool {
         let number = self.seen;
         self.seen += 1;

@@ -49,7 +49,7 @@ impl<const WORDS: usize, T> SlotRuns<WORDS, T> {
         self.values.get(place)?.as_ref()
     }
 
-    /// Whether a slot may be marked; the mark covers 64 slots.
+    /// Returns whether a slot may be marked; the mark covers 64 slots.
     #[inline]
     pub(crate) fn is_marked(&self, slot: usize) -> bool {
         self.words[slot / 64 % WORDS].marked
@@ -61,7 +61,7 @@ impl<const WORDS: usize, T> SlotRuns<WORDS, T> {
         slots.for_each(|slot| self.words[slot / 64 % WORDS].marked = true);
     }
 
-    /// Whether no slot has a value.
+    /// Returns whether no slot has a value.
     pub(crate) fn is_empty(&self) -> bool {
         self.values.is_empty()
     }

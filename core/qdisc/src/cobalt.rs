@@ -116,8 +116,8 @@ impl<T: Queueable> Cobalt<T> {
         self.drop_next_ns = self.control(self.drop_next_ns);
     }
 
-    /// Whether to drop the head of the queue. CoDel marks the head instead, if ECN is enabled and
-    /// the head supports it; BLUE always drops.
+    /// Returns whether to drop the head of the queue. CoDel marks the head instead, if ECN is
+    /// enabled and the head supports it; BLUE always drops.
     fn drops(&mut self, now_ns: u64, item: &mut T) -> bool {
         let is_due = self.is_due(now_ns);
         let is_over = self.delay_ns > self.params.target_ns;

@@ -74,7 +74,7 @@ impl QueueLimits {
         }
     }
 
-    /// Whether the device may get another packet, which may exceed the limit by its length.
+    /// Returns whether the device may get another packet, which may exceed the limit by its length.
     pub fn has_room(&self) -> bool {
         self.inflight <= self.limit
     }

@@ -174,7 +174,7 @@ mod tests {
         all
     }
 
-    /// Whether both checksums are correct, after completing a partial TCP checksum.
+    /// Returns whether both checksums are correct, after completing a partial TCP checksum.
     fn is_right(queued: &mut QueuedPacket) -> bool {
         // Flipping the same bit twice only completes the checksum.
         queued.flip_bit(0);

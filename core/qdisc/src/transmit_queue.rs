@@ -47,7 +47,7 @@ impl TransmitQueue {
         }
     }
 
-    /// Whether the device must not get packets now.
+    /// Returns whether the device must not get packets now.
     pub fn is_stopped(&self) -> bool {
         self.is_full || self.limits.as_ref().is_some_and(|limits| !limits.has_room())
     }

@@ -5,8 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 use towpath_ring::{Payload, RecvBuffer, SendBuffer};
 use towpath_tcp::Instant;
 
-use crate::info::ReceivedFields;
 use crate::net::{IcmpError, IfaceId};
+use crate::received::ReceivedFields;
 use crate::shards::ShardId;
 
 /// Socket id: index in the lower half, generation in the upper half. Ids are never reused.

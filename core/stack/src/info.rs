@@ -40,15 +40,6 @@ pub struct SocketInfo {
     pub tcp: Option<Info>,
 }
 
-/// Fields of the IP header of a received packet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ReceivedFields {
-    /// TTL or hop limit.
-    pub ttl: u8,
-    /// Type of Service or Traffic Class: DSCP and ECN.
-    pub tos: u8,
-}
-
 /// State of a socket of any kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SocketState {

@@ -162,6 +162,7 @@ mod keys;
 mod lifecycle;
 mod options;
 mod outbox;
+mod received;
 mod reply;
 mod settings;
 mod socket;
@@ -179,10 +180,11 @@ pub use host::{
     EchoMeta, Elsewhere, Family, Host, Linger, ListenerName, ListenerNote, Message, PendingId,
     Refusal, SocketError, SocketEvent, SocketId, SocketKind, Turn,
 };
-pub use info::{ReceivedFields, SocketInfo, SocketState, Usage};
+pub use info::{SocketInfo, SocketState, Usage};
 pub use net::IfaceId;
 pub use options::SocketOption;
 pub use ports::receiver_watch::{ReceiverAt, ReceiverChange, ReceiverWatch};
+pub use received::ReceivedFields;
 pub use shards::{Owners, ShardId};
 pub use stack::{Stack, StackConfig};
 pub use tcp::active::{is_on_link, scope_of};

@@ -76,7 +76,7 @@ fn evicts_unanswered_flows_and_keeps_answered_ones() {
     assert_eq!(net.tracker.counters().table_full, 1);
 }
 
-/// A forged request makes a server answer, but is not followed by another one.
+/// A forged request makes a server answer, but no second request follows the answer.
 #[test]
 fn evicts_udp_flows_of_one_request_and_its_answers() {
     let mut net = Network::with_limits(&[], &small(10, 10));
@@ -91,7 +91,7 @@ fn evicts_udp_flows_of_one_request_and_its_answers() {
     assert_eq!(net.tracker.counters().table_full, 0);
 }
 
-/// The router answers each ping to itself, so that a forged one makes an answered flow.
+/// The router answers each ping to itself, so that a forged ping creates an answered flow.
 #[test]
 fn forged_pings_do_not_make_the_table_full() {
     let mut net = Network::with_limits(&[], &small(10, 10));

@@ -98,7 +98,7 @@ fn opens_with_a_syn_alone() {
     assert_eq!((net.tracker.len(), net.tracker.counters().untranslatable), (0, 5));
 }
 
-/// Forged handshakes of a flood go before the connections of clients that answer.
+/// Forged handshakes of a flood are evicted before the connections of clients that answer.
 #[test]
 fn half_open_connections_are_evictable() {
     let mut it = Connection(Network::new(&[]));
@@ -112,7 +112,7 @@ fn half_open_connections_are_evictable() {
     assert_eq!(it.server(SYN | ACK, [900, 7001], 0), FlowState::Established);
 }
 
-/// Only the first fragment is seen, which does not have the length of the segment.
+/// Only the first fragment is parsed, which does not contain the length of the segment.
 #[test]
 fn continues_after_a_fragmented_segment() {
     let mut it = Connection::open();

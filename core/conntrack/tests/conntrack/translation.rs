@@ -84,7 +84,7 @@ fn translates_the_identifier_of_queries() {
     assert_ne!(ident(&sent), ident(&other));
     let reply = net.back(TestPacket::echo(0, "198.51.100.7", OWN_WAN, ident(&sent))).unwrap();
     assert_eq!((reply.ends().1.as_str(), ident(&reply)), ("10.1.0.2", 77));
-    // A reply that nobody asked for.
+    // A reply from a host that got no request.
     let stray = net.back(TestPacket::echo(0, "198.51.100.8", OWN_WAN, ident(&sent))).unwrap();
     assert_eq!(stray.fields.state, FlowState::Invalid);
 }
@@ -96,7 +96,7 @@ fn forwards_a_port_and_hides_the_server() {
     assert_eq!(sent.ends(), ("203.0.113.9:700".to_owned(), "10.1.0.5:80".to_owned()));
     let answer = net.out(TestPacket::udp("10.1.0.5:80", "203.0.113.9:700")).unwrap();
     assert_eq!(answer.ends(), (outside(8080), "203.0.113.9:700".to_owned()));
-    // Packets to other hosts are not the router's to redirect.
+    // The rule applies only to packets that are addressed to the router.
     let through = net.out(TestPacket::udp("10.1.0.2:5", "203.0.113.9:8080")).unwrap();
     assert_eq!(through.ends().1, "203.0.113.9:8080");
 }
@@ -144,7 +144,7 @@ fn translates_errors_and_their_quotation() {
     let quote = &error.transport[8..];
     assert_eq!(quote, TestPacket::udp(CLIENT, SERVER).ip_bytes());
     assert!(ipv4::checksum_ok(&quote[..20]));
-    // An error about a packet that no flow has sent.
+    // An error that quotes a packet of no flow.
     let mut forged = sent;
     forged.set(OWN_WAN, 9);
     let stray = net.back(TestPacket::error("198.18.0.1", &forged)).unwrap();
@@ -182,7 +182,7 @@ fn refuses_an_icmpv4_error_that_quotes_an_ipv6_packet() {
     let mut error = TestPacket::error("198.18.0.1", &v4);
     error.transport.truncate(8);
     error.transport.extend(sent.ip_bytes());
-    // Addressed to a host of IPv4, and sent by the router itself.
+    // An ICMPv4 error must not quote an IPv6 packet, even if the router itself sent the error.
     for iface_in in [Some(WAN), None] {
         let mut error = error.clone();
         error.fields.iface_in = iface_in;
@@ -190,7 +190,7 @@ fn refuses_an_icmpv4_error_that_quotes_an_ipv6_packet() {
         net.tracker.on_packet(net.now_ns, &mut error);
         assert_eq!(error.fields.state, FlowState::Invalid, "{iface_in:?}");
     }
-    // The same error of IPv6 belongs to the flow.
+    // An ICMPv6 error with the same quotation belongs to the flow.
     let error = net.back(TestPacket::error("2001:db8:9::1", &sent)).unwrap();
     assert_eq!((error.fields.state, error.ends().1.as_str()), (FlowState::Related, "fd00::5"));
 }

@@ -57,7 +57,7 @@ impl<'a> Words<'a> {
         self.peek().is_some_and(|word| word.text == text).then(|| self.next()).flatten()
     }
 
-    /// Whether the next word is a number, and not a keyword.
+    /// Returns whether the next word is a number, and not a keyword.
     pub(super) fn is_number_next(&self) -> bool {
         let is_number =
             |word: &Word<'_>| word.text.starts_with(|c: char| c.is_ascii_digit() || c == '.');

@@ -66,7 +66,7 @@ fn a_limit_shrinks_by_the_least_slack_of_the_hold_time() {
         }
         limits.on_completed(at * MS, sent);
     }
-    // There were 13,000 bytes, 500 of them above the limit; 7,000 were needed.
+    // Slack: 13,000 bytes in flight, less 500 above the limit, less 7,000 that were needed.
     assert_eq!(limits.state().slack, 5_500);
     while limits.has_room() {
         limits.on_queued(1_000);

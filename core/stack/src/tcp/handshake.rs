@@ -16,9 +16,9 @@ use std::net::IpAddr;
 use towpath_pool::Packet;
 use towpath_tcp::{HalfOpen, Instant, Segment, SeqNum};
 
-use crate::info::ReceivedFields;
 use crate::limits::HALF_OPEN_PATIENCE;
 use crate::net::{IfaceId, Local};
+use crate::received::ReceivedFields;
 use crate::tables::flow::Flow;
 use crate::tables::slab::{List, Queue};
 use crate::tables::timer::TimerId;

@@ -8,7 +8,7 @@ use crate::cx::Cx;
 use crate::drop::DropReason;
 use crate::host::{Host, SocketEvent};
 use crate::incoming::IncomingSegment;
-use crate::info::ReceivedFields;
+use crate::received::ReceivedFields;
 use crate::socket::SocketRole;
 use crate::stack::Stack;
 use crate::tcp::path::TcpPath;
