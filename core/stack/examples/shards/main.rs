@@ -1,5 +1,5 @@
-//! Hosts of several shards, each on a thread with a queue of a device in memory: the measured
-//! program of `cargo lab shards`.
+//! The program that `cargo lab shards` measures: hosts of several shards. Each shard has a thread,
+//! and a queue of a device in memory.
 //!
 //! ```text
 //! shards time HOSTS SHARDS WORK MILLISECONDS    packets, requests, bytes and mail of a second
@@ -9,8 +9,8 @@
 //! the shard that owns it. `program` uses the sockets; `shard` is a stack with both. The threads
 //! are in this file.
 //!
-//! In `trace` one thread runs at a time, and tells by stores to [`MARKS`] which shard it turns.
-//! Readers of the trace thereby know the shard of each memory access.
+//! In `trace` one thread runs at a time, and stores to [`MARKS`] before and after each turn. From
+//! these stores, readers of the trace know the shard of each memory access.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, clippy::print_stderr)] // Measurements are its output.
 #![allow(clippy::disallowed_methods)] // The threads, and the time that they take, are measured.
@@ -34,7 +34,7 @@ use shard::{Shard, Totals, host};
 
 /// Where the clock begins.
 const START: Instant = Instant(1_000_000_000);
-/// Longer than the handshakes of any host take.
+/// Maximum time for the handshakes of all connections.
 const SETUP: Duration = Duration::from_secs(20);
 
 fn main() -> Result<()> {
@@ -54,7 +54,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// All threads at once, each on a processor of its own as long as there are any.
+/// Runs all shards at once, each on a thread. Threads have separate processors if there are enough.
 fn timed(hosts: usize, shards: usize, work: Work, time: Duration) -> Result<Totals> {
     let processors = thread::available_parallelism()?.get();
     let all: Vec<Shard> = (0..hosts).flat_map(|n| host(shards, work, n as u8, START)).collect();
@@ -70,7 +70,8 @@ fn timed(hosts: usize, shards: usize, work: Work, time: Duration) -> Result<Tota
                 scope.spawn(move || {
                     pin(n % processors)?;
                     let mut is_ready = false;
-                    // Connections need the shard of their listener until they are established.
+                    // Run all shards until each is ready, because a handshake needs the listener's
+                    // shard.
                     while ready.load(Ordering::Relaxed) < count {
                         shard.turn(now());
                         if !is_ready && shard.is_ready() {
@@ -93,19 +94,19 @@ fn timed(hosts: usize, shards: usize, work: Work, time: Duration) -> Result<Tota
     })
 }
 
-/// The thread stays on one processor.
+/// Binds the current thread to one processor.
 fn pin(processor: usize) -> Result<()> {
     let mut set = CpuSet::new();
     set.set(processor);
     sched_setaffinity(None, &set).context("sched_setaffinity")
 }
 
-/// Marks on a page of their own, without other writers.
+/// Words that mark turns in the trace, on a page without other data.
 #[repr(align(4096))]
 struct Marks([AtomicU32; 1024]);
 
-/// Stores to word 0 begin the count. A store to word 1 + 2 n begins a turn of shard n, one to word
-/// 2 + 2 n ends it.
+/// A store to word 0 starts the measurement. Stores to words 1 + 2 n and 2 + 2 n begin and end a
+/// turn of shard n.
 static MARKS: Marks = Marks([const { AtomicU32::new(0) }; 1024]);
 
 fn mark(word: usize) {
@@ -114,13 +115,13 @@ fn mark(word: usize) {
     compiler_fence(Ordering::SeqCst);
 }
 
-/// Pause before and after a traced turn, in which the thread that gave the order falls asleep. The
-/// trace gives the time of a memory access and not its thread, so no two may run at once.
+/// Pause before and after a traced turn, in which the main thread goes to sleep. The trace records
+/// the time of a memory access but not its thread, so only one thread may run.
 const PAUSE: Duration = Duration::from_millis(4);
 
-/// A thread of a shard, which turns it on order.
+/// Handle of a shard's thread, which executes one turn per request.
 struct Turner {
-    /// When it is for the shard, and for how long to wait before.
+    /// Time of the requested turn, and the pause before it.
     go: Sender<(Instant, Duration)>,
     done: Receiver<(bool, Totals)>,
 }
@@ -134,11 +135,12 @@ impl Turner {
     }
 }
 
-/// Turns one thread at a time. The clock is the number of the turn, so that each run does the same.
+/// Runs turns one at a time. The clock advances by the same step per round, so that all runs are
+/// equal.
 fn traced(shards: usize, work: Work, turns: u32) -> Result<()> {
     const WARM: u32 = 24;
     eprintln!("marks {:x}", &raw const MARKS as usize);
-    // The reader of the trace needs this address before the first mark.
+    // Wait for the reader of the trace, which needs this address before the first mark.
     std::io::stdin().read_line(&mut String::new())?;
     let turners: Vec<Turner> =
         host(shards, work, 0, START).into_iter().enumerate().map(turner).collect();

@@ -1,8 +1,8 @@
 //! The other end of a queue of a device: clients of the shard that the queue belongs to.
 //!
-//! The peer loses nothing, ignores the payload that it gets, and sends on as soon as it is
-//! answered. Shards thereby always have work, and the peer costs as little as possible. As TAP
-//! does, it takes and gives packets of up to 64 KiB without checksums.
+//! The peer drops no packets, ignores received payload, and sends again as soon as it is answered.
+//! Shards thereby always have work, and the peer costs as little as possible. Like TAP, it sends
+//! and receives packets of up to 64 KiB without checksums.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::BorrowedFd;
@@ -17,7 +17,7 @@ use towpath_wire::{IpProtocol, ipv4, udp};
 
 /// The address of the host.
 pub const HOST: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
-/// The port of its programs; of UDP it and those behind it, one a shard.
+/// Port of the host's TCP service. UDP uses a port per shard, from this one on.
 pub const SERVICE: u16 = 5000;
 pub const MTU: u32 = 1500;
 /// Bytes of a request, and of its answer.
@@ -28,7 +28,7 @@ const PORTS: std::ops::Range<u16> = 20_000..60_000;
 const IP_LEN: usize = 20;
 const HEADERS_LEN: usize = IP_LEN + 20;
 const MSS: u16 = MTU as u16 - HEADERS_LEN as u16;
-/// The most that fits into a packet of 64 KiB.
+/// Maximum payload of full segments that fits into a packet of 64 KiB, in bytes.
 const LARGE: usize = 44 * MSS as usize;
 const WINDOW_SHIFT: u8 = 7;
 
@@ -56,7 +56,8 @@ impl Work {
         })
     }
 
-    /// Bytes of a socket's buffers. At these sizes bulk data stays in the processor's second cache.
+    /// Returns the size of a socket's buffers in bytes. At these sizes, bulk data stays in the
+    /// processor's L2 cache.
     pub fn room(self) -> u32 {
         match self {
             Self::Requests | Self::Datagrams => 16 * 1024,
@@ -72,20 +73,20 @@ struct Flow {
     snd_una: SeqNum,
     snd_nxt: SeqNum,
     rcv_nxt: SeqNum,
-    /// The host's window, from `snd_una` on.
+    /// Receive window of the host in bytes, from `snd_una` on.
     window: u32,
     shift: u8,
-    /// Bytes of the answer that have come.
+    /// Received bytes of the current answer.
     answered: usize,
 }
 
-/// All clients of a shard. On cache lines of their own, as a device's memory is.
+/// All clients of a shard, aligned to cache lines of their own like a device's memory.
 #[repr(align(128))]
 pub struct Peer {
     work: Work,
     service: u16,
     flows: Vec<Flow>,
-    /// By port: the place in `flows`, plus 1.
+    /// Index in `flows` plus 1, by client port.
     places: Vec<u16>,
     out: Batch,
     has_begun: bool,
@@ -95,7 +96,7 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Clients of shard `shard`, whose flows it owns.
+    /// Creates the clients of shard `shard`, with flows that this shard owns.
     pub fn new(work: Work, shard: usize, owners: &Owners, flows: usize) -> Self {
         let service = if work == Work::Datagrams { SERVICE + shard as u16 } else { SERVICE };
         let host = SocketAddr::from((HOST, service));
@@ -121,22 +122,22 @@ impl Peer {
         }
     }
 
-    /// Whether each client has been answered.
+    /// Returns whether all clients are connected, or answered by UDP.
     pub fn is_ready(&self) -> bool {
         self.flows.iter().all(|flow| flow.is_open)
     }
 
-    /// Requests that were.
+    /// Returns the number of answered requests.
     pub fn answered(&self) -> u64 {
         self.answered
     }
 
-    /// Payload that connections have brought.
+    /// Returns the payload bytes received on connections.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Packets that should not have come.
+    /// Returns the number of unexpected packets.
     pub fn unexpected(&self) -> u64 {
         self.unexpected
     }
@@ -205,7 +206,7 @@ impl Peer {
         self.send_segment(place, Flags::ACK, Options::default(), len, pool);
     }
 
-    /// Takes a packet of the host.
+    /// Handles a packet of the host.
     fn take(&mut self, packet: &Packet, pool: &mut Pool) -> Option<()> {
         let (ip, payload) = ipv4::Header::parse_quoted(packet.linear()).ok()?;
         let bytes = packet.linear().get(payload..)?;
@@ -270,8 +271,8 @@ impl Peer {
         Some(())
     }
 
-    /// As many large packets as the host has room for, two of them at most: it has less work the
-    /// larger they are.
+    /// Sends large packets while the window permits, at most about two in flight. The larger the
+    /// packets, the less work the host has.
     fn push(&mut self, place: usize, opened: bool, pool: &mut Pool) {
         if opened {
             self.acknowledge(place, 0, pool);
@@ -304,7 +305,7 @@ impl Flow {
     }
 }
 
-/// A packet from a client to the host: an IP header, and `len` bytes of no meaning.
+/// Creates a packet from a client to the host: an IP header, and `len` arbitrary bytes.
 fn ip_packet(protocol: IpProtocol, len: usize, pool: &mut Pool) -> Packet {
     let len = IP_LEN + len;
     let mut packet = pool.take(len);

@@ -11,22 +11,22 @@ use towpath_stack::{
 
 use crate::peer::{ASKED, Work};
 
-/// Users of one shard: numbers are unique across shards, since a listener's shard gets those of
-/// others.
+/// User numbers per shard. User numbers are unique across shards, because a listener's shard also
+/// gets the users of children in peer shards.
 const USERS: usize = 1 << 16;
 /// Bytes of a write.
 const CHUNK: [u8; 16 * 1024] = [7; 16 * 1024];
 
-/// The program of a shard. By its `work` it answers requests, reads, or writes as much as there is
-/// room for.
+/// Program of a shard. Depending on `work`, it answers requests, reads, or writes while there is
+/// room.
 pub struct Program {
     work: Work,
-    /// The user of its first connection.
+    /// User number of the first connection.
     first: usize,
     connections: Vec<SocketId>,
     events: Vec<(u32, SocketEvent)>,
     asked: Vec<SocketAddr>,
-    /// Connections that came into the accept queue, and have to leave it.
+    /// Number of children in the accept queue, which have to be taken out of it.
     pub queued: u32,
     pub datagram_socket: Option<SocketId>,
     /// Payload that was read.
@@ -51,7 +51,7 @@ impl Program {
         let user = (self.first + self.connections.len()) as u32;
         self.connections.push(child);
         let room = self.work.room();
-        // The first event, so that a writing program begins.
+        // Queue the first event, so that a writing program begins.
         self.events.push((user, SocketEvent::Writable));
         (user, HeapRecv::new(room, room), HeapSend::new(room, room))
     }

@@ -17,7 +17,7 @@ use towpath_wire::MacAddr;
 use crate::peer::{HOST, MTU, Peer, SERVICE, Work};
 use crate::program::Program;
 
-/// Connections, or clients of UDP, of each shard.
+/// Number of TCP connections, or of UDP clients, per shard.
 const FLOWS: usize = 16;
 const LISTENER: u32 = u32::MAX;
 
@@ -75,7 +75,7 @@ impl Shard {
         };
         match work {
             Work::Datagrams => shard.bind(n),
-            // The first shard's listener serves the connections of all.
+            // The first shard's listener accepts the connections of all shards.
             _ if n == 0 => shard.listen(),
             _ => {}
         }
@@ -91,7 +91,7 @@ impl Shard {
         self.listener = Some(listener);
     }
 
-    /// A socket of UDP has a port that is with its shard alone.
+    /// Binds a UDP socket to a port that only this shard uses.
     fn bind(&mut self, n: usize) {
         let socket = self.stack.open(SocketKind::Datagram, Family::V4, 0).expect("nothing is open");
         let addr = SocketAddr::from((HOST, SERVICE + n as u16));
@@ -99,8 +99,8 @@ impl Shard {
         self.program.datagram_socket = Some(socket);
     }
 
-    /// Takes packets, lets the program act, sends packets. Not inlined: counters of instructions
-    /// find this function by its name.
+    /// Receives packets, runs the program, and sends packets. Not inlined, because instruction
+    /// counters find this function by its name.
     #[inline(never)]
     pub fn turn(&mut self, now: Instant) {
         let Self { stack, program, pool, ports, .. } = self;
@@ -140,7 +140,7 @@ impl Shard {
 /// Work done by shards.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Totals {
-    /// Packets from and to the device, of up to 64 KiB each.
+    /// Packets received from and sent to the device, up to 64 KiB each.
     packets: u64,
     /// Requests that were answered.
     requests: u64,
@@ -148,15 +148,16 @@ pub struct Totals {
     bytes: u64,
     /// Packets that were handed to another shard.
     mail: u64,
-    /// Packets that were lost, or that the peer makes no sense of.
+    /// Lost packets, and packets that the peer did not expect.
     drops: u64,
 }
 
 impl Totals {
-    /// Work since `before`.
+    /// Returns the work since `before`.
     ///
     /// # Errors
-    /// When nothing came, or packets were lost: the figures would mean something else then.
+    /// If no packet was received, or packets were lost, because the counts would then be
+    /// misleading.
     pub fn since(&self, before: &Self) -> Result<Self> {
         let since = Self {
             packets: self.packets - before.packets,

@@ -1,14 +1,14 @@
-//! Seat: a stack's access to the control part of its host. A single stack owns control. Several
-//! shards share it behind a lock, and the first one runs it. Its packets, events of next hops and
-//! timers are processed there alone, so each question is asked once.
+//! Access of a stack to the control part of its host. A single stack owns control. Several shards
+//! share it behind a lock, and the first shard runs it. Control packets, reports about next hops,
+//! and timers are processed there alone, so that each neighbour is solicited once.
 //!
-//! Other shards see a new snapshot by a counter, which they read once for each batch of packets. If
-//! the snapshot's lock is taken then, the batch goes by the one before: no packet waits for a call
-//! on another thread.
+//! Peer shards detect a new snapshot by a counter, which they read once for each batch of packets.
+//! If another thread has the snapshot's lock then, the batch uses the previous snapshot, because
+//! packets must not wait for a call on another thread.
 //!
-//! No packet of a connection or a socket takes the lock of control. The first shard takes it when
-//! control has input or due work. Other shards take it for listings of neighbours and routes, and
-//! to join or leave a group. A join must be in force in all shards before the call returns.
+//! Packets of connections and sockets never take the lock of control. The first shard takes it when
+//! control has input or due work. Peer shards take it to list neighbours and routes, and to join or
+//! leave a group. A join must be in force in all shards before the call returns.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -25,7 +25,7 @@ pub(super) enum ControlAccess {
     Alone(Box<Control>),
     /// First of several shards, which runs control.
     First(Arc<Shared>),
-    /// Another shard than the first, which runs control.
+    /// A shard other than the first. The first shard runs control.
     Other(Arc<Shared>),
 }
 
@@ -184,8 +184,8 @@ mod tests {
     use super::*;
     use crate::net::{IfaceId, InterfaceConfig, Keys, Net, NetConfig};
 
-    /// The thread that has the lock may be descheduled. Packets do not wait for it; calls find the
-    /// new snapshot once the lock is free.
+    /// The thread that has the lock may be descheduled. Packets do not wait for it, and a call
+    /// adopts the new snapshot once the lock is free.
     #[test]
     fn a_batch_does_not_wait_for_the_snapshot() {
         let keys = [1, 2].map(|seed| Keys::derive(&[seed; 32]));
@@ -203,7 +203,7 @@ mod tests {
         assert!(other.is_local(addr));
     }
 
-    /// A batch may have packets of the new interface.
+    /// The batch may contain packets of the new interface.
     #[test]
     #[allow(clippy::disallowed_methods)] // A thread waits for a lock that another holds.
     fn a_batch_waits_for_a_new_interface() {

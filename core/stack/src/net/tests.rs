@@ -1,4 +1,4 @@
-//! The IP layer from outside: frames and packets in, frames and packets out, in virtual time.
+//! Tests of the IP layer in virtual time, by the frames and packets that it receives and sends.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use core::time::Duration;
@@ -51,14 +51,14 @@ fn prefix(s: &str) -> Prefix {
     s.parse().unwrap()
 }
 
-/// Creates a host with one interface.
+/// A host with one interface.
 struct Host {
     net: Net,
     pool: Pool,
     now: Instant,
 }
 
-/// An Ethernet interface whose port offloads nothing.
+/// Returns the configuration of an Ethernet interface whose device has no offloads.
 fn eth0(addresses: &[&str]) -> InterfaceConfig {
     InterfaceConfig {
         name: "eth0".to_string(),
@@ -93,14 +93,14 @@ impl Host {
         Self::new(MAC_B, &["10.0.0.2/24", "fd00::2/64"], |_| {})
     }
 
-    /// The host once duplicate address detection is over.
+    /// Waits until duplicate address detection is over, and discards the frames sent.
     fn settled(mut self) -> Self {
         self.pass(Duration::from_secs(3));
         self.sent();
         self
     }
 
-    /// Lets time pass, timer by timer.
+    /// Advances the clock by `time`, and fires each timer when it is due.
     fn pass(&mut self, time: Duration) {
         let end = self.now + time;
         while let Some(at) = self.net.next_timeout().filter(|at| *at <= end) {
@@ -165,7 +165,7 @@ impl Host {
     }
 }
 
-/// Carries frames both ways until the link is quiet; returns what `b` received for its sockets.
+/// Exchanges frames until both hosts are quiet. Returns what each received for its sockets.
 fn exchange(a: &mut Host, b: &mut Host) -> (Vec<Received>, Vec<Received>) {
     let (mut to_a, mut to_b) = (Vec::new(), Vec::new());
     loop {
@@ -306,7 +306,7 @@ fn datagrams_arrive_after_address_resolution_with_good_checksums() {
             })
             .collect();
         assert_eq!(lens, [108, 208]);
-        // The one asked knows the asker from the question: no second round.
+        // Host b learnt the sender's MAC address from the request, so it sends no request itself.
         b.send_udp(from, 5).unwrap();
         assert_eq!(b.net.counters().control.solicits_sent, 0);
     }
@@ -337,7 +337,7 @@ fn an_interface_announces_its_address_and_answers_questions() {
     let announced = a.sent();
     let (header, at) = ethernet::Header::parse(&announced[0]).unwrap();
     assert_eq!((header.dst, header.ethertype), (MacAddr::BROADCAST, EtherType::ARP));
-    // A probe, which another host with the address answers, and the announcement.
+    // The first frame is the probe for another host with the address, the second the announcement.
     let ends = |frame: &Vec<u8>| {
         let (message, _) = arp::ArpPacket::parse(&frame[at..]).unwrap();
         (message.sender_ip.octets(), message.target_ip.octets())
@@ -513,7 +513,7 @@ fn a_device_that_can_gets_the_whole_packet_with_offsets_from_its_first_byte() {
     let route = a.net.route(a.now, None, ip("fd00::2"), None).unwrap();
     let packet = tcp_packet(&mut a.pool, &pattern(5000), 1000, 17, Protocol::Tcp6);
     a.send(&route, IpProtocol::TCP, true, packet, 16).unwrap();
-    // On the wire each of the five has headers of its own.
+    // On the wire, each of the five segments has its own headers.
     assert_eq!(a.net.output(ETH).load(), Load { packets: 5, bytes: 5 * 74 + 5000 });
     let packet = a.take_output().pop_front().unwrap();
     assert_eq!(packet.meta.checksum, Checksum::Partial { start: 54, offset: 16 });
@@ -563,7 +563,7 @@ fn this_host_talks_to_itself_through_the_loopback_queue() {
     let mut a = Host::a();
     for to in ["127.0.0.1", "127.1.2.3", "::1", "10.0.0.1", "fd00::1"] {
         let route = a.net.route(a.now, None, ip(to), None).unwrap();
-        // As Linux's local table has it: 127.0.0.1 speaks to all of 127.0.0.0/8.
+        // As in Linux's local table, 127.0.0.1 is the source for all of 127.0.0.0/8.
         let from = if to == "127.1.2.3" { "127.0.0.1" } else { to };
         assert_eq!((route.iface, route.src), (IfaceId::LOOPBACK, ip(from)));
         let packet = tcp_packet(&mut a.pool, &pattern(30_000), 1000, 17, Protocol::Tcp4);
@@ -618,7 +618,7 @@ fn pings_are_answered() {
     }
 }
 
-/// A gateway asks for a neighbour in its first turn, from an address that no detection holds back.
+/// A gateway solicits a neighbour in its first turn, because no detection delays its address.
 #[test]
 fn an_any_address_interface_does_not_look_for_duplicates() {
     let gateway = |config: &mut InterfaceConfig| config.any_address = true;
@@ -874,7 +874,7 @@ fn groups_of_a_host_are_not_taken_from_a_link_nor_reported_to_it() {
     }
     assert!(a.net.join_group(a.now, ETH, ip("ff02::5"), None));
     assert!(local(a.receive(&from_b_v6("fd00::2", "ff02::5")).unwrap()).broadcast_or_multicast);
-    // Two reports each, had they been for the link.
+    // Only the link-local group is reported, twice; the other groups are limited to the host.
     a.pass(Duration::from_secs(5));
     let reports = a.sent();
     assert_eq!(reports.len(), 2);
@@ -923,17 +923,17 @@ fn a_bad_extension_header_is_reported() {
     let reason = a.refusal(&frame(MAC_A, MAC_B, EtherType::IPV6, &packet));
     assert_eq!(reason, Some(DropReason::IpMalformed));
     assert_eq!(a.net.counters().data.icmp_errors_sent, 1);
-    // A packet with the same problem for another host is not ours to report.
+    // Only the destination reports the same problem in a packet to another host.
     let packet = ipv6_packet("fd00::2", "fd00::9", IpProtocol::DESTINATION_OPTIONS, 64, &payload);
     a.refusal(&frame(MAC_A, MAC_B, EtherType::IPV6, &packet));
     assert_eq!(a.net.counters().data.icmp_errors_sent, 1);
 }
 
-/// Also behind headers that are refused: errors about errors would never end.
+/// Holds even if a header in front is refused, because errors about errors would never end.
 #[test]
 fn no_problem_is_reported_about_an_icmpv6_error() {
     let mut a = Host::a();
-    // A destination option that has to be understood, then the upper layer.
+    // An unknown destination option that requires a report, then the upper-layer header.
     for (upper, kind, reported) in [
         (IpProtocol::UDP, 0, true),
         (IpProtocol::ICMPV6, 128, true),
@@ -970,7 +970,8 @@ fn a_malformed_ipv4_option_is_reported_where_it_begins() {
     assert_eq!((&problem[34..36], problem[38]), (&[12, 0][..], 21), "type, code, pointer");
 }
 
-/// No host has it as an address (RFC 1122 §3.2.1.3): a host that looks for an address sends to all.
+/// The unspecified address is only valid as the source of a host that looks for an address, which
+/// broadcasts (RFC 1122 §3.2.1.3).
 #[test]
 fn the_unspecified_address_sends_to_nobody_in_particular() {
     let mut a = Host::a();
@@ -1008,7 +1009,7 @@ fn a_datagram_whose_rest_does_not_come_is_reported_to_its_sender() {
     }
 }
 
-/// The last 8 bytes of the longest datagram, in the name of another host.
+/// Creates the last 8 bytes of a datagram of maximum length, with a forged source.
 fn last_fragment(src: &str, dst: &str, ident: u16) -> Vec<u8> {
     const LAST: u16 = 65_504;
     if ip(src).is_ipv4() {
@@ -1061,7 +1062,7 @@ fn fragments_given_up_are_counted_by_the_limit() {
     assert_eq!(b.drops(DropReason::FragmentLimit), 3 + full);
     b.pass(limits::REASSEMBLY_V4_TIME);
     assert_eq!(b.drops(DropReason::FragmentTimeout), limits::REASSEMBLY_DATAGRAMS_MAX as u64);
-    // More fragments than a datagram may have.
+    // Send more fragments than a datagram may have.
     let mut packet = ipv4_packet("10.0.0.1", "10.0.0.2", IpProtocol::UDP, &[0; 8]);
     for n in 0..=limits::FRAGMENTS_MAX as u16 {
         packet[6..8].copy_from_slice(&(0x2000 + 2 * n).to_be_bytes());
@@ -1137,8 +1138,7 @@ fn a_full_output_refuses_and_counts() {
     assert_eq!(a.drops(DropReason::LoopbackFull), 1);
 }
 
-/// Few packets may be many bytes, and the headers of packets that the device cuts are on the wire
-/// as well.
+/// The limit in bytes is reached by few packets, and includes the headers of each segment.
 #[test]
 fn a_full_output_counts_bytes_as_they_will_be_sent() {
     let (mut a, _) = pair(ALL);
@@ -1160,7 +1160,7 @@ fn a_full_output_counts_bytes_as_they_will_be_sent() {
     );
 }
 
-/// Packets that serve a protocol have a reserve of their own, which no flood of requests exceeds.
+/// Control packets have a separate reserve, which no flood of requests exceeds.
 #[test]
 fn a_full_output_has_a_reserve_which_floods_fill_and_do_not_pass() {
     let (mut a, _) = pair(NONE);
@@ -1198,8 +1198,8 @@ fn a_full_output_has_a_reserve_which_floods_fill_and_do_not_pass() {
         assert_eq!(a.net.output(ETH).len(), before + answered);
         assert_eq!(a.drops(DropReason::OutputFull), dropped + 10);
     };
-    // An echo carries data of a program, and has no right to the reserve. A TCP acknowledgement
-    // has, because the peer waits for it.
+    // An echo reply carries data of a program, so it must not use the reserve. A TCP
+    // acknowledgement may, because the peer waits for it.
     flood(&mut a, EtherType::IPV4, &ping, 0);
     let route = a.net.route(a.now, None, ip("10.0.0.2"), None).unwrap();
     let mut ack = tcp_packet(&mut a.pool, &[], 1000, 0, Protocol::Tcp4);
@@ -1209,7 +1209,7 @@ fn a_full_output_has_a_reserve_which_floods_fill_and_do_not_pass() {
     flood(&mut a, EtherType::IPV6, &solicit, 0);
     assert_eq!(a.net.counters().data.output_reserve_used, limits::OUTPUT_RESERVE_PACKETS as u64);
     assert_eq!(a.net.counters().data.output_reserve_full, 20);
-    // Reports, solicitations and announcements wait for nothing.
+    // Group reports, solicitations and announcements do not exceed the reserve, either.
     a.net.join_group(a.now, ETH, ip("239.1.2.3"), None);
     a.net.join_group(a.now, ETH, ip("ff02::77"), None);
     a.net.add_address(a.now, ETH, prefix("10.0.0.99/24"));
@@ -1362,7 +1362,7 @@ fn a_host_makes_its_addresses_and_finds_its_router() {
     assert_eq!((route.next_hop, route.src, route.mtu), (ip(ROUTER), address.addr(), 1400));
     let route = host.net.route(host.now, None, ip("2001:db8::77"), None).unwrap();
     assert_eq!(route.next_hop, ip("2001:db8::77"));
-    // The router's MAC address came with its advertisement, and so did the hop limit.
+    // The router advertisement contained the router's MAC address and the hop limit.
     let route = host.net.route(host.now, None, ip("2001:4860::1"), None).unwrap();
     let packet = udp_packet(&mut host.pool, 5);
     host.send(&route, IpProtocol::UDP, true, packet, 6).unwrap();
@@ -1407,7 +1407,7 @@ fn somebody_detecting_the_same_address_at_the_same_time_is_a_duplicate() {
     host.receive(&question);
     assert!(!host.net.is_local(ip("fd00::1")));
 
-    // Once established, an address is defended.
+    // An address is defended after its detection has finished.
     let mut host = Host::a();
     host.pass(Duration::from_secs(3));
     host.sent();
@@ -1418,7 +1418,7 @@ fn somebody_detecting_the_same_address_at_the_same_time_is_a_duplicate() {
     assert!(matches!(message, Message::NeighborAdvert { solicited: false, override_: true, .. }));
 }
 
-/// An advertisement of host b for `fd00::1`, whose source is the address itself.
+/// Creates a neighbour advertisement of host b for `fd00::1`, sent from that address.
 fn claim_of_b() -> Vec<u8> {
     let target: Ipv6Addr = "fd00::1".parse().unwrap();
     let claim = Message::NeighborAdvert {
@@ -1436,7 +1436,7 @@ fn claim_of_b() -> Vec<u8> {
     frame(MacAddr::from_multicast_v6(addr::ALL_NODES), MAC_B, EtherType::IPV6, &packet)
 }
 
-/// Linux defends an address so (RFC 4861 section 7.2.4 leaves the source open).
+/// Linux defends an address this way; RFC 4861 section 7.2.4 does not specify the source.
 #[test]
 fn a_defender_may_advertise_from_the_tentative_address() {
     let mut host = Host::a();
@@ -1455,7 +1455,7 @@ fn a_defender_may_advertise_from_the_tentative_address() {
     let conflict =
         Conflict { iface: ETH, addr: ip("fd00::1"), mac: Some(MAC_B), is_given_up: true };
     assert_eq!([host.net.take_conflict(), host.net.take_conflict()], [Some(conflict), None]);
-    // Time does not change that, and the other host is a neighbour as any.
+    // The address stays unused, and the host that has it is an ordinary neighbour.
     host.pass(Duration::from_secs(10));
     assert!(!host.net.is_local(ip("fd00::1")));
     host.sent();
@@ -1505,7 +1505,7 @@ fn lifetimes_end_and_two_hours_are_safe() {
     assert_eq!(host.net.route(host.now, None, ip("2001:4860::1"), None), Err(RouteError::NoRoute));
     host.pass(hour / 2);
     assert_eq!(global(&host).unwrap().state, AddressState::Deprecated);
-    // An advertisement cannot kill it: two hours are left.
+    // An advertisement cannot remove the address: two hours remain.
     host.receive(&from_router("ff02::1", &advert(0), &[announced(1, 1)]));
     assert_eq!(global(&host).unwrap().valid_until, Some(host.now + hour * 2));
     host.receive(&from_router("ff02::1", &advert(0), &[announced(2, 1)]));
@@ -1555,7 +1555,7 @@ fn groups_are_reported_joined_and_queried() {
     let answer = only(a.sent());
     assert_eq!((answer[38], &answer[30..34]), (0x16, &[239, 1, 2, 3][..]));
 
-    // The querier speaks version 2, and so does the reply: a leave, to all routers.
+    // The querier uses version 2, so the host leaves by a message to all routers.
     assert!(a.net.leave_group(a.now, ETH, group, None));
     a.pass(Duration::from_secs(1));
     let leaves: Vec<_> = a.sent().iter().map(|sent| (sent[38], sent[30..34].to_vec())).collect();
@@ -1616,7 +1616,7 @@ fn the_same_keys_give_the_same_run() {
     assert_eq!(run(), run());
 }
 
-/// Bytes that get far: a frame for us with right lengths and header checksum, and chaos inside.
+/// Generates frames that pass the first checks: valid lengths and header checksum, random bytes.
 fn plausible() -> impl Strategy<Value = Vec<u8>> {
     let protocol = prop::sample::select(vec![0u8, 1, 2, 6, 17, 43, 44, 58, 59, 60, 99]);
     let body = prop::collection::vec(any::<u8>(), 0..200);
@@ -1671,7 +1671,7 @@ fn plausible() -> impl Strategy<Value = Vec<u8>> {
         .prop_map(|(ethertype, packet)| frame(MAC_A, MAC_B, ethertype, &packet))
 }
 
-/// Feeds frames and lets time pass. The layer survives, the operator's configuration stays, and no
+/// Receives frames, and lets time pass. Checks that the operator's configuration stays, and that no
 /// table exceeds its limit.
 fn survive(link: LinkType, any_address: bool, frames: &[Vec<u8>]) {
     let mut host = Host::new(MAC_A, &["10.0.0.1/24", "fd00::1/64"], |config| {
@@ -1712,7 +1712,7 @@ fn survive(link: LinkType, any_address: bool, frames: &[Vec<u8>]) {
     let routers = limits::ROUTERS_MAX * limits::ROUTER_ROUTES_MAX;
     assert!(learnt <= routers + limits::ROUTER_PREFIXES_MAX);
     assert!(host.net.neighbors().count() <= frames.len());
-    // Each was delivered, answered or dropped; nothing that came is still held.
+    // No fragment is held any more.
     assert_eq!(host.net.data.reassembly.next_timeout(), Instant::FAR);
 }
 

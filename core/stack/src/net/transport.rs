@@ -114,7 +114,7 @@ impl Net {
     /// The packet was dropped and counted. `Ok` does not ensure that the packet leaves: the
     /// neighbour may not answer.
     #[inline]
-    #[allow(clippy::too_many_arguments)] // A struct for this single call would only rename them.
+    #[allow(clippy::too_many_arguments)] // A struct for one call would only rename arguments.
     pub fn send(
         &mut self,
         now: Instant,

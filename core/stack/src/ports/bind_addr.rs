@@ -47,8 +47,8 @@ impl BindAddr {
         }
     }
 
-    /// Whether a socket bound at `self` also covers `other`. As in Linux's `sk_reuseport_match`,
-    /// any wildcard covers a dual-stack `::`.
+    /// Returns whether a socket bound at `self` also covers `other`. As in Linux's
+    /// `sk_reuseport_match`, any wildcard covers a dual-stack `::`.
     pub fn covers(self, other: BindAddr) -> bool {
         self == other || !matches!(self, BindAddr::Ip(_)) && self.overlaps(other)
     }

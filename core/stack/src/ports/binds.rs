@@ -184,7 +184,7 @@ impl Binds {
         lock(&self.ports.holds).len() + users + self.receivers.len()
     }
 
-    /// Whether any socket or connection uses `port`, at any address.
+    /// Returns whether any socket or connection uses `port`, at any address.
     pub fn is_taken(&self, port: u16) -> bool {
         let used = || self.ports.users.iter().any(|(_, occupied)| occupied.contains(port));
         self.ports.held.contains(port) || used()
@@ -331,8 +331,8 @@ impl Binds {
         noted.compare_exchange(note, note & !1, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
-    /// Whether another shard has also chosen the port since this shard found it free. If so, ends
-    /// the use by this shard.
+    /// Returns whether another shard has also chosen the port since this shard found it free. If
+    /// so, ends the use by this shard.
     fn is_contested(&self, port: u16, user: PortUse) -> bool {
         // Each shard registers its use first, so at least one of the two sees both uses.
         fence(Ordering::SeqCst);

@@ -33,8 +33,8 @@ impl PortHolder {
         HolderClass { sharing: self.sharing, listening: self.listening }
     }
 
-    /// Whether a TCP socket may share with the holder. Both must have set SO_REUSEADDR while the
-    /// holder does not listen, or both SO_REUSEPORT.
+    /// Returns whether a TCP socket may share with the holder. Both must have set SO_REUSEADDR
+    /// while the holder does not listen, or both SO_REUSEPORT.
     pub fn may_join(&self, HolderClass { sharing: theirs, listening }: HolderClass) -> bool {
         self.sharing.both_reuse_addr(theirs) && !listening || self.sharing.both_reuse_port(theirs)
     }
@@ -80,7 +80,8 @@ impl Spot {
         Self { port, class, addr: holder.addr, device: holder.device.map(|device| device.0) }
     }
 
-    /// Whether the devices allow a packet to match both this holder and a socket on `device`.
+    /// Returns whether the devices allow a packet to match both this holder and a socket on
+    /// `device`.
     fn meets(&self, device: Option<IfaceId>) -> bool {
         self.device.zip(device).is_none_or(|(theirs, own)| theirs == own.0)
     }
@@ -182,9 +183,9 @@ impl PortHolds {
         self.ports.len()
     }
 
-    /// Whether a holder conflicts with a socket that is to hold `port` as `wanted`. The socket's
-    /// own present hold is ignored. `is_used` tells whether a connection conflicts. By Linux's
-    /// rules the following holders conflict, and no others:
+    /// Returns whether a holder conflicts with a socket that is to hold `port` as `wanted`. The
+    /// socket's own present hold is ignored. `is_used` tells whether a connection conflicts. By
+    /// Linux's rules the following holders conflict, and no others:
     ///
     /// * TCP: any holder that [overlaps](Spot::meets) `wanted` and does not
     ///   [share](PortHolder::may_join), unless the port is [open](Welcome) to it;
@@ -259,7 +260,8 @@ impl PortHolds {
         self.compared.get()
     }
 
-    /// Whether a socket holds `port` at `local`, so that connections without a bind may not use it.
+    /// Returns whether a socket holds `port` at `local`, so that connections without a bind may not
+    /// use it.
     pub fn is_held(&self, port: u16, local: IpAddr) -> bool {
         let Some(crowd) = self.ports.get(&port) else { return false };
         let stretches = BindAddr::Ip(local).stretches().into_iter().flatten();

@@ -302,7 +302,8 @@ impl<H: Host> Stack<H> {
         self.count_choice(chosen)
     }
 
-    /// Whether any socket or connection of this socket's protocol uses a port, at any address.
+    /// Returns whether any socket or connection of this socket's protocol uses a port, at any
+    /// address.
     pub fn is_port_taken(&self, id: SocketId, port: u16) -> bool {
         let socket = self.index(id).and_then(|index| self.sockets.get(index));
         let table = socket.map(|socket| match &socket.kind {

@@ -25,7 +25,7 @@ impl PortSet {
         word.store(if is_in { before | bit } else { before & !bit }, Ordering::Relaxed);
     }
 
-    /// Whether `port` is in the set.
+    /// Returns whether `port` is in the set.
     pub fn contains(&self, port: u16) -> bool {
         self.0[usize::from(port) / 64].load(Ordering::Relaxed) & 1 << (port % 64) != 0
     }

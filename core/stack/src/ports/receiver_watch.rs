@@ -43,13 +43,14 @@ pub struct ReceiverAt {
 }
 
 impl ReceiverAt {
-    /// Whether the socket receives packets from the network to `ip`, an address of its host.
+    /// Returns whether the socket receives packets from the network to `ip`, an address of its
+    /// host.
     pub fn is_reached_at(&self, ip: IpAddr) -> bool {
         self.device != Some(IfaceId::LOOPBACK) && self.addr.overlaps(BindAddr::Ip(ip))
     }
 
-    /// Whether the socket cannot receive packets from the network, because it is bound to the
-    /// loopback interface or to a loopback address.
+    /// Returns whether the socket cannot receive packets from the network, because it is bound to
+    /// the loopback interface or to a loopback address.
     pub fn is_loopback(&self) -> bool {
         let on_loopback = matches!(self.addr, BindAddr::Ip(ip) if ip.is_loopback());
         on_loopback || self.device == Some(IfaceId::LOOPBACK)

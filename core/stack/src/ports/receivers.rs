@@ -88,8 +88,8 @@ impl ReceiverGroup {
 
     /// Chooses the member that receives a packet. As on Linux the newest member receives, because
     /// SO_REUSEADDR allowed it to replace the others. If it has SO_REUSEPORT, the uniformly random
-    /// `pick` chooses among the sharing members. The next member whose processor is `here` is
-    /// preferred to that one.
+    /// `pick` chooses among the sharing members. From that position on, the first member with the
+    /// processor `here` is preferred.
     #[inline]
     fn choose(
         &self,
@@ -250,7 +250,7 @@ impl Receivers {
         }
     }
 
-    /// Whether the processor of packets influences the choice.
+    /// Returns whether the processor of packets influences the choice.
     pub fn minds_processor(&self) -> bool {
         self.with_processor > 0
     }
@@ -316,8 +316,8 @@ impl Receivers {
         Candidates { receivers: self, port, wanted, next: 0 }
     }
 
-    /// Whether a group with this kind of address and device may exist. If not, the look-up is
-    /// skipped.
+    /// Returns whether a group with this kind of address and device may exist. If not, the look-up
+    /// is skipped.
     #[inline]
     fn may_have(&self, addr: BindAddr, device: Option<IfaceId>) -> bool {
         self.bound[Self::class(addr)] > 0 && (device.is_none() || self.on_device > 0)
@@ -380,7 +380,7 @@ impl<'a> Iterator for Candidates<'a> {
     }
 }
 
-/// Whether sockets can share packets. Linux's ping sockets do not: the last one bound to an
+/// Returns whether sockets can share packets. Linux's ping sockets do not: the last one bound to an
 /// identifier receives all.
 fn shares_at_all(of: PortProtocol) -> bool {
     of != PortProtocol::Echo

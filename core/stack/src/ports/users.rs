@@ -26,7 +26,7 @@ enum UsedPort {
 const _: () = assert!(size_of::<UsedPort>() <= 24);
 
 impl UsedPort {
-    /// Whether `is` holds for any user whose address may overlap that of `wanted`.
+    /// Returns whether `is` holds for any user whose address may overlap that of `wanted`.
     fn any_user(&self, wanted: &PortHolder, mut is: impl FnMut(&User) -> bool) -> bool {
         match self {
             UsedPort::Alike(user, _) => is(user),
@@ -78,7 +78,7 @@ impl Users {
         self.ports.len()
     }
 
-    /// Whether a connection, also in TIME-WAIT, conflicts with a bind.
+    /// Returns whether a connection, also in TIME-WAIT, conflicts with a bind.
     pub fn are_in_way(&self, port: u16, wanted: &PortHolder) -> bool {
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.1
         //# an OPEN call that will functionally allow an application to LISTEN on a port while a

@@ -68,7 +68,7 @@ impl Common {
         (0..).zip(&self.news).fold(0, |all, (n, news)| all | u16::from(far(news)) << n)
     }
 
-    /// Whether [`Self::far_behind`] contains a shard because of connections that wait.
+    /// Returns whether [`Self::far_behind`] contains a shard because of connections that wait.
     #[inline]
     pub fn is_urgent(&self, shard: ShardId) -> bool {
         self.news[shard.index()].is_urgent.load(Ordering::Relaxed)

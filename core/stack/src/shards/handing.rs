@@ -228,9 +228,9 @@ impl<H: Host> Stack<H> {
         have_news
     }
 
-    /// Whether other shards have sent something or left work for this one, or messages for them
-    /// wait for room. Before it sleeps, a thread announces that, and then calls this function once
-    /// more. Takes no lock.
+    /// Returns whether peer shards have sent messages or left work for this one, or messages for
+    /// them wait for room. A thread that is about to sleep announces that, and then calls this
+    /// function once more. Takes no lock.
     pub fn has_mail(&self) -> bool {
         self.shards.member.as_ref().is_some_and(|member| {
             member.has_work()

@@ -50,14 +50,14 @@ impl PeerShards {
         self.member.as_ref().map_or(0, |member| member.shadows.len())
     }
 
-    /// Whether other shards have sockets on a UDP port.
+    /// Returns whether other shards have sockets on a UDP port.
     pub fn has_others_on(&self, port: u16) -> bool {
         self.member.as_ref().is_some_and(|member| {
             member.common.port_shards(false).get(port) & !(1 << member.id.0) != 0
         })
     }
 
-    /// Whether a bit set contains this shard.
+    /// Returns whether a bit set contains this shard.
     pub fn is_in(&self, shards: u16) -> bool {
         self.member.as_ref().is_none_or(|member| shards & 1 << member.id.0 != 0)
     }
@@ -151,7 +151,7 @@ impl Member {
         self.pairs.get_mut(shard.index())?.as_mut()
     }
 
-    /// Whether mail has arrived, or waits to be sent.
+    /// Returns whether mail has arrived, or waits to be sent.
     pub fn has_work(&self) -> bool {
         let pairs = || self.pairs.iter().flatten();
         !self.forsaken.is_empty()

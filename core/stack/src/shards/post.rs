@@ -160,7 +160,7 @@ impl ShardPair {
         self.has_room(pool)
     }
 
-    /// Whether no message waits, after moving waiting messages into the ring.
+    /// Moves waiting messages into the ring. Returns whether none is left.
     pub fn has_room(&mut self, pool: &mut Pool) -> bool {
         self.put_waiting(pool);
         !self.has_waiting()
@@ -186,7 +186,7 @@ impl ShardPair {
         !self.waiting.is_empty()
     }
 
-    /// Whether the peer shard has sent anything.
+    /// Returns whether the peer shard has sent anything.
     pub fn has_mail(&self) -> bool {
         !self.inbox.is_empty()
     }

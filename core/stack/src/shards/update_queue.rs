@@ -33,7 +33,7 @@ impl UpdateQueue {
         has_room
     }
 
-    /// Whether there are updates after the first `heard`.
+    /// Returns whether there are updates after the first `heard`.
     #[inline]
     pub fn has_more(&self, heard: u64) -> bool {
         self.said.load(Ordering::Acquire) != heard

@@ -179,7 +179,7 @@ impl List {
         self.len as usize
     }
 
-    /// Whether the list has no entries.
+    /// Returns whether the list has no entries.
     pub fn is_empty(&self) -> bool {
         self.front == NONE
     }

@@ -24,7 +24,7 @@ impl TimerId {
     /// No timer.
     pub const NONE: Self = Self(NONE);
 
-    /// Whether the timer is armed.
+    /// Returns whether the timer is armed.
     pub fn is_armed(self) -> bool {
         self.0 != NONE
     }

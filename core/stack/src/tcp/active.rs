@@ -25,8 +25,8 @@ struct ActiveOpen {
 }
 
 impl<H: Host> Stack<H> {
-    /// Whether a connect to `ip` stays on this host: `ip` is a local address, possibly IPv4-mapped,
-    /// or the unspecified address.
+    /// Returns whether a connect to `ip` stays on this host: `ip` is a local address, possibly
+    /// IPv4-mapped, or the unspecified address.
     pub fn is_near(&self, ip: IpAddr) -> bool {
         self.net.is_local(loopback_if_unspecified(ip.to_canonical()))
     }
@@ -265,8 +265,8 @@ pub(crate) fn with_scope(addr: SocketAddr, iface: IfaceId) -> SocketAddr {
     }
 }
 
-/// Whether an address needs an interface to be unambiguous: link-local addresses, and groups of
-/// scope 1 and 2 (RFC 4291 §2.7).
+/// Returns whether an address needs an interface to be unambiguous: link-local addresses, and
+/// groups of scope 1 and 2 (RFC 4291 §2.7).
 pub fn is_on_link(ip: Ipv6Addr) -> bool {
     ip.is_unicast_link_local() || matches!(addr::multicast_scope(ip), Some(1 | 2))
 }

@@ -104,9 +104,9 @@ impl FastOpens {
         Cookie::new(&hasher.finish().to_be_bytes()).expect("eight bytes are a cookie")
     }
 
-    /// Whether a SYN may open a connection at once: the listener allows Fast Open, and the SYN has
-    /// the valid cookie for its sender's address. In the mode without cookies, data or the option
-    /// suffices.
+    /// Returns whether a SYN may open a connection at once. The listener must allow Fast Open, and
+    /// the SYN must have the valid cookie for its sender's address. In the mode without cookies,
+    /// data or the option suffices.
     pub fn may_open(
         &self,
         modes: FastOpenModes,

@@ -79,15 +79,15 @@ pub(crate) struct Handshakes {
 }
 
 impl Handshakes {
-    /// Whether there is a place among `max` for another half-open connection of the listener,
-    /// possibly by replacing one.
+    /// Returns whether there is a place among `max` for another half-open connection of the
+    /// listener, possibly by replacing one.
     pub fn has_place(&self, now: Instant, listener: &ListeningSocket, max: usize) -> bool {
         self.has_share(listener, max) || self.displaceable(now, listener).is_some()
     }
 
-    /// Whether a listener has fewer half-open connections than there are free places for all
-    /// listeners. As a result half of the cache stays free if one listener is flooded, and a third
-    /// with two. See Choudhury and Hahne, "Dynamic queue length thresholds", 1998.
+    /// Returns whether a listener has fewer half-open connections than there are free places for
+    /// all listeners. As a result half of the cache stays free if one listener is flooded, and a
+    /// third with two. See Choudhury and Hahne, "Dynamic queue length thresholds", 1998.
     pub fn has_share(&self, listener: &ListeningSocket, max: usize) -> bool {
         listener.half_open.len() < max.saturating_sub(self.half_open.len())
     }

@@ -50,7 +50,8 @@ impl ListeningSocket {
         }
     }
 
-    /// Whether the queue is full. As on Linux the queue holds one child more than the backlog.
+    /// Returns whether the queue is full. As on Linux the queue holds one child more than the
+    /// backlog.
     pub fn is_full(&self) -> bool {
         match self.among.as_deref() {
             Some(AmongShards::Shadow { room, unqueued, .. }) => {
@@ -66,9 +67,9 @@ impl ListeningSocket {
         self.backlog.saturating_add(1).saturating_sub(taken)
     }
 
-    /// Whether a place may be reserved for a half-open connection. Two shadows may reserve the same
-    /// place, or one that a connection in transit takes. The later connection then waits at its
-    /// shadow.
+    /// Returns whether a place may be reserved for a half-open connection. Two shadows may reserve
+    /// the same place, or one that a connection in transit takes. The later connection then waits
+    /// at its shadow.
     pub fn may_promise(&self) -> bool {
         match self.among.as_deref() {
             Some(AmongShards::Shadow { room, .. }) => {
@@ -78,7 +79,7 @@ impl ListeningSocket {
         }
     }
 
-    /// Whether there is no place for a connection whose handshake is complete.
+    /// Returns whether there is no place for a connection whose handshake is complete.
     pub fn turns_away(&self, has_place: bool) -> bool {
         match (has_place, self.among.as_deref()) {
             (false, _) => self.is_full(),

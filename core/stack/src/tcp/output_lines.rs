@@ -20,7 +20,7 @@ impl OutputLines {
         (0..self.lines.len()).map(|iface| IfaceId(iface as u16))
     }
 
-    /// Whether connections wait for the device.
+    /// Returns whether connections wait for the device.
     #[inline]
     pub fn has_waiting(&self, iface: IfaceId) -> bool {
         self.lines.get(iface.index()).is_some_and(|line| !line.is_empty())
@@ -32,7 +32,7 @@ impl OutputLines {
         self.lines.iter().all(VecDeque::is_empty)
     }
 
-    /// Whether connections that wait for a device can continue.
+    /// Returns whether connections that wait for a device can continue.
     pub fn is_due(&self, net: &Net) -> bool {
         let mut lines = self.lines.iter().zip(0..);
         lines.any(|(line, iface)| !line.is_empty() && is_low(net, IfaceId(iface)))
@@ -64,15 +64,16 @@ impl OutputLines {
     }
 }
 
-/// Whether the device cannot keep up with the connections' packets in its queue. Further packets
-/// would be late, or dropped, which would be mistaken for congestion of the path. Packets of other
-/// senders are counted separately, because those senders never wait and could fill the queue.
+/// Returns whether the device cannot keep up with the connections' packets in its queue. Further
+/// packets would be late, or dropped, which would be mistaken for congestion of the path. Packets
+/// of other senders are counted separately, because those senders never wait and could fill the
+/// queue.
 pub(super) fn is_busy(net: &Net, iface: IfaceId) -> bool {
     let load = net.output_connections(iface);
     load.bytes >= TX_OUTPUT_BYTES || load.packets >= TX_OUTPUT_PACKETS
 }
 
-/// Whether the queue has drained enough for waiting connections to continue.
+/// Returns whether the queue has drained enough for waiting connections to continue.
 pub(super) fn is_low(net: &Net, iface: IfaceId) -> bool {
     let load = net.output_connections(iface);
     load.bytes <= TX_OUTPUT_BYTES / TX_OUTPUT_LOW

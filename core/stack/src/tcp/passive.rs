@@ -196,7 +196,7 @@ impl<H: Host> Stack<H> {
         Some((index, self.sockets.listener(index)?))
     }
 
-    /// Whether the accept queue has a place for a connection that is opened on `iface` now.
+    /// Returns whether the accept queue has a place for a connection that is opened on `iface` now.
     fn may_come(&self, listener: &ListeningSocket, iface: IfaceId) -> bool {
         match self.net.is_in_process(iface) {
             true => listener.may_promise(),

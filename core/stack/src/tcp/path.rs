@@ -143,7 +143,7 @@ impl Paths {
         }
     }
 
-    /// Whether the path was derived from the current routes, and its next hop still exists.
+    /// Returns whether the path was derived from the current routes, and its next hop still exists.
     #[inline]
     pub fn is_current(&self, path: &TcpPath, net: &Net) -> bool {
         let new = net.is_since(path.epoch, self.since);

@@ -56,10 +56,10 @@ impl TimeWaits {
         self.queue.remove(&mut self.line, index)
     }
 
-    /// Whether a new connection may replace a TIME-WAIT, as with Linux's `tcp_tw_reuse`. After a
-    /// second, timestamps and an initial sequence number beyond the old window distinguish new
-    /// segments from late ones (RFC 6191). Without timestamps the peer's late segments cannot be
-    /// distinguished from new ones.
+    /// Returns whether a new connection may replace a TIME-WAIT, as with Linux's `tcp_tw_reuse`.
+    /// After a second, timestamps and an initial sequence number beyond the old window distinguish
+    /// new segments from late ones (RFC 6191). Without timestamps the peer's late segments cannot
+    /// be distinguished from new ones.
     pub fn is_reusable(&self, now: Instant, index: u32) -> bool {
         self.get(index).is_some_and(|entry| {
             let left = entry.state.expires().since(now);

@@ -171,10 +171,10 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Whether a datagram socket has used up its share of a device's queue. Further datagrams would
-    /// be late, and finally lost. The owner keeps them meanwhile, as Linux does when the device's
-    /// backlog fills SO_SNDBUF. [`crate::SocketEvent::Writable`] follows when half of the share has
-    /// drained. Counter `udp_waits_for_share`.
+    /// Returns whether a datagram socket has used up its share of a device's queue. Further
+    /// datagrams would be late, and finally lost. The owner keeps them meanwhile, as Linux does
+    /// when the device's backlog fills SO_SNDBUF. [`crate::SocketEvent::Writable`] follows when
+    /// half of the share has drained. Counter `udp_waits_for_share`.
     pub fn datagram_waits(&mut self, id: SocketId) -> bool {
         let Some(index) = self.index(id) else { return false };
         if !datagrams(index).is_some_and(|sender| self.net.has_share(sender, TX_SHARE_BYTES)) {

@@ -55,7 +55,8 @@ fn there_and_back() {
             [("0.0.0.0:53", "10.0.0.2:53"), ("[::]:53", "[fd00::2]:53"), ("[::]:53", "10.0.0.2:53")]
         {
             let mut w = World::new(WorldConfig { link, ..WorldConfig::default() });
-            // No neighbour is asked for before duplicate detection of the addresses has ended.
+            // No neighbour is solicited before the duplicate detection of the own addresses has
+            // ended.
             w.run(3_000);
             let (server, server_user) = bound(&mut w.b, listen);
             let family = if to.starts_with('[') { Family::V6 } else { Family::V4 };
@@ -104,7 +105,7 @@ fn connected_sockets_are_preferred_and_hear_their_peer_only() {
     w.assert_ends_empty();
 }
 
-/// As a program finds it that closes a socket whose datagrams are not all sent: on Linux they are.
+/// A program may close a socket whose datagrams are not all sent; as on Linux, they are sent later.
 #[test]
 fn a_withdrawn_socket_frees_its_port_and_sends_from_it() {
     let mut w = World::new(WorldConfig::default());
@@ -135,7 +136,7 @@ fn a_withdrawn_socket_frees_its_port_and_sends_from_it() {
         let (user, meta, bytes) = w.b.host.datagrams.pop().expect("a datagram");
         assert_eq!((user, &bytes[..]), (server_user, &b"late"[..]));
         assert_eq!(meta.remote.port(), 1000);
-        // The answer is the next one's.
+        // The answer goes to the next socket on the port.
         send(&mut w.b, server, Some("10.0.0.1:1000"), b"answer").unwrap();
         w.run(10);
         w.a.close(first);
@@ -205,7 +206,7 @@ fn long_datagrams_are_fragmented_or_refused() {
         send(&mut w.a, id, Some(to), &bytes).unwrap();
         w.run(10);
         assert!(received(&mut w.b, user) == std::slice::from_ref(&bytes));
-        // Each family has its own setting.
+        // Each address family has its own setting.
         let v4 = SocketOption::MtuDiscover(MtuDiscovery::Do);
         let v6 = SocketOption::MtuDiscoverV6(MtuDiscovery::Do);
         let (own, other) = if family == Family::V4 { (v4, v6) } else { (v6, v4) };
@@ -213,7 +214,7 @@ fn long_datagrams_are_fragmented_or_refused() {
         send(&mut w.a, id, Some(to), &bytes).unwrap();
         w.a.stack.set_option(id, own).unwrap();
         assert_eq!(send(&mut w.a, id, Some(to), &bytes), Err(SendError::TooLong));
-        // UDP's part of 16 bits; with IPv4 these include the IP header.
+        // Maximum UDP payload with a 16-bit length, which includes the IP header only for IPv4.
         let most = if family == Family::V4 { 65_535 - 20 - 8 } else { 65_535 - 8 };
         let longest: Vec<u8> = (0..most).map(|n| n as u8).collect();
         w.a.stack.set_option(id, SocketOption::MtuDiscover(MtuDiscovery::Dont)).unwrap();
@@ -224,7 +225,7 @@ fn long_datagrams_are_fragmented_or_refused() {
         w.run(10);
         assert!(received(&mut w.b, user) == [bytes.clone(), longest]);
         w.a.stack.set_option(id, own).unwrap();
-        // IPV6_MTU: the link takes 1500, and IPv4 is not concerned.
+        // IPV6_MTU limits IPv6 datagrams below the link's MTU of 1500, and not IPv4 datagrams.
         let size = |size| SocketOption::FragmentSize(Some(size));
         assert_eq!(w.a.stack.set_option(id, size(1279)), Err(OptionError::Invalid));
         w.a.stack.set_option(id, size(1280)).unwrap();
@@ -252,7 +253,7 @@ fn broadcast_needs_permission_and_reaches_all() {
     w.run(10);
     assert_eq!(received(&mut w.b, one), [b"all".to_vec()]);
     assert_eq!(received(&mut w.b, two), [b"all".to_vec()]);
-    // Without a receiver: no ICMP error for a broadcast.
+    // A broadcast without a receiver causes no ICMP error.
     send(&mut w.a, id, Some("10.0.0.255:69"), b"none").unwrap();
     w.run(10);
     assert_eq!(w.b.stack.net.counters().data.icmp_errors_sent, 0);
@@ -280,7 +281,7 @@ fn who_is_bound_to_a_device_hears_its_own_groups_too() {
     }
 }
 
-/// As on Linux (rt_iif, inet6_iif): though it never leaves the host.
+/// As on Linux (rt_iif, inet6_iif), although the packet never leaves the host.
 #[test]
 fn what_a_host_sends_itself_comes_in_on_the_interface_that_has_the_address() {
     let mut w = World::new(WorldConfig::default());
@@ -309,8 +310,8 @@ fn what_a_host_sends_itself_comes_in_on_the_interface_that_has_the_address() {
     }
 }
 
-/// SO_BINDTODEVICE without a change leaves the order of binding, which selects the receiver; as on
-/// Linux 6.18.
+/// Setting SO_BINDTODEVICE to its current value keeps the order of binds, which selects the
+/// receiver, as on Linux 6.18.
 #[test]
 fn a_device_that_stays_what_it_was_moves_nobody() {
     let mut w = World::new(WorldConfig::default());
@@ -366,8 +367,8 @@ fn groups_are_joined_left_and_looped() {
     }
 }
 
-/// Sends to a group that the sender itself is a member of; returns its own copies and the packets
-/// on the link.
+/// Sends a datagram to a group that the sender itself has joined. Returns its own copies, and the
+/// packets on the link.
 fn to_own_group(
     link: LinkType,
     group: &str,
@@ -406,7 +407,7 @@ fn hosts_hear_a_group_as_far_as_the_sender_says_and_members_here_in_any_case() {
             let looped: Vec<_> = looped.iter().map(|meta| meta.ttl).collect();
             assert_eq!((looped, &link_saw[..]), (vec![heard], seen), "{group} {ttl:?} {options:?}");
         };
-        // Default of 1; the option; the message's own value.
+        // TTL 1 by default, the TTL of the option, or the TTL of the message.
         for group in ["239.1.2.3", "224.0.0.251", "224.0.0.1", "ff02::77", "ff05::77", "ff02::1"] {
             check(group, None, &[], 1, &[1]);
             let far = [MulticastTtl(5), MulticastHops(5)];
@@ -421,7 +422,7 @@ fn hosts_hear_a_group_as_far_as_the_sender_says_and_members_here_in_any_case() {
         // Each family has its own.
         check("239.1.2.3", None, &[MulticastHops(0)], 1, &[1]);
         check("ff02::77", None, &[MulticastTtl(0)], 1, &[1]);
-        // A group of this host's alone, however far its datagrams might go.
+        // The group is limited to this host, whatever the hop limit.
         for group in ["ff01::77", "ff01::1", "ff11::77"] {
             check(group, None, &[MulticastHops(5)], 5, &[]);
         }
@@ -494,7 +495,7 @@ fn unicast_limits_are_set_taken_back_and_apart_for_each_family() {
     assert_eq!((arrives(&mut w, v4, None), arrives(&mut w, v6, None)), (64, 64));
     w.a.stack.set_option(id, SocketOption::Ttl(std::num::NonZeroU8::new(7))).unwrap();
     assert_eq!((arrives(&mut w, v4, None), arrives(&mut w, v6, None)), (7, 64));
-    // As on Linux, a hop limit of 0 goes as far as the link.
+    // As on Linux, a datagram with hop limit 0 is sent on the link.
     w.a.stack.set_option(id, SocketOption::UnicastHops(Some(0))).unwrap();
     assert_eq!((arrives(&mut w, v4, None), arrives(&mut w, v6, None)), (7, 0));
     assert_eq!((arrives(&mut w, v4, Some(3)), arrives(&mut w, v6, Some(3))), (3, 3));
@@ -504,7 +505,7 @@ fn unicast_limits_are_set_taken_back_and_apart_for_each_family() {
     assert_eq!(arrives(&mut w, v6, Some(0)), 0);
 }
 
-/// The last target is kept, but no part of it survives a change of the socket.
+/// The cached target is invalidated by each change of the socket.
 #[test]
 fn a_socket_that_changes_sends_the_next_datagram_otherwise() {
     let mut w = World::new(WorldConfig::default());
@@ -528,7 +529,7 @@ fn a_socket_that_changes_sends_the_next_datagram_otherwise() {
     assert_eq!(arrives(&mut w, None), (first, 7));
     connect(&mut w, "10.0.0.2:54");
     assert_eq!(arrives(&mut w, None), (second, 7));
-    // The port was chosen, and the next one is another.
+    // The port was chosen by the stack, so the next datagram is sent from another port.
     w.a.stack.disconnect(id);
     assert_eq!(send(&mut w.a, id, None, b"x"), Err(SendError::NotConnected));
     assert_eq!(arrives(&mut w, Some("10.0.0.2:53")), (first, 7));
@@ -538,7 +539,7 @@ fn a_socket_that_changes_sends_the_next_datagram_otherwise() {
 
 #[test]
 fn datagrams_go_without_a_checksum_over_ipv4_if_asked() {
-    // Where the headers of IP and UDP leave the checksum of UDP.
+    // Offset of the UDP checksum behind the IP and UDP headers.
     for (to, at) in [("10.0.0.2:53", 26), ("[fd00::2]:53", 46)] {
         for no_checksum in [false, true] {
             let mut w = World::new(WorldConfig { link: LinkType::Ip, ..WorldConfig::default() });
@@ -638,7 +639,7 @@ fn ping() {
             send(&mut w.a, id, Some(to), &[reply, 0, 0, 0, 0, 0, 0, 0]),
             Err(SendError::Invalid)
         );
-        // As long as the packet's length can say: IPv4's counts its header.
+        // Maximum payload with a 16-bit length, which includes the header only for IPv4.
         let most = if family == Family::V4 { 65_535 - 20 } else { 65_535 };
         message.resize(most + 1, 7);
         assert_eq!(send(&mut w.a, id, Some(to), &message), Err(SendError::TooLong));
@@ -652,7 +653,7 @@ fn ping() {
     }
 }
 
-/// A datagram to a broadcast address is for this host's sockets too, wherever they listen.
+/// A datagram to a broadcast address also reaches sockets of this host, on any address.
 #[test]
 fn broadcasts_reach_the_hosts_own_sockets() {
     for to in ["255.255.255.255:53", "10.0.0.255:53"] {
@@ -665,7 +666,7 @@ fn broadcasts_reach_the_hosts_own_sockets() {
         w.run(100);
         assert_eq!(received(&mut w.a, any), [b"all"], "{to}");
         assert_eq!(received(&mut w.b, other), [b"all"], "{to}");
-        // A socket that is bound to the address itself takes the datagram alone.
+        // A socket that is bound to the broadcast address receives the datagram alone.
         let (_, named) = bound(&mut w.a, to);
         send(&mut w.a, sender, Some(to), b"again").unwrap();
         w.run(100);
@@ -673,7 +674,7 @@ fn broadcasts_reach_the_hosts_own_sockets() {
         let counted = w.a.stack.net.counters().data.drops.of(DropReason::UdpNoSocket);
         assert_eq!(counted, 0, "nobody was missing");
     }
-    // From 127.0.0.1 it stays on the host.
+    // A broadcast from 127.0.0.1 stays on the host.
     let mut w = World::new(WorldConfig::default());
     let (_, any) = bound(&mut w.a, "0.0.0.0:53");
     let (_, other) = bound(&mut w.b, "0.0.0.0:53");
@@ -685,7 +686,7 @@ fn broadcasts_reach_the_hosts_own_sockets() {
     assert!(received(&mut w.b, other).is_empty());
 }
 
-/// An echo socket has one address of the host, or any.
+/// An echo socket can be bound to an address of the host, or to any address.
 #[test]
 fn echo_sockets_are_bound_to_addresses_of_the_host_alone() {
     let mut w = World::new(WorldConfig::default());
@@ -702,7 +703,7 @@ fn echo_sockets_are_bound_to_addresses_of_the_host_alone() {
     assert_eq!(refused(&mut w, "10.0.0.1:0"), None);
 }
 
-/// Each family has its own, on a socket of both.
+/// A dual-stack socket has separate options for each address family.
 #[test]
 fn options_of_one_family_are_not_the_others() {
     let mut w = World::new(WorldConfig::default());
@@ -716,8 +717,8 @@ fn options_of_one_family_are_not_the_others() {
         let (user, meta, _) = w.b.host.datagrams.pop().expect("a datagram");
         assert_eq!((user, meta.tos), (there, class), "{to}");
     }
-    // Nor does a loop that is switched off for one family keep the other's datagrams from members
-    // here.
+    // If MulticastLoop is off for one family, local members still receive datagrams of the other
+    // family.
     let options = [
         SocketOption::MulticastLoop(false),
         SocketOption::MulticastInterface(Some(IfaceId(1)), None),
@@ -737,7 +738,7 @@ fn options_of_one_family_are_not_the_others() {
     }
 }
 
-/// RFC 6724 ranks sources for groups too, also where the interface is given.
+/// Sources for groups are ranked by RFC 6724, too, even if the interface is given.
 #[test]
 fn groups_of_the_link_hear_a_link_local_source() {
     let mut w = World::new(WorldConfig { link: LinkType::Ethernet, ..WorldConfig::default() });

@@ -1,4 +1,5 @@
-//! ICMP errors: their effect on connections and datagram sockets, and checks of forged ones.
+//! Tests of ICMP errors: their effect on connections and datagram sockets, and checks of forged
+//! ones.
 
 use std::net::Ipv6Addr;
 
@@ -11,12 +12,12 @@ use crate::{
     SocketError, SocketEvent, SocketId, SocketKind, SocketOption, StackConfig,
 };
 
-/// A router that reports to b.
+/// A router that sends errors to host b.
 const ROUTER: &str = "10.0.0.9";
 const ROUTER_V6: &str = "fd00::9";
 
-/// An ICMP error about `quote`, an IP packet that b sent, of the packet's version. `word` stands
-/// behind the checksum.
+/// Creates an ICMP error about `quote`, an IP packet sent by b, in the IP version of `quote`.
+/// `word` follows the checksum.
 fn error_about(quote: &[u8], kind: u8, code: u8, word: u32) -> Vec<u8> {
     let v4 = quote[0] >> 4 == 4;
     let quote = &quote[..quote.len().min(if v4 { 548 } else { 1232 })];
@@ -59,13 +60,13 @@ fn error_about(quote: &[u8], kind: u8, code: u8, word: u32) -> Vec<u8> {
     packet
 }
 
-/// "Too big" of the packet's version.
+/// Creates a path MTU report in the IP version of the quoted packet.
 fn too_big(quote: &[u8], mtu: u32) -> Vec<u8> {
     let (kind, code) = if quote[0] >> 4 == 4 { (3, 4) } else { (2, 0) };
     error_about(quote, kind, code, mtu)
 }
 
-/// A UDP datagram from b that was never sent.
+/// Creates a UDP datagram from b that b never sent.
 fn forged_udp(src_port: u16) -> Vec<u8> {
     let mut packet = vec![0; ipv4::HEADER_LEN];
     ipv4::Header {
@@ -87,8 +88,7 @@ fn forged_udp(src_port: u16) -> Vec<u8> {
     packet
 }
 
-/// IP packets of b to a that the link saw since the last look, errors and answers to errors
-/// excepted.
+/// Returns the IP packets from b on the link since the last call, except ICMP messages.
 fn seen_of_b(w: &mut World) -> Vec<Vec<u8>> {
     let of_b = |packet: &Vec<u8>| match packet[0] >> 4 {
         4 => packet[12..16] == [10, 0, 0, 2] && packet[9] != 1,
@@ -101,8 +101,8 @@ fn dont_fragment(packet: &[u8]) -> bool {
     packet[6] & 0x40 != 0
 }
 
-/// A connection whose end at b has bytes in flight: the ends, and the first packet that carries
-/// them.
+/// Returns a connection whose end at b has bytes in flight: both ends, and the first packet with
+/// bytes.
 fn in_flight(remote: &str, len: usize) -> (World, Conn, Conn, Vec<u8>) {
     let mut w = World::new(WorldConfig::default());
     let (listener, _) = w.b.listen("[::]:80", 8);
@@ -145,7 +145,7 @@ fn below_the_least_path_mtu_routers_may_fragment() {
         for packet in &after {
             assert!(packet.len() <= 552 && !dont_fragment(packet), "{mtu}: {}", packet.len());
         }
-        // Routers may cut them: each needs a number of its own (RFC 6864 §4.2).
+        // Routers may fragment the packets, so each needs its own identification (RFC 6864 §4.2).
         let mut idents: Vec<_> = after.iter().map(|packet| [packet[4], packet[5]]).collect();
         idents.sort_unstable();
         idents.dedup();
@@ -184,7 +184,7 @@ fn what_is_said_about_datagrams_is_nothing_to_connections() {
     all_arrives(&mut w, &client, 6000);
     assert_eq!(w.b.drops(DropReason::IcmpErrorStray), 0, "the socket of the port believes it");
     seen_of_b(&mut w);
-    // Neither this connection nor those to come.
+    // Neither this connection nor a later one uses the forged path MTU.
     w.b.write(&server, &[7; 6000]);
     all_arrives(&mut w, &client, 6000);
     let (listener, _) = w.a.listen("0.0.0.0:81", 8);
@@ -255,8 +255,8 @@ fn what_is_said_about_a_connection_is_nothing_to_others() {
     assert_eq!(seen_of_b(&mut w).iter().map(Vec::len).max(), Some(1428));
 }
 
-/// Linux's meaning of each error (`icmp_err_convert` and `icmpv6_err_convert`): type, code, the
-/// reason, and whether a connected datagram socket gets it unasked.
+/// Linux's mapping of errors (`icmp_err_convert`, `icmpv6_err_convert`): type, code, reason, and
+/// whether a connected datagram socket gets the error by default.
 const MEANINGS_V4: [(u8, u8, SocketError, bool); 18] = {
     use SocketError::*;
     [
@@ -334,7 +334,7 @@ fn datagram_sockets_hear_of_what_will_not_pass_and_of_all_if_they_ask() {
     }
 }
 
-/// As on a link where no host has the address.
+/// The destination is on the link, but no host has the address.
 #[test]
 fn a_neighbour_that_does_not_answer_is_no_error_of_a_datagram_socket() {
     let link = towpath_pool::LinkType::Ethernet;
@@ -374,7 +374,7 @@ fn errors_to_groups_and_about_the_other_version_are_nobodys() {
     w.inject(&to_all);
     w.b.turn();
     assert_eq!(w.b.drops(DropReason::IcmpIgnored), ignored + 1);
-    // An IPv6 segment in an ICMPv4 error.
+    // An ICMPv4 error that quotes an IPv6 segment.
     let (mut w6, _, _, first_v6) = in_flight("[fd00::2]:80", 6000);
     let mut crossed = too_big(&first, 600);
     crossed.truncate(28);
@@ -392,7 +392,7 @@ fn errors_to_groups_and_about_the_other_version_are_nobodys() {
     assert!(seen_of_b(&mut w).iter().all(|packet| packet.len() > 1000 || packet.len() < 60));
 }
 
-/// A connection tries its link's MTU again when the report is old.
+/// A connection tries its link's MTU again when its path MTU has expired.
 #[test]
 fn a_learnt_path_mtu_grows_old() {
     let (mut w, client, server, first) = in_flight("10.0.0.2:80", 6000);
@@ -451,7 +451,8 @@ fn datagrams_are_cut_or_refused_as_the_program_says() {
     }
 }
 
-/// As Linux 6.18: no part of a train is fragmented, and no report says how long parts may be.
+/// As on Linux 6.18, segments of a datagram (UDP_SEGMENT) are not fragmented, and no report states
+/// their maximum length.
 #[test]
 fn parts_of_a_train_that_are_too_long_are_refused() {
     let mut w = World::new(WorldConfig::default());
@@ -471,7 +472,7 @@ fn parts_of_a_train_that_are_too_long_are_refused() {
     }
 }
 
-/// IP_MTU is the present path MTU, not that of the last datagram.
+/// IP_MTU is the current path MTU, not that of the last datagram.
 #[test]
 fn the_path_mtu_of_a_datagram_socket_is_not_yesterdays() {
     let mut w = World::new(WorldConfig::default());
@@ -499,7 +500,7 @@ fn connecting_to_all_is_no_way() {
     }
 }
 
-/// Undefined codes, and the report that fragments were missing elsewhere.
+/// Undefined codes, and the error that a destination could not reassemble fragments.
 #[test]
 fn some_errors_are_told_to_nobody() {
     for (kind, code) in [(3, 16), (3, 255), (11, 1)] {
@@ -521,7 +522,7 @@ fn some_errors_are_told_to_nobody() {
     }
 }
 
-/// A datagram socket of b at `addr` that asks for errors, with its user.
+/// Creates a datagram socket of b at `addr` with IP_RECVERR. Returns the socket and its user.
 fn asks_for_errors(w: &mut World, addr: &str, options: BindOptions) -> (SocketId, u32) {
     let addr: std::net::SocketAddr = addr.parse().unwrap();
     let family = if addr.is_ipv4() { Family::V4 } else { Family::V6 };
@@ -533,12 +534,13 @@ fn asks_for_errors(w: &mut World, addr: &str, options: BindOptions) -> (SocketId
     (id, user)
 }
 
-/// Users that were told of errors, in order.
+/// Returns the users of sockets that received error reports, in order.
 fn told(w: &mut World) -> Vec<u32> {
     w.b.host.reports.drain(..).map(|(user, _)| user).collect()
 }
 
-/// As on Linux, where `__udp4_lib_err` looks the socket up as for a datagram from there.
+/// As in Linux's `__udp4_lib_err`, the socket is looked up like that of a datagram from the
+/// destination.
 #[test]
 fn of_those_that_share_a_port_an_error_goes_to_whom_datagrams_of_its_flow_reach() {
     let mut w = World::new(WorldConfig::default());
@@ -563,8 +565,8 @@ fn of_those_that_share_a_port_an_error_goes_to_whom_datagrams_of_its_flow_reach(
     }
 }
 
-/// A socket that is bound to a device gets errors that came in there, and hides no other socket
-/// elsewhere.
+/// A socket that is bound to a device gets only errors that arrived there. Errors on other devices
+/// reach other sockets.
 #[test]
 fn errors_pass_by_sockets_of_other_devices() {
     let mut w = World::new(WorldConfig::default());
@@ -590,8 +592,8 @@ fn errors_pass_by_sockets_of_other_devices() {
     }
 }
 
-/// For an own address, as on Linux 6.18: an ICMP message comes in on loopback, an ICMPv6 message on
-/// the interface with the address. Each row was tried there.
+/// As on Linux 6.18, an ICMP message about an own address arrives on loopback, an ICMPv6 message on
+/// the interface with the address. Each row was verified there.
 #[test]
 fn errors_about_what_a_host_sends_itself_come_in_where_they_do_on_linux() {
     let (here, loopback) = (Some(IfaceId(1)), Some(IfaceId::LOOPBACK));

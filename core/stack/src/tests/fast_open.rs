@@ -1,4 +1,4 @@
-//! TCP Fast Open (RFC 7413) between two hosts.
+//! Tests of TCP Fast Open (RFC 7413) between two hosts.
 
 use towpath_tcp::{Config, FastOpenModes, Flags, Instant};
 use towpath_wire::fast_open::FastOpen;
@@ -14,7 +14,8 @@ use crate::{DropReason, SocketError, SocketEvent, SocketId, SocketOption, StackC
 
 const SERVER: &str = "10.0.0.2:80";
 
-/// A world with a listener on b that takes `places` children before their handshakes end.
+/// Creates hosts with a listener on b, which accepts `places` Fast Open children whose handshakes
+/// are incomplete.
 fn world(places: u32, config: StackConfig) -> (World, SocketId) {
     let mut w = World::with(WorldConfig::default(), config, false);
     let (listener, _) = w.b.listen("0.0.0.0:80", 100);
@@ -22,7 +23,7 @@ fn world(places: u32, config: StackConfig) -> (World, SocketId) {
     (w, listener)
 }
 
-/// A connect that asks for a cookie; both ends are closed.
+/// Connects to request a cookie, and closes both ends.
 fn fetch_cookie(w: &mut World, listener: SocketId) {
     let (client, waits) = w.a.connect_fast(SERVER);
     assert!(!waits, "there is no cookie yet");
@@ -34,7 +35,7 @@ fn fetch_cookie(w: &mut World, listener: SocketId) {
     w.run(100);
 }
 
-/// A connect with `bytes` in its SYN.
+/// Connects with `bytes` in the SYN.
 fn open_with(w: &mut World, bytes: &[u8]) -> Conn {
     let (client, waits) = w.a.connect_fast(SERVER);
     assert!(waits, "there is a cookie");
@@ -42,7 +43,7 @@ fn open_with(w: &mut World, bytes: &[u8]) -> Conn {
     client
 }
 
-/// Flags, option and payload of the SYNs on the link.
+/// Returns flags, Fast Open option and payload length of the SYNs on the link.
 fn syns(w: &mut World) -> Vec<(Flags, Option<FastOpen>, usize)> {
     let seen = w.take_seen().into_iter().filter_map(|packet| {
         let (_, payload) = ipv4::Header::parse(&packet).ok()?;
@@ -63,7 +64,7 @@ fn the_second_connection_has_its_bytes_in_the_syn() {
     assert_eq!(first[0], (Flags::SYN, Some(FastOpen::Request), 0));
     let Some(FastOpen::Cookie(cookie)) = first[1].1 else { panic!("{first:?}") };
     let client = open_with(&mut w, b"question");
-    // The link's delay one way, and not back.
+    // The bytes arrive after one delay of the link, before the handshake is complete.
     w.wait(1, "accept", |w| !w.b.host.accepted.is_empty());
     let server = w.b.accept(listener).expect("accepted");
     assert_eq!(w.b.read(&server), b"question");
@@ -113,7 +114,7 @@ fn beyond_the_limit_connections_open_as_ever() {
     assert_eq!(got, [b"one", b"two"]);
     let counters = w.b.stack.counters();
     assert_eq!((counters.tcp_fast_opens, counters.tcp_fast_open_overflows), (1, 1));
-    // The handshake of the first is over, so that there is room again.
+    // The first handshake is complete, so that the listener has room again.
     open_with(&mut w, b"three");
     w.run(100);
     assert_eq!(w.b.stack.counters().tcp_fast_opens, 2);
@@ -172,7 +173,7 @@ fn a_server_that_never_answers_is_remembered() {
     assert!(!w.a.connect_fast(SERVER).1);
 }
 
-/// An attacker may open in the name of a host, which resets.
+/// An attacker may open connections with the address of a host that resets them.
 #[test]
 fn a_reset_handshake_keeps_its_place_for_a_minute() {
     let (mut w, listener) = world(1, StackConfig::default());
@@ -195,8 +196,8 @@ fn a_reset_handshake_keeps_its_place_for_a_minute() {
     }
 }
 
-/// The listener's one place is free again for each next child. The program ends children before
-/// and after their handshakes.
+/// The listener's single place becomes free for each next child, whether the program closes the
+/// child before or after its handshake.
 #[test]
 fn children_that_end_leave_their_place() {
     let (mut w, listener) = world(1, StackConfig::default());
@@ -224,7 +225,7 @@ fn children_that_end_leave_their_place() {
     assert!(w.b.stack.fast_opens.opening.is_empty());
 }
 
-/// A listener that ends with children in their handshakes, and the next one on its port.
+/// A listener is closed while children are in their handshakes, and another one uses its port.
 #[test]
 fn places_do_not_outlive_their_listener() {
     let (mut w, mut listener) = world(1, StackConfig::default());
@@ -248,7 +249,7 @@ fn places_do_not_outlive_their_listener() {
     assert!(w.b.stack.fast_opens.opening.is_empty());
 }
 
-/// A cookie shows that its sender is where it says: it needs no place among half-open connections.
+/// A cookie proves the client's address, so its SYN needs no place among half-open connections.
 #[test]
 fn a_client_with_a_cookie_gets_in_while_the_listener_is_flooded() {
     let config = StackConfig { syn_cache_max: 2, tcp: without_cookies(), ..StackConfig::default() };
@@ -262,7 +263,8 @@ fn a_client_with_a_cookie_gets_in_while_the_listener_is_flooded() {
     assert!(w.a.host.has(fast.user, SocketEvent::Connected));
     assert!(!w.a.host.has(plain.user, SocketEvent::Connected));
     assert_eq!(w.b.drops(DropReason::SynCacheFull), 1);
-    // Beyond the limit of TCP_FASTOPEN a cookie does not get in where there is no place.
+    // Beyond the limit of TCP_FASTOPEN, a SYN with a cookie needs a place among half-open
+    // connections.
     w.b.stack.set_option(listener, SocketOption::FastOpenQueue(1)).expect("a listener");
     let more = [0; 2].map(|_| open_with(&mut w, b"more"));
     w.run(100);

@@ -1,4 +1,4 @@
-//! Frames of a device are given back, whatever they contained.
+//! Tests that frames of a device are given back, whatever they contained.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -13,8 +13,7 @@ const FRAMES: usize = 400;
 
 type Frames = Rc<RefCell<Vec<&'static mut [u8]>>>;
 
-/// A device with frames of its own. A given frame comes again now and then, with some bytes
-/// changed.
+/// A device with its own frames. Some received frames arrive again later, with changed bytes.
 struct Framed {
     inner: Box<dyn Port>,
     frames: Frames,

@@ -1,4 +1,4 @@
-//! Any-address interfaces: the owner decides about every flow.
+//! Tests of any-address interfaces, where the owner decides about every flow.
 
 use std::net::SocketAddr;
 
@@ -24,7 +24,7 @@ fn an_accepted_syn_becomes_a_connection() {
         let (pending, local, remote) = w.b.host.syns.pop().expect("asked");
         assert_eq!(local, to.parse().unwrap());
         assert!(!w.a.host.has(client.user, SocketEvent::Connected), "nothing is answered yet");
-        // The client's repeated SYNs do not ask again.
+        // Retransmitted SYNs are not reported to the owner again.
         w.run(3000);
         assert!(w.b.host.syns.is_empty());
         assert!(w.b.drops(DropReason::PendingDuplicate) > 0);
@@ -53,7 +53,7 @@ fn an_accepted_syn_becomes_a_connection() {
     }
 }
 
-/// The owner has said all, and that it is all, before the peer has answered the SYN-ACK.
+/// The owner has sent all bytes and the FIN before the peer has answered the SYN-ACK.
 #[test]
 fn what_is_sent_and_ended_before_the_handshake_is_over_arrives() {
     let mut w = gateway();
@@ -131,7 +131,7 @@ fn undecided_syns_expire_and_are_bounded() {
     w.assert_ends_empty();
 }
 
-/// A connect that was given up says nothing: it is recognised by its silence.
+/// A client that gave up sends nothing, which is the only way to recognise it.
 #[test]
 fn abandoned_syns_make_room_before_those_that_are_repeated() {
     let config = StackConfig { pending_max: 12, ..StackConfig::default() };
@@ -146,7 +146,7 @@ fn abandoned_syns_make_room_before_those_that_are_repeated() {
     }
     assert_eq!(w.b.drops(DropReason::PendingFull), 21 - 12);
     assert!(!w.b.host.forgotten.contains(&pending));
-    // And it lasts for as long as it is repeated.
+    // A SYN stays undecided as long as it is retransmitted.
     w.run(95_000);
     let (recv, send) = (Recv::new(65536, 65536), Send::new(65536));
     let id = w.b.stack.accept_pending(w.b.now, pending, 5, recv, send, &mut w.b.pool).unwrap();
@@ -240,8 +240,8 @@ fn datagrams_and_echoes_of_strangers() {
     w.assert_ends_empty();
 }
 
-/// The old connection's last segments may still be on their way: segments of the new one must not
-/// look like them.
+/// Late segments of the old connection may still arrive, so the new one must use other sequence
+/// numbers.
 #[test]
 fn a_connection_that_follows_one_in_time_wait_begins_beyond_its_numbers() {
     let mut w = gateway();
@@ -262,7 +262,7 @@ fn a_connection_that_follows_one_in_time_wait_begins_beyond_its_numbers() {
             w.b.stack.accept_pending(now, pending, user, buffers.0, buffers.1, &mut w.b.pool);
         w.run(10);
         assert!(w.a.host.has(client, SocketEvent::Connected));
-        // The gateway's end closes first, and keeps the TIME-WAIT.
+        // The gateway closes its end first, and therefore keeps the TIME-WAIT.
         w.b.close(server.unwrap());
         w.run(10);
         w.a.close(id);
@@ -274,7 +274,7 @@ fn a_connection_that_follows_one_in_time_wait_begins_beyond_its_numbers() {
         numbers.push(from_server.map(seq).collect::<Vec<_>>());
     }
     let (last, first) = (*numbers[0].last().unwrap(), numbers[1][0]);
-    // Beyond any window without scaling (RFC 6191).
+    // Distance beyond any unscaled window (RFC 6191).
     let ahead = first.wrapping_sub(last);
     assert!((65_536..1 << 31).contains(&ahead), "{ahead} after the last one");
     w.assert_ends_empty();

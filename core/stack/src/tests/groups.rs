@@ -1,4 +1,5 @@
-//! Own copies of datagrams to groups and broadcast addresses, on a host with several interfaces.
+//! Tests of local copies of datagrams to groups and broadcast addresses, on a host with several
+//! interfaces.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -14,7 +15,7 @@ use crate::{BindOptions, DatagramOut, Family, IfaceId, SocketId, SocketKind, Soc
 const NEAR: IfaceId = IfaceId(1);
 const FAR: IfaceId = IfaceId(2);
 
-/// Host a with a second interface.
+/// Creates hosts, of which a has a second interface.
 fn with_two_interfaces() -> World {
     let mut w = World::new(WorldConfig::default());
     let address = |addr: &str, len| Prefix::new(addr.parse().unwrap(), len).unwrap();
@@ -39,7 +40,7 @@ fn family_of(group: IpAddr) -> (Family, &'static str) {
     if group.is_ipv4() { (Family::V4, "0.0.0.0:5353") } else { (Family::V6, "[::]:5353") }
 }
 
-/// A socket on port 5353 that joined `group` on `iface`, with its user.
+/// Creates a socket on port 5353 that joined `group` on `iface`. Returns the socket and its user.
 fn member(w: &mut World, group: IpAddr, iface: IfaceId) -> (SocketId, u32) {
     let (family, any) = family_of(group);
     let (id, user) = w.a.open(SocketKind::Datagram, family);
@@ -49,7 +50,8 @@ fn member(w: &mut World, group: IpAddr, iface: IfaceId) -> (SocketId, u32) {
     (id, user)
 }
 
-/// Sends to port 5353 out of `iface`; returns the receivers, and their interfaces.
+/// Sends a datagram to port 5353 by `iface`. Returns the users that received it, and the
+/// interfaces.
 fn heard(w: &mut World, to: IpAddr, iface: IfaceId) -> Vec<(u32, IfaceId)> {
     let (id, _) = w.a.open(SocketKind::Datagram, family_of(to).0);
     w.a.stack.set_option(id, SocketOption::Broadcast(true)).unwrap();
@@ -62,7 +64,7 @@ fn heard(w: &mut World, to: IpAddr, iface: IfaceId) -> Vec<(u32, IfaceId)> {
     w.a.host.datagrams.drain(..).map(|(user, meta, _)| (user, meta.iface)).collect()
 }
 
-/// As on Linux, where the copy counts as received on the interface that the datagram went out of.
+/// As on Linux, the copy counts as received on the interface that the datagram left by.
 #[test]
 fn only_members_on_the_interface_hear_what_goes_out_of_it() {
     for group in ["239.1.2.3", "ff05::77"] {
@@ -75,8 +77,8 @@ fn only_members_on_the_interface_hear_what_goes_out_of_it() {
     }
 }
 
-/// A member on each interface. With IP_MULTICAST_ALL each takes the other's datagrams. Without it,
-/// IPv4 alone asks on which interface the socket joined. Each row was tried on Linux 6.18.
+/// A member on each interface. With IP_MULTICAST_ALL, each receives datagrams of both. Without it,
+/// only IPv4 checks the interface of the join. Each row was verified on Linux 6.18.
 #[test]
 fn which_members_of_other_interfaces_hear_the_copy_is_as_on_linux() {
     for (group, all, crosses) in
@@ -97,8 +99,8 @@ fn which_members_of_other_interfaces_hear_the_copy_is_as_on_linux() {
     }
 }
 
-/// An AF_INET6 socket begins with IP_MULTICAST_ALL off, and that is about IPv4 groups alone; tried
-/// on Linux 6.18.
+/// IP_MULTICAST_ALL is off by default for AF_INET6 sockets, which affects only IPv4 groups;
+/// verified on Linux 6.18.
 #[test]
 fn a_socket_of_both_families_hears_no_ipv4_group_that_it_did_not_join() {
     for (group, option, by_default) in [
@@ -135,8 +137,8 @@ fn a_broadcast_is_heard_on_the_interface_that_it_went_out_of() {
     }
 }
 
-/// The copy has no link header, whatever link it is a copy for: captures of dropped packets must
-/// not show one.
+/// The local copy has no link header, whatever the link, so captures of dropped packets must not
+/// show one.
 #[test]
 fn a_copy_that_nobody_takes_is_dropped_as_a_packet_of_the_loopback() {
     let mut w = World::new(WorldConfig { link: LinkType::Ethernet, ..WorldConfig::default() });

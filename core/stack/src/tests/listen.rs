@@ -1,4 +1,4 @@
-//! Listeners: options of half-open connections, floods, and segments that are no SYN.
+//! Tests of listeners: options of half-open connections, floods, and segments other than SYNs.
 
 use std::net::SocketAddr;
 use std::num::NonZeroU8;
@@ -11,7 +11,7 @@ use super::world::{Conn, MS, World, WorldConfig};
 use crate::net::{IfaceId, InterfaceConfig};
 use crate::{DropReason, Linger, SocketError, SocketEvent, SocketOption, StackConfig};
 
-/// The TCP header of an IP packet.
+/// Returns the TCP header of an IP packet.
 pub fn header(packet: &[u8]) -> tcp::Header {
     let at = if packet[0] >> 4 == 4 { 20 } else { 40 };
     tcp::Header::parse(&packet[at..]).expect("TCP")
@@ -21,7 +21,7 @@ pub fn is_syn_ack(packet: &[u8]) -> bool {
     header(packet).flags == Flags::SYN | Flags::ACK
 }
 
-/// Hop limit and class of service of an IP packet.
+/// Returns the hop limit and traffic class of an IP packet.
 pub fn hops_and_class(packet: &[u8]) -> (u8, u8) {
     if packet[0] >> 4 == 4 {
         let (header, _) = ipv4::Header::parse(packet).expect("IPv4");
@@ -31,8 +31,8 @@ pub fn hops_and_class(packet: &[u8]) -> (u8, u8) {
     (header.hop_limit, header.traffic_class)
 }
 
-/// Peers that drop packets from further away than a link (RFC 5082) need the right TTL from the
-/// first segment to the last.
+/// A peer may drop packets that crossed a router (RFC 5082), so every segment must have the
+/// configured TTL.
 #[test]
 fn segments_without_a_connection_leave_as_the_listener_says() {
     for (listen, connect) in [("0.0.0.0:80", "10.0.0.2:80"), ("[::]:80", "[fd00::2]:80")] {
@@ -52,7 +52,8 @@ fn segments_without_a_connection_leave_as_the_listener_says() {
         w.wait(1000, "accept", |w| !w.b.host.accepted.is_empty());
         let server = w.b.accept(listener).unwrap();
         w.run(10);
-        // The server's side is the one in TIME-WAIT, and the client's FIN comes a second time.
+        // The server closes first and keeps the TIME-WAIT, and the client's FIN arrives there
+        // again.
         w.b.close(server.id);
         w.run(10);
         w.a.close(client.id);
@@ -76,7 +77,7 @@ fn segments_without_a_connection_leave_as_the_listener_says() {
     }
 }
 
-/// The way back is another one by the routes, but the socket is bound to a device.
+/// Routes lead to the client by another interface, but the socket is bound to a device.
 #[test]
 fn a_syn_ack_leaves_by_the_listeners_device() {
     for bound in [true, false] {
@@ -106,7 +107,7 @@ fn a_syn_ack_leaves_by_the_listeners_device() {
         let seen = w.take_seen();
         assert_eq!(seen.iter().filter(|packet| is_syn_ack(packet)).count(), usize::from(bound));
         assert_eq!(w.b.stack.net.output(other).len(), usize::from(!bound));
-        // The MSS is that of the link that the SYN-ACK leaves by.
+        // The MSS is that of the link on which the SYN-ACK is sent.
         if bound {
             assert_eq!(header(&seen[0]).options.mss, Some(1460));
         }
@@ -146,7 +147,7 @@ fn a_listener_says_how_often_its_syn_acks_are_sent() {
     }
 }
 
-/// SO_RCVBUF on a listener is for its children.
+/// SO_RCVBUF on a listener applies to its children.
 #[test]
 fn a_syn_ack_offers_no_more_than_there_will_be() {
     for capacity in [2304, 8192, 65_536] {
@@ -169,8 +170,8 @@ fn a_syn_ack_offers_no_more_than_there_will_be() {
     }
 }
 
-/// A program is asked to report its reads when the peer waits for them. Bulk data over a link
-/// without delay therefore never waits for a window probe.
+/// The stack requests a notification of the next read when the peer waits for it. Bulk data over a
+/// link without delay therefore never waits for a window probe.
 #[test]
 fn a_slow_reader_over_loopback_does_not_stall() {
     let mut w = World::new(WorldConfig::default());
@@ -196,8 +197,8 @@ fn a_slow_reader_over_loopback_does_not_stall() {
     assert!(took.as_millis() < 10, "{took:?}");
 }
 
-/// More clients come at once than the accept queue has places. Each client with a place finishes
-/// its handshake; the SYNs of the others are dropped.
+/// More clients connect at once than the accept queue has places. Each client with a place
+/// completes its handshake, and the SYNs of other clients are dropped.
 #[test]
 fn a_syn_from_within_the_process_takes_its_place_in_the_queue() {
     let mut w = World::new(WorldConfig::default());
@@ -215,7 +216,7 @@ fn a_syn_from_within_the_process_takes_its_place_in_the_queue() {
             w.a.accept(listener).expect("it is connected");
         }
         accepted += round;
-        // TCP itself would send these SYNs again after a second.
+        // Repeat the SYNs now; TCP itself would retransmit them after a second.
         for client in &clients {
             w.a.stack.repeat_syn(client.id);
         }
@@ -226,8 +227,8 @@ fn a_syn_from_within_the_process_takes_its_place_in_the_queue() {
     assert_eq!(w.a.stack.counters().tcp_resets_sent, 0);
 }
 
-/// A handshake that never ends gives its place back when it times out. SYNs of a link that leaves
-/// the process have none.
+/// A handshake that is never completed frees its place when it times out. SYNs from other hosts
+/// reserve no place.
 #[test]
 fn places_are_taken_within_the_process_alone_and_given_back() {
     for in_process in [true, false] {
@@ -256,8 +257,8 @@ fn places_are_taken_within_the_process_alone_and_given_back() {
     }
 }
 
-/// A peer that knows nothing of the connection resets it, and a listener that closes takes its
-/// half-open connections with it.
+/// A peer without the connection resets it, and closing a listener removes its half-open
+/// connections.
 #[test]
 fn places_of_handshakes_that_fail_are_given_back() {
     let mut w = World::new(WorldConfig { in_process: true, ..WorldConfig::default() });
@@ -285,8 +286,7 @@ fn places_of_handshakes_that_fail_are_given_back() {
     assert_eq!(w.b.stack.handshakes.half_open.len(), 0);
 }
 
-/// Connects `count` clients, one each 100 ms, while `flood` SYNs per millisecond come from
-/// elsewhere.
+/// Connects `count` clients, one every 100 ms, while `flood` forged SYNs arrive per millisecond.
 fn connect_under_flood(w: &mut World, count: usize, flood: u32) -> Vec<Conn> {
     let (mut clients, mut n) = (Vec::new(), 0);
     for ms in 0..100 * count {
@@ -302,7 +302,7 @@ fn connect_under_flood(w: &mut World, count: usize, flood: u32) -> Vec<Conn> {
     clients
 }
 
-/// Clients whose round trips take 100 ms to 700 ms, none of them lost.
+/// Clients with round-trip times of 100 ms to 700 ms all connect.
 #[test]
 fn slow_clients_connect_while_a_listener_is_flooded() {
     for (flood, delay_ms) in [(5, 50), (5, 350), (25, 250)] {
@@ -323,7 +323,8 @@ fn slow_clients_connect_while_a_listener_is_flooded() {
     }
 }
 
-/// A client that took longer than all patience lasts, when another had its place.
+/// The client's answer takes longer than [`HALF_OPEN_PATIENCE`](crate::limits::HALF_OPEN_PATIENCE),
+/// and its entry was evicted.
 #[test]
 fn a_client_that_was_displaced_is_not_reset() {
     let config = StackConfig { syn_cache_max: 4, tcp: without_cookies(), ..StackConfig::default() };
@@ -344,7 +345,7 @@ fn a_client_that_was_displaced_is_not_reset() {
     assert!(w.b.drops(DropReason::HalfOpenDisplaced) > 0);
     assert_eq!(w.b.stack.counters().tcp_resets_sent, 0);
     assert!(!w.a.host.has(client.user, SocketEvent::Error(SocketError::Reset)));
-    // Long after the last displacement a segment without a connection is answered by a RST again.
+    // Long after the last eviction, a segment without a connection is answered by a RST again.
     w.run(70_000);
     w.inject(&segment(0x0b00_0001, 80, Flags::ACK, SeqNum(78), SeqNum(1)));
     w.b.turn();
@@ -360,7 +361,8 @@ fn a_repeated_syn_keeps_its_place() {
         w.inject(&syn(0x0b00_0000 + n, 80));
         w.run(600);
     }
-    // The first is the oldest despite its repetitions, and the second is too young to be displaced.
+    // The first entry is the oldest although its SYN was retransmitted, and the second is too young
+    // to be evicted.
     for n in [1, 3, 4] {
         w.inject(&syn(0x0b00_0000 + n, 80));
         w.b.turn();
@@ -372,7 +374,7 @@ fn a_repeated_syn_keeps_its_place() {
     assert_eq!(w.b.drops(DropReason::SynCacheFull), 1);
 }
 
-/// A listener on b and a connection that is in TIME-WAIT there, with the client's port.
+/// Returns a listener on b that has a connection in TIME-WAIT, and the client's port.
 fn in_time_wait(w: &mut World) -> (crate::SocketId, u16) {
     let (listener, _) = w.b.listen("0.0.0.0:80", 0);
     let (client, server) = w.connected(listener, "10.0.0.2:80");
@@ -385,7 +387,7 @@ fn in_time_wait(w: &mut World) -> (crate::SocketId, u16) {
     (listener, port)
 }
 
-/// Connects from that port of a, which b's TIME-WAIT may well take for a new connection.
+/// Connects from `port` of a, for which b's TIME-WAIT may accept a new connection.
 fn reconnect(w: &mut World, port: u16) -> Conn {
     let (id, user) = w.a.open(crate::SocketKind::Stream, crate::Family::V4);
     let local = SocketAddr::from(([0, 0, 0, 0], port));
@@ -450,7 +452,8 @@ fn a_listener_is_silent_about_what_means_nothing() {
         assert_eq!(w.b.stack.counters().tcp_resets_sent, 0);
         assert_eq!(w.b.stack.handshakes.half_open.len(), 0);
     }
-    // Without a listener each is refused (RFC 9293 section 3.10.7.1), and an ACK here, too.
+    // Without a listener, each segment is answered by a reset (RFC 9293 section 3.10.7.1), and so
+    // is an ACK to the listener.
     for (n, flags) in (1u64..).zip(bad) {
         w.inject(&segment(0x0b00_0001, 81, flags, SeqNum(77), SeqNum(0)));
         w.b.turn();
@@ -485,7 +488,7 @@ fn a_connection_keeps_the_segment_size_of_its_handshake() {
     let before = mss(&w);
     w.a.stack.set_option(client.id, SocketOption::MaxSegment(500)).unwrap();
     assert_eq!(mss(&w), before);
-    // Nor does a way that is found anew bring it.
+    // A new route lookup does not apply the option, either.
     w.a.stack.set_option(client.id, SocketOption::Device(Some(IfaceId(1)))).unwrap();
     w.a.write(&client, b"x");
     w.run(100);

@@ -1,4 +1,4 @@
-//! Connections and the routers that they go through.
+//! Tests of connections through routers.
 
 use towpath_pool::LinkType;
 use towpath_wire::ethernet::{self, EtherType};
@@ -11,7 +11,7 @@ const ETH: IfaceId = IfaceId(1);
 const MAC_A: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
 const NOBODY: MacAddr = MacAddr([2, 0, 0, 0, 0, 9]);
 
-/// An announcement that the router of b is at `mac`.
+/// Announces that b's router has the MAC address `mac`.
 fn announce(w: &mut World, mac: MacAddr) {
     let router = [10, 0, 0, 1].into();
     let message = arp::ArpPacket {
@@ -30,7 +30,7 @@ fn announce(w: &mut World, mac: MacAddr) {
     w.run(1);
 }
 
-/// A connection of b with a host behind its router. The router, and the host, are a.
+/// Creates a connection from b to a host behind its router; host a is both.
 fn routed() -> (World, Conn, Conn) {
     let mut w = World::new(WorldConfig { link: LinkType::Ethernet, ..WorldConfig::default() });
     let now = w.now();
@@ -67,7 +67,7 @@ fn a_connection_leaves_a_router_that_does_not_answer() {
     let now = w.now();
     w.a.stack.net.add_address(now, ETH, "10.0.0.3/24".parse().unwrap());
     w.b.stack.net.add_route(Prefix::ALL_V4, Some(other), ETH, 2);
-    // The first router ends, without a word.
+    // The first router disappears without notice.
     w.a.stack.net.remove_address(now, ETH, [10, 0, 0, 1].into());
     announce(&mut w, NOBODY);
     w.b.write(&client, b"one");

@@ -1,4 +1,4 @@
-//! Connections and a device that does not keep up.
+//! Tests of connections over a device that is slower than they are.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::{
     SocketKind, SocketOption,
 };
 
-/// Puts packets of a connection that was into the queue of the device of a.
+/// Fills the queue of a's device with packets of a closed connection.
 pub fn fill(w: &mut World, packets: usize) {
     fill_by(w, packets, connection(1_000_000));
 }
@@ -29,7 +29,7 @@ fn fill_by(w: &mut World, packets: usize, sender: Option<NonZeroU32>) {
     }
 }
 
-/// A stuck device holds up packets to send, and nothing else.
+/// A stuck device delays only the sending of packets.
 #[test]
 fn a_connection_that_waits_for_a_stuck_device_still_hears_and_ends() {
     let mut w = World::new(WorldConfig::default());
@@ -43,14 +43,15 @@ fn a_connection_that_waits_for_a_stuck_device_still_hears_and_ends() {
     w.a.write(&limited, b"lost");
     w.run(100);
     w.set_loss(0);
-    // From now on the device of a takes nothing; its queue is full enough already.
+    // From now on, a's device accepts no packets, and its queue is full enough to make connections
+    // wait.
     let port = w.a.ports.remove(0);
     fill(&mut w, TX_OUTPUT_PACKETS);
     w.a.ports.push(Box::new(Stuck(port)));
     for conn in [&reader, &aborted] {
         w.a.write(conn, b"nobody takes this");
     }
-    // By then the lost bytes are to go again, too.
+    // After this time, the lost bytes are due for retransmission, too.
     w.run(500);
     assert_eq!(w.a.stack.counters().tcp_waits_for_output, 3);
 
@@ -72,8 +73,8 @@ fn a_connection_that_waits_for_a_stuck_device_still_hears_and_ends() {
         "nothing is due again and again"
     );
 
-    // A route over another interface: a connection that waits for the first device need not wait
-    // any more.
+    // With a route over another interface, a connection that waits for the first device can
+    // continue.
     let far = InterfaceConfig {
         name: "eth1".to_string(),
         link: LinkType::Ip,
@@ -93,8 +94,8 @@ fn a_connection_that_waits_for_a_stuck_device_still_hears_and_ends() {
     assert!(sent, "it goes by the new route");
 }
 
-/// A device that takes 1500 bytes a millisecond, and connections that would send as much as they
-/// can.
+/// Creates connections that send as fast as possible, over a device that takes 1500 bytes per
+/// millisecond.
 fn slow(connections: usize) -> (World, Vec<(Conn, Conn)>, Vec<u8>) {
     let mut w = World::new(WorldConfig { rate: Some(1), ..WorldConfig::default() });
     w.b.host.capacity = (4 << 20, 4 << 20);
@@ -110,7 +111,7 @@ fn slow(connections: usize) -> (World, Vec<(Conn, Conn)>, Vec<u8>) {
     (w, ends, bytes)
 }
 
-/// A share of the queue, and the last packet that was made while there was still room in it.
+/// Maximum share of the queue: the limit, and the last packet that was created below it.
 const SHARE_MOST: u32 = TX_SHARE_BYTES + 70_000;
 
 #[test]
@@ -131,7 +132,7 @@ fn one_connection_does_not_fill_the_queue_for_others() {
     assert_eq!(w.a.stack.counters().tcp_waits_for_output, 0, "nobody else was in its way");
     assert!(most > TX_SHARE_BYTES as usize, "its windows would have allowed more than {most}");
     assert!(most < SHARE_MOST as usize, "{most} bytes are in the queue");
-    // Behind a share there is as much of a wait as there are packets in it.
+    // A connection waits no longer than the packets of the other connection's share take.
     w.a.write(&quick.0, b"quick");
     let packets_ms = u64::from(SHARE_MOST) / 1448 + 5;
     w.wait(packets_ms, "the other one's turn", |w| w.b.read(&quick.1) == b"quick");
@@ -143,22 +144,22 @@ fn send(w: &mut World, id: SocketId, bytes: &[u8]) -> Result<(), SendError> {
     w.a.stack.send_datagram(w.a.now, id, &out, &payload, &mut w.a.pool)
 }
 
-/// Datagrams without end, from so many sockets that their shares fill the queue. The device's rate
-/// is divided between them and waiting connections.
+/// A flood of datagrams from so many sockets that their shares fill the queue. The device's rate is
+/// divided among datagrams and waiting connections.
 #[test]
 fn datagrams_without_end_leave_connections_their_part() {
     for len in [1400, 30] {
         let (mut w, ends, bytes) = slow(2);
         let sockets: Vec<_> =
             (0..60).map(|_| w.a.open(SocketKind::Datagram, Family::V4).0).collect();
-        // Twice as much as the device takes.
+        // Send twice the device's rate.
         let each_ms = 5.max(2 * 1500 / (len + 28));
         let flood = |w: &mut World, n: usize| {
             for id in sockets.iter().cycle().take(n) {
                 send(w, *id, &vec![7; len]).expect("what finds no place is lost");
             }
         };
-        // The queue is full before the connections have anything to send, and stays so.
+        // The queue is full before the connections have bytes to send, and stays full.
         flood(&mut w, 6000);
         for (client, _) in &ends {
             w.a.write(client, &bytes);
@@ -172,12 +173,13 @@ fn datagrams_without_end_leave_connections_their_part() {
             w.run(1);
             for ((client, server), got) in ends.iter().zip(&mut got) {
                 let n = w.b.read(server).len();
-                // Their windows open slowly, because the way through the queue is long.
+                // Skip the start, because the windows grow slowly while the queue delays
+                // acknowledgements.
                 *got += if ms >= 30_000 { n } else { 0 };
                 w.a.write(client, &bytes[..n]);
             }
         }
-        // The device takes a full packet a millisecond.
+        // The device sends a full packet per millisecond.
         let most = 30_000 * 1448;
         assert!(got.iter().all(|got| *got > most / 8), "{got:?} of {most} beside {len} bytes");
         let packets = (w.cable.stats()[0].entered - before) as usize;
@@ -186,8 +188,8 @@ fn datagrams_without_end_leave_connections_their_part() {
     }
 }
 
-/// A socket whose owner asks never exceeds its share in the queue, and gets an event when it may go
-/// on.
+/// A socket whose owner calls `datagram_waits` never exceeds its share of the queue, and gets an
+/// event when it may send again.
 #[test]
 fn a_socket_whose_owner_asks_has_its_share() {
     let (mut w, ends, bytes) = slow(1);
@@ -216,7 +218,7 @@ fn a_socket_whose_owner_asks_has_its_share() {
     assert_eq!(w.a.stack.counters().udp_waits_for_share, 21);
     assert_eq!(w.a.drops(DropReason::OutputFull), 0);
     assert!(got > 20 * TX_SHARE_BYTES as usize / 4, "the connection had {got} bytes meanwhile");
-    // A large one goes in fragments, which count as well.
+    // A large datagram is fragmented, and its fragments count towards the share.
     while w.a.stack.datagram_waits(id) {
         w.run(1);
     }
@@ -224,7 +226,7 @@ fn a_socket_whose_owner_asks_has_its_share() {
     assert!(w.a.stack.datagram_waits(id));
 }
 
-/// Connections that are more than their shares would let into the queue go on in turn.
+/// More connections than fit into the queue with their shares are served in turn.
 #[test]
 fn all_that_wait_for_a_device_have_their_turn() {
     let (mut w, ends, bytes) = slow(40);
@@ -250,8 +252,8 @@ fn all_that_wait_for_a_device_have_their_turn() {
     assert!(4 * least > *most, "from {least} to {most} bytes: {got:?}");
 }
 
-/// A connection whose bytes wait for the device still acknowledges received ones, or its peer would
-/// wait as well.
+/// A connection whose bytes wait for the device still acknowledges received bytes, because
+/// otherwise its peer would wait, too.
 #[test]
 fn acknowledgements_do_not_wait_for_the_bytes_that_would_carry_them() {
     let mut w = World::new(WorldConfig::default());
@@ -267,13 +269,12 @@ fn acknowledgements_do_not_wait_for_the_bytes_that_would_carry_them() {
     w.run(500);
     assert_eq!(w.a.read(&here).len(), 5000);
     let output = w.a.stack.net.output(IfaceId(1));
-    // An ACK has timestamps, and D-SACK for what the peer sends again meanwhile.
+    // An ACK has timestamps, and D-SACK blocks for bytes that the peer retransmits meanwhile.
     let acks = output.iter().skip(before).filter(|packet| packet.len() <= 64).count();
     assert!(acks > 0 && acks == output.len() - before, "{acks} acknowledgements");
 }
 
-/// Packets that a device does not take point to the program's bytes, in later turns too, and when
-/// its socket is gone.
+/// Queued packets refer to the program's bytes, in later turns and after their socket was closed.
 #[test]
 fn what_waits_for_a_device_is_not_copied() {
     let offloads = Offloads { checksum: true, tcp_segmentation: true, udp_segmentation: false };
@@ -296,8 +297,8 @@ fn what_waits_for_a_device_is_not_copied() {
     assert_eq!(sent, bytes);
 }
 
-/// As on Linux: a datagram without room is lost, and an error only for sockets that asked for
-/// errors.
+/// As on Linux, a datagram that does not fit is lost, and only sockets with IP_RECVERR get an
+/// error.
 #[test]
 fn a_full_device_loses_datagrams_and_tells_who_asks_for_errors() {
     let mut w = World::new(WorldConfig::default());
@@ -316,7 +317,7 @@ fn a_full_device_loses_datagrams_and_tells_who_asks_for_errors() {
     assert_eq!(w.a.drops(DropReason::OutputFull), 2);
 }
 
-/// Takes no packets, and gives arriving ones.
+/// Port that accepts no packets, and still delivers received ones.
 struct Stuck(Box<dyn towpath_pool::Port>);
 
 impl towpath_pool::Port for Stuck {
@@ -345,7 +346,7 @@ impl towpath_pool::Port for Stuck {
     }
 }
 
-/// Another interface, with no neighbours; routes may lead there.
+/// Adds a second interface without neighbours, to which routes may lead.
 fn second(w: &mut World) -> IfaceId {
     let far = InterfaceConfig {
         name: "eth1".to_string(),
@@ -362,8 +363,8 @@ fn second(w: &mut World) -> IfaceId {
     w.a.stack.net.add_interface(w.a.now, far)
 }
 
-/// A connection that has its share in a stuck device's queue moves to another route at once, as
-/// those that wait in line do.
+/// A connection with a full share of a stuck device's queue changes to another route at once, like
+/// connections in the queue for the device.
 #[test]
 fn who_waits_for_its_share_follows_its_route() {
     let (mut w, ends, bytes) = slow(1);
@@ -384,8 +385,8 @@ fn who_waits_for_its_share_follows_its_route() {
     assert!(waited < Duration::from_millis(100), "{waited:?}");
 }
 
-/// A connection that waits for a stuck device and is bound to another one, which is busy, too,
-/// waits for that one.
+/// A connection that waits for a stuck device is bound to another device, which is busy, too, and
+/// then waits for the latter.
 #[test]
 fn who_is_bound_to_another_device_waits_for_that_one() {
     for has_waited in [false, true] {
@@ -415,8 +416,8 @@ fn who_is_bound_to_another_device_waits_for_that_one() {
     }
 }
 
-/// Thousands of connections over a slow device, some aborted while they wait, with routes that
-/// change all the time. All others get their bytes through, in order, and no state is left behind.
+/// Thousands of connections send over a slow device while routes change and some are aborted. All
+/// other bytes arrive in order, and no state is left.
 #[test]
 fn attack_crowd() {
     let mut w = World::new(WorldConfig { rate: Some(30), ..WorldConfig::default() });

@@ -1,4 +1,4 @@
-//! Datagram sockets with a peer: senders that they accept, and source addresses.
+//! Tests of datagram sockets with a peer: accepted senders, and source addresses.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -9,7 +9,7 @@ use crate::{
     SocketOption,
 };
 
-/// Each answer was tried on Linux 6.18.
+/// Expected results were verified on Linux 6.18.
 #[test]
 fn a_second_connect_keeps_the_address_that_the_first_one_chose() {
     let mut w = World::new(WorldConfig::default());
@@ -21,7 +21,7 @@ fn a_second_connect_keeps_the_address_that_the_first_one_chose() {
     let connect =
         |w: &mut World, id, to: &str| w.a.stack.connect_datagram(w.a.now, id, to.parse().unwrap());
     let local = |w: &World, id| w.a.info(id).unwrap().local.unwrap().ip();
-    // To an own address a socket connects from that address.
+    // A socket that connects to an own address uses this address as its source.
     for (first, second) in [("10.0.0.11", "10.0.0.2:9"), ("fd00::11", "[fd00::2]:9")] {
         let ip: IpAddr = first.parse().unwrap();
         let family = if ip.is_ipv4() { Family::V4 } else { Family::V6 };
@@ -44,7 +44,7 @@ fn a_second_connect_keeps_the_address_that_the_first_one_chose() {
         assert_ne!(local(&w, id), ip, "a new one after a disconnect");
         w.a.close(id);
     }
-    // From 127.0.0.1 nothing leaves the host: chosen by a connect, or by a bind.
+    // A socket with source 127.0.0.1, chosen by a connect or a bind, cannot send to other hosts.
     let (id, _) = w.a.open(SocketKind::Datagram, Family::V4);
     connect(&mut w, id, "127.0.0.1:9").unwrap();
     assert_eq!(connect(&mut w, id, "10.0.0.2:9"), Err(ConnectError::Invalid));
@@ -54,7 +54,7 @@ fn a_second_connect_keeps_the_address_that_the_first_one_chose() {
     assert_eq!(connect(&mut w, id, "10.0.0.2:9"), Err(ConnectError::Invalid));
     assert_eq!(send(&mut w.a, id, Some("10.0.0.2:9"), b"x"), Err(SendError::Invalid));
     w.a.close(id);
-    // A socket for both families: an IPv4 address stays, an IPv6 one is no source for IPv4.
+    // A dual-stack socket keeps an IPv4 source, and an IPv6 source is not used for IPv4.
     let (id, _) = w.a.open(SocketKind::Datagram, Family::V6);
     connect(&mut w, id, "[::ffff:10.0.0.11]:9").unwrap();
     assert_eq!(connect(&mut w, id, "[fd00::2]:9"), Err(ConnectError::OtherFamily));
@@ -69,7 +69,7 @@ fn a_second_connect_keeps_the_address_that_the_first_one_chose() {
     w.assert_ends_empty();
 }
 
-/// As on Linux, where port 0 is no port that a packet could come from, but stands for all of them.
+/// As on Linux, a socket connected to port 0 receives from every port of the peer.
 #[test]
 fn who_is_connected_to_port_0_hears_every_port_of_the_peer() {
     for (any, own, peer, stranger) in [
@@ -101,7 +101,7 @@ fn who_is_connected_to_port_0_hears_every_port_of_the_peer() {
         assert_eq!(from(&mut w, peer, 1), [wide_user], "{any}");
         assert_eq!(from(&mut w, peer, 9555), [exact_user], "{any}");
         assert_eq!(from(&mut w, stranger, 9555), [open_user], "{any}");
-        // Errors about its datagrams to other destinations find it, too.
+        // The socket also gets errors about its datagrams to other destinations.
         let to = SocketAddr::new(peer, 77).to_string();
         send(&mut w.a, wide, Some(&to), b"x").unwrap();
         w.run(10);
@@ -120,7 +120,7 @@ fn who_is_connected_to_port_0_hears_every_port_of_the_peer() {
 const HERE: Option<IfaceId> = Some(IfaceId(1));
 const ELSEWHERE: Option<IfaceId> = Some(IfaceId::LOOPBACK);
 
-/// As on Linux, whose look-up passes by sockets whose device does not fit.
+/// As on Linux, a look-up skips sockets that are bound to another device.
 #[test]
 fn who_is_connected_on_another_device_hides_nobody() {
     for (own, peer, port) in [
@@ -153,10 +153,10 @@ fn who_is_connected_on_another_device_hides_nobody() {
         check([HERE, ELSEWHERE], one.1);
         check([ELSEWHERE, None], two.1);
         check([None, ELSEWHERE], one.1);
-        // Among two that match, the one that named the device.
+        // If both sockets match, the one that is bound to the device receives.
         check([None, HERE], two.1);
         check([HERE, None], one.1);
-        // A disconnect takes the device back.
+        // A disconnect clears SO_BINDTODEVICE.
         w.a.stack.disconnect(one.0);
         w.a.stack.set_option(two.0, SocketOption::Device(ELSEWHERE)).unwrap();
         for id in [open, one.0, two.0] {
@@ -193,7 +193,7 @@ fn a_ping_socket_of_another_device_hides_nobody() {
     }
 }
 
-/// As on Linux, where the device counts for more than the family; tried on Linux 6.18.
+/// As on Linux 6.18, the device takes precedence over the address family.
 #[test]
 fn of_sockets_bound_to_everything_the_one_on_the_device_comes_first() {
     let mut w = World::new(WorldConfig::default());
@@ -217,7 +217,7 @@ fn of_sockets_bound_to_everything_the_one_on_the_device_comes_first() {
     }
 }
 
-/// As on Linux, of several with the same peer; tried on Linux 6.18.
+/// As on Linux 6.18, the newest of several sockets with the same peer receives.
 #[test]
 fn the_one_that_was_connected_last_hears_the_peer() {
     for (own, peer) in [("10.0.0.1:9000", "10.0.0.2:77"), ("[fd00::1]:9000", "[fd00::2]:77")] {
@@ -260,7 +260,7 @@ fn the_one_that_was_connected_last_hears_the_peer() {
     }
 }
 
-/// A multicast datagram goes to each socket that joined the group and is connected to the sender.
+/// A multicast datagram reaches every socket that joined the group and is connected to the sender.
 #[test]
 fn a_group_reaches_all_that_are_connected_alike() {
     let mut w = World::new(WorldConfig::default());

@@ -6,7 +6,7 @@ use super::world::{Conn, World, WorldConfig};
 use crate::DropReason;
 use towpath_pool::LinkType;
 
-/// An established connection that has moved some bytes, and a packet of it.
+/// Returns both ends of an established connection that has transferred some bytes, and its packets.
 fn established(link: LinkType) -> (World, Conn, Conn, Vec<Vec<u8>>) {
     let mut w = World::new(WorldConfig { link, ..WorldConfig::default() });
     let (listener, _) = w.b.listen("[::]:80", 8);
@@ -55,9 +55,9 @@ proptest! {
         still_works(&mut w, &client, &server);
     }
 
-    /// Real packets with some bytes changed, which get further than random ones. Checksums are made
-    /// right again, so that later checks are reached. Ports and sequence numbers stay foreign to
-    /// the connection, since off-path attackers know neither.
+    /// Real packets with some changed bytes pass more checks than random bytes. Checksums are
+    /// corrected so that later checks are reached. Ports and sequence numbers differ from the
+    /// connection's, because off-path attackers do not know them.
     #[test]
     fn mangled_packets(
         picks in prop::collection::vec(
@@ -80,7 +80,7 @@ proptest! {
                     *byte = value;
                 }
             }
-            // Not the connection's own ports: only a man in the middle could mangle those.
+            // Avoid the connection's own ports, because only an on-path attacker knows them.
             if let Some(ports) = bytes.get_mut(at + 20..at + 22) {
                 ports.copy_from_slice(&(port | 1).min(1023).to_be_bytes());
             }
@@ -96,8 +96,8 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// The peer of an established connection sends anything: it harms this connection at most.
-    /// Other connections go on, and no state is left when the programs have ended.
+    /// The peer of an established connection sends arbitrary segments, which can harm only this
+    /// connection. Other connections continue, and no state is left at the end.
     #[test]
     fn a_hostile_peer_harms_itself(
         picks in prop::collection::vec(
@@ -120,7 +120,7 @@ proptest! {
         let seen: Vec<_> = w.take_seen().into_iter().filter(from_peer).collect();
         for (pick, changes, lets_time_pass) in picks {
             let mut bytes = pick.get(&seen).clone();
-            // Everything behind the ports: numbers, flags, window, options, payload.
+            // Change any bytes after the ports: sequence numbers, flags, window, options, payload.
             for (place, value) in changes {
                 if let Some(byte) = bytes.get_mut(place) {
                     *byte = value;
@@ -139,15 +139,15 @@ proptest! {
         {
             ids.into_iter().for_each(|id| node.abort(id));
         }
-        // A SYN of the peer leaves a handshake, which ends with its last SYN-ACK unanswered.
+        // A SYN of the peer leaves a handshake, which ends when its last SYN-ACK times out.
         w.run(200_000);
         let usage = w.b.stack.usage();
         prop_assert_eq!((usage.flows, usage.timers, usage.orphans), (0, 0, 0));
     }
 }
 
-/// A send buffer that shows fewer bytes than it announced is a fault of ours. Debug builds panic;
-/// release builds send no segment with other bytes than its sequence numbers say.
+/// A send buffer that provides fewer bytes than it announced is an internal error. Debug builds
+/// panic, and release builds send no segment with wrong bytes.
 #[test]
 #[cfg_attr(debug_assertions, should_panic(expected = "0 bytes are there"))]
 fn no_segment_goes_without_its_bytes() {
@@ -162,7 +162,7 @@ fn no_segment_goes_without_its_bytes() {
     }
 }
 
-/// Makes the IPv4 and TCP checksums right, if it looks like such a packet.
+/// Corrects the checksums of an IPv4 packet with a TCP segment; ignores other packets.
 fn fix_checksums(packet: &mut [u8]) {
     use towpath_wire::{IpProtocol, checksum};
     if packet.len() < 40 || packet[0] != 0x45 {
@@ -180,7 +180,7 @@ fn fix_checksums(packet: &mut [u8]) {
     packet[36..38].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// A connection's segment with a change, and its drop reason.
+/// Changes of a connection's segment, and the expected drop reasons.
 #[test]
 fn each_reason_for_a_dropped_segment_is_counted() {
     use towpath_wire::tcp::{self, Flags, Timestamps};
@@ -210,7 +210,7 @@ fn each_reason_for_a_dropped_segment_is_counted() {
         let mut bytes = w.take_seen().swap_remove(0);
         w.run(50);
         w.b.read(&server);
-        // The next of them, which has not been sent.
+        // Use the next sequence number, which was not sent yet.
         let mut header = tcp::Header::parse(&bytes[20..]).unwrap();
         header.seq += 10;
         change(&mut header);
@@ -231,11 +231,11 @@ fn each_reason_for_a_dropped_segment_is_counted() {
     }
 }
 
-/// Bytes that are dropped from a segment whose ACK is used are lost bytes.
+/// If the payload of a segment is dropped and only its ACK is used, the payload counts as lost.
 #[test]
 fn dropped_payload_is_counted() {
     let (mut w, client, server, _) = established(LinkType::Ip);
-    // More ranges out of order than are remembered.
+    // Send more out-of-order ranges than the receiver stores.
     w.a.write(&client, &[1; 60_000]);
     w.set_loss(1000);
     w.a.turn();

@@ -1,4 +1,4 @@
-//! Work a packet does not grow with the number of sockets.
+//! Tests that the work per packet does not grow with the number of sockets.
 
 use std::net::SocketAddr;
 
@@ -12,7 +12,8 @@ use crate::{
     SocketOption, StackConfig,
 };
 
-/// Entries compared and moved, in tables and in the wheel, by b so far.
+/// Returns the number of entries that b has compared and moved so far, in tables and the timer
+/// wheel.
 fn work(w: &mut World) -> u64 {
     let stack = &w.b.stack;
     stack.flows.compared.get()
@@ -24,14 +25,14 @@ fn work(w: &mut World) -> u64 {
         + stack.wheel.operations
 }
 
-/// Idle connections at b, which come from nowhere; their buffers are of the least size.
+/// Creates idle connections at b, to addresses without hosts, with buffers of minimum size.
 fn crowd(w: &mut World, count: u32) -> Vec<SocketId> {
     let remote = |n: u32| {
         SocketAddr::from(((0x0b00_0000 + n / 50_000).to_be_bytes(), (n % 50_000) as u16 + 1))
     };
     let local: SocketAddr = "10.0.0.2:80".parse().unwrap();
     let now = w.b.now;
-    // All connections share a send buffer: idle ones never look at it.
+    // All connections share a send buffer, which idle connections never use.
     let send = Send::new(4096);
     (0..count)
         .map(|n| {
@@ -45,7 +46,7 @@ fn request_work(count: u32) -> (u64, u64) {
     let mut w = World::new(WorldConfig::default());
     w.set_loss(1000);
     crowd(&mut w, count);
-    // The SYNs are lost, so all connections wait to repeat them.
+    // The SYNs are lost, so all connections wait for their retransmission.
     w.settle();
     w.set_loss(0);
     let (listener, _) = w.b.listen("0.0.0.0:8080", 128);
@@ -61,7 +62,7 @@ fn request_work(count: u32) -> (u64, u64) {
         w.b.write(&server, b"answer");
         w.wait(500, "answer", |w| !w.a.read(&client).is_empty());
     }
-    // The crowd's own timers stay silent for the second this takes.
+    // The other connections' timers do not fire within the second that this takes.
     assert_eq!(w.b.stack.sockets.len() as u32, count + 2);
     (work(&mut w) - before, received(&w) - packets)
 }
@@ -72,11 +73,11 @@ fn tcp_work_does_not_grow() {
     let more = request_work(10_000);
     let many = request_work(200_000);
     assert_eq!(few.1, many.1, "the same packets");
-    // A hash of 32 bits collides now and then: one comparison more in a million.
+    // Hashes of 32 bits rarely collide: one additional comparison in a million.
     assert!(more.0 <= few.0 + 5 && many.0 <= few.0 + 5, "{few:?} {more:?} {many:?}");
 }
 
-/// However many timers are due, a turn does as much as its limits say.
+/// The work of a turn is limited, however many timers are due.
 #[test]
 fn no_turn_does_much_more_than_others() {
     let worst = |count: u32| {
@@ -95,7 +96,7 @@ fn no_turn_does_much_more_than_others() {
         assert!(w.b.stack.counters().timers_fired > u64::from(count), "all of them came");
         most
     };
-    // Each timer is moved five times at most, unlinked, fired and armed again.
+    // Each timer is moved at most five times, unlinked, fired and armed again.
     let limit = 4 * crate::limits::TIMERS_A_TURN as u64;
     let (few, many) = (worst(20_000), worst(200_000));
     assert!(few <= limit && many <= limit, "{few}, {many} of {limit}");
@@ -132,8 +133,7 @@ fn udp_work_does_not_grow() {
     assert!(work_with(200_000) <= few + 100, "at most a comparison of a collision a packet");
 }
 
-/// Work to close, or connect again, one of many sockets that are connected from one port to one
-/// peer.
+/// Measures the work to close, or connect again, one of many sockets with the same port and peer.
 #[test]
 fn work_does_not_grow_with_those_that_are_connected_alike() {
     let work_with = |count: usize| {
@@ -159,7 +159,7 @@ fn work_does_not_grow_with_those_that_are_connected_alike() {
     assert!(many <= few + 2, "{many} after {few}");
 }
 
-/// Work of a datagram and a SYN, whatever number of sockets share a port, on this device and
+/// Measures the work for a datagram and a SYN while many sockets share a port, on this device and
 /// others.
 #[test]
 fn work_does_not_grow_with_those_that_share_a_port() {
@@ -198,7 +198,7 @@ fn work_does_not_grow_with_those_that_share_a_port() {
             }
         }
         let packets = work(&mut w) - before;
-        // A member that leaves and comes back, whichever it is.
+        // A member leaves the group and joins again: the first, middle or last one.
         let before = work(&mut w);
         for id in [ids[0], ids[ids.len() / 2], away[0]] {
             w.b.stack.set_option(id, SocketOption::Device(Some(IfaceId(1)))).unwrap();
@@ -210,13 +210,13 @@ fn work_does_not_grow_with_those_that_share_a_port() {
     };
     for kind in [SocketKind::Datagram, SocketKind::Stream] {
         let (few, many) = (work_with(4, kind), work_with(4000, kind));
-        // At most a comparison of a collision a packet, and a call.
+        // At most one comparison due to a hash collision for each packet and call.
         assert!(many.0 <= few.0 + 100 && many.1 <= few.1 + 20, "{kind:?}: {few:?} {many:?}");
     }
 }
 
-/// Work of a bind, of a connect that looks for a port, and of a close. Any number of sockets hold a
-/// port, at one address or many.
+/// Measures the work of a bind, a connect that chooses a port, and a close, while many sockets hold
+/// a port.
 #[test]
 fn work_does_not_grow_with_those_that_hold_a_port() {
     let work_with = |count: u32, kind: SocketKind| {
@@ -247,19 +247,19 @@ fn work_does_not_grow_with_those_that_hold_a_port() {
     };
     for kind in [SocketKind::Datagram, SocketKind::Stream] {
         let (few, many) = (work_with(4, kind), work_with(4000, kind));
-        // At most a comparison of a collision a call.
+        // At most one comparison due to a hash collision for each call.
         assert!(many <= few + 5, "{kind:?}: {few} {many}");
     }
 }
 
-/// The last free port costs as much as the first, however many are in use. A connect that finds
-/// none stays within the limit.
+/// Finding the last free port costs as much as the first. A connect that finds no port stays within
+/// the limit.
 #[test]
 fn a_port_costs_as_much_when_nearly_all_are_in_use() {
     let mut w = World::new(WorldConfig::default());
     w.set_loss(1000);
     let send = Send::new(4096);
-    // Whether there was a port, and how many were tried for it.
+    // Returns the result of a connect, and the number of probed ports.
     let connect = |w: &mut World, to: &str| {
         let before = w.a.stack.counters().ports_probed;
         let (id, _) = w.a.open(SocketKind::Stream, Family::V4);
@@ -309,7 +309,7 @@ fn a_syn_flood_is_bounded_and_does_no_harm() {
         remote_port: 1234,
     };
     let find = |w: &World, n| w.b.stack.find_flow(w.b.stack.keys.table.ends(&flow(n)), &flow(n));
-    // The oldest may still answer. When it had time for that it goes for a new one.
+    // The oldest client may still answer. After it had time to do so, a new one replaces it.
     assert!(matches!(find(&w, 0), Some(FlowRef::HalfOpen(_))));
     w.run(1000);
     w.inject(&syn(0x0b00_0000 + 5000, 80));
@@ -333,7 +333,7 @@ pub fn without_cookies() -> towpath_tcp::Config {
     towpath_tcp::Config { syn_cookies, ..towpath_tcp::Config::default() }
 }
 
-/// A SYN from port 1234 of `src` to 10.0.0.2, with right checksums.
+/// Creates a SYN from port `port` of `src` to 10.0.0.2, with valid checksums.
 pub fn syn(src: u32, port: u16) -> Vec<u8> {
     segment(src, port, tcp::Flags::SYN, tcp::SeqNum(77), tcp::SeqNum(0))
 }
@@ -361,7 +361,7 @@ pub fn segment(
     packet(src, header)
 }
 
-/// An IPv4 packet from `src` to 10.0.0.2 with a TCP header, without payload.
+/// Creates an IPv4 packet from `src` to 10.0.0.2 with a TCP header and no payload.
 pub fn packet(src: u32, mut tcp: tcp::Header) -> Vec<u8> {
     use towpath_wire::{IpProtocol, checksum, ipv4};
     let tcp_len = tcp.emitted_len();

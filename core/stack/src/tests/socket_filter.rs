@@ -1,4 +1,4 @@
-//! Filters of sockets, and datagrams that come merged.
+//! Tests of socket filters, and of merged datagrams.
 
 use std::sync::Arc;
 
@@ -9,13 +9,13 @@ use super::world::{World, WorldConfig};
 use crate::limits::{FILTER_STEPS_A_TURN, WAITING_DELIVERIES_MAX};
 use crate::{DatagramOut, DropReason, Family, OptionError, SocketKind, SocketOption};
 
-/// Programs of (code, jt, jf, k).
+/// Creates a program from tuples of (code, jt, jf, k).
 fn program(code: &[(u16, u8, u8, u32)]) -> Option<Arc<Program>> {
     let code = code.iter().map(|&(code, jt, jf, k)| Instruction { code, jt, jf, k });
     Some(Arc::new(Program::check(&code.collect::<Vec<_>>()).unwrap()))
 }
 
-/// Payload from "a" on is kept as far as its second byte says; all else is dropped.
+/// Filter that accepts payload starting with "a", and keeps as many bytes as its second byte says.
 const CUT: &[(u16, u8, u8, u32)] = &[
     (0x30, 0, 0, 8),
     (0x15, 0, 3, b'a' as u32),
@@ -25,7 +25,7 @@ const CUT: &[(u16, u8, u8, u32)] = &[
     (0x06, 0, 0, 0),
 ];
 
-/// Sends over the loopback, which leaves merged datagrams merged.
+/// Sends a segmented datagram over loopback, which does not divide it.
 fn send_train(w: &mut World, port: u16, bytes: &[u8], size: u16) {
     let (id, _) = w.b.open(SocketKind::Datagram, Family::V4);
     let out = DatagramOut {
@@ -43,21 +43,21 @@ fn taken(w: &mut World) -> Vec<(Vec<u8>, u16)> {
     all.into_iter().map(|(_, meta, bytes)| (bytes, meta.segment_size)).collect()
 }
 
-/// The longest filter there may be, which takes all datagrams.
+/// Returns a filter of maximum length that accepts all datagrams.
 fn longest() -> Option<Arc<Program>> {
     let mut code = vec![(0x00, 0, 0, 0); INSTRUCTIONS_MAX - 1];
     code.push((0x06, 0, 0, u32::MAX));
     program(&code)
 }
 
-/// Makes a turn of host b. Returns instructions of filters that it took.
+/// Runs a turn of host b. Returns the number of executed filter instructions.
 fn steps_of_turn(w: &mut World) -> u64 {
     let before = w.b.stack.counters().filter_steps;
     w.b.turn();
     w.b.stack.counters().filter_steps - before
 }
 
-/// Most instructions in a turn: the limit is looked at before each datagram.
+/// Maximum number of instructions in a turn, because the limit is checked before each datagram.
 const STEPS_MAX: u64 = (FILTER_STEPS_A_TURN + INSTRUCTIONS_MAX) as u64;
 
 /// Sends 64 datagrams of one byte, numbered from 0, in one packet.
@@ -74,7 +74,7 @@ fn send_64(w: &mut World, to: &str) {
     w.b.stack.send_datagram(w.b.now, client, &out, &payload, &mut w.b.pool).unwrap();
 }
 
-/// A packet for many sockets takes many turns, and they have all of it in order.
+/// Delivery of a packet to many sockets takes several turns, and keeps the order of its datagrams.
 #[test]
 fn a_packet_with_many_receivers_and_segments_takes_many_turns() {
     let mut w = World::new(WorldConfig::default());
@@ -101,7 +101,7 @@ fn a_packet_with_many_receivers_and_segments_takes_many_turns() {
     }
 }
 
-/// Packets of a device count as well.
+/// Packets of a device count towards the limit of the turn, too.
 #[test]
 fn long_filters_are_charged_to_the_turn_for_packets_of_a_device() {
     let mut w = World::new(WorldConfig::default());
@@ -126,8 +126,8 @@ fn long_filters_are_charged_to_the_turn_for_packets_of_a_device() {
     assert_eq!(order, (0..40).collect::<Vec<_>>());
 }
 
-/// Sockets without filter have their datagrams in the same turn, and another program's filter has
-/// its turn after a portion.
+/// Sockets without a filter receive their datagrams in the same turn. Another program's filter runs
+/// after one portion.
 #[test]
 fn long_filters_of_a_program_delay_its_own_sockets_alone() {
     let mut w = World::new(WorldConfig::default());
@@ -160,7 +160,8 @@ fn long_filters_of_a_program_delay_its_own_sockets_alone() {
     assert!(heard.count() > 64, "no filter delays sockets without one");
 }
 
-/// A program whose filters are late by too much loses datagrams; its sockets may close meanwhile.
+/// If too many packets wait for a program's filters, datagrams are lost; its sockets may close
+/// meanwhile.
 #[test]
 fn packets_that_wait_for_filters_are_bounded() {
     let mut w = World::new(WorldConfig::default());
@@ -220,7 +221,7 @@ fn datagrams_that_come_merged_are_judged_alone() {
     assert_eq!(taken(&mut w), expected.map(|bytes| (bytes, 0)));
     assert_eq!(w.b.drops(DropReason::UdpFiltered), 1);
     assert_eq!(w.b.host.filtered, [user]);
-    // All of a packet: it is lost as a whole, and counted as one packet.
+    // The filter drops all datagrams of a packet, which counts as one dropped packet.
     send_train(&mut w, 53, b"xxxyyy", 3);
     assert_eq!(taken(&mut w), []);
     assert_eq!((w.b.drops(DropReason::UdpFiltered), w.b.host.filtered.len()), (2, 3));

@@ -1,10 +1,10 @@
-//! A host that was not turned for a while, though time passed.
+//! Tests of a host that ran no turn for a while.
 
 use super::world::{Conn, MS, Node, World, WorldConfig};
 use crate::{Budget, Instant, KeepAliveConfig, SocketEvent, SocketOption};
 
-/// A connection over loopback within host a, whose first segments (which are acknowledged at once)
-/// are over.
+/// Creates a connection over loopback within host a, which is past its first segments, because
+/// these are acknowledged without delay.
 fn connected(w: &mut World) -> (Conn, Conn) {
     let (listener, _) = w.a.listen("127.0.0.1:80", 8);
     let client = w.a.connect("127.0.0.1:80");
@@ -20,14 +20,14 @@ fn connected(w: &mut World) -> (Conn, Conn) {
     (client, server)
 }
 
-/// The congestion window in segments, and segments in flight.
+/// Returns the congestion window and the bytes in flight, both in segments.
 fn windows(w: &World, conn: &Conn) -> (u32, u32) {
     let tcp = w.a.info(conn.id).unwrap().tcp.unwrap();
     (tcp.cwnd, tcp.unacked)
 }
 
-/// A delayed acknowledgement and the retransmission timer that it stops, both late: the timer waits
-/// until the acknowledgement has come.
+/// A delayed acknowledgement and the retransmission timer that it stops are both late: the timer
+/// must fire after the acknowledgement.
 #[test]
 fn an_acknowledgement_that_is_late_comes_before_the_timer_for_it() {
     for both_ways in [false, true] {
@@ -52,7 +52,7 @@ fn an_acknowledgement_that_is_late_comes_before_the_timer_for_it() {
     }
 }
 
-/// Options by which several connections' peers are overdue at once.
+/// Options make the peers of several connections overdue at once.
 #[test]
 fn timers_that_are_armed_for_the_past_fire_and_hold_up_no_others() {
     let mut w = World::new(WorldConfig::default());
@@ -63,7 +63,7 @@ fn timers_that_are_armed_for_the_past_fire_and_hold_up_no_others() {
         w.run(10_000);
     }
     let (client, server) = connected(&mut w);
-    // Now the wheel has passed all those times.
+    // The timer wheel has passed all these deadlines.
     w.a.write(&client, b"x");
     w.run(60_000);
     let second = std::time::Duration::from_secs(1);
@@ -84,8 +84,8 @@ fn timers_that_are_armed_for_the_past_fire_and_hold_up_no_others() {
     assert!(!w.a.read(&server).is_empty());
 }
 
-/// A turn without budget left puts off the visit of a connection. Its program reads the bytes and
-/// waits for more, which arrive before the visit.
+/// A turn with an exhausted budget defers the visit of a connection. Its program reads the bytes
+/// and waits for more, which arrive before the visit.
 #[test]
 fn bytes_before_a_visit_that_was_put_off_are_notified_of() {
     let mut w = World::new(WorldConfig::default());

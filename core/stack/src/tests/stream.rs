@@ -1,4 +1,4 @@
-//! TCP: opening, echoing, moving bytes through loss, refusing, closing.
+//! Tests of TCP: connecting, echoing, transfers with loss, refusing, closing.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -81,7 +81,7 @@ fn echo_with_offloads() {
     echo_over(offloading(), "0.0.0.0:7", "10.0.0.2:7");
 }
 
-/// Moves bytes from a to b and others from b to a at once; both must arrive whole.
+/// Transfers bytes in both directions at once; all of them must arrive.
 fn transfer(w: &mut World, client: &Conn, server: &Conn, len: usize, ms: u64) {
     let mut dice = Dice::new(7, 0);
     let up: Vec<u8> = (0..len).map(|_| dice.next_u64() as u8).collect();
@@ -133,12 +133,12 @@ fn a_big_window_fills_a_long_path() {
         got += w.b.read(&server).len();
         got == bytes.len()
     });
-    // 64 KiB per round trip of 40 ms would take 10 s.
+    // A window of 64 KiB per round trip of 40 ms would take 10 s.
     let took = w.now().since(start);
     assert!(took.as_millis() < 1500, "autotuning did not open the window: {took:?}");
 }
 
-/// A device that takes less than the windows allow: connections wait for it, and nothing is lost.
+/// A device is slower than the windows allow: connections wait for it, and no packet is lost.
 #[test]
 fn a_slow_device_holds_connections_back() {
     let mut w = World::new(WorldConfig { rate: Some(20), ..WorldConfig::default() });
@@ -173,8 +173,8 @@ fn a_slow_device_holds_connections_back() {
     w.assert_ends_empty();
 }
 
-/// Connections that wait for a device send nothing. Their received bytes are reported all the same,
-/// and they end at their timeout or by an abort.
+/// Connections that wait for a device send nothing, but still report received bytes, and end by a
+/// timeout or an abort.
 #[test]
 fn who_waits_for_a_device_hears_and_ends() {
     let mut w = World::new(WorldConfig::default());
@@ -230,7 +230,8 @@ fn loopback_within_one_stack() {
         let server = w.a.accept(listener).unwrap();
         let bytes: Vec<u8> = (0..1_000_000u32).map(|n| n as u8).collect();
         let (mut sent, mut got) = (0, Vec::new());
-        // No time passes: neither Nagle nor a delayed ACK holds anything up.
+        // The transfer takes no time, because neither Nagle's algorithm nor a delayed ACK holds
+        // back segments.
         w.wait(1, "transfer", |w| {
             sent += w.a.write(&client, &bytes[sent..]);
             got.extend(w.a.read(&server));
@@ -321,7 +322,7 @@ fn a_closed_listener_takes_half_open_connections_along() {
     let mut w = World::new(WorldConfig::default());
     let (listener, user) = w.b.listen("0.0.0.0:80", 10);
     let client = w.a.connect("10.0.0.2:80");
-    // The SYN arrives, the SYN-ACK is on its way.
+    // The SYN has arrived, and the SYN-ACK is in flight.
     w.run(1);
     assert_eq!(w.b.stack.handshakes.half_open.len(), 1);
     w.b.close(listener);
@@ -364,7 +365,8 @@ fn closing_with_unread_bytes_resets() {
     w.assert_ends_empty();
 }
 
-/// The segments that b sent: flags, payload length, and sequence number, from the first one on.
+/// Returns the segments that b sent: flags, payload length, and sequence number relative to the
+/// first one.
 fn segments_of_b(w: &mut World) -> Vec<(Flags, usize, u32)> {
     let b = [10, 0, 0, 2];
     let headers: Vec<_> = w
@@ -380,7 +382,7 @@ fn segments_of_b(w: &mut World) -> Vec<(Flags, usize, u32)> {
     headers.iter().map(|&(flags, len, seq)| (flags, len, seq - headers[0].2)).collect()
 }
 
-/// All in one turn of b: the write, the close, and the packets for the device.
+/// The write, the close, and the output to the device happen in one turn of b.
 #[test]
 fn an_answer_leaves_before_the_reset_of_a_close_with_unread_bytes() {
     for shut in [false, true] {
@@ -437,7 +439,7 @@ fn an_answer_leaves_before_the_reset_for_bytes_that_come_after_the_close() {
     w.assert_ends_empty();
 }
 
-/// A visit sends four packets, and these are more: with SO_LINGER 0, and of a stack that goes.
+/// More bytes than one visit sends precede the reset, with SO_LINGER 0 and when the stack ends.
 #[test]
 fn bytes_leave_before_resets_though_they_take_several_turns() {
     for goes in [false, true] {
@@ -451,7 +453,7 @@ fn bytes_leave_before_resets_though_they_take_several_turns() {
                 (client, w.a.accept(listener).unwrap())
             })
             .collect();
-        // The congestion windows get room for more than a visit sends. No pause takes it away.
+        // Let the congestion windows grow beyond one visit, without a pause that would shrink them.
         for _ in 0..8 {
             for (client, server) in &ends {
                 assert_eq!(w.a.write(server, &[6; 500_000]), 500_000);
@@ -523,7 +525,7 @@ fn an_orphan_does_not_wait_for_ever() {
     let mut w = World::new(WorldConfig::default());
     let (listener, _) = w.b.listen("0.0.0.0:80", 10);
     let (client, server) = w.connected(listener, "10.0.0.2:80");
-    // The peer never closes: FIN-WAIT-2 has a timeout.
+    // The peer never closes, so FIN-WAIT-2 ends by a timeout.
     w.a.close(client.id);
     w.run(1000);
     assert_eq!(w.a.state(client.id), Some(SocketState::Tcp(State::FinWait2)));
@@ -541,7 +543,7 @@ fn a_stack_that_goes_resets_what_is_not_delivered() {
     let (open, first) = w.connected(listener, "10.0.0.2:80");
     let (closed, second) = w.connected(listener, "10.0.0.2:80");
     let (delivered, third) = w.connected(listener, "10.0.0.2:80");
-    // More than the peer has room for, and then the end.
+    // Send more than the peer's buffer holds, and close.
     while w.a.write(&closed, &[1; 1000]) > 0 {
         w.run(100);
     }
@@ -603,7 +605,7 @@ fn time_wait_is_reused_by_a_new_connection() {
         let client = connect_from_port(&mut w.a, 5000, "10.0.0.2:80").expect("connect");
         w.wait(5000, "accept", |w| !w.b.host.accepted.is_empty());
         let server = w.b.accept(listener).unwrap();
-        // The server closes first, so TIME-WAIT is on its side.
+        // The server closes first, so that it keeps the TIME-WAIT.
         w.b.close(server.id);
         w.wait(1000, "eof", |w| w.a.host.has(client.user, SocketEvent::PeerClosed));
         w.a.close(client.id);
@@ -616,8 +618,8 @@ fn time_wait_is_reused_by_a_new_connection() {
     w.assert_ends_empty();
 }
 
-/// Sequence numbers of an old connection advance with its bytes, initial ones with time. After
-/// hours of silence the two may lie anywhere.
+/// Sequence numbers of an old connection advance with its bytes, initial sequence numbers with
+/// time. After hours without traffic, their distance is arbitrary.
 #[test]
 fn time_wait_is_reused_after_a_connection_of_any_age() {
     const HOUR: u64 = 3_600_000;
@@ -629,7 +631,7 @@ fn time_wait_is_reused_after_a_connection_of_any_age() {
             w.wait(5000, "accept", |w| !w.b.host.accepted.is_empty());
             let server = w.b.accept(listener).unwrap();
             w.run(hours * HOUR);
-            // TIME-WAIT is on the side that closes first.
+            // The side that closes first keeps the TIME-WAIT.
             if server_closes {
                 w.b.close(server.id);
                 w.wait(1000, "eof", |w| w.a.host.has(client.user, SocketEvent::PeerClosed));
@@ -688,7 +690,7 @@ fn binds_follow_the_rules() {
     bind(&mut w, Family::V4, "10.9.9.9:100", BindOptions { free_bind: true, ..plain }).unwrap();
     bind(&mut w, Family::V6, "[::ffff:10.0.0.1]:101", plain).unwrap();
     assert_eq!(bind(&mut w, Family::V4, "10.0.0.1:101", plain), Err(BindError::AddrInUse));
-    // Two may bind with SO_REUSEADDR, one may listen.
+    // With SO_REUSEADDR, two sockets may bind, but only one may listen.
     let one = bind(&mut w, Family::V4, "0.0.0.0:200", reuse).unwrap();
     let two = bind(&mut w, Family::V4, "0.0.0.0:200", reuse).unwrap();
     assert_eq!(w.a.stack.listen(one, 1), Ok(()));
@@ -763,7 +765,7 @@ fn ephemeral_ports_run_out_and_come_back() {
     let refused = w.a.stack.connect(w.a.now, id, remote, recv, send);
     assert_eq!(refused, Err(ConnectError::NoPort));
     w.a.close(id);
-    // To another port every local port is free again.
+    // For another destination port, every local port is free again.
     let elsewhere = w.a.connect("10.0.0.2:81");
     w.run(100);
     assert!(w.a.host.has(elsewhere.user, SocketEvent::Connected));
@@ -871,14 +873,14 @@ fn info_tells_what_ss_wants() {
     assert_eq!(w.a.info(client.id).unwrap().mtu, Some(1500));
 }
 
-/// "Fragmentation needed" about a packet that was seen on the link.
+/// Creates the error "fragmentation needed" about a packet that was sent on the link.
 fn too_big(seen: &[u8], mtu: u16) -> Vec<u8> {
     use towpath_wire::checksum;
     let mut bytes = vec![0; 20 + 8 + 40];
     bytes[..20].copy_from_slice(&seen[..20]);
     bytes[2..4].copy_from_slice(&68u16.to_be_bytes());
     bytes[6..12].copy_from_slice(&[0, 0, 64, 1, 0, 0]);
-    // From a router, to the sender of the packet.
+    // The error is sent by a router to the sender of the packet.
     bytes[12..16].copy_from_slice(&[10, 0, 0, 77]);
     bytes[16..20].copy_from_slice(&seen[12..16]);
     let sum = checksum::finish(checksum::sum(&bytes[..20], 0));
@@ -905,7 +907,7 @@ fn a_way_that_is_found_anew_has_its_own_mtu() {
     w.run(100);
     assert_eq!(w.b.info(server.id).unwrap().mtu, Some(1000));
     w.take_seen();
-    // Bound to a device, the connection forgets its path and its path MTU.
+    // After it is bound to a device, the connection forgets its path and path MTU.
     w.b.stack.set_option(server.id, SocketOption::Device(Some(IfaceId(1)))).unwrap();
     w.b.write(&server, &[7; 5000]);
     w.run(2000);

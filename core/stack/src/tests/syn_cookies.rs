@@ -1,4 +1,5 @@
-//! SYN cookies: what they preserve, which ACKs they accept, and when a listener sends them.
+//! Tests of SYN cookies: the options they preserve, the ACKs they accept, and when a listener sends
+//! them.
 
 use towpath_tcp::{Config, EcnMode, Flags, SeqNum, SynCookies};
 use towpath_wire::tcp;
@@ -11,7 +12,7 @@ use crate::{DropReason, SocketError, SocketEvent, SocketOption, StackConfig};
 /// Address of a client that sends no options.
 const PLAIN: u32 = 0x0b00_0001;
 
-/// A listener whose places for half-open connections are taken.
+/// Creates a listener without free places for half-open connections.
 fn flooded(cookies: SynCookies) -> (World, crate::SocketId) {
     let config = StackConfig {
         syn_cache_max: 8,
@@ -34,7 +35,7 @@ fn always() -> StackConfig {
     StackConfig { tcp, ..StackConfig::default() }
 }
 
-/// Sends a SYN of the client without options; returns the sequence number of the SYN-ACK.
+/// Sends a SYN of the client without options. Returns the sequence number of the SYN-ACK.
 fn cookie(w: &mut World) -> SeqNum {
     w.take_seen();
     w.inject(&syn(PLAIN, 80));
@@ -111,7 +112,7 @@ fn an_ack_is_accepted_only_with_the_numbers_and_addresses_of_its_cookie() {
         assert_eq!(w.b.stack.counters().tcp_syn_cookies_invalid, n);
         assert_eq!(w.b.drops(DropReason::HalfOpenDisplaced), n);
     }
-    // Correct clients that lost their first segment must not be reset.
+    // Clients whose first segment was lost must not be reset.
     assert_eq!(w.b.stack.counters().tcp_resets_sent, 0);
     assert_eq!(w.b.stack.counters().tcp_accepts, 0);
     acknowledge(&mut w, PLAIN, SeqNum(78), iss + 1);
@@ -130,7 +131,7 @@ fn the_timestamp_of_a_cookie_cannot_be_forged() {
     let seen = w.take_seen();
     let syn_ack = seen.iter().find(|packet| is_syn_ack(packet)).expect("a SYN-ACK");
     let syn_ack = header(syn_ack);
-    // The client's answer is lost, and another one claims other options.
+    // The client's ACK is lost, and a forged one claims other options.
     for echo in [None, Some(1), Some(16)] {
         let stamp = syn_ack.options.timestamps.unwrap();
         let timestamps = echo.map(|bit| tcp::Timestamps { value: 0, echo: stamp.value ^ bit });
@@ -155,7 +156,7 @@ fn a_cookie_expires() {
     for (secs, valid) in [(64, true), (129, false)] {
         let (mut w, _) = flooded(SynCookies::UnderPressure);
         let iss = cookie(&mut w);
-        // Other clients keep the listener accepting cookies.
+        // SYNs of other clients keep the listener accepting cookies.
         for n in 0..secs {
             w.run(1000);
             for address in 0..8 {
@@ -197,7 +198,7 @@ fn cookies_can_be_off_or_without_exception() {
     }
 }
 
-/// The client's ACK is lost, and its first bytes complete the handshake.
+/// The client's ACK is lost, so its first bytes complete the handshake.
 #[test]
 fn the_first_bytes_of_a_client_carry_its_cookie() {
     let (mut w, listener) = flooded(SynCookies::UnderPressure);
@@ -212,8 +213,8 @@ fn the_first_bytes_of_a_client_carry_its_cookie() {
     assert!(w.b.host.has(server.user, SocketEvent::PeerClosed));
 }
 
-/// A client that sends its SYN again before the answer arrives gets a cookie, and then a SYN-ACK of
-/// a half-open connection. Its ACK is for the first one.
+/// A client that retransmits its SYN gets a cookie first, and then the SYN-ACK of a half-open
+/// connection. Its ACK answers the cookie.
 #[test]
 fn a_cookie_is_valid_beside_a_half_open_connection() {
     let (mut w, _) = flooded(SynCookies::UnderPressure);
@@ -268,7 +269,8 @@ fn a_connection_by_cookie_has_ecn() {
     }
 }
 
-/// Clients at 1, 100 and 300 ms connect after one round trip, at 100,000 SYNs per second.
+/// Clients with round-trip times of 1, 100 and 300 ms connect after one round trip, at 100,000 SYNs
+/// per second.
 #[test]
 fn clients_connect_after_one_round_trip_while_a_listener_is_flooded() {
     for rtt in [1, 100, 300] {

@@ -1,4 +1,4 @@
-//! Two hosts on a link in memory, in virtual time. Tests speak in sockets, bytes and milliseconds.
+//! Two hosts on a link in memory, in virtual time. Tests use sockets, bytes and milliseconds.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -23,7 +23,7 @@ use crate::{
 
 pub const MS: u64 = 1_000_000;
 
-/// Received bytes on the heap, shared by the stack and the test's program.
+/// Receive buffer on the heap, shared by the stack and the test's program.
 #[derive(Debug, Clone)]
 pub struct Recv(Rc<RefCell<RecvState>>);
 
@@ -33,7 +33,7 @@ struct RecvState {
     start: usize,
     unread: usize,
     capacity_max: usize,
-    /// The stack waits for a report of a read.
+    /// The stack requested a notification of the next read.
     awaited: bool,
 }
 
@@ -44,7 +44,7 @@ impl Recv {
         Self(Rc::new(RefCell::new(state)))
     }
 
-    /// Whether the stack waits for a report of the last read; once.
+    /// Returns whether the stack requested a notification of this read, and clears the request.
     fn take_awaited(&self) -> bool {
         std::mem::take(&mut self.0.borrow_mut().awaited)
     }
@@ -96,7 +96,7 @@ impl RecvBuffer for Recv {
         let wanted = (bytes as usize).min(state.capacity_max);
         let old = state.ring.len();
         if wanted > old {
-            // Bytes out of order behind the unread ones move along.
+            // The copy also contains the out-of-order bytes behind the unread ones.
             let mut ring: Vec<u8> = (0..old).map(|i| state.ring[(state.start + i) % old]).collect();
             ring.resize(wanted, 0);
             (state.ring, state.start) = (ring, 0);
@@ -104,7 +104,7 @@ impl RecvBuffer for Recv {
     }
 }
 
-/// Bytes to be sent, in memory that fragments can point to.
+/// Send buffer, in memory that packet fragments can refer to.
 #[derive(Debug, Clone)]
 pub struct Send(Rc<RefCell<SendState>>);
 
@@ -113,7 +113,7 @@ struct SendState {
     ring: Arc<Mapping>,
     start: usize,
     len: usize,
-    /// Shows none of the bytes that it announces.
+    /// Provide none of the announced bytes.
     withholds: bool,
 }
 
@@ -123,12 +123,12 @@ impl Send {
         Self(Rc::new(RefCell::new(SendState { ring, start: 0, len: 0, withholds: false })))
     }
 
-    /// From now on it shows none of the bytes that it announces.
+    /// From now on, provides none of the announced bytes.
     pub fn withhold(&self) {
         self.0.borrow_mut().withholds = true;
     }
 
-    /// Puts in as many bytes as fit; returns their number.
+    /// Appends as many bytes as fit. Returns their number.
     pub fn write(&self, bytes: &[u8]) -> usize {
         let mut state = self.0.borrow_mut();
         let capacity = state.ring.len();
@@ -177,8 +177,8 @@ impl SendBuffer for Send {
     fn release(&mut self, n: u32) {
         let mut state = self.0.borrow_mut();
         assert!(n as usize <= state.len);
-        // Packets keep the bytes that they point to. Released bytes may be reused at once
-        // otherwise: make a wrong use visible.
+        // Packets keep the bytes that they refer to. Released bytes may be reused at once, so
+        // overwrite them to detect a later use.
         let capacity = state.ring.len();
         if Arc::strong_count(&state.ring) > 1 {
             let ring = Mapping::private(capacity).expect("memory");
@@ -195,7 +195,7 @@ impl SendBuffer for Send {
     fn want_capacity(&mut self, _bytes: u32) {}
 }
 
-/// An end of a connection, as the test's programs have it.
+/// An end of a connection, from the view of the test's programs.
 #[derive(Debug, Clone)]
 pub struct Conn {
     pub id: SocketId,
@@ -211,34 +211,34 @@ pub struct Programs {
     pub events: Vec<(u32, SocketEvent)>,
     pub accepted: VecDeque<Conn>,
     pub datagrams: Vec<(u32, DatagramMeta, Vec<u8>)>,
-    /// Each with whose socket it is.
+    /// Reports with the users of their sockets.
     pub reports: Vec<(u32, DatagramError)>,
     pub syns: Vec<(PendingId, SocketAddr, SocketAddr)>,
     pub forgotten: Vec<PendingId>,
     pub strays: Vec<(DatagramMeta, Vec<u8>)>,
     pub echoes: Vec<(EchoMeta, Vec<u8>)>,
-    /// Errors about datagrams in the name of other hosts are believed.
+    /// Whether errors about datagrams sent from addresses of other hosts are accepted.
     pub knows_strays: bool,
     /// Refuse children and datagrams.
     pub no_room: bool,
-    /// Programs of sockets, by user; without one, program 0.
+    /// Programs of sockets, by user; program 0 if absent.
     pub payers: BTreeMap<u32, u64>,
-    /// Take merged datagrams as they come (UDP_GRO).
+    /// Whether merged datagrams are accepted (UDP_GRO).
     pub merged: bool,
-    /// Datagrams that filters dropped, by their sockets' users.
+    /// Users of the sockets whose filters dropped datagrams.
     pub filtered: Vec<u32>,
-    /// Buffers of children: bytes at first, and at most.
+    /// Initial and maximum capacity of the children's buffers, in bytes.
     pub capacity: (usize, usize),
-    /// Children for listeners of other shards, by user: of all shards of a host.
+    /// Children for listeners of other shards, by user; common to all shards of a host.
     pub children: Rc<RefCell<BTreeMap<u32, Conn>>>,
-    /// Children held back before they are offered, each with its listener.
+    /// Children that are held back before they are offered, with their listeners.
     pub keeps: Option<Vec<(Elsewhere, SocketId, u32)>>,
-    /// Messages from owners of other shards.
+    /// Messages from the owners of other shards.
     pub told: Vec<(ShardId, [u64; 3])>,
     users: u32,
 }
 
-/// The users of a shard begin at this many times its number.
+/// Distance between the first user numbers of two shards.
 pub const USERS_OF_A_SHARD: u32 = 1_000_000;
 
 impl Programs {
@@ -251,7 +251,7 @@ impl Programs {
         self.users
     }
 
-    /// Events of `user` since the last look.
+    /// Takes the events of `user` since the last call.
     pub fn take_events(&mut self, user: u32) -> Vec<SocketEvent> {
         let mut taken = Vec::new();
         self.events.retain(|(whose, event)| {
@@ -394,12 +394,13 @@ impl Host for Programs {
 pub struct WorldConfig {
     pub link: LinkType,
     pub delay_ns: u64,
-    /// Lost packets of a thousand, each way.
+    /// Lost packets per thousand, in each direction.
     pub loss: u64,
-    /// Packets of 1500 bytes that a device sends in a millisecond, and that wait in it at most.
+    /// Rate of a device in packets of 1500 bytes per millisecond, and maximum number of packets
+    /// that wait in it.
     pub rate: Option<u64>,
     pub offloads: Offloads,
-    /// Whether the interfaces are as those of a link within one process.
+    /// Whether the interfaces are marked as links within one process.
     pub in_process: bool,
 }
 
@@ -416,20 +417,20 @@ impl Default for WorldConfig {
     }
 }
 
-/// Longest packet of an interface, without link header.
+/// Maximum length of an IP packet in bytes, without link header.
 const MTU: usize = 1500;
 
-/// Losses of so many packets of a thousand.
+/// Returns random losses of `of_a_thousand` packets per thousand.
 fn losses(of_a_thousand: u64) -> Loss {
     let probability = Probability::new(of_a_thousand as f64 / 1000.).expect("not above 1");
     Loss::Random(Chance::independent(probability))
 }
 
-/// Packets that the ends of a cable sent, once they are kept.
+/// Packets sent by the ends of a cable; `None` unless they are recorded.
 type Seen = Rc<RefCell<Option<Vec<Vec<u8>>>>>;
 
 impl WorldConfig {
-    /// The cable. Devices refuse packets that they could not send.
+    /// Creates the cable, whose devices refuse packets that they could not send.
     fn cable(&self, seen: &Seen) -> Cable {
         let link = LinkConfig {
             rate: self.rate.map(|packets| packets * MTU as u64 * 8 * 1000),
@@ -476,7 +477,7 @@ impl Node {
         }
     }
 
-    /// The shard `n` of a host, whose stack this is.
+    /// Creates the node of shard `n` of a host, with its stack.
     pub fn shard(
         stack: Stack<Programs>,
         n: u32,
@@ -523,7 +524,7 @@ impl Node {
         Conn { id, user, recv, send, remote }
     }
 
-    /// As [`Node::connect`], with Fast Open; true: the SYN waits for bytes.
+    /// Like [`Node::connect`], with Fast Open. Returns true if the SYN waits for bytes.
     pub fn connect_fast(&mut self, remote: &str) -> (Conn, bool) {
         let remote: SocketAddr = remote.parse().expect("an address");
         let family = if remote.is_ipv4() { Family::V4 } else { Family::V6 };
@@ -534,7 +535,7 @@ impl Node {
         (Conn { id, user, recv, send, remote }, connected.expect("connect"))
     }
 
-    /// Takes the oldest child off the accept queue of `listener`.
+    /// Takes the oldest child from the accept queue of `listener`.
     pub fn accept(&mut self, listener: SocketId) -> Option<Conn> {
         let conn = self.host.accepted.pop_front()?;
         self.stack.accepted(listener);
@@ -553,7 +554,7 @@ impl Node {
         self.read_some(conn, usize::MAX)
     }
 
-    /// Reads at most `max` bytes, and reports that to the stack only on request, as programs do.
+    /// Reads at most `max` bytes. Notifies the stack only if it requested that, like programs do.
     pub fn read_some(&mut self, conn: &Conn, max: usize) -> Vec<u8> {
         let bytes = conn.recv.read(max);
         if !bytes.is_empty() && conn.recv.take_awaited() {
@@ -582,7 +583,7 @@ impl Node {
         self.stack.net.counters().data.drops.of(reason)
     }
 
-    /// All tables are empty and nothing is left to do.
+    /// Checks that all tables are empty, and no work is left.
     pub fn assert_empty(&self) {
         let stack = &self.stack;
         assert_eq!(stack.usage(), Usage::default());
@@ -610,7 +611,7 @@ impl World {
         Self::with(link, StackConfig::default(), false)
     }
 
-    /// As `any_address` says, b is a gateway.
+    /// Creates the hosts. With `any_address`, b is a gateway.
     pub fn with(link: WorldConfig, config: StackConfig, any_address: bool) -> Self {
         let seen = Seen::default();
         let cable = link.cable(&seen);
@@ -654,12 +655,12 @@ impl World {
         self.a.now
     }
 
-    /// From now on so many packets of a thousand are lost.
+    /// From now on, loses this many packets per thousand.
     pub fn set_loss(&mut self, loss: u64) {
         self.cable.configure(|link| link.loss = losses(loss));
     }
 
-    /// The device of a takes no packet any more, or goes on.
+    /// Stops the device of a, which then accepts no packets, or restarts it.
     pub fn set_stuck(&mut self, stuck: bool) {
         self.cable.stop(0, stuck);
     }
@@ -672,14 +673,14 @@ impl World {
         self.seen.borrow_mut().as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// A packet from nowhere arrives at b now.
+    /// Delivers a forged packet to b at once.
     pub fn inject(&mut self, bytes: &[u8]) {
         let mut packet = self.b.pool.take(bytes.len());
         packet.push_back(bytes.len()).expect("room").copy_from_slice(bytes);
         self.cable.inject(1, packet);
     }
 
-    /// Turns both until there is nothing to do at this moment.
+    /// Turns both hosts until there is no work at this time.
     pub fn settle(&mut self) {
         for round in 0.. {
             assert!(round < 100_000, "the hosts never come to rest");
@@ -701,7 +702,7 @@ impl World {
         self.run_until(end, |_| false);
     }
 
-    /// Runs until `done`; fails after `ms` milliseconds.
+    /// Runs until `done`. Fails after `ms` milliseconds.
     pub fn wait(&mut self, ms: u64, what: &str, done: impl FnMut(&mut World) -> bool) {
         let end = self.now().0 + ms * MS;
         assert!(self.run_until(end, done), "{what}: not after {ms} ms");
@@ -724,7 +725,7 @@ impl World {
         }
     }
 
-    /// A connection from a to a listener on b, both ends.
+    /// Connects a to a listener on b. Returns both ends.
     pub fn connected(&mut self, listener: SocketId, remote: &str) -> (Conn, Conn) {
         let client = self.a.connect(remote);
         self.wait(10_000, "connect", |w| w.a.host.has(client.user, SocketEvent::Connected));
@@ -733,7 +734,7 @@ impl World {
         (client, server)
     }
 
-    /// After everything is closed and ten minutes, nothing is left of it.
+    /// Checks that no state is left ten minutes after everything was closed.
     pub fn assert_ends_empty(&mut self) {
         self.run(600_000);
         self.a.assert_empty();

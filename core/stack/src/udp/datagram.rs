@@ -227,8 +227,8 @@ impl<H: Host> Stack<H> {
         Ok((index, datagram.echo))
     }
 
-    /// Whether sockets of this host also receive a datagram sent to a multicast group or broadcast
-    /// address.
+    /// Returns whether sockets of this host also receive a datagram sent to a multicast group or
+    /// broadcast address.
     fn is_heard_here(&self, target: &DatagramTarget) -> bool {
         let Flow { remote, remote_port, .. } = target.flow;
         let is_heard = || match remote.is_multicast() {

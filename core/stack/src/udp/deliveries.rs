@@ -163,13 +163,13 @@ pub(crate) struct Deliveries {
 }
 
 impl Deliveries {
-    /// Whether no packet waits.
+    /// Returns whether no packet waits.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Whether packets of a program wait.
+    /// Returns whether packets of a program wait.
     pub fn has_line(&self, payer: u64) -> bool {
         self.lines.iter().any(|line| line.payer == payer && !line.waiting.is_empty())
     }

@@ -333,7 +333,8 @@ fn socket_filter_of<H: Host>(socket: &StackSocket<H>) -> Option<&Program> {
     }
 }
 
-/// Whether a datagram socket bound to `device` (SO_BINDTODEVICE) receives packets of `iface`.
+/// Returns whether a datagram socket bound to `device` (SO_BINDTODEVICE) receives packets of
+/// `iface`.
 fn hears(device: Option<IfaceId>, iface: IfaceId) -> bool {
     device.is_none_or(|device| device == iface)
 }

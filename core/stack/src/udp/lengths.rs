@@ -40,15 +40,15 @@ impl MtuDiscovery {
         }
     }
 
-    /// Whether reports that quote a datagram of the socket are accepted. DNS servers use modes that
-    /// ignore reports. Otherwise an attacker's report could cause fragmentation, and fragments can
-    /// be forged (RFC 9715).
+    /// Returns whether reports that quote a datagram of the socket are accepted. DNS servers use
+    /// modes that ignore reports. Otherwise an attacker's report could cause fragmentation, and
+    /// fragments can be forged (RFC 9715).
     pub(crate) fn believes_reports(self) -> bool {
         !matches!(self, Self::Interface | Self::Omit)
     }
 
-    /// Whether the program is notified of a report about a datagram to `dst`. As on Linux, the
-    /// families differ.
+    /// Returns whether the program is notified of a report about a datagram to `dst`. As on Linux,
+    /// the families differ.
     pub(crate) fn tells_reports(self, dst: IpAddr) -> bool {
         self != Self::Dont && (dst.is_ipv4() || self.believes_reports())
     }

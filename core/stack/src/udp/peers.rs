@@ -20,7 +20,7 @@ struct PeerKey {
 }
 
 impl PeerKey {
-    /// Whether the peer's port is 0, which as on Linux matches any port.
+    /// Returns whether the peer's port is 0, which as on Linux matches any port.
     fn is_any_port(&self) -> bool {
         !self.echo && self.flow.remote_port == 0
     }

@@ -104,8 +104,8 @@ impl DatagramSocket {
         if self.echo { PortProtocol::Echo } else { PortProtocol::Udp }
     }
 
-    /// Whether the socket, if bound accordingly, receives a datagram to a group or broadcast
-    /// address.
+    /// Returns whether the socket, if bound accordingly, receives a datagram to a group or
+    /// broadcast address.
     pub(crate) fn takes_group(&self, meta: &DatagramMeta) -> bool {
         let group = meta.local.ip();
         if !group.is_multicast() {
@@ -150,7 +150,7 @@ impl DatagramSocket {
         self.multicast_towards(remote).source.filter(|_| remote.is_multicast())
     }
 
-    /// Whether IP_RECVERR, or IPV6_RECVERR for an IPv6 `remote`, is set.
+    /// Returns whether IP_RECVERR, or IPV6_RECVERR for an IPv6 `remote`, is set.
     pub(crate) fn hears_errors_of(&self, remote: IpAddr) -> bool {
         if remote.is_ipv4() { self.recv_errors } else { self.recv_errors_v6 }
     }
@@ -181,7 +181,7 @@ pub(crate) struct GroupMembership {
 }
 
 impl GroupMembership {
-    /// Whether the membership includes datagrams from `source`.
+    /// Returns whether the membership includes datagrams from `source`.
     pub fn takes(&self, source: IpAddr) -> bool {
         self.sources.as_ref().is_none_or(|sources| sources.contains(&source))
     }

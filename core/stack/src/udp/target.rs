@@ -93,7 +93,8 @@ impl<H: Host> Stack<H> {
     }
 }
 
-/// Whether the last target matches `out`, except for the port, and its route is still valid.
+/// Returns whether the last target matches `out`, except for the port, and its route is still
+/// valid.
 #[inline]
 fn is_for(last: &LastTarget, out: &DatagramOut, net: &Net) -> bool {
     let route = &last.target.route;
@@ -103,7 +104,8 @@ fn is_for(last: &LastTarget, out: &DatagramOut, net: &Net) -> bool {
         && route.hop.is_none_or(|hop| net.next_hop(hop).is_some())
 }
 
-/// Whether two destinations are the same host. False for port 0, which may be rejected elsewhere.
+/// Returns whether two destinations are the same host. False for port 0, which may be rejected
+/// elsewhere.
 #[inline]
 fn is_same_host(last: Option<SocketAddr>, next: Option<SocketAddr>) -> bool {
     match (last, next) {

@@ -9,8 +9,8 @@ use hashbrown::HashMap;
 use crate::net::hash::Cheap;
 use crate::net::iface::Address;
 
-/// Addresses in the order of insertion, indexed by a hash map, because neighbours query them and
-/// there may be many.
+/// Addresses in the order of insertion. A hash map indexes them, because each request of a
+/// neighbour looks up an address, and there may be many.
 #[derive(Debug)]
 pub(super) struct Addresses {
     list: Vec<Address>,

@@ -78,7 +78,7 @@ impl Gateways {
     }
 
     /// Records that `iface` has got or lost its carrier. Its routers fail at once, and count as
-    /// reachable when it returns.
+    /// reachable when the carrier returns.
     pub(super) fn set_carrier(&mut self, now: Instant, iface: IfaceId, carrier: bool) {
         let change = match carrier {
             true => self.no_carrier.remove(&iface).is_some(),

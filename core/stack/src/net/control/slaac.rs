@@ -246,8 +246,7 @@ impl Control {
             IpAddr::V6(v6) => v6.to_bits(),
             IpAddr::V4(_) => 0,
         };
-        // Retry on reserved identifiers (RFC 5453). Retries are rare, so the first attempt nearly
-        // always succeeds.
+        // Retry on reserved identifiers (RFC 5453), which are rare.
         (0u8..=255)
             .find_map(|attempt| {
                 let mut hasher = self.interface_ids.build_hasher();

@@ -14,7 +14,7 @@ impl Data {
     /// Executes a command of control.
     pub(in crate::net) fn on_command(&mut self, now: Instant, order: DataCommand, pool: &mut Pool) {
         match order {
-            // No port would take the packet from the queue.
+            // The interface was removed, so no port would take the packet from its queue.
             DataCommand::Frame { iface, packet }
             | DataCommand::Packet { to: (iface, _), packet, .. }
                 if self.here().link(iface).is_none() =>

@@ -20,7 +20,7 @@ pub(super) struct ErrorLimit {
     /// Limit of path MTU reports.
     too_big: Allowance,
     keys: Keyed,
-    /// By hash of the host: the time until which its share of the rate is used up.
+    /// Time until which a host's part of the rate is used up, by hash of the host.
     hosts: Vec<Instant>,
     /// Number of shards of the host. Each has an equal part of the rate.
     shards: u64,

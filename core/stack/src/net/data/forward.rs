@@ -1,4 +1,4 @@
-//! Packets to other hosts, which a router sends on (RFC 1812 section 5.2.1).
+//! Forwards packets to other hosts (RFC 1812 section 5.2.1).
 //!
 //! ```text
 //!   verdict: Forward ─► options ─► source check ─► route ─► TTL ─► scope ─► size
@@ -7,8 +7,8 @@
 //!   ─► link header off, TTL - 1 ─► segments, fragments, checksums ─► dispatch
 //! ```
 //!
-//! Errors quote the packet as it came in. `dispatch` gets finished packets, which fit the link: a
-//! packet that waits for its neighbour is not cut again.
+//! Errors quote the packet as it was received. Packets passed to `dispatch` already fit the link,
+//! because a packet that waits for its neighbour is not fragmented later.
 //!
 //! Budget: a look-up of the route and one of the next hop by hash; no copy, no allocation.
 

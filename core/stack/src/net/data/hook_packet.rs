@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Each change updates the checksums above it by the difference (RFC 1624), so that a damaged
-//! packet stays damaged. A checksum that is left to a device stays left: its field has the sum of
-//! the pseudo-header alone, which changes with the addresses only. Segmentation needs no change,
+//! packet stays damaged. A checksum that is left to a device stays incomplete: its field has only
+//! the sum of the pseudo-header, which changes with the addresses. Segmentation needs no change,
 //! because segments copy the headers.
 
 use core::net::IpAddr;

@@ -1,4 +1,4 @@
-//! Rules and a tracker see packets here, at five hooks.
+//! Five hooks at which packets pass the rules and a tracker.
 //!
 //! ```text
 //!  receive ─► prerouting ─► verdict ─┬─► input ─► sockets
@@ -6,14 +6,15 @@
 //!  send ────► output ─► route again if the destination changed ─► postrouting ─► out
 //! ```
 //!
-//! A tracker goes before the rules where routing follows (prerouting, output), and behind them
-//! elsewhere. Rules therefore judge the destination that a packet gets, and the source that it came
-//! with, as with Linux.
+//! The tracker runs before the rules where routing follows (prerouting, output), and after them
+//! elsewhere. Rules therefore match the translated destination and the original source, as on
+//! Linux.
 //!
 //! Each hook is behind a check of [`PacketHooks::is_idle`], so that a host without rules and
-//! tracker pays a branch. ARP and neighbour discovery are not judged: without them there is no
-//! link. `hook_points` has the calls of `receive` and `send`. `reject` drops and answers refused
-//! packets. A rule that rejects a packet of this host drops it, because its sender is here.
+//! tracker pays a branch. Rules do not apply to ARP and neighbour discovery, because a link cannot
+//! work without them. `hook_points` has the calls of `receive` and `send`. `reject` drops and
+//! answers refused packets. A packet of this host that a rule rejects is only dropped, because its
+//! sender is local.
 
 use core::any::Any;
 use core::fmt;

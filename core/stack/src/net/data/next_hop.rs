@@ -10,9 +10,9 @@
 //! ```
 //!
 //! Only control knows whether a neighbour is reachable. A [`DataReport`] tells control that the
-//! neighbour is used. [`News`](crate::net::messages::News) answers with the MAC address, and the
-//! time from which uses are to be reported again. Packets before that time need no report and no
-//! hash.
+//! neighbour is used. A [`NeighborUpdate`](crate::net::messages::NeighborUpdate) answers with the
+//! MAC address, and the time from which uses must be reported again. Packets before that time need
+//! no report and no hash.
 //!
 //! Cached routes have a [`HopId`]. The id is valid until its entry is reused for another next hop,
 //! even if the neighbour's MAC address changes.

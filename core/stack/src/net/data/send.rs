@@ -88,7 +88,7 @@ impl Data {
     ///
     /// The packet was dropped and counted. `Ok` does not ensure that the packet leaves: the
     /// neighbour may not answer.
-    #[allow(clippy::too_many_arguments)] // A struct for this single call would only rename them.
+    #[allow(clippy::too_many_arguments)] // A struct for one call would only rename arguments.
     pub(in crate::net) fn send(
         &mut self,
         now: Instant,

@@ -1,13 +1,13 @@
-//! Transit in batches: the short way of packets that a router sends on as they are.
+//! Forwards packets in batches: the fast path of a router for packets without special cases.
 //!
 //! ```text
 //!  plan_transit: headers ─► addresses ─► routes        a plan for each packet of a batch
 //!  forward_run:  next hop ─► rules ─► TTL ─► output    while plans say `Pass`
 //! ```
 //!
-//! A plan follows from the packet's bytes and the snapshot alone. `Pass` stands for IPv4 packets
-//! without options, in one piece, for which every check of `receive`, `verdict` and `forward`
-//! passes. Any other packet, and every error, is left to these. `tests/transit.rs` compares both
+//! A plan depends only on the packet's bytes and the snapshot. `Pass` is planned for unfragmented
+//! IPv4 packets without options that pass every check of `receive`, `verdict` and `forward`. Any
+//! other packet, and every error, is left to these functions. `tests/transit.rs` compares both
 //! paths.
 //!
 //! Budget: 700 instructions per packet with one route and no rules, the output's included; no copy

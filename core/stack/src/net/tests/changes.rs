@@ -1,4 +1,4 @@
-//! Lists of changes: whole or not at all, each by the rules of Linux.
+//! Tests that lists of changes are applied completely or not at all, by the rules of Linux.
 
 use super::*;
 
@@ -18,7 +18,7 @@ fn gone(text: &str) -> Change {
     Change::RemoveAddress { iface: ETH, addr: ip(text), len: None }
 }
 
-/// All that can be asked of a host.
+/// Returns the visible state of a host as text.
 fn picture(host: &Host) -> String {
     let links: Vec<_> = host.net.interfaces().map(|link| format!("{link:?}")).collect();
     let routes: Vec<_> = host.net.routes().collect();
@@ -138,7 +138,7 @@ fn routes_are_added_replaced_and_removed_by_what_is_named() {
     assert_eq!(hop(&a), Ok(ip("10.0.0.8")));
     assert_eq!(apply(&mut a, &[Change::RemoveRoute(route("0.0.0.0/0", None))]), Ok(()));
     assert_eq!(hop(&a), Ok(ip("10.0.0.9")));
-    // The same way with another metric is one more route.
+    // The same router with another metric is an additional route.
     let last = RouteSpec { metric: Some(9), ..worse };
     assert_eq!(apply(&mut a, &[Change::SetRoute(last, How::Add)]), Ok(()));
     assert_eq!(apply(&mut a, &[Change::RemoveRoute(worse)]), Ok(()));
@@ -268,7 +268,7 @@ fn a_route_has_an_mtu_for_what_the_host_sends() {
 
 const FAR: &str = "192.0.2.0/24";
 
-/// Routers of the routes to a network, in order.
+/// Returns the routers of the routes to a network, in order.
 fn routers(host: &Host, to: &str) -> Vec<String> {
     let routes = host.net.routes().filter(|route| route.prefix == prefix(to));
     routes.filter_map(|route| Some(route.next_hop?.to_string())).collect()
@@ -285,7 +285,7 @@ fn appended_routers_share_a_route_that_is_replaced_and_removed_as_one() {
     assert_eq!(routers(&a, to), ["10.0.0.7", "10.0.0.8", "10.0.0.9"]);
     assert_eq!(apply(&mut a, &[by("10.0.0.8", How::Append)]), Err((0, Fault::Exists)));
     assert_eq!(apply(&mut a, &[by("10.0.0.6", How::Add)]), Err((0, Fault::Exists)));
-    // A router that is named goes alone.
+    // If a router is named, only its route is removed.
     assert_eq!(apply(&mut a, &[Change::RemoveRoute(route(to, Some("10.0.0.8")))]), Ok(()));
     assert_eq!(routers(&a, to), ["10.0.0.7", "10.0.0.9"]);
     let worse = RouteSpec { metric: Some(5), ..route(to, Some("10.0.0.5")) };

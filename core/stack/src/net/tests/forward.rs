@@ -1,5 +1,5 @@
-//! A router: packets in at one interface and out of another one. `eth0` is an Ethernet link with
-//! 1500 bytes, `tun1` a link without addresses below IP, and narrower.
+//! Tests of a router, whose packets arrive on one interface and leave by another one. `eth0` is an
+//! Ethernet interface with an MTU of 1500; `tun1` is an IP link with a smaller MTU.
 
 use super::*;
 
@@ -28,7 +28,7 @@ pub(super) fn router_with(forwarding: Forwarding, offloads: Offloads) -> Host {
     assert!(net.add_route(prefix("2001:db8::/32"), Some(ip("fd01::2")), TUN, 0));
     let mut host = Host { net, pool: Pool::default(), now }.settled();
     host.out();
-    // The neighbour that errors go back to.
+    // Resolve the neighbour to which errors are sent.
     for src in ["10.0.0.2", "fd00::2"] {
         host.net.output(ETH);
         let (from, to) = (ip(src), if src.contains(':') { ip("fd00::1") } else { ip("10.0.0.1") });
@@ -312,7 +312,7 @@ fn sources_are_checked_as_strictly_as_is_wanted() {
         router.net.take_dropped().map(|dropped| dropped.reason)
     };
     let refused = Some(DropReason::TransitSource);
-    // On the link, beyond the other link, and without a route.
+    // The source is on the link, behind the other link, or has no route.
     let cases = [
         (SourceCheck::Off, [None, None, None]),
         (SourceCheck::Loose, [None, None, refused]),
@@ -345,7 +345,7 @@ fn the_mtu_of_a_route_is_told_like_that_of_a_link() {
     let mut router = router();
     let narrow = |to: &str, hop: &str, mtu| {
         let (next_hop, mtu) = (Some(ip(hop)), Some(mtu));
-        // The routes of the router have this metric.
+        // The router's existing routes have this metric.
         let metric = Some(0);
         let spec = RouteSpec { next_hop, mtu, metric, ..RouteSpec::to(prefix(to)) };
         Change::SetRoute(spec, How::Replace)
@@ -364,7 +364,7 @@ fn the_mtu_of_a_route_is_told_like_that_of_a_link() {
     let fragments = router.out();
     assert_eq!((fragments.len(), joined(&fragments)), (2, pattern(1200)));
     assert!(fragments.iter().all(|packet| packet.len() <= 900));
-    // Large packets are cut by it as well, which the device would do by the size in them.
+    // Segments of a large packet are limited by the route's MTU, too, not only by the segment size.
     let mut router = router_with(Forwarding::default(), ALL);
     router.net.apply(router.now, &changes).unwrap();
     let packet = large_tcp(&mut router, false, 1000, 3000, false);
@@ -395,7 +395,7 @@ fn packets_that_may_be_cut_are() {
     let fragments = router.out();
     assert_eq!(fragments.len(), 2);
     assert_eq!(joined(&fragments), pattern(1400));
-    // A fragment in the middle of a packet stays in the middle.
+    // Fragments of a middle fragment keep their offset in the packet, and MF.
     router.transit(&v4(9, 1400, |header| {
         (header.fragment_offset, header.more_fragments) = (800, true);
     }));
@@ -444,8 +444,8 @@ fn of_extension_headers_a_router_reads_hop_by_hop_options_alone() {
     let mut router = router();
     let payload = pattern(16);
     let after = |header: [u8; 8]| [&header[..], &payload].concat();
-    // Headers for their receiver: a route with segments left, an unknown destination option, and a
-    // length beyond the packet.
+    // Headers that only the destination parses: a route with segments left, an unknown option, and
+    // a length beyond the packet.
     let others = [
         (IpProtocol::ROUTING, [17, 0, 9, 1, 0, 0, 0, 0]),
         (IpProtocol::DESTINATION_OPTIONS, [17, 0, 0xbe, 4, 0, 0, 0, 0]),
@@ -501,8 +501,7 @@ fn a_packet_waits_for_its_neighbour_and_leaves() {
     assert_eq!((header.dst, header.src, left[at + 8]), (MAC_B, MAC_A, 8));
 }
 
-/// A large packet of TCP as a device gives it: behind its link header, the checksum left to the
-/// next device.
+/// Creates a large TCP packet as a device delivers it, with link header and partial checksum.
 pub(super) fn large_tcp(
     router: &mut Host,
     v6: bool,
@@ -563,7 +562,7 @@ fn large_packets_pass_whole_where_the_device_cuts_them() {
     }
 }
 
-/// Receives packets as their destination host does.
+/// Receives packets as their destination host would, and returns them.
 fn received_by_far_end(packets: Vec<Packet>, v6: bool) -> Vec<Local> {
     let own = if v6 { format!("{FAR_V6}/32") } else { format!("{FAR_V4}/24") };
     let mut far = Host::new(MAC_B, &[&own], |config| config.link = LinkType::Ip);
@@ -633,7 +632,7 @@ fn errors_are_limited_but_for_those_about_sizes() {
     assert_eq!(router.sent().len(), 1, "the path MTU is told all the same");
 }
 
-/// Packets that use up the rate limit of other errors.
+/// Other errors use up their rate limit first.
 #[test]
 fn reports_of_sizes_have_a_limit_of_their_own() {
     let mut router = router();
@@ -687,7 +686,7 @@ fn changes_of_routes_take_effect_together_or_not_at_all() {
     assert_eq!(router.refused(&v4(9, 8, |_| {})).0, DropReason::TransitNoRoute);
 }
 
-/// Many routes through few routers: how many a list may have depends on new routers alone.
+/// A list may add any number of routes through existing routers, because only new routers count.
 #[test]
 fn a_list_of_more_routes_than_there_may_be_routers_is_made() {
     let mut router = router();
@@ -705,12 +704,12 @@ fn a_list_of_more_routes_than_there_may_be_routers_is_made() {
     assert_eq!(router.net.routes().count(), before + count as usize);
     router.transit(&from_to(&v4(9, 8, |_| {}), "10.0.0.2", "21.3.7.1"));
     assert_eq!(router.out().len(), 1);
-    // A router for each is too many, and none is made.
+    // A list with a router per route exceeds the limit, and no route is added.
     let changes: Vec<_> =
         (0..count).map(|n| add(n, IpAddr::from((0x0a02_0000 + n).to_be_bytes()))).collect();
     let refused = router.net.apply(router.now, &changes).unwrap_err();
     assert_eq!(refused.why, Fault::Full);
-    // Routers that routes lead through already: four of this test's, and one of each family.
+    // Six routers are in use already: four of this test, and one of each family.
     assert_eq!(refused.at, limits::GATEWAYS_MAX - 6);
     assert_eq!(router.net.routes().count(), before + count as usize);
 }

@@ -1,4 +1,4 @@
-//! Groups: reports to routers, their times, and their versions.
+//! Tests of group membership: reports to routers, their times, and their versions.
 
 use towpath_wire::{igmp, mld};
 
@@ -6,7 +6,7 @@ use super::*;
 
 const GROUP: &str = "239.1.2.3";
 
-/// An IGMP message from `src` with a TTL.
+/// Creates an IGMP message from `src` with this TTL.
 fn igmp_from(src: &str, dst: &str, ttl: u8, message: &[u8]) -> Vec<u8> {
     let mut message = message.to_vec();
     message[2..4].fill(0);
@@ -20,7 +20,8 @@ fn igmp_from(src: &str, dst: &str, ttl: u8, message: &[u8]) -> Vec<u8> {
     frame(MAC_A, MAC_B, EtherType::IPV4, &packet)
 }
 
-/// A query of version 3 about one group or (0.0.0.0) all, to be answered within tenths of a second.
+/// Creates a version 3 query about one group, or about all with 0.0.0.0, to be answered within
+/// `tenths` of a second.
 fn query_v3(tenths: u8, group: &str) -> Vec<u8> {
     let mut message = vec![igmp::QUERY, tenths, 0, 0];
     message.extend(group.parse::<Ipv4Addr>().unwrap().octets());
@@ -34,7 +35,8 @@ fn query_v2(tenths: u8, group: &str) -> Vec<u8> {
     igmp_from("10.0.0.2", "224.0.0.1", 1, &message)
 }
 
-/// IGMP messages sent since last asked: destination, type, and the bytes behind the checksum.
+/// Returns the IGMP messages sent since the last call: destination, type, and the bytes after the
+/// checksum.
 fn sent_igmp(host: &mut Host) -> Vec<(Ipv4Addr, u8, Vec<u8>)> {
     let frames = host.sent();
     let messages = frames.iter().filter_map(|frame| {
@@ -45,7 +47,7 @@ fn sent_igmp(host: &mut Host) -> Vec<(Ipv4Addr, u8, Vec<u8>)> {
     messages.collect()
 }
 
-/// The record kinds of the version 3 reports among them, in order, each with how many sources.
+/// Returns the type and the number of sources of each record in version 3 reports.
 fn records(messages: &[(Ipv4Addr, u8, Vec<u8>)]) -> Vec<(u8, u8)> {
     let mut found = Vec::new();
     for (_, kind, body) in messages {
@@ -59,7 +61,7 @@ fn records(messages: &[(Ipv4Addr, u8, Vec<u8>)]) -> Vec<(u8, u8)> {
     found
 }
 
-/// A member of a group that has reported it.
+/// Returns a host that joined a group and reported it.
 fn member() -> Host {
     let mut a = Host::a().settled();
     a.net.join_group(a.now, ETH, ip(GROUP), None);
@@ -103,7 +105,7 @@ fn queries_that_cannot_be_of_this_link_are_not_answered() {
     }
     a.pass(Duration::from_secs(20));
     assert!(sent_igmp(&mut a).is_empty());
-    // An address of the interface is as good as a group (RFC 3376 §4.1.12).
+    // A query to an address of the interface is valid, like one to a group (RFC 3376 §4.1.12).
     assert_eq!(a.refusal(&igmp_from("10.0.0.2", "10.0.0.1", 1, message)), None);
     a.pass(Duration::from_secs(20));
     assert_eq!(records(&sent_igmp(&mut a)), [(2, 0)]);
@@ -126,7 +128,7 @@ fn older_queriers_hear_what_they_understand() {
     let left = (addr::ALL_ROUTERS_V4, igmp::LEAVE_V2, other.octets().to_vec());
     assert_eq!(sent_igmp(&mut a)[0], left);
 
-    // Another member's report is enough for such a querier.
+    // With a version 2 querier, the report of another member suppresses the host's own.
     a.receive(&query_v2(100, "0.0.0.0"));
     let mut report = [0; igmp::V2_LEN];
     igmp::emit_report_v2(group, &mut report);
@@ -134,12 +136,12 @@ fn older_queriers_hear_what_they_understand() {
     a.pass(Duration::from_secs(11));
     assert!(sent_igmp(&mut a).is_empty());
 
-    // An older querier that has gone is forgotten.
+    // An older querier is forgotten after its timeout.
     a.pass(limits::OLDER_QUERIER_TIME);
     a.receive(&query_v3(1, "0.0.0.0"));
     a.pass(Duration::from_secs(1));
     assert_eq!(records(&sent_igmp(&mut a)), [(2, 0)]);
-    // Version 1 has reports of its own, and no leave.
+    // Version 1 has its own report type, and no leave message.
     a.receive(&query_v2(0, "0.0.0.0"));
     a.pass(Duration::from_secs(11));
     assert_eq!(sent_igmp(&mut a), [(group, igmp::REPORT_V1, group.octets().to_vec())]);
@@ -182,7 +184,7 @@ fn joins_and_leaves_are_repeated_and_name_their_sources() {
     assert_eq!(told(&mut a), [(1, 64)]);
 }
 
-/// An MLD query about all groups, with a Router Alert or without.
+/// Creates an MLD query about all groups, with or without a Router Alert option.
 fn mld_query(v1: bool, alert: bool) -> Vec<u8> {
     let mut message = vec![0; if v1 { 24 } else { 28 }];
     message[0] = mld::QUERY;
@@ -198,7 +200,7 @@ fn mld_query(v1: bool, alert: bool) -> Vec<u8> {
     frame(MacAddr::from_multicast_v6(addr::ALL_NODES), ROUTER_MAC, EtherType::IPV6, &packet)
 }
 
-/// Types of the MLD messages sent since last asked.
+/// Returns the types of the MLD messages sent since the last call.
 fn sent_mld(host: &mut Host) -> Vec<u8> {
     let frames = host.sent();
     let kinds = frames.iter().filter_map(|frame| frame.get(62).copied());

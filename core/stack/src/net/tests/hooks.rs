@@ -1,4 +1,4 @@
-//! Rules at the five hooks of a router.
+//! Tests of rules at the five hooks of a router.
 
 use towpath_filter::{Action, Count, Hook, Hooks, Log, Ports, Rule, RuleList, Rules};
 
@@ -49,11 +49,11 @@ fn each_hook_sees_its_packets_once() {
         let mut router = router();
         put(&mut router, [rule(1, hook, Action::Drop)]);
         let at = |hooks: &[Hook]| u64::from(hooks.contains(&hook));
-        // A packet of another host to another host.
+        // Receive a packet that is forwarded.
         router.transit(&v4(9, 8, |_| {}));
         let transit = at(&[Hook::Prerouting, Hook::Forward, Hook::Postrouting]);
         assert_eq!((counts(&router)[0], router.out().len() as u64), (transit, 1 - transit));
-        // To this host: an echo request, which is answered.
+        // Receive an echo request to this host, which is answered.
         let mut ping = v4(9, 8, |header| header.protocol = IpProtocol::ICMP);
         ping[20..28].copy_from_slice(&[8, 0, 0xf7, 0xff, 0, 0, 0, 0]);
         router.transit(&from_to(&ping, "10.0.0.2", "10.0.0.1"));
@@ -109,7 +109,7 @@ fn rejected_packets_are_answered() {
     router.transit(&v6(9, IpProtocol::UDP, &[0; 8]));
     let error = only(router.sent());
     assert_eq!(error[54..56], [1, 1]);
-    // A segment is answered by its destination: a SYN by a reset that acknowledges it.
+    // A rejected SYN is answered on behalf of its destination, by a reset that acknowledges it.
     let (syn, ack, rst) = (2, 16, 4);
     router.transit(&tcp_v4(syn));
     let reset = only(router.sent());
@@ -175,7 +175,7 @@ fn fragments_that_hide_a_header_are_dropped() {
     assert_eq!((router.out().len(), router.drops(DropReason::FilterFragment)), (0, 2));
 }
 
-/// A segment to port 80 behind so many destination options headers.
+/// Creates a segment to port 80 behind this number of destination options headers.
 fn behind(headers: usize, transport: IpProtocol, bytes: &[u8]) -> Vec<u8> {
     let mut payload = bytes.to_vec();
     let mut next = transport;
@@ -213,7 +213,7 @@ fn extension_headers_of_any_number_hide_no_port() {
     assert_eq!((router.out().len(), counts(&router)[1]), (1, 1));
 }
 
-/// Fragment header of RFC 8200 section 4.5, and what follows.
+/// Creates a fragment header (RFC 8200 section 4.5), followed by `bytes`.
 fn fragment_v6(next: IpProtocol, offset: u16, more: bool, bytes: &[u8]) -> Vec<u8> {
     let field = (offset | u16::from(more)).to_be_bytes();
     [&[next.0, 0, field[0], field[1], 0, 0, 0, 9][..], bytes].concat()
@@ -224,7 +224,7 @@ fn fragments_of_ipv6_that_hide_a_header_are_dropped() {
     let options = IpProtocol::DESTINATION_OPTIONS;
     let unknown = |next: IpProtocol| [next.0, 0, 0xbe, 4, 0, 0, 0, 0];
     let mut cases = vec![];
-    // A first fragment without all of the transport header, also behind options that the receiver
+    // A first fragment without the complete transport header, also behind options that the receiver
     // would refuse.
     for len in [0, 8, 16] {
         let bytes = &segment(2)[..len];
@@ -255,7 +255,7 @@ fn fragments_of_ipv6_that_hide_a_header_are_dropped() {
     assert_eq!(reasons.map(|reason| router.drops(reason)), [fragments, 2]);
 }
 
-/// Later fragments of IPv6 have no ports, even where the walk of their headers is refused before.
+/// Later IPv6 fragments have no ports, even if a header in front of the fragment header is refused.
 #[test]
 fn a_later_fragment_is_not_judged_by_its_payload() {
     let mut router = router();

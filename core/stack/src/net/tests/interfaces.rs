@@ -43,7 +43,7 @@ fn a_removed_interface_leaves_nothing_behind() {
     let bound = host.net.route(host.now, None, ip("10.5.0.7"), Some(OTHER));
     assert_eq!(bound, Err(RouteError::NoInterface));
     assert_eq!(host.net.interface(ETH).map(|link| format!("{link:?}")), before);
-    // No task of the interface is left.
+    // No scheduled task of the removed interface is left.
     host.pass(Duration::from_secs(300));
     assert_eq!((host.net.output(OTHER).len(), host.net.waiting()), (0, 0));
 }
@@ -89,7 +89,7 @@ fn an_index_is_reused_after_a_time_with_fresh_counters() {
     let config = named("eth3", &["10.8.0.1/24"]);
     assert_eq!(host.net.try_add_interface(host.now, &config), Ok(OTHER));
     assert_eq!(host.net.traffic()[OTHER.index()], Traffic::default());
-    // The carrier of the removed interface does not matter.
+    // The new interface does not inherit the lost carrier of the removed one.
     let via = RouteSpec { next_hop: Some(ip("10.8.0.9")), ..RouteSpec::to(prefix("0.0.0.0/0")) };
     assert_eq!(host.net.apply(host.now, &[Change::SetRoute(via, How::Add)]), Ok(()));
     let found = host.net.route(host.now, None, ip("8.8.8.8"), None).expect("the default route");

@@ -1,10 +1,11 @@
-//! A router with a large network on one link: as many neighbours as its tables take, and more.
+//! Tests of a router with a large network on one link: as many neighbours as its tables hold, and
+//! more.
 
 use super::*;
 
 const TUN: IfaceId = IfaceId(2);
 
-/// A router between `tun1` and the hosts of 10.0.0.0/16 on `eth0`.
+/// Creates a router between `tun1` and the hosts of 10.0.0.0/16 on `eth0`.
 fn router(neighbors_max: usize) -> Host {
     let now = Instant(1_000_000_000);
     let forwarding = Some(Forwarding::default());
@@ -28,7 +29,7 @@ fn station(n: u32) -> (Ipv4Addr, MacAddr) {
     (addr, MacAddr([2, 0, 1, 0, high, low]))
 }
 
-/// A datagram for a station comes in by `tun1`. Frames that leave by `eth0`.
+/// Receives a datagram for a station on `tun1`. Returns the frames sent on `eth0`.
 fn send_to(router: &mut Host, n: u32) -> Vec<Vec<u8>> {
     let (dst, _) = station(n);
     let bytes = ipv4_packet("10.1.0.2", &dst.to_string(), IpProtocol::UDP, &[0; 8]);
@@ -38,7 +39,7 @@ fn send_to(router: &mut Host, n: u32) -> Vec<Vec<u8>> {
     router.sent()
 }
 
-/// A station answers the question where it is. Frames that leave by `eth0`.
+/// Receives a station's ARP reply. Returns the frames sent on `eth0`.
 fn answer(router: &mut Host, n: u32) -> Vec<Vec<u8>> {
     let (sender_ip, sender_mac) = station(n);
     let target_ip = [10, 0, 0, 1].into();
@@ -50,7 +51,7 @@ fn answer(router: &mut Host, n: u32) -> Vec<Vec<u8>> {
     router.sent()
 }
 
-/// Whether the router asks for a station before it sends to it.
+/// Returns whether the router sends an ARP request for a station before the datagram.
 fn is_asked_for(router: &mut Host, n: u32) -> bool {
     let (addr, mac) = station(n);
     let first = only(send_to(router, n));
@@ -84,7 +85,7 @@ fn a_router_forwards_to_ten_thousand_neighbors_of_a_link() {
 #[test]
 fn in_a_full_table_the_oldest_neighbor_makes_room() {
     let mut router = router(1000);
-    // Neighbours that are being asked for have places of their own.
+    // Unresolved neighbours have room in addition to `neighbors_max`.
     let room = 1000 + limits::NEIGHBORS_ASKED_MAX as u32;
     let count = 2000;
     assert!((0..count).all(|n| is_asked_for(&mut router, n)));

@@ -1,4 +1,4 @@
-//! Neighbours: trusted and forged messages, answers, and floods of strangers.
+//! Tests of neighbours: valid and forged messages, answers, and floods from unknown hosts.
 
 use super::*;
 
@@ -30,7 +30,7 @@ fn the_first_of_two_arp_answers_holds_for_a_second() {
     a.pass(Duration::from_millis(999));
     a.receive(&answer(ROUTER_MAC));
     assert_eq!(mac_of(&a, "10.0.0.2"), Some(MAC_B));
-    // An unsolicited reply says that the host moved, and is believed at once.
+    // An unsolicited reply means that the host's MAC address changed, and is accepted at once.
     a.receive(&arp_frame(arp::ArpOp::Reply, ("10.0.0.2", ROUTER_MAC), "10.0.0.2"));
     assert_eq!(mac_of(&a, "10.0.0.2"), Some(ROUTER_MAC));
     a.pass(Duration::from_millis(1000));
@@ -53,8 +53,7 @@ fn every_interface_answers_for_all_ipv4_addresses_of_the_host() {
     let (answer, _) = arp::ArpPacket::parse(&answer[14..]).unwrap();
     let said = (answer.op, answer.sender_mac, answer.sender_ip);
     assert_eq!(said, (arp::ArpOp::Reply, MAC_A, [192, 0, 2, 1].into()));
-    // The loopback's addresses are not answered for, and no other host may claim an address of
-    // ours.
+    // Requests for loopback addresses are not answered, and no other host may claim an own address.
     a.receive(&question("127.0.0.1"));
     a.receive(&question("192.0.2.2"));
     assert!(a.sent().is_empty());
@@ -90,7 +89,7 @@ fn invented_addresses_displace_no_resolution_in_progress() {
     assert_eq!(a.drops(DropReason::NeighborQueueFull), 0);
     a.receive(&arp_frame(arp::ArpOp::Reply, ("10.0.0.2", MAC_B), "10.0.0.1"));
     assert_eq!(a.sent().len(), 1);
-    // The last requesters are remembered, so that answering them costs no request.
+    // The latest requesters stay in the table, so that a packet to one needs no solicitation.
     assert!((1..=2048).contains(&a.net.neighbors().count()));
     let solicits = a.net.counters().control.solicits_sent;
     a.send_udp("fd00::9:0:0:7cf", 1).unwrap();
@@ -113,7 +112,7 @@ fn nobody_is_asked_for_from_an_address_that_may_be_somebody_elses() {
             }
         }
     }
-    // The solicitation leaves once the address is known to be ours, a second after its detection
+    // The solicitation is sent when the own address is assigned, a second after its detection
     // began.
     assert!(asked_at.unwrap() <= start + Duration::from_millis(2100));
 }
@@ -146,8 +145,8 @@ fn a_neighbour_in_use_is_not_forgotten_for_others() {
     assert_eq!(late, 0, "packets had to wait for an answer that was there");
 }
 
-/// A flood of pings in the name of ever new hosts does not cut this host off from its router, whose
-/// answers take 20 ms.
+/// A flood of pings from many forged addresses does not cut this host off from its router, which
+/// answers after 20 ms.
 #[test]
 fn a_flood_in_the_name_of_many_does_not_cut_off_a_neighbour_in_use() {
     let mut a = Host::a().settled();

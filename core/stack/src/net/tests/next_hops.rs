@@ -1,4 +1,4 @@
-//! Next hops: a kept route follows its neighbour, at no cost.
+//! Tests that a cached route follows its neighbour's MAC address, without further hashes.
 
 use super::*;
 
@@ -17,7 +17,7 @@ fn arp_reply(sender: (&str, MacAddr), target: &str) -> Vec<u8> {
     frame(MAC_A, sender.1, EtherType::ARP, &bytes)
 }
 
-/// A host with two routers, of which the first has answered, and a route through it.
+/// Returns a host with two routers, the first of which has answered, and a route through it.
 fn routed() -> (Host, Route) {
     let mut a = Host::a().settled();
     a.net.add_route(Prefix::ALL_V4, Some(ip("10.0.0.8")), ETH, 1);
@@ -43,7 +43,7 @@ fn send_over(host: &mut Host, route: &Route) {
     host.net.send(now, route, route.src, dst, out, packet, Some(6), pool).unwrap();
 }
 
-/// Where the frames go that were sent since last asked.
+/// Returns the destinations of the frames sent since the last call.
 fn macs(host: &mut Host) -> Vec<MacAddr> {
     let frames = host.sent();
     frames.iter().map(|frame| ethernet::Header::parse(frame).unwrap().0.dst).collect()
@@ -54,14 +54,14 @@ fn who_keeps_a_route_follows_its_router() {
     let (mut a, kept) = routed();
     send_over(&mut a, &kept);
     assert_eq!(macs(&mut a), [MAC_B]);
-    // The neighbour gets another network card, and announces it.
+    // The neighbour announces another MAC address.
     a.receive(&arp_reply(("10.0.0.8", OTHER_MAC), "10.0.0.8"));
     send_over(&mut a, &kept);
     assert_eq!(macs(&mut a), [OTHER_MAC]);
     assert_eq!(kept.generation, a.net.route_generation(), "the way is the same");
 
-    // The neighbour dies. Packets go to it until its probes are unanswered too, and then another
-    // way.
+    // The neighbour stops answering. Packets go to it until its probes have failed, and then to the
+    // other router.
     a.pass(Duration::from_secs(5));
     assert_eq!(macs(&mut a), [OTHER_MAC], "asked whether it is there");
     send_over(&mut a, &kept);
@@ -85,7 +85,8 @@ fn a_packet_over_a_route_that_is_kept_costs_no_hash() {
         a.pass(Duration::from_millis(100));
     }
     assert_eq!(a.net.data.next_hops.hashes, hashes);
-    // A route without a place finds the next hop among the recent ones, and others by a hash.
+    // Without a cached entry, a recently used next hop is found without a hash, any other by a
+    // hash.
     send_over(&mut a, &Route { hop: None, ..kept });
     assert_eq!(a.net.data.next_hops.hashes, hashes);
     send_over(&mut a, &Route { hop: None, next_hop: ip("10.0.0.77"), ..kept });

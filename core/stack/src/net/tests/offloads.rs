@@ -5,7 +5,7 @@ use towpath_wire::checksum;
 use super::forward::{large_tcp, router, router_with, v4};
 use super::*;
 
-/// Receives a packet whose metadata a device read from a header that anybody may have written.
+/// Returns whether a packet is refused for its offload metadata, which its sender may have chosen.
 fn is_refused_for_its_offloads(packet: Packet, router: &mut Host) -> bool {
     let before = router.drops(DropReason::OffloadInvalid);
     assert!(router.net.receive(router.now, ETH, packet, &mut router.pool).is_none());
@@ -58,7 +58,7 @@ fn segments_of_an_ip_packet_that_ends_in_its_headers_are_refused() {
     }
 }
 
-/// Otherwise completing it would change a port behind the rules.
+/// At any other offset, completing the checksum would change a port after rules have matched.
 #[test]
 fn a_checksum_left_out_has_to_be_at_its_own_place() {
     let mut router = router();
@@ -87,7 +87,7 @@ fn completes_inner_checksums(mut router: Host) {
         let mut packet = router.packet(&frame(MAC_A, MAC_B, EtherType::IPV4, &bytes));
         packet.meta.checksum = Checksum::Partial { start, offset: 16 };
         let place = usize::from(start) + 16;
-        // The sum of a pseudo-header of zeros.
+        // Sum of a pseudo-header whose bytes are all 0.
         if let Some(field) = packet.linear_mut().get_mut(place..place + 2) {
             field.fill(0);
         }

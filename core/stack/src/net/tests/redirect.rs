@@ -1,9 +1,9 @@
-//! Redirects of a router: on the link of `eth0` there are other routers, too.
+//! Tests of redirects that a router sends; the link of `eth0` has other routers, too.
 
 use super::forward::{from_to, introduce, router, v4, v6};
 use super::*;
 
-/// A router with routes through other routers of its link.
+/// Creates a router with routes through other routers on its link.
 fn one_of_several() -> Host {
     let mut host = router();
     for (to, via) in [
@@ -18,7 +18,7 @@ fn one_of_several() -> Host {
     host
 }
 
-/// IP packets that a packet makes the router send on its link: those to `to` in front.
+/// Receives a packet, and returns the IP packets that the router sends on its link.
 fn sent_for(host: &mut Host, packet: &[u8]) -> Vec<Vec<u8>> {
     host.transit(packet);
     host.sent().into_iter().map(|frame| frame[ethernet::HEADER_LEN..].to_vec()).collect()
@@ -34,7 +34,7 @@ fn a_host_is_told_of_the_better_router_and_its_packet_goes_on() {
     assert_eq!((&redirect[20..22], &redirect[24..28]), (&[5, 1][..], &[10, 0, 0, 9][..]));
     assert_eq!(redirect[28..], packet, "the packet as it came");
     assert_eq!((passed[8], &passed[12..]), (8, &packet[12..]));
-    // Not again at once, and then once more.
+    // A second redirect is sent only after the minimum interval.
     assert_eq!(sent_for(&mut host, &packet).len(), 1);
     host.now += Duration::from_millis(50);
     assert_eq!(sent_for(&mut host, &packet).len(), 2);
@@ -50,7 +50,7 @@ fn senders_that_are_no_neighbours_are_not_redirected() {
         let packet = from_to(&v4(9, 8, |_| {}), src, "198.51.100.1");
         assert_eq!(sent_for(&mut host, &packet).len(), 1, "{src}");
     }
-    // An error about an error would have no end.
+    // An ICMP error must not cause a redirect.
     let mut error = v4(9, 8, |header| header.protocol = IpProtocol::ICMP);
     error[20] = icmpv4::DEST_UNREACHABLE;
     let error = from_to(&error, "10.0.0.2", "198.51.100.1");
@@ -69,13 +69,14 @@ fn redirects_of_ipv6_name_link_local_routers_and_neighbours() {
         assert_eq!((redirect[6], redirect[7], of(24)), (58, 255, "fd00::2".parse().unwrap()));
         assert!(of(8).is_unicast_link_local(), "{}", of(8));
         assert_eq!((of(48), of(64)), (target.parse().unwrap(), dst.parse().unwrap()));
-        // No option has the target's link-layer address, which is not known before the first use.
+        // The redirect has no target link-layer address option, because that address is not known
+        // before the first use.
         assert_eq!(redirect[80..88], [4, 8, 0, 0, 0, 0, 0, 0]);
         assert_eq!(redirect[88..], packet);
         assert!(sent.iter().any(|sent| sent[7] == 8 && sent[40..] == packet[40..]));
         assert_eq!(host.net.counters().data.redirects_sent, 1);
     }
-    // Hosts could not use a router of which they know no link-local address.
+    // A redirect is useless if the router's link-local address is unknown.
     let mut host = one_of_several();
     let packet = from_to(&v6(9, IpProtocol::UDP, &[7; 16]), "fd00::2", "2001:dba::1");
     assert_eq!(sent_for(&mut host, &packet).len(), 1);

@@ -1,4 +1,4 @@
-//! Routers: choice, failover, and lifetimes by advertisements.
+//! Tests of routers: selection, failover, and lifetimes from advertisements.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use towpath_wire::ndp::RouteInfo;
 
 use super::*;
 
-/// A message of the router `fe80::NUMBER`, with options that were emitted before.
+/// Creates a message of the router `fe80::NUMBER`, with options that were emitted before.
 fn from_numbered(number: u16, message: &Message, options: &[u8]) -> Vec<u8> {
     let (src, mac) = numbered(number);
     let mut bytes = vec![0; 100];
@@ -53,7 +53,7 @@ fn send_through(host: &mut Host, to: &str) {
     host.net.send(now, &route, route.src, ip(to), out, packet, Some(6), pool).unwrap();
 }
 
-/// Addresses asked for by ARP since last asked.
+/// Returns the addresses in ARP requests sent since the last call.
 fn arp_questions(host: &mut Host) -> Vec<IpAddr> {
     let frames = host.sent();
     let asked = frames.iter().filter_map(|frame| {
@@ -78,7 +78,7 @@ fn arp_frame(op: arp::ArpOp, sender: (&str, MacAddr), target: &str) -> Vec<u8> {
     frame(MAC_A, sender.1, EtherType::ARP, &bytes)
 }
 
-/// A host with two default routers, of which the better one does not answer.
+/// Returns a host with two default routers, of which the preferred one has failed.
 fn failed_over() -> Host {
     let mut a = Host::a();
     a.pass(Duration::from_secs(3));
@@ -102,11 +102,11 @@ fn a_router_that_answers_again_is_used_again() {
         a.pass(Duration::from_secs(1));
         asked_at
             .extend(arp_questions(&mut a).iter().filter(|q| **q == ip("10.0.0.8")).map(|_| second));
-        // The other router answers; packets go there.
+        // The second router answers, and gets the packets.
         a.receive(&arp_frame(arp::ArpOp::Reply, ("10.0.0.9", MAC_B), "10.0.0.1"));
         assert_eq!(hop(&a, "8.8.8.8"), ip("10.0.0.9"));
     }
-    // Once a minute (RFC 4191 §3.5), while there are packets that it would get.
+    // The failed router is probed once a minute (RFC 4191 §3.5), while packets use its route.
     assert_eq!(asked_at.len(), 2);
     assert!((60..=61).contains(&(asked_at[1] - asked_at[0])));
     a.pass(Duration::from_secs(300));
@@ -118,8 +118,8 @@ fn a_router_that_answers_again_is_used_again() {
     assert_eq!(hop(&a, "8.8.8.8"), ip("10.0.0.8"));
 }
 
-/// A route with two routers behind two links: all flows leave a link that is lost, and its
-/// neighbours are forgotten.
+/// If one of two links is lost, all flows use the router on the other link, and the neighbours on
+/// the lost link are removed.
 #[test]
 fn routers_behind_a_lost_link_are_left_at_once() {
     let mut a = Host::a();
@@ -141,14 +141,14 @@ fn routers_behind_a_lost_link_are_left_at_once() {
     assert!(a.net.route_generation() > before, "kept routes are looked up anew");
     assert_eq!(hops(&a), [ip("10.1.0.8")].into());
     assert_eq!(a.net.neighbors().count(), 0);
-    // Nothing that comes late, and no new route, brings it back.
+    // Neither a late reply nor a new route restores the lost link.
     a.receive(&arp_frame(arp::ArpOp::Reply, ("10.0.0.8", ROUTER_MAC), "10.0.0.1"));
     a.net.add_route(Prefix::ALL_V4, Some(ip("10.0.0.9")), ETH, 5);
     assert_eq!(hops(&a), [ip("10.1.0.8")].into());
 
     a.net.set_carrier(a.now, ETH, true);
     assert_eq!(hops(&a).len(), 3);
-    // Without a link to any router the routes stay, as those whose routers do not answer.
+    // If all links are lost, the routes stay in use, as if no router answered.
     a.net.set_carrier(a.now, ETH, false);
     a.net.set_carrier(a.now, far, false);
     assert_eq!(hops(&a).len(), 1);
@@ -160,7 +160,7 @@ fn a_router_that_announces_itself_again_is_asked_and_used() {
     a.receive(&arp_frame(arp::ArpOp::Request, ("10.0.0.8", ROUTER_MAC), "10.0.0.8"));
     assert_eq!(hop(&a, "8.8.8.8"), ip("10.0.0.9"));
     assert_eq!(arp_questions(&mut a), [ip("10.0.0.8")]);
-    // A single question is pending, however often the router announces itself.
+    // Only one solicitation is pending, however often the router announces itself.
     for _ in 0..10 {
         a.receive(&arp_frame(arp::ArpOp::Request, ("10.0.0.8", ROUTER_MAC), "10.0.0.8"));
     }
@@ -168,7 +168,7 @@ fn a_router_that_announces_itself_again_is_asked_and_used() {
     a.receive(&arp_frame(arp::ArpOp::Reply, ("10.0.0.8", ROUTER_MAC), "10.0.0.1"));
     assert_eq!(hop(&a, "8.8.8.8"), ip("10.0.0.8"));
 
-    // A router that asks for us is usable again at the address it gives.
+    // A failed router is usable again after it sent a request, which contains its MAC address.
     let mut a = failed_over();
     a.receive(&arp_frame(arp::ArpOp::Request, ("10.0.0.8", ROUTER_MAC), "10.0.0.1"));
     assert_eq!(hop(&a, "8.8.8.8"), ip("10.0.0.8"));
@@ -207,7 +207,7 @@ fn only_a_router_that_says_so_itself_is_one_no_longer() {
         host.net.routes().any(|r| r.prefix == Prefix::ALL_V6 && r.next_hop == Some(router()))
     };
     assert!(is_used(&host));
-    // Without override, another host's link-layer address changes nothing at all (RFC 4861 §7.2.5).
+    // Without the override flag, another link-layer address changes nothing (RFC 4861 §7.2.5).
     host.receive(&from_numbered(1, &neighbor_advert(1, false, false, MAC_B), &[]));
     assert!(is_used(&host));
     host.receive(&from_numbered(1, &neighbor_advert(1, false, true, numbered(1).1), &[]));
@@ -226,7 +226,7 @@ fn only_a_router_that_says_so_itself_is_one_no_longer() {
 #[test]
 fn nobody_locks_out_routers_that_come_later() {
     let mut host = slaac_host();
-    // A router with as many routes and prefixes as fit, all without end.
+    // A router advertises as many routes and prefixes as fit, with infinite lifetimes.
     let mut options = Vec::new();
     for n in 0..40 {
         let prefix = Ipv6Addr::new(0x2001, 0xdb8, 0xbad, n, 0, 0, 0, 0);
@@ -249,7 +249,7 @@ fn nobody_locks_out_routers_that_come_later() {
     assert!(learnt(&host, Prefix::ALL_V6, Some(ip("fe80::1"))));
     assert!(learnt(&host, prefix("2001:db8::/64"), None));
 
-    // Nor does a crowd of routers; a router that repeats its advertisement is there again.
+    // Many other routers do not lock it out, either: its next advertisement adds it again.
     for n in 100..200 {
         host.receive(&from_numbered(n, &advert_of(n), &[]));
     }
@@ -267,13 +267,13 @@ fn what_a_router_repeats_makes_nobody_look_for_routes_again() {
     host.pass(Duration::from_secs(5));
     let before = host.net.route_generation();
     host.receive(&said);
-    // And a neighbour that says where it is changes no route.
+    // A neighbour advertisement changes no route, either.
     said = from_numbered(7, &neighbor_advert(7, false, true, numbered(7).1), &[]);
     host.receive(&said);
     assert_eq!(host.net.route_generation(), before);
 }
 
-/// When routers were solicited since last asked, in milliseconds from `start`.
+/// Returns the times of router solicitations since the last call, in milliseconds from `start`.
 fn solicitations(host: &mut Host, start: Instant, until_ms: u64) -> Vec<u64> {
     let mut at = Vec::new();
     while host.now < start + Duration::from_millis(until_ms) {
@@ -314,7 +314,7 @@ fn routers_set_the_time_between_solicitations() {
         announced(7200, 3600).emit(&mut option);
         a.receive(&from_numbered(1, &message, &option));
 
-        // Duplicate detection: a random delay, one solicitation, and then that time.
+        // Duplicate detection takes a random delay, a solicitation, and the interval that was set.
         a.sent();
         let mut detected = None;
         while detected.is_none() {

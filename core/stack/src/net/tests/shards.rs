@@ -1,4 +1,4 @@
-//! Two shards with one control: their messages to each other are sufficient.
+//! Tests two data parts with one control part, which exchange only messages.
 
 use super::super::control::Control;
 use super::super::data::Data;
@@ -6,7 +6,7 @@ use super::super::ip::AddressPair;
 use super::super::messages::{DataCommand, NeighborUpdate, Parts};
 use super::*;
 
-/// A host whose packets go through two data parts.
+/// A host with one control part and two data parts.
 struct Sharded {
     control: Control,
     shards: [Data; 2],
@@ -33,8 +33,8 @@ impl Sharded {
         host
     }
 
-    /// Exchange between two turns: updates go to the users of the neighbour, all other orders to
-    /// the first.
+    /// Exchanges messages as between two turns. Updates go to the users of the neighbour, and all
+    /// other commands to the first data part.
     fn exchange(&mut self) {
         let Self { control, shards, pool, now } = self;
         for (shard, n) in shards.iter_mut().zip(0..) {
@@ -85,7 +85,7 @@ impl Sharded {
         self.shards[shard].receive(self.now, ETH, packet, &mut self.pool)
     }
 
-    /// Packets that a shard gave a device since the last call.
+    /// Returns the packets that a shard passed to a device since the last call.
     fn left(&mut self, shard: usize, iface: IfaceId) -> Vec<Vec<u8>> {
         let mut packets = Vec::new();
         let output = &mut self.shards[shard].outputs[iface.index()];
@@ -93,7 +93,7 @@ impl Sharded {
         packets.iter().map(bytes_of).collect()
     }
 
-    /// Where the frames of a shard go that were sent since last asked.
+    /// Returns the destinations of the frames that a shard sent since the last call.
     fn macs(&mut self, shard: usize) -> Vec<MacAddr> {
         let frames = self.left(shard, ETH);
         frames.iter().map(|frame| ethernet::Header::parse(frame).unwrap().0.dst).collect()
@@ -122,12 +122,13 @@ fn two_shards_ask_once_and_both_hear_the_answer() {
     host.send(1, "10.0.0.2");
     host.exchange();
     assert_eq!((host.macs(0), host.macs(1)), (vec![MacAddr::BROADCAST], vec![]));
-    // The answer comes to the other shard than the question left by.
+    // The reply arrives at shard 1, although shard 0 has sent the request.
     assert!(host.receive(1, &arp_from_b(arp::ArpOp::Reply, MAC_B, "10.0.0.1")).is_none());
     assert_eq!(host.macs(1), []);
     host.exchange();
     assert_eq!((host.macs(0), host.macs(1)), (vec![MAC_B], vec![MAC_B]));
-    // The neighbour moves: the shard that sees the reply passes it on to all.
+    // The neighbour's MAC address changes: one shard receives the reply, and all use the new
+    // address.
     let moved = MacAddr([2, 0, 0, 0, 0, 0xd]);
     host.receive(0, &arp_from_b(arp::ArpOp::Reply, moved, "10.0.0.2"));
     host.exchange();
@@ -162,7 +163,7 @@ fn a_neighbour_that_does_not_answer_fails_in_each_shard() {
     assert_eq!(host.control.counters.neighbors_failed, 1);
 }
 
-/// A shard that lost its updates takes no neighbour to be where it was.
+/// After the loss of updates, a shard sends nothing to MAC addresses that it knew before.
 #[test]
 fn who_lost_its_news_asks_anew() {
     let mut host = Sharded::new();
@@ -190,8 +191,8 @@ fn shards_take_what_is_theirs_by_the_snapshot_that_they_have() {
     assert!(host.receive(1, &datagram).is_none());
 }
 
-/// Transit leaves by the shard where it came in, and waits there for its neighbour; errors go back
-/// from there. The neighbour is asked for once, and the other shard has nothing to do.
+/// Each shard forwards the packets that it receives, queues those that wait for their neighbour,
+/// and sends their errors. The neighbour is solicited once.
 #[test]
 fn a_packet_is_sent_on_by_the_shard_where_it_came_in() {
     let forwarding = Some(Forwarding::default());
@@ -218,7 +219,7 @@ fn a_packet_is_sent_on_by_the_shard_where_it_came_in() {
         assert_eq!([0, 1].map(|n| host.left(n, tun).len()), [1 - shard, shard]);
         assert_eq!(host.shards[shard].counters.forwarded, 1);
     }
-    // To a neighbour that has to be found, from both shards.
+    // Both shards forward packets to an unresolved neighbour.
     let sent = to("10.1.0.9", "10.0.0.2", 9);
     for shard in [0, 1] {
         let mut packet = host.pool.take(sent.len());
@@ -236,7 +237,7 @@ fn a_packet_is_sent_on_by_the_shard_where_it_came_in() {
         assert_eq!(frame[14 + 12..], sent[12..], "the packet that waited");
     }
     assert_eq!(host.control.counters.solicits_sent, 1);
-    // The shard that sees a TTL end reports it.
+    // The shard that receives a packet with an expired TTL sends the error.
     let ended = frame(MAC_A, MAC_B, EtherType::IPV4, &to("10.0.0.2", "10.1.0.9", 1));
     for shard in [0, 1] {
         assert!(host.receive(shard, &ended).is_none());

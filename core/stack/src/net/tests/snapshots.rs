@@ -1,8 +1,9 @@
-//! Snapshots are complete, do not change, and cost the same whatever their size.
+//! Tests that snapshots are complete and immutable, and that their cost is independent of their
+//! size.
 
 use super::*;
 
-/// A host with `n` more addresses and routes, and some groups.
+/// Creates a host with `n` additional addresses and routes, and some groups.
 fn crowded(n: u32) -> Host {
     let mut a = Host::new(MAC_A, &["10.0.0.1/24", "fd00::1/64"], |config| {
         let more = (0..n).map(|n| format!("10.{}.{}.1/24", 1 + n / 250, n % 250));
@@ -93,13 +94,13 @@ fn a_snapshot_stays_what_it_is_and_shares_what_stayed() {
     assert!(Arc::ptr_eq(&old.host, &new.host) && new.generation > old.generation);
     assert_eq!(a.net.route_generation(), new.generation);
 
-    // An unchanged configuration makes no new snapshot, and neither do packets.
+    // Neither an identical change nor packets create a new snapshot.
     a.net.add_route(Prefix::ALL_V4, Some(ip("10.0.0.9")), ETH, 1);
     a.receive(&from_b_v4("10.0.0.2", "10.0.0.1"));
     a.send_udp("10.0.0.2", 1).unwrap();
     assert!(Arc::ptr_eq(&new, &a.net.data.snapshot));
 
-    // A group costs the table of groups, and an advertisement about the link none.
+    // A join copies only the table of groups, and a change of the offloads no table.
     let (hosts, groups) = (&new.host.locals.hosts, &new.host.locals.groups);
     assert!(a.net.join_group(a.now, ETH, ip("239.9.9.9"), None));
     let joined = Arc::clone(&a.net.data.snapshot);
@@ -117,7 +118,7 @@ fn a_snapshot_stays_what_it_is_and_shares_what_stayed() {
     assert_eq!(a.net.data.here().locals.on(ETH, ip("192.0.2.1")).owner, Some(ETH));
 }
 
-/// Routers repeat themselves, and anybody on the link may do so at any rate.
+/// Routers repeat advertisements, and any host on the link can do so at any rate.
 #[test]
 fn a_prefix_that_is_renewed_makes_no_snapshot() {
     let mut host = slaac_host();

@@ -13,7 +13,7 @@ fn an_ipv4_source_is_of_the_subnet_that_the_next_hop_is_in() {
     for order in [[0, 1], [1, 0]] {
         let mut a = Host::new(MAC_A, &order.map(|n| addresses[n]), |_| {});
         a.net.add_route(Prefix::ALL_V4, Some(ip("10.0.0.1")), ETH, 0);
-        // More bits are common with the other address: chance.
+        // For IPv4, the number of common bits does not matter: the other address has more.
         assert_eq!(source(&a, "203.0.112.7", None), ip("10.0.0.5"));
         assert_eq!(source(&a, "203.0.113.7", None), ip("203.0.113.10"));
         assert_eq!(source(&a, "10.0.0.7", None), ip("10.0.0.5"));
@@ -62,6 +62,6 @@ fn the_source_says_where_datagrams_to_everybody_go() {
         assert_eq!(out("10.0.0.1", dst), Ok(ETH));
         assert_eq!(out("127.0.0.1", dst), Ok(IfaceId::LOOPBACK));
     }
-    // A host is where the routes say.
+    // For a unicast destination, routes select the interface, whatever the source.
     assert_eq!(out("192.0.2.1", "10.0.0.7"), Ok(ETH));
 }

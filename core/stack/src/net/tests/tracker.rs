@@ -41,7 +41,7 @@ impl Tracker for PortForward {
 
 const ROUTED: [Hook; 2] = [Hook::Prerouting, Hook::Postrouting];
 
-/// A router that forwards `from` to `to`, at these hooks.
+/// Creates a router that translates the destination `from` to `to`, at these hooks.
 fn router_to(from: &str, to: &str, hooks: &[Hook], offloads: Offloads) -> Host {
     let mut router = router_with(Forwarding::default(), offloads);
     let hooks = hooks.iter().fold(Hooks::NONE, |all, hook| all.with(*hook));
@@ -54,7 +54,7 @@ fn router_to(from: &str, to: &str, hooks: &[Hook], offloads: Offloads) -> Host {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sum {
     Whole,
-    /// The checksum is left to a device.
+    /// The checksum is left to a device: the field has the sum of the pseudo-header.
     Pseudo,
     /// No checksum, as UDP over IPv4 allows.
     Zero,
@@ -123,7 +123,7 @@ fn end(s: &str) -> SocketAddr {
     s.parse().unwrap()
 }
 
-/// Client, the address that it knows, and the server behind it.
+/// Addresses of the client, of the translated service, and of the server.
 const CASES: [[&str; 3]; 2] = [
     ["10.0.0.2:4000", "10.0.0.1:8080", "192.0.2.9:80"],
     ["[fd00::2]:4000", "[fd00::1]:8080", "[2001:db8::9]:80"],
@@ -161,7 +161,8 @@ fn translates_packets_and_their_answers() {
     }
 }
 
-/// Cuts are made behind the hooks, so each segment has the new addresses and a sum of its own.
+/// Packets are segmented after the hooks, so each segment has the new addresses and its own
+/// checksum.
 #[test]
 fn translates_every_segment_of_a_large_packet() {
     for ([client, known, server], offloads) in
@@ -214,7 +215,7 @@ fn delivers_a_packet_that_is_translated_to_this_host() {
         assert_eq!(delivered.body()[2..4], own.port().to_be_bytes());
         assert!(verify_transport(&delivered));
 
-        // The answer of the socket leaves from the address that the client knows.
+        // The socket's answer has the source address that the client used as destination.
         let route = router.net.route(router.now, Some(own.ip()), client.ip(), None).unwrap();
         let mut answer = udp_packet(&mut router.pool, 100);
         answer.linear_mut()[..4].copy_from_slice(&[7, 208, 15, 160]);

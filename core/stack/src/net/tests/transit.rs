@@ -1,4 +1,4 @@
-//! The short way of a router for batches, held against the way of single packets.
+//! Compares a router's fast path for batches with the path of single packets.
 
 use proptest::prelude::*;
 use towpath_filter::{Action, Hook, Hooks, Ports, Rule, RuleList, Rules};
@@ -8,7 +8,7 @@ use super::*;
 use crate::net::config::SourceCheck;
 use towpath_wire::checksum;
 
-/// Changes of a good packet to another host: mostly none, so that runs are long.
+/// Fault in a valid packet to another host. Most packets have none, so that runs are long.
 #[derive(Debug, Clone)]
 enum Fault {
     None,
@@ -24,7 +24,7 @@ enum Fault {
     Partial,
     Large,
     V6,
-    /// Longer than the narrowest routes take, with DF or without.
+    /// Longer than the smallest MTU of the routes, with or without DF.
     Long(bool),
 }
 
@@ -33,9 +33,9 @@ enum Fault {
 struct World {
     check: SourceCheck,
     with_rules: bool,
-    /// MTU of the route that most packets take.
+    /// MTU of the route that most packets use.
     mtu: Option<u32>,
-    /// Routers that share it, with the MTU of each.
+    /// Further routers for the same network, with the MTUs of their routes.
     others: Vec<(&'static str, Option<u32>)>,
     /// The router `SILENT` is known not to answer.
     has_failed: bool,
@@ -64,7 +64,7 @@ fn world() -> impl Strategy<Value = World> {
 impl World {
     fn router(&self) -> Host {
         let mut host = router_with(Forwarding { source_check: self.check }, NONE);
-        // More than one next hop, some of which are still unknown; equal routes to sources.
+        // Several next hops, some of them unresolved, and several equal routes to the sources.
         let mut changes = vec![
             by("203.0.113.0/24", "10.0.0.2", None, How::Add),
             by("198.51.100.0/24", SILENT, None, How::Add),
@@ -124,7 +124,7 @@ fn fault() -> impl Strategy<Value = Fault> {
     ]
 }
 
-/// Creates a frame to a router, with metadata.
+/// Creates a frame to a router, with `fault` in headers or metadata.
 fn given(host: &mut Host, fault: &Fault, n: usize) -> Packet {
     let len = match fault {
         Fault::Large => 1400,
@@ -196,7 +196,7 @@ fn seen(host: &mut Host) -> impl PartialEq + core::fmt::Debug + use<> {
 }
 
 impl Host {
-    /// Deals with a batch that came in by `eth0`. Packets that `receive` decided about.
+    /// Handles a batch received on `eth0`. Returns the number of packets passed to `receive`.
     fn take_batch(&mut self, batch: &mut Batch) -> usize {
         let Self { net, pool, now } = self;
         net.plan_transit(ETH, batch);
@@ -271,7 +271,7 @@ fn padding_has_no_ports() {
     }
 }
 
-/// A frame for the router with a packet between two hosts.
+/// Creates a frame to the router, with a packet between two other hosts.
 fn between(host: &mut Host, src: &str, dst: &str, len: usize) -> Packet {
     let bytes = from_to(&v4(9, len, |_| {}), src, dst);
     host.packet(&frame(MAC_A, MAC_B, EtherType::IPV4, &bytes))
@@ -296,7 +296,7 @@ fn equal_routes_share_flows_alike_on_both_ways() {
     host.net.apply(host.now, &[by(FAR, "10.0.0.2", None, How::Append)]).unwrap();
     let mut taken = Vec::new();
     for n in 0..64 {
-        // Hosts behind other routers, which are not redirected.
+        // Senders behind other routers, to which no redirect is sent.
         let (src, dst) = (format!("198.51.100.{}", 2 + n % 8), format!("192.0.2.{n}"));
         let mut long = 0;
         let mut ways = [true, false].map(|is_alone| {

@@ -1,5 +1,6 @@
-//! Configuration of a host with shards: addresses, routes and path MTUs, as set by the owner,
-//! routers and hosts on the link. Each shard follows it, and acts on no message twice.
+//! Tests of the configuration of a host with shards: addresses, routes and path MTUs, as set by the
+//! owner, routers and hosts on the link. Every shard follows a change, and no message is handled
+//! twice.
 
 use towpath_wire::ndp::{Message, Preference, PrefixInfo, RouterAdvert};
 use towpath_wire::{IpProtocol, Prefix, addr, icmpv4, ipv4};
@@ -14,7 +15,8 @@ use crate::{
 
 const ETH: IfaceId = IfaceId(1);
 
-/// Answers of all shards of host 0 to a bind to an address; the same.
+/// Binds sockets in all shards of host 0 to an address. Returns the result, which must be equal in
+/// all.
 fn binds(w: &mut Hosts, addr: &str) -> Result<(), BindError> {
     let family = if addr.starts_with('[') { Family::V6 } else { Family::V4 };
     let answers: Vec<_> = (0..w.count())
@@ -44,7 +46,7 @@ fn connects(w: &mut Hosts, remote: &str) -> Result<(), ConnectError> {
     answers[0]
 }
 
-/// The address of host 0 that a router made, as each shard sees it.
+/// Returns the address of host 0 from a router advertisement, as all shards see it.
 fn global(w: &Hosts) -> Option<Address> {
     let seen = w.sides[0].iter().map(|node| {
         let addresses = node.stack.net.interface(ETH).unwrap().addresses();
@@ -90,8 +92,8 @@ fn the_others_are_not_told() {
     w.sides[0][1].stack.net.add_route(Prefix::ALL_V4, None, ETH, 1);
 }
 
-/// A route no longer leads there: sleeping shards are woken, because connections of theirs may wait
-/// for a device.
+/// A route has changed: sleeping shards are woken, because their connections may wait for the
+/// device of the old route.
 #[test]
 fn shards_that_sleep_are_woken_for_another_way() {
     let w = &mut Hosts::new(4, 1, StackConfig::default());
@@ -121,7 +123,7 @@ fn an_address_that_is_somebody_elses_is_nobodys_here() {
             w.connect(1, "[fd00::1]:81");
             w.run(2000);
             assert_eq!(w.queued(listener), 0);
-            // The others are as they were.
+            // The other addresses are unaffected.
             w.connect(1, "10.0.0.1:80");
             assert_eq!(binds(w, "10.0.0.1:80"), Ok(()));
         }
@@ -196,7 +198,7 @@ fn what_a_router_says_holds_in_each_shard_and_ends_in_each() {
     }
 }
 
-/// ICMP: the quoted packet from 10.0.0.2 to 10.0.0.1 is too big.
+/// Creates a path MTU report about `quoted`, from 10.0.0.2 to 10.0.0.1.
 fn too_big(quoted: &[u8], mtu: u16) -> Vec<u8> {
     let mut packet = vec![0; ipv4::HEADER_LEN + icmpv4::HEADER_LEN];
     packet.extend_from_slice(&quoted[..quoted.len().min(100)]);
@@ -220,7 +222,7 @@ fn too_big(quoted: &[u8], mtu: u16) -> Vec<u8> {
     packet
 }
 
-/// Path MTU to the other host as the shards of a host know it; the same.
+/// Returns the path MTU to the other host, which must be equal in all shards.
 fn path_mtu(w: &Hosts, side: usize) -> u32 {
     let to = [10, 0, 0, 2 - side as u8].into();
     let known = w.sides[side].iter().map(|node| {
@@ -265,7 +267,7 @@ fn a_path_mtu_that_one_shard_learns_is_known_to_all() {
     });
 }
 
-/// The header in front of the answer to a packet, if there is one.
+/// Returns the link header of the answer to a frame; empty on a link without headers.
 fn with_link(header: &[u8]) -> Vec<u8> {
     match header {
         [] => Vec::new(),

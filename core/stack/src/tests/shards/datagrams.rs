@@ -23,12 +23,12 @@ fn local(w: &mut Hosts, sock: Sock) -> SocketAddr {
     w.node(sock).info(sock.id).and_then(|info| info.local).expect("bound")
 }
 
-/// The bytes that a socket has got.
+/// Returns the payloads that a socket received.
 fn got(w: &mut Hosts, sock: Sock) -> Vec<Vec<u8>> {
     w.datagrams(sock).into_iter().map(|(_, bytes)| bytes).collect()
 }
 
-/// Two packets may pass each other on their ways through the shards.
+/// Sorts payloads, because packets may overtake each other on their ways through the shards.
 fn sorted(mut bytes: Vec<Vec<u8>>) -> Vec<u8> {
     bytes.sort();
     bytes.concat()
@@ -47,7 +47,7 @@ fn questions_and_answers_of_all_shards() {
             let clients: Vec<Sock> =
                 (0..8).map(|_| w.open(0, SocketKind::Datagram, family)).collect();
             for (n, client) in clients.iter().enumerate() {
-                // Every second one has a peer.
+                // Every second socket is connected.
                 let to = match n % 2 {
                     0 => Some(remote),
                     _ => {
@@ -92,7 +92,7 @@ fn nobody_is_there() {
     });
 }
 
-/// Each sender always meets the same member, and each member has its share.
+/// Packets of a sender always reach the same member, and every member gets some senders.
 #[test]
 fn members_of_a_group_share_the_senders() {
     for_each_link(|w| {
@@ -121,8 +121,8 @@ fn members_of_a_group_share_the_senders() {
     });
 }
 
-/// Sockets that share a port by SO_REUSEADDR. The newest takes all, except datagrams for one with
-/// that peer or bound to that address. Datagrams of a closed socket go to the others.
+/// Sockets share a port by SO_REUSEADDR. The newest receives, unless a socket is connected to the
+/// sender or bound to the address. Datagrams of a closed socket go to the next one.
 #[test]
 fn who_takes_a_datagram_is_as_with_one_shard() {
     for_each_link(|w| {

@@ -1,4 +1,4 @@
-//! Frames of another host on the link of two hosts, and readers of the hosts' frames.
+//! Creates frames of another host on the link, and parses the frames that the hosts sent.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -18,12 +18,12 @@ pub fn frame(dst: MacAddr, src: MacAddr, ethertype: EtherType, payload: &[u8]) -
     bytes
 }
 
-/// `ip` says to everybody that it is at `at`.
+/// Creates a gratuitous ARP reply: `ip` is at MAC address `at`.
 pub fn gratuitous(ip: &str, at: MacAddr) -> Vec<u8> {
     reply(ip, at, (MacAddr::BROADCAST, ip))
 }
 
-/// `ip` answers host 0 that it is at `at`.
+/// Creates an ARP reply to host 0: `ip` is at MAC address `at`.
 pub fn answer(ip: &str, at: MacAddr) -> Vec<u8> {
     reply(ip, at, (mac(0), "10.0.0.1"))
 }
@@ -42,7 +42,7 @@ fn reply(ip: &str, at: MacAddr, (target_mac, target): (MacAddr, &str)) -> Vec<u8
     frame(target_mac, at, EtherType::ARP, &bytes)
 }
 
-/// A message of neighbour discovery to a group, with options.
+/// Creates a neighbour discovery message to a group, with options.
 pub fn discovery(src: &str, dst: Ipv6Addr, message: &Message, options: &[PrefixInfo]) -> Vec<u8> {
     let src: Ipv6Addr = src.parse().expect("an address");
     let mut bytes = vec![0; 200];
@@ -67,14 +67,14 @@ pub fn discovery(src: &str, dst: Ipv6Addr, message: &Message, options: &[PrefixI
     frame(MacAddr::from_multicast_v6(dst), STRANGER, EtherType::IPV6, &packet)
 }
 
-/// The probe of another host that is about to take an address of host 0.
+/// Creates the probe of another host that wants to use an address of host 0.
 pub fn probe_for(target: &str) -> Vec<u8> {
     let target: Ipv6Addr = target.parse().expect("an address");
     let message = Message::NeighborSolicit { target, source_ll: None };
     discovery("::", addr::solicited_node(target), &message, &[])
 }
 
-/// Destinations of host 0's requests for `target` since the last call.
+/// Returns the destinations of host 0's solicitations for `target` since the last call.
 pub fn questions(w: &mut Hosts, target: &str) -> Vec<MacAddr> {
     let target: IpAddr = target.parse().expect("an address");
     let frames = w.take_seen();
@@ -102,7 +102,7 @@ pub fn questions(w: &mut Hosts, target: &str) -> Vec<MacAddr> {
     asked.collect()
 }
 
-/// Destinations of host 0's UDP packets over IPv4 since the last call.
+/// Returns the destinations of host 0's IPv4 UDP packets since the last call.
 pub fn receivers(w: &mut Hosts) -> Vec<MacAddr> {
     let frames = w.take_seen();
     let udp = frames.iter().filter_map(|bytes| {

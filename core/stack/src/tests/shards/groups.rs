@@ -1,4 +1,4 @@
-//! Groups: a host is in one while a socket of any shard is, and says so once.
+//! Tests that a host is in a group as long as a socket of any shard is, and reports the group once.
 
 use std::net::IpAddr;
 
@@ -13,7 +13,7 @@ fn group() -> IpAddr {
     GROUP.into()
 }
 
-/// A socket in each shard of host 0, on one port.
+/// Creates a socket in each shard of host 0, all on the same port.
 fn members(w: &mut Hosts) -> Vec<Sock> {
     let options = BindOptions { reuse_addr: true, ..Default::default() };
     let shards = 0..w.count();
@@ -35,7 +35,7 @@ fn leave(w: &mut Hosts, sock: Sock) {
     w.node(sock).stack.leave_group(now, sock.id, group(), ETH, None).expect("a member");
 }
 
-/// Datagrams that each member got when a host sends one.
+/// Sends a datagram from host `side`. Returns the number of datagrams that each member received.
 fn heard(w: &mut Hosts, members: &[Sock], side: usize) -> Vec<usize> {
     let sender = w.open(side, SocketKind::Datagram, Family::V4);
     w.send_to(sender, Some("239.1.2.3:5353"), b"to all").expect("sent");
@@ -44,12 +44,11 @@ fn heard(w: &mut Hosts, members: &[Sock], side: usize) -> Vec<usize> {
     members.iter().map(|member| w.datagrams(*member).len()).collect()
 }
 
-/// Reports of IGMPv3 about the group since the last look: their types of record and sources, in
-/// order.
+/// Returns the IGMPv3 records about the group since the last call: types and sources, in order.
 fn reports(w: &mut Hosts) -> Vec<(u8, Vec<[u8; 4]>)> {
     let frames = w.take_seen();
     let reports = frames.iter().filter_map(|frame| {
-        // To 224.0.0.22, the IP header with its option, and one record.
+        // Reports to 224.0.0.22 have an IP header with an option, and one record.
         let record = frame.get(14 + 24 + 8..)?;
         let is_report = frame[23] == 2 && frame[30..34] == [224, 0, 0, 22];
         if !is_report || record[4..8] != GROUP {
@@ -72,7 +71,7 @@ fn a_socket_of_any_shard_makes_the_host_a_member() {
         for member in &members {
             join(w, *member, group(), None).expect("joined");
         }
-        // Without a turn in between: from another host, and from this one.
+        // Joins take effect before the next turn, for datagrams of another host and of this one.
         assert_eq!(heard(w, &members, 0), vec![1; n]);
         assert_eq!(heard(w, &members, 1), vec![1; n]);
         for member in &members[1..] {
@@ -108,7 +107,7 @@ fn joins_are_reported_once_by_the_host() {
         leave(w, members[0]);
         w.run(3000);
         assert_eq!(reports(w), vec![(TO_INCLUDE, vec![]); 2]);
-        // Each wants one source: the host wants all of these.
+        // Each member joins another source, and the host requests all of them.
         for (member, n) in members.iter().zip(1..) {
             join(w, *member, group(), Some([10, 0, 0, 100 + n].into())).expect("joined");
         }
@@ -137,7 +136,7 @@ fn the_limit_is_the_hosts_whichever_shards_join() {
     }
 }
 
-/// The shard that sends reports sleeps, and has none to send as far as it knows.
+/// The first shard, which sends the reports, sleeps and has no own work.
 #[test]
 fn a_join_elsewhere_wakes_the_first_shard() {
     let w = &mut Hosts::ethernet(2, 1, StackConfig::default(), false);

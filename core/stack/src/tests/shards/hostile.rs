@@ -3,7 +3,7 @@
 use super::hosts::{HandshakeEnd, Hosts, for_each_link};
 use crate::{BindOptions, Family, SocketKind};
 
-/// A packet with some bytes changed, some missing, or some more.
+/// Changes, removes or appends bytes of a packet.
 fn tamper(w: &mut Hosts, mut packet: Vec<u8>) -> Vec<u8> {
     for _ in 0..1 + w.dice.below(4) {
         let at = w.dice.below(packet.len() as u64) as usize;
@@ -17,7 +17,7 @@ fn tamper(w: &mut Hosts, mut packet: Vec<u8>) -> Vec<u8> {
     packet
 }
 
-/// Nothing panics, no shard is kept busy for ever, and when it is over, everything works.
+/// No packet causes a panic or endless work, and the hosts work afterwards.
 #[test]
 fn tampered_packets_harm_nobody() {
     for_each_link(|w| {

@@ -1,5 +1,5 @@
-//! Two hosts of several shards, and a link that gives each packet to any of them, or to the one
-//! that owns it.
+//! Two hosts with several shards, and a link that delivers each packet to a random shard, or to its
+//! owner.
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -20,8 +20,8 @@ use crate::{
 
 pub const COUNTS: [usize; 4] = [1, 2, 4, 8];
 
-/// Runs a script with hosts of each number of shards, several times: sockets and packets are in
-/// other shards each time.
+/// Runs a script with hosts of each number of shards. Sockets and packets are distributed
+/// differently for each seed.
 pub fn for_each_count(script: impl Fn(&mut Hosts)) {
     for count in COUNTS {
         for seed in 1..=6 {
@@ -30,13 +30,13 @@ pub fn for_each_count(script: impl Fn(&mut Hosts)) {
     }
 }
 
-/// The same on a link with neighbours, too, where the hosts have to ask for each other.
+/// Like [`for_each_count`], and also on an Ethernet link, where hosts have to resolve each other.
 pub fn for_each_link(script: impl Fn(&mut Hosts)) {
     for_each_count(&script);
     for_each_ethernet(script);
 }
 
-/// The same on a link with neighbours alone; the addresses of the hosts are known to be theirs.
+/// Runs a script on an Ethernet link, after duplicate detection of the hosts' addresses.
 pub fn for_each_ethernet(script: impl Fn(&mut Hosts)) {
     for count in COUNTS {
         for seed in 1..=3 {
@@ -53,7 +53,7 @@ struct Device {
     end: CableEnd,
     queues: Vec<Batch>,
     dice: Dice,
-    /// Owners of connections, as a device that steers knows them.
+    /// Assignment of flows to shards, for a device that steers packets.
     owners: Owners,
     steers: bool,
 }
@@ -119,7 +119,7 @@ impl Port for Queue {
     }
 }
 
-/// A socket of a test's program, and where it is.
+/// A socket of a test's program, with its host and shard.
 #[derive(Debug, Clone, Copy)]
 pub struct Sock {
     pub side: usize,
@@ -128,7 +128,7 @@ pub struct Sock {
     pub user: u32,
 }
 
-/// An end of a connection, likewise.
+/// An end of a connection, with its host and shard.
 #[derive(Debug, Clone)]
 pub struct HandshakeEnd {
     pub sock: Sock,
@@ -137,12 +137,12 @@ pub struct HandshakeEnd {
 
 const FRAME_MAX: usize = 1514;
 
-/// The Ethernet address of a host.
+/// Returns the MAC address of a host.
 pub fn mac(side: usize) -> MacAddr {
     MacAddr([2, 0, 0, 0, 0, side as u8 + 1])
 }
 
-/// Host 0 is 10.0.0.1 and fd00::1, host 1 is 10.0.0.2 and fd00::2.
+/// Two hosts: 0 is 10.0.0.1 and fd00::1, 1 is 10.0.0.2 and fd00::2.
 pub struct Hosts {
     pub sides: [Vec<Node>; 2],
     devices: [Rc<RefCell<Device>>; 2],
@@ -156,7 +156,7 @@ impl Hosts {
         Self::on_link(count, seed, config, (LinkType::Ip, false))
     }
 
-    /// On a link with neighbours; `slaac`: they listen to its routers.
+    /// Creates hosts on an Ethernet link. With `slaac`, they accept router advertisements.
     pub fn ethernet(count: usize, seed: u64, config: StackConfig, slaac: bool) -> Self {
         Self::on_link(count, seed, config, (LinkType::Ethernet, slaac))
     }
@@ -216,12 +216,14 @@ impl Hosts {
         &mut self.sides[sock.side][sock.shard]
     }
 
-    /// From now on each packet comes in at its owner, as where a device has a queue for each shard.
+    /// From now on, delivers each packet to the shard that owns its flow, like a device with a
+    /// queue per shard.
     pub fn steer(&mut self) {
         self.devices.iter().for_each(|device| device.borrow_mut().steers = true);
     }
 
-    /// Packets that shards of a host handed over, and changes that they took.
+    /// Returns the number of packets that the shards of a host handed over, and of changes that
+    /// they applied.
     pub fn exchanged(&self, side: usize) -> (u64, u64) {
         let told = |node: &Node| node.stack.shards.member.as_ref().map_or(0, |member| member.seen);
         let nodes = || self.sides[side].iter();
@@ -233,14 +235,14 @@ impl Hosts {
         self.seen.take()
     }
 
-    /// From now on nothing gets through, or everything.
+    /// From now on, loses all packets, or none.
     pub fn cut(&mut self, is_cut: bool) {
         let probability = if is_cut { Probability::ALWAYS } else { Probability::NEVER };
         let loss = Loss::Random(Chance::independent(probability));
         self.cable.configure(|link| link.loss = loss);
     }
 
-    /// A packet from nowhere comes in at any shard of a host.
+    /// Delivers a forged packet to a random shard of a host.
     pub fn inject(&mut self, side: usize, bytes: &[u8]) {
         let shard = self.any_shard();
         self.inject_at(side, shard, bytes);
@@ -258,7 +260,7 @@ impl Hosts {
         self.dice.below(count) as usize
     }
 
-    /// Turns all shards, in any order, until there is nothing to do at this moment.
+    /// Turns all shards in random order until there is no work at this time.
     pub fn settle(&mut self) {
         for round in 0.. {
             assert!(round < 10_000, "the hosts never come to rest");
@@ -359,7 +361,7 @@ impl Hosts {
         Ok(HandshakeEnd { sock, conn: Conn { id, user, recv, send, remote } })
     }
 
-    /// Children in the accept queue of a listener.
+    /// Returns the number of children in the accept queue of a listener.
     pub fn queued(&mut self, listener: Sock) -> usize {
         self.node(listener).host.accepted.len()
     }
@@ -406,7 +408,7 @@ impl Hosts {
         stack.send_datagram(*now, sock.id, &out, &payload, pool)
     }
 
-    /// Datagrams that a socket received since the last call, with their senders.
+    /// Returns the datagrams that a socket received since the last call, with their senders.
     pub fn datagrams(&mut self, sock: Sock) -> Vec<(SocketAddr, Vec<u8>)> {
         let host: &mut Programs = &mut self.node(sock).host;
         let (mine, others) = host.datagrams.drain(..).partition(|(user, ..)| *user == sock.user);
@@ -415,12 +417,12 @@ impl Hosts {
         mine.into_iter().map(|(_, meta, bytes)| (meta.remote, bytes)).collect()
     }
 
-    /// The sum of a counter of drops over the shards of a host.
+    /// Returns the sum of a drop counter over the shards of a host.
     pub fn drops(&self, side: usize, reason: crate::DropReason) -> u64 {
         self.sides[side].iter().map(|node| node.drops(reason)).sum()
     }
 
-    /// After everything is closed and ten minutes, nothing is left of it in any shard.
+    /// Checks that no state is left in any shard ten minutes after everything was closed.
     pub fn assert_ends_empty(&mut self) {
         self.run(600_000);
         for node in self.sides.iter().flatten() {

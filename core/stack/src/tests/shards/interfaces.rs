@@ -85,13 +85,13 @@ impl Shard {
 /// An interface of a router.
 struct TestLink {
     iface: IfaceId,
-    /// Number in the addresses of the interface.
+    /// Number that appears in the addresses of the interface.
     net: u64,
     /// Queues of the device, by shard.
     wires: Vec<Rc<RefCell<Wire>>>,
 }
 
-/// A router whose interfaces come and go.
+/// A router to which interfaces are added, and from which they are removed.
 struct Router {
     shards: Vec<Shard>,
     links: Vec<TestLink>,
@@ -153,7 +153,7 @@ impl Router {
         self.links.push(TestLink { iface, net: n, wires });
     }
 
-    /// Removes an interface. The shards go on for some turns before they drop their ports.
+    /// Removes an interface. The shards run some turns before they drop their ports.
     fn remove(&mut self) {
         let at = self.below(self.links.len());
         let iface = self.links[at].iface;
@@ -171,7 +171,7 @@ impl Router {
         self.links.remove(at);
     }
 
-    /// Puts a packet into a queue: of a neighbour, to another network, or random bytes.
+    /// Puts a packet into a queue: from a neighbour, to another network, or random bytes.
     fn receive(&mut self) {
         if self.links.is_empty() {
             return;
@@ -270,8 +270,8 @@ impl Router {
     }
 }
 
-/// Changes, packets and turns come in random order. In the end nothing names a removed interface,
-/// and a new one works.
+/// Changes, packets and turns happen in random order. At the end no state refers to a removed
+/// interface, and a new one works.
 #[test]
 fn interfaces_come_and_go_under_hostile_packets() {
     for seed in 0..60 {

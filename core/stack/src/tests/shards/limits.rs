@@ -11,8 +11,8 @@ use crate::net::limits::{
 };
 use crate::{BindOptions, Budget, DropReason, Family, IfaceId, SocketKind, StackConfig};
 
-/// Asks for a /16 of absent hosts, while the first shard has no time. Waiting requests are bounded,
-/// and present neighbours are found once it turns.
+/// Solicits the absent hosts of a /16 while the first shard runs no turn. Waiting requests are
+/// bounded, and present neighbours are found when the first shard continues.
 #[test]
 fn a_sender_to_hosts_that_are_not_there_fills_nothing() {
     let w = &mut Hosts::ethernet(4, 1, StackConfig::default(), false);
@@ -35,7 +35,7 @@ fn a_sender_to_hosts_that_are_not_there_fills_nothing() {
     assert_eq!(net.counters().data.neighbor_notices_full, untold);
     assert!(net.waiting() <= NEXT_HOPS_MAX);
     assert_eq!(w.drops(0, DropReason::ShardFull), 0);
-    // The first shard works off the requests, and then there is room for those of others.
+    // The first shard handles the requests, and then has room for those of all shards.
     w.settle();
     let server = w.bound(1, SocketKind::Datagram, "10.0.0.2:53", BindOptions::default());
     for shard in 0..4 {
@@ -49,9 +49,9 @@ fn a_sender_to_hosts_that_are_not_there_fills_nothing() {
     assert!(w.sides[0].iter().all(|node| node.stack.net.waiting() == 0));
 }
 
-/// A neighbour moves to and fro, by frames that anybody may forge, while a shard that uses it has
-/// no time. The shard loses no packets, and no news of another neighbour. The first one sleeps
-/// meanwhile.
+/// Frames that any host can forge change a neighbour's MAC address, while a shard that uses the
+/// neighbour runs no turn. The shard loses no packets, and no update of another neighbour. The
+/// first shard sleeps meanwhile.
 #[test]
 fn news_of_one_neighbour_displace_nothing() {
     let w = &mut Hosts::ethernet(2, 1, StackConfig::default(), false);
@@ -94,9 +94,9 @@ fn news_of_one_neighbour_displace_nothing() {
     assert_eq!(receivers(w), [STRANGER]);
 }
 
-/// A program of another shard joins and leaves ever new groups while the first one has no time, and
-/// stays in one. Its reports are bounded, and so is the first shard's work for them in a turn;
-/// routers learn of the last group.
+/// A program in another shard joins and leaves many groups while the first shard runs no turn, and
+/// stays in one group. Its reports, and the first shard's work for them per turn, are bounded.
+/// Routers learn of the last group.
 #[test]
 fn a_program_that_joins_and_leaves_does_not_keep_the_first_shard() {
     let w = &mut Hosts::ethernet(2, 1, StackConfig::default(), false);
@@ -126,8 +126,8 @@ fn a_program_that_joins_and_leaves_does_not_keep_the_first_shard() {
     assert_eq!(w.drops(0, DropReason::OutputFull), 0);
 }
 
-/// The first shard, or another one, believes a report, and finds no room to pass it on. The report
-/// comes once more.
+/// A shard accepts a path MTU report, but has no room to pass it on, until the router repeats the
+/// report.
 #[test]
 fn a_path_mtu_that_was_not_told_is_told_when_it_is_reported_again() {
     let way = |n: u32| std::net::IpAddr::from((0x0a01_0100 + n).to_be_bytes());
@@ -158,7 +158,7 @@ fn a_path_mtu_that_was_not_told_is_told_when_it_is_reported_again() {
         }
         assert_eq!(known(w), 1000, "of shard {reporter}");
     }
-    // There was no room among the notices.
+    // The queue of reports to control had no room.
     let w = &mut Hosts::ethernet(2, 1, StackConfig::default(), false);
     w.run(3000);
     let wide = "10.1.0.1/16".parse().expect("a prefix");
@@ -178,7 +178,7 @@ fn a_path_mtu_that_was_not_told_is_told_when_it_is_reported_again() {
     }
 }
 
-/// Many hosts send to ports without a socket: all shards together send as many errors as a single
+/// Many hosts send to ports without a socket. All shards together send as many errors as a single
 /// one would.
 #[test]
 fn errors_are_limited_for_the_host() {
@@ -212,8 +212,8 @@ fn errors_are_limited_for_the_host() {
     }
 }
 
-/// Fragments are reassembled by any shard, and the datagram may be for the first one. If that has
-/// no time, the datagram is dropped and counted.
+/// Any shard may reassemble fragments of a datagram for the first shard. If the first shard runs no
+/// turn, the datagram is dropped and counted.
 #[test]
 fn packets_for_control_are_bounded() {
     let w = &mut Hosts::new(2, 1, StackConfig::default());
@@ -242,14 +242,14 @@ fn packets_for_control_are_bounded() {
         }
         woken |= turn(w, 0, 1);
     }
-    // Whichever shard puts them together: the ring to the first one is full either way.
+    // The ring to the first shard is full, whichever shard reassembles the packets.
     assert_eq!(woken, 1);
     assert!(w.drops(0, DropReason::ShardFull) >= u64::from(MAIL_MAX) - 2);
     w.settle();
     assert!(w.sides[0].iter().all(|node| node.stack.net.waiting() == 0));
 }
 
-/// Turns one shard; returns the shards that it has mail for.
+/// Turns one shard. Returns the shards for which it has mail.
 fn turn(w: &mut Hosts, side: usize, shard: usize) -> u16 {
     let node = &mut w.sides[side][shard];
     let (now, budget) = (node.now, Budget::default());
@@ -271,13 +271,13 @@ fn a_shard_that_does_not_keep_up_loses_packets_and_they_are_counted() {
     assert_eq!(w.drops(0, DropReason::ShardFull), 10);
     w.settle();
     assert_eq!(w.datagrams(server).len(), MAIL_MAX as usize);
-    // From now on there is room again.
+    // The ring has room again.
     w.send_to(client, Some("127.0.0.1:53"), b"x").expect("sent");
     w.settle();
     assert_eq!(w.datagrams(server).len(), 1);
 }
 
-/// A shard without packets sleeps while listeners come and go elsewhere.
+/// A shard without packets sleeps while listeners in other shards open and close.
 #[test]
 fn a_shard_that_sleeps_is_woken_when_it_has_much_to_learn() {
     let w = &mut Hosts::new(2, 1, StackConfig::default());
@@ -293,7 +293,7 @@ fn a_shard_that_sleeps_is_woken_when_it_has_much_to_learn() {
     assert_eq!(changes, CHANGES_UNSEEN_MAX);
     turn(w, 0, 1);
     assert_eq!(turn(w, 0, 0), 0, "it has seen them");
-    // Connections may wait there that are to be reset.
+    // Wake the shard, because it may have connections of the closed listener, which must be reset.
     w.close(listener);
     assert_eq!(turn(w, 0, 0), 1 << 1);
     assert!(w.sides[0][1].stack.has_mail());

@@ -1,5 +1,5 @@
-//! Hosts of one, two, four and eight shards. The same scripts pass for each, whichever shard has a
-//! socket, and wherever a packet comes in.
+//! Tests of hosts with one, two, four and eight shards. The same scripts pass for each number,
+//! whichever shard has a socket, and wherever a packet arrives.
 
 mod addresses;
 mod datagrams;

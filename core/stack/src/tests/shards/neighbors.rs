@@ -1,4 +1,4 @@
-//! Neighbours: each shard reaches them, and they are asked for as if there were one.
+//! Tests that each shard reaches neighbours, and that a neighbour is solicited once for all shards.
 
 use towpath_wire::Prefix;
 
@@ -7,7 +7,7 @@ use super::hosts::{Hosts, Sock, for_each_ethernet, mac};
 use crate::net::NeighborState;
 use crate::{BindOptions, DropReason, Family, IfaceId, SocketError, SocketEvent, SocketKind};
 
-/// A datagram socket in each shard of host 0.
+/// Creates a datagram socket in each shard of host 0.
 fn clients(w: &mut Hosts, family: Family) -> Vec<Sock> {
     let shards = 0..w.count();
     shards.map(|shard| w.open_in(0, shard, SocketKind::Datagram, family)).collect()
@@ -23,7 +23,7 @@ fn send_all(w: &mut Hosts, clients: &[Sock], to: &str) {
     }
 }
 
-/// State of a neighbour at host 0; the same in each shard.
+/// Returns the state of a neighbour at host 0, which must be equal in all shards.
 fn state(w: &Hosts, addr: &str) -> Option<NeighborState> {
     let addr: std::net::IpAddr = addr.parse().expect("an address");
     let states = w.sides[0].iter().map(|node| {
@@ -47,7 +47,7 @@ fn each_shard_reaches_a_neighbour_which_is_asked_for_once() {
             assert_eq!(w.datagrams(server).len(), clients.len());
             assert_eq!(questions(w, addr).len(), 1, "of {} shards", clients.len());
             assert_eq!(state(w, addr), Some(NeighborState::Reachable));
-            // The other shards know it now; a later first packet does not wait for an answer.
+            // All shards know the neighbour now, so their first packets need not wait.
             send_all(w, &clients, to);
             w.run(1);
             assert_eq!(w.datagrams(server).len(), clients.len());
@@ -88,7 +88,8 @@ fn one_that_does_not_answer_fails_connects_of_each_shard_after_three_questions()
     });
 }
 
-/// Progress of a connection in any shard confirms its neighbour, each second.
+/// Progress of a connection in any shard confirms its neighbour every second, so no solicitation is
+/// needed.
 #[test]
 fn what_connections_hear_spares_questions() {
     for_each_ethernet(|w| {
@@ -113,8 +114,8 @@ fn one_in_use_is_asked_whether_it_is_still_there_and_forgotten_if_not() {
         send_all(w, &clients, "10.0.0.2:53");
         w.run(50_000);
         questions(w, "10.0.0.2");
-        // All shards use the neighbour again after its time. A single report of that leads to a
-        // single request.
+        // All shards use the neighbour after its reachable time. A single report leads to a single
+        // solicitation.
         send_all(w, &clients, "10.0.0.2:53");
         w.run(6000);
         assert_eq!(questions(w, "10.0.0.2"), [mac(1)]);
@@ -131,7 +132,7 @@ fn one_in_use_is_asked_whether_it_is_still_there_and_forgotten_if_not() {
         assert_eq!(questions(w, "10.0.0.2"), [mac(1); 3]);
         assert_eq!(state(w, "10.0.0.2"), None);
         assert!(w.datagrams(server).is_empty());
-        // Each shard has forgotten it; it is asked for anew, and found.
+        // Every shard has removed the neighbour, which is solicited again and found.
         w.cut(false);
         send_all(w, &clients, "10.0.0.2:53");
         w.run(10);
@@ -154,7 +155,7 @@ fn one_that_moves_is_followed_by_each_shard() {
     });
 }
 
-/// Whichever shard a ping comes in at, and whether that has sent anything or not.
+/// Any shard that receives a ping answers it, whether it has sent packets before or not.
 #[test]
 fn pings_are_answered_by_each_shard() {
     for_each_ethernet(|w| {
@@ -168,8 +169,8 @@ fn pings_are_answered_by_each_shard() {
     });
 }
 
-/// The better one of two routers is dead. Each shard uses the other, and the better one again once
-/// any shard gets its answer. A packet asks for that once a minute.
+/// The preferred router does not answer. Each shard uses the second router until any shard receives
+/// an answer of the preferred one, which packets probe once a minute.
 #[test]
 fn a_router_that_does_not_answer_is_passed_over_by_each_shard() {
     for_each_ethernet(|w| {
@@ -181,7 +182,7 @@ fn a_router_that_does_not_answer_is_passed_over_by_each_shard() {
         send_all(w, &clients, "192.0.2.1:9");
         w.run(4000);
         assert_eq!(questions(w, "10.0.0.9").len(), 3);
-        // Connections that begin now do not wait.
+        // New flows use the second router without waiting.
         for (shard, client) in clients.iter().enumerate() {
             w.send_to(*client, Some("192.0.2.1:9"), b"x").expect("sent");
             w.run(10);

@@ -61,8 +61,8 @@ fn clients_of_all_shards_talk_to_servers_of_all_shards() {
     });
 }
 
-/// Mail between shards is the cost that grows with their number. Established connections whose
-/// packets come in at their owners, as on a device with a queue for each, cause none.
+/// Mail between shards is the cost that grows with their number. Established connections cause none
+/// if packets arrive at their owners, as on a device with a queue per shard.
 #[test]
 fn shards_with_flows_of_their_own_exchange_nothing() {
     for_each_count(|w| {
@@ -87,7 +87,7 @@ fn shards_with_flows_of_their_own_exchange_nothing() {
     });
 }
 
-/// Programs may connect as soon as listen has returned, before any shard has turned.
+/// Programs may connect as soon as `listen` has returned, before any shard has run a turn.
 #[test]
 fn a_listener_is_known_at_once_and_forgotten_at_once() {
     for_each_link(|w| {
@@ -110,7 +110,7 @@ fn a_listener_is_known_at_once_and_forgotten_at_once() {
     });
 }
 
-/// A socket's place in the tables may be reused at once, while changes by other shards arrive.
+/// The index of a socket may be reused at once, while changes by other shards arrive.
 #[test]
 fn listeners_come_and_go_in_all_shards_at_once() {
     for_each_count(|w| {
@@ -131,8 +131,8 @@ fn listeners_come_and_go_in_all_shards_at_once() {
     });
 }
 
-/// The note of a listener's owner is known where its connections are made; children may be held
-/// back there.
+/// The listener's note is known in the shards that create its connections, which may hold children
+/// back.
 #[test]
 fn children_wait_until_their_owner_offers_them() {
     for_each_count(|w| {
@@ -153,7 +153,7 @@ fn children_wait_until_their_owner_offers_them() {
                 assert_eq!((to.user, to.note), (listener.user, [7; 10]));
                 kept += 1;
                 if n % 3 == 2 {
-                    // The child ends while it waits.
+                    // The child is aborted while it is held back.
                     w.sides[1][shard].abort(child);
                     w.settle();
                     assert!(!w.sides[1][shard].stack.offer_to(now, to.name, child, tag));
@@ -175,7 +175,7 @@ fn children_wait_until_their_owner_offers_them() {
     });
 }
 
-/// Rings are looked at in the order of their shards, which is not that of the offers in them.
+/// Rings are read in the order of shards, which differs from the order of the offers in them.
 #[test]
 fn children_come_in_the_order_in_which_they_were_offered() {
     for_each_count(|w| {
@@ -198,7 +198,7 @@ fn children_come_in_the_order_in_which_they_were_offered() {
         for (&(shard, (to, child, tag)), n) in kept.iter().zip(0..) {
             assert!(w.sides[1][shard].stack.offer_to(Instant(now.0 + n), to.name, child, tag));
         }
-        // Each shows its offers, and then they are looked at.
+        // All shards publish their offers before the listener's shard reads them.
         for (shard, node) in w.sides[1].iter_mut().enumerate() {
             if shard != listener.shard {
                 let budget = Default::default();
@@ -253,8 +253,7 @@ fn nobody_listens() {
     });
 }
 
-/// The queue never holds more than the backlog says, and every client is served in the end, none
-/// reset.
+/// The queue never exceeds the backlog, and every client is served at the end without a reset.
 #[test]
 fn a_full_queue_makes_clients_wait() {
     for (backlog, clients) in [(0, 5), (2, 8)] {
@@ -287,7 +286,7 @@ fn a_full_queue_makes_clients_wait() {
     }
 }
 
-/// Children that no program has accepted are reset when the listener closes.
+/// Children that no program has accepted are reset when the listener is closed.
 #[test]
 fn children_go_with_their_listener() {
     for_each_link(|w| {
@@ -295,11 +294,11 @@ fn children_go_with_their_listener() {
         let clients: Vec<HandshakeEnd> = (0..12).map(|_| w.connect(0, "10.0.0.2:80")).collect();
         w.run(500);
         w.close(listener);
-        // Children in the queue are the owner's to abort.
+        // The owner must abort the children in the queue.
         while let Some(child) = w.accept(listener) {
             w.node(child.sock).abort(child.sock.id);
         }
-        // A client whose last ACK was dropped gets the reset when it sends.
+        // A client whose last ACK was dropped gets the reset when it sends bytes.
         clients.iter().for_each(|client| assert_eq!(w.write(client, b"x"), 1));
         w.wait(100_000, "all have failed", |w| {
             clients.iter().all(|client| {
@@ -315,8 +314,8 @@ fn children_go_with_their_listener() {
     });
 }
 
-/// Handshakes end in several shards at once, for a queue with one place, so some children wait. A
-/// place that is offered to a shard whose children have gone passes to another.
+/// Handshakes are completed in several shards at once, for a queue with one place, so some children
+/// wait. If a shard's waiting children are gone, the free place is offered to another shard.
 #[test]
 fn children_that_are_put_off_come_in_turn() {
     let put_off = std::cell::Cell::new(0);
@@ -362,7 +361,7 @@ fn listeners_with_reuse_port_share_the_connections() {
             .collect();
         let clients: Vec<HandshakeEnd> = (0..64).map(|_| w.connect(0, "10.0.0.2:80")).collect();
         w.run(1000);
-        // Listeners of one shard have one queue in these tests.
+        // In these tests, all listeners of a shard share one queue.
         let mut shards: Vec<usize> = listeners.iter().map(|listener| listener.shard).collect();
         shards.sort_unstable();
         shards.dedup();
@@ -374,7 +373,7 @@ fn listeners_with_reuse_port_share_the_connections() {
     });
 }
 
-/// Conflicts as on Linux in each row, whatever shards the two sockets are in.
+/// Binds conflict as on Linux, whatever shards the two sockets are in.
 #[test]
 fn binds_conflict_across_shards() {
     for_each_link(|w| {
@@ -405,7 +404,7 @@ fn binds_conflict_across_shards() {
     });
 }
 
-/// Ten ports towards one server: ten connections in any shards, and no more.
+/// With ten ephemeral ports, there are at most ten connections to one server, in any shards.
 #[test]
 fn ports_run_out_and_come_back() {
     for count in COUNTS {
@@ -439,8 +438,8 @@ fn ports_run_out_and_come_back() {
     }
 }
 
-/// All ports are in TIME-WAIT, of connections in any shards. After a second each of them can be
-/// used by a connection in any shard.
+/// All ports have connections in TIME-WAIT, in any shards. After a second, every shard can reuse
+/// each of them.
 #[test]
 fn ports_in_time_wait_come_back_to_all_shards() {
     for count in COUNTS {
@@ -451,10 +450,10 @@ fn ports_in_time_wait_come_back_to_all_shards() {
             for round in 0..4 {
                 let clients: Vec<HandshakeEnd> = (0..10)
                     .map(|n| {
-                        // Other shards than in the round before.
+                        // Use another shard than in the previous round.
                         let shard = (n * 7 + round) / 2 % count;
                         let sock = w.open_in(0, shard, SocketKind::Stream, Family::V4);
-                        // No turn in between: shards choose their ports at the same time.
+                        // Run no turn in between, so that shards choose their ports concurrently.
                         w.connect_sock(sock, "10.0.0.2:80").expect("a port")
                     })
                     .collect();
@@ -476,7 +475,7 @@ fn ports_in_time_wait_come_back_to_all_shards() {
     }
 }
 
-/// A connection from a port that the program chose.
+/// Opens a connection from a port that the program chose.
 fn connect_from(w: &mut Hosts, port: u16, remote: &str) -> Result<HandshakeEnd, ConnectError> {
     let sock = w.open(0, SocketKind::Stream, Family::V4);
     w.bind(sock, &format!("0.0.0.0:{port}"), ADDR).expect("bind");
@@ -493,15 +492,15 @@ fn a_program_may_choose_its_port() {
             let server = accept(w, listener);
             assert_eq!(server.conn.remote.port(), port);
             talk(w, &client, &server);
-            // A connection of this host to itself has one end with the flow's owner, and the other
-            // perhaps elsewhere.
+            // The shard that owns the flow has one end of a connection of this host to itself. The
+            // second end may be in another shard.
             let own = connect_from(w, port, "127.0.0.1:80").expect("connect");
             let other = accept(w, near);
             talk(w, &own, &other);
             w.close(own.sock);
             w.close(other.sock);
-            // The same once more is refused, now or, if another shard has to be asked, with an
-            // event.
+            // A second connection from the same port is refused: at once, or by an event if another
+            // shard has to be asked.
             match connect_from(w, port, "10.0.0.2:80") {
                 Err(error) => assert_eq!(error, ConnectError::AddrInUse),
                 Ok(again) => {
@@ -521,7 +520,7 @@ fn a_program_may_choose_its_port() {
     });
 }
 
-/// The client waits in TIME-WAIT, and connects once more from the same port, in any shard.
+/// The client's connection is in TIME-WAIT, and another one uses the same port, in any shard.
 #[test]
 fn a_port_in_time_wait_is_used_again() {
     for_each_link(|w| {
@@ -541,7 +540,7 @@ fn a_port_in_time_wait_is_used_again() {
     });
 }
 
-/// A router reports that the server is unreachable: the connect fails, whichever shard gets the
+/// A router reports that the server is unreachable. The connect fails, whichever shard receives the
 /// report.
 #[test]
 fn an_icmp_error_finds_its_connection() {
@@ -559,7 +558,7 @@ fn an_icmp_error_finds_its_connection() {
     });
 }
 
-/// ICMP: host unreachable, from 10.0.0.2 to 10.0.0.1.
+/// Creates the ICMP error "host unreachable" about `quoted`, from 10.0.0.2 to 10.0.0.1.
 fn unreachable(quoted: &[u8]) -> Vec<u8> {
     use towpath_wire::{IpProtocol, icmpv4, ipv4};
     let mut packet = vec![0; ipv4::HEADER_LEN + icmpv4::HEADER_LEN];

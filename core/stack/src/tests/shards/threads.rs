@@ -1,5 +1,5 @@
-//! Shards on threads of their own, as an engine runs them: a host that talks to itself.
-#![allow(clippy::disallowed_methods)] // Shards run on threads here, with a clock that all read.
+//! Tests of shards on separate threads, as in an engine: a host that connects to itself.
+#![allow(clippy::disallowed_methods)] // Shards run on threads and read a common clock.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -26,12 +26,12 @@ const DATAGRAMS: u64 = 2000;
 /// Results of all threads.
 #[derive(Debug, Default)]
 pub struct Totals {
-    /// Connections that a server has read to their end.
+    /// Number of connections whose server has read all bytes.
     served: AtomicU64,
     bytes: AtomicU64,
-    /// Children that were in the accept queue.
+    /// Number of children that entered the accept queue.
     queued: AtomicU64,
-    /// The users of accepted children that are not served yet.
+    /// Users of accepted children that are not served yet.
     accepted: Mutex<BTreeSet<u32>>,
     pub datagrams: AtomicU64,
     lost: AtomicU64,
@@ -42,7 +42,7 @@ pub struct Owner<'a> {
     totals: &'a Totals,
     next_user: u32,
     children: Vec<(u32, SocketId)>,
-    /// Places in the accept queue that are to be given back.
+    /// Number of places in the accept queue to be freed.
     queued: u32,
     events: Vec<(u32, SocketEvent)>,
 }
@@ -114,9 +114,9 @@ struct Shard<'a> {
     pool: Pool,
     began: std::time::Instant,
     listener: Option<SocketId>,
-    /// Children whose clients have said all, and which wait to be accepted.
+    /// Children that wait to be accepted, and whose clients have sent all bytes.
     ended: Vec<(u32, SocketId)>,
-    /// Connections that this shard's clients opened, and datagrams that they sent.
+    /// Number of connections opened by clients of this shard. `sent`: number of their datagrams.
     opened: u64,
     sent: u64,
 }
@@ -171,7 +171,7 @@ impl Shard<'_> {
         self.owner.totals.bytes.fetch_add(unread.into(), Ordering::Relaxed);
     }
 
-    /// A client that sends its bytes and closes.
+    /// Opens a connection, whose client sends its bytes and closes.
     fn connect(&mut self, remote: SocketAddr) {
         let (now, user) = (self.now(), 0);
         let id = self.stack.open(SocketKind::Stream, Family::V4, user).expect("room");
@@ -199,8 +199,8 @@ impl Shard<'_> {
     }
 }
 
-/// Clients, a listener in one shard, and a group of UDP sockets with a member in each. Nothing is
-/// lost that is not counted.
+/// Clients connect to a listener in one shard, and send to UDP sockets that share a port, one in
+/// each shard. Every loss is counted.
 #[test]
 fn shards_on_threads_serve_each_other() {
     let totals = Totals::default();

@@ -1,6 +1,6 @@
-//! Shards on threads of their own, on a link with neighbours that echo datagrams, while the host
-//! changes.
-#![allow(clippy::disallowed_methods)] // Shards run on threads here, with a clock that all read.
+//! Tests of shards on separate threads, on a link whose neighbours echo datagrams, while the host's
+//! configuration changes.
+#![allow(clippy::disallowed_methods)] // Shards run on threads and read a common clock.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -28,8 +28,8 @@ const SHARDS: usize = 4;
 const ROUNDS: u64 = 400;
 const ETH: IfaceId = IfaceId(1);
 
-/// A device with a queue for each shard. All hosts of the link are behind it, at one Ethernet
-/// address; they answer every request, and echo datagrams.
+/// A device with a queue for each shard. Behind it are all hosts of the link, with one MAC address,
+/// which answer every request and echo datagrams.
 #[derive(Default)]
 struct Mirror(VecDeque<Packet>);
 
@@ -106,8 +106,8 @@ struct Shard<'a> {
 }
 
 impl Shard<'_> {
-    /// A hundredth of the time that passes: a thread that gets no processor for a second is not to
-    /// ask again for a neighbour.
+    /// Returns a clock that runs 100 times slower, so that a thread that is descheduled for a
+    /// second does not solicit a neighbour again.
     fn now(&self) -> Instant {
         Instant(1_000_000_000) + self.began.elapsed() / 100
     }
@@ -117,7 +117,7 @@ impl Shard<'_> {
         self.stack.turn(now, &mut self.owner, &mut self.ports, &mut self.pool, budget);
     }
 
-    /// To one of a few hosts, among them some that only this shard sends to.
+    /// Sends a datagram to one of four hosts; only this shard sends to two of them.
     fn send(&mut self, socket: SocketId, round: u64) {
         let host = [2, 3, 10 + self.n, 20 + self.n][round as usize % 4];
         let remote = Some(SocketAddr::from(([10, 0, 0, host], 9)));
@@ -127,7 +127,7 @@ impl Shard<'_> {
         self.stack.send_datagram(now, socket, &out, &payload, &mut self.pool).expect("sent");
     }
 
-    /// Changes configuration while packets are on their way; none of them concerns these.
+    /// Changes the configuration in ways that do not affect the packets in flight.
     fn change(&mut self, socket: SocketId, round: u64) {
         let (now, group) = (self.now(), [239, 1, 1, round as u8 % 4].into());
         self.stack.join_group(now, socket, group, Some(ETH), None).expect("joined");
@@ -183,7 +183,7 @@ fn shards_on_threads_share_neighbours_while_the_host_changes() {
 }
 
 mod nightly {
-    /// A shard that gets no processor while others send finds its rings full.
+    /// A shard whose thread is descheduled finds its rings full, so that some datagrams are lost.
     #[test]
     fn most_of_what_shards_on_threads_send_comes_back() {
         let (lost, sent) = super::lost_of_sent();
@@ -191,7 +191,7 @@ mod nightly {
     }
 }
 
-/// Datagrams that shards on threads lost, and those that they sent.
+/// Returns the numbers of datagrams that shards on threads lost and sent.
 fn lost_of_sent() -> (u64, u64) {
     let (totals, lost, came_to_rest) = (Totals::default(), AtomicU64::new(0), Barrier::new(SHARDS));
     let sent = SHARDS as u64 * ROUNDS * 4;

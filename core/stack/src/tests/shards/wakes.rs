@@ -1,5 +1,5 @@
-//! Wake-ups of shards: each sleeps until its next deadline, and work from another one must not wait
-//! for that.
+//! Tests of wake-ups: a shard sleeps until its next deadline, and must be woken for work from other
+//! shards.
 
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -13,14 +13,14 @@ use crate::{
     Budget, Family, IfaceId, ReceiverChange, ReceiverWatch, ShardId, SocketKind, StackConfig,
 };
 
-/// Turns a shard of host 0. Returns the shards that got mail, a bit each.
+/// Turns a shard of host 0. Returns the shards that got mail, as a bit set.
 fn turn(w: &mut Hosts, shard: usize) -> u16 {
     let node = &mut w.sides[0][shard];
     let (now, budget) = (node.now, Budget::default());
     node.stack.turn(now, &mut node.host, &mut node.ports, &mut node.pool, budget).mail
 }
 
-/// Counts the changes that shard 1 can see when a receiver opens or closes.
+/// Counts the changes that shard 1 can see when a receiver is opened or closed.
 #[derive(Debug, Default)]
 struct Visible {
     common: OnceLock<Arc<Common>>,
@@ -37,8 +37,8 @@ impl ReceiverWatch for Visible {
     }
 }
 
-/// A published port lets clients in as soon as the watch hears of a listener. Their packets may
-/// reach another shard first, which would refuse them if it did not know the listener.
+/// Clients can use a published port as soon as the watch reports the listener. Another shard may
+/// receive their packets, and would refuse them if it did not know the listener.
 #[test]
 fn peer_shards_know_a_listener_before_its_port_opens_and_until_it_closes() {
     let watch = Arc::new(Visible::default());
@@ -55,8 +55,8 @@ fn peer_shards_know_a_listener_before_its_port_opens_and_until_it_closes() {
     assert_eq!(*watch.at_close.lock().expect("one thread"), [0], "closed, then withdrawn");
 }
 
-/// Nothing of this is in a ring: it shows when a shard looks once more before it sleeps, and is
-/// over with its next turn.
+/// The following changes are not sent through a ring. A shard detects them by `has_mail` before it
+/// sleeps, and handles them in its next turn.
 #[test]
 fn a_shard_that_is_about_to_sleep_sees_what_has_changed() {
     let w = &mut Hosts::ethernet(2, 1, StackConfig::default(), false);
@@ -64,7 +64,7 @@ fn a_shard_that_is_about_to_sleep_sees_what_has_changed() {
     let has_mail = |w: &Hosts, shard: usize| w.sides[0][shard].stack.has_mail();
     assert!(!has_mail(w, 0) && !has_mail(w, 1));
 
-    // A program of the other shard joins a group, and the first one has to report it.
+    // A program of shard 1 joins a group, which the first shard has to report.
     let sock = w.open_in(0, 1, SocketKind::Datagram, Family::V4);
     let now = w.now();
     let node = w.node(sock);
@@ -76,7 +76,7 @@ fn a_shard_that_is_about_to_sleep_sees_what_has_changed() {
     w.settle();
     assert!(!has_mail(w, 0) && !has_mail(w, 1));
 
-    // Connections of the other shard may wait for the old route.
+    // Connections of shard 1 may wait for the device of the old route.
     w.sides[0][0].stack.net.add_route(Prefix::ALL_V4, None, IfaceId(1), 1);
     assert!(has_mail(w, 0) && has_mail(w, 1));
     assert_eq!(turn(w, 0), 0b10);
@@ -84,7 +84,7 @@ fn a_shard_that_is_about_to_sleep_sees_what_has_changed() {
     assert!(!has_mail(w, 0) && !has_mail(w, 1));
 }
 
-/// The lifetime of a router ends, and nothing else happens.
+/// The only event is the end of a router's lifetime.
 #[test]
 fn a_route_that_ends_by_time_alone_ends_in_each_shard() {
     let w = &mut Hosts::ethernet(2, 1, StackConfig::default(), true);
@@ -117,8 +117,8 @@ fn a_route_that_ends_by_time_alone_ends_in_each_shard() {
     assert!(!routed(w, 1));
 }
 
-/// Frames that anybody may send at any rate, about a neighbour that all shards use. Without news
-/// they wake no shard. A renewed use wakes the first shard alone, which answers.
+/// Any host may send such frames, at any rate, about a neighbour that all shards use. Frames
+/// without changes wake no shard, and a renewed use wakes only the first one, which answers.
 #[test]
 fn what_is_not_new_wakes_no_other_shard() {
     let w = &mut Hosts::ethernet(8, 1, StackConfig::default(), false);
@@ -141,7 +141,7 @@ fn what_is_not_new_wakes_no_other_shard() {
     assert_eq!(woken, [0b1, 0b1000, 0]);
 }
 
-/// A message about a connection waits until the turn ends, and messages for control leave with it.
+/// A message to another owner is sent at the end of the turn, together with messages for control.
 #[test]
 fn a_notice_leaves_with_the_turn_that_tells_an_owner_something() {
     let w = &mut Hosts::ethernet(2, 1, StackConfig::default(), false);

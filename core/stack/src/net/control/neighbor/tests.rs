@@ -124,8 +124,8 @@ fn unasked_answers_make_no_entry_and_only_override_changes_one() {
     assert_eq!(told(&mut neighbors), known(OTHER, at(0)));
 }
 
-/// Changes are sent to all four data parts that use the neighbour. A use report is answered to its
-/// sender only.
+/// All four data parts that use the neighbour receive its changes. Only the sender of a use report
+/// receives the answer.
 #[test]
 fn users_hear_what_has_changed_and_who_asks_is_answered() {
     let mut neighbors = Neighbors::new(Keyed([1, 2]), NEIGHBORS_MAX);

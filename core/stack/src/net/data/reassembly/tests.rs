@@ -5,7 +5,7 @@ use crate::net::hash::Random;
 
 const NOW: Instant = Instant(0);
 const SENDER: &str = "192.0.2.1";
-/// Where the smallest fragment costs most in an implementation that allocates all bytes before it.
+/// Offset at which a small fragment costs most, if all bytes before it are allocated.
 const FAR_OFFSET: usize = 65_504;
 
 fn key(src: &str, ident: u32) -> Key {
@@ -15,7 +15,8 @@ fn key(src: &str, ident: u32) -> Key {
     Key { iface: IfaceId(1), src, dst: dst.parse().unwrap(), protocol, ident }
 }
 
-/// Headers as far as putting together looks at them: IPv6 with its fragment header.
+/// Creates the headers of a fragment: an IPv4 header, or an IPv6 header with a fragment header.
+/// Fields that reassembly does not read are 0.
 fn headers(v4: bool) -> Vec<u8> {
     let mut header = vec![0; if v4 { 20 } else { 48 }];
     header[0] = if v4 { 0x45 } else { 0x60 };
@@ -59,13 +60,13 @@ impl World {
         added
     }
 
-    /// The smallest fragment of a datagram whose rest never comes.
+    /// Sends a small fragment of a datagram that stays incomplete.
     fn spoof(&mut self, src: &str, ident: u32) {
         assert!(matches!(self.add_of(key(src, ident), FAR_OFFSET, &[0; 8], false), Added::Kept));
     }
 
-    /// Sends a datagram in fragments of 1480 bytes, with `between` before each of them; whether it
-    /// came.
+    /// Sends a datagram in fragments of 1480 bytes, and calls `between` before each. Returns
+    /// whether the datagram was reassembled.
     fn arrives(&mut self, key: Key, len: usize, mut between: impl FnMut(&mut Self, u32)) -> bool {
         let data = pattern(len);
         let pieces = data.chunks(1480).enumerate();
@@ -84,7 +85,8 @@ impl World {
 }
 
 impl Reassembly {
-    /// Checks that the bytes charged are those present, and that no source exceeds its share.
+    /// Checks that the charged bytes are those of the entries, and that no source exceeds its
+    /// limit.
     fn check(&self) {
         let cost = |entry: &Entry| OVERHEAD + entry.datagram.cost();
         assert_eq!(self.bytes, self.datagrams.iter().map(cost).sum::<usize>());
@@ -162,7 +164,7 @@ fn overlap_costs_the_datagram_but_a_copy_does_not() {
     assert!(matches!(world.add(2, 0, &[1; 16], true), Added::Kept));
     assert_eq!(lost(world.add(2, 0, &[2; 16], true)), DropReason::FragmentOverlap);
 
-    // From below, over several, and within one.
+    // Overlaps at the start of a fragment, over several fragments, and within one.
     for (from, len) in [(24, 16), (0, 64), (40, 8), (32, 8), (32, 24)] {
         assert!(matches!(world.add(3, 32, &[1; 16], true), Added::Kept));
         assert!(matches!(world.add(3, 0, &[1; 8], true), Added::Kept));
@@ -184,7 +186,7 @@ fn contradictory_ends_and_impossible_sizes_are_refused() {
     assert_eq!(lost(world.add(3, 65528, &[1; 8], true)), DropReason::FragmentInvalid);
     assert_eq!(lost(world.add(4, 0, &[1; 9], true)), DropReason::FragmentInvalid);
     assert_eq!(lost(world.add(5, 0, &[], true)), DropReason::FragmentInvalid);
-    // A fragment that fits nowhere leaves no entry.
+    // An invalid fragment leaves no entry.
     world.reassembly.assert_empty();
 }
 
@@ -199,7 +201,7 @@ fn the_number_of_fragments_is_limited() {
     world.reassembly.assert_empty();
 }
 
-/// Seventeen fragments of 36 bytes in a sender's name were enough to lose all that it fragmented.
+/// Seventeen forged fragments of 36 bytes once made a sender lose all its fragmented datagrams.
 #[test]
 fn who_is_spoofed_is_heard_all_the_same() {
     for src in [SENDER, "2001:db8::1"] {
@@ -210,7 +212,8 @@ fn who_is_spoofed_is_heard_all_the_same() {
         assert!(world.reassembly.bytes < 17 * 1200, "what was received is charged");
         assert!(world.arrives(key(src, 1000), 64_000, |_, _| {}));
         assert_eq!(given_up(&mut world), (0, 0));
-        // Thousands, and some between any two of its own.
+        // Send thousands of forged fragments first, and as many as allowed between two real
+        // fragments.
         for ident in 0..3000 {
             world.spoof(src, 2000 + ident);
         }
@@ -229,7 +232,7 @@ fn who_is_spoofed_is_heard_all_the_same() {
 
 #[test]
 fn many_sources_do_not_push_out_one() {
-    // Each with more than there is room for, between any two fragments of the one.
+    // All sources together send more datagrams than fit, between any two fragments of the sender.
     let mut world = World::new();
     let spoof = |world: &mut World, n: u32| {
         for source in 1..=64 {
@@ -242,7 +245,7 @@ fn many_sources_do_not_push_out_one() {
     let (source, all) = given_up(&mut world);
     assert!(source == 0 && all > 0);
 
-    // Each with one datagram only, as many as there is room for.
+    // As many sources as fit send one datagram each.
     let spoof = |world: &mut World, n: u32| {
         for source in 0..REASSEMBLY_DATAGRAMS_MAX as u32 - 1 {
             let [_, _, c, d] = source.to_be_bytes();
@@ -251,7 +254,7 @@ fn many_sources_do_not_push_out_one() {
     };
     assert!(world.arrives(key(SENDER, 2), 20_000, spoof));
 
-    // Each with as much as it may have.
+    // Each source uses up its limit in bytes.
     let mut world = World::new();
     let spoof = |world: &mut World, n: u32| {
         for source in 1..=8 {
@@ -296,7 +299,7 @@ fn a_network_full_of_addresses_has_one_share() {
     let (source, all) = given_up(&mut world);
     assert!(source > 1000 && all == 0);
     assert_eq!(world.reassembly.datagrams.len(), REASSEMBLY_SOURCE_DATAGRAMS_MAX);
-    // A link's own addresses are apart from those of another link.
+    // A link-local address on two links counts as two sources.
     let link = |iface| Key { iface: IfaceId(iface), ..key("fe80::1", 7) };
     assert!(matches!(world.add_of(link(1), 0, &[0; 8], true), Added::Kept));
     assert!(matches!(world.add_of(link(2), 0, &[0; 8], true), Added::Kept));
@@ -313,7 +316,7 @@ fn a_source_beyond_its_share_loses_its_own_oldest() {
         assert!(matches!(world.add(ident, 8, &big, true), Added::Kept));
     }
     assert_eq!(given_up(&mut world), (0, 0));
-    // Something came of the first: the second is the oldest now.
+    // The first datagram gets a fragment, so the second one is the oldest now.
     assert!(matches!(world.add(0, 8, &big, true), Added::Duplicate));
     assert!(matches!(world.add(1000, 8, &big, true), Added::Kept));
     assert_eq!(given_up(&mut world), (1, 0));
@@ -361,7 +364,7 @@ fn what_waits_too_long_is_given_up_with_the_first_fragment_quoted() {
     world.reassembly.assert_empty();
 }
 
-/// A datagram, and the fragments that it is cut into, shuffled and some of them twice.
+/// A datagram and its fragments, which are shuffled, some of them duplicated.
 #[derive(Debug, Clone)]
 struct Cut {
     key: Key,
@@ -373,7 +376,7 @@ fn cut(key: Key, len: usize, random: &mut Random) -> Cut {
     let mut pieces = Vec::new();
     let mut from = 0;
     while from < len {
-        // So that no datagram has more than may be.
+        // Choose lengths such that no datagram exceeds the maximum number of fragments.
         let most = len.div_ceil(FRAGMENTS_MAX / 2).next_multiple_of(8) as u64;
         let to =
             len.min(from + most as usize / 2 / 8 * 8 + 8 + 8 * random.below(most) as usize / 8);
@@ -405,7 +408,7 @@ proptest! {
         }).collect();
         let mut done = vec![false; cuts.len()];
         while cuts.iter().any(|cut| !cut.pieces.is_empty()) {
-            // As anybody: other datagrams, of these sources and of others, that make no sense.
+            // Forge random fragments of other datagrams, from these sources and from other ones.
             for _ in 0..random.below(8) {
                 let src = match random.below(2) {
                     0 => sources[random.below(sources.len() as u64) as usize].to_string(),
@@ -413,8 +416,7 @@ proptest! {
                 };
                 let offset = random.below(8192) as usize * 8;
                 let data = vec![0; random.below(300) as usize];
-                // Two addresses share a /64: with the eight, all that they have is within its
-                // share.
+                // Two addresses share a /64, whose limit must also hold the test's own datagrams.
                 let key = key(&src, 100 + random.below(25) as u32);
                 let more = random.below(2) == 0;
                 if let Added::Complete(packet) = world.add_of(key, offset, &data, more) {
