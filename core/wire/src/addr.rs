@@ -16,28 +16,28 @@ impl MacAddr {
     /// The all-zero address, which identifies no station.
     pub const UNSPECIFIED: Self = Self([0; 6]);
 
-    /// Whether this is a group address; the broadcast address is one.
+    /// Returns whether this is a group address; the broadcast address is one.
     #[inline]
     #[must_use]
     pub const fn is_multicast(self) -> bool {
         self.0[0] & 1 != 0
     }
 
-    /// Whether this is the broadcast address.
+    /// Returns whether this is the broadcast address.
     #[inline]
     #[must_use]
     pub fn is_broadcast(self) -> bool {
         self == Self::BROADCAST
     }
 
-    /// Whether this identifies one station: neither a group nor all zeroes.
+    /// Returns whether this identifies one station: neither a group nor all zeroes.
     #[inline]
     #[must_use]
     pub fn is_unicast(self) -> bool {
         !self.is_multicast() && self != Self::UNSPECIFIED
     }
 
-    /// Whether the address was assigned locally rather than by its vendor.
+    /// Returns whether the address was assigned locally rather than by its vendor.
     #[must_use]
     pub const fn is_local(self) -> bool {
         self.0[0] & 2 != 0
@@ -119,13 +119,13 @@ pub const fn solicited_node(addr: Ipv6Addr) -> Ipv6Addr {
     Ipv6Addr::new(0xff02, 0, 0, 0, 0, 1, 0xff00 | b as u16, u16::from_be_bytes([c, d]))
 }
 
-/// Whether `addr` is a solicited-node group, in `ff02::1:ff00:0/104`.
+/// Returns whether `addr` is a solicited-node group, in `ff02::1:ff00:0/104`.
 #[must_use]
 pub const fn is_solicited_node(addr: Ipv6Addr) -> bool {
     addr.to_bits() >> 24 == 0x00ff_0200_0000_0000_0000_0000_01ff
 }
 
-/// Whether `addr` may be the source of a packet from a link.
+/// Returns whether `addr` may be the source of a packet from a link.
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.2.3
 //# An incoming SYN with an invalid source address MUST be ignored either by TCP or by the IP layer
 //# (MUST-63)
@@ -147,17 +147,17 @@ pub const fn is_valid_source_v4(addr: Ipv4Addr) -> bool {
     }
 }
 
-/// Whether `addr` may be the source of a packet from a link: not multicast, not loopback (RFC 4291
-/// §2.5.3), not IPv4-mapped (RFC 4942 §2.2). `::` is valid, because duplicate address detection
-/// uses it.
+/// Returns whether `addr` may be the source of a packet from a link: not multicast, not loopback
+/// (RFC 4291 §2.5.3), not IPv4-mapped (RFC 4942 §2.2). `::` is valid, because duplicate address
+/// detection uses it.
 #[inline]
 #[must_use]
 pub const fn is_valid_source_v6(addr: Ipv6Addr) -> bool {
     !addr.is_multicast() && !addr.is_loopback() && addr.to_ipv4_mapped().is_none()
 }
 
-/// Whether `addr` may never appear on a link as a packet's destination: loopback, 0/8, class E
-/// other than limited broadcast; `::`, `::1` and IPv4-mapped addresses.
+/// Returns whether `addr` may never appear on a link as a packet's destination: loopback, 0/8,
+/// class E other than limited broadcast; `::`, `::1` and IPv4-mapped addresses.
 #[inline]
 #[must_use]
 pub const fn is_martian_destination(addr: IpAddr) -> bool {
@@ -171,7 +171,8 @@ pub const fn is_martian_destination(addr: IpAddr) -> bool {
     }
 }
 
-/// Whether `addr` identifies one interface: neither unspecified, multicast nor limited broadcast.
+/// Returns whether `addr` identifies one interface: neither unspecified, multicast nor limited
+/// broadcast.
 #[inline]
 #[must_use]
 pub const fn is_unicast(addr: IpAddr) -> bool {
@@ -181,7 +182,7 @@ pub const fn is_unicast(addr: IpAddr) -> bool {
     }
 }
 
-/// Whether `addr` is in `fe80::/10` or 169.254/16.
+/// Returns whether `addr` is in `fe80::/10` or 169.254/16.
 #[inline]
 #[must_use]
 pub const fn is_link_local(addr: IpAddr) -> bool {
@@ -198,8 +199,8 @@ pub const fn multicast_scope(addr: Ipv6Addr) -> Option<u8> {
     if addr.is_multicast() { Some(addr.octets()[1] & 0x0f) } else { None }
 }
 
-/// Whether packets to the group `addr` may be sent on a link: scope 1 is limited to one host, and
-/// scope 0 is reserved. True for an address that is not multicast.
+/// Returns whether packets to the group `addr` may be sent on a link: scope 1 is limited to one
+/// host, and scope 0 is reserved. True for an address that is not multicast.
 //= https://www.rfc-editor.org/rfc/rfc4291#section-2.7
 //# Interface-Local scope spans only a single interface on a node
 //# and is useful only for loopback transmission of multicast.

@@ -36,7 +36,7 @@ impl Ecn {
         tos & !Self::MASK | self as u8
     }
 
-    /// Whether the packet is marked with congestion experienced.
+    /// Returns whether the packet is marked with congestion experienced.
     #[inline]
     pub const fn is_ce(self) -> bool {
         matches!(self, Self::Ce)

@@ -108,7 +108,8 @@ impl EtherType {
     /// IPv6 (RFC 2464).
     pub const IPV6: Self = Self(0x86dd);
 
-    /// Whether the field is an 802.3 length instead of a type: the frame carries LLC, not IP.
+    /// Returns whether the field is an 802.3 length instead of a type: the frame carries LLC, not
+    /// IP.
     #[must_use]
     pub const fn is_length(self) -> bool {
         self.0 < 0x0600

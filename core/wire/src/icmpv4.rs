@@ -149,8 +149,8 @@ impl Message {
         HEADER_LEN
     }
 
-    /// Whether this is an error message, which must not be answered with another error (RFC 1122
-    /// §3.2.2).
+    /// Returns whether this is an error message, which must not be answered with another error (RFC
+    /// 1122 §3.2.2).
     #[must_use]
     pub const fn is_error(&self) -> bool {
         match self {
@@ -164,7 +164,7 @@ impl Message {
     }
 }
 
-/// Whether the checksum of a whole message is correct.
+/// Returns whether the checksum of a whole message is correct.
 #[must_use]
 pub fn checksum_ok(message: &[u8]) -> bool {
     checksum::finish(checksum::sum(message, 0)) == 0

@@ -152,7 +152,7 @@ impl Message {
         HEADER_LEN
     }
 
-    /// Whether this is an error message, which must not be answered with another error.
+    /// Returns whether this is an error message, which must not be answered with another error.
     //= https://www.rfc-editor.org/rfc/rfc4443#section-2.1
     //# ICMPv6 messages are grouped into two classes: error messages and
     //# informational messages.  Error messages are identified as such by a
@@ -172,7 +172,7 @@ pub fn kind(message: &[u8]) -> Result<u8, ParseError> {
     message.first().copied().ok_or(ParseError::Truncated)
 }
 
-/// Whether the checksum of a whole message is correct for the addresses of its packet.
+/// Returns whether the checksum of a whole message is correct for the addresses of its packet.
 #[must_use]
 pub fn checksum_ok(message: &[u8], src: Ipv6Addr, dst: Ipv6Addr) -> bool {
     checksum_of(message, src, dst) == 0

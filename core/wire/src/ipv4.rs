@@ -152,7 +152,7 @@ impl Header {
         (self.total_len as usize).saturating_sub(self.header_len())
     }
 
-    /// Whether this is a fragment.
+    /// Returns whether this is a fragment.
     #[inline]
     #[must_use]
     pub const fn is_fragment(&self) -> bool {
@@ -160,15 +160,15 @@ impl Header {
     }
 }
 
-/// Whether the checksum of a header is correct; `header` must be exactly the header with its
-/// options.
+/// Returns whether the checksum of a header is correct; `header` must be exactly the header with
+/// its options.
 #[inline]
 #[must_use]
 pub fn checksum_ok(header: &[u8]) -> bool {
     checksum::finish(checksum::sum(header, 0)) == 0
 }
 
-/// Whether a packet is IPv4 with the don't-fragment flag. The header may be malformed.
+/// Returns whether a packet is IPv4 with the don't-fragment flag. The header may be malformed.
 #[inline]
 #[must_use]
 pub fn forbids_fragments(packet: &[u8]) -> bool {
@@ -211,7 +211,7 @@ impl Options {
         &self.bytes[..usize::from(self.len)]
     }
 
-    /// Whether there are no options.
+    /// Returns whether there are no options.
     #[inline]
     #[must_use]
     pub const fn is_empty(&self) -> bool {
@@ -240,8 +240,8 @@ impl Options {
         }
     }
 
-    /// Whether there is a loose or strict source route option. Hosts do not forward such packets,
-    /// and filters should drop them (RFC 7126 §4.3, §4.4).
+    /// Returns whether there is a loose or strict source route option. Hosts do not forward such
+    /// packets, and filters should drop them (RFC 7126 §4.3, §4.4).
     #[must_use]
     pub fn has_source_route(&self) -> bool {
         const LOOSE: u8 = 131;
@@ -268,7 +268,8 @@ pub struct OptionField<'a> {
 }
 
 impl OptionField<'_> {
-    /// Whether the option is copied to every fragment, not only the first one (RFC 791 §3.1).
+    /// Returns whether the option is copied to every fragment, not only the first one (RFC 791
+    /// §3.1).
     #[must_use]
     pub const fn is_copied(&self) -> bool {
         self.kind & 0x80 != 0

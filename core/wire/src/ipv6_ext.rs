@@ -54,7 +54,8 @@ pub struct FragmentHeader {
 }
 
 impl FragmentHeader {
-    /// Whether this fragment is the whole packet, to be processed as if it had no fragment header.
+    /// Returns whether this fragment is the whole packet, to be processed as if it had no fragment
+    /// header.
     //= https://www.rfc-editor.org/rfc/rfc6946#section-4
     //# A host that receives an IPv6 packet that includes a Fragment Header with the "Fragment Offset"
     //# equal to 0 and the "M" flag equal to 0 MUST process that packet in isolation from any other

@@ -57,7 +57,7 @@ impl Prefix {
         self.len
     }
 
-    /// Whether the prefix contains exactly one address.
+    /// Returns whether the prefix contains exactly one address.
     #[must_use]
     pub const fn is_host(&self) -> bool {
         self.len == bits_of(self.addr)
@@ -88,7 +88,7 @@ impl Prefix {
         }
     }
 
-    /// Whether `addr` has the same family and is inside the network.
+    /// Returns whether `addr` has the same family and is inside the network.
     #[inline]
     #[must_use]
     pub const fn contains(&self, addr: IpAddr) -> bool {
@@ -99,7 +99,7 @@ impl Prefix {
         }
     }
 
-    /// Whether the whole prefix `other` is inside this network.
+    /// Returns whether the whole prefix `other` is inside this network.
     #[must_use]
     pub const fn contains_prefix(&self, other: &Self) -> bool {
         self.len <= other.len && self.contains(other.addr)
@@ -116,7 +116,7 @@ impl Prefix {
         }
     }
 
-    /// Whether `addr` is this network's directed broadcast address.
+    /// Returns whether `addr` is this network's directed broadcast address.
     #[inline]
     #[must_use]
     pub fn is_broadcast(&self, addr: Ipv4Addr) -> bool {

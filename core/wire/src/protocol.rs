@@ -28,7 +28,7 @@ impl IpProtocol {
     /// IPv6 destination options (RFC 8200 §4.6).
     pub const DESTINATION_OPTIONS: Self = Self(60);
 
-    /// Whether this is an IPv6 extension header that [`crate::ipv6_ext`] parses.
+    /// Returns whether this is an IPv6 extension header that [`crate::ipv6_ext`] parses.
     #[inline]
     #[must_use]
     pub const fn is_ipv6_extension(self) -> bool {

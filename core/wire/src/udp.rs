@@ -79,8 +79,8 @@ impl Header {
     }
 }
 
-/// Whether the checksum of a datagram in IPv4 is correct or absent. `datagram` must end at the UDP
-/// length.
+/// Returns whether the checksum of a datagram in IPv4 is correct or absent. `datagram` must end at
+/// the UDP length.
 #[inline]
 #[must_use]
 pub fn checksum_ok_v4(datagram: &[u8], pseudo: u64) -> bool {
@@ -90,7 +90,8 @@ pub fn checksum_ok_v4(datagram: &[u8], pseudo: u64) -> bool {
     matches!(datagram.get(6..8), Some([0, 0])) || sum_ok(datagram, pseudo)
 }
 
-/// Whether the checksum of a datagram in IPv6 is correct. `datagram` must end at the UDP length.
+/// Returns whether the checksum of a datagram in IPv6 is correct. `datagram` must end at the UDP
+/// length.
 #[inline]
 #[must_use]
 pub fn checksum_ok_v6(datagram: &[u8], pseudo: u64) -> bool {

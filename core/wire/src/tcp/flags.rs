@@ -48,13 +48,13 @@ impl Flags {
         ((self.0 & Self::ACE.0) >> Self::ACE_SHIFT) as u8
     }
 
-    /// Whether all bits of `other` are set.
+    /// Returns whether all bits of `other` are set.
     #[inline]
     pub const fn contains(self, other: Flags) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// Whether any bit of `other` is set.
+    /// Returns whether any bit of `other` is set.
     #[inline]
     pub const fn intersects(self, other: Flags) -> bool {
         self.0 & other.0 != 0

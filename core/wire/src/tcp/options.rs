@@ -216,7 +216,7 @@ impl SackBlocks {
         usize::from(self.len)
     }
 
-    /// Whether there are no blocks.
+    /// Returns whether there are no blocks.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0

@@ -32,8 +32,8 @@ impl SeqNum {
     /// inverted.
     pub const APART_MAX: u32 = 3 << 29;
 
-    /// Whether this is one of the `count` numbers from `first` on. Valid for any number, also a
-    /// peer's.
+    /// Returns whether this is one of the `count` numbers from `first` on. Valid for any number,
+    /// also a peer's.
     #[inline]
     pub const fn is_within(self, first: SeqNum, count: u32) -> bool {
         self.0.wrapping_sub(first.0) < count
@@ -55,25 +55,25 @@ impl SeqNum {
         distance
     }
 
-    /// Whether `self` is before `other`; both must be our own.
+    /// Returns whether `self` is before `other`; both must be our own.
     #[inline]
     pub const fn lt(self, other: SeqNum) -> bool {
         self.ours(other) < 0
     }
 
-    /// Whether `self` is before or equal to `other`; both must be our own.
+    /// Returns whether `self` is before or equal to `other`; both must be our own.
     #[inline]
     pub const fn leq(self, other: SeqNum) -> bool {
         self.ours(other) <= 0
     }
 
-    /// Whether `self` is after `other`; both must be our own.
+    /// Returns whether `self` is after `other`; both must be our own.
     #[inline]
     pub const fn gt(self, other: SeqNum) -> bool {
         self.ours(other) > 0
     }
 
-    /// Whether `self` is after or equal to `other`; both must be our own.
+    /// Returns whether `self` is after or equal to `other`; both must be our own.
     #[inline]
     pub const fn geq(self, other: SeqNum) -> bool {
         self.ours(other) >= 0

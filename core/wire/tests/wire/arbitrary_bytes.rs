@@ -1,4 +1,5 @@
-//! No bytes panic, and every length that a parser returns lies inside what it was given.
+//! Tests that no bytes cause a panic, and that every length returned by a parser is within its
+//! input.
 
 use proptest::prelude::*;
 use std::net::Ipv6Addr;
@@ -6,7 +7,7 @@ use towpath_wire::{
     arp, checksum, ethernet, icmpv4, icmpv6, igmp, ipv4, ipv6, ipv6_ext, mld, ndp, tcp, udp,
 };
 
-/// Bytes whose first few are often the ones that lead deeper than noise would.
+/// Generates bytes that often start with a value for which parsers check further bytes.
 fn wire_bytes() -> impl Strategy<Value = Vec<u8>> {
     let first = prop_oneof![
         any::<u8>(),
@@ -28,7 +29,7 @@ fn wire_bytes() -> impl Strategy<Value = Vec<u8>> {
     )
 }
 
-/// An IPv6 packet with a true payload length, whose payload is chains of small headers.
+/// Generates an IPv6 packet with a valid payload length and chains of small extension headers.
 fn ipv6_packet() -> impl Strategy<Value = Vec<u8>> {
     let kind = prop::sample::select(vec![0u8, 6, 17, 43, 44, 58, 59, 60]);
     let header =

@@ -5,7 +5,7 @@ use towpath_wire::checksum::{
 };
 use towpath_wire::{IpProtocol, ipv4, udp};
 
-/// RFC 1071 section 1, word for word.
+/// Implements RFC 1071 section 1 literally, as a reference.
 fn naive(data: &[u8]) -> u16 {
     let mut acc: u32 = 0;
     for pair in data.chunks(2) {
@@ -47,8 +47,7 @@ proptest! {
         mut data in prop::collection::vec(any::<u8>(), 40),
         new: u128,
     ) {
-        // A nonzero word that stays: headers are never all zeroes, and there 0 has one
-        // representation.
+        // Keep one word nonzero, because the sum of all zeros has two representations.
         data[39] |= 1;
         let before = finish(sum(&data, 0));
         let (old16, new16) = (u16::from_be_bytes([data[0], data[1]]), new as u16);

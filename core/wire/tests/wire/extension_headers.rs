@@ -37,7 +37,7 @@ fn problem(code: u8, pointer: u32) -> ChainError {
     ChainError::ParamProblem { code, pointer, even_if_multicast: false }
 }
 
-/// An options header of 8 bytes with one option of 4 bytes of data.
+/// Creates an options header of 8 bytes with one option of 4 bytes of data.
 fn options_with(next: u8, kind: u8) -> [u8; 8] {
     [next, 0, kind, 4, 1, 2, 3, 4]
 }
@@ -174,7 +174,7 @@ fn fragments() {
     assert_eq!(walked(FRAGMENT, &last), Err(error));
 }
 
-/// The unfragmentable part counts towards the length of the whole.
+/// The unfragmentable part counts towards the length of the reassembled packet.
 #[test]
 fn reassembled_length_includes_earlier_headers() {
     let mut last = options_with(FRAGMENT, 1).to_vec();
@@ -196,7 +196,7 @@ fn first_fragment_without_its_upper_layer() {
     hidden.extend([TCP, 1, 1, 4, 0, 0, 0, 0]);
     assert_eq!(walked(FRAGMENT, &hidden), Err(incomplete));
 
-    // A later fragment carries no chain at all.
+    // A later fragment has no header chain to check.
     let mut later = fragment(TCP, 8, true).to_vec();
     later.extend([0; 8]);
     assert!(walked(FRAGMENT, &later).is_ok());
@@ -268,7 +268,7 @@ fn upper_layers_of_fragments_are_found_once() {
     let at = upper(TCP, 56).map(|it| UpperLayer { more_fragments: true, ..it });
     assert_eq!(found(FRAGMENT, &first), at);
     assert_eq!(found(FRAGMENT, &fragment(TCP, 0, false)), upper(TCP, 48));
-    // The bytes of a later fragment are no header, whatever it claims.
+    // The data of a later fragment has no header, whatever its next-header field says.
     let later = [&fragment(DEST, 16, false)[..], &options_with(TCP, 1)].concat();
     let at = upper(DEST, 48).map(|it| UpperLayer { fragment_offset: 16, ..it });
     assert_eq!(found(FRAGMENT, &later), at);

@@ -1,4 +1,4 @@
-//! The parsers from outside: what is emitted reads back, the RFCs' examples hold, no bytes panic.
+//! Tests of the parsers' public interface: round trips, examples of RFCs, and arbitrary bytes.
 
 mod arbitrary_bytes;
 mod checksum;
