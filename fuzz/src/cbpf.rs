@@ -1,12 +1,12 @@
-//! Socket filters: any instructions, and any packets for those that are accepted.
+//! Fuzzes socket filters: arbitrary instructions, and arbitrary packets for accepted programs.
 
 use towpath_cbpf::{Ancillary, FilterPacket, Instruction, Origin, Program};
 
 use crate::input::Input;
 
-/// Limit on instructions of a case: more need longer inputs, and have no other meaning.
+/// Maximum instructions of a case. More would need longer inputs without reaching new behaviour.
 const INSTRUCTIONS_MAX: u8 = 64;
-/// Codes that exist: by chance alone few programs would be accepted.
+/// Valid codes, because few programs of random codes would be accepted.
 const CODES: &[u16] = &[
     0x00, 0x20, 0x28, 0x30, 0x40, 0x48, 0x50, 0x60, 0x80, 0x01, 0x61, 0x81, 0xb1, 0x02, 0x03, 0x04,
     0x0c, 0x14, 0x1c, 0x24, 0x2c, 0x34, 0x3c, 0x44, 0x4c, 0x54, 0x5c, 0x64, 0x6c, 0x74, 0x7c, 0x84,
@@ -17,7 +17,7 @@ const CODES: &[u16] = &[
 const LINK: u32 = -0x20_0000_i32 as u32;
 const ABOUT: u32 = -0x1000_i32 as u32;
 
-/// Bytes around an offset, and numbers beside them.
+/// A packet whose data starts at an offset of the bytes, with its metadata.
 struct Frame<'a> {
     bytes: &'a [u8],
     network: usize,
@@ -43,7 +43,8 @@ impl FilterPacket for Frame<'_> {
     }
 }
 
-/// Runs one case; panics when a program is not what was written, or judges a packet in two ways.
+/// Runs one case. Panics if a program changes when it is encoded, or gives two results for a
+/// packet.
 pub fn run(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let count = input.u8() % INSTRUCTIONS_MAX;

@@ -1,4 +1,5 @@
-//! A [`Connection`] whose peer, program and clock are the input. Its FIFOs are only lengths.
+//! Fuzzes a [`Connection`]: the input decides what its peer, program and clock do. Its FIFOs are
+//! represented by their lengths.
 
 use std::num::NonZeroU64;
 
@@ -12,7 +13,7 @@ use crate::input::Input;
 use crate::ledger::{Ledger, Sent};
 use crate::peer::{Edges, Peer};
 
-/// Runs one case; panics when the connection does what it may not.
+/// Runs one case. Panics if the connection violates an invariant.
 pub fn run(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let mut case = Case::new(&mut input);
@@ -28,9 +29,10 @@ pub fn run(bytes: &[u8]) {
     }
 }
 
-/// Steps of a case, at most: longer ones took longer and found nothing more.
+/// Maximum steps of a case. Longer cases take more time and have found nothing more.
 const STEPS_MAX: usize = 400;
-/// The program writes no more in a case, so that numbers from the ISS on do not wrap.
+/// Maximum bytes that the program writes in a case, so that sequence numbers from the ISS on do not
+/// wrap.
 const WRITTEN_MAX: u32 = 1 << 22;
 
 struct Case {
@@ -41,7 +43,7 @@ struct Case {
     capacity: u32,
     unread: u32,
     send_len: u32,
-    /// Whether each byte beyond the in-order ones was written to the receive FIFO.
+    /// Whether each byte beyond the in-order ones is in the receive FIFO.
     ahead: Vec<bool>,
     max_payload: u32,
     /// The program has closed or aborted the connection, and reads no more.
@@ -85,7 +87,7 @@ impl Case {
         case
     }
 
-    /// The SYN-ACK of a peer that means well so far.
+    /// Sends the SYN-ACK of a peer that behaves correctly so far.
     fn answer_syn(&mut self, input: &mut Input<'_>) {
         let edges = self.edges();
         let segment = Segment {
@@ -179,7 +181,7 @@ impl Case {
         }
     }
 
-    /// Shuts down, closes or aborts: seldom, because little can happen to a connection that has
+    /// Shuts down, closes or aborts. Rare, because little can happen to a connection that has
     /// ended.
     fn end(&mut self, input: &mut Input<'_>) {
         match input.u8() % 16 {
@@ -252,9 +254,9 @@ impl Case {
         self.send_len -= received.released;
     }
 
-    /// All that the connection wants to send now.
+    /// Sends everything that the connection wants to send now.
     fn drain(&mut self) {
-        // Each byte twice, in segments of 24 bytes at least (the least MSS less 40 bytes of
+        // Every byte twice, in segments of at least 24 bytes (the minimum MSS less 40 bytes of
         // options), and segments without payload.
         let most = 2 * self.send_len.div_ceil(24) + 300;
         for _ in 0..most {
@@ -302,7 +304,7 @@ impl Case {
         }
     }
 
-    /// Lets segments arrive in TIME-WAIT, which may answer with the one ACK and nothing else.
+    /// Receives segments in TIME-WAIT, to which the only valid answer is its ACK.
     fn wait_out(&mut self, input: &mut Input<'_>, mut time_wait: TimeWait) {
         let edges = self.edges();
         for _ in 0..STEPS_MAX {
@@ -319,7 +321,7 @@ impl Case {
     }
 }
 
-/// Where numbers start: anywhere, and where they soon wrap.
+/// Returns an initial sequence number: any, or one that wraps soon.
 fn initial(input: &mut Input<'_>) -> u32 {
     match input.u8() % 4 {
         0 => input.u32(),

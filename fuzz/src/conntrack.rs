@@ -1,6 +1,6 @@
-//! A tracker between two networks, and packets of both in any order.
+//! Fuzzes a tracker between two networks, which send packets in any order.
 //!
-//! Held after each packet:
+//! Invariants after each packet:
 //!
 //! - The answer to a translated packet arrives at the packet's own sender, from the address that
 //!   the sender used.
@@ -17,7 +17,7 @@ use towpath_filter::{Action, Fields, FlowState, Hook};
 
 use crate::input::Input;
 
-/// Packets of a case: more only repeat states.
+/// Maximum packets of a case; more would only repeat states.
 const PACKETS_MAX: usize = 256;
 const FLOWS_MAX: usize = 12;
 const PER_SOURCE_MAX: u32 = 8;
@@ -40,7 +40,7 @@ const RULES: [&str; 5] = [
 /// Runs a case.
 ///
 /// # Panics
-/// When a packet is translated wrongly, or a limit is exceeded.
+/// If a packet is translated wrongly, or a limit is exceeded.
 pub fn run(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let chosen = input.u8();

@@ -1,10 +1,11 @@
-//! Devices whose other side writes anything: the rings of an XDP socket, and virtio-net headers.
+//! Fuzzes devices whose other side is hostile: the rings of an XDP socket, and virtio-net headers.
 //!
-//! Held after each step:
+//! Invariants after each step:
 //!
-//! - Chunks that are handed out exist, and are as many as came back and those that the kernel has.
-//! - Packets are as long as their entries say, and no longer than a frame can be.
-//! - Offsets that a virtio-net header is believed lie within the frame.
+//! - Chunks handed out to the kernel exist. Their number is that of the returned ones, plus those
+//!   that the kernel has.
+//! - Packets have the length in their ring entries, at most that of a frame.
+//! - Accepted offsets of a virtio-net header are within the frame.
 
 use std::sync::atomic::Ordering::{Acquire, Release};
 
@@ -15,29 +16,29 @@ use towpath_xdp::{CHUNK, Chunks, Counters, Queue, Ring, RingLayout};
 
 use crate::input::Input;
 
-/// Entries of each ring, and chunks each way.
+/// Entries of each ring. Below, the chunks for receiving and for sending.
 const SIZE: u32 = 8;
 const RECEIVE: usize = 8;
 const SEND: usize = 6;
 const LAYOUT: RingLayout = RingLayout { producer: 0, consumer: 64, flags: 128, entries: 192 };
 const RING_LEN: usize = 4096;
-/// Longest frame: an IP packet, an Ethernet header and a tag.
+/// Maximum frame length: an IP packet, an Ethernet header and a tag.
 const FRAME_MAX: usize = 65_535 + 18;
 
-/// The kernel's side of the four rings: received frames, frames to be sent, chunks to receive into,
-/// chunks of sent frames.
+/// The kernel's side of the four rings: received frames, frames to send, chunks to receive into,
+/// and chunks of sent frames.
 struct Kernel {
     rings: [Mapping; 4],
-    /// Entries that were looked at of frames to be sent, and of chunks to receive into.
+    /// Entries that the kernel has read: frames to send, and chunks to receive into.
     seen: [u32; 2],
-    /// How often each chunk was handed out.
+    /// Number of times that each chunk was handed out to the kernel.
     handed_out: [u64; RECEIVE + SEND],
 }
 
 /// Runs a case.
 ///
 /// # Panics
-/// When something is believed that is not so.
+/// If the device accepts invalid ring entries or headers.
 pub fn run(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     virtio(&mut input);
@@ -88,7 +89,8 @@ fn shared() -> (Mapping, Mapping) {
 }
 
 impl Kernel {
-    /// Changes any word of the two rings that the kernel fills, and the consumers of the others.
+    /// Overwrites a word of the two rings that the kernel fills, or the consumer position of
+    /// another ring.
     fn scribble(&self, input: &mut Input<'_>) {
         let (n, value) = (input.pick(&[0, 1, 2, 3]), input.u32());
         let at = match n {
@@ -98,7 +100,7 @@ impl Kernel {
         self.rings[n].u32(at).store(value, Release);
     }
 
-    /// Puts an entry into a ring, good or bad, and says so.
+    /// Puts a valid or invalid entry into a ring, and publishes it.
     fn put(&self, input: &mut Input<'_>) {
         let n = input.pick(&[0, 3]);
         let ring = &self.rings[n];
@@ -117,7 +119,7 @@ impl Kernel {
         ring.u32(LAYOUT.producer as usize).store(produced.wrapping_add(1), Release);
     }
 
-    /// Looks at the chunks that the queue handed out since the last time.
+    /// Counts the chunks that the queue has handed out since the last call.
     fn look(&mut self, queue: &Queue) {
         for (seen, (n, entry_len)) in self.seen.iter_mut().zip([(1, 16), (2, 8)]) {
             let ring = &self.rings[n];
@@ -135,7 +137,7 @@ impl Kernel {
             }
             *seen = produced;
         }
-        // Each chunk went out once more than it came back, or as often.
+        // The difference is the number of chunks that the kernel has.
         let held: usize = queue.held_by_kernel();
         let out: u64 = self.handed_out.iter().sum();
         let back = queue.taken_back();
@@ -146,7 +148,7 @@ impl Kernel {
     }
 }
 
-/// A frame behind a header of the other side.
+/// Parses a frame with a virtio-net header of a hostile peer.
 fn virtio(input: &mut Input<'_>) {
     let mut header = [0; HEADER_LEN];
     header.fill_with(|| input.u8());

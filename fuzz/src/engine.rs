@@ -1,16 +1,16 @@
-//! An engine with a program that has attached by the rules and keeps to none from then on, and an
-//! honest program beside it. The input decides the hostile program's steps. A step is a write to
-//! any word, a request or command with any argument, a flood of them, any descriptor, or its end.
+//! Fuzzes an engine with an honest program and a hostile one, which attaches correctly and then
+//! ignores all rules. The input decides the hostile program's steps. Steps are writes to any word,
+//! requests and commands with any argument, floods of them, any descriptor, and the end of the
+//! program.
 //!
 //! All programs of a run share one region, so there are two kinds of case. In [`Reach::Own`] the
-//! hostile program writes to everything of its own sockets and channel. The program also names the
-//! sockets of others, except where it would be given them. No step of the honest program may fail,
-//! change or be late. In [`Reach::All`] it writes to the honest one's sockets, too, as far as a
-//! program reaches today (`docs/security.md`). Then the engine must live, its work in a turn is
-//! bounded, and nothing is left of anybody in the end.
+//! hostile program writes only to its own sockets and channel. Its requests also name sockets of
+//! the honest program, except where it would get them. No step of the honest program may fail,
+//! change or be late. In [`Reach::All`] it also writes to the honest program's sockets, as far as
+//! any program can today (`docs/security.md`). Then the engine must survive, its work per turn is
+//! bounded, and no state is left at the end.
 //!
-//! [`Case`] is what the tests use, and what is asked of the engine; `steps` is what the input is
-//! taken for.
+//! [`Case`] has the steps and checks that tests call; `steps` derives steps from the input.
 
 mod steps;
 
@@ -33,7 +33,7 @@ use crate::input::Input;
 pub use crate::program::Handle;
 use crate::program::{Heard, Program};
 
-/// Runs one case; panics when the engine does what it may not.
+/// Runs one case. Panics if the engine violates an invariant.
 pub fn run(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let reach = if input.one_in(4) { Reach::All } else { Reach::Own };
@@ -42,31 +42,30 @@ pub fn run(bytes: &[u8]) {
     case.end();
 }
 
-/// Steps of a case, at most: longer ones took longer and found nothing more.
+/// Maximum steps of a case. Longer cases take more time and have found nothing more.
 const STEPS_MAX: usize = 300;
-/// Processes of the hostile kind at a time: what floods cost grows with their number.
+/// Maximum hostile processes at a time, because the cost of floods grows with their number.
 const PROGRAMS_MAX: usize = 6;
 /// Requests of a flood: more than a control socket holds (`net.unix.max_dgram_qlen` is 10 or 512).
 const REQUESTS_MAX: usize = 600;
 /// 32-bit words of a slot. The words are written to by number, so that no field is left out.
 pub const SLOT_WORDS: usize = size_of::<Slot>() / 4;
-/// 32-bit words of the header of a channel, and of the cell for requests.
+/// 32-bit words of a channel's header, and of its request slot.
 pub const CHANNEL_WORDS: usize = REQUEST_OFFSET / 4;
-/// Time long enough for everything that time ends. TIME-WAIT lasts a minute, and a socket in a
-/// message waits for half of one. A connection whose peer does not answer is given up after some
-/// minutes.
+/// Time after which all timers have fired. TIME-WAIT lasts a minute, and a socket in a message is
+/// kept for half a minute. A connection without answers fails after some minutes.
 const THE_END: Duration = Duration::from_secs(3600);
-/// How long threads may take to close descriptors, none of which sleeps.
+/// Maximum time in ms for threads to close descriptors, none of which makes close(2) block.
 const CLOSING_MS_MAX: u32 = 50_000;
-/// Turns in which everything is done that was asked for.
+/// Maximum turns until all requests and commands have been handled.
 const TURNS_MAX: u32 = 20_000;
 /// Bytes that the honest program sends at a time.
 const LEN: u32 = 2000;
-/// Most steps of work in one turn of these cases. Each of the few rings, of requests, events and
-/// sockets that end has a share; see `engine/src/commands.rs`. Each is some 100 ns.
+/// Maximum steps of work in one turn of these cases. Rings, requests, events and closed sockets
+/// each have a limit (`engine/src/commands.rs`). A step takes about 100 ns.
 pub const WORK_A_TURN_MAX: u64 = 4096;
 
-/// How far the hostile program goes.
+/// Memory to which the hostile program writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
     /// Everything that the program holds.
@@ -79,23 +78,23 @@ pub enum Reach {
 pub struct Case {
     hand: Hand,
     honest: Honest,
-    /// Turns that the honest program waits without other programs.
+    /// Turns that the honest program waits without hostile programs.
     calm: Waited,
-    /// Baseline: what the engine holds for the honest program alone; None until [`Case::kill_all`]
-    /// has measured it.
+    /// Baseline: resources that the engine holds for the honest program alone. `None` until
+    /// [`Case::kill_all`] has measured it.
     alone: Option<Vec<(&'static str, u64)>>,
     reach: Reach,
     programs: Vec<Program>,
-    /// Sockets of hostile programs that there have been.
+    /// Number of sockets that hostile programs have opened so far.
     opened: u32,
-    /// Slots with words that were written against the rules since they were opened.
+    /// Slots of which a hostile program has overwritten words since they were opened.
     spoilt: HashSet<u32>,
     /// Descriptors that can be passed in a message.
     descriptors: Vec<OwnedFd>,
 }
 
 impl Case {
-    /// A case with one hostile program, which has said hello.
+    /// Creates a case with one hostile program, which has sent HELLO.
     pub fn new(reach: Reach) -> Self {
         let config = EngineConfig {
             sockets_max: 8192,
@@ -116,7 +115,7 @@ impl Case {
         case
     }
 
-    /// Lets the programs do what the bytes say.
+    /// Executes the steps that `bytes` describe.
     pub fn attack(&mut self, bytes: &[u8]) {
         let mut input = Input::new(bytes);
         for _ in 0..STEPS_MAX {
@@ -127,14 +126,14 @@ impl Case {
         }
     }
 
-    /// Adds a program, which has not said hello.
+    /// Adds a program that has not sent HELLO.
     pub fn attach_in_silence(&mut self) {
         if let Ok(control) = self.hand.attach() {
             self.programs.push(Program::new(control));
         }
     }
 
-    /// Adds a program that begins by the rules.
+    /// Adds a program that sends HELLO correctly.
     pub fn attach(&mut self) {
         let Ok(control) = self.hand.attach() else { return };
         let mut program = Program::new(control);
@@ -144,8 +143,8 @@ impl Case {
         self.programs.push(program);
     }
 
-    /// Sockets of each kind, connections with bytes in both directions among them, of the last
-    /// program.
+    /// Opens sockets of each kind for the last program, including connections with bytes in both
+    /// directions.
     pub fn open_all(&mut self) {
         let at = self.programs.len() - 1;
         let local = RawAddr::new(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
@@ -166,7 +165,7 @@ impl Case {
         self.turn(Duration::ZERO);
     }
 
-    /// So many sockets of the last program.
+    /// Opens `count` sockets for the last program.
     pub fn open(&mut self, protocol: u32, count: usize) {
         let at = self.programs.len() - 1;
         let wanted = self.programs[at].handles.len() + count;
@@ -176,8 +175,8 @@ impl Case {
         }
     }
 
-    /// A listener of the last program's with so many connections in its queue, which the program
-    /// itself has made.
+    /// Creates a listener of the last program with `connections` connections of the same program in
+    /// its queue.
     pub fn fill_queue(&mut self, connections: usize) -> Handle {
         let at = self.programs.len() - 1;
         self.open(6, 1);
@@ -195,8 +194,8 @@ impl Case {
         listener
     }
 
-    /// Fills the transmit FIFO of the last program's last socket with the smallest datagrams, and
-    /// says nothing of them.
+    /// Fills the transmit FIFO of the last program's last socket with minimal datagrams, without a
+    /// command to send them.
     pub fn fill_with_datagrams(&mut self) {
         let at = self.programs.len() - 1;
         let [handle] = self.last_handles(at);
@@ -216,12 +215,12 @@ impl Case {
         assert!(n > 15 << 20, "{n} bytes");
     }
 
-    /// Puts a command about each of the sockets of every program into its ring, as many as fit.
+    /// Fills the command ring of every program with `command`, for each of its sockets in turn.
     pub fn fill_rings(&mut self, command: Command) {
         (0..self.programs.len()).for_each(|at| self.fill_ring_of(at, command));
     }
 
-    /// The same for the last program.
+    /// Fills the command ring of the last program, like [`Case::fill_rings`].
     pub fn fill_ring(&mut self, command: Command) {
         self.fill_ring_of(self.programs.len() - 1, command);
     }
@@ -235,7 +234,8 @@ impl Case {
         }
     }
 
-    /// The last program forks; its child, which is the last one then, must hold what it held.
+    /// Forks the last program. The child, which becomes the last program, must hold the same
+    /// sockets.
     pub fn fork(&mut self) {
         let (at, before) = (self.programs.len() - 1, self.programs.len());
         self.programs[at].say(&Request { call: call::CLONE, ..Request::default() });
@@ -252,14 +252,14 @@ impl Case {
         panic!("there is no child: {:#?}", self.hand.counters().engine);
     }
 
-    /// The last program asks for a fork, and is not answered yet.
+    /// Requests a fork of the last program, without waiting for the answer.
     pub fn begin_fork(&mut self) {
         let at = self.programs.len() - 1;
         self.programs[at].say(&Request { call: call::CLONE, ..Request::default() });
         self.turn(Duration::ZERO);
     }
 
-    /// Says of all sockets of the last program's that they lie in messages.
+    /// Marks all sockets of the last program as in flight in messages.
     pub fn mark_in_flight(&mut self) {
         let at = self.programs.len() - 1;
         for handle in &self.programs[at].handles {
@@ -272,8 +272,8 @@ impl Case {
         drop(self.programs.pop());
     }
 
-    /// All hostile programs are killed, and have as much time as anything takes. Panics when the
-    /// engine has more afterwards than the first time that this was called.
+    /// Kills all hostile programs, and lets all timers fire. Panics if the engine holds more
+    /// resources afterwards than after the first call.
     pub fn kill_all(&mut self) {
         self.programs.clear();
         self.spoilt.clear();
@@ -289,25 +289,26 @@ impl Case {
                 _ => true,
             });
             if has_ended && is_no_more(&left, self.alone.get_or_insert_with(|| left.clone())) {
-                // The honest one's own windows go back when they have been idle: from then on this
-                // counts.
+                // The honest program's own extents are freed after they have been idle, so lower
+                // the baseline.
                 self.alone = Some(left);
                 return self.honest_works();
             }
-            // Descriptors are closed by other threads, on a clock of their own.
+            // Other threads close the descriptors, in real time.
             std::thread::sleep(Duration::from_millis(1));
         }
         panic!("{left:?}, and {:?} before: {:#?}", self.alone, self.hand.sockets());
     }
 
-    /// Takes what waits in the queue of a listener of the last program's, and claims nothing.
+    /// Takes all connections from the queue of a listener of the last program, without ACCEPTED
+    /// commands.
     pub fn pop_all(&mut self, listener: Handle) {
         let at = self.programs.len() - 1;
         let slot = self.slot(at, listener);
         let _ = program_fifo::consume(slot, program_fifo::unread(slot));
     }
 
-    /// Turns until the engine has done all that it was asked to.
+    /// Runs turns until a counter of the engine has this value.
     pub fn turn_until(&mut self, counter: &str, value: u64) {
         for _ in 0..TURNS_MAX {
             if self.counter(counter) == value {
@@ -318,21 +319,21 @@ impl Case {
         panic!("{counter} is not {value}: {:#?}", self.hand.counters().engine);
     }
 
-    /// Slots of the sockets that a program has, or once had.
+    /// Returns slots and generations of the sockets that the last program holds or has held.
     pub fn handles(&self) -> Vec<(u32, u32)> {
         let last = self.programs.last().into_iter().flat_map(|program| &program.handles);
         last.map(|handle| (handle.slot, handle.generation)).collect()
     }
 
-    /// The sockets that [`Self::open_all`] opened last: a listener, both ends of a connection, a
-    /// UDP and an ICMP socket.
+    /// Returns the sockets that [`Self::open_all`] opened last: a listener, both ends of a
+    /// connection, a UDP and an ICMP socket.
     pub fn last_sockets(&self) -> Vec<(u32, u32)> {
         let handles = self.handles();
         handles[handles.len() - 5..].to_vec()
     }
 
-    /// Writes a word of a slot of the last program's, if it holds it, and says everything about it
-    /// that it can.
+    /// Overwrites a word of a slot that the last program holds, and sends every command about the
+    /// slot except CLOSE and SETTLED.
     pub fn spoil_slot(&mut self, slot: u32, generation: u32, word: usize, value: u32) {
         let at = self.programs.len() - 1;
         self.write_slot_word(at, slot, word, value);
@@ -345,7 +346,7 @@ impl Case {
         self.turn(Duration::from_millis(1));
     }
 
-    /// Writes a word of the last program's channel.
+    /// Overwrites a word of the last program's channel.
     pub fn spoil_channel(&mut self, word: usize, value: u32) {
         let Some(link) = self.programs.last().and_then(|program| program.link.as_ref()) else {
             return;
@@ -354,7 +355,7 @@ impl Case {
         self.turn(Duration::ZERO);
     }
 
-    /// Writes a value to all words of the last program's rings, and of the marks for events.
+    /// Writes a value to all words of the last program's command and event rings.
     pub fn spoil_rings(&mut self, value: u32) {
         let Some(link) = self.programs.last().and_then(|program| program.link.as_ref()) else {
             return;
@@ -364,7 +365,7 @@ impl Case {
         words.for_each(|offset| mapping.u32(offset).store(value, Relaxed));
     }
 
-    /// Writes a value to all words of the region that are no socket's.
+    /// Writes a value to all words of the region before its slots.
     pub fn spoil_first_page(&mut self, value: u32) {
         let Some(link) = self.programs.last().and_then(|program| program.link.as_ref()) else {
             return;
@@ -373,8 +374,8 @@ impl Case {
         (0..SLOTS_OFFSET).step_by(4).for_each(|at| mapping.u32(at).store(value, Relaxed));
     }
 
-    /// Lets the last program ask something in its cell, where it may not belong. The errno; None:
-    /// no answer.
+    /// Makes a request of the last program in its request slot, even if it belongs on the control
+    /// socket. Returns the errno; `None` without a reply.
     pub fn request_in_cell(&mut self, request: &Request) -> Option<i32> {
         let at = self.programs.len() - 1;
         self.programs[at].say_in_cell(request);
@@ -382,15 +383,15 @@ impl Case {
         self.hear(at).last().copied()
     }
 
-    /// Lets the last program ask the same thing as often as its control socket takes it, and hear
-    /// nothing.
+    /// Sends a request as often as the last program's control socket accepts it, without reading
+    /// replies.
     pub fn ask_often(&mut self, request: &Request) {
         let Some(program) = self.programs.last_mut() else { return };
         (0..REQUESTS_MAX).take_while(|_| program.say(request)).for_each(drop);
         self.turn(Duration::ZERO);
     }
 
-    /// Lets the last program ask something, whatever it is answered. The errno; None: no answer.
+    /// Makes a request of the last program. Returns the errno; `None` without a reply.
     pub fn request(&mut self, request: &Request) -> Option<i32> {
         let at = self.programs.len() - 1;
         let asked = self.programs[at].say(request);
@@ -399,7 +400,7 @@ impl Case {
         asked.then_some(answers.last().copied()).flatten()
     }
 
-    /// Lets the last program ask something, and waits until it is answered. The errno.
+    /// Makes a request of the last program, and waits for the reply. Returns the errno.
     pub fn answer(&mut self, request: &Request) -> i32 {
         let at = self.programs.len() - 1;
         assert!(self.programs[at].say(request));
@@ -412,20 +413,20 @@ impl Case {
         panic!("no answer: {:#?}", self.hand.counters().engine);
     }
 
-    /// Lets the last program say something.
+    /// Sends a command of the last program.
     pub fn tell(&mut self, command: Command) {
         self.say(self.programs.len() - 1, command);
         self.turn(Duration::ZERO);
     }
 
-    /// A counter of the engine.
+    /// Returns a counter of the engine.
     pub fn counter(&self, name: &str) -> u64 {
         let counters = self.hand.counters();
         let found = counters.engine.iter().find(|(known, _)| *known == name);
         found.unwrap_or_else(|| panic!("no counter is called {name}")).1
     }
 
-    /// Makes a turn, and asserts that it does not do too much.
+    /// Runs a turn, and checks that its work is bounded.
     pub fn turn(&mut self, passed: Duration) {
         self.hand.turn(passed);
         let work = self.counter("work_turn_max");
@@ -436,7 +437,8 @@ impl Case {
         );
     }
 
-    /// The honest program is served as ever, in up to three times as many turns.
+    /// Checks that the honest program is served in at most three times as many turns as without
+    /// hostile programs.
     pub fn honest_works(&mut self) {
         if self.reach == Reach::All {
             return;
@@ -454,15 +456,15 @@ impl Case {
         self.turn(Duration::ZERO);
     }
 
-    /// Earlier commands, and earlier ends, come before a list, in portions. Rings of all programs
-    /// that ever attached count, since a killed one stays until its ring is empty. The number of
-    /// sockets that there ever were counts, too.
+    /// Returns the maximum turns that a list waits for earlier commands and closed sockets. Rings
+    /// of all programs that ever attached count, because a killed one stays until its ring is
+    /// empty. All sockets that were ever opened count, too.
     fn turns_of_others(&self) -> u32 {
         let rings = self.counter("attached") as u32 + 1;
         rings * COMMANDS_MAX / COMMANDS_A_PORTION + self.opened / SOCKETS_A_PORTION
     }
 
-    /// Everybody goes, and nothing is left.
+    /// Ends all programs, and checks that the engine holds nothing for them.
     pub fn end(mut self) {
         self.honest_works();
         self.programs.clear();
@@ -481,13 +483,13 @@ impl Case {
             if left_of_programs(&hand).is_empty() {
                 return;
             }
-            // Descriptors are closed by other threads, on a clock of their own.
+            // Other threads close the descriptors, in real time.
             std::thread::sleep(Duration::from_millis(1));
         }
         panic!("{:?} {:#?}", left_of_programs(&hand), hand.sockets());
     }
 
-    /// Until all is done that has been asked for.
+    /// Runs turns until the channels of killed programs are closed.
     fn settle(&mut self) {
         let before = self.programs.len() as u64 + 1;
         for _ in 0..200 {
@@ -509,7 +511,7 @@ impl Case {
         *last.expect("so many sockets were opened")
     }
 
-    /// Asks, and takes what is answered.
+    /// Makes a request, runs a turn, and reads the replies.
     fn ask(&mut self, at: usize, request: &Request) {
         if self.programs[at].say(request) {
             self.turn(Duration::ZERO);
@@ -526,8 +528,8 @@ impl Case {
         self.programs.retain(|program| !program.is_gone);
     }
 
-    /// Takes all answers: sockets and processes that came of them, and the errnos. A program that
-    /// was cut off is gone.
+    /// Reads all replies. Records new sockets and processes, and returns the errnos. Marks a
+    /// program that the engine disconnected.
     fn hear(&mut self, at: usize) -> Vec<i32> {
         let mut errnos = Vec::new();
         loop {
@@ -562,7 +564,7 @@ impl Case {
     }
 }
 
-/// Counters of an engine that are some program's.
+/// Returns the engine's nonzero counters of resources that programs hold.
 fn left_of_programs(hand: &Hand) -> Vec<(&'static str, u64)> {
     const OF_PROGRAMS: [&str; 5] =
         ["channels", "sockets", "slots_awaited", "windows_assigned", "descriptors_to_close"];
@@ -570,7 +572,7 @@ fn left_of_programs(hand: &Hand) -> Vec<(&'static str, u64)> {
     hand.counters().engine.into_iter().filter(is_left).collect()
 }
 
-/// Whether there is no more of anything than there was.
+/// Returns whether no counter exceeds its former value.
 fn is_no_more(now: &[(&str, u64)], before: &[(&str, u64)]) -> bool {
     now.iter().all(|(name, n)| before.iter().any(|(other, most)| name == other && n <= most))
 }
@@ -579,9 +581,9 @@ fn about(op: u32, handle: Handle) -> Command {
     Command { op, slot: handle.slot, generation: handle.generation, ..Command::default() }
 }
 
-/// Values that every word is given in turn. The list has the ends of its range, numbers that are no
-/// power of two, and positions just out of reach. Locks of the engine, of the first processes and
-/// of nobody are there, too.
+/// Values that are written to every word in turn: limits of the range, numbers other than powers of
+/// two, and positions just out of range. Further values are locks of the engine, of the first
+/// processes, and of no process.
 pub const VALUES: &[u32] = &[
     0,
     1,
@@ -597,8 +599,8 @@ pub const VALUES: &[u32] = &[
     2 << LOCK_CHANNEL_SHIFT | 5,
 ];
 
-/// As in `engine/src/commands.rs`: commands of one ring in one turn.
+/// Maximum commands of one ring in a turn, as in `engine/src/commands.rs`.
 const COMMANDS_A_PORTION: u32 = 128;
-/// As in `engine/src/shard/ends.rs`: sockets that end in one turn, at some eight steps of work
-/// each.
+/// Maximum sockets that are closed in a turn, at about eight steps of work each, as in
+/// `engine/src/shard/ends.rs`.
 const SOCKETS_A_PORTION: u32 = 64;

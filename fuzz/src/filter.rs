@@ -1,4 +1,5 @@
-//! Access lists: texts that may be anything, and lists of any rules, judged beside a linear search.
+//! Fuzzes access lists: arbitrary texts, and lists of arbitrary rules, compared with a linear
+//! search.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -10,12 +11,13 @@ use towpath_wire::Prefix;
 
 use crate::input::Input;
 
-/// Limit on rules of a case: more need longer inputs, and make no other trees.
+/// Maximum rules of a case. More would need longer inputs without creating new kinds of trees.
 const RULES_MAX: u32 = 300;
-/// Limit on packets of a case.
+/// Maximum packets of a case.
 const PACKETS_MAX: usize = 200;
 
-/// Runs one case; panics when a judgement is wrong, or a list is not the same after its text.
+/// Runs one case. Panics if a judgement is wrong, or a list changes when it is formatted and
+/// parsed.
 pub fn run(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let list = match input.u8() % 4 {
@@ -39,7 +41,8 @@ pub fn run(bytes: &[u8]) {
     }
 }
 
-/// A text either is refused with its place, or means the same when it is written anew.
+/// Checks that a text is either refused with a position, or parses to the same list after
+/// formatting.
 fn judge_text(text: &str) {
     match RuleList::parse(text) {
         Ok(list) => {
@@ -53,7 +56,7 @@ fn judge_text(text: &str) {
     }
 }
 
-/// Words of the grammar and values that are nearly right.
+/// Words of the grammar, and values that are almost valid.
 const WORDS: &[&str] = &[
     "\nacl add id",
     "\nadd id",
@@ -101,7 +104,7 @@ const WORDS: &[&str] = &[
 fn text_of_words(input: &mut Input<'_>) -> String {
     let mut text = String::new();
     for _ in 0..1 + usize::from(input.u8()) * 2 {
-        // Mostly a whole rule, so that lists come about.
+        // Write a whole rule most of the time, so that the text describes a list.
         if input.u8() < 200 {
             let id = u32::from(input.u16());
             let rule = rule(input, id);
@@ -137,7 +140,7 @@ fn iface(name: &str) -> Option<u16> {
     IFACES[..3].iter().position(|known| *known == name).map(|place| place as u16)
 }
 
-/// Any rule, those included that no text can be.
+/// Creates any rule, including rules that no text can describe.
 fn rule(input: &mut Input<'_>, id: u32) -> Rule {
     let given = input.u16();
     let is_v6 = given & 1 != 0;
@@ -190,7 +193,7 @@ fn prefix(input: &mut Input<'_>, is_v6: bool) -> Prefix {
     Prefix::new(addr, len).expect("the length fits").trunc()
 }
 
-/// An address with few of its bits set, so that prefixes of them overlap.
+/// Returns an address with few bits set, so that prefixes overlap.
 fn address(input: &mut Input<'_>, is_v6: bool) -> IpAddr {
     let (bits, place) = (input.u8(), input.u8());
     match is_v6 {
@@ -199,7 +202,7 @@ fn address(input: &mut Input<'_>, is_v6: bool) -> IpAddr {
     }
 }
 
-/// A packet at the ends of a rule's ranges, for the conditions that the input chooses.
+/// Creates a packet at the bounds of a rule's ranges, for the conditions that the input chooses.
 fn packet(input: &mut Input<'_>, rules: &[Rule]) -> Fields {
     let any = Rule::new(0, Action::Drop);
     let place = usize::from(input.u16());

@@ -1,5 +1,5 @@
-//! The program beside a hostile one, which keeps to the rules. `Honest` checks each byte of its
-//! streams, and counts how long the engine lets it wait.
+//! The honest program of a case. [`Honest`] checks each byte of its streams, and counts the turns
+//! that it waits for the engine.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::Ordering::Acquire;
@@ -12,16 +12,17 @@ use towpath_shm::layout::{AcceptRecord, Command, DatagramHeader, Plain, RawAddr,
 
 use crate::program::{Handle, Heard, Program};
 
-/// After so many turns the engine has forgotten what is waited for, and is not only late.
+/// Maximum turns to wait. Later, the engine has lost the request or the bytes, and is not only
+/// late.
 const TURNS_MAX: u32 = 2000;
-/// AF_INET, TCP and UDP as socket(2) has them.
+/// Constants of socket(2): address family and protocols.
 const AF_INET: u32 = 2;
 const TCP: u32 = 6;
 const UDP: u32 = 17;
 /// Length of the header before each datagram in a FIFO.
 const HEADER: usize = size_of::<DatagramHeader>();
 
-/// A program that serves itself over the loopback interface.
+/// A program that connects to itself over loopback.
 pub(crate) struct Honest {
     pub program: Program,
     pub listener: Handle,
@@ -29,7 +30,7 @@ pub(crate) struct Honest {
     pub pair: Pair,
     datagrams: Handle,
     datagrams_addr: SocketAddr,
-    /// Its sockets, of which no other program may come to hold any.
+    /// Slots of the program's sockets, which no hostile program may get.
     pub slots: Vec<u32>,
 }
 
@@ -38,25 +39,26 @@ pub(crate) struct Honest {
 pub(crate) struct Pair {
     client: Handle,
     server: Handle,
-    /// Bytes that went there and back.
+    /// Bytes exchanged in each direction so far.
     done: u32,
 }
 
-/// How many turns of the engine somebody had to wait.
+/// Number of turns that the honest program waited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Waited {
-    /// For bytes to reach the other end of a connection, and for them to come back.
+    /// Until bytes reached the other end of a connection, and were returned.
     pub bytes: u32,
     /// For a datagram.
     pub datagram: u32,
-    /// For the answer to a request about nothing that others have.
+    /// Until the reply to a request that does not depend on other programs.
     pub answer: u32,
-    /// For a list of all sockets, which tells what everybody has said before.
+    /// Until the reply to a request for all sockets, which waits for earlier commands of all
+    /// programs.
     pub list: u32,
 }
 
 impl Honest {
-    /// Attaches to an engine that nobody troubles yet.
+    /// Attaches to an engine without hostile programs.
     pub fn new(hand: &mut Hand) -> Self {
         let mut program = Program::new(hand.attach().expect("room for a process"));
         let (reply, descriptors, _) = ask_for_all(&mut program, hand, &Program::hello(&[]));
@@ -79,7 +81,7 @@ impl Honest {
         honest
     }
 
-    /// Uses everything once. How long it took.
+    /// Uses each kind of socket and request once. Returns the turns that it waited.
     pub fn work(&mut self, hand: &mut Hand, len: u32) -> Waited {
         let mut pair = self.pair;
         let bytes = self.exchange(hand, &mut pair, len);
@@ -92,7 +94,7 @@ impl Honest {
         Waited { bytes, datagram, answer, list }
     }
 
-    /// A new connection and its end.
+    /// Opens a connection, exchanges bytes, and closes it.
     pub fn connect_and_close(&mut self, hand: &mut Hand) {
         let mut pair = self.connect(hand);
         self.exchange(hand, &mut pair, 1000);
@@ -103,7 +105,8 @@ impl Honest {
         hand.turn(Duration::ZERO);
     }
 
-    /// Sends bytes to and fro, which must arrive as they are.
+    /// Sends bytes in both directions of a connection, and checks them. Returns the turns that it
+    /// waited.
     fn exchange(&self, hand: &mut Hand, pair: &mut Pair, len: u32) -> u32 {
         let len = len.max(1);
         let mut turns = 0;
@@ -158,7 +161,8 @@ impl Honest {
         turns + self.until(hand, "the datagram", |_| self.took_datagram(len))
     }
 
-    /// Looks for its own datagram among those that others may have sent to it.
+    /// Reads datagrams until the program's own one; hostile programs may have sent other ones.
+    /// Returns whether it was found.
     fn took_datagram(&self, len: u32) -> bool {
         let slot = self.slot(self.datagrams);
         let region = &self.program.link.as_ref().expect("it said hello").region;
@@ -213,14 +217,13 @@ impl Honest {
         Pair { client, server, done: 0 }
     }
 
-    /// Closes connections that hostile programs left in the queue.
+    /// Closes connections that hostile programs opened to the listener.
     pub fn close_strangers(&self) {
         let nobody = RawAddr::default();
         assert_eq!(self.accept(nobody), None, "a connection from no address");
     }
 
-    /// Takes connections off the queue until it is that from an address; those of others are
-    /// closed.
+    /// Takes connections from the queue until one from the address `from`. Closes all other ones.
     fn accept(&self, from: RawAddr) -> Option<Handle> {
         let slot = self.slot(self.listener);
         let region = &self.program.link.as_ref().expect("it said hello").region;
@@ -240,7 +243,7 @@ impl Honest {
         }
     }
 
-    /// Asks for what is not refused.
+    /// Makes a request that must succeed.
     fn ask(&mut self, hand: &mut Hand, request: &Request) -> (ControlReply, u32) {
         let (reply, _, turns) = ask_for_all(&mut self.program, hand, request);
         assert_eq!(reply.errno, 0, "call {} of an honest program is refused", request.call);
@@ -268,7 +271,7 @@ impl Honest {
     }
 }
 
-/// Asks and turns the engine until there is an answer, whatever it is.
+/// Makes a request, and runs turns until the reply, whether it is an error or not.
 pub(crate) fn ask_for_all(
     program: &mut Program,
     hand: &mut Hand,
@@ -286,7 +289,7 @@ pub(crate) fn ask_for_all(
     panic!("call {} is not answered: {:#?}", request.call, hand.counters());
 }
 
-/// The byte at a position of every stream.
+/// Returns the byte at a position of every stream.
 fn byte_at(position: u32) -> u8 {
     (position.wrapping_mul(2_654_435_761) >> 24) as u8
 }

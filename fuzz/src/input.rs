@@ -36,7 +36,7 @@ impl<'a> Input<'a> {
         self.u8() & 1 == 1
     }
 
-    /// True once in `n` times, for `n` up to 256, and false when the bytes are used up.
+    /// Returns true once in `n` times, for `n` up to 256; false if all bytes are used up.
     pub(crate) fn one_in(&mut self, n: u16) -> bool {
         u16::from(self.u8()) % n == n - 1
     }

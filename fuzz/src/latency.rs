@@ -1,9 +1,9 @@
-//! How long an honest program waits beside a hostile one, in time. [`crate::engine`] counts the
-//! same in turns; here the engine runs on a thread of its own. By hand, as `examples/latency.rs`:
-//! machines differ.
+//! Measures how long an honest program waits while a hostile one is active. [`crate::engine`]
+//! counts turns instead; here the engine runs on a separate thread, in real time. Run it by hand
+//! (`examples/latency.rs`), because results depend on the machine.
 //!
-//! The honest program sleeps while it waits, as programs do. A spinning one would lose its
-//! processor to the others, and show the scheduler's times instead of the engine's.
+//! The honest program sleeps while it waits, like ordinary programs. A spinning program would lose
+//! its processor to other threads, and measure the scheduler instead of the engine.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
@@ -23,32 +23,32 @@ use towpath_shm::layout::{AcceptRecord, Command, Plain, RawAddr, Slot, flags, op
 
 use crate::program::{Handle, Heard, Program};
 
-/// Load that shares the machine with the honest program and the engine.
+/// Load on the machine in addition to the honest program and the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Beside {
-    /// So many threads that compute. A hostile program takes as much of the processors as one does,
-    /// and keeps the engine busy, so that with it two are taken.
+    /// Number of computing threads. A hostile program loads two processors: its own, and that of
+    /// the engine.
     Computation(usize),
-    /// A program that floods its ring and its control socket, opens sockets by the hundred, and is
-    /// killed and begins again.
+    /// A program that floods its ring and its control socket, opens hundreds of sockets, and is
+    /// repeatedly killed and restarted.
     Attack,
 }
 
-/// Times of so many rounds, the shortest first, so that a percentile is an index.
+/// Times of all rounds in ascending order, so that a percentile is an index.
 #[derive(Debug)]
 pub struct Times {
-    /// For 100 bytes to reach the other end of a connection over loopback.
+    /// Until 100 bytes reached the other end of a connection over loopback.
     pub bytes: Vec<Duration>,
-    /// For the answer to a request: socket(2), and bind(2) to a free port.
+    /// Until the replies to socket(2), and to bind(2) with a free port.
     pub answer: Vec<Duration>,
 }
 
 /// Bytes of a round.
 const LEN: usize = 100;
-/// Sockets that a hostile program opens before it is killed.
+/// Number of sockets that a hostile program opens before it is killed.
 const SOCKETS: usize = 200;
 
-/// Runs an engine, an honest program and what is beside them.
+/// Runs an engine and an honest program with the given load. Returns the times of `rounds` rounds.
 pub fn measure(beside: Beside, rounds: usize) -> Times {
     let (tell, told) = mpsc::channel();
     let engine = thread::spawn(move || {
@@ -89,10 +89,10 @@ pub fn measure(beside: Beside, rounds: usize) -> Times {
     times
 }
 
-/// The argument of a program that shall [attack].
+/// Command-line argument with which a program calls [attack].
 pub const ATTACK: &str = "attack";
 
-/// The command that runs this program again, to attack over a control socket.
+/// Returns the command that runs this program again, to attack over a control socket.
 fn attacker(control: OwnedFd) -> process::Command {
     let this = std::env::current_exe().expect("this program has a file");
     let mut command = process::Command::new(this);
@@ -100,7 +100,7 @@ fn attacker(control: OwnedFd) -> process::Command {
     command
 }
 
-/// Life of a hostile process, whose control socket is its standard input.
+/// Runs a hostile process, whose control socket is its standard input.
 pub fn attack() {
     let control = std::io::stdin().as_fd().try_clone_to_owned().expect("a control socket");
     let Some(mut program) = begin(control) else { return };
@@ -220,7 +220,8 @@ fn ask(program: &mut Program, request: &Request) -> Option<ControlReply> {
     exchange(program, request).map(|(reply, _)| reply)
 }
 
-/// None: the engine has hung up.
+/// Makes a request and waits for its reply. Returns `None` if the engine has disconnected the
+/// program.
 fn exchange(program: &mut Program, request: &Request) -> Option<(ControlReply, Vec<OwnedFd>)> {
     while !say(program, request) {
         match program.hear() {
@@ -244,7 +245,7 @@ fn say(program: &mut Program, request: &Request) -> bool {
     is_said
 }
 
-/// Sleeps as a program does that waits for its answer.
+/// Sleeps like a program that waits for a reply.
 fn wait(program: &mut Program) {
     let Some(channel) = program.awaits_cell() else {
         let mut control = [PollFd::new(&program.control, PollFlags::IN)];
@@ -267,7 +268,7 @@ fn slot(program: &Program, handle: Handle) -> &Slot {
     program.slot(handle.slot).expect("slots of the engine exist")
 }
 
-/// Sleeps as a program does that waits for one socket.
+/// Sleeps like a program that waits for one socket.
 fn until(slot: &Slot, mut is_so: impl FnMut() -> bool) {
     let mut waiter = Waiter::new(slot);
     while !is_so() {

@@ -1,16 +1,16 @@
-//! Segments that a sender may put on the wire, told from its program's writes and its peer's
+//! Segments that a sender may send, according to its program's writes and its peer's
 //! acknowledgements.
 
 use towpath_tcp::{Flags, SeqNum};
 
-/// The byte at `index` of a stream; `seed` tells streams apart, so that bytes of another are
-/// noticed.
+/// Returns the byte at `index` of a stream. Streams with different seeds differ, so that bytes of
+/// another stream are detected.
 pub(crate) fn stream(seed: u8, index: u32) -> u8 {
     (index.wrapping_mul(2_654_435_761) >> 13) as u8 ^ seed
 }
 
-/// A sender as its wire shows it. Numbers are counted from the ISS on, so that they never wrap: 0
-/// is the SYN, 1 the first byte.
+/// State of a sender as seen on the wire. Sequence numbers are relative to the ISS, so that they
+/// never wrap: 0 is the SYN, 1 the first byte.
 ///
 /// ```text
 ///   0     una                nxt                      1 + written
@@ -23,9 +23,9 @@ pub(crate) struct Ledger {
     una: u32,
     nxt: u32,
     written: u32,
-    /// The program said that it writes no more.
+    /// The program has shut down sending.
     shut: bool,
-    /// Last acknowledgement of the peer: the number of a RST in answer to it.
+    /// Last acknowledgement of the peer, which is the sequence number of a RST in answer to it.
     last_ack: Option<SeqNum>,
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct Sent<'a> {
     pub(crate) seq: SeqNum,
     pub(crate) flags: Flags,
     pub(crate) len: u32,
-    /// The bytes, where there are any to look at.
+    /// Payload to compare; `None` if the harness has only its length.
     pub(crate) payload: Option<&'a [u8]>,
     /// The peer's window in force.
     pub(crate) snd_wnd: u32,
@@ -60,7 +60,7 @@ impl Ledger {
         Self { una: 1, nxt: 1, ..Self::new(iss, seed) }
     }
 
-    /// The next `len` bytes of the stream were written.
+    /// Records that the program has written the next `len` bytes of the stream.
     pub(crate) fn on_write(&mut self, len: u32) {
         assert!(!self.shut, "the harness writes after it said that it would not");
         self.written += len;
@@ -78,17 +78,17 @@ impl Ledger {
         self.written
     }
 
-    /// Bytes of the stream that were sent and are not acknowledged, the FIN left out.
+    /// Returns the bytes of the stream that were sent and not acknowledged, without the FIN.
     pub(crate) fn bytes_in_flight(&self) -> u32 {
         self.nxt.min(1 + self.written).saturating_sub(self.una.max(1))
     }
 
-    /// A segment with this acknowledgement is about to arrive.
+    /// Records the acknowledgement of a segment that is about to arrive.
     pub(crate) fn on_peer(&mut self, ack: SeqNum) {
         self.last_ack = Some(ack);
     }
 
-    /// The connection says that SND.UNA is here and SND.NXT there.
+    /// Checks SND.UNA and SND.NXT as reported by the connection.
     pub(crate) fn on_edges(&mut self, snd_una: SeqNum, snd_nxt: SeqNum) {
         let (una, nxt) = (snd_una - self.iss, snd_nxt - self.iss);
         assert!(una >= self.una, "SND.UNA went back from {} to {una}", self.una);
@@ -97,13 +97,13 @@ impl Ledger {
         self.una = una;
     }
 
-    /// As [`on_edges`](Self::on_edges), but SND.NXT is not compared: the packets that the
-    /// connection has sent since are looked at later.
+    /// Like [`on_edges`](Self::on_edges), but ignores SND.NXT, because packets that the connection
+    /// has sent since are checked later.
     pub(crate) fn on_una(&mut self, snd_una: SeqNum) {
         self.on_edges(snd_una, self.iss + self.nxt);
     }
 
-    /// Everything is checked that can be told of one segment.
+    /// Checks everything that can be checked about one segment.
     pub(crate) fn on_sent(&mut self, sent: Sent<'_>) {
         let at = sent.seq - self.iss;
         let fin = sent.flags.contains(Flags::FIN);

@@ -1,10 +1,10 @@
-//! Harnesses for a connection and a peer that may send anything, and for an engine and a program
-//! that may do anything. Each turns bytes into such a peer or program and time, and says after each
-//! step whether the other side was allowed to do it.
+//! Harnesses for a connection with a hostile peer, and for an engine with a hostile program. Each
+//! derives the actions of the peer or program, and the time, from bytes. After each step it checks
+//! whether the side under test behaved correctly.
 //!
-//! Each harness is a function of `&[u8]` that panics when something is wrong. Three callers use it.
-//! The test in `tests/hostile.rs` gives it bytes of a seeded generator, for seconds in CI and for
-//! hours by hand. Fuzz targets give it bytes that libFuzzer chose to reach new code.
+//! Each harness is a function of `&[u8]` that panics if it finds a fault. Three callers use it. The
+//! test in `tests/hostile.rs` uses bytes of a seeded generator, for seconds in CI and for hours by
+//! hand. Fuzz targets use bytes that libFuzzer chose to reach new code.
 //!
 //! Reading order: [`connection`] (`core/tcp` alone) and [`stack`] (`core/stack` with FIFOs in
 //! shared memory) drive; `peer` forges segments, `ledger` judges what is sent. [`engine`] is a

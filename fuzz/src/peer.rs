@@ -1,10 +1,10 @@
-//! A peer that has the connection's ports and sees all it sends, and that may send anything.
+//! A hostile peer that knows the connection's ports, and sees all its segments.
 
 use towpath_tcp::{Ecn, Flags, Instant, Options, SackBlocks, Segment, SeqNum, Timestamps};
 
 use crate::input::Input;
 
-/// The numbers around which a receiver has to decide something.
+/// Sequence numbers at which a receiver changes its decision.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Edges {
     pub(crate) snd_una: SeqNum,
@@ -19,17 +19,18 @@ pub(crate) struct Edges {
 /// A peer's own memory.
 #[derive(Debug, Default)]
 pub(crate) struct Peer {
-    /// The last timestamp that it sent in good order.
+    /// Last valid timestamp that the peer sent.
     pub(crate) stamp: u32,
-    /// The last timestamp of the connection that it saw.
+    /// Last timestamp of the connection that the peer received.
     pub(crate) seen: u32,
 }
 
-/// Half the sequence space: where circular order turns round.
+/// Half of the sequence space, where the order of numbers is inverted.
 const HALF: u32 = 1 << 31;
 
 impl Edges {
-    /// Anywhere in the space, more often near an edge or opposite to it.
+    /// Returns any sequence number, more often one near an edge, or half of the space away from
+    /// one.
     fn number(&self, input: &mut Input<'_>) -> SeqNum {
         let base = match input.u8() % 8 {
             0 => self.snd_una,
@@ -44,7 +45,7 @@ impl Edges {
         SeqNum(base.0.wrapping_add(self.near(input)))
     }
 
-    /// A small distance, to either side.
+    /// Returns a small distance, positive or negative.
     fn near(&self, input: &mut Input<'_>) -> u32 {
         match input.u8() % 4 {
             0 => 0,
@@ -56,8 +57,8 @@ impl Edges {
         }
     }
 
-    /// A block of bytes: its edges are independent of each other, or it is a small one somewhere. A
-    /// third kind repeats part of `before` (as a D-SACK does, RFC 2883).
+    /// Returns a SACK block: with independent edges, small at any position, or repeating a part of
+    /// `before` like a D-SACK (RFC 2883).
     fn block(&self, input: &mut Input<'_>, before: Option<(SeqNum, SeqNum)>) -> (SeqNum, SeqNum) {
         let flight = self.snd_nxt - self.snd_una;
         match (input.u8() % 5, before) {
@@ -71,7 +72,7 @@ impl Edges {
                 let left = self.number(input);
                 (left, left + flight + self.near(input))
             }
-            // A true one, as far as numbers go: within what is in flight.
+            // A block within the bytes in flight, whose numbers are plausible.
             _ => {
                 let [a, b] = [input.u16(), input.u16()].map(|n| u32::from(n) % flight.max(1));
                 (self.snd_una + a.min(b), self.snd_una + a.max(b) + 1)
@@ -92,7 +93,7 @@ impl Edges {
 }
 
 impl Peer {
-    /// A segment of which everything may be wrong, and each thing on its own.
+    /// Creates a segment whose fields are valid or invalid independently of each other.
     pub(crate) fn forge(&mut self, input: &mut Input<'_>, edges: &Edges, now: Instant) -> Segment {
         let flight = edges.snd_nxt - edges.snd_una;
         let seq = match input.u8() % 4 {
@@ -147,7 +148,8 @@ impl Peer {
     }
 }
 
-/// Mostly those of an established connection; a RST or a FIN seldom, for they end the case soon.
+/// Returns flags, mostly those of an established connection. RST and FIN are rare, because they
+/// soon end the case.
 fn flags(input: &mut Input<'_>) -> Flags {
     match input.u8() {
         0..200 => Flags::ACK,

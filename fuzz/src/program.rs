@@ -1,5 +1,5 @@
-//! A program's ends of a channel, and the means to use them with or without rules. Nothing here
-//! waits: the engine on the other side is turned by the same thread.
+//! A program's side of a channel, which can be used correctly or not. No function waits, because
+//! the same thread runs the engine's turns.
 
 use std::collections::VecDeque;
 use std::io::{IoSlice, IoSliceMut};
@@ -15,39 +15,39 @@ use towpath_ring::{Channel, Region, answer_to, ask, push_command};
 use towpath_shm::control::{ControlReply, Request, TOKENS_MAX, call, goes_by_socket};
 use towpath_shm::layout::{Command, Plain, Slot};
 
-/// Descriptors of one answer, at most.
+/// Maximum descriptors of one reply.
 const ANSWER_FDS: usize = TOKENS_MAX;
-/// Descriptors of one message, at most (the kernel's SCM_MAX_FD).
+/// Maximum descriptors of one message (the kernel's SCM_MAX_FD).
 pub(crate) const SENT_MAX: usize = 253;
 
-/// A socket as a program knows it.
+/// A socket from the view of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Handle {
-    /// Index of its slot in the region.
+    /// Index of the socket's slot in the region.
     pub slot: u32,
-    /// Generation of the slot; the engine refuses others.
+    /// Generation of the slot; the engine refuses any other.
     pub generation: u32,
 }
 
-/// A process, as far as an engine can tell.
+/// A process from the view of the engine.
 #[derive(Debug)]
 pub(crate) struct Program {
     pub control: OwnedFd,
     /// None before HELLO.
     pub link: Option<Link>,
-    /// Number of its channel, once it has said HELLO or was cloned.
+    /// Number of the process's channel, after HELLO or the CLONE that created it.
     pub number: u32,
-    /// Calls on the control socket that were not answered yet, oldest first.
+    /// Calls on the control socket without a reply so far, oldest first.
     asked: VecDeque<u32>,
-    /// The number of the request in the cell that was not answered yet, and its call.
+    /// Number and call of the request in the request slot that has no reply yet.
     in_cell: Option<(u32, u32)>,
-    /// Sockets that it has, or once had.
+    /// Sockets that the process holds or has held.
     pub handles: Vec<Handle>,
-    /// The engine has cut it off.
+    /// The engine has disconnected the process.
     pub is_gone: bool,
 }
 
-/// Memory and descriptors that HELLO and CLONE give.
+/// Memory and descriptors from the reply to HELLO or CLONE.
 #[derive(Debug)]
 pub(crate) struct Link {
     pub region: Region,
@@ -59,16 +59,16 @@ pub(crate) struct Link {
 /// Message of an engine.
 #[derive(Debug)]
 pub(crate) enum Heard {
-    /// The answer to the call in the cell, or to the oldest one on the socket that had none.
+    /// Reply to the call in the request slot, or to the oldest call on the control socket.
     Answer(u32, Box<ControlReply>, Vec<OwnedFd>),
     /// Nothing now.
     Nothing,
-    /// The engine has cut the program off.
+    /// The engine has disconnected the program.
     Gone,
 }
 
 impl Program {
-    /// A program that has not said anything.
+    /// Creates a program that has sent nothing.
     pub fn new(control: OwnedFd) -> Self {
         Self {
             control,
@@ -81,7 +81,7 @@ impl Program {
         }
     }
 
-    /// The child that the answer to a CLONE makes of this program.
+    /// Creates the child of this program that the reply to a CLONE describes.
     pub fn child(&self, reply: &ControlReply, descriptors: Vec<OwnedFd>) -> Option<Self> {
         let [control, channel, bell, engine_bell] = descriptors.try_into().ok()?;
         let region = self.link.as_ref()?.region.clone();
@@ -98,7 +98,7 @@ impl Program {
         })
     }
 
-    /// Takes the answer to a HELLO.
+    /// Handles the reply to a HELLO.
     pub fn begin(&mut self, reply: &ControlReply, descriptors: Vec<OwnedFd>) {
         let Ok([region, _status, channel, bell, _blank, engine_bell]) =
             <[OwnedFd; 6]>::try_from(descriptors)
@@ -112,8 +112,8 @@ impl Program {
         self.number = reply.b;
     }
 
-    /// Makes a request where it belongs; while the cell is not answered on the control socket, if
-    /// that takes it.
+    /// Makes a request in the request slot or on the control socket, as required. If the slot is in
+    /// use, always uses the socket. Returns false if it could not be sent.
     pub fn say(&mut self, request: &Request) -> bool {
         if self.in_cell.is_some() || self.link.is_none() || goes_by_socket(request.call) {
             self.say_with(request.wire(), request.call, &[])
@@ -123,19 +123,20 @@ impl Program {
         }
     }
 
-    /// Makes a request in the cell, though the one before it may not be answered.
+    /// Makes a request in the request slot, even if the previous one has no reply yet.
     pub fn say_in_cell(&mut self, request: &Request) {
         if let Some(link) = &self.link {
             self.in_cell = Some((ask(&link.channel, request), request.call));
         }
     }
 
-    /// The request in the cell is not answered, as far as is known.
+    /// Returns the channel if the request in its slot has no known reply yet.
     pub fn awaits_cell(&self) -> Option<&Channel> {
         self.link.as_ref().filter(|_| self.in_cell.is_some()).map(|link| &link.channel)
     }
 
-    /// Sends any bytes with any descriptors, which stand for a call if the engine answers them.
+    /// Sends arbitrary bytes and descriptors on the control socket. If the engine replies, the
+    /// reply counts for `call`.
     pub fn say_with(&mut self, bytes: &[u8], call: u32, descriptors: &[BorrowedFd<'_>]) -> bool {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(SENT_MAX))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
@@ -150,7 +151,7 @@ impl Program {
         sent
     }
 
-    /// Whether there is an answer in the cell.
+    /// Returns whether the request slot contains a reply.
     pub fn is_answered(&self) -> bool {
         let cell = self.link.as_ref().zip(self.in_cell);
         cell.is_some_and(|(link, (number, _))| answer_to(&link.channel, number).is_some())
@@ -192,7 +193,7 @@ impl Program {
         Request { call, slot: handle.slot, generation: handle.generation, ..Request::default() }
     }
 
-    /// A HELLO that lists what the process has.
+    /// Creates a HELLO that lists the sockets that the process holds.
     pub fn hello(held: &[Handle]) -> Request {
         let mut request =
             Request { call: call::HELLO, a: 1, len: held.len() as u32 * 8, ..Request::default() };
@@ -203,12 +204,13 @@ impl Program {
         request
     }
 
-    /// Puts a command into the ring as the rules say. False: it is full, or there is none.
+    /// Pushes a command correctly. Returns false if the ring is full, or the program has no
+    /// channel.
     pub fn command(&self, command: &Command) -> bool {
         self.link.as_ref().is_some_and(|link| push_command(&link.channel, command).is_ok())
     }
 
-    /// The shared part of a socket.
+    /// Returns the slot of a socket.
     pub fn slot(&self, slot: u32) -> Option<&Slot> {
         self.link.as_ref()?.region.slot(slot)
     }

@@ -2,10 +2,10 @@
 
 use towpath_qdisc::Dice;
 
-/// Steps take up to some forty bytes each.
+/// Maximum length in bytes; a step uses up to about 40 bytes.
 const LEN_MAX: u64 = 4096;
 
-/// Random bytes, up to 4 KiB, the same for the same seed.
+/// Returns up to 4 KiB of random bytes, which depend only on the seed.
 pub fn bytes(seed: u64) -> Vec<u8> {
     let mut dice = Dice::new(seed, 0);
     let len = dice.below(LEN_MAX);

@@ -1,5 +1,5 @@
-//! The loss recovery of a sender. Its peer acknowledges, reports and repeats anything near the
-//! bytes in flight, at any time. Then the peer becomes honest, and everything has to arrive.
+//! Fuzzes the loss recovery of a sender. Its peer acknowledges, reports and repeats anything near
+//! the bytes in flight, at any time. Then the peer becomes honest, and all bytes have to arrive.
 
 use towpath_tcp::{
     Config, CongestionKind, Connection, Disposition, Duration, FifoLevels, Flags, Handshake,
@@ -8,7 +8,7 @@ use towpath_tcp::{
 
 use crate::input::Input;
 
-/// Runs one case; panics when the sender breaks an invariant, or does not recover.
+/// Runs one case. Panics if the sender breaks an invariant, or does not recover.
 pub fn run(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let mut case = Case::new(&mut input);
@@ -23,7 +23,8 @@ pub fn run(bytes: &[u8]) {
 
 /// Maximum hostile steps of a case.
 const STEPS_MAX: usize = 300;
-/// Maximum rounds until an honest peer has everything: retransmission timeouts may have backed off.
+/// Maximum rounds until an honest peer has all bytes, because retransmission timeouts may have
+/// backed off.
 const ROUNDS_MAX: usize = 20_000;
 const ISS: SeqNum = SeqNum(0xffff_8000);
 const IRS: SeqNum = SeqNum(5000);

@@ -1,5 +1,5 @@
-//! A [`Stack`] with one connection, whose FIFOs lie in shared memory as an engine's do. Peer,
-//! program and clock are the input; the wire is looked at packet by packet.
+//! Fuzzes a [`Stack`] with one connection, whose FIFOs are in shared memory as in an engine. The
+//! input decides what peer, program and clock do. Every sent packet is checked.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -29,7 +29,7 @@ use crate::input::Input;
 use crate::ledger::{Ledger, Sent, stream};
 use crate::peer::{Edges, Peer};
 
-/// Runs one case; panics when the stack does what it may not.
+/// Runs one case. Panics if the stack violates an invariant.
 pub fn run(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let mut case = Case::new(&mut input);
@@ -43,13 +43,14 @@ pub fn run(bytes: &[u8]) {
     case.finish();
 }
 
-/// As in [`crate::connection`]: longer inputs take longer and find nothing more.
+/// Maximum steps of a case, as in [`crate::connection`].
 const STEPS_MAX: usize = 400;
-/// The program writes no more in a case, so that numbers from the ISS on do not wrap.
+/// Maximum bytes that the program writes in a case, so that sequence numbers from the ISS on do not
+/// wrap.
 const WRITTEN_MAX: u32 = 1 << 22;
-/// Length that FIFOs grow to when autotuning is on: the second class of windows.
+/// Size to which FIFOs grow with autotuning: the second class of extents.
 const GROWN: u32 = 256 << 10;
-/// Turns until there is nothing more to do; each sends up to 256 packets.
+/// Maximum turns until there is no more work; each sends up to 256 packets.
 const TURNS_MAX: usize = 64;
 /// The socket's slot in the region.
 const SLOT: u32 = 1;
@@ -58,22 +59,22 @@ const THEIRS: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
 const PORT: u16 = 80;
 
 thread_local! {
-    /// Memory that cases share. A window that is used again still holds bytes of an earlier case.
-    /// Its streams have another seed, so the ledger notices when they are sent.
+    /// Memory shared by all cases. A reused extent contains bytes of an earlier case, whose streams
+    /// have another seed. If such bytes are sent, the ledger detects them.
     static MEMORY: (Region, Windows) = {
         let region = Region::create().expect("shared memory");
         let windows = Windows::new(&region, 1 << 30);
         (region, windows)
     };
     static CASES: RefCell<u8> = const { RefCell::new(0) };
-    /// Frames of the device, in which packets arrive. A case has them after the other: frames that
-    /// it loses would be lost to the next ones.
+    /// Frames of the device for received packets. Each case takes over the frames of the previous
+    /// one, so a case that loses frames affects later cases.
     static FRAMES: RefCell<Vec<&'static mut [u8]>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Bytes of a frame that can be received; what is longer comes in a buffer of the pool.
+/// Maximum bytes of a packet in a frame; longer packets use a buffer of the pool.
 const FRAME_LEN: usize = 2048;
-/// Frames of the device. The device gets each back in the turn that receives it.
+/// Number of frames of the device, which gets each frame back in the turn that receives its packet.
 const FRAMES_COUNT: usize = 4;
 
 struct Case {
@@ -90,14 +91,14 @@ struct Case {
     peer: Peer,
     /// Seed of the streams of this case.
     seed: u8,
-    /// Our port, as the SYN had it.
+    /// Local port in the SYN.
     port: u16,
     /// The peer's initial number.
     irs: SeqNum,
     /// Bytes that the program has read.
     read: u32,
     closed: bool,
-    /// The last figures of the connection; None when it has ended.
+    /// Last statistics of the connection; `None` after it has ended.
     info: Option<Info>,
 }
 
@@ -160,7 +161,7 @@ impl Case {
         }
     }
 
-    /// The peer means well until the connection is there.
+    /// Completes the handshake, in which the peer behaves correctly.
     fn shake_hands(&mut self, input: &mut Input<'_>) {
         self.turn();
         let syn = self.wire.borrow_mut().sent.pop_front().expect("a SYN");
@@ -255,7 +256,8 @@ impl Case {
         self.stack.send_ready(self.id);
     }
 
-    /// The peer's byte with number `n` is always the same, so that bytes in a wrong place show.
+    /// Reads up to `len` bytes. The byte of a sequence number is always the same, so that misplaced
+    /// bytes are detected.
     fn read(&mut self, len: u32) {
         if self.closed {
             return;
@@ -290,11 +292,11 @@ impl Case {
             }
             _ => SocketOption::Congestion(input.pick(CongestionKind::ALL)),
         };
-        // A socket that has ended takes none.
+        // Fails if the connection has ended.
         let _ = self.stack.set_option(self.id, option);
     }
 
-    /// Tends buffers as an engine does: gives memory back, and follows SO_SNDBUF and SO_RCVBUF.
+    /// Manages buffers like an engine: releases memory, and sets SO_SNDBUF and SO_RCVBUF.
     fn tend_buffers(&mut self, input: &mut Input<'_>) {
         let (which, bytes) = (input.u8() % 4, 1 + u32::from(input.u16()));
         if let Some(send) = self.stack.send_buffer(self.id) {
@@ -313,7 +315,7 @@ impl Case {
         }
     }
 
-    /// Shuts down or closes: seldom, because little can happen to a socket that has ended.
+    /// Shuts down or closes. Rare, because little can happen to a socket that has ended.
     fn end(&mut self, input: &mut Input<'_>) {
         let what = input.u8() % 16;
         if what < 4 {
@@ -391,8 +393,8 @@ impl Case {
         more
     }
 
-    /// The socket ends while the device may have packets of it. Another one gets memory, and it is
-    /// not theirs.
+    /// Ends the socket while the device may have its packets. Checks that another socket's memory
+    /// is not that of these packets.
     fn finish(self) {
         let Self { stack, region, windows, wire, ports, mut pool, .. } = self;
         wire.borrow_mut().end_frames(&mut pool);
@@ -412,7 +414,7 @@ impl Case {
         assert_eq!(windows.usage().assigned, 0, "a window was lost");
     }
 
-    /// Turns until there is nothing to do at this moment, and looks at all that went out.
+    /// Runs turns until there is no work at this time, and checks all sent packets.
     fn settle(&mut self) {
         for _ in 0..TURNS_MAX {
             let more = self.turn();
@@ -437,7 +439,7 @@ impl Case {
             self.peer.seen = stamps.value;
         }
         if self.info.is_none() && payload.is_empty() {
-            // Resets of a connection that has ended, and the ACKs of its TIME-WAIT.
+            // Skip resets of a connection that has ended, and ACKs of its TIME-WAIT.
             return;
         }
         self.ledger.on_sent(Sent {
@@ -445,14 +447,14 @@ impl Case {
             flags: header.flags,
             len: payload.len() as u32,
             payload: Some(payload),
-            // Bytes that go before a reset are looked at when the connection and its window are
-            // gone.
+            // Bytes that precede a reset are checked when the connection is gone, and its window is
+            // unknown.
             snd_wnd: self.info.as_ref().map_or(u32::MAX, |info| info.snd_wnd),
         });
     }
 }
 
-/// The owner of the stack, which hears nothing: the case looks at the socket itself.
+/// The owner of the stack, which ignores all events, because the case inspects the socket itself.
 struct Program;
 
 impl Host for Program {
@@ -486,18 +488,18 @@ struct Wire {
     offloads: Offloads,
     arriving: VecDeque<Vec<u8>>,
     sent: VecDeque<Vec<u8>>,
-    /// The device keeps packets until it is told to give them back.
+    /// Whether the device keeps packets until [`Wire::give_back`].
     keeps: bool,
-    /// Packets that it keeps, and their bytes when it got them.
+    /// Packets that the device keeps, with their bytes at the time of transmission.
     kept: Vec<(Packet, Vec<u8>)>,
     /// Number of the device for the pool.
     owner: Option<Owner>,
-    /// Frames that no packet is in.
+    /// Frames that contain no packet.
     frames: Vec<&'static mut [u8]>,
 }
 
 impl Wire {
-    /// A packet with these bytes arrives.
+    /// Creates a received packet with these bytes.
     fn receive(&mut self, bytes: &[u8], pool: &mut Pool) -> Packet {
         let owner = *self.owner.get_or_insert_with(|| {
             self.frames = FRAMES.with_borrow_mut(std::mem::take);
@@ -519,7 +521,7 @@ impl Wire {
         packet
     }
 
-    /// Nothing is on its way in: all frames are there.
+    /// Takes back all frames, when no received packet is left.
     fn end_frames(&mut self, pool: &mut Pool) {
         let Some(owner) = self.owner else { return };
         while let Some(frame) = pool.take_frame(owner) {
@@ -529,8 +531,8 @@ impl Wire {
         FRAMES.set(std::mem::take(&mut self.frames));
     }
 
-    /// The device keeps packets from now on, or not; some that it has come back, in any order.
-    /// Between them nobody has written to the memory that they point to.
+    /// Sets whether the device keeps packets, and returns some kept packets in any order. Checks
+    /// that their bytes were not overwritten meanwhile.
     fn give_back(&mut self, input: &mut Input<'_>, pool: &mut Pool) {
         self.keeps = input.bool();
         for _ in 0..input.u8() % 16 {

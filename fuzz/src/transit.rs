@@ -1,10 +1,11 @@
-//! A router whose packets carry any offload metadata, between ports with and without offloads.
+//! Fuzzes a router whose received packets have any offload metadata, between ports with and without
+//! offloads.
 //!
-//! Held of each packet that leaves:
+//! Invariants of each sent packet:
 //!
-//! - Its IP length and the checksum of its IPv4 header are right, and it fits the link.
-//! - Its metadata names work that the port offers, at the places of its own headers.
-//! - No rule drops it as it is on the wire, with its checksum completed.
+//! - Its IP length and IPv4 header checksum are correct, and it fits the link.
+//! - Its metadata request only offloads of the port, at the offsets of its headers.
+//! - No rule would drop the packet as sent on the wire, with its checksum completed.
 
 use std::cell::RefCell;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -23,13 +24,13 @@ use towpath_wire::{MacAddr, checksum};
 
 use crate::input::Input;
 
-/// Packets of a case: more only repeat states.
+/// Maximum packets of a case; more would only repeat states.
 const PACKETS_MAX: usize = 64;
 const ETHERNET_LEN: usize = 14;
 const MTU: usize = 1500;
-/// Longest payload that a template has; headers come on top.
+/// Maximum payload of a packet in bytes, without headers.
 const PAYLOAD_MAX: usize = 5000;
-/// Port that the rules drop, of TCP and of UDP.
+/// TCP and UDP port that the rules drop.
 const DROPPED_PORT: u16 = 22;
 const RULES: &str = "add id 1 proto tcp dport 22 action drop\nadd id 2 proto udp dport 22 action \
                      drop\nadd id 3 proto tcp flags syn,!ack dport 23 action reject";
@@ -51,7 +52,7 @@ const PORTS: [(LinkType, Offloads); 4] = [
 /// Runs a case.
 ///
 /// # Panics
-/// When a packet leaves that should not.
+/// If the router sends an invalid packet.
 pub fn run(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let mut case = Case::new(input.bool());
@@ -63,7 +64,7 @@ pub fn run(bytes: &[u8]) {
     }
 }
 
-/// Packets of a port: those for the router, and those that it sent.
+/// Packets of a port: received ones for the router, and sent ones.
 #[derive(Default)]
 struct Wire {
     received: Batch,
@@ -164,7 +165,7 @@ impl Case {
         Self { node, wires, has_rules, now }
     }
 
-    /// A packet that comes by one port, and those that leave because of it.
+    /// Receives a packet on one port, and checks the packets that the router sends for it.
     fn step(&mut self, input: &mut Input<'_>) {
         let port = usize::from(input.u8()) % PORTS.len();
         let to = usize::from(input.u8()) % PORTS.len();
@@ -187,7 +188,7 @@ impl Case {
     }
 }
 
-/// Queues the same packet as bridges and shaped links do: cut, and its checksums completed.
+/// Queues the same packet like bridges and shaped links: segmented, with complete checksums.
 fn queue(bytes: &[u8], meta: Meta, link: LinkType, pool: &mut Pool) {
     let mut packet = pool.take(bytes.len());
     packet.push_back(bytes.len()).expect("taken with room").copy_from_slice(bytes);
@@ -198,7 +199,7 @@ fn queue(bytes: &[u8], meta: Meta, link: LinkType, pool: &mut Pool) {
     });
 }
 
-/// Metadata as a device reads them from a virtio header, or as a peer stack states them.
+/// Returns metadata as read from a virtio header by a device, or as set by a peer stack.
 fn metadata(input: &mut Input<'_>, link: LinkType, bytes: &[u8]) -> Option<Meta> {
     let link_len = if link == LinkType::Ethernet { ETHERNET_LEN } else { 0 };
     let ip = bytes.get(link_len..).unwrap_or_default();
@@ -236,7 +237,7 @@ fn metadata(input: &mut Input<'_>, link: LinkType, bytes: &[u8]) -> Option<Meta>
     }
 }
 
-/// Mostly the value itself, else one beside it or any.
+/// Returns the value itself most of the time, otherwise a nearby or arbitrary one.
 fn vary(input: &mut Input<'_>, value: u16) -> u16 {
     match input.u8() % 8 {
         0 => value.wrapping_add(input.u8().into()),
@@ -246,7 +247,7 @@ fn vary(input: &mut Input<'_>, value: u16) -> u16 {
     }
 }
 
-/// A frame of a host for the host behind another port, mostly well-formed.
+/// Creates a frame from a host to a host behind another port, mostly valid.
 fn frame(input: &mut Input<'_>, port: usize, to: usize) -> Vec<u8> {
     let is_v6 = input.bool();
     let packet = if is_v6 { packet_v6(input, port, to) } else { packet_v4(input, port, to) };
@@ -272,7 +273,7 @@ fn frame(input: &mut Input<'_>, port: usize, to: usize) -> Vec<u8> {
     bytes
 }
 
-/// Puts the checksum of an IPv4 header in, if there is a whole one.
+/// Writes the checksum of an IPv4 header, if the header is complete.
 fn seal_v4(ip: &mut [u8]) {
     let len = usize::from(ip[0] & 15) * 4;
     let Some(header) = ip.get_mut(..len).filter(|header| header.len() >= 20) else { return };
@@ -331,7 +332,7 @@ fn packet_v6(input: &mut Input<'_>, port: usize, to: usize) -> Vec<u8> {
     header
 }
 
-/// A transport header with payload, and its protocol.
+/// Creates a transport header with payload. Returns its protocol and bytes.
 fn transport(input: &mut Input<'_>) -> (u8, Vec<u8>) {
     let any = input.u8();
     let protocol = input.pick(&[6, 17, 6, 17, 1, 58, 132, 4, any]);
@@ -358,7 +359,7 @@ fn transport(input: &mut Input<'_>) -> (u8, Vec<u8>) {
     (protocol, bytes)
 }
 
-/// Holds a packet that leaves by a port against what may leave there.
+/// Checks that a port may send this packet.
 fn check(port: usize, packet: &Packet, has_rules: bool) {
     let (link, offloads) = PORTS[port];
     let bytes = packet.linear();
@@ -422,7 +423,7 @@ struct Seen {
     ports: Option<(u16, u16)>,
 }
 
-/// Finds the transport of a packet, if it is no later fragment.
+/// Returns the transport header of a packet; `None` for a later fragment.
 fn read(ip: &[u8]) -> Option<Seen> {
     let (mut protocol, mut at) = (ip[6], 40);
     if ip[0] >> 4 == 4 {

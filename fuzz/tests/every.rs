@@ -1,6 +1,5 @@
-//! Every word, request and command that there is, one after the other, from a program that has
-//! attached by the rules. The lists are those of the contract itself (`towpath_shm`), so nothing
-//! that is added to it is left out.
+//! Tests every word, request and command in turn, from a program that attached correctly. The lists
+//! are generated from the definitions in `towpath_shm`, so that they include every new item.
 
 use std::time::Duration;
 
@@ -14,7 +13,8 @@ const EOPNOTSUPP: i32 = 95;
 /// Arguments of a request or command.
 const ARGUMENTS: &[u32] = &[0, 1, 2, 6, 10, 17, 41, 58, 1 << 16, u32::MAX];
 
-/// A fresh engine now and then: sockets that were reset stay with the program until it goes.
+/// Number of overwritten words after which a new engine is created, because reset sockets stay with
+/// the program until its end.
 const SPOILT_MAX: usize = 64;
 
 #[test]
@@ -49,7 +49,7 @@ fn every_word_of_the_header_of_a_channel() {
     }
 }
 
-/// Commands, events that the program has not taken, and the marks of those.
+/// Overwrites commands, events that the program has not taken, and free entries.
 #[test]
 fn every_word_of_the_rings() {
     for value in VALUES {
@@ -63,7 +63,7 @@ fn every_word_of_the_rings() {
     }
 }
 
-/// The page is nobody's: a program that begins later does not rely on its words.
+/// No part of the engine relies on this page, and neither do programs that start later.
 #[test]
 fn every_word_of_the_region_that_is_no_sockets() {
     let mut case = Case::new(Reach::Own);
@@ -77,7 +77,7 @@ fn every_word_of_the_region_that_is_no_sockets() {
     case.end();
 }
 
-/// A program begins with anything but HELLO.
+/// A program sends another call than HELLO first.
 #[test]
 fn every_call_before_hello() {
     for &(name, number) in call::ALL {
@@ -91,8 +91,8 @@ fn every_call_before_hello() {
     }
 }
 
-/// Calls that descriptors go with are refused there; no rest of a request in the cell is another
-/// request.
+/// Calls with descriptors are refused in the request slot. Bytes of an earlier request never become
+/// part of another one.
 #[test]
 fn every_call_in_the_cell() {
     for &(name, number) in call::ALL {
@@ -110,7 +110,7 @@ fn every_call_in_the_cell() {
     }
 }
 
-/// The engine knows all calls that are listed, and no other.
+/// The engine supports exactly the listed calls.
 #[test]
 fn every_call_with_every_kind_of_socket() {
     let mut case = Case::new(Reach::Own);
@@ -126,7 +126,8 @@ fn every_call_with_every_kind_of_socket() {
             case.honest_works();
         }
         assert_eq!(is_known, is_listed, "call {number}");
-        // CLONE among them has made processes, which hold the sockets; HELLO has taken these away.
+        // CLONE has created processes that hold the sockets, and HELLO has removed the program's
+        // sockets.
         case.end();
         case = Case::new(Reach::Own);
         case.open_all();
@@ -167,7 +168,7 @@ fn every_call_with_every_argument() {
     assert_eq!(purpose::ALL.len(), 3, "CLONE was asked for each of them");
 }
 
-/// Each to which an address belongs is answered, whatever the address is.
+/// Calls with an address are answered, whatever the address is.
 #[test]
 fn every_call_with_every_kind_of_address() {
     let mut case = Case::new(Reach::Own);
@@ -190,9 +191,8 @@ fn every_call_with_every_kind_of_address() {
     case.end();
 }
 
-/// Addresses of both versions, in the order of the bytes on the wire. The list has none, loopback,
-/// a group, broadcast, an address of the link, one that stands for an IPv4 address, and another
-/// one.
+/// Addresses of both IP versions in network byte order: unspecified, loopback, multicast,
+/// broadcast, on the link, IPv4-mapped, and others.
 const ADDRESSES: &[[u8; 16]] = &[
     [0; 16],
     [127, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
@@ -205,7 +205,7 @@ const ADDRESSES: &[[u8; 16]] = &[
     [10; 16],
 ];
 
-/// The engine knows all commands that are listed, and no other.
+/// The engine supports exactly the listed commands.
 #[test]
 fn every_command_with_every_kind_of_socket() {
     for number in 0..2 * op::LAST {

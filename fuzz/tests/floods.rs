@@ -1,5 +1,5 @@
-//! Many requests of every kind at once. A turn of the engine is short all the same, and the honest
-//! program beside it is served. [`Case::turn`] looks at each.
+//! Tests floods of requests of every kind. The work of a turn stays bounded ([`Case::turn`]), and
+//! the honest program is served.
 
 use std::time::Duration;
 
@@ -7,9 +7,9 @@ use towpath_fuzz::engine::{Case, Reach, WORK_A_TURN_MAX};
 use towpath_shm::control::{Request, call};
 use towpath_shm::layout::{COMMANDS_MAX, Command, op, setting, shut};
 
-/// More than any portion of the engine's.
+/// More than the engine handles of any kind in one turn.
 const MANY: usize = 3000;
-/// More sockets than a turn may do steps of work.
+/// More sockets than the maximum steps of work in a turn.
 const MORE: usize = WORK_A_TURN_MAX as usize + 1000;
 
 fn case() -> Case {
@@ -100,7 +100,7 @@ fn a_process_with_many_sockets_forks() {
     case.open(17, MORE);
     case.fork();
     case.honest_works();
-    // Sockets that the child held only by its parent are not closed with the parent.
+    // Sockets that the child holds only through its parent are not closed with the parent.
     case.kill();
     case.fork();
     case.end();
@@ -117,7 +117,7 @@ fn a_process_with_many_sockets_ends_while_it_forks() {
     case.end();
 }
 
-/// A process waits for the answer before it asks again.
+/// A correct process waits for the reply before the next request.
 #[test]
 fn a_process_with_many_sockets_forks_twice_at_once() {
     let mut case = case();
@@ -130,7 +130,7 @@ fn a_process_with_many_sockets_forks_twice_at_once() {
     case.end();
 }
 
-/// exec of a program that inherits nothing.
+/// A process executes a program that inherits no sockets.
 #[test]
 fn a_process_with_many_sockets_says_hello_without_them() {
     let mut case = case();
@@ -182,7 +182,7 @@ fn a_socket_with_many_datagrams_is_closed() {
     case.end();
 }
 
-/// However often it is said, a turn sends as much.
+/// Repeated TX commands do not increase the work of a turn.
 #[test]
 fn a_socket_with_many_datagrams_says_so_often() {
     let mut case = case();

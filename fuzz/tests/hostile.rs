@@ -1,7 +1,7 @@
-//! The harnesses with bytes of a seeded generator.
+//! Runs the harnesses with bytes of a seeded generator.
 //!
-//! `TOWPATH_HOSTILE_CASES` runs so many cases instead of the few that CI has time for, and
-//! `TOWPATH_HOSTILE_SEED` begins with another than the first:
+//! `TOWPATH_HOSTILE_CASES` sets the number of cases, instead of the few for CI.
+//! `TOWPATH_HOSTILE_SEED` sets the first seed:
 //!
 //! ```sh
 //! TOWPATH_HOSTILE_CASES=100000000 cargo test --release -p towpath-fuzz --test hostile

@@ -1,9 +1,10 @@
-//! Leaks of hostile programs in an engine that goes on: there are none. A test of its own, because
-//! it looks at what the whole process has.
+//! Tests that hostile programs leak no resources of an engine that continues to run. In a separate
+//! binary, because the test measures resources of the whole process.
 
 use towpath_fuzz::engine::{Case, Reach};
 
-/// Attacks before the first look: memory that is kept for the next process has been made by then.
+/// Number of attacks before the first measurement, after which memory kept for later processes
+/// exists.
 const WARM: u64 = 5;
 const ATTACKS: u64 = 40;
 
@@ -26,7 +27,7 @@ fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").expect("/proc").count()
 }
 
-/// Mappings of the region, of the status page and of channels.
+/// Returns the number of mappings of the region, of status pages and of channels.
 fn shared_mappings() -> usize {
     let maps = std::fs::read_to_string("/proc/self/maps").expect("/proc");
     maps.lines().filter(|line| line.contains("/memfd:")).count()

@@ -1,4 +1,4 @@
-//! Cost of bulk data over loopback, which never waits for a device.
+//! Measures the cost of bulk data over loopback, which never waits for a device.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::net::SocketAddr;

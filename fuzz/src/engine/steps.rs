@@ -1,4 +1,4 @@
-//! Steps of the hostile programs of a case, as the input says.
+//! Steps of a case's hostile programs, as decided by the input.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -17,7 +17,7 @@ use crate::input::Input;
 use crate::program::{Program, SENT_MAX};
 
 impl Case {
-    /// Makes one step of one of them, and perhaps a turn.
+    /// Executes one step of a hostile program, and possibly a turn.
     pub(super) fn step(&mut self, input: &mut Input<'_>) {
         if self.programs.is_empty() {
             self.attach();
@@ -51,7 +51,7 @@ impl Case {
         self.hear_all();
     }
 
-    /// Something that a program does.
+    /// Executes an ordinary operation of a program.
     fn live(&mut self, input: &mut Input<'_>, at: usize) {
         let handle = self.any_handle(input, at);
         match input.u8() % 6 {
@@ -73,7 +73,7 @@ impl Case {
         }
     }
 
-    /// A word of a socket's slot.
+    /// Overwrites a word of a socket's slot.
     fn write_slot(&mut self, input: &mut Input<'_>, at: usize) {
         let slot = self.any_handle(input, at).slot % SLOTS_MAX;
         let word = usize::from(input.u8()) % SLOT_WORDS;
@@ -95,15 +95,14 @@ impl Case {
         self.spoilt.insert(slot);
     }
 
-    /// Whether what a slot has is within the program's reach.
+    /// Returns whether the program may write to the memory of a slot in this case.
     fn may_write(&self, at: usize, slot: u32) -> bool {
         self.reach == Reach::All
             || (self.hand.is_held(self.programs[at].number, slot)
                 && !self.honest.slots.contains(&slot))
     }
 
-    /// A word of the channel: of its header, of a command, or of an event, as the first ones are
-    /// that wait.
+    /// Overwrites a word of the channel: of its header, a command, or an event.
     fn write_channel(&mut self, input: &mut Input<'_>, at: usize) {
         let Some(link) = &self.programs[at].link else { return };
         let word = usize::from(input.u16());
@@ -123,7 +122,7 @@ impl Case {
         }
     }
 
-    /// Whether a command in the ring would give the program a socket of the honest one's.
+    /// Returns whether a command in the ring would give a socket of the honest program to this one.
     fn is_theft(&self, at: usize, index: usize) -> bool {
         let Some(link) = &self.programs[at].link else { return false };
         let mut bytes = [0; size_of::<Command>()];
@@ -136,7 +135,8 @@ impl Case {
         self.reach == Reach::Own && self.honest.slots.contains(&slot)
     }
 
-    /// Bytes of the region that are no slot's: its first page, or anywhere among the FIFOs.
+    /// Overwrites words of the region outside slots: in its first page, and with [`Reach::All`] in
+    /// the FIFO area.
     fn write_memory(&mut self, input: &mut Input<'_>, at: usize) {
         let Some(link) = &self.programs[at].link else { return };
         let mapping = link.region.mapping();
@@ -149,7 +149,7 @@ impl Case {
         }
     }
 
-    /// Bytes, or a datagram's header with any length, in a transmit FIFO.
+    /// Writes bytes, or a datagram header with any length, to a transmit FIFO.
     fn write_bytes(&mut self, input: &mut Input<'_>, at: usize, handle: Handle) {
         if !self.may_write(at, handle.slot) {
             return;
@@ -165,7 +165,8 @@ impl Case {
         };
         let Some(link) = &self.programs[at].link else { return };
         let slot = self.slot(at, handle);
-        // With words of its slot overwritten it might write into a FIFO of the honest program.
+        // If words of its slot were overwritten, the program might write to a FIFO of the honest
+        // program.
         if self.reach == Reach::Own && self.spoilt.contains(&handle.slot) {
             return;
         }
@@ -264,12 +265,12 @@ impl Case {
         }
     }
 
-    /// Sends descriptors along.
+    /// Sends a request with descriptors.
     fn pass(&mut self, input: &mut Input<'_>, at: usize) {
         let count = input.pick(&[1, 2, SENT_MAX]);
         let first = usize::from(input.u8());
-        // With its own end among them: in a message that nobody takes it keeps the control socket
-        // open after the program has gone.
+        // Include the program's own end of the control socket. In a message that is never received,
+        // it keeps the control socket open after the program has ended.
         let own = [self.programs[at].control.as_fd()].map(|fd| fd.try_clone_to_owned());
         let own = own.into_iter().flatten().collect::<Vec<_>>();
         let all: Vec<_> = self.descriptors.iter().chain(&own).map(OwnedFd::as_fd).collect();
@@ -279,7 +280,7 @@ impl Case {
         self.programs[at].say_with(request.wire(), request.call, &chosen);
     }
 
-    /// The notification descriptors are files that the program can do with as it likes.
+    /// Misuses the notification descriptors, which a program may write, read or shut down at will.
     fn ring(&mut self, input: &mut Input<'_>, at: usize) {
         let Some(bell) = self.programs[at].engine_bell() else { return };
         let count = input.pick(&[1, u64::MAX - 1, 0]);
@@ -305,7 +306,7 @@ impl Case {
         self.programs[at].say(&Request { call: call::CLONE, a, ..Request::default() });
     }
 
-    /// Takes a connection off a queue, if what lies there looks like one.
+    /// Takes an entry from an accept queue, if it is complete.
     pub(super) fn accept(&mut self, at: usize, listener: Handle) {
         let Some(link) = &self.programs[at].link else { return };
         if !self.may_write(at, listener.slot) {
@@ -325,7 +326,7 @@ impl Case {
         }
     }
 
-    /// A socket of its own, of another program, or none.
+    /// Returns a socket of the program or of the honest program, or an invalid handle.
     fn any_handle(&self, input: &mut Input<'_>, at: usize) -> Handle {
         let own = &self.programs[at].handles;
         let which = usize::from(input.u8());
@@ -343,7 +344,7 @@ impl Case {
         }
     }
 
-    /// An address where somebody listens, or any other.
+    /// Returns the address of a listener, or any other.
     fn any_addr(&self, input: &mut Input<'_>, at: usize) -> RawAddr {
         let own = &self.programs[at].handles;
         let which = usize::from(input.u8());
@@ -366,7 +367,7 @@ fn fill_with(request: &mut Request, input: &mut Input<'_>, n: usize) {
     request.len = u32::from(input.u8()) % (n as u32 + 2);
 }
 
-/// A word that is near to a limit, to what was there, or to another word; or any.
+/// Returns a value near a limit, near the old value, equal to another word, or any value.
 fn any_value(input: &mut Input<'_>, old: u32, other: u32) -> u32 {
     match input.u8() % 10 {
         0 => 0,
@@ -382,7 +383,7 @@ fn any_value(input: &mut Input<'_>, old: u32, other: u32) -> u32 {
     }
 }
 
-/// Times that pass between two turns.
+/// Times between two turns.
 const TIMES: [Duration; 6] = [
     Duration::from_micros(50),
     Duration::from_millis(1),
@@ -392,7 +393,7 @@ const TIMES: [Duration; 6] = [
     Duration::from_secs(31),
 ];
 
-/// Files of many kinds, none of which makes whoever closes it here sleep.
+/// Returns files of many kinds, none of which blocks the thread that closes it.
 pub(super) fn every_kind_of_descriptor() -> Vec<OwnedFd> {
     use rustix::event::{EventfdFlags, epoll, eventfd};
     use rustix::fs::{MemfdFlags, Mode, OFlags, memfd_create, open};
@@ -407,8 +408,8 @@ pub(super) fn every_kind_of_descriptor() -> Vec<OwnedFd> {
     let tcp = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
     let memory = memfd_create("hostile", MemfdFlags::empty()).expect("memory");
     let set = epoll::create(epoll::CreateFlags::empty()).expect("an epoll set");
-    // A set that watches a socket which is passed beside it: the kernel looks for cycles among
-    // these.
+    // The epoll set watches a socket that is passed together with it, because the kernel searches
+    // for cycles among such files.
     let event = epoll::EventFlags::IN;
     epoll::add(&set, &one, epoll::EventData::new_u64(0), event).expect("a place in the set");
     let linger = Some(Duration::from_secs(3600));
