@@ -53,7 +53,7 @@ impl Dice {
         self.below(len as u64) as usize
     }
 
-    /// Whether an event with this probability occurs: never for 0, always for 1.
+    /// Returns whether an event with this probability occurs: never for 0, always for 1.
     pub fn falls(&mut self, probability: f64) -> bool {
         self.unit() < probability
     }
