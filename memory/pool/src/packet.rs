@@ -73,8 +73,8 @@ pub struct Meta {
 }
 
 impl Meta {
-    /// Whether the packet requires work by a device or the stack: a checksum to complete, or
-    /// segmentation. The offsets may be chosen by an untrusted sender.
+    /// Returns whether the packet requires work by a device or the stack: a checksum to complete,
+    /// or segmentation. The offsets may be chosen by an untrusted sender.
     #[inline]
     pub const fn has_offloads(&self) -> bool {
         self.segmentation.is_some() || matches!(self.checksum, Checksum::Partial { .. })
@@ -177,7 +177,7 @@ impl Packet {
         self.linear().len() + self.tail.len() as usize
     }
 
-    /// Whether the packet has no bytes.
+    /// Returns whether the packet has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

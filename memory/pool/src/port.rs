@@ -106,13 +106,14 @@ pub trait Port {
         let _ = ready;
     }
 
-    /// Whether `submit` refused packets and the caller should wait until `wake_fd` is writable.
+    /// Returns whether `submit` refused packets and the caller should wait until `wake_fd` is
+    /// writable.
     fn blocked(&self) -> bool {
         false
     }
 
-    /// Whether the device is permanently gone. The caller then stops waiting on `wake_fd`, which
-    /// would be readable for ever.
+    /// Returns whether the device is permanently gone. The caller then stops waiting on `wake_fd`,
+    /// which would be readable for ever.
     fn is_gone(&self) -> bool {
         false
     }
