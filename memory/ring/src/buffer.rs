@@ -30,7 +30,7 @@ impl<'a> Payload<'a> {
         self.linear.len() as u32 + self.tail.len()
     }
 
-    /// Whether the payload is empty.
+    /// Returns whether the payload is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -134,7 +134,7 @@ pub trait SendBuffer {
     /// number.
     fn len(&self) -> u32;
 
-    /// Whether the buffer is empty.
+    /// Returns whether the buffer is empty.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -156,8 +156,8 @@ pub trait SendBuffer {
     /// free when no fragments reference it any more.
     fn release(&mut self, n: u32);
 
-    /// Whether to wake a program that waits for space also when bytes are sent, and not only when
-    /// bytes are released.
+    /// Returns whether to wake a program that waits for space also when bytes are sent, and not
+    /// only when bytes are released.
     fn is_room_made_by_sending(&self) -> bool {
         false
     }

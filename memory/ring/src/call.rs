@@ -61,7 +61,7 @@ pub(crate) struct Calls {
 }
 
 impl Calls {
-    /// Whether the program has made a request, and the previous request is answered.
+    /// Returns whether the program has made a request, and the previous request is answered.
     pub fn is_asked(&self, channel: &Channel) -> bool {
         !self.is_due && channel.header().asked.load(Ordering::Acquire) != self.taken
     }

@@ -147,7 +147,7 @@ impl EngineRecv {
         self.head.get()
     }
 
-    /// Whether memory is attached.
+    /// Returns whether memory is attached.
     pub fn is_attached(&self) -> bool {
         self.window.is_some()
     }

@@ -272,7 +272,7 @@ impl EngineSend {
         self.sent.get()
     }
 
-    /// Whether memory is attached.
+    /// Returns whether memory is attached.
     pub fn is_attached(&self) -> bool {
         self.memory.window().is_some()
     }
@@ -501,7 +501,7 @@ impl Drop for EngineSend {
     }
 }
 
-/// Whether to wake the program for free space, after [`SendBuffer::release`]. As in Linux's
+/// Returns whether to wake the program for free space, after [`SendBuffer::release`]. As in Linux's
 /// `sk_stream_is_writeable`, a third of the limit must be free, and few bytes unsent. If true,
 /// clears the program's request; report [`towpath_shm::layout::event::TX`].
 pub fn take_tx_wanted(slot: &Slot) -> bool {
@@ -572,7 +572,7 @@ mod tests {
         send_all(&region, slot, &[1; 60_000]);
         send.pull();
         send.release(59_999);
-        // A hint that changes nothing, but resets the peak to the queued bytes.
+        // The hint changes no limit, but resets the peak to the queued bytes.
         send.want_capacity(0);
         let data: Vec<u8> = (0..60_000u32).map(|i| (i * 3) as u8).collect();
         send_all(&region, slot, &data);

@@ -169,7 +169,7 @@ impl<T> Taker<T> {
         taken
     }
 
-    /// Whether there is no item to take.
+    /// Returns whether there is no item to take.
     pub fn is_empty(&self) -> bool {
         self.at == self.ring.given.0.load(Ordering::Acquire)
     }

@@ -51,7 +51,7 @@ impl Memory {
         true
     }
 
-    /// Whether fragments reference the memory.
+    /// Returns whether fragments reference the memory.
     fn is_lent(&self) -> bool {
         let lent = self.mapping.as_ref().is_some_and(|mapping| Arc::strong_count(mapping) > 1);
         // Pairs with the drop of the last fragment, so that its reads happen before the memory is

@@ -60,7 +60,7 @@ pub trait Door {
     /// threads own.
     fn channel(&self) -> u32;
 
-    /// Whether the engine is alive.
+    /// Returns whether the engine is alive.
     fn engine_lives(&self) -> bool;
 
     /// Notifies the engine, which waits for the lock that was just released, by
@@ -94,9 +94,9 @@ pub struct Guard<'a, D: Door> {
 }
 
 impl<D: Door> Guard<'_, D> {
-    /// Whether the thread already held the lock. If so, this is a signal handler that interrupts a
-    /// call at the same end of the same socket. The interrupted call must expect the handler's
-    /// bytes; see [`crate::append`] and [`crate::program_fifo::consume_from`].
+    /// Returns whether the thread already held the lock. If so, this is a signal handler that
+    /// interrupts a call at the same end of the same socket. The interrupted call must expect the
+    /// handler's bytes; see [`crate::append`] and [`crate::program_fifo::consume_from`].
     pub fn is_nested(&self) -> bool {
         self.nested
     }
@@ -198,7 +198,7 @@ fn lock<D: Door>(word: &AtomicU32, door: D) -> Option<Guard<'_, D>> {
     }
 }
 
-/// Whether this thread holds a lock. If so, the caller is a signal handler.
+/// Returns whether this thread holds a lock. If so, the caller is a signal handler.
 pub fn is_inside() -> bool {
     THREAD.with(|thread| thread.held.get()) > 0
 }

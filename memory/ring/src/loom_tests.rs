@@ -299,8 +299,8 @@ impl Sleepers {
         }
     }
 
-    /// Whether the thread is awake after everything was published. A sleeper at that time was
-    /// forgotten.
+    /// Returns whether the thread is awake after everything was published. A sleeper at that time
+    /// was forgotten.
     fn is_woken(&self, seq: Option<u32>) -> bool {
         seq.is_none_or(|seq| self.woken.load(Ordering::SeqCst) & (1 << seq) != 0)
     }

@@ -228,8 +228,8 @@ impl Pin {
         Arc::new(Self { mapping, kept, out, is_awaited })
     }
 
-    /// Whether packets hold the pin. Acquire: if none does, their reads happened before the program
-    /// is allowed to overwrite the bytes.
+    /// Returns whether packets hold the pin. Acquire: if none does, their reads happened before the
+    /// program is allowed to overwrite the bytes.
     fn is_out(&self) -> bool {
         self.out.load(Ordering::Acquire) > 0
     }

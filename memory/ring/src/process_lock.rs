@@ -117,8 +117,8 @@ impl<T> ProcessLock<T> {
         Some(self.guard())
     }
 
-    /// Whether this thread holds the lock. If so, the caller is a signal handler, or code under the
-    /// lock.
+    /// Returns whether this thread holds the lock. If so, the caller is a signal handler, or code
+    /// under the lock.
     pub fn is_mine(&self) -> bool {
         self.word.load(Ordering::Relaxed) & !LOCK_CONTENDED == thread_id()
     }

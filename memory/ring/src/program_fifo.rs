@@ -115,8 +115,8 @@ fn most(slot: &Slot) -> u32 {
     slot.tx_cap.load(Ordering::Acquire).min(slot.tx_limit.load(Ordering::Relaxed))
 }
 
-/// Whether TCP_NOTSENT_LOWAT allows a sleeping writer to continue: the unsent bytes are less than
-/// half of the option's value, as in Linux's `tcp_stream_memory_free`.
+/// Returns whether TCP_NOTSENT_LOWAT allows a sleeping writer to continue: the unsent bytes are
+/// less than half of the option's value, as in Linux's `tcp_stream_memory_free`.
 pub fn is_below_lowat(slot: &Slot) -> bool {
     notsent_lowat(slot).is_none_or(|lowat| unsent_of(slot, queued(slot)) < lowat.div_ceil(2))
 }

@@ -156,7 +156,7 @@ pub(crate) fn due<N: Number>(beat: &N) -> u64 {
     beat.load(Ordering::Relaxed).wrapping_add(3) & !1
 }
 
-/// Whether the epoch returned by [`due`] has not ended yet.
+/// Returns whether the epoch returned by [`due`] has not ended yet.
 pub(crate) fn is_due_still<N: Number>(beat: &N, due: u64) -> bool {
     beat.load(Ordering::Acquire) < due
 }

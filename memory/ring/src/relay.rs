@@ -79,7 +79,7 @@ pub enum Who {
     StandsBy,
 }
 
-/// From which holder the relay was taken.
+/// Holder from which the relay was taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Taken {
     /// The relay was free.
@@ -131,7 +131,7 @@ impl Relay {
         Self { holder, baton, following, elsewhere, rests, wanted }
     }
 
-    /// Whether `who` may take the relay now.
+    /// Returns whether `who` may take the relay now.
     pub fn is_free_for(&self, who: Who) -> bool {
         who.may_take(self.holder.load(Ordering::Relaxed))
     }
@@ -165,7 +165,7 @@ impl Relay {
         self.wanted.load(Ordering::Relaxed)
     }
 
-    /// Whether this thread holds the relay, and has not lent it.
+    /// Returns whether this thread holds the relay, and has not lent it.
     pub fn has(&self, me: u32) -> bool {
         self.holder.load(Ordering::Relaxed) == me
     }
@@ -249,7 +249,7 @@ impl Relay {
         self.elsewhere.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Whether any sleeping thread would take the relay.
+    /// Returns whether any sleeping thread would take the relay.
     pub fn has_followers(&self) -> bool {
         self.following.load(Ordering::Relaxed) > 0 || self.elsewhere.load(Ordering::Relaxed) > 0
     }

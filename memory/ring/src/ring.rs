@@ -149,14 +149,14 @@ impl EngineChannel {
         &self.channel
     }
 
-    /// Whether there are commands, or invalid positions, which [`EngineChannel::pop_command`]
-    /// reports.
+    /// Returns whether there are commands, or invalid positions, which
+    /// [`EngineChannel::pop_command`] reports.
     pub fn has_commands(&self) -> bool {
         self.channel.header().command_tail.load(Ordering::Acquire) != self.command_head
     }
 
-    /// Whether the program has made a request, and the previous one is answered. Commands pushed
-    /// before the request are already visible in the ring.
+    /// Returns whether the program has made a request, and the previous one is answered. Commands
+    /// pushed before the request are already visible in the ring.
     pub fn is_asked(&self) -> bool {
         self.calls.is_asked(&self.channel)
     }
@@ -186,8 +186,8 @@ impl EngineChannel {
         self.before_mark = if left <= COMMANDS_MAX { left } else { 0 };
     }
 
-    /// Whether commands that were present at the last [`EngineChannel::mark`] are not yet taken.
-    /// Invalid positions are reported by [`EngineChannel::pop_command`].
+    /// Returns whether commands that were present at the last [`EngineChannel::mark`] are not yet
+    /// taken. Invalid positions are reported by [`EngineChannel::pop_command`].
     pub fn is_behind_mark(&self) -> bool {
         self.before_mark != 0
     }
@@ -252,9 +252,9 @@ impl EngineChannel {
         Ok(())
     }
 
-    /// Whether an event is probably still in the ring. Only the entry itself is authoritative,
-    /// because the program may be taking it, and positions recur. If this returns false, the
-    /// entry's cache line need not be touched.
+    /// Returns whether an event is probably still in the ring. Only the entry itself is
+    /// authoritative, because the program may be taking it, and positions recur. If this returns
+    /// false, the entry's cache line need not be touched.
     #[inline]
     fn is_waiting(&self, last: LastEvent) -> bool {
         let head = self.channel.header().event_head.load(Ordering::Relaxed);
@@ -380,8 +380,8 @@ mod tests {
         for slot in 10..10 + EVENTS_MAX {
             engine.push_event(slot, 2, &mut last[1]).unwrap();
         }
-        // The place of the first event now holds another slot's, but its position alone looks
-        // current.
+        // The place of the first event now holds an event of another slot, although its position
+        // looks current.
         engine.event_tail = EVENTS_MAX;
         channel.header().event_tail.store(EVENTS_MAX, Ordering::Relaxed);
         channel.header().event_head.store(0, Ordering::Relaxed);

@@ -53,8 +53,8 @@ impl Status {
         self.page().datagram_mtu.load(Ordering::Relaxed)
     }
 
-    /// Whether the engine of the process on this channel has ended ([`crate::Life`]). Makes no
-    /// system call.
+    /// Returns whether the engine of the process on this channel has ended ([`crate::Life`]). Makes
+    /// no system call.
     #[inline]
     pub fn has_ended(&self, channel: u32) -> bool {
         self.life_word(channel).load(Ordering::Acquire) & ENGINE_ENDED != 0
@@ -81,7 +81,7 @@ impl Status {
         protocol::due(&self.page().beat)
     }
 
-    /// Whether the epoch returned by [`Self::due`] has not ended yet.
+    /// Returns whether the epoch returned by [`Self::due`] has not ended yet.
     pub fn is_due_still(&self, due: u64) -> bool {
         protocol::is_due_still(&self.page().beat, due)
     }

@@ -45,8 +45,8 @@ pub enum UrgentByte {
     At(u32),
 }
 
-/// Whether there ever was urgent data. Check it after [`unread`], because the engine sets the flag
-/// before it publishes bytes after a mark.
+/// Returns whether there ever was urgent data. Check it after [`unread`], because the engine sets
+/// the flag before it publishes bytes after a mark.
 #[inline]
 pub fn is_marked(slot: &Slot) -> bool {
     slot.flags.load(Ordering::Acquire) & flags::URGENT != 0
@@ -98,7 +98,7 @@ pub fn settle(slot: &Slot) {
     }
 }
 
-/// Whether a read that starts `skip` bytes after `rx_head` stops at the mark.
+/// Returns whether a read that starts `skip` bytes after `rx_head` stops at the mark.
 pub fn is_mark(slot: &Slot, skip: u32) -> bool {
     let word = slot.urgent.load(Ordering::Acquire);
     let head = slot.rx_head.load(Ordering::Acquire);
@@ -125,7 +125,8 @@ pub fn hidden(slot: &Slot) -> u32 {
         .map_or(0, |view| view.gap + u32::from(view.ahead == view.gap && !is_in_line(slot)))
 }
 
-/// Whether POLLPRI is due: the byte has arrived, and was neither read with MSG_OOB nor skipped.
+/// Returns whether POLLPRI is due: the byte has arrived, and was neither read with MSG_OOB nor
+/// skipped.
 pub fn is_pending(slot: &Slot) -> bool {
     matches!(look(slot), UrgentByte::Byte(_) | UrgentByte::At(_))
 }

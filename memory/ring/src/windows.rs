@@ -203,22 +203,22 @@ impl Windows {
         WindowsUse { touched, kept, returning, limit, assigned, refused }
     }
 
-    /// Whether either side uses more than two thirds of its maximum, so that idle extents should be
-    /// collected.
+    /// Returns whether either side uses more than two thirds of its maximum, so that idle extents
+    /// should be collected.
     pub fn is_tight(&self) -> bool {
         let ledger = self.lock();
         ledger.used.iter().any(|used| *used > ledger.limit / 12 * 7)
     }
 
-    /// Whether less than a quarter of the memory is in use, so that a socket may get an extent in
-    /// advance.
+    /// Returns whether less than a quarter of the memory is in use, so that a socket may get an
+    /// extent in advance.
     pub fn is_ample(&self) -> bool {
         let ledger = self.lock();
         ledger.touched - ledger.kept < ledger.limit / 4
     }
 
-    /// Whether autotuning may enlarge buffers. The second half of the memory is reserved for
-    /// connections with small buffers. Otherwise a few peers that do not read could take all
+    /// Returns whether autotuning may enlarge buffers. The second half of the memory is reserved
+    /// for connections with small buffers. Otherwise a few peers that do not read could take all
     /// memory.
     pub(crate) fn may_grow(&self) -> bool {
         let ledger = self.lock();
@@ -253,8 +253,8 @@ impl Windows {
         self.0.unpinned.store(true, Ordering::Relaxed);
     }
 
-    /// Whether packets keep more memory of ended FIFOs than the limit; true once after each FIFO
-    /// that exceeded it. The owner of the packets should copy those for which
+    /// Returns whether packets keep more memory of ended FIFOs than the limit; true once after each
+    /// FIFO that exceeded it. The owner of the packets should copy those for which
     /// [`Fragments::is_forsaken`](towpath_shm::Fragments::is_forsaken) is true.
     pub fn take_forsaken(&self) -> bool {
         let news = &self.0.forsaken_news;
