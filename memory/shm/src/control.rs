@@ -216,7 +216,7 @@ pub mod call {
 /// Length of the header of a filter part ([`call::SET_OPTION`]), in bytes.
 pub const FILTER_PART_HEADER: usize = 4;
 
-/// Whether a [`call`] must use the control socket, because its reply carries descriptors.
+/// Returns whether a [`call`] must use the control socket, because its reply carries descriptors.
 pub fn goes_by_socket(number: u32) -> bool {
     matches!(number, call::HELLO | call::CLONE | call::REGION | call::TOKENS)
 }

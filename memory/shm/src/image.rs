@@ -162,7 +162,7 @@ pub fn raises(file: &impl AsFd) -> Option<Outside> {
     raised.filter(|_| !rustix::thread::no_new_privs().unwrap_or(false) && !is_nosuid(file))
 }
 
-/// Whether the file's mount does not allow raising privileges (mnt_may_suid).
+/// Returns whether the file's mount does not allow raising privileges (mnt_may_suid).
 fn is_nosuid(file: &impl AsFd) -> bool {
     use rustix::fs::{StatVfsMountFlags, fstatvfs};
     fstatvfs(file).is_ok_and(|mount| mount.f_flag.contains(StatVfsMountFlags::NOSUID))
@@ -267,13 +267,14 @@ pub fn sanitizer(file: &impl AsFd) -> Option<Vec<u8>> {
     None
 }
 
-/// Whether a library, given by name or path, is the AddressSanitizer runtime of gcc or clang.
+/// Returns whether a library, given by name or path, is the AddressSanitizer runtime of gcc or
+/// clang.
 fn is_sanitizer(library: &[u8]) -> bool {
     let name = library.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
     name.starts_with(b"libasan.so") || name.starts_with(b"libclang_rt.asan")
 }
 
-/// Whether LD_PRELOAD contains an AddressSanitizer runtime.
+/// Returns whether LD_PRELOAD contains an AddressSanitizer runtime.
 pub fn has_sanitizer(preload: &[u8]) -> bool {
     preload.split(|byte| matches!(byte, b':' | b' ')).any(is_sanitizer)
 }
@@ -358,8 +359,8 @@ fn string_at(file: &impl AsFd, loaded: &[ImageSegment], address: u64) -> Option<
 /// Linux's NAME_MAX plus the terminating NUL.
 const NAME_LEN_MAX: u64 = 256;
 
-/// Whether one of the notes of a segment is the Go linker's build id (name "Go", type 4). If the
-/// system's linker was used, as with cgo, its notes come first.
+/// Returns whether one of the notes of a segment is the Go linker's build id (name "Go", type 4).
+/// If the system's linker was used, as with cgo, its notes come first.
 fn has_go_note(mut notes: &[u8], little: bool) -> bool {
     const BUILD_ID: u64 = 4;
     loop {
@@ -523,7 +524,8 @@ mod tests {
         };
         assert_eq!(loader.loader(), own.loader());
         assert_eq!(loader.outside(Some(&own)), None);
-        // A process that the loader runs may execute a file; that is compared with the loader.
+        // If the loader runs a process, files that this process executes are compared with the
+        // loader.
         assert_eq!(own.outside(Some(&loader)), None);
         let musl = Elf { loader: Some(b"/lib/ld-musl-x86_64.so.1".to_vec()), ..own };
         assert_eq!(musl.outside(Some(&loader)), Some(Outside::OtherLibrary));
@@ -546,7 +548,7 @@ mod tests {
             std::fs::File::create(&path).unwrap().write_all(&own_bytes[..len]).unwrap();
             let file = open(&path).unwrap();
             content(&*file);
-            // All fields of the headers have their maximum.
+            // Set all fields of the headers to their maximum.
             let mut wild = own_bytes[..len].to_vec();
             wild.iter_mut().skip(16).for_each(|b| *b = 0xff);
             assert_eq!(Elf::parse(&wild, &*file), None);

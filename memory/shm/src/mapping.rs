@@ -161,7 +161,7 @@ impl Mapping {
         self.len
     }
 
-    /// Whether the length is zero.
+    /// Returns whether the length is zero.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -320,7 +320,7 @@ pub trait Backing: Debug + Send + Sync {
     /// Called when [`Fragments`] are dropped, after their last read.
     fn leave(&self) {}
 
-    /// Whether only fragments keep the memory, so that copying their bytes would free it.
+    /// Returns whether only fragments keep the memory, so that copying their bytes would free it.
     fn is_forsaken(&self) -> bool {
         false
     }
@@ -363,7 +363,7 @@ impl Stretch {
         self.len
     }
 
-    /// Whether the length is zero.
+    /// Returns whether the length is zero.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -388,7 +388,7 @@ impl Part<'_> {
         self.len
     }
 
-    /// Whether the length is zero.
+    /// Returns whether the length is zero.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -471,12 +471,13 @@ impl Fragments {
         self.lens[0] + self.lens[1]
     }
 
-    /// Whether there are no bytes.
+    /// Returns whether there are no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether the memory is kept only by fragments, so that copying the bytes would free it.
+    /// Returns whether the memory is kept only by fragments, so that copying the bytes would free
+    /// it.
     pub fn is_forsaken(&self) -> bool {
         self.backing.as_ref().is_some_and(|backing| backing.is_forsaken())
     }

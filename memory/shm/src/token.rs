@@ -113,7 +113,7 @@ pub fn read(fd: BorrowedFd<'_>) -> Option<Name> {
     Some(Name { run: Run(stat.st_atime), slot, generation: u32::try_from(stat.st_mtime).ok()? })
 }
 
-/// Whether two descriptors refer to one object, as those of all blank tokens of a run do.
+/// Returns whether two descriptors refer to one object, as those of all blank tokens of a run do.
 pub fn is_same(one: BorrowedFd<'_>, other: BorrowedFd<'_>) -> bool {
     let object = |fd| rustix::fs::fstat(fd).map(|stat| (stat.st_dev, stat.st_ino)).ok();
     object(one).is_some_and(|one| object(other) == Some(one))
