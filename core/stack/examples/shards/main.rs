@@ -32,7 +32,7 @@ use towpath_stack::Instant;
 use peer::Work;
 use shard::{Shard, Totals, host};
 
-/// Where the clock begins.
+/// Start of the clock.
 const START: Instant = Instant(1_000_000_000);
 /// Maximum time for the handshakes of all connections.
 const SETUP: Duration = Duration::from_secs(20);

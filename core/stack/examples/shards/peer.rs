@@ -37,7 +37,7 @@ const WINDOW_SHIFT: u8 = 7;
 pub enum Work {
     /// Requests and answers of 64 bytes on connections.
     Requests,
-    /// The same by datagrams.
+    /// Requests and answers of 64 bytes in UDP datagrams.
     Datagrams,
     /// The program reads.
     Receive,
@@ -159,7 +159,7 @@ impl Peer {
         }
     }
 
-    /// The next request by datagram.
+    /// Sends the next request in a datagram.
     fn ask(&mut self, place: usize, pool: &mut Pool) {
         let length = (udp::HEADER_LEN + ASKED) as u16;
         let src_port = self.flows[place].port;

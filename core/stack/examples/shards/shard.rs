@@ -31,7 +31,7 @@ pub struct Shard {
     packets: u64,
 }
 
-/// All shards of host `number`.
+/// Creates all shards of host `number`.
 pub fn host(shards: usize, work: Work, number: u8, now: Instant) -> Vec<Shard> {
     let seed = [number + 1; 32];
     let owners = Owners::new(&seed, shards);
@@ -114,12 +114,12 @@ impl Shard {
         program.run(now, stack, pool);
     }
 
-    /// All flows have been answered.
+    /// Returns whether all flows have been answered.
     pub fn is_ready(&self) -> bool {
         self.ports[0].is_ready()
     }
 
-    /// Since the shard was made.
+    /// Returns the totals since the shard was created.
     pub fn totals(&self) -> Totals {
         let peer = &self.ports[0];
         Totals {

@@ -666,7 +666,7 @@ fn an_any_address_interface_takes_everything_and_leaves_pings_to_its_owner() {
     a.net.send_echo(a.now, &route, &own, &payload, &mut a.pool).unwrap();
     let (received, _) = exchange(&mut a, &mut b);
     assert!(matches!(only(received), Received::EchoReply(_)));
-    // Groups are not everybody's.
+    // A host refuses packets to groups that it has not joined.
     assert_eq!(
         b.refusal(&frame(
             MacAddr::from_multicast_v4([239, 1, 1, 1].into()),

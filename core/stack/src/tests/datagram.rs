@@ -1,4 +1,4 @@
-//! UDP and ping.
+//! Tests of UDP and echo sockets.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -413,13 +413,13 @@ fn hosts_hear_a_group_as_far_as_the_sender_says_and_members_here_in_any_case() {
             let far = [MulticastTtl(5), MulticastHops(5)];
             check(group, None, &far, 5, &[5]);
             check(group, Some(9), &far, 9, &[9]);
-            // Not beyond this host.
+            // With a limit of 0, the datagrams stay on this host.
             let near = [MulticastTtl(0), MulticastHops(0)];
             check(group, None, &near, 0, &[]);
             check(group, Some(0), &far, 0, &[]);
             check(group, Some(4), &near, 4, &[4]);
         }
-        // Each family has its own.
+        // The option of the other family has no effect.
         check("239.1.2.3", None, &[MulticastHops(0)], 1, &[1]);
         check("ff02::77", None, &[MulticastTtl(0)], 1, &[1]);
         // The group is limited to this host, whatever the hop limit.
@@ -459,7 +459,7 @@ fn what_stays_on_this_host_is_counted_and_no_error() {
     let out = DatagramOut { remote: Some("10.0.0.2:9".parse().unwrap()), ttl: Some(0), ..out };
     send_out(&mut w.a, id, &out, b"nobody").unwrap();
     assert_eq!(w.a.drops(DropReason::HostScope), 2);
-    // Pings have scopes too.
+    // The limits apply to echo requests too.
     for (family, group, kind) in [
         (Family::V4, "239.1.2.3:0", 8),
         (Family::V6, "[ff02::1]:0", 128),

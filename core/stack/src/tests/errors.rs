@@ -196,7 +196,7 @@ fn what_is_said_about_datagrams_is_nothing_to_connections() {
     let longest = seen_of_b(&mut w).iter().map(Vec::len).max();
     assert_eq!(longest, Some(1500));
     assert_eq!(w.b.stack.counters().tcp_retransmits, 0);
-    // Datagrams heed it.
+    // Datagrams do use the path MTU.
     send(&mut w, udp, "10.0.0.1:9", 1400).unwrap();
     w.run(10);
     let longest = seen_of_b(&mut w).iter().map(Vec::len).max();

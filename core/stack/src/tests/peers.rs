@@ -244,7 +244,7 @@ fn the_one_that_was_connected_last_hears_the_peer() {
             w.run(1);
             let expected = connected.last().map(|last| sockets[*last].1);
             let users: Vec<_> = w.a.host.datagrams.drain(..).map(|(user, ..)| user).collect();
-            // Without any, bound ones.
+            // Without connected sockets, any bound socket may receive the datagram.
             let bound = sockets.iter().map(|(_, user)| *user).chain([open_user]);
             let is_right = match expected {
                 Some(user) => users == [user],

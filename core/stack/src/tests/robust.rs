@@ -1,4 +1,4 @@
-//! Garbage does no harm.
+//! Tests that random and forged packets do no harm.
 
 use proptest::prelude::*;
 

@@ -51,7 +51,7 @@ fn request_work(count: u32) -> (u64, u64) {
     w.set_loss(0);
     let (listener, _) = w.b.listen("0.0.0.0:8080", 128);
     let received = |w: &World| w.b.stack.counters().tcp_received;
-    // With the handshake.
+    // The work includes the handshake.
     let (before, packets) = (work(&mut w), received(&w));
     let (client, server) = w.connected(listener, "10.0.0.2:8080");
     for _ in 0..100 {
@@ -338,7 +338,7 @@ pub fn syn(src: u32, port: u16) -> Vec<u8> {
     segment(src, port, tcp::Flags::SYN, tcp::SeqNum(77), tcp::SeqNum(0))
 }
 
-/// A segment without payload, likewise.
+/// Creates a segment without payload from port `port` of `src` to 10.0.0.2, with valid checksums.
 pub fn segment(
     src: u32,
     port: u16,

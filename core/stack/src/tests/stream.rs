@@ -695,7 +695,7 @@ fn binds_follow_the_rules() {
     let two = bind(&mut w, Family::V4, "0.0.0.0:200", reuse).unwrap();
     assert_eq!(w.a.stack.listen(one, 1), Ok(()));
     assert_eq!(w.a.stack.listen(two, 1), Err(ListenError::AddrInUse));
-    // With SO_REUSEPORT both may.
+    // With SO_REUSEPORT, both may listen.
     for _ in 0..2 {
         let id = bind(&mut w, Family::V4, "0.0.0.0:300", port).unwrap();
         assert_eq!(w.a.stack.listen(id, 1), Ok(()));

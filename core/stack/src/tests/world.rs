@@ -715,7 +715,7 @@ impl World {
                 self.settle();
                 return true;
             }
-            // `done` may have made work.
+            // `done` may have caused work.
             let next = self.next_event().map_or(end, |next| next.max(self.now().0)).min(end);
             if self.now().0 >= end {
                 return false;

@@ -124,7 +124,7 @@ mod tests {
         assert_eq!(flood(&mut limit, second(9), "192.0.2.2"), ICMP_HOST_BURST);
         assert_eq!(flood(&mut limit, second(9), "192.0.2.1"), 0);
         assert_eq!(flood(&mut limit, second(10), "192.0.2.1"), ICMP_HOST_BURST);
-        // A link is one host.
+        // All addresses of an IPv6 prefix of 64 bits count as one host.
         assert_eq!(flood(&mut limit, second(10), "2001:db8::1"), ICMP_HOST_BURST);
         assert_eq!(flood(&mut limit, second(10), "2001:db8::2"), 0);
         let mut random = Random::new(1);

@@ -212,7 +212,7 @@ fn a_packet_is_sent_on_by_the_shard_where_it_came_in() {
         super::forward::from_to(&super::forward::v4(ttl, 64, |_| {}), src, dst)
     };
     for shard in [0, 1] {
-        // To a link without neighbours.
+        // To a link that needs no neighbours.
         let sent = to("10.0.0.2", "10.1.0.9", 9);
         let sent = frame(MAC_A, MAC_B, EtherType::IPV4, &sent);
         assert!(host.receive(shard, &sent).is_none());

@@ -31,7 +31,8 @@ fn binds(w: &mut Hosts, addr: &str) -> Result<(), BindError> {
     answers[0]
 }
 
-/// The same of a connect.
+/// Connects sockets in all shards of host 0 to an address. Returns the result, which must be equal
+/// in all.
 fn connects(w: &mut Hosts, remote: &str) -> Result<(), ConnectError> {
     let family = if remote.starts_with('[') { Family::V6 } else { Family::V4 };
     let answers: Vec<_> = (0..w.count())

@@ -1,4 +1,4 @@
-//! Datagrams and pings.
+//! Tests of UDP and echo sockets in several shards.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

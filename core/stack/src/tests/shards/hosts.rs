@@ -248,7 +248,7 @@ impl Hosts {
         self.inject_at(side, shard, bytes);
     }
 
-    /// Likewise, at a given shard.
+    /// Delivers a forged packet to a given shard of a host.
     pub fn inject_at(&mut self, side: usize, shard: usize, bytes: &[u8]) {
         let mut packet = self.sides[side][shard].pool.take(bytes.len());
         packet.push_back(bytes.len()).expect("room").copy_from_slice(bytes);
@@ -305,7 +305,7 @@ impl Hosts {
         }
     }
 
-    /// A socket in any shard.
+    /// Opens a socket in a random shard.
     pub fn open(&mut self, side: usize, kind: SocketKind, family: Family) -> Sock {
         let shard = self.any_shard();
         self.open_in(side, shard, kind, family)

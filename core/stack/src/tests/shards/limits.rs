@@ -1,4 +1,4 @@
-//! Limits between shards, each reached.
+//! Tests that reach each limit between shards.
 
 use towpath_wire::{IpProtocol, ipv4};
 

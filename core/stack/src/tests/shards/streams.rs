@@ -1,4 +1,4 @@
-//! Connections.
+//! Tests of connections in several shards.
 
 use towpath_tcp::Instant;
 
@@ -19,7 +19,7 @@ fn accept(w: &mut Hosts, listener: Sock) -> HandshakeEnd {
     w.accept(listener).expect("queued")
 }
 
-/// Bytes go both ways.
+/// Transfers bytes in both directions.
 fn talk(w: &mut Hosts, client: &HandshakeEnd, server: &HandshakeEnd) {
     for (from, to) in [(client, server), (server, client)] {
         let bytes: Vec<u8> = (0..40_000u32).map(|n| n as u8).collect();

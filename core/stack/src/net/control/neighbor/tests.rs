@@ -29,7 +29,7 @@ fn solicits(events: &[Event]) -> Vec<Option<MacAddr>> {
         .collect()
 }
 
-/// Last update of the neighbour.
+/// Returns the last update of the neighbour.
 fn told(neighbors: &mut Neighbors) -> Option<NeighborUpdate> {
     std::iter::from_fn(|| neighbors.take_update()).last().map(|(_, news)| news)
 }
