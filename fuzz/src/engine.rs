@@ -68,7 +68,7 @@ pub const WORK_A_TURN_MAX: u64 = 4096;
 /// Memory to which the hostile program writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
-    /// Everything that the program holds.
+    /// All memory that the program has mapped.
     Own,
     /// All that is mapped.
     All,
@@ -267,7 +267,7 @@ impl Case {
         }
     }
 
-    /// The last program is killed.
+    /// Kills the last program.
     pub fn kill(&mut self) {
         drop(self.programs.pop());
     }

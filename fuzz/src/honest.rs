@@ -48,7 +48,7 @@ pub(crate) struct Pair {
 pub(crate) struct Waited {
     /// Until bytes reached the other end of a connection, and were returned.
     pub bytes: u32,
-    /// For a datagram.
+    /// Until a datagram arrived.
     pub datagram: u32,
     /// Until the reply to a request that does not depend on other programs.
     pub answer: u32,

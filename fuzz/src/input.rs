@@ -13,7 +13,7 @@ impl<'a> Input<'a> {
         self.0.is_empty()
     }
 
-    /// All that are left.
+    /// Returns all bytes that are not used yet.
     pub(crate) fn rest(&self) -> &'a [u8] {
         self.0
     }

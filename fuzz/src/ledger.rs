@@ -29,7 +29,7 @@ pub(crate) struct Ledger {
     last_ack: Option<SeqNum>,
 }
 
-/// A segment that went out.
+/// A segment that the connection sent.
 #[derive(Clone, Copy)]
 pub(crate) struct Sent<'a> {
     pub(crate) seq: SeqNum,
@@ -41,7 +41,7 @@ pub(crate) struct Sent<'a> {
     pub(crate) snd_wnd: u32,
 }
 
-/// Without the bytes.
+/// Leaves out the payload.
 impl std::fmt::Debug for Sent<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { seq, flags, len, payload: _, snd_wnd } = self;
@@ -50,12 +50,12 @@ impl std::fmt::Debug for Sent<'_> {
 }
 
 impl Ledger {
-    /// Before the SYN.
+    /// Creates the state before the SYN.
     pub(crate) fn new(iss: SeqNum, seed: u8) -> Self {
         Self { iss, seed, una: 0, nxt: 0, written: 0, shut: false, last_ack: None }
     }
 
-    /// After the handshake.
+    /// Creates the state after the handshake.
     pub(crate) fn established(iss: SeqNum, seed: u8) -> Self {
         Self { una: 1, nxt: 1, ..Self::new(iss, seed) }
     }

@@ -12,11 +12,11 @@ pub(crate) struct Edges {
     pub(crate) rcv_nxt: SeqNum,
     /// Right edge of the receive window.
     pub(crate) rcv_adv: SeqNum,
-    /// A usual segment.
+    /// Usual length of a segment.
     pub(crate) mss: u32,
 }
 
-/// A peer's own memory.
+/// State that a peer keeps itself.
 #[derive(Debug, Default)]
 pub(crate) struct Peer {
     /// Last valid timestamp that the peer sent.

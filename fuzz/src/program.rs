@@ -157,7 +157,7 @@ impl Program {
         cell.is_some_and(|(link, (number, _))| answer_to(&link.channel, number).is_some())
     }
 
-    /// Looks for an answer.
+    /// Reads a reply, if there is one.
     pub fn hear(&mut self) -> Heard {
         if let (Some(link), Some((number, call))) = (&self.link, self.in_cell)
             && let Some(reply) = answer_to(&link.channel, number)
@@ -188,7 +188,7 @@ impl Program {
         Heard::Answer(call, Box::new(ControlReply::from_bytes(&bytes[..n])), descriptors)
     }
 
-    /// A request about a socket.
+    /// Creates a request about a socket.
     pub fn about(call: u32, handle: Handle) -> Request {
         Request { call, slot: handle.slot, generation: handle.generation, ..Request::default() }
     }

@@ -553,7 +553,7 @@ fn bytes_of(packet: &Packet) -> Vec<u8> {
     bytes
 }
 
-/// The stack's end of it.
+/// The stack's end of a wire.
 struct End(Rc<RefCell<Wire>>);
 
 impl Port for End {

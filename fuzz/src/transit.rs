@@ -107,7 +107,7 @@ struct Case {
     now: Instant,
 }
 
-/// The host behind a port.
+/// Returns the address of the host behind a port.
 fn host(port: usize, is_v6: bool) -> IpAddr {
     match is_v6 {
         false => Ipv4Addr::new(10, port as u8 + 1, 0, 2).into(),

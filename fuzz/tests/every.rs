@@ -77,7 +77,7 @@ fn every_word_of_the_region_that_is_no_sockets() {
     case.end();
 }
 
-/// A program sends another call than HELLO first.
+/// A program's first call is not HELLO.
 #[test]
 fn every_call_before_hello() {
     for &(name, number) in call::ALL {
@@ -219,7 +219,7 @@ fn every_command_with_every_kind_of_socket() {
             is_known |= case.counter("commands_stale") == before;
             case.honest_works();
         }
-        // A connection is accepted once.
+        // An accepted connection cannot be accepted again, so ACCEPTED is stale.
         assert_eq!(is_known, is_listed && number != op::ACCEPTED, "command {number}");
         case.end();
     }
