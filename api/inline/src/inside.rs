@@ -1,4 +1,4 @@
-//! The engine of this process, as the threads use it that run it.
+//! The engine of this process, for the threads that run it.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;

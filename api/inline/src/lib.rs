@@ -6,7 +6,7 @@
 //! engine. `docs/decisions/0009-inline.md` explains which thread runs the engine.
 //!
 //! - `start`: creates the engine and attaches PROGRAM to it;
-//! - `inside`: the engine, as the threads that run it use it;
+//! - `inside`: the engine, for the threads that run it;
 //! - `desk`: the thread that handles towpath's messages; `end`: the wait in exit(3);
 //! - `heap`: an allocator that does not use the program's malloc.
 

@@ -1,4 +1,4 @@
-//! Calls of the library, found in its machine code.
+//! Checks of the library's machine code: which libc functions it calls.
 
 #[path = "../../preload/tests/calls/mod.rs"]
 #[expect(dead_code, reason = "for the tests of the other library")]
@@ -6,23 +6,23 @@ mod calls;
 
 use calls::{Allowed, Library, does_not_call_itself};
 
-/// As for the other library, with exceptions for threads and for work before the program begins.
+/// Allowed calls, as in the test of `api/preload`, and further ones for threads and for start-up.
 const ALLOWED: [Allowed; 8] = [
-    // futex(2), which our syscall(2) hands to the kernel without a look, and gettid(2), which it
-    // does not answer either.
+    // futex(2) and gettid(2): our syscall(2) passes both to the kernel unchanged.
     ("3std", &["syscall"]),
-    // getrandom(2), likewise. The other symbols are for kernels without it (before Linux 3.17):
-    // they open /dev/urandom, a path at which our open does not look.
+    // getrandom(2): likewise. The other symbols serve kernels without it (before Linux 3.17). Their
+    // code opens /dev/urandom, a path that our open does not replace.
     ("6random5linux9getrandom", &["open64", "close", "poll", "read"]),
-    // Descriptors of a message that were not taken: all are taken.
+    // Drops the descriptors of a message that were not taken; `recv_reply` takes all of them.
     ("Ancillary", &["close", "fcntl"]),
-    // Results whose descriptor was taken have nothing left to drop.
+    // Drops a result whose descriptor has been taken already, so nothing is closed.
     ("Result$LT$std..os..fd..owned..OwnedFd", &["close", "fcntl"]),
-    // Where a panic unwinds while one of two descriptors is moved: this library aborts.
+    // Closes descriptors while a panic unwinds. Not reached, because this library aborts on a
+    // panic.
     ("12notification4pair", &["close", "fcntl"]),
     ("registry..Registry$GT$4open", &["close", "fcntl"]),
     ("listeners..ForwardedListener$GT$13accept_socket", &["close", "fcntl"]),
-    // Asks how signals are handled, before the library has begun.
+    // Reads the signal dispositions before the library is initialized.
     ("14towpath_engine6caller4note", &["sigaction"]),
 ];
 
