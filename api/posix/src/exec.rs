@@ -123,8 +123,8 @@ impl EngineHost {
     }
 }
 
-/// Tells the engine which sockets a program executed now would inherit, for the next clone of the
-/// channel, and gives their descriptors tokens with names. With `actions` the same for descriptors
+/// Lists the sockets that an executed program would inherit, for the next clone of the channel, and
+/// gives their descriptors tokens with names. With `actions`, also names the tokens of descriptors
 /// that file actions of posix_spawn may duplicate.
 fn list_inheritable(posix: &'static Posix, client: &Client, actions: bool) {
     let may_go = posix.process.descriptors.ours(0).filter_map(|(fd, entry)| {

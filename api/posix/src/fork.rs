@@ -94,9 +94,9 @@ impl Fork {
 }
 
 impl ForkLocks {
-    /// Takes the locks in the order of other calls. A call that begins a datagram in parts
-    /// (MSG_MORE) holds the cork lock, reads options and interfaces, and may send the engine a
-    /// request.
+    /// Takes the locks in the order in which other calls take them. A call that begins a datagram
+    /// in parts (MSG_MORE) holds the cork lock, reads options and interfaces, and may send the
+    /// engine a request.
     fn new(posix: &'static Posix) -> Option<Self> {
         let signals = SignalsBlocked::new();
         let spawns = posix.spawns.lock()?;

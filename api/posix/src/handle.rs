@@ -48,7 +48,7 @@ impl OpenSocket {
         Ok(Self { posix, inner: towpath_client::Handle { client, socket }, slot })
     }
 
-    /// Changes what belongs to the program in the slot, unless the slot is a new socket's.
+    /// Changes the program's fields of the slot, unless the slot was reused for a new socket.
     pub fn change<T>(&self, change: impl FnOnce(&Slot) -> T) -> Result<T> {
         Ok(self.inner.change(change)?)
     }

@@ -102,7 +102,7 @@ impl Handler {
         Self(address | bit(libc::SA_RESTART, RESTART) | bit(libc::SA_SIGINFO, INFORMED))
     }
 
-    /// Creates a handler at an address, without flags, which only the kernel knows.
+    /// Creates the handler at an address that the kernel has returned. Its flags count as not set.
     pub fn at(address: usize) -> Self {
         Self(address as u64)
     }

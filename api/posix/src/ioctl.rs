@@ -36,8 +36,7 @@ const CHANGES: [u64; 13] = [
     0x890b, 0x890c, 0x8914, 0x8916, 0x8918, 0x891a, 0x891c, 0x8922, 0x8923, 0x8924, 0x8934, 0x8936,
     0x8943,
 ];
-/// DEFAULT_TX_QUEUE_LEN of Linux: the queue length in packets of a device unless somebody has
-/// changed it.
+/// DEFAULT_TX_QUEUE_LEN of Linux: default length of a device's transmit queue, in packets.
 const TX_QUEUE_LEN: i32 = 1000;
 /// Bytes of a `struct ifreq`: a name of 16 bytes and a union of 24.
 const IFREQ: usize = 40;
@@ -46,7 +45,7 @@ const NAME: usize = 16;
 /// ioctl(2) on a socket of the stack.
 ///
 /// # Safety
-/// `arg` must be what the request wants.
+/// `arg` must be valid for the request: an integer, or a pointer to the type that it requires.
 pub unsafe fn ioctl(posix: &'static Posix, fd: i32, request: u64, arg: usize) -> Result<i32> {
     let handle = OpenSocket::new(posix, fd)?;
     // The kernel reads the request as an int, although libc passes an unsigned long.

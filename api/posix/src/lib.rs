@@ -1,37 +1,36 @@
 //! Socket calls with the meaning that Linux gives them, over [`towpath_client`].
 //!
 //! Each function is a call of the C API. Its arguments are the C function's (raw descriptors and
-//! pointers, as the caller passed them), its behaviour is Linux's, its error is an [`Errno`].
-//! Whether a descriptor is ours is for the caller to look up first ([`descriptor::is_ours`]); these
-//! functions answer EBADF (or ENOTSOCK) otherwise.
+//! pointers, as the caller passed them), its behaviour is Linux's, its error is an [`Errno`]. The
+//! caller first checks that a descriptor is ours ([`descriptor::is_ours`]); for other descriptors
+//! these functions return EBADF or ENOTSOCK.
 //!
 //! A [`Posix`] has the state that the calls of a process keep. Each function is given it as its
-//! first argument, or in its [`handle::OpenSocket`]. The crate has no variable of the process of
-//! its own.
+//! first argument, or in its [`handle::OpenSocket`]. The crate itself has no process-wide variable.
 //!
 //! # Errors
 //! The errnos are those of each call's manual page, in the same cases as on Linux. The docs here
 //! name cases that the manual leaves open, or that the stack adds. All calls have in common:
 //! - EBADF and ENOTSOCK, as said above;
-//! - ENETDOWN: the engine is gone, or there is no attachment to one. A caller in a loop is to be
-//!   slowed down ([`Posix::rest_when_engine_is_gone`]; decision 6,
-//!   `docs/decisions/0006-how-a-run-ends.md`, says why);
-//! - EAGAIN: it would block, or SO_RCVTIMEO or SO_SNDTIMEO has passed;
-//! - EINTR: a signal handler ran, as signal(7) has it with and without SA_RESTART;
-//! - ERESTART, which no program may see: a signal handler forked while the call waited, and this is
-//!   the child. The caller begins the call again.
+//! - ENETDOWN: the engine has ended, or the process has no attachment to one. The caller delays
+//!   programs that retry in a loop ([`Posix::rest_when_engine_is_gone`]; decision 6 in
+//!   `docs/decisions/0006-how-a-run-ends.md` has the reason);
+//! - EAGAIN: the call would block, or SO_RCVTIMEO or SO_SNDTIMEO has passed;
+//! - EINTR: a signal handler ran; signal(7) lists the calls that SA_RESTART restarts;
+//! - ERESTART: a signal handler forked while the call waited, and this is the child. The caller
+//!   restarts the call, so that no program sees this errno.
 //!
 //! # Reading order
 //! - [`Posix`], [`attach`]; [`mod@fork`]; [`exec`], [`environment`]: what a new process image
-//!   needs; [`outside`]: who cannot have it; [`limit`], [`memory_lock`]: its address
-//!   space;
+//!   needs; [`outside`]: programs that cannot load this library; [`limit`], [`memory_lock`]: its
+//!   address space;
 //! - [`descriptor`]: close, dup, fcntl; [`rights`]: sockets received from elsewhere;
 //! - [`handle`]: the object of a call; [`socket`]: socket to shutdown; [`transfer`]: bytes;
 //!   [`message`]: sendmsg and recvmsg; [`control`]: control messages; [`copy`]: sendfile and
 //!   splice;
 //! - [`option`], [`ioctl`], [`interface`], [`names`], [`given`], [`netlink`], [`proc_net`],
 //!   [`resolver`], [`dns`]; [`signal`]: handlers that interrupt calls;
-//! - [`poll`], [`epoll`]: waiting for many, by the reactor of `towpath_client`;
+//! - [`poll`], [`epoll`]: waiting for many descriptors, by the reactor of `towpath_client`;
 //! - [`calls`]: the list of all calls and their support, the source of `docs/posix.md`.
 
 #![warn(missing_docs)]

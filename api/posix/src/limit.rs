@@ -4,8 +4,8 @@
 //! The shared memory of a run takes 65 GiB of address space, most of which is never touched. With a
 //! lower limit, a program could not map another page, and programs that it executes could not
 //! attach. Therefore the kernel is given a limit that is higher by these 65 GiB, and the program
-//! sees the limit that it set. An engine in this process maps the memory a second time. Programs
-//! executed from there have no engine, and lower their limit as they start.
+//! sees the limit that it set. An engine in this process maps the memory a second time. A program
+//! that such a process executes has no engine, and lowers its limit at its start.
 //!
 //! RLIMIT_NOFILE is translated only if the engine is in this process. The engine has the highest
 //! descriptor numbers, and the program's limit is below them. Therefore the kernel's hard limit

@@ -120,9 +120,9 @@ fn split(posix: &'static Posix, fds: &mut [libc::pollfd], kernel: &mut [libc::po
     any
 }
 
-/// Adds entries to the kernel's list whose descriptor has left the stack during the call. Usually
-/// it was closed, which Linux reports with the next event of the list. Returns whether there are
-/// any.
+/// Adds to the kernel's list each entry whose descriptor no longer belongs to the stack. Usually it
+/// was closed during the call, which Linux reports with the next event of the list. Returns whether
+/// any entry was added.
 fn take_back(posix: &'static Posix, fds: &[libc::pollfd], kernel: &mut [libc::pollfd]) -> bool {
     let mut any = false;
     for (entry, copy) in fds.iter().zip(kernel).filter(|(entry, _)| entry.fd >= 0) {
@@ -302,7 +302,7 @@ fn watch(posix: &'static Posix, hub: &mut LockedReactor<'_>, at: usize, fds: &[l
             DescriptorKind::Socket(socket) => {
                 let mut wanted = u32::from(entry.events as u16) | reactor::ALWAYS;
                 if wanted & ready::WRBAND != 0 {
-                    // Events report both kinds of room with POLLOUT.
+                    // Events of the engine report urgent and normal room alike, as POLLOUT.
                     wanted |= ready::OUT;
                 }
                 hub.watch_in_list(at, socket, wanted);
@@ -364,7 +364,7 @@ unsafe fn sleep<'a>(
     Ok(kernel[..count].iter().any(|entry| entry.fd >= 0 && entry.revents != 0))
 }
 
-/// Interval at which such a signal handler checks the sockets of the stack.
+/// Interval at which a signal handler that cannot take the reactor's lock checks its sockets.
 const NAP: Duration = Duration::from_millis(1);
 
 /// Sleeps for at most [`NAP`] in a signal handler that interrupted a holder of the reactor's lock.

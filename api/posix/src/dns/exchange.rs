@@ -80,9 +80,9 @@ impl ServerSocket {
         }
         let addr = sockaddr(server);
         let len = addr.len() as libc::socklen_t;
-        // SAFETY: an address and its length.
+        // SAFETY: `addr` contains `len` readable bytes.
         match unsafe { socket::connect(posix, line.fd, addr.as_ptr().cast(), len) } {
-            // How it ended is told by the first send.
+            // The first send returns the error of a failed connection.
             Err(Errno(libc::EINPROGRESS)) => line.wait(libc::POLLOUT, deadline)?,
             result => result?,
         }

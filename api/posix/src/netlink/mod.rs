@@ -247,18 +247,18 @@ pub fn protocol(posix: &'static Posix, fd: i32) -> i32 {
 /// # Safety
 /// `len` bytes at `addr` may be written.
 pub unsafe fn show_kernel(addr: *mut libc::c_void, len: usize) {
-    // SAFETY: the caller's.
+    // SAFETY: `len` bytes at `addr` may be written, by the contract of this function.
     unsafe {
         change_name(addr, len, |name| (name.nl_pid, name.nl_groups) = (0, 0));
     }
 }
 
-/// Shows the groups that a socket is in, in its own name.
+/// Writes the groups that a socket has joined to the address that getsockname(2) has filled in.
 ///
 /// # Safety
 /// As [`show_kernel`].
 pub unsafe fn show_groups(posix: &'static Posix, fd: i32, addr: *mut libc::c_void, len: usize) {
-    // SAFETY: the caller's.
+    // SAFETY: `len` bytes at `addr` may be written, by the contract of this function.
     unsafe {
         change_name(addr, len, |name| name.nl_groups = posix.groups.of(fd).unwrap_or(0) as u32);
     }
@@ -284,7 +284,7 @@ unsafe fn change_name(
 /// # Safety
 /// The kernel has just filled in this header.
 pub unsafe fn show_kernel_in(message: *const libc::msghdr) {
-    // SAFETY: `addr` points to `len` readable bytes, by the contract of this function.
+    // SAFETY: the header and its control messages are valid, by the contract of this function.
     unsafe {
         let mut at = libc::CMSG_FIRSTHDR(message);
         while !at.is_null() {
@@ -299,10 +299,10 @@ pub unsafe fn show_kernel_in(message: *const libc::msghdr) {
     }
 }
 
-/// send(2) and its kin: takes the requests in `from` and answers them.
+/// Implements send(2) and its variants: answers the requests in `from`.
 ///
 /// # Safety
-/// The buffers, and the name, are the program's, as it passed them.
+/// The buffers and the destination address must be valid for reads.
 pub unsafe fn send(
     posix: &'static Posix,
     fd: i32,
@@ -320,7 +320,7 @@ pub unsafe fn send(
         let Some(room) = bytes.get_mut(len..).and_then(|rest| rest.get_mut(..buffer.len)) else {
             return fail(libc::EMSGSIZE);
         };
-        // SAFETY: `buffer` is the program's, and has at least this length.
+        // SAFETY: `buffer` is valid for reads of this length, by the contract of this function.
         unsafe { room.as_mut_ptr().copy_from(buffer.at, room.len()) };
         len += room.len();
     }

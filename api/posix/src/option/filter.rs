@@ -70,8 +70,8 @@ pub(super) fn set_int(handle: &OpenSocket, name: i32, bytes: &[u8]) -> Result<()
     engine_set(handle, libc::SOL_SOCKET, name, &value.to_ne_bytes())
 }
 
-/// SO_GET_FILTER, which is SO_ATTACH_FILTER. As `sk_get_filter` has it, lengths are numbers of
-/// instructions; a program that says 0 is only told how many there are.
+/// Implements SO_GET_FILTER, which has the number of SO_ATTACH_FILTER. As in `sk_get_filter`,
+/// lengths are numbers of instructions. With `room` 0, returns only the filter's length.
 ///
 /// # Safety
 /// `value` must have room for `room` instructions.

@@ -16,8 +16,8 @@ pub(crate) type Values = BTreeMap<(u32, i32, i32), (u32, i32)>;
 #[derive(Debug)]
 pub(crate) struct Remembered {
     values: ProcessLock<Values>,
-    /// Whether any such option was ever set, and any that each send or receive needs. If not, calls
-    /// take no lock.
+    /// Whether any option was stored. `segments` and `inq` say so for UDP_SEGMENT and TCP_INQ,
+    /// which each send or receive reads. If not, calls take no lock.
     any: AtomicBool,
     segments: AtomicBool,
     inq: AtomicBool,

@@ -1,29 +1,30 @@
 //! Table of the socket options that are known. Options that are not in the table fail with
-//! ENOPROTOOPT; some in the table do so, too, for the documentation.
+//! ENOPROTOOPT. Some rows of the table fail in the same way, so that the documentation lists them.
 
 use towpath_shm::layout::{option_bit as bit, setting};
 
-/// Constant of Linux that the libc crate does not have for every target.
+/// Size of the datagrams into which a send is split. The libc crate lacks it for some targets.
 pub const UDP_SEGMENT: i32 = 103;
-/// Constant of Linux that the libc crate does not have for every target.
+/// Whether datagrams of a burst are received as one. The libc crate lacks it for some targets.
 pub const UDP_GRO: i32 = 104;
-/// Constant of Linux that the libc crate does not have for every target.
+/// Protocol above TCP, such as TLS. The libc crate lacks it for some targets.
 pub const TCP_ULP: i32 = 31;
-/// Constant of Linux that the libc crate does not have for every target.
+/// Whether recvmsg returns the number of unread bytes. The libc crate lacks it for some targets.
 pub const TCP_INQ: i32 = 36;
-/// Constant of Linux that the libc crate does not have for every target.
+/// Index of the interface that a socket is bound to. The libc crate lacks it for some targets.
 pub const SO_BINDTOIFINDEX: i32 = 62;
-/// Constant of Linux that the libc crate does not have for every target.
+/// Prevents changes of a socket's filter. The libc crate lacks it for some targets.
 pub const SO_LOCK_FILTER: i32 = 44;
-/// Constant of Linux that the libc crate does not have for every target.
+/// Attaches an eBPF program as filter. The libc crate lacks it for some targets.
 pub const SO_ATTACH_BPF: i32 = 50;
-/// Constant of Linux that the libc crate does not have for every target.
+/// Attaches an eBPF program that selects among sockets with SO_REUSEPORT. The libc crate lacks it
+/// for some targets.
 pub const SO_ATTACH_REUSEPORT_EBPF: i32 = 52;
-/// Constant of Linux that the libc crate does not have for every target.
+/// Range of ports that bind and connect choose from. The libc crate lacks it for some targets.
 pub const IP_LOCAL_PORT_RANGE: i32 = 51;
-/// Constant of Linux that the libc crate does not have for every target.
+/// Whether groups joined by other sockets are received. The libc crate lacks it for some targets.
 pub const IPV6_MULTICAST_ALL: i32 = 29;
-/// Constant of Linux that the libc crate does not have for every target.
+/// Minimum hop limit of received packets. The libc crate lacks it for some targets.
 pub const IPV6_MINHOPCOUNT: i32 = 73;
 /// Constant of Linux that the libc crate does not have, as the next three.
 pub const MCAST_JOIN_GROUP: i32 = 42;

@@ -79,7 +79,7 @@ pub(super) fn set(handle: &OpenSocket, name: i32, value: i32) -> Result<()> {
             Ok(())
         }
         libc::TCP_WINDOW_CLAMP => {
-            // As Linux, which takes it back only before there is a connection.
+            // Linux removes the clamp only before the socket is connected.
             if value == 0 && handle.is_connected() {
                 return fail(libc::EINVAL);
             }
@@ -105,7 +105,8 @@ pub(super) fn set(handle: &OpenSocket, name: i32, value: i32) -> Result<()> {
         }
         libc::TCP_FASTOPEN_CONNECT => set_fast_open_connect(handle, value),
         libc::TCP_LINGER2 => {
-            // Linux: less than nothing does not linger, and 0 is the default.
+            // As on Linux, a negative value disables the FIN-WAIT-2 timeout, and 0 selects the
+            // default.
             let value = value.clamp(-1, LINGER2_MAX);
             let shown = if value == 0 { LINGER2_DEFAULT } else { value };
             handle.remember(libc::IPPROTO_TCP, name, shown);
@@ -123,7 +124,7 @@ pub(super) fn set(handle: &OpenSocket, name: i32, value: i32) -> Result<()> {
     }
 }
 
-/// TCP_KEEPIDLE, TCP_KEEPINTVL or TCP_KEEPCNT, of which the engine hears where SO_KEEPALIVE is on.
+/// Sets TCP_KEEPIDLE, TCP_KEEPINTVL or TCP_KEEPCNT, and tells the engine if SO_KEEPALIVE is on.
 fn set_keepalive(handle: &OpenSocket, name: i32, value: i32) -> Result<()> {
     let slot = handle.slot;
     check_range(value, 1, if name == libc::TCP_KEEPCNT { 127 } else { 32767 })?;
@@ -138,7 +139,7 @@ fn set_keepalive(handle: &OpenSocket, name: i32, value: i32) -> Result<()> {
     Ok(())
 }
 
-/// TCP_FASTOPEN_CONNECT, which only a socket takes that has not connected.
+/// Sets TCP_FASTOPEN_CONNECT. Fails on a listener, and after a connect has begun.
 fn set_fast_open_connect(handle: &OpenSocket, value: i32) -> Result<()> {
     check_range(value, 0, 1)?;
     let seen = handle.slot.flags.load(Acquire);
@@ -151,8 +152,8 @@ fn set_fast_open_connect(handle: &OpenSocket, value: i32) -> Result<()> {
     Ok(())
 }
 
-/// The time by which a handshake has been repeated for `seconds`, at 1, 3, 7, 15 ... seconds: Linux
-/// counts repetitions.
+/// Rounds TCP_DEFER_ACCEPT up to the time of a handshake retransmission (1, 3, 7, 15 ... seconds),
+/// because Linux counts retransmissions.
 fn whole_repetitions(seconds: i32) -> i32 {
     let (mut period, mut step, mut count) = (0, 1, 0);
     while period < seconds && count < REPETITIONS_MAX {
@@ -163,7 +164,7 @@ fn whole_repetitions(seconds: i32) -> i32 {
     period
 }
 
-/// TCP_SAVED_SYN: the headers, or the length that they need where there is less room.
+/// Returns TCP_SAVED_SYN: the headers, or only their length if the buffer is too small.
 pub(super) fn saved_syn(
     handle: &OpenSocket,
     room: libc::socklen_t,

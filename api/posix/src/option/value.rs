@@ -39,18 +39,19 @@ const SO_COOKIE: i32 = 57;
 /// States of `struct tcp_info`.
 const TCP_CLOSE: u32 = 7;
 const TCP_LISTEN: u32 = 10;
-/// SOF_TIMESTAMPING_TX_SOFTWARE and _RX_SOFTWARE make timestamps, _SOFTWARE reports them. _OPT_ID
-/// numbers datagrams, so that a program knows whose time it reads.
+/// Flags of SO_TIMESTAMPING: _TX_SOFTWARE and _RX_SOFTWARE create timestamps, _SOFTWARE reports
+/// them. _OPT_ID numbers datagrams, so that a program can match a timestamp to its datagram.
 const STAMP_TX: u32 = 1 << 1;
 const STAMP_RX: u32 = 1 << 3;
 const STAMP_SOFTWARE: u32 = 1 << 4;
 const STAMP_ID: u32 = 1 << 7;
-/// _TX_SCHED and _TX_ACK, as _TX_SOFTWARE, and _OPT_ID_TCP.
+/// _TX_SCHED and _TX_ACK create timestamps of other events of a send. _OPT_ID_TCP numbers bytes.
 const STAMP_SCHED: u32 = 1 << 8;
 const STAMP_ACK: u32 = 1 << 9;
 const STAMP_ID_TCP: u32 = 1 << 16;
-/// _TX_HARDWARE, _RX_HARDWARE, _SYS_HARDWARE and _RAW_HARDWARE; _OPT_CMSG and _OPT_TSONLY, which
-/// say how it is done in any case; and _OPT_TX_SWHW, which allows both kinds at once.
+/// Flags without effect: _TX_HARDWARE, _RX_HARDWARE, _SYS_HARDWARE, _RAW_HARDWARE, and _OPT_TX_SWHW
+/// (hardware and software timestamps). _OPT_CMSG and _OPT_TSONLY describe what the stack always
+/// does.
 const STAMP_NEEDLESS: u32 = 1 | 1 << 2 | 1 << 5 | 1 << 6 | 1 << 10 | 1 << 11 | 1 << 14;
 /// Maximum SO_PRIORITY that needs no privilege.
 const PRIORITY_MAX: i32 = 6;
@@ -233,8 +234,8 @@ fn set_dont_fragment(handle: &OpenSocket, on: bool) {
     tell_lengths_v6(handle);
 }
 
-/// IPV6_MTU_DISCOVER and IPV6_DONTFRAG are one mode to the engine: the one that refuses, with the
-/// same idea of the length.
+/// Sends IPV6_MTU_DISCOVER and IPV6_DONTFRAG to the engine as one mode: with IPV6_DONTFRAG, the
+/// mode that refuses long datagrams and has the same maximum length.
 fn tell_lengths_v6(handle: &OpenSocket) {
     let asked = |name| handle.remembered(libc::IPPROTO_IPV6, name);
     let mode = asked(libc::IPV6_MTU_DISCOVER).unwrap_or(libc::IP_PMTUDISC_WANT);
@@ -514,9 +515,10 @@ fn set_ip(handle: &OpenSocket, level: i32, name: i32, bytes: &[u8]) -> Result<()
         (libc::IPPROTO_IP, libc::IP_OPTIONS) if bytes.is_empty() => {}
         (libc::IPPROTO_IP, libc::IP_RECVOPTS | libc::IP_RETOPTS) => {
             let on = int_of(level, bytes)? != 0;
-            // Linux gives no such message for a datagram without options. A ping socket cannot send
-            // options, and an answer has those of its request (RFC 1122 §3.2.2.6); other sockets
-            // may receive datagrams with any.
+            // Linux writes no IP_RECVOPTS message for a datagram without options. A ping socket
+            // cannot send options, and replies have the options of their request (RFC 1122
+            // §3.2.2.6). Other sockets may receive datagrams with options, which the stack does not
+            // report.
             if on && handle.kind() != Kind::Echo {
                 return fail(libc::ENOPROTOOPT);
             }

@@ -1,4 +1,4 @@
-//! A process with an engine in it.
+//! Helpers for tests in which the test process contains the engine.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::mpsc;
@@ -36,7 +36,8 @@ impl driver::TurnedEngine for Inside {
     }
 }
 
-/// An engine with loopback, its driver, and a channel for the process.
+/// Starts the driver of an engine with loopback only. Returns the driver, and a control socket for
+/// this process.
 pub fn start_driver(posix: &'static Posix, engine: Engine) -> (&'static Driver, Remote, OwnedFd) {
     let mut engine = engine;
     let (control, remote) = (engine.attach().expect("a channel"), engine.remote());
@@ -48,12 +49,12 @@ pub fn engine() -> Engine {
     Engine::new(EngineConfig::default(), Vec::new(), [7; 32]).expect("an engine")
 }
 
-/// The process is attached to it, and a thread of this name stands by. Gives that.
+/// Attaches the process to an engine with a stand-by thread of this name. Also returns that thread.
 pub fn standing_by(posix: &'static Posix, name: &str) -> (&'static Driver, Remote, JoinHandle<()>) {
     let (tell, told) = mpsc::channel();
     let stands_by = thread::Builder::new().name(name.into()).spawn(move || {
         let engine = engine();
-        // Its end is the engine's, for other processes.
+        // Other processes take the end of this thread as the end of the engine.
         let _life = engine.live();
         let (driver, remote, control) = start_driver(posix, engine);
         tell.send((driver, remote, control)).expect("it is waited for");

@@ -68,14 +68,14 @@ fn routes() -> Vec<Route> {
     ]
 }
 
-/// An answer: type, flags, and what follows the header.
+/// A message of an answer: type, flags, and body.
 type Message = (u16, u16, Vec<u8>);
 
 fn ask(kind: u16, flags: u16, body: impl FnOnce(&mut NetlinkMessages)) -> Vec<Message> {
     ask_checked(kind, flags, false, body)
 }
 
-/// The same, with NETLINK_GET_STRICT_CHK or without.
+/// As [`ask`]; `is_strict` says whether NETLINK_GET_STRICT_CHK is set.
 fn ask_checked(
     kind: u16,
     flags: u16,
@@ -274,7 +274,7 @@ fn the_stack_can_be_looked_at_but_not_changed() {
     for kind in [libc::RTM_GETNETCONF, libc::RTM_GETQDISC] {
         assert_eq!(error(&ask(kind, DUMP, |to| to.put(&[0; 16]))), libc::EOPNOTSUPP, "{kind}");
     }
-    // An acknowledgement where it is asked for.
+    // With NLM_F_ACK, the answer ends with an acknowledgement.
     let flags = ONE | libc::NLM_F_ACK as u16;
     let all = ask(libc::RTM_GETLINK, flags, |to| {
         to.put(&[0; 4]);
@@ -290,7 +290,7 @@ fn links_tell_their_traffic() {
     let all = dump(libc::RTM_GETLINK, |_| {});
     let wide = attribute(&all[1][IFINFO_LEN..], libc::IFLA_STATS64).unwrap();
     let number = |at: usize| u64::from_ne_bytes(wide[8 * at..][..8].try_into().unwrap());
-    // Packets, bytes, errors and drops, each received and sent.
+    // Packets, bytes, errors and drops; of each counter first received, then sent.
     assert_eq!([0, 1, 2, 3, 4, 5, 6, 7].map(number), [3, 0, 5 << 32, 0, 0, 0, 0, 7]);
     let narrow = attribute(&all[1][IFINFO_LEN..], libc::IFLA_STATS).unwrap();
     assert_eq!((u32_at(narrow, 0), u32_at(narrow, 8), narrow.len()), (Some(3), Some(0), 96));
@@ -337,7 +337,7 @@ fn one_neighbour_is_told_by_interface_and_address() {
     assert_eq!(of(2, &sixth)[0].0, libc::RTM_NEWNEIGH);
 }
 
-/// As Linux heeds it: the interface in the request counts with NETLINK_GET_STRICT_CHK alone.
+/// As on Linux, the interface in the request has an effect only with NETLINK_GET_STRICT_CHK.
 #[test]
 fn addresses_are_those_of_an_interface_if_checks_are_strict() {
     let of = |index: u32, is_strict: bool| {
@@ -368,7 +368,7 @@ fn rules_are_those_of_a_kernel_without_any() {
     assert_eq!(of(libc::AF_UNSPEC).len(), 5);
 }
 
-/// The process goes on, even where a program sends nonsense.
+/// Malformed requests must not cause a panic.
 #[test]
 fn odd_requests_do_no_harm() {
     for kind in 0..120 {
