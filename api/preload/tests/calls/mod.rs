@@ -1,10 +1,10 @@
-//! The library must not call itself. Calls to the kernel must bypass libc, since the library's own
-//! functions stand in libc's place. The library's functions answer for programs (readlink says that
-//! a descriptor is a socket), and may want a lock that the calling code has.
+//! The library must not call itself. Its kernel calls must bypass libc, because the library
+//! replaces libc's functions. The replacements return what programs should see (readlink shows a
+//! socket), and may need a lock that the caller holds.
 //!
-//! Std calls libc. So these tests search the machine code for paths from our functions to one of
-//! ours by its C name. Functions of C's names may call each other. Calls through pointers in data
-//! are not seen.
+//! std calls libc. So these tests search the machine code for call paths from our functions to an
+//! exported function. Exported functions may call each other. Calls through pointers in data are
+//! not detected.
 
 #[expect(dead_code, reason = "for tests that load the library, too")]
 #[path = "../library/mod.rs"]
@@ -13,16 +13,16 @@ mod library;
 use std::collections::{HashMap, HashSet};
 use std::process::Command;
 
-/// Ends of the search: functions of a failing program on its way to abort. The library reports a
-/// panic itself.
+/// Functions at which the search stops, because the program is about to abort. The library reports
+/// a panic itself.
 const ENDS: [&str; 2] = ["9panicking", "alloc_error"];
 
-/// Exception to the rule: part of the name of a function on the path, the symbols, and the reason.
+/// Exception to the rule: part of a function's name on the path, and the symbols that it may reach.
 pub type Allowed = (&'static str, &'static [&'static str]);
 
 pub type Functions = HashMap<String, HashSet<String>>;
 
-/// A library as the tests see it. Disassembly is most of their work, so it is done once.
+/// Call graph of a library. Disassembly takes most of the tests' time, so it is done once.
 pub struct Library {
     pub file: String,
     interposed: HashSet<String>,
@@ -30,8 +30,8 @@ pub struct Library {
 }
 
 impl Library {
-    /// The library of a package, built for debugging: with link-time optimisation std's functions
-    /// would disappear in ours.
+    /// Builds the library of a package without link-time optimization, which would inline std's
+    /// functions into ours.
     pub fn of(package: &str) -> Self {
         let file = build(package);
         let interposed = interposed(&file);
@@ -40,7 +40,7 @@ impl Library {
     }
 }
 
-/// Fails where a function of the library reaches one that it exports, unless `allowed` has the
+/// Fails if a function of the library reaches one that it exports, unless `allowed` contains the
 /// path.
 pub fn does_not_call_itself(library: &Library, allowed: &[Allowed]) {
     let Library { interposed, calls, .. } = library;
@@ -70,7 +70,7 @@ pub fn does_not_call_itself(library: &Library, allowed: &[Allowed]) {
     assert!(found.is_empty(), "the library calls its own functions:\n{}", found.join("\n"));
 }
 
-/// Everything that a function may come to.
+/// Returns all functions that a function can reach.
 pub fn reached<'a>(calls: &'a Functions, from: &'a str) -> HashSet<&'a str> {
     let mut reached = HashSet::from([from]);
     let mut open = vec![from];
@@ -85,7 +85,7 @@ pub fn reached<'a>(calls: &'a Functions, from: &'a str) -> HashSet<&'a str> {
     reached
 }
 
-/// From a function back to the one of ours that leads to it.
+/// Returns the call path that reaches a function, from the function back to one of ours.
 fn way<'a>(ways: &HashMap<&'a str, Option<&'a str>>, name: &'a str) -> Vec<&'a str> {
     std::iter::successors(Some(name), |name| ways.get(name).copied().flatten()).collect()
 }
@@ -117,8 +117,9 @@ fn interposed(library: &str) -> HashSet<String> {
     text.lines().filter_map(|line| line.split_whitespace().nth(2)).map(str::to_owned).collect()
 }
 
-/// Fails where the dynamic linker may bind a use of an exported function to another file's function
-/// of that name. A program's own function may forward its calls to the library's.
+/// Fails if the dynamic linker may bind the library's use of an exported function to another file.
+/// A program's function of that name may call the library's, and both would call each other without
+/// end.
 pub fn binds_own_functions(library: &Library) {
     let relocations = output("readelf", &["-rW", &library.file]);
     let symbol = |line: &str| Some(line.split_whitespace().nth(4)?.split('@').next()?.to_owned());
@@ -128,7 +129,8 @@ pub fn binds_own_functions(library: &Library) {
     assert!(own.is_empty(), "bound by the dynamic linker: {own:?}");
 }
 
-/// Calls of each function, and functions whose address it takes. An interposed symbol has a `!`.
+/// Returns the functions that each function calls or takes the address of. Exported names begin
+/// with `!`.
 fn calls(library: &str, interposed: &HashSet<String>) -> Functions {
     let table = pointers(library, interposed);
     let mut calls = Functions::new();
@@ -154,13 +156,13 @@ fn calls(library: &str, interposed: &HashSet<String>) -> Functions {
     calls
 }
 
-/// The name, with a `!` where the library exports it.
+/// Returns the name, with a `!` in front if the library exports it.
 fn marked(name: &str, interposed: &HashSet<String>) -> String {
     let mark = if interposed.contains(name) { "!" } else { "" };
     format!("{mark}{name}")
 }
 
-/// Targets of the words in the library's tables once loaded, named as in `calls`.
+/// Returns the targets of pointers in the loaded library's tables, named as in `calls`.
 fn pointers(library: &str, interposed: &HashSet<String>) -> HashMap<u64, String> {
     let symbols: HashMap<u64, String> = output("nm", &[library])
         .lines()
@@ -176,7 +178,7 @@ fn pointers(library: &str, interposed: &HashSet<String>) -> HashMap<u64, String>
             let words: Vec<&str> = line.split_whitespace().collect();
             let at = parse(words.first()?)?;
             let to = match words[..] {
-                // A function of the library, which no other object can replace.
+                // A function of this library, which no other file can replace.
                 [_, _, kind, to] if kind.ends_with("_RELATIVE") => {
                     marked(symbols.get(&parse(to)?)?, interposed)
                 }

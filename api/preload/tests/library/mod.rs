@@ -1,14 +1,14 @@
-//! The libraries that tests load into programs. Cargo does not build them with the tests: no test
-//! depends on a cdylib.
+//! Finds or builds the libraries that tests load into programs. Cargo does not build them with the
+//! tests, because no test depends on a cdylib.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::SystemTime;
 
-/// Names a preload library that was built before, as for `control/cli/build.rs`.
+/// Variable with the path of a prebuilt preload library, as for `control/cli/build.rs`.
 const GIVEN: &str = "TOWPATH_PRELOAD_LIBRARY";
 
-/// The preload library: the one that is given, or one of the profile of this test.
+/// Returns the preload library: the prebuilt one, or that of this test's profile.
 pub fn preload() -> PathBuf {
     let Some(given) = std::env::var_os(GIVEN).map(PathBuf::from) else {
         return built("towpath-preload", profile());
@@ -17,9 +17,9 @@ pub fn preload() -> PathBuf {
     given
 }
 
-/// The library of a package in the folder of a profile. cargo is asked for it unless it is there
-/// and current, or the given preload library lies beside it. A runner that gives one has built
-/// both, and may run the lints meanwhile: a test that asked cargo would wait for their lock.
+/// Returns the library of a package in a profile's folder. Calls cargo unless the library is
+/// current, or the prebuilt preload library is in the same folder. A runner with a prebuilt library
+/// has built both. If it runs lints meanwhile, cargo would wait for their lock.
 pub fn built(package: &str, profile: &Path) -> PathBuf {
     let library = profile.join(format!("lib{}.so", package.replace('-', "_")));
     let given = std::env::var_os(GIVEN).map(PathBuf::from);
@@ -38,16 +38,16 @@ pub fn built(package: &str, profile: &Path) -> PathBuf {
     library
 }
 
-/// The folder of the profile of which this test is: TARGET/PROFILE for TARGET/PROFILE/deps/TEST.
+/// Returns the folder of this test's profile: TARGET/PROFILE for TARGET/PROFILE/deps/TEST.
 pub fn profile() -> &'static Path {
     static EXE: std::sync::OnceLock<PathBuf> = std::sync::OnceLock::new();
     let exe = EXE.get_or_init(|| std::env::current_exe().expect("this executable"));
     exe.ancestors().nth(2).expect("a profile's folder")
 }
 
-/// Whether the library is newer than all that it was built from, which cargo lists beside it. Tests
-/// start by the hundred, each as a process: `cargo build` takes a lock and half a second in each of
-/// them.
+/// Returns whether the library is newer than its sources, which cargo lists in a `.d` file.
+/// Hundreds of tests start as separate processes, and each `cargo build` takes a lock and half a
+/// second.
 fn is_current(library: &Path) -> bool {
     let modified = |path: &Path| path.metadata().and_then(|metadata| metadata.modified());
     let is_older = |path: &Path, than: SystemTime| modified(path).is_ok_and(|time| time <= than);
@@ -56,7 +56,7 @@ fn is_current(library: &Path) -> bool {
     let Some((_, sources)) = list.split_once(": ") else { return false };
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let manifests = ["Cargo.toml", "Cargo.lock"].map(|name| root.join(name));
-    // A blank in a name cuts it into names of no file: then cargo decides.
+    // A path with a blank is split into names of missing files, so cargo is called then.
     sources.split_whitespace().all(|source| is_older(Path::new(source), built))
         && manifests.iter().all(|manifest| is_older(manifest, built))
 }

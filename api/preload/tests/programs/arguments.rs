@@ -1,26 +1,26 @@
-//! The command line: the part of libtest's that runners of tests use.
+//! Parses the part of libtest's command line that test runners use.
 
-/// The command line of the tests.
+/// Options and filters of the command line.
 #[derive(Debug)]
 pub struct Arguments {
-    /// Only to be named.
+    /// Whether to list the tests instead of running them.
     pub list: bool,
-    /// Cases that run at the same time.
+    /// Maximum number of cases that run concurrently.
     pub threads: usize,
-    /// Names are given whole.
+    /// Whether filters match whole names only.
     exact: bool,
-    /// Only tests that libtest would skip by default, of which there are none.
+    /// Whether to run only ignored tests, of which there are none.
     ignored: bool,
     filters: Vec<String>,
     skipped: Vec<String>,
 }
 
-/// Cases at the same time unless something else is asked for: most of them sleep.
+/// Default number of concurrent cases; most cases sleep most of the time.
 const THREADS: usize = 4;
 
 impl Arguments {
     /// # Errors
-    /// The first unknown word, and the known ones.
+    /// Returns a message with the first unknown option, and the known options.
     pub fn parse(words: impl IntoIterator<Item = String>) -> Result<Self, String> {
         let mut found = Self {
             list: false,
@@ -53,7 +53,7 @@ impl Arguments {
                     found.threads =
                         threads.ok_or(format!("--test-threads {value}: not a number from 1 on"))?;
                 }
-                // Lists have one format, and output of a case is always shown.
+                // Ignored, because lists have one format and the output of a case is always shown.
                 "--format" | "--color" => drop(value()?),
                 "--include-ignored" | "--nocapture" | "--no-capture" | "--show-output"
                 | "--quiet" | "-q" | "--test" => {}

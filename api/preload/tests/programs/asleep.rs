@@ -1,14 +1,14 @@
-//! Waiting until others sleep in the call that a case wants to disturb: /proc says so, and no time
-//! has to be guessed.
+//! Waits until threads sleep in the call that a case wants to disturb. /proc shows it, so that no
+//! delay has to be guessed.
 
 use std::time::Duration;
 
-/// How often /proc is looked at.
+/// Interval at which /proc is read.
 const AGAIN_AFTER: Duration = Duration::from_millis(1);
-/// Looks at a process in a row that must find it asleep.
+/// Number of consecutive checks that must find a process asleep.
 const LOOKS: usize = 5;
 
-/// Waits until every other thread of this process sleeps in a call that waits.
+/// Waits until all other threads of this process sleep in one of the calls in [`WAITS`].
 pub fn others() {
     // SAFETY: no arguments.
     let own = unsafe { libc::gettid() };
@@ -17,14 +17,14 @@ pub fn others() {
     }
 }
 
-/// Waits until a thread of this process sleeps in a call that waits.
+/// Waits until a thread of this process sleeps in one of the calls in [`WAITS`].
 pub fn thread(id: i32) {
     while !is_waiting(id) {
         std::thread::sleep(AGAIN_AFTER);
     }
 }
 
-/// Whether a thread of this process sleeps in a call that waits, or has ended.
+/// Returns whether a thread of this process sleeps in one of the calls in [`WAITS`], or has ended.
 pub fn is_waiting(id: i32) -> bool {
     let Ok(text) = std::fs::read_to_string(format!("/proc/self/task/{id}/syscall")) else {
         return true;
@@ -33,10 +33,10 @@ pub fn is_waiting(id: i32) -> bool {
     number.is_some_and(|number| WAITS.contains(&number) || WAITS_OF_OLD.contains(&number))
 }
 
-/// Calls in which a thread waits for a socket or a pipe. The library has its threads sleep in
-/// futex_waitv(2) or in poll(2) and its like, and for locks in futex(2). For the engine's answer to
-/// a request it sleeps in futex_waitv(2), too: a call that begins with one may be taken for asleep
-/// too early.
+/// Calls in which a thread waits for a socket or a pipe. The library waits for sockets by
+/// futex_waitv(2) or a variant of poll(2), and for locks by futex(2). The library also waits for
+/// replies of the engine by futex_waitv(2). So a call that begins with a request may count as
+/// waiting too early.
 const WAITS: [i64; 13] = [
     libc::SYS_accept,
     libc::SYS_accept4,
@@ -52,14 +52,14 @@ const WAITS: [i64; 13] = [
     libc::SYS_sendto,
     libc::SYS_write,
 ];
-/// Waiting system calls that newer architectures lack.
+/// Further such calls, which newer architectures lack.
 #[cfg(target_arch = "x86_64")]
 const WAITS_OF_OLD: [i64; 3] = [libc::SYS_epoll_wait, libc::SYS_poll, libc::SYS_select];
 #[cfg(not(target_arch = "x86_64"))]
 const WAITS_OF_OLD: [i64; 0] = [];
 
-/// Waits until all threads of a process sleep, or it has ended. A thread may sleep for a lock or
-/// for an answer instead. A case that goes on too early then tries less, and must not fail.
+/// Waits until all threads of a process sleep, or the process has ended. A thread may sleep for a
+/// lock or a reply instead. The case then continues too early: it covers less, but must not fail.
 pub fn process(id: i32) {
     let mut looks = 0;
     while looks < LOOKS {
@@ -72,7 +72,7 @@ fn all_sleep(id: i32) -> bool {
     let Ok(tasks) = std::fs::read_dir(format!("/proc/{id}/task")) else { return true };
     tasks.flatten().all(|task| {
         let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
-        // The state is behind the name, which is in brackets.
+        // The state follows the name, which is in parentheses.
         let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
         matches!(state, Some('S' | 'Z') | None)
     })

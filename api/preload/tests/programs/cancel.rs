@@ -1,4 +1,4 @@
-//! Threads that are cancelled while they wait.
+//! pthread_cancel(3) of threads that wait for sockets.
 
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
@@ -14,8 +14,8 @@ pub const CASES: &[Case] = &[
     ("a_cancelled_thread_ends", a_cancelled_thread_ends),
     ("a_thread_that_was_cancelled_before_it_waits", a_thread_that_was_cancelled_before_it_waits),
     ("a_thread_with_cancellation_disabled_goes_on", a_thread_with_cancellation_disabled_goes_on),
-    // A library that was built to unwind cannot be left from any of its instructions; the shipped
-    // one is not.
+    // Needs a library built with `panic = "abort"`, as shipped: libc cannot unwind a debug build
+    // from every instruction.
     #[cfg(not(debug_assertions))]
     ("a_thread_that_ends_anywhere_leaves_no_lock", a_thread_that_ends_anywhere_leaves_no_lock),
 ];
@@ -38,10 +38,10 @@ static STEP: AtomicI32 = AtomicI32::new(0);
 
 type Start = extern "C" fn(*mut c_void) -> *mut c_void;
 
-/// Not one of std's, which must not be ended from outside.
+/// Starts a thread by pthread_create(3), because a thread of std must not be cancelled.
 fn start(function: Start) -> libc::pthread_t {
     let mut thread = 0;
-    // SAFETY: room for its name; nulls are allowed.
+    // SAFETY: `thread` is writable, and null attributes and arguments are allowed.
     let failed = unsafe {
         libc::pthread_create(&raw mut thread, std::ptr::null(), function, std::ptr::null_mut())
     };
@@ -62,7 +62,7 @@ fn cancel(thread: libc::pthread_t) {
     assert_eq!(unsafe { pthread_cancel(thread) }, 0);
 }
 
-// The functions of the threads have nothing to be dropped: they are left in the midst.
+// The thread functions own no values that need drop, because cancellation skips drops.
 
 extern "C" fn read(_: *mut c_void) -> *mut c_void {
     // SAFETY: a byte on the stack.
@@ -106,7 +106,7 @@ fn a_cancelled_thread_ends() {
         (server.as_raw_fd(), poll_two),
         (server.as_raw_fd(), epoll),
         (listener.as_raw_fd(), accept),
-        // A file of the kernel, in the same function of the library.
+        // A kernel file, which the library's read(2) passes to libc.
         (pipe.as_raw_fd(), read),
     ];
     for (number, (fd, function)) in cases.into_iter().enumerate() {
@@ -174,7 +174,7 @@ extern "C" fn read_asynchronously(_: *mut c_void) -> *mut c_void {
 }
 
 #[cfg(not(debug_assertions))]
-/// A thread in whose every instruction a cancellation acts, also those of the library.
+/// With asynchronous cancellation, the thread may end at any instruction, also of the library.
 fn a_thread_that_ends_anywhere_leaves_no_lock() {
     let (mut server, mut client) = pair();
     FD.store(server.as_raw_fd(), Ordering::SeqCst);

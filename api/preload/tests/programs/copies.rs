@@ -1,4 +1,5 @@
-//! MSG_ZEROCOPY, and its reports. Each case runs on the kernel too, which copies over loopback.
+//! MSG_ZEROCOPY and its completion reports. Each case also runs on the kernel, which copies over
+//! loopback.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
@@ -23,7 +24,7 @@ fn send(fd: RawFd, bytes: &[u8], flags: i32) -> isize {
     unsafe { libc::send(fd, bytes.as_ptr().cast(), bytes.len(), flags) }
 }
 
-/// Whether the error queue has something within `ms`.
+/// Returns whether poll(2) reports an entry of the error queue within `ms` milliseconds.
 fn is_told(fd: RawFd, ms: i32) -> bool {
     let mut entry = libc::pollfd { fd, events: 0, revents: 0 };
     // SAFETY: one entry.
@@ -36,8 +37,8 @@ fn queue_is_empty(fd: RawFd) -> bool {
     len < 0 && errno() == libc::EAGAIN
 }
 
-/// Reads reports until the send with the number `last` is among them. The first is that of `first`,
-/// and none is left out.
+/// Reads completion reports until the send number `last` is included. The reports must cover all
+/// numbers from `first` on without gaps.
 fn reported(fd: RawFd, first: u32, last: u32, (level, kind, name): (i32, i32, usize)) {
     let mut next = first;
     while next <= last {
@@ -65,7 +66,7 @@ fn sends_without_a_copy_are_reported() {
         let (mut peer, _) = listener.accept().unwrap();
         let fd = client.as_raw_fd();
         let mut take = |len: usize| peer.read_exact(&mut vec![0; len]).unwrap();
-        // The flag means nothing before the option is set.
+        // MSG_ZEROCOPY has no effect unless SO_ZEROCOPY is set.
         assert_eq!(send(fd, b"copied", libc::MSG_ZEROCOPY), 6);
         take(6);
         assert!(queue_is_empty(fd) && !is_told(fd, 20));
@@ -76,7 +77,7 @@ fn sends_without_a_copy_are_reported() {
         take(6);
         reported(fd, 0, 2, about);
         assert_eq!(get(fd, SOCKET, libc::SO_ERROR), Ok(0));
-        // Neither one without bytes nor one without the flag has a number.
+        // Sends without bytes, or without the flag, are not counted.
         assert_eq!(send(fd, b"", libc::MSG_ZEROCOPY), 0);
         (&client).write_all(b"x").unwrap();
         take(1);
@@ -97,7 +98,7 @@ fn datagrams_without_a_copy_are_reported() {
         from.connect(to.local_addr().unwrap()).unwrap();
         let fd = from.as_raw_fd();
         assert_eq!(set(fd, SOCKET, libc::SO_ZEROCOPY, 1), Ok(()));
-        // A datagram without bytes has a number, too, and one that is not sent has none.
+        // An empty datagram is counted, too, but a failed send is not.
         for bytes in [&b"one"[..], b"", &[7; 30_000]] {
             assert_eq!(send(fd, bytes, libc::MSG_ZEROCOPY), bytes.len() as isize);
             assert_eq!(to.recv(&mut [0; 40_000]).unwrap(), bytes.len());

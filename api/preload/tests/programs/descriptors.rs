@@ -1,5 +1,5 @@
-//! Behind a socket's descriptor there is nothing that a system call of the program's own could
-//! read, and never another file.
+//! The kernel descriptor behind a socket's number is never readable, and never belongs to another
+//! file.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
@@ -33,18 +33,18 @@ pub const CASES: &[Case] = &[
     ("kernel_calls_on_sockets", kernel_calls_on_sockets),
 ];
 
-/// A system call on a descriptor that the library does not see. -1 and the errno, or the result and
-/// 0.
+/// Makes a system call that the library does not intercept. Returns the result and 0, or -1 and the
+/// errno.
 pub fn raw(number: libc::c_long, fd: RawFd, buffer: &mut [u8]) -> (isize, i32) {
     let args = [fd as usize, buffer.as_mut_ptr().addr(), buffer.len(), 0, 0, 0];
-    // SAFETY: a buffer and its length, for read and write.
+    // SAFETY: the address and length are those of `buffer`; the calls read or write it.
     match unsafe { towpath_client::syscall::syscall(number as usize, args) } {
         Ok(result) => (result as isize, 0),
         Err(errno) => (-1, errno),
     }
 }
 
-/// A thread that opens and closes sockets until the scope's work is done.
+/// Starts a thread that opens and closes sockets until `over` is set.
 fn churn<'scope>(
     scope: &'scope std::thread::Scope<'scope, '_>,
     over: &'scope AtomicBool,
@@ -62,7 +62,7 @@ fn churn<'scope>(
 fn forked_while_others_open_and_close() {
     let (server, mut client) = pair();
     let fd = server.as_raw_fd();
-    // Since this the library answers readlink of /proc/self/fd itself.
+    // From the first fstat on, the library itself handles readlink of /proc/self/fd.
     // SAFETY: zeroes are a valid struct stat.
     unsafe {
         let mut stat: libc::stat = std::mem::zeroed();
@@ -72,7 +72,7 @@ fn forked_while_others_open_and_close() {
     std::thread::scope(|scope| {
         churn(scope, &over);
         for _ in 0..200 {
-            // SAFETY: the child writes and ends.
+            // SAFETY: the child only writes and exits.
             match unsafe { libc::fork() } {
                 // SAFETY: a byte.
                 0 => unsafe {
@@ -99,7 +99,7 @@ fn the_kernel_has_nothing_to_read() {
     let mut eight = 1u64.to_ne_bytes();
     assert_eq!(raw(libc::SYS_read, fd, &mut eight), (-1, libc::EBADF));
     assert_eq!(raw(libc::SYS_write, fd, &mut eight), (-1, libc::EBADF));
-    // SAFETY: integers only, and zeroes are a valid struct stat.
+    // SAFETY: the calls take integers and a `stat`, for which zeroes are valid.
     unsafe {
         assert_eq!((libc::syscall(libc::SYS_fchdir, fd), errno()), (-1, libc::ENOTDIR));
         let mut stat: libc::stat = std::mem::zeroed();
@@ -130,7 +130,7 @@ fn a_raw_read_does_not_change_who_it_is() {
     assert!(other_client.read(&mut [0]).is_err(), "nothing went to the other one");
 }
 
-/// The number is free as soon as close begins, as on Linux, and the kernel has nothing under it.
+/// As on Linux, the number is free as soon as close begins, and names no file of the kernel.
 fn closed_while_it_lingers() {
     let (server, mut client) = pair();
     let fd = server.as_raw_fd();
@@ -140,7 +140,7 @@ fn closed_while_it_lingers() {
         let at = (&raw const linger).cast();
         assert_eq!(libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_LINGER, at, 8), 0);
     }
-    // More than the receiver takes: close waits for it to be read.
+    // Queue more than the receiver takes, so that close waits until the bytes are read.
     let sent = fill(&server);
     server.set_nonblocking(false).unwrap();
     let closed = AtomicBool::new(false);
@@ -152,8 +152,8 @@ fn closed_while_it_lingers() {
         // SAFETY: eight bytes.
         let write =
             |number: RawFd| unsafe { libc::write(number, 1u64.to_ne_bytes().as_ptr().cast(), 8) };
-        // No call is under way at the descriptor when the close begins: the kernel lets whichever
-        // call ends last close the socket, and linger.
+        // Wait until close has begun, before other threads use the descriptor. In the kernel, the
+        // last call that ends would close the socket and linger.
         asleep::others();
         let mut eight = [0u8; 8];
         for _ in 0..1000 {
@@ -178,8 +178,8 @@ fn closed_while_it_lingers() {
     });
 }
 
-/// A number that dup2 gives to one socket after the other is always a socket. With a file in turn,
-/// a call under way may find it closed. Any other file is never written to.
+/// A number that dup2 moves between two sockets always names a socket. Between a socket and a file,
+/// a concurrent call may find it closed. No other file is ever written to.
 fn replaced_without_a_gap() {
     let to = UdpSocket::bind("127.0.0.1:0").unwrap();
     let [one, two] = [(); 2].map(|()| {
@@ -201,7 +201,7 @@ fn replace_in_turn(one: RawFd, two: RawFd, allowed: fn((isize, i32)) -> bool) {
     std::thread::scope(|scope| {
         let seen = scope.spawn(|| {
             while !over.load(Ordering::Relaxed) {
-                // SAFETY: eight bytes, as many as an eventfd takes.
+                // SAFETY: the pointer and length are those of eight bytes.
                 let n = unsafe { libc::write(number, 1u64.to_ne_bytes().as_ptr().cast(), 8) };
                 let result = (n, if n < 0 { errno() } else { 0 });
                 assert!(allowed(result), "{result:?}");
@@ -211,7 +211,7 @@ fn replace_in_turn(one: RawFd, two: RawFd, allowed: fn((isize, i32)) -> bool) {
             let mut byte = [0];
             while !over.load(Ordering::Relaxed) {
                 let (n, why) = raw(libc::SYS_write, number, &mut byte);
-                // The file takes it.
+                // Only /dev/null accepts the byte.
                 assert!(n == 1 || why == libc::EBADF, "{n}, {why}");
             }
         });
@@ -231,7 +231,7 @@ fn replace_in_turn(one: RawFd, two: RawFd, allowed: fn((isize, i32)) -> bool) {
     unsafe { libc::close(number) };
 }
 
-/// As subprocess modules do it: the program is born with a socket that is close-on-exec here.
+/// As language runtimes do, the child gets a socket as standard input that is close-on-exec here.
 fn file_actions() {
     let (server, mut client) = pair();
     let mut child = Command::new("sh")
@@ -246,11 +246,12 @@ fn file_actions() {
     assert!(child.wait().unwrap().success());
 }
 
-/// File actions name numbers: their descriptors at the time of the spawn count.
+/// File actions contain numbers. Each number refers to the descriptor at the time of the spawn.
 fn file_actions_before_the_socket() {
     const NUMBER: RawFd = 77;
     let argv = [c"sh".as_ptr(), c"-c".as_ptr(), c"echo heard >&5".as_ptr(), std::ptr::null()];
-    // SAFETY: structures that libc fills in, strings, and arrays that end with null.
+    // SAFETY: libc initializes the structures, strings are NUL-terminated, and arrays end with
+    // null.
     unsafe {
         let mut actions = std::mem::zeroed();
         assert_eq!(libc::posix_spawn_file_actions_init(&raw mut actions), 0);
@@ -281,14 +282,16 @@ fn file_actions_before_the_socket() {
     }
 }
 
-/// As Python's subprocess does since 3.13: the library's descriptors are among the rest.
+/// Since 3.13, Python's subprocess closes all other descriptors of the child, including the
+/// library's.
 fn file_actions_that_close_the_rest() {
     let argv = [c"sh".as_ptr(), c"-c".as_ptr(), c"echo heard >&0".as_ptr(), std::ptr::null()];
     let (server, mut client) = pair();
     let (kept, _other) = pair();
     keep_on_exec(kept.as_raw_fd());
     for _ in 0..3 {
-        // SAFETY: structures that libc fills in, strings, and arrays that end with null.
+        // SAFETY: libc initializes the structures, strings are NUL-terminated, and arrays end with
+        // null.
         unsafe {
             let mut actions = std::mem::zeroed();
             assert_eq!(libc::posix_spawn_file_actions_init(&raw mut actions), 0);
@@ -321,13 +324,13 @@ fn file_actions_that_close_the_rest() {
     assert_eq!(client.read(&mut [0]).unwrap(), 0);
 }
 
-/// Close-on-exec descriptors stay so, whatever other threads do meanwhile.
+/// A child never inherits close-on-exec descriptors, even if other threads open sockets meanwhile.
 fn spawned_while_others_open_and_close() {
     let (server, mut client) = pair();
     keep_on_exec(server.as_raw_fd());
     let script = format!("echo x >&{}; exec ls /proc/self/fd", server.as_raw_fd());
-    // Descriptors that this program was started with go on as well.
-    // SAFETY: integers only.
+    // Ignore descriptors that this program has inherited.
+    // SAFETY: fcntl takes integers only.
     let inherited = |fd| unsafe { libc::fcntl(fd, libc::F_GETFD) } == 0;
     let before: Vec<RawFd> = (3..900).filter(|&fd| inherited(fd)).collect();
     let over = AtomicBool::new(false);
@@ -339,7 +342,7 @@ fn spawned_while_others_open_and_close() {
             let mut got = [0; 2];
             let heard = client.read_exact(&mut got);
             let text = String::from_utf8(output.stdout).unwrap();
-            // The library's own are above 900; ls has the folder open.
+            // The library's descriptors have numbers from 900 on; `ls` itself has the folder open.
             let extra: Vec<RawFd> = text
                 .lines()
                 .filter_map(|line| line.parse().ok())
@@ -355,14 +358,15 @@ fn spawned_while_others_open_and_close() {
     });
 }
 
-/// A program that is no part of the run gets a descriptor that does nothing.
+/// A program outside of the run receives a descriptor on which all calls fail.
 fn sent_to_somebody_outside() {
     let (left, right) = UnixStream::pair().unwrap();
     let (server, mut client) = pair();
     send(&left, server.as_raw_fd());
     let mut outside = -1;
     with_message(|message, control| {
-        // SAFETY: a message with room for one descriptor. The library does not see this call.
+        // SAFETY: the message has room for one descriptor. The library does not intercept this
+        // call.
         unsafe {
             let args = [right.as_raw_fd() as usize, message.addr(), 0, 0, 0, 0];
             let number = libc::SYS_recvmsg as usize;
@@ -385,7 +389,7 @@ fn exec_with_no_descriptor_left() {
     let fd = server.as_raw_fd();
     keep_on_exec(fd);
     let child = fork(|| {
-        // SAFETY: paths and strings; opened files stay so until exec.
+        // SAFETY: strings are NUL-terminated. The opened files stay open until exec.
         unsafe {
             while libc::open(c"/dev/null".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC) != -1 {}
             assert_eq!(errno(), libc::EMFILE);
@@ -401,7 +405,7 @@ fn exec_with_no_descriptor_left() {
     assert_eq!(text, "heard\n");
 }
 
-/// The library asks for the names of many at once, and gets those for which it has numbers left.
+/// The library requests tokens for many sockets at once, and gets as many as it has free numbers.
 fn exec_with_many_sockets() {
     for left in [None, Some(3), Some(0)] {
         let pairs: Vec<_> = (0..50).map(|_| pair()).collect();
@@ -410,7 +414,7 @@ fn exec_with_many_sockets() {
         let lines: Vec<String> = fds.map(|fd| format!("echo heard >&{fd}")).collect();
         let script = std::ffi::CString::new(lines.join(" && ")).unwrap();
         let child = fork(|| {
-            // SAFETY: paths and strings; opened files stay so until exec.
+            // SAFETY: strings are NUL-terminated. The opened files stay open until exec.
             unsafe {
                 if let Some(left) = left {
                     let open =
@@ -419,7 +423,8 @@ fn exec_with_many_sockets() {
                         std::iter::repeat_with(open).take_while(|fd| *fd != -1).collect();
                     opened.iter().take(left).for_each(|fd| assert_eq!(libc::close(*fd), 0));
                 }
-                // dash knows numbers of one digit only.
+                // Use bash, because dash supports only one-digit descriptor numbers in
+                // redirections.
                 let argv = [c"bash".as_ptr(), c"-c".as_ptr(), script.as_ptr(), std::ptr::null()];
                 libc::execv(c"/bin/bash".as_ptr(), argv.as_ptr());
             }
@@ -434,7 +439,8 @@ fn exec_with_many_sockets() {
     }
 }
 
-/// In a chroot there is no /proc as a rule. The case hides it, which takes a mount namespace.
+/// Mounts an empty file system over /proc, which is usually missing in a chroot. Needs a mount
+/// namespace.
 fn exec_without_proc() {
     const NOT_PERMITTED: i32 = 77;
     let (server, mut client) = pair();
@@ -471,12 +477,11 @@ fn exec_without_proc() {
     assert_eq!(text, "heard\n");
 }
 
-/// As telnetd does it under inetd: login_tty(3) puts a terminal in the place of the socket, inside
-/// libc.
+/// As telnetd under inetd: login_tty(3) replaces the socket by a terminal inside libc.
 fn exec_after_login_tty() {
     let (server, _client) = pair();
     let (mut terminal, mut programs) = (-1, -1);
-    // SAFETY: room for two numbers; null where libc may choose.
+    // SAFETY: both numbers are writable, and null is allowed for the other arguments.
     let failed = unsafe {
         let (none, modes, size) = (std::ptr::null_mut(), std::ptr::null(), std::ptr::null());
         libc::openpty(&raw mut terminal, &raw mut programs, none, modes, size)
@@ -502,14 +507,14 @@ fn exec_after_login_tty() {
     drop(unsafe { OwnedFd::from_raw_fd(programs) });
 }
 
-/// The library's own numbers are high ones, if there are any.
+/// The library uses high numbers for its descriptors, and other numbers if none of these is free.
 fn no_high_number_left() {
     const LIMIT: u64 = 1024;
     let (server, mut client) = pair();
     let fd = server.as_raw_fd();
     keep_on_exec(fd);
     let null = std::fs::File::open("/dev/null").unwrap();
-    // SAFETY: a struct of the type that it wants, integers.
+    // SAFETY: `limit` is a valid rlimit; fcntl takes integers only.
     unsafe {
         let limit = libc::rlimit { rlim_cur: LIMIT, rlim_max: LIMIT };
         assert_eq!(libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit), 0);
@@ -530,12 +535,12 @@ fn no_high_number_left() {
     assert_eq!(text, "forked\nexecuted\n");
 }
 
-/// Calls about descriptors of which the kernel knows less than of its own sockets.
+/// Calls on descriptors for which the kernel has only a token, and no socket.
 fn kernel_calls_on_sockets() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let fd = client.as_raw_fd();
-    // SAFETY: integers, and room for the answers.
+    // SAFETY: the calls take integers, or structures that live in this function.
     unsafe {
         assert_eq!((libc::isatty(fd), errno()), (0, libc::ENOTTY));
         let mut terminal: libc::termios = std::mem::zeroed();

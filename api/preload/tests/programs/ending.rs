@@ -1,4 +1,4 @@
-//! Threads that wait, and an engine that ends.
+//! Waiting threads must return ENETDOWN when the engine ends.
 
 use std::io::{ErrorKind, Read};
 use std::net::{TcpListener, UdpSocket};
@@ -19,7 +19,7 @@ pub const CASES: &[Case] = &[
     ("a_process_that_is_cut_off_does_not_hang", a_process_that_is_cut_off_does_not_hang),
 ];
 
-/// How often threads of this process, but the calling one, have gone to sleep or were interrupted.
+/// Returns how often the other threads of this process have gone to sleep or were preempted.
 fn switches() -> u64 {
     // SAFETY: no arguments.
     let own = unsafe { libc::gettid() }.to_string();
@@ -45,7 +45,7 @@ fn error_of<T>(result: std::io::Result<T>) -> i32 {
     result.err().and_then(|error| error.raw_os_error()).unwrap_or(0)
 }
 
-/// Threads that wait in different calls; each sends the errno that ends its call.
+/// Starts threads that wait in different calls. Each sends the errno with which its call ends.
 fn waiting() -> Receiver<i32> {
     let (tell, told) = channel();
     let start = |wait: Box<dyn FnOnce() -> i32 + Send>| {
@@ -60,7 +60,7 @@ fn waiting() -> Receiver<i32> {
             error_of((&server).read(&mut [0]))
         }));
     }
-    // Made here, since calls of a thread before its wait could be disturbed as well.
+    // Create the sockets here, because a request of a new thread could disturb threads that wait.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let [one, other] = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
     start(Box::new(move || error_of(listener.accept())));
@@ -78,8 +78,8 @@ fn all_end(told: &Receiver<i32>) {
 fn a_thread_that_waits_does_not_wake_up() {
     let told = waiting();
     asleep::others();
-    // A thread may still wake up once on its way to sleep. A thread that polls wakes up in
-    // each of these times, and the case does not end.
+    // A thread may still wake up once before it sleeps for good. A thread that polls wakes up in
+    // every interval, so that the case hangs.
     let is_quiet = || {
         let before = switches();
         std::thread::sleep(Duration::from_millis(1500));
@@ -101,7 +101,7 @@ fn all_who_wait_learn_of_the_engines_end() {
     assert_eq!(children.map(wait), [0; 3]);
 }
 
-/// Linux before 5.16 has no futex_waitv.
+/// Linux before 5.16 lacks futex_waitv(2), which a seccomp filter simulates here.
 fn who_waits_on_an_older_kernel_learns_of_it() {
     const FUTEX_WAITV: u32 = 449;
     let statement = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
@@ -113,21 +113,21 @@ fn who_waits_on_an_older_kernel_learns_of_it() {
         statement(give, 0, 0, libc::SECCOMP_RET_ALLOW),
     ];
     let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
-    // SAFETY: integers, and a filter that outlives the call.
+    // SAFETY: prctl takes integers, and a filter that outlives the call.
     unsafe {
         assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
         let mode = libc::SECCOMP_MODE_FILTER;
         assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const filter, 0, 0), 0);
     }
     let told = waiting();
-    // Longer than the slices in which a thread looks for the engine. In less time the case tries
-    // less.
+    // Longer than the interval at which a waiting thread checks whether the engine runs. If it is
+    // too short, the case covers less.
     std::thread::sleep(Duration::from_millis(700));
     println!("{STOP_ENGINE}");
     all_end(&told);
 }
 
-/// A program that looks at its sockets again and again, and never waits.
+/// A program that polls its sockets by nonblocking calls also gets ENETDOWN.
 fn calls_that_do_not_wait_learn_of_it() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
@@ -160,7 +160,7 @@ fn calls_that_do_not_wait_learn_of_it() {
     assert_eq!(listener.accept().unwrap_err().kind(), ErrorKind::NetworkDown);
 }
 
-/// A process has written nonsense where the engine reads its commands.
+/// A process writes an invalid position to its command ring, so that the engine cuts it off.
 fn a_process_that_is_cut_off_does_not_hang() {
     let told = waiting();
     asleep::others();
@@ -169,10 +169,10 @@ fn a_process_that_is_cut_off_does_not_hang() {
     let at = usize::from_str_radix(channel.split_once('-').unwrap().0, 16).unwrap();
     // `ChannelHeader::command_tail`.
     let tail = (at + 64) as *mut u32;
-    // SAFETY: mapped memory; the library's reaction to the value is the test.
+    // SAFETY: `tail` points into the mapped channel. The engine must handle any value there.
     unsafe { tail.write_volatile(u32::MAX / 2) };
-    // The ring is that of the first shard, which has to get a request, and then notifies the
-    // others.
+    // The ring belongs to the first shard, which reads it for a request and then ends the process
+    // in all shards.
     let mut asked = std::iter::repeat_with(|| {
         std::thread::sleep(Duration::from_millis(1));
         UdpSocket::bind("127.0.0.1:0")

@@ -1,5 +1,4 @@
-//! Paths, folders and streams, as far as descriptors are concerned. Each case runs on the kernel
-//! too.
+//! Paths, folders and streams that refer to descriptors. Each case also runs on the kernel.
 
 use std::collections::BTreeSet;
 use std::ffi::{CStr, CString};
@@ -24,17 +23,18 @@ pub const CASES: &[Case] = &[
     ("a_file_in_the_place_of_a_socket", a_file_in_the_place_of_a_socket),
 ];
 
-/// Above the numbers that anybody gets here.
+/// Exclusive upper bound of descriptor numbers in these cases.
 const NUMBERS: RawFd = 20_000;
 
-/// The names in a folder by system calls that libc wraps (`wrapped`) or does not.
+/// Returns the numbers among a folder's names. `wrapped`: by libc's getdents64 instead of
+/// syscall(2).
 fn listed(folder: &File, wrapped: bool) -> BTreeSet<RawFd> {
     const NAME_AT: usize = 19;
     let mut numbers = BTreeSet::new();
     let mut buffer = [0u64; 64];
     let (fd, at, len) = (folder.as_raw_fd(), buffer.as_mut_ptr(), size_of_val(&buffer));
     loop {
-        // SAFETY: a buffer and its length.
+        // SAFETY: the address and length are those of `buffer`.
         let got = unsafe {
             match wrapped {
                 true => getdents64(fd, at.cast(), len),
@@ -46,7 +46,7 @@ fn listed(folder: &File, wrapped: bool) -> BTreeSet<RawFd> {
             return numbers;
         }
         let mut at = at.cast::<u8>();
-        // SAFETY: entries as the kernel writes them.
+        // SAFETY: the kernel has written complete entries with NUL-terminated names.
         unsafe {
             let end = at.add(got as usize);
             while at < end {
@@ -64,7 +64,7 @@ unsafe extern "C" {
 
 fn descriptors_are_those_that_the_program_opened() {
     let _socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-    // SAFETY: integers only, and zeroes are a valid struct stat.
+    // SAFETY: the calls take integers and a `stat`, for which zeroes are valid.
     let (known, seen): (BTreeSet<RawFd>, BTreeSet<RawFd>) = unsafe {
         let mut stat: libc::stat = std::mem::zeroed();
         (
@@ -84,21 +84,22 @@ fn descriptors_are_those_that_the_program_opened() {
             .unwrap()
             .filter_map(|entry| entry.unwrap().file_name().to_str().unwrap().parse().ok())
             .collect();
-        // The listing itself had one more, which is closed.
+        // The additional number is the descriptor of the listing itself, which is closed by now.
         assert!(numbers.is_superset(&known) && numbers.len() == known.len() + 1, "{path}");
     }
     let links = (0..NUMBERS).filter(|fd| std::fs::read_link(format!("/proc/self/fd/{fd}")).is_ok());
     assert_eq!(links.collect::<BTreeSet<_>>(), known);
 }
 
-/// As Python's test of pass_fds looks.
+/// A started program sees only the inherited descriptors in /proc/self/fd, as Python's pass_fds
+/// test expects.
 fn descriptors_of_a_program_that_is_started() {
     let _socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-    // Descriptors that are not close-on-exec, the standard streams among them.
-    // SAFETY: integers only.
+    // Descriptors that are not close-on-exec, including the standard streams.
+    // SAFETY: fcntl takes integers only.
     let is_kept = |fd: &RawFd| unsafe { libc::fcntl(*fd, libc::F_GETFD) } == 0;
     let mut expected: BTreeSet<RawFd> = (0..NUMBERS).filter(is_kept).collect();
-    // And that of the listing.
+    // `ls` itself opens the folder, with the lowest free number.
     let free = (0..NUMBERS).find(|fd| !expected.contains(fd)).unwrap();
     expected.insert(free);
     let output = Command::new("ls").arg("/proc/self/fd").output().unwrap();
@@ -109,11 +110,11 @@ fn descriptors_of_a_program_that_is_started() {
     );
 }
 
-/// A folder that nothing else has. The case removes it.
+/// Creates a folder with a unique name. The case removes it.
 pub fn fresh_folder() -> PathBuf {
     let pattern = std::env::temp_dir().join("towpath-case-XXXXXX");
     let pattern = CString::new(pattern.into_os_string().into_encoded_bytes()).unwrap().into_raw();
-    // SAFETY: a string of its own, in which mkdtemp(3) replaces the end.
+    // SAFETY: mkdtemp(3) replaces the end of `pattern`, an owned C string.
     unsafe {
         let made = libc::mkdtemp(pattern);
         assert!(!made.is_null(), "{}", errno());
@@ -121,11 +122,11 @@ pub fn fresh_folder() -> PathBuf {
     }
 }
 
-/// Names of files are not restricted by the numbers of the library's descriptors.
+/// File names in other folders may equal the numbers of the library's descriptors.
 fn numbers_in_other_folders() {
     let folder = fresh_folder();
     let numbers = [900, 901, 940, 16_384, 16_385, 19_936, 19_937, 960, 961, 962];
-    // Around the numbers of the library's descriptors by the limit, too.
+    // Also use names around the numbers just below the limit, where the library has descriptors.
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: room for the answer.
     assert_eq!(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) }, 0);
@@ -149,7 +150,7 @@ fn paths_that_are_not_there() {
     let mut room = [0u64; 64];
     let stat = room.as_mut_ptr().cast::<libc::stat>();
     let fault = |result: i64| assert_eq!((result, errno()), (-1, libc::EFAULT));
-    // SAFETY: only the kernel looks at the address.
+    // SAFETY: only the kernel accesses the invalid address, and returns EFAULT.
     unsafe {
         fault(libc::open(nowhere, libc::O_RDONLY).into());
         fault(libc::open64(nowhere, libc::O_RDONLY).into());
@@ -166,11 +167,11 @@ fn paths_that_are_not_there() {
     }
 }
 
-/// freopen(3) is how a daemon lets go of the socket that it was started with.
+/// Daemons use freopen(3) to replace the socket with which they were started.
 fn a_file_in_the_place_of_a_socket() {
     for path in [Some(c"/dev/null"), Some(c"/nowhere/at/all"), None] {
         let (server, mut client) = pair();
-        // SAFETY: a stream of libc's, as long as it is open.
+        // SAFETY: `file` is a valid stream until it is closed.
         unsafe {
             let fd = server.into_raw_fd();
             let file = libc::fopen(c"/dev/null".as_ptr(), c"w".as_ptr());

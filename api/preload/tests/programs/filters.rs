@@ -1,4 +1,4 @@
-//! Filters of sockets. Each case runs on the kernel too.
+//! Socket filters (SO_ATTACH_FILTER). Each case also runs on the kernel.
 
 use std::io::ErrorKind;
 use std::net::{TcpListener, UdpSocket};
@@ -25,7 +25,7 @@ const OF_THE_KERNEL: [i32; 2] = [50, 52];
 const ABOUT: u32 = -0x1000_i32 as u32;
 const NETWORK: u32 = -0x10_0000_i32 as u32;
 const LINK: u32 = -0x20_0000_i32 as u32;
-/// Instructions: load the length, a word, a half and a byte of the packet; compare; return.
+/// Opcodes: load the length, a word, half-word or byte of the packet; compare; return.
 const LENGTH: u16 = 0x80;
 const WORD: u16 = 0x20;
 const HALF: u16 = 0x28;
@@ -44,14 +44,14 @@ fn attach(fd: RawFd, code: &[libc::sock_filter]) -> Result<(), i32> {
 
 fn attach_fprog(fd: RawFd, fprog: &libc::sock_fprog, len: u32) -> Result<(), i32> {
     let value = (&raw const *fprog).cast();
-    // SAFETY: a program with its length, which outlives the call.
+    // SAFETY: `value` points to a program that outlives the call.
     match unsafe { libc::setsockopt(fd, SOCKET, libc::SO_ATTACH_FILTER, value, len) } {
         0 => Ok(()),
         _ => Err(errno()),
     }
 }
 
-/// A program that drops a datagram unless `code` and `k` load `value`.
+/// Returns a program that accepts a datagram if the load `code` at offset `k` gives `value`.
 fn only(code: u16, k: u32, value: u32) -> [libc::sock_filter; 4] {
     [
         step(code, 0, 0, k),
@@ -72,7 +72,8 @@ fn a_filter_chooses_datagrams() {
         socket.send_to(text, at).unwrap();
     }
     assert_eq!(receive(fd, 0), (2, Vec::new()));
-    // SO_RXQ_OVFL: two of them are lost, the empty one as there is nothing to load.
+    // SO_RXQ_OVFL reports two drops, including the empty datagram, because the load exceeds its
+    // end.
     let told = (SOCKET, libc::SO_RXQ_OVFL, 2u32.to_ne_bytes().to_vec());
     assert_eq!(receive(fd, 0), (2, vec![told]));
     // Another program, and none.
@@ -89,17 +90,17 @@ fn a_filter_chooses_datagrams() {
 fn a_filter_cuts_datagrams() {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let (fd, at) = (socket.as_raw_fd(), socket.local_addr().unwrap());
-    // The header of eight bytes stays in any case.
+    // The filter cannot remove the UDP header of eight bytes.
     for (kept, expected) in [(12, 4), (9, 1), (8, 0), (3, 0), (13, 5), (1000, 5)] {
         assert_eq!(attach(fd, &[step(RETURN, 0, 0, kept)]), Ok(()));
         socket.send_to(b"abcde", at).unwrap();
         let mut text = [0; 16];
-        // MSG_TRUNC returns the remaining length.
-        // SAFETY: room for as many bytes.
+        // MSG_TRUNC returns the length after the filter has truncated the datagram.
+        // SAFETY: `text` has room for 16 bytes.
         let len = unsafe { libc::recv(fd, text.as_mut_ptr().cast(), 16, libc::MSG_TRUNC) };
         assert_eq!((len, &text[..expected]), (expected as isize, &b"abcde"[..expected]));
     }
-    // As long as the first byte says.
+    // The filter returns the first byte of the payload as the new length.
     assert_eq!(attach(fd, &[step(BYTE, 0, 0, 8), step(0x16, 0, 0, 0)]), Ok(()));
     for len in [9, 12, 0, 13] {
         socket.send_to(&[len; 5], at).unwrap();
@@ -143,7 +144,8 @@ fn what_a_filter_sees() {
         ];
         to.set_nonblocking(true).unwrap();
         let passes = |code: &[libc::sock_filter]| {
-            // A datagram of three bytes is taken, so no receiver waits for the dropped one.
+            // The filter accepts three-byte datagrams, so that the receiver does not wait for a
+            // dropped one.
             let end = [step(LENGTH, 0, 0, 0), step(EQUAL, 0, 1, 11), step(RETURN, 0, 0, 100)];
             assert_eq!(attach(fd, &[&end, code].concat()), Ok(()));
             from.send_to(b"abcde", at).unwrap();
@@ -164,17 +166,17 @@ fn what_a_filter_sees() {
         for (code, k) in [(WORD, 10), (HALF, 12), (BYTE, 13), (BYTE, NETWORK + header + 13)] {
             assert!(!passes(&[step(code, 0, 0, k), step(RETURN, 0, 0, 100)]), "{k} over {host}");
         }
-        // Before the link header, and a random number that need not be the same twice.
+        // The first load is before the link header; the second one returns a random number.
         assert!(!passes(&[step(BYTE, 0, 0, LINK - 1), step(RETURN, 0, 0, 100)]));
         assert!(passes(&[step(WORD, 0, 0, ABOUT + 56), step(RETURN, 0, 0, 100)]));
     }
 }
 
-/// SO_GET_FILTER with room for so many instructions.
+/// Reads SO_GET_FILTER into a buffer of `room` instructions.
 fn told(fd: RawFd, mut room: u32) -> Result<Vec<u64>, i32> {
     let mut code = vec![0u64; room as usize];
     let at = code.as_mut_ptr().cast();
-    // SAFETY: room for as many instructions.
+    // SAFETY: `code` has room for `room` instructions.
     match unsafe { libc::getsockopt(fd, SOCKET, libc::SO_ATTACH_FILTER, at, &raw mut room) } {
         0 => {
             code.resize(room as usize, 0);
@@ -197,7 +199,7 @@ fn filters_are_told_and_locked() {
     let small = told(fd, 4).unwrap();
     assert_eq!(small[1].to_ne_bytes(), [EQUAL as u8, 0, 0, 1, 7, 0, 0, 0]);
     assert_eq!(told(fd, 5), Ok(small));
-    // More than goes in one message to the engine.
+    // A filter that exceeds one request to the engine.
     let long: Vec<_> = (0..1000).map(|k| step(0, 0, 0, k)).chain([step(RETURN, 0, 0, 9)]).collect();
     assert_eq!(attach(fd, &long), Ok(()));
     let code = told(fd, 1001).unwrap();

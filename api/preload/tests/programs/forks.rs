@@ -1,4 +1,4 @@
-//! fork with handlers, and functions of libc that fork.
+//! fork(2) with pthread_atfork handlers, and libc functions that fork.
 
 use std::collections::HashSet;
 use std::io::{Read, Write};
@@ -51,7 +51,7 @@ extern "C" fn use_sockets() {
         assert_eq!(unsafe { libc::close(corked) }, 0);
     }
     CORKED.store(corked_datagram(), Ordering::SeqCst);
-    // SAFETY: integers, and events that live here.
+    // SAFETY: the calls take integers, and pointers to local variables.
     unsafe {
         let epoll = libc::epoll_create1(0);
         let mut event = libc::epoll_event { events: libc::EPOLLOUT as u32, u64: 0 };
@@ -64,7 +64,7 @@ extern "C" fn use_sockets() {
     HANDLED.fetch_add(1, Ordering::SeqCst);
 }
 
-/// A socket with a datagram that is begun, and an option that the process remembers.
+/// Returns a socket with an incomplete datagram, and an option that only the process stores.
 fn corked_datagram() -> i32 {
     const UDP_SEGMENT: i32 = 103;
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -79,7 +79,8 @@ fn corked_datagram() -> i32 {
 fn handlers_of_fork_use_sockets() {
     CONNECTION.set(pair()).unwrap();
     CORKED.store(corked_datagram(), Ordering::SeqCst);
-    // SAFETY: async-signal-safe functions and those of sockets; the children end at once.
+    // SAFETY: the handlers call async-signal-safe functions and those of sockets. The children exit
+    // at once.
     unsafe {
         assert_eq!(pthread_atfork(Some(use_sockets), Some(use_sockets), Some(use_sockets)), 0);
         for round in 1..=5 {
@@ -98,7 +99,7 @@ fn a_child_on_a_terminal() {
     let (server, mut client) = pair();
     let mut terminal = -1;
     let null = std::ptr::null_mut();
-    // SAFETY: nulls are allowed; the child exits.
+    // SAFETY: null is allowed for the optional arguments; the child exits.
     unsafe {
         let pid = libc::forkpty(&raw mut terminal, null, std::ptr::null(), std::ptr::null());
         if pid == 0 {
@@ -116,7 +117,7 @@ fn a_child_on_a_terminal() {
 fn a_terminal_in_the_place_of_sockets() {
     let (server, mut client) = pair();
     let null = std::ptr::null_mut();
-    // SAFETY: nulls are allowed; the child exits.
+    // SAFETY: null is allowed for the optional arguments; the child exits.
     unsafe {
         let (mut master, mut terminal) = (-1, -1);
         let (none, size) = (std::ptr::null(), std::ptr::null());
@@ -139,12 +140,12 @@ fn a_terminal_in_the_place_of_sockets() {
     assert_eq!(text, "", "the child's last socket was closed, and nothing written to it");
 }
 
-/// Has the main thread handle SIGUSR1 in the call that it waits in, and waits until the child that
-/// its handler forks sleeps as well.
+/// Interrupts the waiting main thread by SIGUSR1. Returns when the main thread waits again, and the
+/// child that its handler has forked waits, too.
 fn interrupt_main(main: libc::pthread_t, child: &AtomicI32) {
     let first = std::process::id() as i32;
     asleep::thread(first);
-    // SAFETY: the main thread lives.
+    // SAFETY: the main thread runs until the process ends.
     unsafe { libc::pthread_kill(main, libc::SIGUSR1) };
     while child.load(Ordering::SeqCst) <= 0 {
         std::thread::yield_now();
@@ -153,7 +154,7 @@ fn interrupt_main(main: libc::pthread_t, child: &AtomicI32) {
     asleep::thread(first);
 }
 
-/// The child goes on in the call that its parent waits in, and comes to an end of it, too.
+/// The child continues the call in which its parent waits, and the call ends in both.
 fn forked_in_a_handler_of_a_waiting_call() {
     static CHILD: AtomicI32 = AtomicI32::new(0);
     extern "C" fn fork_once(_: i32) {
@@ -162,19 +163,19 @@ fn forked_in_a_handler_of_a_waiting_call() {
     }
     let (mut server, mut client) = pair();
     let handler = fork_once as extern "C" fn(i32) as usize;
-    // SAFETY: a handler that restarts the call.
+    // SAFETY: the handler only forks; signal(2) makes it restart the call.
     unsafe { libc::signal(libc::SIGUSR1, handler) };
     // SAFETY: only asks.
     let me = unsafe { libc::pthread_self() };
     let feeder = std::thread::spawn(move || {
         interrupt_main(me, &CHILD);
         client.write_all(b"x").unwrap();
-        // The byte wakes both, and one of them goes back to sleep.
+        // The byte wakes parent and child. The first to read it returns, and the other waits again.
         asleep::process(CHILD.load(Ordering::SeqCst));
         client.write_all(b"x").unwrap();
         client
     });
-    // Each of the two sent a byte.
+    // Receives one byte for the parent, and one for the child.
     assert_eq!(server.read(&mut [0]).unwrap(), 1);
     if CHILD.load(Ordering::SeqCst) == 0 {
         // SAFETY: the child has no other thread.
@@ -182,7 +183,7 @@ fn forked_in_a_handler_of_a_waiting_call() {
     }
     assert_eq!(wait(CHILD.load(Ordering::SeqCst)), 0);
     let mut client = feeder.join().unwrap();
-    // The parent is counted as waiting still: otherwise nothing wakes its threads.
+    // The engine must still count the parent as waiting; otherwise its threads would not be woken.
     for _ in 0..5 {
         let sleeper = std::thread::spawn({
             let mut server = server.try_clone().unwrap();
@@ -194,7 +195,7 @@ fn forked_in_a_handler_of_a_waiting_call() {
     }
 }
 
-/// In the child the connect goes on, too, or finds that its parent's is done.
+/// The child continues the connect, or gets EISCONN because the parent's connect is complete.
 fn forked_in_a_handler_of_a_connect() {
     static CHILD: AtomicI32 = AtomicI32::new(-1);
     extern "C" fn fork_once(_: i32) {
@@ -203,22 +204,22 @@ fn forked_in_a_handler_of_a_connect() {
     }
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();
-    // SAFETY: an integer; a handler that restarts the call; only asks.
+    // SAFETY: listen takes integers, the handler only forks, and pthread_self has no arguments.
     let me = unsafe {
         assert_eq!(libc::listen(listener.as_raw_fd(), 0), 0);
         libc::signal(libc::SIGUSR1, fork_once as extern "C" fn(i32) as usize);
         libc::pthread_self()
     };
-    // There is room for no other one.
+    // Fills the accept queue, so that the next connect waits.
     let first = TcpStream::connect(addr).unwrap();
-    // Made before the signal can come: socket(2) waits for the engine, too.
-    // SAFETY: integers; the descriptor is new.
+    // Create the socket before the signal, because socket(2) waits for the engine, too.
+    // SAFETY: socket takes integers, and the descriptor is new.
     let socket = unsafe { OwnedFd::from_raw_fd(libc::socket(libc::AF_INET, libc::SOCK_STREAM, 0)) };
     let accepts = std::thread::spawn(move || {
         interrupt_main(me, &CHILD);
         (0..2).map(|_| listener.accept().unwrap().0).collect::<Vec<_>>()
     });
-    // Not that of std, which makes another socket.
+    // std would connect another socket, so call connect(2) directly.
     let result = (connect(&socket, addr), errno());
     if CHILD.load(Ordering::SeqCst) == 0 {
         let is_well = result.0 == 0 || result.1 == libc::EISCONN;
@@ -233,7 +234,7 @@ fn forked_in_a_handler_of_a_connect() {
     drop((socket, first, accepts.join().unwrap()));
 }
 
-/// Connects, waiting for the end, and gives the result of connect(2).
+/// Calls connect(2) on a blocking socket, and returns its result.
 fn connect(socket: &OwnedFd, addr: SocketAddr) -> i32 {
     let addr = libc::sockaddr_in {
         sin_family: libc::AF_INET as u16,
@@ -241,13 +242,13 @@ fn connect(socket: &OwnedFd, addr: SocketAddr) -> i32 {
         sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes([127, 0, 0, 1]) },
         sin_zero: [0; 8],
     };
-    // SAFETY: an address of its length.
+    // SAFETY: the address and length are those of `addr`.
     unsafe {
         libc::connect(socket.as_raw_fd(), (&raw const addr).cast(), size_of_val(&addr) as u32)
     }
 }
 
-/// A handler may leave something to a thread that starts a program, and wait for it.
+/// A handler may wait for a thread that starts a program, so the library's locks must be free.
 fn handlers_of_fork_wait_for_threads() {
     extern "C" fn start_a_program() {
         let thread = std::thread::spawn(|| {
@@ -257,7 +258,7 @@ fn handlers_of_fork_wait_for_threads() {
         thread.join().unwrap();
     }
     let (server, mut client) = pair();
-    // SAFETY: functions; the child writes and ends.
+    // SAFETY: the handlers are valid functions; the child only writes and exits.
     unsafe {
         assert_eq!(pthread_atfork(Some(start_a_program), Some(start_a_program), None), 0);
         let pid = libc::fork();
@@ -271,8 +272,8 @@ fn handlers_of_fork_wait_for_threads() {
     assert_eq!(HANDLED.load(Ordering::SeqCst), 2);
 }
 
-/// Behaves as jemalloc and tcmalloc: an allocation while a handler of theirs has the lock waits for
-/// ever. A library in front of libc, whose malloc it uses.
+/// Source of a malloc that locks in its fork handlers, as jemalloc and tcmalloc: an allocation
+/// between these handlers deadlocks. Preloaded before libc, whose malloc it calls.
 const LOCKED_MALLOC: &str = r#"
 #include <pthread.h>
 #include <stddef.h>
@@ -291,7 +292,7 @@ int malloc_is_locked;
 
 const LOCKED_MALLOC_FOLDER: &str = "TOWPATH_TEST_MALLOC";
 
-/// Runs this program again with [`LOCKED_MALLOC`] in front of all libraries.
+/// Runs this program again with [`LOCKED_MALLOC`] preloaded before all other libraries.
 fn with_locked_malloc() -> ExitStatus {
     let folder = fresh_folder();
     let (source, library) = (folder.join("malloc.c"), folder.join("malloc.so"));
@@ -306,8 +307,7 @@ fn with_locked_malloc() -> ExitStatus {
     again.status().unwrap()
 }
 
-/// The library's work at a fork allocates, but not between the handlers that take and give back the
-/// lock of malloc.
+/// The library allocates during a fork, but never while the handlers hold the lock of malloc.
 fn forked_where_malloc_is_locked_in_handlers() {
     if let Some(folder) = std::env::var_os(LOCKED_MALLOC_FOLDER) {
         return fork_where_malloc_is_locked(Path::new(&folder));
@@ -317,9 +317,9 @@ fn forked_where_malloc_is_locked_in_handlers() {
 }
 
 fn fork_where_malloc_is_locked(folder: &Path) {
-    // The library is loaded by now.
+    // The library is loaded already, so its file can be removed.
     std::fs::remove_dir_all(folder).unwrap();
-    // SAFETY: a name; null says that nothing is called so.
+    // SAFETY: the name is NUL-terminated. dlsym returns null if the symbol does not exist.
     let ours = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"malloc_is_locked".as_ptr()) };
     assert!(!ours.is_null(), "malloc is the one that is to be tried");
     let (server, mut client) = pair();
@@ -333,7 +333,7 @@ fn fork_where_malloc_is_locked(folder: &Path) {
         }
     });
     for round in 0..20 {
-        // SAFETY: malloc's handlers make it usable in the child, which writes and ends.
+        // SAFETY: malloc's handlers make it usable in the child, which only writes and exits.
         let pid = unsafe { libc::fork() };
         if pid == 0 {
             let fresh = UdpSocket::bind("127.0.0.1:0").is_ok();
@@ -350,8 +350,8 @@ fn fork_where_malloc_is_locked(folder: &Path) {
     allocating.join().unwrap();
 }
 
-/// A program opens many sockets, its threads and children at the same time. No two get the same
-/// socket, and a child's sockets end with it.
+/// The threads and children of a program open many sockets concurrently. Each socket is distinct,
+/// and a child's sockets end with the child.
 fn forked_by_one_that_opens_many() {
     let served = |listener: TcpListener| {
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();

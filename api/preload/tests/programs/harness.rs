@@ -1,4 +1,4 @@
-//! Starting an engine and programs on it.
+//! Starts an engine, and programs that use it.
 
 use std::ffi::{CStr, CString};
 use std::io::{BufRead, BufReader};
@@ -15,21 +15,21 @@ use towpath_engine::{Engine, EngineConfig, Remote};
 use crate::arguments::Arguments;
 use crate::library;
 
-/// A name and the child's work, which fails by panicking. The gate leaves out those whose names
-/// begin with `nightly::`: they judge time, or try something for long.
+/// Name and function of a case, which runs in a child and fails by a panic. The gate skips names
+/// that begin with `nightly::`, because these cases judge times or run for long.
 pub type Case = (&'static str, fn());
 
-/// A case that runs longer hangs, unless it was asked to. The gate's runner has a limit of its own,
-/// which is shorter.
+/// Time after which a case counts as hung, unless a longer duration was requested. The gate's
+/// runner kills a test sooner.
 const LIMIT: Duration = Duration::from_secs(120);
 const CASE: &str = "TOWPATH_TEST_CASE";
-/// Shards of each engine. With several only Towpath's half is listed and run: the kernel does not
-/// depend on them.
+/// Variable with the number of shards of each engine. With several shards, only the cases on
+/// Towpath run, because the kernel does not depend on it.
 const SHARDS: &str = "TOWPATH_TEST_SHARDS";
-/// A case prints this line when the engine shall stop.
+/// Line that a case prints when the engine is to stop.
 pub const STOP_ENGINE: &str = "stop the engine now";
 
-/// A case that does not run on the kernel, and the kernel's difference.
+/// Name of a case that does not run on the kernel, and how the kernel differs.
 pub type Own = (&'static str, &'static str);
 
 /// Where a case runs.
@@ -39,15 +39,15 @@ enum Half {
     Kernel,
 }
 
-/// A case in one of the halves.
+/// A case, and the half (Towpath or kernel) in which it runs.
 struct Test {
     name: String,
     case: &'static str,
     half: Half,
 }
 
-/// In the child: runs the case. In the parent: lists or runs the tests that the arguments ask for.
-/// Each case is one on Towpath, and one on the kernel unless it is in `own`.
+/// In the child, runs the case. In the parent, lists or runs the selected tests: each case on
+/// Towpath, and also on the kernel unless `own` contains it.
 pub fn main(cases: &[Case], own: &[Own]) -> ExitCode {
     if let Ok(name) = std::env::var(CASE) {
         let (_, case) = cases.iter().find(|(case, _)| *case == name).expect("a case of that name");
@@ -88,9 +88,9 @@ fn tests(cases: &[Case], own: &[Own]) -> Vec<Test> {
         .collect()
 }
 
-/// Gives the number of tests that failed.
+/// Runs the tests, and returns how many failed.
 fn run_all(tests: &[Test], threads: usize) -> usize {
-    // Built before the threads start, so that none of them waits for another one's build.
+    // Build the library before the threads start, so that no thread waits for a build.
     if tests.iter().any(|test| test.half == Half::Towpath) {
         preload();
     }
@@ -117,7 +117,7 @@ fn preload() -> &'static Path {
     LIBRARY.get_or_init(library::preload)
 }
 
-/// Runs a case in a program of its own; None when it went well.
+/// Runs a case in its own process. Returns the failure, or `None` on success.
 fn run(name: &str) -> Option<String> {
     let (remote, control) = start_engine();
     let mut child = start_program(name, &control);
@@ -139,8 +139,8 @@ fn run(name: &str) -> Option<String> {
     verdict
 }
 
-/// The same without library and engine, in a network namespace of its own: the case holds for
-/// Linux. Elsewhere it could find ports taken that it has just seen free.
+/// Runs a case without library and engine, to check that it holds for Linux. Its own network
+/// namespace ensures that other programs take no ports meanwhile.
 fn run_on_the_kernel(name: &str) -> Option<String> {
     let network = Network::new();
     if let Err(why) = network.is_allowed() {
@@ -148,19 +148,19 @@ fn run_on_the_kernel(name: &str) -> Option<String> {
         return None;
     }
     let mut command = program(name);
-    // SAFETY: system calls on objects made here.
+    // SAFETY: `enter` makes only system calls, with pointers to its own data.
     unsafe { command.pre_exec(move || network.enter()) };
     wait(&mut command.spawn().expect("start the program"))
 }
 
-/// A namespace with nothing but a loopback that is up. The program has the permissions of Towpath
-/// there: it sends pings, and has no raw sockets.
+/// A network namespace with loopback only. As on Towpath, the program may send pings, but has no
+/// raw sockets.
 #[derive(Clone)]
 struct Network {
-    /// For /proc/self/uid_map and gid_map: the program stays the user that it is.
+    /// Lines for /proc/self/uid_map and gid_map, which keep the program's user and group.
     users: CString,
     groups: CString,
-    /// Range for ping_group_range: its groups must be known in the user namespace.
+    /// Value of ping_group_range. Its groups must be mapped in the user namespace.
     pingers: CString,
 }
 
@@ -179,28 +179,29 @@ impl Network {
 
     fn is_allowed(&self) -> std::io::Result<()> {
         let (network, mut command) = (self.clone(), Command::new("true"));
-        // SAFETY: system calls on objects made here.
+        // SAFETY: `enter` makes only system calls, with pointers to its own data.
         unsafe { command.pre_exec(move || network.enter()) };
         command.status().map(drop)
     }
 
-    /// In a process that is about to become the program, and that may not allocate.
+    /// Enters the namespace. Runs between fork and exec, so it must not allocate.
     fn enter(&self) -> std::io::Result<()> {
-        // SAFETY: integers only; concerns this process alone.
+        // SAFETY: unshare takes integers, and affects only this process.
         if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
-            // Without privileges: in a namespace of users as well, which gives them until execve.
-            // SAFETY: concerns this process alone.
+            // Without privileges, also create a user namespace, in which the process has all
+            // capabilities until execve.
+            // SAFETY: unshare takes integers, and affects only this process.
             check(unsafe { libc::unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWNET) })?;
             put(c"/proc/self/uid_map", &self.users)?;
             put(c"/proc/self/setgroups", c"deny")?;
             put(c"/proc/self/gid_map", &self.groups)?;
         }
-        // SAFETY: plain integers and characters.
+        // SAFETY: zeroes are a valid ifreq, which consists of integers.
         let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
         request.ifr_name[..2].copy_from_slice(&[b'l' as _, b'o' as _]);
         request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as _;
-        // SAFETY: the calls read an ifreq, which lives here; the descriptor is closed when the
-        // program is executed.
+        // SAFETY: the calls read a local ifreq. The descriptor is closed when the program is
+        // executed.
         unsafe {
             let socket =
                 check(libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0))?;
@@ -226,7 +227,7 @@ fn check(result: i32) -> std::io::Result<i32> {
 /// executed.
 fn put(path: &CStr, text: &CStr) -> std::io::Result<()> {
     let bytes = text.to_bytes();
-    // SAFETY: a path, and bytes with their number.
+    // SAFETY: the path is NUL-terminated, and the pointer and length are those of `bytes`.
     unsafe {
         let file = check(libc::open(path.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC))?;
         check(libc::write(file, bytes.as_ptr().cast(), bytes.len()) as i32)?;
@@ -234,12 +235,13 @@ fn put(path: &CStr, text: &CStr) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Waits for a case, and ends processes that it left. None: it went well.
+/// Waits for a case, and kills processes that it has left. Returns the failure, or `None` on
+/// success.
 fn wait(child: &mut Child) -> Option<String> {
     let limit = LIMIT.max(crate::reuse::LONG.max(crate::reuse::asked()) * 2);
     let group = child.id() as i32;
-    // SAFETY: integers only; the descriptor is fresh. The child is not waited for yet, so that its
-    // number is its own.
+    // SAFETY: the calls take integers, and the descriptor is new. The child is not reaped yet, so
+    // its id is not reused.
     let (process, hangs) = unsafe {
         let process = libc::syscall(libc::SYS_pidfd_open, group, 0) as i32;
         assert!(process >= 0, "pidfd_open: {}", std::io::Error::last_os_error());
@@ -264,7 +266,8 @@ pub fn shards() -> usize {
 fn start_engine() -> (Remote, OwnedFd) {
     let (tell, told) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
-        // All that a program sees is the same with several, however many threads they have.
+        // Programs must see no difference between one shard and several, however many threads run
+        // them.
         let threads_by_need = std::env::var_os("TOWPATH_TEST_THREADS_BY_NEED").is_some();
         let config = EngineConfig { threads_by_need, ..EngineConfig::default() };
         let ports = (0..shards()).map(|_| Vec::new()).collect();
@@ -293,11 +296,12 @@ fn start_program(name: &str, control: &OwnedFd) -> Child {
     command.spawn().expect("start the program")
 }
 
-/// Starts this executable with a case: the first process of a group, which ends with this process.
+/// Starts this executable with a case. The child leads its own process group, and is killed if this
+/// process ends.
 fn program(name: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().expect("this executable"));
     command.env(CASE, name).stdin(Stdio::null()).process_group(0);
-    // SAFETY: a system call of integers, which concerns the new process.
+    // SAFETY: prctl takes integers, and affects only the new process.
     unsafe {
         command.pre_exec(|| {
             check(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0)).map(drop)

@@ -1,4 +1,4 @@
-//! Datagram sockets as hosts use them: groups, broadcasts, shared ports, options of both families.
+//! Datagram sockets with multicast, broadcast, shared ports, and options of both IP versions.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsRawFd, FromRawFd, RawFd};
@@ -38,7 +38,7 @@ fn sockaddr(ip: [u8; 4], port: u16) -> libc::sockaddr_in {
 }
 
 fn bind(fd: RawFd, addr: &libc::sockaddr_in) -> Result<(), i32> {
-    // SAFETY: an address and its size.
+    // SAFETY: the address and length are those of `addr`.
     match unsafe { libc::bind(fd, std::ptr::from_ref(addr).cast(), size_of_val(addr) as u32) } {
         0 => Ok(()),
         _ => Err(errno()),
@@ -47,18 +47,18 @@ fn bind(fd: RawFd, addr: &libc::sockaddr_in) -> Result<(), i32> {
 
 fn set_bytes(fd: RawFd, level: i32, name: i32, value: &[u8]) -> Result<(), i32> {
     let len = value.len() as u32;
-    // SAFETY: bytes and how many they are.
+    // SAFETY: the address and length are those of `value`.
     match unsafe { libc::setsockopt(fd, level, name, value.as_ptr().cast(), len) } {
         0 => Ok(()),
         _ => Err(errno()),
     }
 }
 
-/// Bytes that getsockopt writes into `room` bytes.
+/// Returns the bytes that getsockopt(2) writes to a buffer of `room` bytes.
 fn get_bytes(fd: RawFd, level: i32, name: i32, room: usize) -> Vec<u8> {
     let (mut value, mut len) = ([0xa5u8; 16], room as u32);
     let at = value.as_mut_ptr().cast();
-    // SAFETY: as much room as stated.
+    // SAFETY: `value` has at least `room` bytes.
     assert_eq!(unsafe { libc::getsockopt(fd, level, name, at, &raw mut len) }, 0);
     value[..len as usize].to_vec()
 }
@@ -125,7 +125,7 @@ fn multicast_interfaces() {
         assert_eq!(ask(parts), Err(libc::EADDRNOTAVAIL), "{parts:?}");
     }
     assert_eq!(ask(&[group, any, index]), Ok(any.to_vec()));
-    // Datagrams to groups go there from then on.
+    // Datagrams to groups leave by this interface from now on.
     ask(&[group, lo]).unwrap();
     let member = UdpSocket::bind("0.0.0.0:0").unwrap();
     member.join_multicast_v4(&Ipv4Addr::from(group), &Ipv4Addr::LOCALHOST).unwrap();
@@ -148,7 +148,7 @@ fn broadcasts_come_back() {
         let (n, from) = all.recv_from(&mut [0; 8]).unwrap();
         assert_eq!((n, from), (3, sender.local_addr().unwrap()), "{to}");
     }
-    // Bound to the address, a socket gets datagrams to it.
+    // A socket that is bound to the broadcast address receives datagrams to it.
     let named = socket(libc::AF_INET, 0);
     bind(named.as_raw_fd(), &sockaddr([127, 255, 255, 255], 0)).unwrap();
     let at = named.local_addr().unwrap();
@@ -184,7 +184,7 @@ fn any_v4_on_a_v6_socket() {
     let (at, len) = ((&raw const any).cast(), size_of_val(&any) as u32);
     let client = socket(libc::AF_INET6, 0);
     let fd = client.as_raw_fd();
-    // SAFETY: a byte, and an address with its size.
+    // SAFETY: the pointers and lengths are those of a byte and of the address.
     assert_eq!(unsafe { libc::sendto(fd, b"1".as_ptr().cast(), 1, 0, at, len) }, 1);
     assert_eq!(server.recv(&mut [0; 4]).unwrap(), 1);
     let client = socket(libc::AF_INET6, 0);
@@ -245,7 +245,8 @@ fn options_of_both_families() {
             }
         }
     }
-    // Groups that others joined: with IPv6 from the beginning, with IPv4 not.
+    // Reception of groups that other sockets have joined: the default is on for IPv6, and off for
+    // IPv4.
     let alls = [(IP, libc::IP_MULTICAST_ALL), (V6, IPV6_MULTICAST_ALL)];
     assert_eq!(alls.map(|(level, name)| get(fd, level, name)), [Ok(0), Ok(1)]);
     for (level, name) in alls {
@@ -254,7 +255,7 @@ fn options_of_both_families() {
             assert_eq!(get(fd, level, name), Ok(value));
         }
     }
-    // And on the way: each family's datagrams have their own class.
+    // Datagrams have the class of their IP version, also on the receiving side.
     set(fd, IP, libc::IP_TOS, 0x20).unwrap();
     set(fd, V6, libc::IPV6_TCLASS, 0x40).unwrap();
     for (at, level, name, class) in
@@ -271,22 +272,22 @@ fn options_of_both_families() {
     }
 }
 
-/// The first byte of the first control message of the next datagram.
+/// Returns the first byte of the next datagram's first control message.
 fn control_byte(fd: RawFd) -> Option<u8> {
     control(fd).first().copied()
 }
 
-/// The data of the first control message of the next datagram.
+/// Returns the data of the next datagram's first control message.
 fn control(fd: RawFd) -> Vec<u8> {
     let (mut byte, mut room) = ([0u8; 64], [0u64; 16]);
     let mut part = libc::iovec { iov_base: byte.as_mut_ptr().cast(), iov_len: byte.len() };
-    // SAFETY: plain numbers and null pointers.
+    // SAFETY: zeroes are a valid msghdr, which consists of integers and pointers.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     message.msg_iov = &raw mut part;
     message.msg_iovlen = 1;
     message.msg_control = room.as_mut_ptr().cast();
     message.msg_controllen = size_of_val(&room);
-    // SAFETY: everything it points to is there.
+    // SAFETY: the message points to local buffers of the given lengths.
     assert!(unsafe { libc::recvmsg(fd, &raw mut message, 0) } > 0);
     let len = message.msg_controllen.min(size_of_val(&room));
     let bytes: Vec<u8> = room.iter().flat_map(|word| word.to_ne_bytes()).take(len).collect();
@@ -299,7 +300,7 @@ fn echo_control() {
     let ping = |fd: RawFd| {
         let request = [8u8, 0, 0, 0, 0, 0, 0, 1, 42];
         let (at, len) = ((&raw const to).cast(), size_of_val(&to) as u32);
-        // SAFETY: bytes and an address with their sizes.
+        // SAFETY: the pointers and lengths are those of `request` and of the address.
         let sent = unsafe { libc::sendto(fd, request.as_ptr().cast(), request.len(), 0, at, len) };
         assert_eq!(sent, request.len() as isize);
     };

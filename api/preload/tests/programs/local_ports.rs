@@ -1,4 +1,4 @@
-//! Ports that are chosen for sockets that name none. Each case runs on the kernel too.
+//! Ports that the stack chooses for sockets without a port. Each case also runs on the kernel.
 
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -23,7 +23,7 @@ fn range(least: u16, most: u16) -> i32 {
 }
 
 fn socket(kind: i32, ports: i32, reuse: bool) -> OwnedFd {
-    // SAFETY: integers; the descriptor is new.
+    // SAFETY: socket takes integers, and the descriptor is new.
     let socket = unsafe { OwnedFd::from_raw_fd(libc::socket(libc::AF_INET, kind, 0)) };
     let fd = socket.as_raw_fd();
     assert_eq!(set(fd, IP, IP_LOCAL_PORT_RANGE, ports), Ok(()));
@@ -40,10 +40,10 @@ fn address(port: u16) -> libc::sockaddr_in {
     }
 }
 
-/// The port that a bind which names none gets.
+/// Binds a socket to port 0, and returns the chosen port.
 fn bind_any(socket: &OwnedFd) -> Result<u16, i32> {
     let (mut name, mut len) = (address(0), size_of::<libc::sockaddr_in>() as u32);
-    // SAFETY: an address with its length.
+    // SAFETY: `name` is a valid sockaddr_in of `len` bytes.
     unsafe {
         if libc::bind(socket.as_raw_fd(), (&raw const name).cast(), len) != 0 {
             return Err(errno());
@@ -71,11 +71,11 @@ fn binds_in_a_narrow_range() {
         assert_eq!(ports, (40_000..=40_003).map(Ok).collect::<Vec<_>>());
         assert_eq!(bind_any(&socket(kind, range(60_999, 0), false)), Ok(60_999));
         assert_eq!(bind_any(&socket(kind, range(0, 32_768), false)), Ok(32_768));
-        // A bound that lies outside does not count.
+        // A bound outside the system's range has no effect.
         let port = bind_any(&socket(kind, range(1, 32_769), false)).unwrap();
         assert!((32_768..=32_769).contains(&port));
     }
-    // A datagram socket that sends unbound.
+    // A datagram socket gets a port from its range when it sends without a bind.
     let to = UdpSocket::bind("127.0.0.1:0").unwrap();
     let from = UdpSocket::from(socket(libc::SOCK_DGRAM, range(40_010, 40_010), false));
     from.send_to(b"x", to.local_addr().unwrap()).unwrap();
@@ -89,7 +89,7 @@ fn connects_in_a_narrow_range() {
     let mut streams = Vec::new();
     for _ in 0..5 {
         let socket = socket(libc::SOCK_STREAM, range(40_020, 40_023), false);
-        // SAFETY: an address with its length.
+        // SAFETY: `name` is a valid sockaddr_in of this length.
         let connected = unsafe {
             libc::connect(
                 socket.as_raw_fd(),

@@ -1,4 +1,4 @@
-//! Sockets of a program in its own /proc/net. Each case runs on the kernel too.
+//! A program's own sockets in /proc/net. Each case also runs on the kernel.
 
 use std::fs::{File, read_link, read_to_string};
 use std::io::{Read, Seek, Write};
@@ -16,7 +16,7 @@ pub const CASES: &[Case] = &[
     ("sockets_of_other_processes_are_told", of_other_processes),
 ];
 
-/// The inode that /proc says of a socket, which fstat(2) must say as well.
+/// Returns a socket's inode number from /proc, and checks that fstat(2) returns the same.
 fn inode(socket: &impl AsRawFd) -> String {
     let fd = socket.as_raw_fd();
     let link = read_link(format!("/proc/self/fd/{fd}")).unwrap();
@@ -28,7 +28,7 @@ fn inode(socket: &impl AsRawFd) -> String {
     number.to_owned()
 }
 
-/// Local port and state of the row with an inode.
+/// Returns local port and state in the row with this inode number.
 fn row(text: &str, inode: &str) -> Option<(u16, u8)> {
     let rows = text.lines().skip(1).map(|line| line.split_whitespace().collect::<Vec<_>>());
     let row = rows.into_iter().find(|row| row.get(9) == Some(&inode))?;
@@ -57,13 +57,13 @@ fn sockets_are_in_proc_net() {
     let text = read_to_string(format!("/proc/{}/net/udp6", std::process::id())).unwrap();
     let port = udp6.local_addr().unwrap().port();
     assert_eq!(row(&text, &inode(&udp6)), Some((port, UNCONNECTED)));
-    // A closed socket is in no table.
+    // A closed socket appears in no table.
     let gone = inode(&udp6);
     drop(udp6);
     assert_eq!(row(&read_to_string("/proc/net/udp6").unwrap(), &gone), None);
 }
 
-/// Each sees the socket, which the kernel's own table would not have.
+/// Every function that opens the file shows the socket, which the kernel's own table lacks.
 fn every_way_to_open() {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let inode = inode(&socket);
@@ -75,7 +75,7 @@ fn every_way_to_open() {
         assert!(row(&text, &inode).is_some(), "{how}: {text}");
     };
     let path = c"/proc/net/udp".as_ptr();
-    // SAFETY: paths that live for ever.
+    // SAFETY: the paths are static C strings.
     unsafe {
         see("open", libc::open(path, libc::O_RDONLY));
         see("openat", libc::openat(libc::AT_FDCWD, path, libc::O_RDONLY));
@@ -96,7 +96,7 @@ fn every_way_to_open() {
     }
 }
 
-/// Lines are as long, and names stand where they stand.
+/// Lines and columns have the same widths as on Linux.
 fn has_linuxs_columns() {
     let _socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let _listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -119,7 +119,7 @@ fn has_linuxs_columns() {
     assert!(read_to_string("/proc/net/sockstat").unwrap().starts_with("sockets: used "));
 }
 
-/// Programs such as netdata keep the file open.
+/// Programs such as netdata keep the file open, and read it again from the beginning.
 fn is_read_anew() {
     let first = UdpSocket::bind("127.0.0.1:0").unwrap();
     let mut file = File::open("/proc/net/udp").unwrap();
@@ -138,10 +138,10 @@ fn is_read_anew() {
     let text = std::str::from_utf8(&bytes[..n]).unwrap();
     assert!(text.starts_with("  ") && row(text, &number).is_none(), "{text}");
     assert!(row(text, &inode(&first)).is_some(), "{text}");
-    // The number becomes a file of the program's, which stays as it is.
+    // The program's own file gets the number, and must keep its content.
     let fd = file.as_raw_fd();
     drop(file);
-    // SAFETY: a name that lives for ever.
+    // SAFETY: the name is a static C string.
     let own = unsafe { libc::memfd_create(c"udp".as_ptr(), 0) };
     assert_eq!(own, fd);
     // SAFETY: the descriptor was just made, and has no other owner.
@@ -157,21 +157,21 @@ fn text_is(file: &mut File, wanted: &str) {
     assert_eq!(text, wanted);
 }
 
-/// A child has a socket of its own, and one of the parent's at another number.
+/// A child has its own socket, and a duplicate of its parent's with another number.
 fn of_other_processes() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (mut said, mut say) = std::io::pipe().unwrap();
     let (mut end, keep) = std::io::pipe().unwrap();
-    // SAFETY: the child uses its own descriptors, and ends.
+    // SAFETY: the child uses its own descriptors, and exits.
     let child = unsafe { libc::fork() };
     if child == 0 {
         drop(keep);
         let own = UdpSocket::bind("127.0.0.1:0").unwrap();
-        // SAFETY: a descriptor, which is open.
+        // SAFETY: dup takes an integer, the number of an open descriptor.
         let double = unsafe { libc::dup(listener.as_raw_fd()) };
         writeln!(say, "{} {} {double}", own.as_raw_fd(), inode(&own)).unwrap();
         drop(say);
-        // Until the parent has looked.
+        // Wait until the parent has read the tables.
         let _ = end.read(&mut [0]);
         // SAFETY: takes a number.
         unsafe { libc::_exit(0) };
@@ -197,7 +197,7 @@ fn of_other_processes() {
     );
     drop(keep);
     let mut status = 0;
-    // SAFETY: a place for the status.
+    // SAFETY: `status` is writable, and the child is waited for once.
     unsafe { assert_eq!(libc::waitpid(child, &raw mut status, 0), child) };
     assert_eq!(status, 0);
 }

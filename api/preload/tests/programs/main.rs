@@ -1,11 +1,11 @@
-//! Programs under LD_PRELOAD on an engine with nothing but loopback.
+//! Tests programs with the preload library, on an engine that has only loopback.
 //!
 //! The parent starts an engine. For each case it starts this same executable with the library
 //! preloaded and TOWPATH_CONTROL set. The case runs in the child, which uses std and libc like any
-//! program. All cases but those listed below run on Linux without the library as well.
+//! program. Cases that are not in the list below also run on Linux without the library.
 //!
-//! The command line is libtest's as far as a runner needs it: `towpath::NAME` and `kernel::NAME`
-//! are tests of their own.
+//! The command line is the part of libtest's that a runner needs. `towpath::NAME` and
+//! `kernel::NAME` are separate tests.
 
 #![allow(clippy::print_stdout, clippy::print_stderr)] // For readers of the output of the tests.
 
@@ -80,7 +80,7 @@ fn main() -> std::process::ExitCode {
     harness::main(&cases, TOWPATHS_OWN)
 }
 
-/// Cases that Linux cannot run, or has another result for.
+/// Cases that Linux does not support, or for which its result differs.
 const TOWPATHS_OWN: &[Own] = &[
     ("a_thread_that_waits_does_not_wake_up", NO_ENGINE),
     ("all_who_wait_learn_of_the_engines_end", NO_ENGINE),

@@ -1,5 +1,5 @@
-//! Options that say how much waits in a socket, or from where it is looked at. Each case runs on
-//! the kernel too.
+//! Limits and counts of unsent and unread bytes, SO_PEEK_OFF, and minimum TTLs. Each case also runs
+//! on the kernel.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
@@ -26,23 +26,24 @@ const SOCKET: i32 = libc::SOL_SOCKET;
 const TCP: i32 = libc::IPPROTO_TCP;
 const SIOCOUTQNSD: libc::c_ulong = 0x894b;
 const LOWAT: i32 = 16_384;
-/// Linux fills a segment once it is begun, and none is longer.
+/// Maximum segment length in bytes. Linux adds bytes to a segment until it has this length.
 const SEGMENT_MAX: i32 = 65_536;
 
 fn unsent(fd: RawFd) -> i32 {
     let mut bytes = -1;
-    // SAFETY: an int, which lives here.
+    // SAFETY: SIOCOUTQNSD writes an int, which is a local.
     assert_eq!(unsafe { libc::ioctl(fd, SIOCOUTQNSD, &raw mut bytes) }, 0);
     bytes
 }
 
 fn is_ready(fd: RawFd, events: i16, ms: i32) -> bool {
     let mut set = libc::pollfd { fd, events, revents: 0 };
-    // SAFETY: one descriptor, which lives here.
+    // SAFETY: the list has one entry, which is a local.
     unsafe { libc::poll(&raw mut set, 1, ms) == 1 && set.revents & events != 0 }
 }
 
-/// Writes until no more is taken, also after a while. Gives how many bytes were.
+/// Writes until no more bytes are accepted, even after a pause. Returns the number of bytes
+/// written.
 fn fill(stream: &mut TcpStream) -> usize {
     stream.set_nonblocking(true).unwrap();
     let mut sent = 0;
@@ -59,9 +60,9 @@ fn fill(stream: &mut TcpStream) -> usize {
     }
 }
 
-/// Writes until no more is taken and more than `least` bytes are unsent, waiting for room as long
-/// as it takes. Returns the number of bytes written. The last segment is full, since Linux adds
-/// bytes to one with room whatever the mark.
+/// Writes until no more bytes are accepted and more than `least` bytes are unsent, waiting for room
+/// as long as needed. Returns the number of bytes written. The last segment is full, because Linux
+/// adds bytes to a segment that has room, even above the limit.
 fn fill_beyond(stream: &mut TcpStream, least: i32) -> usize {
     const PATIENCE_MS: i32 = 30_000;
     let fd = stream.as_raw_fd();
@@ -85,15 +86,15 @@ fn few_bytes_are_unsent() {
     let sent = fill(&mut a);
     let left = unsent(fd);
     assert!((LOWAT / 2..=LOWAT + SEGMENT_MAX).contains(&left), "{left} bytes are unsent");
-    // Without the mark there is room.
+    // Without a limit the socket is writable.
     assert_eq!(set(fd, TCP, libc::TCP_NOTSENT_LOWAT, 0), Ok(()));
     assert!(is_ready(fd, libc::POLLOUT, 0));
     let more = fill_beyond(&mut a, 2 * (LOWAT + SEGMENT_MAX));
-    // Above the mark nothing is taken.
+    // Above the limit no bytes are accepted.
     assert_eq!(set(fd, TCP, libc::TCP_NOTSENT_LOWAT, LOWAT), Ok(()));
     assert!(!is_ready(fd, libc::POLLOUT, 0));
     assert_eq!(a.write(&[7]).map_err(|error| error.kind()), Err(ErrorKind::WouldBlock));
-    // Bytes go when the peer reads, and that makes room.
+    // When the peer reads, bytes are sent, and the socket becomes writable.
     let drained = std::io::copy(&mut (&mut b).take((sent + more) as u64), &mut std::io::sink());
     assert_eq!(drained.unwrap(), (sent + more) as u64);
     assert!(is_ready(fd, libc::POLLOUT, 5000));
@@ -111,7 +112,7 @@ fn a_mark_of_unsent_bytes_is_inherited() {
     assert!((1..=LOWAT + SEGMENT_MAX).contains(&left), "{left} bytes are unsent");
 }
 
-/// The least mark: nothing is taken before all was sent.
+/// With a limit of one byte, no bytes are accepted before all earlier ones were sent.
 fn who_waits_to_send_goes_on_below_the_mark() {
     const BYTES: usize = 4 << 20;
     let (mut a, mut b) = pair();
@@ -144,7 +145,7 @@ fn a_higher_mark_wakes_who_waits_to_send() {
 fn memory_in_use_is_shown() {
     let shown = |fd: RawFd, room: usize| {
         let (mut words, mut len) = ([-1; 9], room as libc::socklen_t);
-        // SAFETY: the words and their size.
+        // SAFETY: the address and length are those of `words`.
         let failed = unsafe {
             libc::getsockopt(fd, SOCKET, libc::SO_MEMINFO, words.as_mut_ptr().cast(), &raw mut len)
         };
@@ -165,10 +166,10 @@ fn memory_in_use_is_shown() {
     assert_eq!(set(a.as_raw_fd(), SOCKET, libc::SO_MEMINFO, 1), Err(libc::ENOPROTOOPT));
 }
 
-/// Up to `room` bytes, or the errno.
+/// Receives up to `room` bytes. Returns the errno on failure.
 fn recv(fd: RawFd, room: usize, flags: i32) -> Result<String, i32> {
     let mut bytes = vec![0; room];
-    // SAFETY: as many bytes as are there.
+    // SAFETY: `bytes` has room for `room` bytes.
     let n = unsafe { libc::recv(fd, bytes.as_mut_ptr().cast(), room, flags) };
     if n < 0 {
         return Err(errno());
@@ -199,7 +200,7 @@ fn looks_go_on_in_datagrams() {
         (0, libc::MSG_TRUNC, "", 13),
     ] {
         let flags = PEEK | flags;
-        // A length that is returned without a copy has no text.
+        // With MSG_TRUNC only a length is returned, without bytes.
         match room {
             // SAFETY: no bytes.
             0 => assert_eq!(unsafe { libc::recv(fd, std::ptr::null_mut(), 0, flags) }, 4),
@@ -208,7 +209,7 @@ fn looks_go_on_in_datagrams() {
         assert_eq!(peek_off(fd), then, "{seen}");
     }
     assert_eq!(recv(fd, 9, PEEK | libc::MSG_DONTWAIT), Err(libc::EAGAIN));
-    // A read moves it back by the bytes read.
+    // A read without MSG_PEEK moves the offset back by the bytes read.
     assert_eq!(recv(fd, 9, 0).as_deref(), Ok("abcdef"));
     assert_eq!(peek_off(fd), 7);
     assert_eq!(set(fd, SOCKET, libc::SO_PEEK_OFF, 3), Ok(()));
@@ -238,7 +239,7 @@ fn looks_go_on_in_a_stream() {
     });
     assert_eq!(recv(fd, 3, 0).as_deref(), Ok("abc"));
     assert_eq!((peek_off(fd), recv(fd, 9, PEEK | libc::MSG_DONTWAIT)), (5, Err(libc::EAGAIN)));
-    // SAFETY: no bytes are written: they are counted.
+    // SAFETY: MSG_TRUNC only counts the bytes of a stream, and writes none.
     let counted = unsafe {
         assert_eq!(set(fd, SOCKET, libc::SO_PEEK_OFF, 1), Ok(()));
         libc::recv(fd, std::ptr::null_mut(), 9, PEEK | libc::MSG_TRUNC)
@@ -248,8 +249,8 @@ fn looks_go_on_in_a_stream() {
     assert_eq!(peek_off(fd), 0);
 }
 
-/// As sock_recv_drops. Each round sends more than there is room for, unless all of them are read
-/// meanwhile.
+/// As sock_recv_drops. Each round sends more datagrams than fit, unless the receiver reads all of
+/// them meanwhile.
 fn lost_datagrams_are_counted() {
     const A_ROUND: usize = 100;
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -276,7 +277,8 @@ fn lost_datagrams_are_counted() {
     assert_eq!(receive(fd, 0).1, []);
 }
 
-/// As tcp_v4_rcv and tcp_v6_rcv: SYNs to a listener, and segments of connections.
+/// As tcp_v4_rcv and tcp_v6_rcv, drops SYNs to a listener and segments of connections whose TTL is
+/// below the minimum.
 fn segments_from_far_away_are_dropped() {
     const MINHOPCOUNT: i32 = 73;
     let v4 = (libc::IPPROTO_IP, libc::IP_TTL, libc::IP_MINTTL);
@@ -293,14 +295,14 @@ fn segments_from_far_away_are_dropped() {
             let connects = scope.spawn(move || TcpStream::connect(to).unwrap());
             assert!(!is_ready(fd, libc::POLLIN, 500), "its SYN has come over hops");
             assert_eq!(set(fd, level, least, 64), Ok(()));
-            // The next SYN is in time.
+            // The retransmitted SYN has a sufficient TTL.
             let (mut near, mut far) = (listener.accept().unwrap().0, connects.join().unwrap());
             let (near_fd, far_fd) = (near.as_raw_fd(), far.as_raw_fd());
             assert_eq!(get(near_fd, level, least), Ok(64), "as its listener has");
             assert_eq!(set(far_fd, level, hops, 63), Ok(()));
             far.write_all(b"x").unwrap();
             assert!(!is_ready(near_fd, libc::POLLIN, 300), "too far");
-            // A later copy comes from nearer.
+            // The retransmission has a sufficient TTL.
             assert_eq!(set(far_fd, level, hops, 64), Ok(()));
             let mut byte = [0];
             near.read_exact(&mut byte).unwrap();

@@ -24,7 +24,7 @@ pub const CASES: &[Case] = &[
 const HEADER: usize = size_of::<libc::nlmsghdr>();
 
 fn open() -> OwnedFd {
-    // SAFETY: a fresh descriptor, or -1, which is none.
+    // SAFETY: the descriptor is new, and the assertion excludes -1.
     unsafe {
         let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
         let fd = libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_ROUTE);
@@ -64,7 +64,7 @@ fn send(fd: &OwnedFd, bytes: &[u8]) {
 /// Receives a datagram; its sender must be the kernel.
 fn recv(fd: &OwnedFd) -> Vec<u8> {
     let mut bytes = vec![0; 8192];
-    // SAFETY: plain integers and pointers; their targets outlive the call.
+    // SAFETY: the structures consist of integers and pointers, whose targets outlive the call.
     unsafe {
         let (mut name, mut message): (libc::sockaddr_nl, libc::msghdr) = (zeroed(), zeroed());
         name.nl_pid = 99;
@@ -80,7 +80,7 @@ fn recv(fd: &OwnedFd) -> Vec<u8> {
     bytes
 }
 
-/// Types and bodies of the messages in a datagram.
+/// Returns types and bodies of the messages in a datagram.
 fn messages(mut bytes: &[u8]) -> Vec<(u16, Vec<u8>)> {
     let mut all = Vec::new();
     while bytes.len() >= HEADER {
@@ -96,7 +96,7 @@ fn contains(body: &[u8], part: &[u8]) -> bool {
     body.windows(part.len()).any(|window| window == part)
 }
 
-/// The engine of these cases has a loopback and nothing else, unlike the kernel.
+/// Unlike the kernel, the engine of these cases has only a loopback interface.
 fn shows_the_stack() {
     let fd = open();
     send(&fd, &request(libc::RTM_GETLINK, libc::NLM_F_DUMP, &[0; 4]));
@@ -122,7 +122,7 @@ fn shows_the_stack() {
 
 fn readable(fd: &OwnedFd) -> bool {
     let mut entry = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-    // SAFETY: one entry, which outlives the call.
+    // SAFETY: the list has one entry, which outlives the call.
     unsafe { libc::poll(&raw mut entry, 1, 0) == 1 }
 }
 
@@ -163,13 +163,13 @@ fn is_a_socket_like_others() {
         send(&fd, &question);
     }
     assert!(readable(&fd));
-    // An answer and its end for each question, and each says whose it is.
+    // Each request gets an answer and its end, both with the port ID of this socket.
     for _ in 0..6 {
         let answer = recv(&fd);
         assert_eq!(answer[12..16], std::process::id().to_ne_bytes());
     }
     assert!(!readable(&fd));
-    // Two at a time, and a number that becomes a file.
+    // Two sockets at a time; then a file gets the number of a closed one.
     let other = open();
     send(&other, &question);
     assert_eq!([recv(&other), recv(&other)].map(|part| messages(&part).len()), [1, 1]);
@@ -180,8 +180,8 @@ fn is_a_socket_like_others() {
     use std::io::{Read, Write};
     (&write).write_all(b"file").unwrap();
     (&read).read_exact(&mut [0; 4]).unwrap();
-    // In a child of fork.
-    // SAFETY: the child uses its own descriptors, and ends.
+    // A child of fork can use the socket.
+    // SAFETY: the child uses its own descriptors, and exits.
     unsafe {
         let child = libc::fork();
         if child == 0 {
@@ -205,7 +205,7 @@ fn changes_nothing() {
     }
 }
 
-/// A program sets up a namespace of its own: `ip link set lo up`, as bubblewrap does it.
+/// A program configures its own network namespace: `ip link set lo up`, as bubblewrap does.
 fn of_another_namespace() {
     // SAFETY: takes a number.
     if unsafe { libc::unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWNET) } != 0 {
@@ -221,7 +221,7 @@ fn of_another_namespace() {
     assert_eq!((i32::from(*answer), &body[..4]), (libc::NLMSG_ERROR, &[0; 4][..]));
 }
 
-/// A socket that was made before the process has left the namespace.
+/// A socket created before the process left the run's namespace continues to show the stack.
 fn sockets_stay_in_their_namespace() {
     let (unused, used) = (open(), open());
     let question = request(libc::RTM_GETLINK, libc::NLM_F_DUMP, &[0; 4]);
@@ -247,7 +247,7 @@ fn has_the_process_id() {
     assert_eq!(own_groups(&fd), (0, 0));
     let addr = kernel();
     let len = size_of_val(&addr) as u32;
-    // SAFETY: an address and its length.
+    // SAFETY: the address and length are those of `addr`.
     let connected = unsafe { libc::connect(fd.as_raw_fd(), (&raw const addr).cast(), len) };
     assert_eq!((connected, own_groups(&fd)), (0, (std::process::id(), 0)));
     drop(fd);
@@ -296,7 +296,7 @@ fn is_asked_by_splice_and_sendfile() {
     assert_eq!(moved, question.len() as isize, "{}", std::io::Error::last_os_error());
     assert_eq!(messages(&recv(&fd))[0].0, libc::RTM_NEWLINK);
     let mut rest = vec![0; 8192];
-    // SAFETY: room for the bytes.
+    // SAFETY: `rest` has room for the bytes.
     while unsafe {
         libc::recv(fd.as_raw_fd(), rest.as_mut_ptr().cast(), 8192, libc::MSG_DONTWAIT) > 0
     } {}
@@ -313,11 +313,12 @@ fn is_asked_by_splice_and_sendfile() {
     assert_eq!(messages(&recv(&fd))[0].0, libc::RTM_NEWLINK);
 }
 
-/// Length that getsockopt(2) returns for `room` bytes, and the bytes written.
+/// Reads the joined groups into `room` bytes. Returns the length that getsockopt(2) sets, and the
+/// bytes.
 fn memberships(fd: &OwnedFd, room: usize) -> (u32, [u8; 16]) {
     let (mut list, mut len) = ([0; 16], room as u32);
     let at = list.as_mut_ptr().cast();
-    // SAFETY: room for as many bytes as the length says.
+    // SAFETY: `list` has room for at least `room` bytes.
     let result = unsafe {
         libc::getsockopt(fd.as_raw_fd(), 270, libc::NETLINK_LIST_MEMBERSHIPS, at, &raw mut len)
     };
@@ -374,14 +375,14 @@ fn lists_memberships() {
     let (port, groups) = own_groups(&bound);
     assert!(port != 0);
     assert_eq!(groups, 0x13);
-    // A number that is used again has joined nothing.
+    // A new socket with the number of a closed one has joined no groups.
     let number = bound.as_raw_fd();
     drop(bound);
     let next = open();
     assert_eq!((next.as_raw_fd(), memberships(&next, 16).0), (number, 0));
 }
 
-/// All messages of a dump, the end included, each with its flags.
+/// Returns all messages of a dump, including the end, each with its flags.
 fn dump(fd: &OwnedFd, question: &[u8]) -> Vec<(u16, u16, Vec<u8>)> {
     send(fd, question);
     let mut all = Vec::new();
@@ -401,7 +402,7 @@ fn dump(fd: &OwnedFd, question: &[u8]) -> Vec<(u16, u16, Vec<u8>)> {
     }
 }
 
-/// RTM_GETADDR by interface, which Linux heeds with NETLINK_GET_STRICT_CHK alone.
+/// As on Linux, the interface in RTM_GETADDR has an effect only with NETLINK_GET_STRICT_CHK.
 fn checks_strictly() {
     const STRICT: i32 = 12;
     const FILTERED: u16 = 0x20;
@@ -435,7 +436,7 @@ fn checks_strictly() {
     assert!(ask(9999, 0).len() > 1);
 }
 
-/// `struct rtmsg` of the answer about one address of this host.
+/// Checks the `struct rtmsg` in the answer about one address of this host.
 fn one_route() {
     const CLONED_AND_LOCAL: u32 = 0x8000_0200;
     let fd = open();
@@ -451,7 +452,7 @@ fn one_route() {
     assert_eq!(body[8..12], CLONED_AND_LOCAL.to_ne_bytes());
 }
 
-/// The loopback has no neighbours; other requests are refused as on Linux.
+/// The loopback interface has no neighbours, and invalid requests fail as on Linux.
 fn one_neighbour() {
     let fd = open();
     let ask = |family: i32, index: u32, (state, flags): (u16, u8), dst: &[u8]| {
@@ -488,7 +489,7 @@ fn one_neighbour() {
     }
 }
 
-/// SO_PASSCRED: the kernel's messages are of process 0, and of root.
+/// With SO_PASSCRED, the kernel's messages have process ID 0 and user root.
 fn is_no_process() {
     let fd = open();
     let one = 1i32;
@@ -500,7 +501,7 @@ fn is_no_process() {
     assert_eq!(result, 0);
     send(&fd, &request(libc::RTM_GETLINK, libc::NLM_F_DUMP, &[0; 16]));
     let (mut bytes, mut control) = ([0u8; 8192], [0u64; 16]);
-    // SAFETY: plain integers and pointers; their targets outlive the calls.
+    // SAFETY: the structures consist of integers and pointers, whose targets outlive the calls.
     unsafe {
         let mut message: libc::msghdr = zeroed();
         let mut iov = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };

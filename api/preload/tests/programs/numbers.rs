@@ -1,4 +1,4 @@
-//! The same calls by their numbers (syscall(2)).
+//! Socket calls by their system call numbers (syscall(2)).
 
 use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::{AsRawFd, RawFd};
@@ -27,7 +27,7 @@ const ANY: libc::sockaddr_in = libc::sockaddr_in {
 };
 const LEN: u32 = size_of::<libc::sockaddr_in>() as u32;
 
-/// As libuv sends and receives datagrams.
+/// Sends and receives batches of datagrams by number, as libuv does.
 fn many_datagrams_by_number() {
     let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();
     let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -36,14 +36,14 @@ fn many_datagrams_by_number() {
     let mut parts =
         bytes.each_mut().map(|text| libc::iovec { iov_base: text.as_mut_ptr().cast(), iov_len: 3 });
     let mut messages = parts.each_mut().map(|part| {
-        // SAFETY: zeroes are a valid mmsghdr, which then has one part.
+        // SAFETY: zeroes are a valid mmsghdr; the pointer to its one buffer is set below.
         let mut message: libc::mmsghdr = unsafe { std::mem::zeroed() };
         message.msg_hdr.msg_iov = part;
         message.msg_hdr.msg_iovlen = 1;
         message
     });
     let at = messages.as_mut_ptr();
-    // SAFETY: two messages of one part each.
+    // SAFETY: `at` points to two messages with one buffer each.
     unsafe {
         assert_eq!(syscall(libc::SYS_sendmmsg, sender.as_raw_fd(), at, 2, 0), 2, "{}", errno());
         (*(*at).msg_hdr.msg_iov).iov_base.cast::<[u8; 3]>().write([0; 3]);
@@ -61,7 +61,7 @@ fn call(result: c_long) -> i32 {
 
 fn a_connection_by_number() {
     let null = std::ptr::null::<u8>();
-    // SAFETY: addresses, lengths and bytes that live here.
+    // SAFETY: the addresses, lengths and buffers are those of local variables.
     unsafe {
         let socket = || call(syscall(libc::SYS_socket, libc::AF_INET, libc::SOCK_STREAM, 0));
         let (listener, client) = (socket(), socket());
@@ -107,7 +107,7 @@ fn a_connection_by_number() {
 fn descriptors_by_number() {
     let (server, client) = pair();
     let fd = server.as_raw_fd();
-    // SAFETY: integers, and structures that live here.
+    // SAFETY: the calls take integers, and pointers to local structures.
     unsafe {
         let copy = call(syscall(libc::SYS_dup, fd));
         let third = call(syscall(libc::SYS_fcntl, fd, libc::F_DUPFD_CLOEXEC, 100));
@@ -128,7 +128,7 @@ fn descriptors_by_number() {
         assert_eq!(unread, 2);
         call(syscall(libc::SYS_close_range, third, third, 0));
         assert_eq!((libc::fcntl(third, libc::F_GETFD), errno()), (-1, libc::EBADF));
-        // Files of the kernel, as ever.
+        // A number that now names a kernel file is read by the kernel.
         let (reader, _writer) = std::io::pipe().unwrap();
         call(syscall(libc::SYS_dup3, reader.as_raw_fd(), copy, 0));
         let left = syscall(libc::SYS_read, copy, [0u8].as_mut_ptr(), 0);
@@ -143,7 +143,7 @@ fn polling_by_number() {
     assert_eq!(std::io::Write::write(&mut &client, b"x").unwrap(), 1);
     let limit = libc::timespec { tv_sec: 3600, tv_nsec: 0 };
     let nowhere = std::ptr::null::<u8>();
-    // SAFETY: structures that live here.
+    // SAFETY: the calls take pointers to local structures.
     unsafe {
         let mut entry = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
         assert_eq!(syscall(libc::SYS_ppoll, &raw mut entry, 1, &raw const limit, nowhere, 8), 1);
@@ -169,7 +169,7 @@ fn polling_by_number() {
 fn what_sockets_cannot_by_number() {
     let (server, _client) = pair();
     let fd = server.as_raw_fd();
-    // SAFETY: refused before anything is looked at, or a byte.
+    // SAFETY: the calls fail before they access memory, or access one local byte.
     unsafe {
         let refused = |result: c_long| (result, errno());
         assert_eq!(refused(syscall(libc::SYS_lseek, fd, 0, 0)), (-1, libc::ESPIPE));
@@ -183,7 +183,7 @@ fn what_sockets_cannot_by_number() {
 
 fn forks_by_number() {
     let (server, client) = pair();
-    // SAFETY: the children end at once.
+    // SAFETY: the children exit at once.
     unsafe {
         for number in [0, 1] {
             let pid = match number {

@@ -1,5 +1,5 @@
-//! SO_MAX_PACING_RATE. No case depends on how fast the machine is: a bound on a rate is a least
-//! time.
+//! SO_MAX_PACING_RATE. The cases do not depend on the machine's speed, because they only check that
+//! a transfer takes a minimum time.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
@@ -21,18 +21,19 @@ pub const CASES: &[Case] = &[
 
 const SOCKET: i32 = libc::SOL_SOCKET;
 const RATE: i32 = libc::SO_MAX_PACING_RATE;
-/// Where `tcpi_pacing_rate` is in a `struct tcp_info`, with `tcpi_max_pacing_rate` behind it.
+/// Offset of `tcpi_pacing_rate` in a `struct tcp_info`; `tcpi_max_pacing_rate` follows it.
 const RATES_AT: usize = 104;
 
 fn set_long(fd: RawFd, rate: u64) {
-    // SAFETY: a long and its size.
+    // SAFETY: `rate` has the eight bytes that the call reads.
     assert_eq!(unsafe { libc::setsockopt(fd, SOCKET, RATE, (&raw const rate).cast(), 8) }, 0);
 }
 
-/// Reads the option into so much room; bytes that were not written are 7.
+/// Reads the option into `room` bytes. Returns its length, and a buffer whose unwritten bytes are
+/// 7.
 fn read(fd: RawFd, room: libc::socklen_t) -> (u32, [u8; 16]) {
     let (mut bytes, mut len) = ([7; 16], room);
-    // SAFETY: at most as much room as there is.
+    // SAFETY: `bytes` has at least `room` bytes.
     let done =
         unsafe { libc::getsockopt(fd, SOCKET, RATE, bytes.as_mut_ptr().cast(), &raw mut len) };
     assert_eq!(done, 0);
@@ -48,7 +49,7 @@ fn get_long(fd: RawFd) -> u64 {
 /// `tcpi_pacing_rate` and `tcpi_max_pacing_rate`.
 fn told_rates(fd: RawFd) -> (u64, u64) {
     let (mut info, mut len) = ([0u8; 256], 256);
-    // SAFETY: as much room as there is.
+    // SAFETY: the buffer has the given length.
     let done = unsafe {
         libc::getsockopt(
             fd,
@@ -72,7 +73,7 @@ fn a_rate_reads_as_it_was_set() {
         assert_eq!((get(fd, SOCKET, RATE), get_long(fd)), (Ok(-1), u64::MAX));
         assert_eq!(set(fd, SOCKET, RATE, 10_000_000), Ok(()));
         assert_eq!((get(fd, SOCKET, RATE), get_long(fd)), (Ok(10_000_000), 10_000_000));
-        // All bits of an int count.
+        // The option treats an int as unsigned.
         assert_eq!(set(fd, SOCKET, RATE, -2), Ok(()));
         assert_eq!((get(fd, SOCKET, RATE), get_long(fd)), (Ok(-2), u64::from(u32::MAX - 1)));
         set_long(fd, 5 << 32);
@@ -84,7 +85,7 @@ fn a_rate_reads_as_it_was_set() {
         assert_eq!(set(fd, SOCKET, RATE, -1), Ok(()));
         assert_eq!((get(fd, SOCKET, RATE), get_long(fd)), (Ok(-1), u64::MAX));
     }
-    // A datagram leaves at any rate.
+    // The rate does not delay datagrams.
     assert_eq!(set(udp.as_raw_fd(), SOCKET, RATE, 1), Ok(()));
     for _ in 0..3 {
         udp.send_to(&[7; 1000], udp.local_addr().unwrap()).unwrap();
@@ -97,7 +98,7 @@ fn no_rate_is_read_or_set_wrongly() {
     let fd = a.as_raw_fd();
     let bytes = [1u8, 2, 3, 4, 5, 6, 7, 8];
     let rate = u32::from_ne_bytes([1, 2, 3, 4]);
-    // SAFETY: no longer than the bytes are.
+    // SAFETY: `len` is at most the length of `bytes`.
     let set = |len: u32| match unsafe {
         libc::setsockopt(fd, SOCKET, RATE, bytes.as_ptr().cast(), len)
     } {
@@ -108,7 +109,7 @@ fn no_rate_is_read_or_set_wrongly() {
         assert_eq!(set(short), Err(libc::EINVAL));
     }
     assert_eq!(get_long(fd), u64::MAX);
-    // An int, as long as there is no long.
+    // A value shorter than a long is read and written as an int.
     for len in 4..8 {
         assert_eq!((set(len), get_long(fd)), (Ok(()), rate.into()));
     }
@@ -119,7 +120,7 @@ fn no_rate_is_read_or_set_wrongly() {
     }
     int[2..4].fill(7);
     assert_eq!(read(fd, 2), (2, int));
-    // SAFETY: a missing address is the case tested.
+    // SAFETY: the call fails with EFAULT for a null address, which this case tests.
     assert_eq!(unsafe { libc::setsockopt(fd, SOCKET, RATE, std::ptr::null(), 4) }, -1);
     assert_eq!(errno(), libc::EFAULT);
 }
@@ -134,7 +135,7 @@ fn a_rate_is_inherited_and_told() {
     assert_eq!(get_long(server.as_raw_fd()), 5 << 32);
     assert_eq!(told_rates(server.as_raw_fd()).1, 5 << 32);
     assert_eq!(told_rates(client.as_raw_fd()).1, u64::MAX);
-    // Either has its own from then on.
+    // Listener and connection have separate values from now on.
     assert_eq!(set(server.as_raw_fd(), SOCKET, RATE, 1_000_000), Ok(()));
     assert_eq!(told_rates(server.as_raw_fd()), (1_000_000, 1_000_000));
     assert_eq!(get_long(fd), 5 << 32);
@@ -155,7 +156,7 @@ fn a_rate_outlives_its_connection() {
     // SAFETY: integers only.
     let mut to: libc::sockaddr_storage = unsafe { std::mem::zeroed() };
     let mut len = size_of::<libc::sockaddr_storage>() as u32;
-    // SAFETY: addresses and their sizes.
+    // SAFETY: the addresses and lengths are those of local variables.
     unsafe {
         assert_eq!(libc::getpeername(fd, (&raw mut to).cast(), &raw mut len), 0);
         assert_eq!(libc::connect(fd, &raw const nowhere, size_of::<libc::sockaddr>() as u32), 0);
@@ -175,17 +176,17 @@ fn bytes_wait_for_the_rate() {
     std::thread::scope(|scope| {
         scope.spawn(move || {
             a.write_all(&vec![7; BYTES]).unwrap();
-            // The close leaves bytes behind, which go at the rate.
+            // After the close, the remaining bytes are still sent at the limited rate.
         });
         assert_eq!((&b).read_to_end(&mut Vec::new()).unwrap(), BYTES);
     });
-    // Linux lets the first ten segments go at once, which over loopback are 640 KiB.
+    // Linux sends the first ten segments at once, which are 640 KiB over loopback.
     let least = Duration::from_millis(350);
     assert!(start.elapsed() >= least, "{:?}", start.elapsed());
 }
 
 fn a_rate_that_is_taken_away_lets_bytes_go() {
-    /// More than a buffer holds.
+    /// Number of bytes, more than the buffers hold.
     const BYTES: usize = 40 << 20;
     let (mut a, mut b) = pair();
     let fd = a.as_raw_fd();

@@ -62,7 +62,8 @@ impl Epoll {
         assert_eq!(self.ctl(libc::EPOLL_CTL_MOD, fd, events), Ok(()));
     }
 
-    /// (descriptor, events) of ready entries within `ms`, ascending; -1: without limit.
+    /// Waits for up to `ms` milliseconds; -1: without limit. Returns (descriptor, events) of ready
+    /// entries, sorted.
     fn wait(&self, ms: i32) -> Vec<(RawFd, u32)> {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; 16];
         // SAFETY: room for sixteen.
@@ -81,8 +82,8 @@ impl AsRawFd for Epoll {
     }
 }
 
-/// Writes to a stream until neither end takes more, and leaves it non-blocking. Gives how many
-/// bytes that were.
+/// Makes a stream nonblocking, and writes until the buffers of both ends are full. Returns the
+/// number of bytes written.
 pub fn fill(mut stream: &TcpStream) -> usize {
     stream.set_nonblocking(true).unwrap();
     let mut sent = 0;
@@ -91,9 +92,9 @@ pub fn fill(mut stream: &TcpStream) -> usize {
             Ok(n) => sent += n,
             Err(error) => {
                 assert_eq!(error.kind(), ErrorKind::WouldBlock);
-                // The peer's buffer takes bytes, and makes room again, until it is full too. An
-                // acknowledgement may be delayed by 40 ms, and an engine that had no processor is
-                // given turns by the round trips.
+                // Bytes that move to the peer's buffer make room again, until both are full. An
+                // acknowledgement may be delayed by 40 ms. The round trips let a delayed engine run
+                // its turns.
                 if poll([(stream.as_raw_fd(), libc::POLLOUT)], 200) == [0] {
                     round_trips();
                     if poll([(stream.as_raw_fd(), libc::POLLOUT)], 0) == [0] {
@@ -105,7 +106,7 @@ pub fn fill(mut stream: &TcpStream) -> usize {
     }
 }
 
-/// Bytes back and forth on a connection: bytes sent before on another one have arrived by then.
+/// Exchanges bytes on a new connection. Bytes sent earlier on other connections have then arrived.
 pub fn round_trips() {
     let (mut server, mut client) = pair();
     for _ in 0..20 {
@@ -154,7 +155,7 @@ fn edge_triggered() {
     assert_eq!(epoll.wait(20), [], "told once, though unread");
     client.write_all(b"b").unwrap();
     assert_eq!(epoll.wait(-1), [(at, IN | OUT)], "each arrival is an edge");
-    // Full, then room again: an edge.
+    // Fill the buffers, then make room again: an edge-triggered event.
     let mut sent = fill(&server);
     while !epoll.wait(0).is_empty() {}
     let reader = std::thread::spawn(move || {
@@ -219,13 +220,13 @@ fn kernel_descriptors_too() {
     client.write_all(b"x").unwrap();
     let mut both = [server.as_raw_fd(), read.as_raw_fd()];
     both.sort_unstable();
-    // The pipe is ready at once, the socket soon.
+    // The pipe is ready at once, the socket a moment later.
     let all =
         std::iter::repeat_with(|| epoll.wait(-1)).map(|found| found.into_iter().map(|(fd, _)| fd));
     assert!(all.take(1_000_000).any(|fds| fds.eq(both.iter().copied())));
 }
 
-/// A socket that is always ready fills every answer; the pipe has its turn all the same.
+/// A socket that is always ready fills every answer, but the pipe must be reported, too.
 fn kernel_descriptors_do_not_starve() {
     let (server, _client) = pair();
     let (read, mut write) = std::io::pipe().unwrap();
@@ -311,8 +312,8 @@ fn two_threads_one_set() {
     assert_eq!(total.load(std::sync::atomic::Ordering::SeqCst), ROUNDS * pairs.len());
 }
 
-/// Threads wake each other by answers, and wait in sets and in lists. A wake-up that stays set
-/// would make the process spin, which shows after many rounds.
+/// Threads wake each other by messages, and wait in epoll sets and in poll. If a wake-up were never
+/// cleared, the process would spin, which shows after many rounds.
 fn many_sleeps() {
     const ROUNDS: usize = 1000;
     let play = |mut stream: TcpStream, begins: bool, in_a_set: bool| {
@@ -366,11 +367,11 @@ fn sets_after_fork() {
     epoll.add(&server, IN);
     epoll.add(&read, IN);
     assert_eq!(epoll.wait(20), []);
-    // SAFETY: the child runs on with its copies, and exits.
+    // SAFETY: the child uses its copies of the sets, and exits.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
         let woken = epoll.wait(-1);
-        // The kernel's part is shared with the parent, as ever: either may take note of the pipe.
+        // Parent and child share the kernel's set, so either may consume the event of the pipe.
         std::process::exit(i32::from(woken != [(server.as_raw_fd(), IN)]));
     }
     asleep::process(pid);
@@ -397,7 +398,7 @@ fn closed_sockets_leave() {
     assert_eq!(epoll.wait(-1), [(at, IN)], "the open file is still there");
     drop(copy);
     assert_eq!(epoll.wait(20), []);
-    // A new socket with the same number is a new one.
+    // A new socket with the number of a closed one is not in the set.
     let (server, _client) = pair();
     epoll.add(&server, OUT);
     assert_eq!(epoll.wait(-1), [(server.as_raw_fd(), OUT)]);
@@ -418,7 +419,7 @@ fn select_and_poll() {
     let (server, mut client) = pair();
     let (read, mut write) = std::io::pipe().unwrap();
     let select = |ms: i64| {
-        // SAFETY: sets that live here; the descriptors are below FD_SETSIZE.
+        // SAFETY: the sets are local variables, and the descriptors are below FD_SETSIZE.
         unsafe {
             let mut set: libc::fd_set = std::mem::zeroed();
             libc::FD_SET(server.as_raw_fd(), &raw mut set);
@@ -453,7 +454,7 @@ fn select_and_poll() {
     assert_eq!(unsafe { libc::poll(&raw mut gone, 1, -1) }, 1);
 }
 
-/// Each thread gets the events of its own socket, whichever takes them out of the ring.
+/// Each thread gets the events of its own socket, even if another thread takes them from the ring.
 fn threads_in_poll() {
     std::thread::scope(|scope| {
         for _ in 0..4 {
@@ -478,7 +479,7 @@ fn threads_in_poll() {
     });
 }
 
-/// Waits for the wanted events of descriptors, without end for -1; returns the events of each.
+/// Waits for the wanted events of descriptors; -1: without limit. Returns the events of each.
 fn poll<const N: usize>(wanted: [(RawFd, i16); N], ms: i32) -> [i16; N] {
     let mut list = wanted.map(|(fd, events)| libc::pollfd { fd, events, revents: 0 });
     // SAFETY: so many entries.
@@ -488,7 +489,8 @@ fn poll<const N: usize>(wanted: [(RawFd, i16); N], ms: i32) -> [i16; N] {
     found
 }
 
-/// Each of them wakes the thread, however many there are, and none that is not asked for.
+/// Every wanted event wakes the thread, regardless of the number of sockets. Unwanted events do
+/// not.
 fn lists_of_sockets_alone() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -531,7 +533,7 @@ fn lists_of_sockets_alone() {
         poll([(fd(0), libc::POLLIN), (fd(1), libc::POLLIN), (fd(1), libc::POLLRDHUP)], -1)
     });
     assert_eq!(ended, [0, libc::POLLIN, libc::POLLRDHUP]);
-    // More than are waited for one by one.
+    // More sockets than a thread waits for on slot words.
     let many: [(RawFd, i16); 18] = std::array::from_fn(|n| (fd(n + 2), libc::POLLIN));
     let mut expected = [0; 18];
     expected[0] = libc::POLLIN;
@@ -547,8 +549,8 @@ fn lists_of_sockets_alone() {
     });
 }
 
-/// As in the kernel, a call keeps a socket that is closed meanwhile. The call goes on, waits for
-/// the others, and reports the socket with them.
+/// As in the kernel, poll(2) keeps a socket that is closed during the call. The call waits for the
+/// other sockets, and then reports the closed one, too.
 fn a_socket_that_is_closed_under_a_poll() {
     let (one, _to_one) = pair();
     let (other, mut to_other) = pair();
@@ -562,7 +564,7 @@ fn a_socket_that_is_closed_under_a_poll() {
         to_other.write_all(b"x").unwrap();
         assert_eq!(poller.join().unwrap(), [libc::POLLNVAL, libc::POLLIN]);
     });
-    // Also when it is one of the kernel's that ends the call.
+    // The closed socket is also reported if the event of a kernel descriptor ends the call.
     let (idle, mut to_idle) = std::io::pipe().unwrap();
     let (one, _to_one) = pair();
     (&other).read_exact(&mut [0]).unwrap();
@@ -575,12 +577,12 @@ fn a_socket_that_is_closed_under_a_poll() {
         to_idle.write_all(b"x").unwrap();
         assert_eq!(poller.join().unwrap(), [libc::POLLNVAL, libc::POLLIN]);
     });
-    // select has no such bit: calls on the descriptor do not block.
+    // select(2) has no POLLNVAL, so the closed descriptor counts as ready for all operations.
     let (one, _to_one) = pair();
     let (pipe, _to_pipe) = std::io::pipe().unwrap();
     let numbers = [one.as_raw_fd(), pipe.as_raw_fd()];
     let select = |number: RawFd, seconds| {
-        // SAFETY: a set that lives here; the descriptors are below FD_SETSIZE.
+        // SAFETY: the set is a local variable, and the descriptors are below FD_SETSIZE.
         unsafe {
             let mut set: libc::fd_set = std::mem::zeroed();
             [number, at].iter().for_each(|fd| libc::FD_SET(*fd, &raw mut set));
@@ -600,14 +602,14 @@ fn a_socket_that_is_closed_under_a_poll() {
             to_other.write_all(b"x").unwrap();
             assert_eq!(selecter.join().unwrap(), (2, [true, true]));
         });
-        // A descriptor that is not open when the call begins is an error.
+        // select(2) fails if a descriptor is not open when the call begins.
         assert_eq!((select(number, 0).0, errno()), (-1, libc::EBADF));
         (&other).read_exact(&mut [0]).unwrap();
     }
 }
 
-/// Both halves of a UDP socket, one after the other: a thread that waits for no event in particular
-/// wakes.
+/// Shuts both directions of a UDP socket, one after the other. A thread that polls without wanted
+/// events then wakes up.
 fn halves_that_are_shut_one_by_one() {
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     socket.connect("127.0.0.1:9").unwrap();
@@ -624,8 +626,8 @@ fn halves_that_are_shut_one_by_one() {
     });
 }
 
-/// As in the kernel, a call keeps the set that it began in. The next set, which has the same
-/// numbers, is not touched.
+/// As in the kernel, epoll_wait(2) continues in its set if the set is closed. A new set with the
+/// same number is not affected.
 fn a_set_that_is_closed_under_a_call() {
     let (first, mut to_first) = pair();
     let (second, mut to_second) = pair();
@@ -650,7 +652,7 @@ fn a_set_that_is_closed_under_a_call() {
     let old = set_of(&first, 1);
     let in_old = wait_in(old);
     asleep::others();
-    // SAFETY: the call above is in it, and goes on.
+    // SAFETY: close takes an integer. The wait above continues in the closed set.
     assert_eq!(unsafe { libc::close(old) }, 0);
     let new = set_of(&second, 2);
     assert_eq!(new, old, "the number is free");
@@ -662,7 +664,7 @@ fn a_set_that_is_closed_under_a_call() {
     assert!(!in_old.is_finished(), "nothing has happened in that set");
     to_first.write_all(b"x").unwrap();
     assert_eq!(in_old.join().unwrap(), (1, 1));
-    // The new set is as if nothing had been.
+    // The new set works as if the old one had never existed.
     (&second).read_exact(&mut [0]).unwrap();
     let in_new = wait_in(new);
     asleep::others();
@@ -670,11 +672,11 @@ fn a_set_that_is_closed_under_a_call() {
     assert_eq!(in_new.join().unwrap(), (1, 2));
 }
 
-/// A program takes the number of a descriptor that is not its own, while a thread sleeps in poll.
-/// Wake-ups of the thread must not go to the program's file.
+/// While a thread sleeps in poll, the program replaces a descriptor of the library by a file.
+/// Wake-ups of the thread must not be written to this file.
 ///
-/// poll(2) looks numbers up again each time that the kernel wakes it. A thread whose numbers have
-/// all been taken notices nothing before its time limit, so it has a short one.
+/// poll(2) looks numbers up again each time that the kernel wakes it. A thread all of whose
+/// descriptors were replaced sleeps until its timeout, so the case uses a short one.
 fn a_number_that_a_poll_slept_on() {
     let (mut server, client) = pair();
     let (idle, _writer) = std::io::pipe().unwrap();
@@ -686,24 +688,24 @@ fn a_number_that_a_poll_slept_on() {
         let poller = scope.spawn(|| {
             let entry = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
             let mut list = [entry(client.as_raw_fd()), entry(idle.as_raw_fd())];
-            // SAFETY: a list of two.
+            // SAFETY: the list has two entries.
             while unsafe { libc::poll(list.as_mut_ptr(), 2, 500) } == 0 {}
             list.map(|entry| entry.revents)
         });
         asleep::others();
-        // The library's own are at the upper end.
+        // The library's descriptors have the highest numbers below the limit.
         let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
         // SAFETY: a struct.
         assert_eq!(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) }, 0);
         let lowest = (limit.rlim_cur - 64).min(16384) as RawFd;
         for number in lowest..lowest + 64 {
-            // SAFETY: integers; this program has nothing there.
+            // SAFETY: dup2 takes integers, and this program has no file at the number.
             assert_eq!(unsafe { libc::dup2(writer, number) }, number);
         }
         server.write_all(b"x").unwrap();
         assert_eq!(poller.join().unwrap(), [libc::POLLIN, 0]);
         let mut bytes = [0u8; 8];
-        // SAFETY: room for eight bytes.
+        // SAFETY: `bytes` has room for eight bytes.
         let n = unsafe { libc::read(reader, bytes.as_mut_ptr().cast(), 8) };
         assert_eq!((n, errno()), (-1, libc::EAGAIN), "{bytes:?} was written to it");
     });

@@ -1,4 +1,4 @@
-//! Holders of ports: effects of bind, connect and their ends. Each case runs on the kernel too.
+//! Ports of sockets: effects of bind, connect and disconnect. Each case also runs on the kernel.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket};
 
@@ -41,7 +41,7 @@ impl Drop for Socket {
     }
 }
 
-/// Result of a call, errno for -1.
+/// Converts the return value of a call: errno for -1.
 fn result(value: i32) -> Result<i32, i32> {
     if value < 0 { Err(errno()) } else { Ok(value) }
 }
@@ -67,19 +67,19 @@ impl Socket {
 
     fn bind(&self, ip: &str, port: u16) -> Result<i32, i32> {
         let (bytes, len) = encode(SocketAddr::new(ip.parse().unwrap(), port));
-        // SAFETY: the address is there.
+        // SAFETY: `bytes` contains an address of `len` bytes.
         result(unsafe { libc::bind(self.0, bytes.as_ptr().cast(), len) })
     }
 
     fn connect(&self, ip: &str, port: u16) -> Result<i32, i32> {
         let (bytes, len) = encode(SocketAddr::new(ip.parse().unwrap(), port));
-        // SAFETY: the address is there.
+        // SAFETY: `bytes` contains an address of `len` bytes.
         result(unsafe { libc::connect(self.0, bytes.as_ptr().cast(), len) })
     }
 
     fn disconnect(&self) {
         let nothing = [0u8; 16];
-        // SAFETY: the address is there; family 0 is AF_UNSPEC.
+        // SAFETY: `nothing` has 16 bytes; family 0 is AF_UNSPEC.
         result(unsafe { libc::connect(self.0, nothing.as_ptr().cast(), 16) }).unwrap();
     }
 
@@ -91,7 +91,7 @@ impl Socket {
     fn send_to(&self, ip: &str, port: u16) -> Result<i32, i32> {
         let (bytes, len) = encode(SocketAddr::new(ip.parse().unwrap(), port));
         let data = b"x".as_ptr().cast();
-        // SAFETY: one byte, and the address is there.
+        // SAFETY: `data` points to one byte, and `bytes` contains an address of `len` bytes.
         result(unsafe { libc::sendto(self.0, data, 1, 0, bytes.as_ptr().cast(), len) } as i32)
     }
 
@@ -101,7 +101,7 @@ impl Socket {
     }
 
     fn accept(&self) -> Socket {
-        // SAFETY: the address is not asked for.
+        // SAFETY: null pointers mean that no address is returned.
         let fd = unsafe { libc::accept(self.0, std::ptr::null_mut(), std::ptr::null_mut()) };
         Socket(result(fd).unwrap())
     }
@@ -114,7 +114,7 @@ impl Socket {
     fn name(&self) -> (String, u16) {
         let mut bytes = [0u8; 28];
         let mut len = 28;
-        // SAFETY: room and its length.
+        // SAFETY: `bytes` has room for `len` bytes.
         result(unsafe { libc::getsockname(self.0, bytes.as_mut_ptr().cast(), &raw mut len) })
             .unwrap();
         let ip: IpAddr = match i32::from(u16::from_ne_bytes([bytes[0], bytes[1]])) {
@@ -131,18 +131,18 @@ impl Socket {
     fn peer(&self) -> Result<i32, i32> {
         let mut bytes = [0u8; 28];
         let mut len = 28;
-        // SAFETY: room and its length.
+        // SAFETY: `bytes` has room for `len` bytes.
         result(unsafe { libc::getpeername(self.0, bytes.as_mut_ptr().cast(), &raw mut len) })
     }
 
-    /// Waits until there is something to be read, or an error.
+    /// Waits until the socket is readable or has an error.
     fn hear(&self) {
         assert!(self.polls(-1));
     }
 
-    /// Whether a datagram sent before can be read.
+    /// Returns whether a datagram that was sent before has arrived.
     fn hears(&self) -> bool {
-        // A later datagram goes the same way.
+        // When a later datagram over the same path has arrived, the earlier one has, too.
         let (sender, receiver) = (Socket::new(UDP), Socket::new(UDP));
         receiver.bind(HOST, 0).unwrap();
         sender.send_to(HOST, receiver.port()).unwrap();
@@ -184,15 +184,15 @@ fn listener() -> (Socket, u16) {
     (listener, port)
 }
 
-/// Whether another socket could have it.
+/// Returns whether another socket can be bound to this address and port.
 fn can_be_had(kind: i32, ip: &str, port: u16) -> bool {
     let result = Socket::new(kind).bind(ip, port);
     assert!(matches!(result, Ok(_) | Err(libc::EADDRINUSE)), "{result:?}");
     result.is_ok()
 }
 
-/// Ways to bind a socket: the address, and whether the port is named. Named parts stay after a
-/// disconnect.
+/// Ways to bind a socket: the address, and whether a port is given. A disconnect keeps the given
+/// parts.
 const BINDS: [Option<(&str, bool)>; 5] =
     [None, Some((ANY, false)), Some((HOST, false)), Some((HOST, true)), Some((ANY, true))];
 
@@ -221,7 +221,7 @@ fn a_refused_connect_lets_a_chosen_port_go() {
         assert!(!can_be_had(TCP, HOST, held.1), "{how:?}");
         assert_eq!((socket.listen(), socket.name()), (Ok(0), held), "{how:?}");
     }
-    // Without a bind in between: the address that was named stays, and there is another port.
+    // Without another bind, the socket keeps the given address, and gets another port.
     let (_listener, at) = listener();
     let socket = bound(TCP, Some((OTHER, false)));
     assert_eq!(socket.connect(HOST, free(TCP)), Err(libc::ECONNREFUSED));
@@ -240,7 +240,7 @@ fn a_reset_connection_lets_a_chosen_port_go() {
         socket.connect(HOST, at).unwrap();
         let accepted = listener.accept();
         let linger = libc::linger { l_onoff: 1, l_linger: 0 };
-        // SAFETY: a struct linger and its size.
+        // SAFETY: the pointer and size are those of a local `linger`.
         let lingers = unsafe {
             libc::setsockopt(
                 accepted.0,
@@ -325,7 +325,7 @@ fn dissolved_datagram_sockets() {
         let again = if is_named(how) { Err(libc::EINVAL) } else { Ok(0) };
         assert_eq!(socket.bind(HOST, 0), again, "{how:?}");
     }
-    // The next send binds the socket again, to the address that was named.
+    // The next send binds the socket to a new port of the address that was given.
     let socket = bound(UDP, Some((OTHER, false)));
     socket.connect(HOST, free(UDP)).unwrap();
     socket.disconnect();
@@ -333,7 +333,7 @@ fn dissolved_datagram_sockets() {
     socket.send_to(HOST, free(UDP)).unwrap();
     assert_eq!((socket.name().0.as_str(), socket.port() != 0), (OTHER, true));
     assert!(can_be_had(UDP, HOST, socket.port()));
-    // And the device is forgotten, as in 1003.1g's time.
+    // A disconnect also clears the device, as `__udp_disconnect` of Linux does (POSIX 1003.1g).
     let socket = Socket::new(UDP);
     let name = b"lo\0";
     // SAFETY: three bytes.
@@ -360,8 +360,8 @@ fn a_connected_datagram_socket_holds_one_address() {
     }
 }
 
-/// Several sockets are connected from one port to one peer: the last one gets datagrams, and the
-/// others once it has gone.
+/// Several UDP sockets are connected from one port to one peer. The last one receives datagrams,
+/// and earlier ones after it is closed.
 fn the_last_to_connect_hears_the_peer() {
     for how in ["a", "p", "ap"] {
         let peer = UdpSocket::bind((HOST, 0)).unwrap();
@@ -382,7 +382,7 @@ fn the_last_to_connect_hears_the_peer() {
             peer.send_to(b"x", (HOST, port)).unwrap();
             let heard = sockets[last].take().unwrap();
             let mut byte = [0];
-            // SAFETY: room for a byte.
+            // SAFETY: `byte` has room for a byte.
             let n = unsafe { libc::recv(heard.0, byte.as_mut_ptr().cast(), 1, 0) };
             assert_eq!((n, byte), (1, *b"x"), "{how} {last}");
         }
@@ -415,9 +415,9 @@ fn sharing_a_port_that_connect_chose() {
     }
 }
 
-/// Binds sockets one after another to one port, each as its word says: `a` SO_REUSEADDR, `p`
-/// SO_REUSEPORT, `*` the any-address, `l` listens. Options behind a colon are set afterwards.
-/// Returns a sign for each that was bound or not.
+/// Binds sockets one after another to one port, with the options in their words: `a` SO_REUSEADDR,
+/// `p` SO_REUSEPORT, `*` any-address, `l` listen. Options after a colon are set after the bind.
+/// Returns `+` or `-` for each socket: bound or refused.
 fn joined(kind: i32, words: &str) -> String {
     let port = free(kind);
     let mut sockets = Vec::new();
@@ -464,7 +464,7 @@ fn who_may_join_whom() {
         ("a a -", "++-"),
         ("a a p", "++-"),
         ("a a ap", "+++"),
-        // The newest one decides for those before it.
+        // The newest socket decides for those bound before it.
         ("a ap -", "++-"),
         ("a ap a", "+++"),
         ("a ap p", "+++"),
@@ -489,9 +489,9 @@ fn who_may_join_whom() {
         assert_eq!(joined(TCP, words), expected, "TCP {words}");
         assert_eq!(joined(UDP, words), expected, "UDP {words}");
     }
-    // TCP remembers for which address it was.
+    // TCP stores the address for which the port was shared.
     assert_eq!((joined(TCP, "a* ap p*"), joined(UDP, "a* ap p*")), ("++-".into(), "+++".into()));
-    // SO_REUSEADDR is not for a port that is listened on, SO_REUSEPORT is.
+    // SO_REUSEADDR does not permit to share a port with a listener, but SO_REUSEPORT does.
     assert_eq!(joined(TCP, "al a"), "+-");
     assert_eq!(joined(TCP, "apl ap"), "++");
     assert_eq!(joined(TCP, "apl apl pl"), "+++");
@@ -526,7 +526,7 @@ fn past_the_peer_to_the_other_version() {
     let socket = Socket::of(libc::AF_INET6, UDP);
     socket.connect("::1", 9).unwrap();
     let port = heard.local_addr().unwrap().port();
-    // Twice: the second one goes where the first one went.
+    // The second send goes to the same peer as the first.
     for _ in 0..2 {
         assert_eq!(socket.send_to("::ffff:127.0.0.1", port), Ok(1));
         let (len, from) = heard.recv_from(&mut [0; 8]).unwrap();
@@ -547,7 +547,7 @@ fn peers_of_the_other_version() {
             listener.accept();
         }
     });
-    // Bound to, IPV6_V6ONLY, peer; results of connect of TCP and of UDP, and of sendto.
+    // Bound address, IPV6_V6ONLY, peer; results of connect (TCP, UDP) and of sendto.
     for (from, v6_only, to, expected) in [
         ("::1", 0, "::1", [Ok("::1"), Ok("::1"), Ok("::1")]),
         ("::1", 0, "::", [Ok("::1"), Ok("::1"), Ok("::1")]),
@@ -585,14 +585,14 @@ fn peers_of_the_other_version() {
             assert_eq!(told, expected, "from {from} to {to}, call {n}, IPV6_V6ONLY {v6_only}");
         }
     }
-    // Connected to an IPv4 host it is as if bound to an IPv4 address, until it is dissolved.
+    // While connected to an IPv4 host, the socket behaves as if bound to an IPv4 address.
     let socket = Socket::of(libc::AF_INET6, UDP);
     socket.connect(MAPPED, port).unwrap();
     assert_eq!(socket.send_to("::1", port), Err(libc::EAFNOSUPPORT));
     assert_eq!(socket.connect("::1", port), Err(libc::EAFNOSUPPORT));
     socket.disconnect();
     assert_eq!((socket.connect("::1", port), socket.name().0.as_str()), (Ok(0), "::1"));
-    // A socket of IPv6 alone that was not bound does not conflict on IPv4.
+    // An IPv6-only socket that was bound by a send does not conflict with IPv4 sockets.
     let socket = Socket::of(libc::AF_INET6, UDP);
     socket.set(libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 1);
     socket.send_to("::1", port).unwrap();
@@ -601,7 +601,7 @@ fn peers_of_the_other_version() {
 
 fn a_failed_datagram_connect_binds() {
     let socket = Socket::new(UDP);
-    // EACCES, or ENETUNREACH where there is nothing but loopback.
+    // Fails with EACCES, or with ENETUNREACH if the stack has only loopback.
     assert!(socket.connect("255.255.255.255", 9).is_err());
     assert_eq!((socket.name().0.as_str(), socket.port() != 0), (ANY, true));
 }

@@ -1,4 +1,4 @@
-//! fork, exec, spawn, SCM_RIGHTS, and an engine that dies.
+//! fork, exec, spawn, SCM_RIGHTS, and the end of the engine.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
@@ -31,7 +31,7 @@ pub const CASES: &[Case] = &[
     ("a_limit_of_address_space", a_limit_of_address_space),
 ];
 
-/// Runs `child` in a forked process; gives its id.
+/// Runs `child` in a forked process, and returns its process ID.
 pub fn fork(child: impl FnOnce()) -> i32 {
     // SAFETY: this process has one thread; the child exits.
     match unsafe { libc::fork() } {
@@ -80,8 +80,8 @@ fn workers_accept() {
     for worker in workers {
         assert_eq!(wait(worker), 0);
     }
-    // The engine may learn of the last worker's end after waitpid(2), and resets earlier
-    // connections.
+    // The engine may notice the end of the last worker only after waitpid(2), and then resets
+    // connections made before.
     while TcpStream::connect(at).is_ok() {
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -119,7 +119,8 @@ fn exec_keeps_sockets() {
     let fd = server.as_raw_fd();
     keep_on_exec(fd);
     let script = format!("read line <&{fd}; echo \"$line, heard\" >&{fd}");
-    // std makes the process by posix_spawn or fork and exec; `exec` in the shell is one more image.
+    // std starts the shell by posix_spawn, or fork and exec. `exec` in the shell then executes
+    // another image.
     let mut child =
         Command::new("sh").arg("-c").arg(format!("exec sh -c '{script}'")).spawn().unwrap();
     drop(server);
@@ -139,14 +140,14 @@ fn close_on_exec() {
     child.wait().unwrap();
 }
 
-/// The channel that was made for it goes, and with it the sockets that it held.
+/// If exec fails, the channel created for the program ends, and releases its sockets.
 fn a_program_that_is_not_there_changes_nothing() {
     const NOWHERE: &std::ffi::CStr = c"/nowhere/at/all";
     let argv = [NOWHERE.as_ptr(), std::ptr::null()];
     let (mut server, mut client) = pair();
     keep_on_exec(server.as_raw_fd());
     for _ in 0..3 {
-        // SAFETY: a path, and an array that ends with null.
+        // SAFETY: the path is NUL-terminated, and the array ends with null.
         let failed = unsafe { libc::execv(NOWHERE.as_ptr(), argv.as_ptr()) };
         assert_eq!((failed, errno()), (-1, libc::ENOENT));
         assert!(Command::new("/nowhere/at/all").spawn().is_err());
@@ -190,9 +191,9 @@ unsafe extern "C" {
     static mut environ: *mut *mut libc::c_char;
 }
 
-/// The environment is the program's, and other threads look at it and change it.
+/// popen(3) leaves the program's environment unchanged, which other threads read and write.
 fn commands_in_pipes() {
-    // SAFETY: strings, and a variable that only this function changes.
+    // SAFETY: strings are NUL-terminated, and only this function changes the variable.
     unsafe {
         libc::setenv(c"GIVEN".as_ptr(), c"7".as_ptr(), 1);
         let before = (&raw const environ).read_volatile() as usize;
@@ -213,13 +214,15 @@ fn commands_in_pipes() {
             over.store(true, Ordering::Relaxed);
             assert!(watcher.join().unwrap() > 0);
         });
-        // Written bytes arrive, the command finds its engine, and closing waits for it.
+        // The command receives the written bytes and uses its engine, and fclose(3) waits for its
+        // end.
         let (server, mut client) = pair();
         let command = format!("cat >&{}\0", server.as_raw_fd());
         keep_on_exec(server.as_raw_fd());
         let stream = libc::popen(command.as_ptr().cast(), c"w".as_ptr());
         drop(server);
-        // The next command does not have the end that would keep this one from its end.
+        // A later command must not inherit this pipe; otherwise the first command would never read
+        // its end.
         let other = libc::popen(c"cat >/dev/null".as_ptr(), c"w".as_ptr());
         assert!(libc::fputs(c"written".as_ptr(), stream) >= 0);
         assert_eq!(libc::fclose(stream), 0);
@@ -236,11 +239,12 @@ fn sent_over_a_unix_socket() {
     let (left, right) = UnixStream::pair().unwrap();
     let (server, mut client) = pair();
     let child = fork(|| {
-        // SAFETY: received just now, without another owner.
+        // SAFETY: the descriptor was just received, and has no other owner.
         let mut stream = unsafe { TcpStream::from_raw_fd(receive(&right)) };
         stream.write_all(b"by another hand").unwrap();
     });
-    // The child was forked before this connection: it knows it by the message alone.
+    // The child was forked before this connection existed, so it knows the socket only from the
+    // message.
     let (second, mut other) = pair();
     drop((server, &mut client));
     send(&left, second.as_raw_fd());
@@ -262,17 +266,17 @@ fn sent_and_gone() {
     });
     assert_eq!(wait(sender), 0);
     let (mut server, _) = listener.accept().unwrap();
-    // Time for the engine to notice that the sender has gone. With less the case tries less, and
+    // Let the engine notice the sender's end. If the time is too short, the case covers less, but
     // does not fail.
     std::thread::sleep(Duration::from_millis(100));
-    // SAFETY: received just now, without another owner.
+    // SAFETY: the descriptor was just received, and has no other owner.
     let mut client = unsafe { TcpStream::from_raw_fd(receive(&right)) };
     client.write_all(b"read on").unwrap();
     drop(client);
     let mut text = String::new();
     server.read_to_string(&mut text).unwrap();
     assert_eq!(text, "my will: read on");
-    // A message that was not sent keeps nothing: the close is seen at once.
+    // A message that could not be sent holds no socket, so the peer sees the close at once.
     drop(right);
     let (closed, _) = UnixStream::pair().unwrap();
     closed.shutdown(std::net::Shutdown::Both).unwrap();
@@ -317,7 +321,7 @@ pub fn with_message(act: impl FnOnce(*mut libc::msghdr, *mut libc::cmsghdr)) {
     let mut byte = [b'x'];
     let mut part = libc::iovec { iov_base: byte.as_mut_ptr().cast(), iov_len: 1 };
     let mut control = [0u64; 3];
-    // SAFETY: zeroes are a valid msghdr, which then points to local variables.
+    // SAFETY: zeroes are a valid msghdr. Its pointers are set to local variables.
     unsafe {
         let mut message: libc::msghdr = std::mem::zeroed();
         message.msg_iov = &raw mut part;
@@ -328,14 +332,14 @@ pub fn with_message(act: impl FnOnce(*mut libc::msghdr, *mut libc::cmsghdr)) {
     }
 }
 
-/// A fork holds every lock, and so must take them in the order of other threads.
+/// A fork takes every lock, in the same order as other threads; otherwise they would deadlock.
 fn forked_while_another_thread_sends() {
     const UDP_SEGMENT: i32 = 103;
     let to = UdpSocket::bind("127.0.0.1:0").unwrap();
     let from = UdpSocket::bind("127.0.0.1:0").unwrap();
     from.connect(to.local_addr().unwrap()).unwrap();
     let (fd, size) = (from.as_raw_fd(), 1000i32);
-    // SAFETY: an integer and its size.
+    // SAFETY: the pointer and size are those of a local integer.
     let set = unsafe {
         let size = (&raw const size).cast();
         libc::setsockopt(fd, libc::IPPROTO_UDP, UDP_SEGMENT, size, 4)
@@ -352,7 +356,7 @@ fn forked_while_another_thread_sends() {
             }
         });
         for _ in 0..500 {
-            // SAFETY: the child does nothing but end.
+            // SAFETY: the child only exits.
             match unsafe { libc::fork() } {
                 // SAFETY: as above.
                 0 => unsafe { libc::_exit(0) },
@@ -363,10 +367,10 @@ fn forked_while_another_thread_sends() {
     });
 }
 
-/// A child that is made without libc must not touch its parent's rings.
+/// A child created by a raw clone(2) must not use its parent's rings.
 fn forked_without_us() {
     let (server, client) = pair();
-    // SAFETY: as fork: the child has a copy of this stack, and exits.
+    // SAFETY: as with fork, the child has a copy of this stack, and exits.
     unsafe {
         let args = [libc::SIGCHLD as usize, 0, 0, 0, 0, 0];
         let number = libc::SYS_clone as usize;
@@ -384,7 +388,7 @@ fn forked_without_us() {
     (&client).read_exact(&mut [0]).unwrap();
 }
 
-/// Stops the engine when all other threads wait.
+/// Stops the engine as soon as all other threads wait.
 fn stop_engine_soon() {
     std::thread::spawn(|| {
         asleep::others();
@@ -424,23 +428,23 @@ fn the_engine_dies_in_poll() {
 }
 
 fn no_io_uring() {
-    // SAFETY: refused before anything is looked at.
+    // SAFETY: the call fails before it accesses memory.
     let result = unsafe { libc::syscall(libc::SYS_io_uring_setup, 8, 0) };
     assert_eq!((result, errno()), (-1, libc::ENOSYS));
-    // SAFETY: no arguments; and one that fails.
+    // SAFETY: getpid has no arguments; lseek fails for the invalid descriptor.
     unsafe {
         assert_eq!(libc::syscall(libc::SYS_getpid), i64::from(libc::getpid()));
         assert_eq!((libc::syscall(libc::SYS_lseek, -1, 0, 0), errno()), (-1, libc::EBADF));
     }
 }
 
-/// As `ulimit -v` sets it: for mappings of the program itself, here and in programs that it
-/// executes.
+/// RLIMIT_AS, as `ulimit -v` sets it, limits the program's own mappings, here and in executed
+/// programs.
 fn a_limit_of_address_space() {
     const GIB: u64 = 1 << 30;
     let get = || {
         let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-        // SAFETY: room for the answer.
+        // SAFETY: `limit` is writable.
         assert_eq!(unsafe { libc::getrlimit(libc::RLIMIT_AS, &raw mut limit) }, 0);
         (limit.rlim_cur, limit.rlim_max)
     };
@@ -451,7 +455,7 @@ fn a_limit_of_address_space() {
     assert_eq!(get(), (4 * GIB, 8 * GIB));
     let map = |len: u64| {
         let (prot, flags) = (libc::PROT_NONE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-        // SAFETY: a fresh mapping, not in use.
+        // SAFETY: the mapping is new, at an address that the kernel chooses.
         let at = unsafe { libc::mmap(std::ptr::null_mut(), len as usize, prot, flags, -1, 0) };
         at != libc::MAP_FAILED
     };

@@ -1,4 +1,4 @@
-//! SO_INCOMING_CPU. Each case runs on the kernel too.
+//! SO_INCOMING_CPU. Each case also runs on the kernel.
 
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -13,9 +13,9 @@ pub const CASES: &[Case] = &[
 ];
 
 const SOCKET: i32 = libc::SOL_SOCKET;
-/// More than any machine has.
+/// Processor number that no machine has.
 const NONE_SUCH: i32 = 1_000_000;
-/// As many packets would all miss one of two sockets by chance once in 2^60 runs.
+/// Number of packets. By chance, all of them miss one of two sockets once in 2^60 runs.
 const MANY: usize = 60;
 
 fn processor(fd: RawFd) -> i32 {
@@ -42,7 +42,7 @@ fn the_processor_of_a_connection() {
     for stream in [&client, &child] {
         assert!(here.contains(&processor(stream.as_raw_fd())));
     }
-    // A connection has the value that was set until the next packet.
+    // A connection returns the value that was set until the next packet arrives.
     let (fd, mut byte) = (client.as_raw_fd(), [0]);
     assert_eq!(set(fd, SOCKET, libc::SO_INCOMING_CPU, NONE_SUCH), Ok(()));
     std::io::Write::write_all(&mut &child, b"x").unwrap();
@@ -70,10 +70,10 @@ fn address(port: u16) -> libc::sockaddr_in {
     }
 }
 
-/// A socket that does not wait and shares a port; 0: any.
+/// Creates a nonblocking socket with SO_REUSEPORT, bound to `port`; 0: any.
 fn sharing(kind: i32, port: u16) -> OwnedFd {
     let name = address(port);
-    // SAFETY: an address with its length; the descriptor is new.
+    // SAFETY: the address and length are those of `name`, and the descriptor is new.
     unsafe {
         let kind = kind | libc::SOCK_NONBLOCK;
         let socket = OwnedFd::from_raw_fd(libc::socket(libc::AF_INET, kind, 0));
@@ -89,10 +89,11 @@ fn choose(socket: RawFd, value: i32) {
     assert_eq!(set(socket, SOCKET, libc::SO_INCOMING_CPU, value), Ok(()));
 }
 
-/// Whichever processor packets come on, a socket is for it: those for none take nothing.
+/// Every processor has its own listener, so the listener for a missing processor gets no
+/// connections.
 fn a_listener_is_chosen_by_its_processor() {
     let first = sharing(libc::SOCK_STREAM, 0);
-    // SAFETY: a socket of ours that is bound.
+    // SAFETY: the socket is open, and bound.
     let listening = |socket: OwnedFd| unsafe {
         assert_eq!(libc::listen(socket.as_raw_fd(), 128), 0);
         TcpListener::from(socket)
@@ -103,7 +104,8 @@ fn a_listener_is_chosen_by_its_processor() {
     let own: Vec<_> = (0..processors())
         .map(|number| {
             let socket = sharing(libc::SOCK_STREAM, port);
-            // Before it listens, or afterwards.
+            // Set the option before listen(2) for half of the sockets, and afterwards for the other
+            // half.
             if number % 2 == 0 {
                 choose(socket.as_raw_fd(), number);
                 return listening(socket);
@@ -127,8 +129,8 @@ fn a_listener_is_chosen_by_its_processor() {
 }
 
 fn a_datagram_socket_is_chosen_by_its_processor() {
-    // With several, the shard that hands a datagram on and the one that takes it choose alike, so
-    // the processors do not show.
+    // With several shards, the sending and the receiving shard both choose a socket, so the result
+    // does not depend on the processor.
     if shards() > 1 {
         return;
     }

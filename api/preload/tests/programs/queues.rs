@@ -1,4 +1,4 @@
-//! Accept queues, and guarantees of returned calls, with any number of shards.
+//! Accept queues, and effects that must be visible when a call returns, with any number of shards.
 
 use std::io::ErrorKind;
 use std::net::{TcpListener, TcpStream, UdpSocket};
@@ -28,7 +28,7 @@ fn is_reset(stream: &TcpStream) -> bool {
     read.is_err_and(|error| error.kind() == ErrorKind::ConnectionReset)
 }
 
-/// Over loopback a connection is in the queue before connect(2) returns.
+/// Over loopback, a connection is in the accept queue before connect(2) returns.
 fn accepted_right_after_connect() {
     let listener = listener();
     listener.set_nonblocking(true).unwrap();
@@ -40,7 +40,7 @@ fn accepted_right_after_connect() {
     }
 }
 
-/// Connections that were never accepted do not keep a port from the next bind.
+/// After a listener is closed, its unaccepted connections do not prevent a bind to the port.
 fn bound_right_after_a_listener_closed() {
     for n in 0..100 {
         let listener = listener();
@@ -58,10 +58,10 @@ fn bound_right_after_a_listener_closed() {
             sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes([127, 0, 0, 1]) },
             sin_zero: [0; 8],
         };
-        // SAFETY: the name is as long as is said, and bind(2) reads it.
+        // SAFETY: `name` is a valid sockaddr_in of 16 bytes.
         let bound = unsafe { libc::bind(fresh, (&raw const name).cast(), 16) };
         assert_eq!(bound, 0, "{n}: {}", std::io::Error::last_os_error());
-        // SAFETY: it is ours, and used no more.
+        // SAFETY: this case owns the descriptor, and does not use it any more.
         unsafe { libc::close(fresh) };
         drop((clients, others));
     }
@@ -71,7 +71,8 @@ fn what_waits_is_reset_with_its_listener() {
     for n in 0..12 {
         let listener = listener();
         let clients: Vec<_> = (0..4).map(|_| connected_to(&listener)).collect();
-        // Time for the engine to fall asleep. With less the case tries less, and does not fail.
+        // Let the engine fall asleep. If the time is too short, the case covers less, but does not
+        // fail.
         std::thread::sleep(Duration::from_millis(30));
         if n % 2 == 0 {
             // SAFETY: shutdown(2) has no memory arguments.
@@ -104,8 +105,8 @@ fn what_waits_for_bytes_is_reset() {
         std::thread::sleep(Duration::from_millis(20));
         drop(listener);
         for client in &clients {
-            // Linux has no connection yet, and answers each segment for it. The stack has reset it
-            // by now, or soon.
+            // Linux has no connection yet, and answers each segment with a reset. The stack has
+            // reset the connection already, or will do so soon.
             match std::io::Write::write(&mut &*client, b"x") {
                 Ok(_) => assert!(is_reset(client)),
                 Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset),
@@ -114,8 +115,8 @@ fn what_waits_for_bytes_is_reset() {
     }
 }
 
-/// A process closes with SO_LINGER 0 and bytes unsent, while datagrams of other sockets are on
-/// their way.
+/// A process closes a connection with SO_LINGER 0 and unsent bytes, while datagrams of other
+/// sockets are in flight.
 fn datagrams_beside_resets() {
     for _ in 0..60 {
         let listener = listener();

@@ -1,10 +1,10 @@
-//! Threads receive and send while others close, put other descriptors in their place, and accept
-//! and connect anew. Several processes share one listener. Each record says which connection it is
-//! for.
+//! Threads receive and send while other threads close or replace the same descriptors, and open new
+//! connections. Several processes share one listener. Each record contains the number of its
+//! connection.
 //!
-//! As on Linux a late call may hit the socket that has its descriptor's number by then. The socket
-//! must be one of its own process, and its data complete: nothing of another process's, nothing
-//! mixed, nothing lost.
+//! As on Linux, a late call may act on the socket that has the descriptor's number by then. The
+//! socket must belong to the same process. Its data must be complete, and must not contain records
+//! of another connection.
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener};
 use std::os::fd::{AsRawFd, RawFd};
@@ -18,40 +18,40 @@ pub const CASES: &[Case] = &[
     ("nightly::slots_are_used_again_under_late_threads", || slots_are_used_again(LONG)),
 ];
 
-/// How long the nightly case runs.
+/// Duration of the nightly case.
 pub const LONG: Duration = Duration::from_secs(8);
 
 const SERVERS: u32 = 3;
 const CLIENTS: u32 = 2;
-/// Records of each connection: few enough for one segment, so that none is cut in two.
+/// Number of records per connection, which fit in one segment, so that no record is split.
 const RECORDS: u32 = 6;
-/// Connections that a run counts: ten minutes are some millions.
+/// Maximum number of connections per run; ten minutes make some millions.
 const CONNECTIONS_MAX: usize = 1 << 25;
-/// Addresses of clients, from 127.0.0.2 on.
+/// Number of client addresses, from 127.0.0.2 on.
 const ADDRESSES: u32 = 64;
-/// Descriptors that late threads choose from.
+/// Number of descriptors from which late threads choose.
 const TARGETS: usize = 8;
-/// Records that a late thread sends to one number while it means the same connection.
+/// Maximum number of records that a late thread sends to one descriptor per connection.
 const LATE_MAX: u32 = 64;
 
-/// How long the case of the gate runs: a second, unless TOWPATH_REUSE_SECONDS asks for more.
+/// Returns the duration of the gate's case: TOWPATH_REUSE_SECONDS, or one second.
 pub fn asked() -> Duration {
     let seconds = std::env::var("TOWPATH_REUSE_SECONDS").ok();
     Duration::from_secs(seconds.and_then(|seconds| seconds.parse().ok()).unwrap_or(1))
 }
 
-/// Memory shared by the processes; zero at first.
+/// Zero-initialized memory that the processes share.
 #[repr(C)]
 struct Board {
     stop: AtomicBool,
     last: AtomicU32,
     whole: AtomicU64,
     late: AtomicU64,
-    /// Connection from each client's address.
+    /// Number of the connection by client address and port ([`place`]).
     of_client: [AtomicU32; 256 << 16],
-    /// Server of each connection, from 1.
+    /// Server of each connection, counted from 1; 0: not accepted yet.
     owner: [AtomicU8; CONNECTIONS_MAX],
-    /// Received records of each connection, a bit each.
+    /// Received records of each connection, as a bit set.
     seen: [AtomicU8; CONNECTIONS_MAX],
 }
 
@@ -59,17 +59,17 @@ struct Board {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Record {
     connection: u32,
-    /// Number of the record in its connection; [`LATE`] from a thread that does not know where its
-    /// record goes.
+    /// Index of the record in its connection; [`LATE`] if the sending thread does not know the
+    /// connection.
     number: u32,
-    /// The process that sent it.
+    /// Number of the process that sent the record.
     client: u32,
     check: u32,
 }
 
 const LATE: u32 = u32::MAX;
 const RECORD: usize = size_of::<Record>();
-// All that can come to one connection fits the smallest FIFO.
+// All records that one connection can receive fit in the smallest FIFO.
 const _: () =
     assert!(RECORDS <= 8 && RECORD == 16 && TARGETS * LATE_MAX as usize * RECORD < 32 << 10);
 
@@ -97,14 +97,14 @@ fn slots_are_used_again(duration: Duration) {
         children.push(fork(|| connect(board, addr, client)));
     }
     std::thread::sleep(duration);
-    // A busy machine may have had no time for some of the threads.
+    // On a busy machine, some threads may not have run yet.
     while board.whole.load(SeqCst) == 0 || board.late.load(SeqCst) == 0 {
         std::thread::sleep(Duration::from_millis(10));
     }
     board.stop.store(true, SeqCst);
     for child in children {
         let mut status = 0;
-        // SAFETY: a child of ours, and a place for its status.
+        // SAFETY: `child` is a child of this process, and `status` is writable.
         assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
         assert_eq!(status, 0, "a process found something wrong");
     }
@@ -116,8 +116,8 @@ fn slots_are_used_again(duration: Duration) {
 fn board() -> &'static Board {
     let (prot, flags) =
         (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
-    // SAFETY: a fresh mapping, as large as a board, of zeros, which are valid atomics; never
-    // unmapped.
+    // SAFETY: the new mapping has the length of a `Board` and contains zeros, which are valid
+    // atomics. The mapping is never removed.
     unsafe {
         let at = libc::mmap(std::ptr::null_mut(), size_of::<Board>(), prot, flags, -1, 0);
         assert_ne!(at, libc::MAP_FAILED);
@@ -125,7 +125,7 @@ fn board() -> &'static Board {
     }
 }
 
-/// A process that does `work` and ends with 0 unless it panics.
+/// Forks a process that runs `work`, and exits with 0 unless `work` panics.
 fn fork(work: impl FnOnce() + std::panic::UnwindSafe) -> libc::pid_t {
     // SAFETY: this process has one thread.
     match unsafe { libc::fork() } {
@@ -137,7 +137,8 @@ fn fork(work: impl FnOnce() + std::panic::UnwindSafe) -> libc::pid_t {
     }
 }
 
-/// Descriptors that are, or were, sockets of this process: the connection, and the number below it.
+/// Descriptors that are or were sockets of this process: connection in the upper half, number in
+/// the lower.
 type Targets = [AtomicU64; TARGETS];
 
 fn target(connection: u32, fd: RawFd) -> u64 {
@@ -160,7 +161,8 @@ fn serve(board: &'static Board, listener: &TcpListener, server: u32) {
     });
 }
 
-/// Takes connections; half of them are read to their end, the others are closed under late threads.
+/// Accepts connections. Reads half of them to their end, and closes the others while late threads
+/// use them.
 fn accept(board: &Board, listener: &TcpListener, server: u32, targets: &Targets, seed: usize) {
     let mut turn = seed;
     let other = listener.as_raw_fd();
@@ -180,7 +182,7 @@ fn accept(board: &Board, listener: &TcpListener, server: u32, targets: &Targets,
             std::thread::yield_now();
         }
         if turn.is_multiple_of(3) {
-            // SAFETY: both are ours; the stream closes the number.
+            // SAFETY: this process owns both descriptors. Dropping `stream` closes the number.
             assert_eq!(unsafe { libc::dup2(other, fd) }, fd);
         }
         drop(stream);
@@ -192,15 +194,15 @@ fn limit_waits(fd: RawFd, limit: Duration) {
     let timeout =
         libc::timeval { tv_sec: limit.as_secs() as i64, tv_usec: i64::from(limit.subsec_micros()) };
     let (value, len) = ((&raw const timeout).cast(), size_of_val(&timeout) as libc::socklen_t);
-    // SAFETY: an option's value and its length.
+    // SAFETY: `value` points to an option value of `len` bytes.
     let set = unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_RCVTIMEO, value, len) };
     assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
 }
 
-/// Reads a connection that no other thread closes. Late threads may get some of it, by the number
-/// of an older socket.
+/// Reads a connection that no other thread closes. Late threads may read part of it, by the number
+/// of an earlier socket.
 fn read_to_the_end(board: &Board, fd: RawFd, connection: u32, server: u32) {
-    // The listener's limit was copied; zero is none.
+    // The connection inherits the listener's timeout; zero means none.
     limit_waits(fd, Duration::ZERO);
     loop {
         let mut records = [Record::default(); 4];
@@ -222,8 +224,8 @@ fn read_to_the_end(board: &Board, fd: RawFd, connection: u32, server: u32) {
         }
     }
     let all = (1u32 << RECORDS) - 1;
-    // A late thread has some, and is about to note them. A record that is lost never comes: then
-    // the case hangs.
+    // A late thread has the missing records, and will note them soon. If a record was lost, the
+    // case hangs.
     while u32::from(board.seen[connection as usize].load(SeqCst)) != all {
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -238,7 +240,7 @@ fn note(board: &Board, record: &Record) {
     }
 }
 
-/// Reads from numbers that others close at this moment.
+/// Reads from descriptors that other threads close at the same time.
 fn receive_late(board: &Board, server: u32, targets: &Targets, done: &AtomicBool) {
     let mut turn = 0;
     while !done.load(SeqCst) {
@@ -254,7 +256,7 @@ fn receive_late(board: &Board, server: u32, targets: &Targets, done: &AtomicBool
         let its: Vec<_> = records[..n].iter().filter(|record| record.number != LATE).collect();
         for record in &its {
             assert!(record.is_whole() && record.connection == its[0].connection, "{records:?}");
-            // The thread that accepts says whose it is once it knows.
+            // The accepting thread sets the owner as soon as it knows the connection.
             let owner = &board.owner[record.connection as usize];
             while owner.load(SeqCst) == 0 {
                 std::thread::yield_now();
@@ -278,20 +280,20 @@ fn connect(board: &'static Board, addr: SocketAddrV4, client: u32) {
     });
 }
 
-/// Connections that send their records and end.
+/// Opens connections that send their records and end.
 fn send(board: &Board, addr: SocketAddrV4, client: u32, targets: &Targets) {
     while !board.stop.load(SeqCst) {
         let nth = board.last.fetch_add(1, SeqCst) + 1;
         let connection = nth * CLIENTS + client;
         assert!((connection as usize) < CONNECTIONS_MAX, "more connections than can be counted");
         let fd = socket();
-        // Many addresses: the ports of one are soon all in TIME-WAIT.
+        // Use many addresses, because all ports of a single one would soon be in TIME-WAIT.
         let from = bind(fd, (nth % ADDRESSES) as u8 + 2);
         board.of_client[place(from)].store(connection, SeqCst);
         if connect_to(fd, addr) {
             targets[nth as usize % TARGETS].store(target(connection, fd), SeqCst);
             for number in 0..RECORDS {
-                // A server that closes early resets the connection.
+                // If the server closes early, the connection is reset.
                 if !send_record(fd, &Record::new(connection, number, client), 0) {
                     break;
                 }
@@ -300,13 +302,13 @@ fn send(board: &Board, addr: SocketAddrV4, client: u32, targets: &Targets) {
                 }
             }
         }
-        // SAFETY: a descriptor of ours.
+        // SAFETY: this process owns the descriptor.
         unsafe { libc::close(fd) };
     }
 }
 
-/// Writes to numbers that others close at this moment. Each gets so little that no FIFO is ever
-/// full, which would cut a record in two.
+/// Writes to descriptors that other threads close at the same time. Each connection gets so few
+/// records that no FIFO fills up, which would split a record.
 fn send_late(client: u32, targets: &Targets, done: &AtomicBool) {
     let mut sent = [(0, 0); TARGETS];
     let mut turn = 0;
@@ -326,13 +328,13 @@ fn send_late(client: u32, targets: &Targets, done: &AtomicBool) {
     }
 }
 
-/// Where a client's address stands on the board.
+/// Returns the index of a client's address on the board.
 fn place(addr: SocketAddrV4) -> usize {
     usize::from(addr.ip().octets()[3]) << 16 | usize::from(addr.port())
 }
 
 fn recv(fd: RawFd, records: &mut [Record], flags: i32) -> std::io::Result<usize> {
-    // SAFETY: records may hold any bytes.
+    // SAFETY: the address and length are those of `records`, which may contain any bytes.
     let n = unsafe { libc::recv(fd, records.as_mut_ptr().cast(), size_of_val(records), flags) };
     let n = usize::try_from(n).map_err(|_| std::io::Error::last_os_error())?;
     assert_eq!(n % RECORD, 0, "a record is whole: {records:?}");
@@ -341,7 +343,7 @@ fn recv(fd: RawFd, records: &mut [Record], flags: i32) -> std::io::Result<usize>
 
 fn send_record(fd: RawFd, record: &Record, flags: i32) -> bool {
     let flags = flags | libc::MSG_NOSIGNAL;
-    // SAFETY: a record is bytes.
+    // SAFETY: the address and length are those of `record`.
     unsafe { libc::send(fd, std::ptr::from_ref(record).cast(), RECORD, flags) == RECORD as isize }
 }
 
@@ -353,7 +355,7 @@ fn socket() -> RawFd {
 }
 
 fn raw(addr: SocketAddrV4) -> libc::sockaddr_in {
-    // SAFETY: zeros are a valid address.
+    // SAFETY: zeros are a valid sockaddr_in.
     let mut raw: libc::sockaddr_in = unsafe { std::mem::zeroed() };
     raw.sin_family = libc::AF_INET as u16;
     raw.sin_port = addr.port().to_be();
@@ -363,11 +365,11 @@ fn raw(addr: SocketAddrV4) -> libc::sockaddr_in {
 
 const ADDR_LEN: libc::socklen_t = size_of::<libc::sockaddr_in>() as libc::socklen_t;
 
-/// Binds to a port of 127.0.0.`last`.
+/// Binds a socket to a free port of 127.0.0.`last`.
 fn bind(fd: RawFd, last: u8) -> SocketAddrV4 {
     let ip = Ipv4Addr::new(127, 0, 0, last);
     let (mut addr, mut len) = (raw(SocketAddrV4::new(ip, 0)), ADDR_LEN);
-    // SAFETY: an address, and a place for one, with their lengths.
+    // SAFETY: `addr` is a valid sockaddr_in of `len` bytes.
     let bound = unsafe {
         libc::bind(fd, (&raw const addr).cast(), len) == 0
             && libc::getsockname(fd, (&raw mut addr).cast(), &raw mut len) == 0
@@ -378,6 +380,6 @@ fn bind(fd: RawFd, last: u8) -> SocketAddrV4 {
 
 fn connect_to(fd: RawFd, addr: SocketAddrV4) -> bool {
     let addr = raw(addr);
-    // SAFETY: an address and its length.
+    // SAFETY: `addr` is a valid sockaddr_in of this length.
     unsafe { libc::connect(fd, (&raw const addr).cast(), ADDR_LEN) == 0 }
 }

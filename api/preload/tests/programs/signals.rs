@@ -1,4 +1,4 @@
-//! Signals during calls that wait.
+//! Signal handlers that interrupt waiting calls.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpListener;
@@ -37,7 +37,7 @@ extern "C" fn handler(_: i32) {
 }
 
 fn install(signal: i32, flags: i32) {
-    // SAFETY: a handler that only counts.
+    // SAFETY: the handler only increments a counter.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = handler as extern "C" fn(i32) as usize;
@@ -46,18 +46,18 @@ fn install(signal: i32, flags: i32) {
     }
 }
 
-/// Sends a thread a signal, and waits until it was handled: two that wait are one.
+/// Sends a signal to a thread, and waits until it was handled, because pending signals are merged.
 fn interrupt(thread: libc::pthread_t) {
     let before = SEEN.load(Ordering::SeqCst);
-    // SAFETY: the thread lives as long as the case.
+    // SAFETY: the thread runs as long as the case.
     unsafe { libc::pthread_kill(thread, libc::SIGUSR1) };
     while SEEN.load(Ordering::SeqCst) == before {
         std::thread::sleep(Duration::from_millis(1));
     }
 }
 
-/// Sends the main thread a signal each time that it waits, until this is dropped. The first may
-/// come before the call that it is to interrupt, while the thread waits for another one.
+/// Sends a signal to the main thread each time that it waits, until this value is dropped. The
+/// first signal may interrupt an earlier wait than the tested one.
 struct Interrupts {
     over: Arc<AtomicBool>,
     sender: Option<JoinHandle<()>>,
@@ -97,7 +97,8 @@ fn a_signal_interrupts() {
     drop(interrupts);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let _interrupts = Interrupts::new();
-    // SAFETY: nulls are allowed. std would try again.
+    // accept is called directly, because std repeats it after EINTR.
+    // SAFETY: null pointers mean that no address is returned.
     let result =
         unsafe { libc::accept(listener.as_raw_fd(), std::ptr::null_mut(), std::ptr::null_mut()) };
     assert_eq!((result, errno()), (-1, libc::EINTR));
@@ -111,8 +112,8 @@ fn a_restarting_signal_does_not() {
     let main = std::process::id() as i32;
     std::thread::spawn(move || {
         (0..12).for_each(|_| {
-            // All of them together are longer than the slices in which a waiting thread looks for
-            // its engine.
+            // The pauses together exceed the interval at which a waiting thread checks whether the
+            // engine runs.
             std::thread::sleep(Duration::from_millis(50));
             asleep::thread(main);
             interrupt(me);
@@ -152,7 +153,7 @@ fn polling_is_always_interrupted() {
 fn the_mask_of_pwait() {
     install(libc::SIGUSR1, 0);
     let (server, _client) = pair();
-    // SAFETY: masks and events that live here.
+    // SAFETY: masks and events are local variables.
     unsafe {
         let mut blocked: libc::sigset_t = std::mem::zeroed();
         let open: libc::sigset_t = std::mem::zeroed();
@@ -185,8 +186,9 @@ fn sigpipe() {
     drop(client);
 }
 
-/// A thread waits again and again, and each time a signal comes just after `disturb` has woken it
-/// for nothing. `wait` gives the errno of the call, which does not return when the signal is lost.
+/// Lets a thread wait repeatedly. Each time, `disturb` causes a spurious wake-up, and a signal
+/// follows immediately. `wait` returns the errno of its call, which would hang if the signal were
+/// lost.
 fn is_interrupted_each_time(wait: impl Fn() -> i32 + Sync, disturb: impl Fn()) {
     const ROUNDS: u32 = 60;
     install(libc::SIGUSR1, 0);
@@ -204,13 +206,13 @@ fn is_interrupted_each_time(wait: impl Fn() -> i32 + Sync, disturb: impl Fn()) {
                 ended.store(round, Ordering::SeqCst);
             }
         });
-        // SAFETY: the thread lives: it has not ended its last round.
+        // SAFETY: the thread still runs, because its last round has not ended.
         let kill = || unsafe { libc::pthread_kill(thread.load(Ordering::SeqCst), libc::SIGUSR1) };
         for round in 1..=ROUNDS {
             while begun.load(Ordering::SeqCst) < round {
                 std::thread::yield_now();
             }
-            // A signal before the call interrupts nothing.
+            // The thread must wait before the signal, which interrupts only a call in progress.
             asleep::thread(id.load(Ordering::SeqCst));
             disturb();
             for _ in 0..round * 50 {
@@ -232,10 +234,11 @@ fn no_signal_is_lost_in_read() {
     let (server, _client) = pair();
     let fd = server.as_raw_fd();
     let disturb = || {
-        // SAFETY: integers only. The reader has nothing to do with it, and is woken.
+        // Wakes the reader without a result.
+        // SAFETY: shutdown takes integers only.
         unsafe { libc::shutdown(fd, libc::SHUT_WR) };
     };
-    // SAFETY: room for a byte.
+    // SAFETY: the buffer has room for one byte.
     let read = || result(unsafe { libc::read(fd, [0u8].as_mut_ptr().cast(), 1) } as i64);
     is_interrupted_each_time(read, disturb);
 }
@@ -268,16 +271,16 @@ fn no_signal_is_lost_in_epoll() {
         // SAFETY: room for one.
         result(unsafe { libc::epoll_wait(epoll, &raw mut event, 1, -1) })
     };
-    // Bytes for another socket wake a thread that sleeps in this process.
+    // Bytes for one socket wake a thread of the process that waits for another one.
     is_interrupted_each_time(wait, || (&sender).write_all(b"x").unwrap());
 }
 
-/// Changes to signals behind the program's back are invisible to it.
+/// The program sees its own signal handlers and flags, not those that the library installs.
 fn handlers_are_told_as_they_were_set() {
     extern "C" fn another(_: i32) {}
     let one = handler as extern "C" fn(i32) as usize;
     let two = another as extern "C" fn(i32) as usize;
-    // SAFETY: plain structures, and handlers that do next to nothing.
+    // SAFETY: zeros are valid sigactions, and the handlers are async-signal-safe.
     unsafe {
         let mut set: libc::sigaction = std::mem::zeroed();
         let mut told: libc::sigaction = std::mem::zeroed();
@@ -287,14 +290,14 @@ fn handlers_are_told_as_they_were_set() {
         assert_eq!(libc::sigaction(libc::SIGUSR1, &raw const set, &raw mut told), 0);
         assert_eq!(told.sa_sigaction, libc::SIG_DFL);
         let ask = |told: &mut libc::sigaction| {
-            // A flag that libc itself sets, and shows.
+            // Flag that libc sets itself, and returns.
             const SA_RESTORER: i32 = 0x0400_0000;
             assert_eq!(libc::sigaction(libc::SIGUSR1, std::ptr::null(), &raw mut *told), 0);
             (told.sa_sigaction, told.sa_flags & !SA_RESTORER)
         };
         assert_eq!(ask(&mut told), (one, set.sa_flags));
         assert_eq!(libc::sigismember(&raw const told.sa_mask, libc::SIGUSR2), 1);
-        // BSD's meaning of signal(2), as glibc has it.
+        // signal(2) of glibc has BSD semantics.
         assert_eq!(libc::signal(libc::SIGUSR1, two), one);
         assert_eq!(ask(&mut told), (two, libc::SA_RESTART));
         assert_eq!(siginterrupt(libc::SIGUSR1, 1), 0);
@@ -302,7 +305,7 @@ fn handlers_are_told_as_they_were_set() {
         assert_eq!(libc::signal(libc::SIGUSR1, libc::SIG_IGN), two);
         assert_eq!(libc::signal(libc::SIGUSR1, libc::SIG_DFL), libc::SIG_IGN);
         assert_eq!((libc::signal(libc::SIGKILL, one), errno()), (libc::SIG_ERR, libc::EINVAL));
-        // Once only, as it was asked for.
+        // With SA_RESETHAND, the handler runs once.
         set.sa_flags = libc::SA_RESETHAND;
         libc::sigaction(libc::SIGUSR1, &raw const set, std::ptr::null_mut());
         libc::raise(libc::SIGUSR1);
@@ -328,7 +331,7 @@ fn a_handler_gets_what_the_kernel_gives() {
         assert!(signal == libc::SIGUSR1 && !context.is_null());
         SENDER.store(sender as u32, Ordering::SeqCst);
     }
-    // SAFETY: a handler that only stores.
+    // SAFETY: the handler only stores values.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = with_information as *const () as usize;
@@ -339,10 +342,10 @@ fn a_handler_gets_what_the_kernel_gives() {
     assert_eq!(SENDER.load(Ordering::SeqCst), std::process::id());
 }
 
-/// A listener of its own, which asks the engine for each call: socket, bind and listen are
-/// async-signal-safe (signal-safety(7)).
+/// Opens and closes a listener. Each call is a request to the engine, and async-signal-safe
+/// (signal-safety(7)).
 extern "C" fn listen_and_close(_: i32) {
-    // SAFETY: calls that a handler may make, with a structure of its own.
+    // SAFETY: the calls are async-signal-safe, and use a local address.
     unsafe {
         let fd = libc::socket(libc::AF_INET, libc::SOCK_STREAM, 0);
         let mut address: libc::sockaddr_in = std::mem::zeroed();
@@ -356,14 +359,15 @@ extern "C" fn listen_and_close(_: i32) {
     }
 }
 
-/// A handler interrupts malloc and free, and makes a request: its answer must allocate nothing.
+/// A handler interrupts malloc or free and sends a request to the engine, so receiving the reply
+/// must not allocate.
 fn requests_on_top_of_the_allocator() {
     const HANDLERS: u32 = 2000;
-    // With a second thread the allocator has locks.
+    // malloc takes locks only if the process has a second thread.
     let over = Arc::new(AtomicBool::new(false));
     let is_over = Arc::clone(&over);
     let other = std::thread::spawn(move || {
-        // SAFETY: a set of signals.
+        // SAFETY: the signal set is a local variable.
         unsafe {
             let mut all: libc::sigset_t = std::mem::zeroed();
             libc::sigfillset(&raw mut all);
@@ -375,7 +379,7 @@ fn requests_on_top_of_the_allocator() {
     });
     std::thread::sleep(Duration::from_millis(20));
     listen_and_close(0);
-    // SAFETY: a handler that makes such calls only, and a timer.
+    // SAFETY: the handler makes async-signal-safe calls only, and the timer is a local variable.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = listen_and_close as extern "C" fn(i32) as usize;
@@ -388,7 +392,7 @@ fn requests_on_top_of_the_allocator() {
     let mut pieces: Vec<Vec<u8>> = vec![Vec::new(); 64];
     let mut dice = Dice::new(1, 0);
     while SEEN.load(Ordering::SeqCst) < HANDLERS {
-        // Longer than the pieces that a thread caches.
+        // Larger than the blocks that a thread caches, so that malloc takes its lock.
         pieces[dice.index(64)] = Vec::with_capacity(1100 + dice.index(6000));
     }
     // SAFETY: no timer.
@@ -403,7 +407,7 @@ fn requests_on_top_of_the_allocator() {
 static CLOSED: AtomicU32 = AtomicU32::new(0);
 static STILL_BOUND: AtomicU32 = AtomicU32::new(0);
 
-/// Makes a socket on one port, copies it twice and closes all three.
+/// Binds a socket to a fixed port, duplicates it twice, and closes all three descriptors.
 extern "C" fn closes_copies(_: i32) {
     let at = libc::sockaddr_in {
         sin_family: libc::AF_INET as u16,
@@ -411,7 +415,7 @@ extern "C" fn closes_copies(_: i32) {
         sin_addr: libc::in_addr { s_addr: u32::from(std::net::Ipv4Addr::LOCALHOST).to_be() },
         sin_zero: [0; 8],
     };
-    // SAFETY: all of them may be called in a handler; the address lives here.
+    // SAFETY: the calls are async-signal-safe, and use a local address.
     unsafe {
         let error = *libc::__errno_location();
         let socket = libc::socket(libc::AF_INET, libc::SOCK_DGRAM, 0);
@@ -426,19 +430,20 @@ extern "C" fn closes_copies(_: i32) {
     }
 }
 
-/// The last close of a socket counts, although the interrupted thread copies others.
+/// A handler closes the last descriptor of a socket while the interrupted thread duplicates other
+/// sockets. The socket must then be closed.
 fn copies_that_a_handler_closes_on_top_of_dup() {
     let sockets: Vec<_> =
         (0..16).map(|_| std::net::UdpSocket::bind("127.0.0.1:0").unwrap()).collect();
     let every = |microseconds| {
         let time = libc::timeval { tv_sec: 0, tv_usec: microseconds };
         let timer = libc::itimerval { it_interval: time, it_value: time };
-        // SAFETY: the timer lives here.
+        // SAFETY: the timer is a local variable.
         let set =
             unsafe { libc::setitimer(libc::ITIMER_REAL, &raw const timer, std::ptr::null_mut()) };
         assert_eq!(set, 0);
     };
-    // SAFETY: the handler calls nothing that may not be called in one.
+    // SAFETY: the handler makes async-signal-safe calls only.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = closes_copies as extern "C" fn(i32) as usize;

@@ -1,4 +1,4 @@
-//! Making, naming and connecting sockets; options; descriptors.
+//! socket(2), bind(2), connect(2), socket options, and descriptors.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -19,7 +19,7 @@ pub const CASES: &[Case] = &[
     ("interfaces", interfaces),
 ];
 
-/// A connection, accepted end first.
+/// Returns both ends of a connection, the accepted one first.
 pub fn pair() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -31,7 +31,7 @@ pub fn errno() -> i32 {
 }
 
 pub fn set(fd: RawFd, level: i32, name: i32, value: i32) -> Result<(), i32> {
-    // SAFETY: an int and its size.
+    // SAFETY: `value` is an int of four bytes.
     match unsafe { libc::setsockopt(fd, level, name, (&raw const value).cast(), 4) } {
         0 => Ok(()),
         _ => Err(errno()),
@@ -40,7 +40,7 @@ pub fn set(fd: RawFd, level: i32, name: i32, value: i32) -> Result<(), i32> {
 
 pub fn get(fd: RawFd, level: i32, name: i32) -> Result<i32, i32> {
     let (mut value, mut len) = (0, 4);
-    // SAFETY: an int and its size.
+    // SAFETY: `value` is an int of four bytes.
     match unsafe { libc::getsockopt(fd, level, name, (&raw mut value).cast(), &raw mut len) } {
         0 => Ok(value),
         _ => Err(errno()),
@@ -87,7 +87,7 @@ fn connect_without_blocking() {
         let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_STREAM | libc::SOCK_NONBLOCK, 0) };
         let addr = sockaddr(at);
         let connect = || {
-            // SAFETY: the address is there.
+            // SAFETY: the address and length are those of `addr`.
             unsafe { libc::connect(fd, (&raw const addr).cast(), size_of_val(&addr) as u32) }
         };
         assert!(connect() == 0 || errno() == libc::EINPROGRESS);
@@ -148,7 +148,7 @@ fn kinds() {
     let unix = socket(libc::AF_UNIX, libc::SOCK_STREAM, 0).unwrap();
     for (fd, domain) in [(stream, libc::AF_INET), (unix, libc::AF_UNIX)] {
         assert_eq!(get(fd, libc::SOL_SOCKET, libc::SO_DOMAIN), Ok(domain));
-        // SAFETY: filled in by fstat.
+        // SAFETY: zeros are a valid stat, which fstat fills in.
         let mut stat: libc::stat = unsafe { std::mem::zeroed() };
         // SAFETY: as above.
         assert_eq!(unsafe { libc::fstat(fd, &raw mut stat) }, 0);
@@ -202,7 +202,7 @@ fn options() {
     assert!(get(fd, libc::IPPROTO_TCP, libc::TCP_MAXSEG).unwrap() > 500);
     let mut name = [0u8; 16];
     let mut len = 16;
-    // SAFETY: a buffer and its size.
+    // SAFETY: the buffer has the given length.
     let result = unsafe {
         libc::getsockopt(
             fd,
@@ -215,7 +215,7 @@ fn options() {
     assert_eq!((result, &name[..5]), (0, &b"cubic"[..]));
     let mut info = [0u8; 104];
     let mut len = 104;
-    // SAFETY: a buffer and its size.
+    // SAFETY: the buffer has the given length.
     let result = unsafe {
         libc::getsockopt(
             fd,
@@ -245,7 +245,7 @@ fn option_refusals() {
         assert_eq!(set(fd, level, name, value), Err(errno), "{level} {name}");
     }
     assert_eq!(get(fd, libc::IPPROTO_TCP, 9999), Err(libc::ENOPROTOOPT));
-    // SAFETY: one byte where four are wanted.
+    // SAFETY: the call reads at most one byte, the given length.
     let short = unsafe {
         libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_KEEPALIVE, [1u8].as_ptr().cast(), 1)
     };
@@ -254,10 +254,10 @@ fn option_refusals() {
 
 fn duplicates() {
     let (a, mut b) = pair();
-    // SAFETY: integers only, here and below.
+    // SAFETY: the calls here and below take integers, or local buffers.
     unsafe {
         let copy = libc::dup(a.as_raw_fd());
-        // O_NONBLOCK is the open file's.
+        // O_NONBLOCK belongs to the open file, so duplicates share it.
         assert_eq!(libc::fcntl(copy, libc::F_SETFL, libc::O_NONBLOCK), 0);
         assert_eq!(libc::fcntl(a.as_raw_fd(), libc::F_GETFL), libc::O_RDWR | libc::O_NONBLOCK);
         drop(a);
@@ -266,7 +266,7 @@ fn duplicates() {
         assert_eq!(libc::fcntl(copy, libc::F_DUPFD_CLOEXEC, 600), 600);
         assert_eq!(libc::close(copy), 0);
         assert_eq!((libc::close(copy), errno()), (-1, libc::EBADF));
-        // Another file takes the place of one: the socket lives on in the other.
+        // A file replaces one of the duplicates; the socket stays open by the other one.
         let (read, _write) = std::io::pipe().unwrap();
         assert_eq!(libc::dup2(read.as_raw_fd(), 500), 500);
         assert_eq!(libc::write(600, b"2".as_ptr().cast(), 1), 1);
@@ -277,23 +277,23 @@ fn duplicates() {
     assert_eq!(all, b"12", "the last close is the socket's");
 }
 
-/// As daemons do at start: the library's descriptors must survive it.
+/// Daemons close all descriptors when they start. The library's own descriptors must stay open.
 fn closing_everything() {
     for fd in 3..20_000 {
-        // SAFETY: nothing of ours is open yet but the library's descriptors.
+        // SAFETY: the program has opened no descriptor in this range yet.
         unsafe { libc::close(fd) };
     }
     let (mut a, mut b) = pair();
     a.write_all(b"x").unwrap();
     b.read_exact(&mut [0]).unwrap();
     let (a, b) = (a.into_raw_fd(), b.into_raw_fd());
-    // SAFETY: integers only; the two are closed by this.
+    // SAFETY: the calls take integers only, and close both sockets.
     unsafe {
         assert_eq!(libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0), 0);
         assert_eq!((libc::close(a), errno()), (-1, libc::EBADF));
         assert_eq!((libc::close(b), errno()), (-1, libc::EBADF));
     }
-    // Numbers on which the library sits, overwritten one by one.
+    // dup2 replaces all numbers, including those of the library's descriptors.
     let (read, _write) = std::io::pipe().unwrap();
     for fd in 100..20_000 {
         // SAFETY: integers only.
@@ -307,7 +307,7 @@ fn closing_everything() {
 
 fn interfaces() {
     let mut first = std::ptr::null_mut();
-    // SAFETY: a list that is read, then freed.
+    // SAFETY: the list is valid until freeifaddrs, which is called once.
     unsafe {
         assert_eq!(libc::getifaddrs(&raw mut first), 0);
         let mut families = Vec::new();
@@ -317,8 +317,8 @@ fn interfaces() {
             let family = i32::from((*(*at).ifa_addr).sa_family);
             families.push(family);
             if family == libc::AF_INET {
-                // Without a peer an address is its own other end; programs read it unasked where a
-                // link has no broadcasts.
+                // Without a peer, `ifa_dstaddr` is the address itself. Programs read it without a
+                // null check on links without broadcasts.
                 let v4 =
                     |addr: *mut libc::sockaddr| (*addr.cast::<libc::sockaddr_in>()).sin_addr.s_addr;
                 assert_eq!(v4((*at).ifa_ifu), v4((*at).ifa_addr));
@@ -337,10 +337,11 @@ fn interfaces() {
     const SIOCGIFBRDADDR: libc::c_ulong = 0x8919;
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     for (request, wanted) in [(SIOCGIFDSTADDR, [127, 0, 0, 1]), (SIOCGIFBRDADDR, [0; 4])] {
-        // `struct ifreq`: a name, and a `sockaddr_in` with the address at its fifth byte.
+        // A `struct ifreq` contains a name of 16 bytes and a `sockaddr_in`, whose address is at
+        // offset 4.
         let mut row = [0u8; 40];
         row[..2].copy_from_slice(b"lo");
-        // SAFETY: 40 bytes, as the kernel writes them.
+        // SAFETY: `row` has the 40 bytes of a `struct ifreq`.
         assert_eq!(unsafe { libc::ioctl(socket.as_raw_fd(), request, row.as_mut_ptr()) }, 0);
         assert_eq!(row[20..24], wanted);
     }

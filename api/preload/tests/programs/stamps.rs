@@ -49,7 +49,7 @@ fn next_stamp(fd: RawFd) -> (u32, u32) {
 }
 
 fn has_no_stamp(fd: RawFd) -> bool {
-    // SAFETY: no room is needed.
+    // SAFETY: the length is 0, so the null pointer is not used.
     let nothing = unsafe { libc::recv(fd, std::ptr::null_mut(), 0, libc::MSG_ERRQUEUE) };
     (nothing, errno()) == (-1, libc::EAGAIN)
 }
@@ -84,7 +84,7 @@ fn numbers_of_bytes_start_at_the_last_queued_one() {
     let (mut near, far) = pair();
     let fd = near.as_raw_fd();
     near.set_nonblocking(true).unwrap();
-    // Bytes stay queued until the peer reads.
+    // Fill the buffers. Bytes stay queued until the peer reads.
     while near.write(&[0; 65_536]).is_ok() {}
     near.set_nonblocking(false).unwrap();
     let flags = TX | SOFTWARE | ID | ID_TCP | TIME_ONLY;
@@ -116,7 +116,7 @@ fn numbers_need_a_connection() {
     assert_eq!(number(TX | SOFTWARE | ID), Err(libc::EINVAL));
     assert_eq!(number(TX | SOFTWARE | ID_TCP), Err(libc::EINVAL));
     assert_eq!(number(TX | SCHED | ACK | SOFTWARE), Ok(()));
-    // SAFETY: the descriptor belongs to this function.
+    // SAFETY: this function owns the descriptor.
     unsafe { libc::close(fd) };
     let (near, _far) = pair();
     assert_eq!(set(near.as_raw_fd(), SOCKET, libc::SO_TIMESTAMPING, ID_TCP), Err(libc::EINVAL));

@@ -1,4 +1,4 @@
-//! libc's streams on descriptors that become sockets.
+//! FILE streams of libc whose descriptors are replaced by sockets.
 
 use std::ffi::CStr;
 use std::io::{Read, Write};
@@ -22,12 +22,12 @@ unsafe extern "C" {
     static stdout: *mut libc::FILE;
 }
 
-/// As inetd's children, and those of nuttcp, do it: with one socket for both.
+/// As children of inetd and of nuttcp do, uses one socket for both standard streams.
 fn standard_streams_on_a_later_socket() {
     let (server, mut client) = pair();
     let child = fork(|| {
         let mut line = [0; 32];
-        // SAFETY: streams of libc's and room for a line.
+        // SAFETY: the streams are libc's, and `line` has room for 32 bytes.
         unsafe {
             assert_eq!(libc::dup2(server.as_raw_fd(), 0), 0);
             assert_eq!(libc::dup2(server.as_raw_fd(), 1), 1);
@@ -52,7 +52,7 @@ fn standard_streams_on_a_later_socket() {
 
 fn a_stream_of_a_file_on_a_later_socket() {
     let (server, mut client) = pair();
-    // SAFETY: a stream of libc's, as long as it is open.
+    // SAFETY: `file` is a valid stream until it is closed.
     unsafe {
         let file = libc::fopen(c"/dev/null".as_ptr(), c"r+".as_ptr());
         assert!(!file.is_null());
@@ -66,7 +66,7 @@ fn a_stream_of_a_file_on_a_later_socket() {
         client.read_exact(&mut got).unwrap();
         assert_eq!(&got, b"hello");
         libc::clearerr(file);
-        // The reader is gone: the error is the stream's.
+        // After the reader has closed, writes set the stream's error flag.
         drop(client);
         libc::signal(libc::SIGPIPE, libc::SIG_IGN);
         while libc::fputs(c"x".as_ptr(), file) >= 0 && libc::fflush(file) == 0 {
@@ -97,7 +97,7 @@ fn a_shell_that_redirects_to_a_socket() {
 }
 
 fn streams_of_files_are_as_ever() {
-    // SAFETY: a stream of libc's, as long as it is open.
+    // SAFETY: `file` is a valid stream until it is closed.
     unsafe {
         let file = libc::tmpfile();
         assert!(libc::fputs(c"one\ntwo\n".as_ptr(), file) >= 0);

@@ -1,4 +1,5 @@
-//! Several datagrams at once: UDP_SEGMENT and UDP_GRO. Each case runs on the kernel too.
+//! Sends and receives several datagrams per call (UDP_SEGMENT, UDP_GRO). Each case also runs on the
+//! kernel.
 
 use std::net::UdpSocket;
 use std::os::fd::{AsRawFd, RawFd};
@@ -17,10 +18,10 @@ const UDP: i32 = libc::IPPROTO_UDP;
 const UDP_SEGMENT: i32 = 103;
 const UDP_GRO: i32 = 104;
 
-/// sendmsg with a control message of UDP_SEGMENT.
+/// Calls sendmsg(2) with a UDP_SEGMENT control message.
 fn send_train(fd: RawFd, bytes: &[u8], size: &[u8]) -> Result<usize, i32> {
     let mut control = [0u64; 8];
-    // SAFETY: zeroes are a valid msghdr; its parts outlive the call.
+    // SAFETY: zeroes are a valid msghdr. Its pointers are set to buffers that outlive the call.
     let sent = unsafe {
         let mut message: libc::msghdr = std::mem::zeroed();
         let mut buffer =
@@ -60,14 +61,14 @@ fn trains_come_as_they_were_sent() {
         let text: Vec<u8> = (0..35).collect();
         from.send(&text).unwrap();
         assert_eq!(receive(fd, 0), (35, merged(10)));
-        // A datagram that needs no cutting.
+        // A datagram of at most one segment is not split.
         from.send(&text[..10]).unwrap();
         assert_eq!(receive(fd, 0), (10, Vec::new()));
         assert_eq!(send_train(sender, &text, &7u16.to_ne_bytes()), Ok(35));
         assert_eq!(receive(fd, 0), (35, merged(7)));
         assert_eq!(send_train(sender, &text, &0u16.to_ne_bytes()), Ok(35));
         assert_eq!(receive(fd, 0), (35, Vec::new()), "in one piece");
-        // A receiver that asked for nothing gets each alone.
+        // Without UDP_GRO, the receiver gets each datagram separately.
         assert_eq!(set(fd, UDP, UDP_GRO, 0), Ok(()));
         from.send(&text).unwrap();
         for (number, len) in [10, 10, 10, 5].into_iter().enumerate() {
@@ -88,10 +89,10 @@ fn trains_are_taken_in_parts_and_looked_at() {
     let mut all = vec![0; 65_536];
     assert_eq!(to.recv(&mut all).unwrap(), 60_000);
     assert!(all[..60_000] == text);
-    // A room that is too small loses the rest of all, as of one datagram.
+    // If the buffer is too small, the remaining bytes of all merged datagrams are lost.
     assert_eq!(send_train(sender, &text[..3000], &1000u16.to_ne_bytes()), Ok(3000));
     from.send(b"next").unwrap();
-    // SAFETY: room for as many bytes.
+    // SAFETY: `all` has room for 1500 bytes.
     let len = unsafe { libc::recv(fd, all.as_mut_ptr().cast(), 1500, libc::MSG_TRUNC) };
     assert_eq!((len, to.recv(&mut all).unwrap()), (3000, 4));
 }

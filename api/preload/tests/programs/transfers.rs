@@ -91,7 +91,7 @@ fn peek_and_waitall() {
         b.write_all(b"defgh").unwrap();
         b
     });
-    // SAFETY: a buffer and its size.
+    // SAFETY: `got` has room for eight bytes.
     let n = unsafe { libc::recv(a.as_raw_fd(), got.as_mut_ptr().cast(), 8, libc::MSG_WAITALL) };
     assert_eq!((n, &got), (8, b"abcdefgh"));
     drop(late.join().unwrap());
@@ -100,15 +100,15 @@ fn peek_and_waitall() {
     assert_eq!(n, 0, "the end");
 }
 
-/// As sock_rcvlowat: recv waits for the lesser of the mark and the length. When time is up it
-/// returns the bytes there are.
+/// As sock_rcvlowat, recv waits for the smaller of SO_RCVLOWAT and the length. After a timeout it
+/// returns the bytes that have arrived.
 fn as_many_bytes_as_the_mark_says() {
     let (mut a, b) = pair();
     let fd = b.as_raw_fd();
     assert_eq!(set(fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT, 4), Ok(()));
     let recv = |len: usize, flags| {
         let mut got = vec![0; len];
-        // SAFETY: a buffer and its size.
+        // SAFETY: `got` has room for `len` bytes.
         let n = unsafe { libc::recv(fd, got.as_mut_ptr().cast(), len, flags) };
         got.truncate(usize::try_from(n).map_err(|_| errno())?);
         Ok::<_, i32>(got)
@@ -144,11 +144,11 @@ fn as_many_bytes_as_the_mark_says() {
     assert_eq!(recv(8, 0).unwrap(), b"");
 }
 
-/// Waits until so many bytes can be read from a stream.
+/// Waits until `count` bytes of a stream can be read.
 fn arrived(stream: &TcpStream, count: i32) {
     let mut unread = -1;
     while unread < count {
-        // SAFETY: room for the answer.
+        // SAFETY: FIONREAD writes an int, which is a local.
         let asked = unsafe { libc::ioctl(stream.as_raw_fd(), libc::FIONREAD, &raw mut unread) };
         assert_eq!(asked, 0, "{}", errno());
         std::thread::yield_now();
@@ -162,12 +162,12 @@ fn an_error_behind_bytes_is_for_the_next_call() {
         let flags = if name == "MSG_WAITALL" { libc::MSG_WAITALL } else { 0 };
         assert_eq!(set(fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT, 4), Ok(()));
         a.write_all(b"ab").unwrap();
-        // The reset discards bytes that are not sent yet.
+        // Wait for the bytes to arrive, because the reset discards unsent bytes.
         arrived(&b, 2);
         let mut got = [0; 4];
         std::thread::scope(|scope| {
             let reads = scope.spawn(|| {
-                // SAFETY: a buffer and its size.
+                // SAFETY: `got` has room for four bytes.
                 unsafe { libc::recv(fd, got.as_mut_ptr().cast(), 4, flags) }
             });
             asleep::others();
@@ -179,7 +179,7 @@ fn an_error_behind_bytes_is_for_the_next_call() {
     }
 }
 
-/// MSG_PEEK takes no bytes, but it takes the error, as every call that returns it.
+/// Like any call that returns a pending error, MSG_PEEK clears it.
 fn a_look_tells_an_error() {
     for flags in
         [libc::MSG_PEEK, libc::MSG_PEEK | libc::MSG_TRUNC, libc::MSG_PEEK | libc::MSG_WAITALL]
@@ -188,7 +188,7 @@ fn a_look_tells_an_error() {
             let (a, b) = pair();
             let look = || {
                 let mut got = [0u8; 4];
-                // SAFETY: a buffer and its size.
+                // SAFETY: `got` has room for four bytes.
                 let n = unsafe { libc::recv(b.as_raw_fd(), got.as_mut_ptr().cast(), 4, flags) };
                 if n < 0 { Err(errno()) } else { Ok(n) }
             };
@@ -224,10 +224,10 @@ fn nonblocking_fills_up() {
     reader.join().unwrap();
 }
 
-/// SO_RCVTIMEO of the case that follows.
+/// SO_RCVTIMEO of the following case.
 const LIMIT: Duration = Duration::from_millis(700);
 
-/// Gives how long the call took.
+/// Returns how long the call took.
 fn timeouts() -> Duration {
     let (mut a, mut b) = pair();
     a.set_read_timeout(Some(LIMIT)).unwrap();
@@ -252,7 +252,7 @@ fn timeouts_end_in_time() {
 
 fn close_with_reset(stream: TcpStream) {
     let linger = libc::linger { l_onoff: 1, l_linger: 0 };
-    // SAFETY: a struct and its size.
+    // SAFETY: the address and length are those of `linger`.
     let result = unsafe {
         let (at, len) = ((&raw const linger).cast(), size_of_val(&linger) as u32);
         libc::setsockopt(stream.as_raw_fd(), libc::SOL_SOCKET, libc::SO_LINGER, at, len)
@@ -293,7 +293,7 @@ fn datagrams() {
         assert_eq!(too_long.raw_os_error(), Some(libc::EMSGSIZE));
         b.send_to(b"longer than that", to).unwrap();
         let mut short = [0; 6];
-        // SAFETY: a buffer and its size.
+        // SAFETY: `short` has room for six bytes.
         let n = unsafe { libc::recv(a.as_raw_fd(), short.as_mut_ptr().cast(), 6, libc::MSG_TRUNC) };
         assert_eq!((n, &short), (16, b"longer"));
         b.send_to(b"next", to).unwrap();
@@ -303,13 +303,13 @@ fn datagrams() {
             "the rest is lost"
         );
     }
-    // The port is known as soon as something was sent.
+    // A datagram socket gets a port when it first sends.
     let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
     assert_eq!(socket.send(b"x").unwrap_err().raw_os_error(), Some(libc::EDESTADDRREQ));
 }
 
-/// Each call with a datagram that is too long fails, and no later one; the error queue has the
-/// limit.
+/// Each send of a datagram that is too long fails, but no later send does. The error queue contains
+/// the limit.
 fn datagrams_that_are_too_long() {
     for (any, level, discover, recverr) in [
         ("127.0.0.1:0", libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_RECVERR),
@@ -322,13 +322,13 @@ fn datagrams_that_are_too_long() {
             let (mut bytes, mut control) = ([0u8; 10], [0u64; 32]);
             let mut part =
                 libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
-            // SAFETY: a struct of integers and null pointers.
+            // SAFETY: zeros are a valid msghdr, which consists of integers and pointers.
             let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
             (message.msg_iov, message.msg_iovlen) = (&raw mut part, 1);
             (message.msg_control, message.msg_controllen) = (control.as_mut_ptr().cast(), 256);
-            // SAFETY: buffers that outlive the call, with their sizes.
+            // SAFETY: the message points to local buffers of the given lengths.
             let n = unsafe { libc::recvmsg(fd, &raw mut message, libc::MSG_ERRQUEUE) };
-            // SAFETY: the kernel, or the library, wrote a control message there.
+            // SAFETY: recvmsg has written a control message to `control`.
             let told = unsafe { libc::CMSG_DATA(control.as_ptr().cast()).cast::<u32>().read() };
             if n < 0 { Err(errno()) } else { Ok((n, told)) }
         };
@@ -349,15 +349,15 @@ fn datagrams_that_are_too_long() {
             b.send(b"short enough").unwrap();
         }
         assert_eq!(set(fd, level, discover, 6), Err(libc::EINVAL));
-        // Beyond UDP's length limit IPv4 does not look at the path.
+        // For datagrams above UDP's maximum length, IPv4 does not check the path MTU.
         assert_eq!(b.send(&[0; 70_000]).unwrap_err().raw_os_error(), Some(libc::EMSGSIZE));
         let told = if level == libc::IPPROTO_IP { Err(libc::EAGAIN) } else { Ok((0, 90)) };
         assert_eq!(queued(), told);
     }
 }
 
-/// Every packet over IPv4 fits through the loopback. A send from a socket of either family
-/// therefore needs no request. The sending thread could not get an answer here.
+/// The longest IPv4 datagram fits the loopback MTU. So a send from an IPv4 or IPv6 socket needs no
+/// request to the engine, for which this thread could not receive a reply.
 fn a_datagram_that_is_short_enough_asks_nobody() {
     const LONGEST: usize = 65_507;
     for (any, name) in [("127.0.0.1:0", "127.0.0.1"), ("[::]:0", "::ffff:127.0.0.1")] {
@@ -374,10 +374,11 @@ fn a_datagram_that_is_short_enough_asks_nobody() {
     }
 }
 
-/// In this thread: recvmsg(2), by which answers of the engine are received, fails with EPERM.
+/// Makes recvmsg(2) fail with EPERM in this thread, so that it cannot receive replies of the
+/// engine.
 fn forbid_recvmsg() {
     let step = |code: u32, jf: u8, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf, k };
-    // The number of the call is the first word of a struct seccomp_data.
+    // The system call number is the first word of a struct seccomp_data.
     let mut steps = [
         step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
         step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 1, libc::SYS_recvmsg as u32),
@@ -385,7 +386,7 @@ fn forbid_recvmsg() {
         step(libc::BPF_RET | libc::BPF_K, 0, libc::SECCOMP_RET_ALLOW),
     ];
     let filter = libc::sock_fprog { len: steps.len() as u16, filter: steps.as_mut_ptr() };
-    // SAFETY: a filter that lives here, and concerns this thread alone.
+    // SAFETY: the filter is a local variable, and affects only this thread.
     unsafe {
         assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
         let mode = libc::SECCOMP_MODE_FILTER;
@@ -396,7 +397,7 @@ fn forbid_recvmsg() {
 fn datagrams_in_parts() {
     let (a, b) = (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
     let send = |data: &[u8], flags: i32| {
-        // SAFETY: a buffer and its size.
+        // SAFETY: the address and length are those of `data`.
         let n = unsafe { libc::send(b.as_raw_fd(), data.as_ptr().cast(), data.len(), flags) };
         if n < 0 { Err(errno()) } else { Ok(n as usize) }
     };
@@ -411,7 +412,7 @@ fn datagrams_in_parts() {
         assert_eq!(&got[..12], b"put together");
         assert_eq!(send(b"whole", 0), Ok(5));
         assert_eq!(a.recv(&mut got).unwrap(), 5);
-        // A datagram that gets too long is lost, with the parts before.
+        // A datagram that exceeds the maximum length is dropped, including its earlier parts.
         assert_eq!(send(&[1; 65_507], libc::MSG_MORE), Ok(65_507));
         assert_eq!(send(b"1", 0), Err(libc::EMSGSIZE));
     }
@@ -430,14 +431,15 @@ fn datagram_control() {
     let mut room = [0u64; 32];
     let mut byte = [0u8; 4];
     let mut part = libc::iovec { iov_base: byte.as_mut_ptr().cast(), iov_len: 4 };
-    // SAFETY: zeroes are a valid msghdr.
+    // SAFETY: zeroes are a valid msghdr. Its pointers are set to local variables.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     message.msg_iov = &raw mut part;
     message.msg_iovlen = 1;
     message.msg_control = room.as_mut_ptr().cast();
     message.msg_controllen = size_of_val(&room);
     let mut seen = Vec::new();
-    // SAFETY: the message points to local variables; the kernel's macros walk it.
+    // SAFETY: the message points to local variables, and libc's macros stay inside its control
+    // buffer.
     unsafe {
         assert_eq!(libc::recvmsg(a.as_raw_fd(), &raw mut message, 0), 1);
         let mut at = libc::CMSG_FIRSTHDR(&raw const message);
@@ -459,7 +461,7 @@ fn many_datagrams_in_one_call() {
     let mut texts = [*b"one-", *b"two-", *b"six-"];
     let mut parts =
         texts.each_mut().map(|text| libc::iovec { iov_base: text.as_mut_ptr().cast(), iov_len: 4 });
-    // SAFETY: zeroes are valid headers, which then point to the parts.
+    // SAFETY: zeroes are valid headers. Their pointers are set to `parts`.
     unsafe {
         let mut messages: [libc::mmsghdr; 3] = std::mem::zeroed();
         for (message, part) in messages.iter_mut().zip(&mut parts) {
@@ -480,7 +482,7 @@ fn many_datagrams_in_one_call() {
         assert_eq!(messages.map(|message| message.msg_len), [4; 3]);
     }
     assert_eq!(texts, [*b"one-", *b"two-", *b"six-"]);
-    // SAFETY: two datagrams of up to three bytes each out of one call.
+    // SAFETY: the call sends five bytes of a static string, as two datagrams.
     let sent = unsafe {
         assert_eq!(set(b.as_raw_fd(), libc::IPPROTO_UDP, 103, 3), Ok(()));
         libc::send(b.as_raw_fd(), b"abcde".as_ptr().cast(), 5, 0)
@@ -501,7 +503,7 @@ fn files() {
         all
     });
     let mut offset = 1000;
-    // SAFETY: an offset; then none.
+    // SAFETY: the offset is a local variable, or null.
     unsafe {
         while offset < data.len() as i64 {
             assert!(
@@ -518,7 +520,7 @@ fn files() {
 
 fn tempfile() -> std::fs::File {
     use std::os::fd::FromRawFd;
-    // SAFETY: a fresh descriptor without another owner.
+    // SAFETY: the descriptor is new, and has no other owner.
     unsafe { std::fs::File::from_raw_fd(libc::memfd_create(c"test".as_ptr(), 0)) }
 }
 
@@ -539,7 +541,7 @@ fn pipes() {
     assert_eq!(n, 8);
     read.read_exact(&mut got[..8]).unwrap();
     assert_eq!(&got[..8], b"and back");
-    // On Linux SPLICE_F_NONBLOCK is about pipes only.
+    // As on Linux, SPLICE_F_NONBLOCK affects only pipes.
     a.set_nonblocking(true).unwrap();
     // SAFETY: as above.
     let n = unsafe { libc::splice(a.as_raw_fd(), none, write.as_raw_fd(), none, 10, 0) };
@@ -548,7 +550,7 @@ fn pipes() {
 
 fn streams() {
     let (a, mut b) = pair();
-    // SAFETY: the stream owns a copy of the descriptor until it is closed.
+    // SAFETY: the stream owns the duplicated descriptor until it is closed.
     unsafe {
         let file = libc::fdopen(libc::dup(a.as_raw_fd()), c"r+".as_ptr());
         assert!(!file.is_null());
@@ -573,7 +575,7 @@ fn what_is_peeked_at_and_cut_is_not_copied() {
     let fd = server.as_raw_fd();
     let mut got = [b'-'; 8];
     let flags = libc::MSG_PEEK | libc::MSG_TRUNC;
-    // SAFETY: as much room as asked for; the third time no room, which is not looked at.
+    // SAFETY: the buffers have the given lengths. With MSG_TRUNC the invalid address is not used.
     unsafe {
         let at = got.as_mut_ptr().cast();
         assert_eq!(libc::recv(fd, at, 3, flags | libc::MSG_WAITALL), 3);
@@ -587,11 +589,11 @@ fn what_is_peeked_at_and_cut_is_not_copied() {
     assert_eq!(&got, b"abcd----");
 }
 
-/// A stream's sendto ignores the address.
+/// sendto(2) on a connected stream ignores the address.
 fn streams_know_where_they_go() {
     let (mut server, client) = pair();
     let rubbish = [0xee_u8; 28];
-    // SAFETY: a byte, and an address that lives here.
+    // SAFETY: the pointers and lengths are those of a byte and of `rubbish`.
     unsafe {
         for len in [1, 16, 28] {
             let (byte, at) = (b"x".as_ptr().cast(), rubbish.as_ptr().cast());
@@ -612,7 +614,7 @@ fn names_that_are_too_short() {
         name[..2].copy_from_slice(&family.to_ne_bytes());
         name[3] = 9;
         let mut part = libc::iovec { iov_base: b"x".as_ptr().cast_mut().cast(), iov_len: 1 };
-        // SAFETY: zeroes are a valid msghdr, which then has one part and a name.
+        // SAFETY: zeroes are a valid msghdr. Its pointers are set to local variables.
         unsafe {
             let mut message: libc::msghdr = std::mem::zeroed();
             message.msg_iov = &raw mut part;
@@ -633,15 +635,15 @@ fn names_that_are_too_short() {
     }
 }
 
-/// MSG_MORE is a property of each send, not of the socket: bytes that another process sends without
-/// it take along the held-back ones. Returns the time that the bytes took.
+/// MSG_MORE applies to one send, not to the socket: when another process sends without it, the
+/// held-back bytes are sent, too. Returns the time until all bytes have arrived.
 fn more_to_come_from_another_process() -> Duration {
     use crate::processes::{fork, receive, send, wait};
     let (left, right) = std::os::unix::net::UnixStream::pair().unwrap();
     let other = fork(|| {
         for _ in 0..ROUNDS {
             let fd = receive(&right);
-            // SAFETY: received just now; a byte.
+            // SAFETY: the descriptor was just received, and the buffer has one byte.
             unsafe {
                 assert_eq!(libc::send(fd, b"b".as_ptr().cast(), 1, 0), 1);
                 libc::close(fd);
@@ -669,6 +671,6 @@ const ROUNDS: u32 = 10;
 
 fn more_to_come_is_not_held_back() {
     let took = more_to_come_from_another_process();
-    // Bytes that are held back wait for 200 ms.
+    // Without that send, held-back bytes would wait for 200 ms.
     assert!(took < ROUNDS * Duration::from_millis(100), "{took:?}");
 }

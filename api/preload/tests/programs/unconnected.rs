@@ -1,5 +1,5 @@
-//! Sockets without a peer: options and halves that outlast a connect, and limits of datagrams. Each
-//! case runs on the kernel too.
+//! Sockets without a peer: options and shutdowns that persist after a connect, and maximum datagram
+//! lengths. Each case also runs on the kernel.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
@@ -30,7 +30,7 @@ fn socket(family: i32, kind: i32) -> OwnedFd {
 }
 
 fn is_bound(fd: RawFd) -> bool {
-    // Both kinds of address have the port behind the family.
+    // In both address families, the port follows the family.
     let mut bytes = [0u8; 128];
     let mut len = 128;
     // SAFETY: that much room.
@@ -38,7 +38,7 @@ fn is_bound(fd: RawFd) -> bool {
     bytes[2..4] != [0, 0]
 }
 
-/// The bytes of 127.0.0.1 or ::1 with a port, and how many of them are the address.
+/// Returns the address 127.0.0.1 or ::1 with a port as bytes, and its length.
 fn host(family: i32, port: u8) -> ([u8; 200], u32) {
     let mut bytes = [0; 200];
     bytes[0] = family as u8;
@@ -53,13 +53,13 @@ fn host(family: i32, port: u8) -> ([u8; 200], u32) {
 }
 
 fn send_to(fd: RawFd, data: &[u8], addr: &[u8; 200], len: u32) -> i32 {
-    // SAFETY: bytes that are there.
+    // SAFETY: the pointers and lengths are those of `data` and `addr`.
     let sent =
         unsafe { libc::sendto(fd, data.as_ptr().cast(), data.len(), 0, addr.as_ptr().cast(), len) };
     if sent < 0 { errno() } else { 0 }
 }
 
-/// Linux binds a datagram socket before it looks at the data and the address.
+/// As on Linux, a datagram socket is bound before a send validates data and address.
 fn a_send_that_fails_binds() {
     for family in [libc::AF_INET, libc::AF_INET6] {
         let (addr, len) = host(family, 9);
@@ -83,24 +83,24 @@ fn a_send_that_fails_binds() {
         let sent = unsafe { libc::send(fd.as_raw_fd(), b"x".as_ptr().cast(), 1, 0) };
         assert_eq!((sent, errno()), (-1, libc::EDESTADDRREQ));
         assert!(is_bound(fd.as_raw_fd()));
-        // Nor does connect(2) look at more than that there is a family.
+        // connect(2) also binds first, and only checks that the address contains a family.
         for (addr, len, error, binds) in [
             (&foreign, len, libc::EAFNOSUPPORT, true),
             (&addr, 8, libc::EINVAL, true),
             (&addr, 1, libc::EINVAL, false),
         ] {
             let fd = socket(family, libc::SOCK_DGRAM);
-            // SAFETY: bytes that are there.
+            // SAFETY: `addr` has at least `len` bytes.
             let done = unsafe { libc::connect(fd.as_raw_fd(), addr.as_ptr().cast(), len) };
             assert_eq!((done, errno()), (-1, error));
             assert_eq!(is_bound(fd.as_raw_fd()), binds, "{len}");
         }
     }
     control_messages_that_are_wrong();
-    // A stream is bound when it is connected.
+    // A stream is not bound before it connects.
     let fd = socket(libc::AF_INET, libc::SOCK_STREAM);
     let (addr, len) = host(libc::AF_INET, 9);
-    // SAFETY: asked not to, it raises no signal.
+    // SAFETY: SIG_IGN is no function, and the case needs no SIGPIPE.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
     assert_eq!(send_to(fd.as_raw_fd(), b"x", &addr, len), libc::EPIPE);
     assert!(!is_bound(fd.as_raw_fd()));
@@ -109,7 +109,7 @@ fn a_send_that_fails_binds() {
 fn control_messages_that_are_wrong() {
     let (mut addr, len) = host(libc::AF_INET, 9);
     let mut control = [0u64; 3];
-    // SAFETY: zeroes are a valid header, and all that it points to lives here.
+    // SAFETY: zeroes are a valid msghdr. Its pointers are set to local variables.
     unsafe {
         let mut message: libc::msghdr = std::mem::zeroed();
         message.msg_name = addr.as_mut_ptr().cast();
@@ -135,7 +135,7 @@ fn events(fd: RawFd) -> i16 {
     entry.revents
 }
 
-/// Tries to read once: the number of bytes, or the errno.
+/// Reads once without waiting. Returns the number of bytes, or the errno.
 fn read(mut from: &TcpStream) -> Result<usize, i32> {
     from.set_nonblocking(true).unwrap();
     from.read(&mut [0; 16]).map_err(|error| error.raw_os_error().unwrap())
@@ -145,7 +145,8 @@ fn write(mut to: &TcpStream) -> Result<usize, i32> {
     to.write(b"x").map_err(|error| error.raw_os_error().unwrap())
 }
 
-/// A stream of which `how` was shut; shutdown(2) fails and does it all the same.
+/// Returns a stream that was shut down by `how`. shutdown(2) fails without a peer, but has its
+/// effect.
 fn shut(how: i32) -> TcpStream {
     let stream = TcpStream::from(socket(libc::AF_INET, libc::SOCK_STREAM));
     for _ in 0..2 {
@@ -161,7 +162,7 @@ fn connect(stream: &TcpStream, to: &TcpListener) -> i32 {
     let port = to.local_addr().unwrap().port();
     addr[2..4].copy_from_slice(&port.to_be_bytes());
     stream.set_nonblocking(false).unwrap();
-    // SAFETY: bytes that are there.
+    // SAFETY: `addr` has `len` bytes.
     let done = unsafe { libc::connect(stream.as_raw_fd(), addr.as_ptr().cast(), len) };
     if done < 0 { errno() } else { 0 }
 }
@@ -190,7 +191,7 @@ fn shut_and_then_connected() {
         assert_eq!(events(fd), expected, "{how}");
         assert_eq!(read(&stream), if no_reads { Ok(0) } else { Err(libc::EAGAIN) }, "{how}");
         assert_eq!(write(&stream), if no_writes { Err(libc::EPIPE) } else { Ok(1) }, "{how}");
-        // Bytes that arrive are read all the same, and the peer gets no end.
+        // Bytes that arrive can still be read, and the peer sees no end of the stream.
         peer.write_all(b"hello").unwrap();
         stream.set_nonblocking(false).unwrap();
         let mut entry = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
@@ -203,11 +204,10 @@ fn shut_and_then_connected() {
         assert_eq!(got, 5);
         match how {
             libc::SHUT_RD => assert_eq!(peer.read(&mut [0; 16]).unwrap(), 1),
-            // Bytes went to the stream and were acknowledged, which an end before them would have
-            // come along with.
+            // The bytes were acknowledged. A FIN sent before them would have arrived by now.
             _ => assert_eq!(self::read(&peer), Err(libc::EAGAIN)),
         }
-        // The peer gets the shutdown of a connection.
+        // After the connect, shutdown(2) sends a FIN to the peer.
         stream.shutdown(std::net::Shutdown::Write).unwrap();
         peer.set_nonblocking(false).unwrap();
         assert_eq!(peer.read(&mut [0; 16]).unwrap(), 0);
@@ -215,16 +215,16 @@ fn shut_and_then_connected() {
     // AF_UNSPEC opens everything again.
     let stream = shut(libc::SHUT_RDWR);
     let nobody = [0u8; 16];
-    // SAFETY: bytes that are there.
+    // SAFETY: `nobody` has 16 bytes.
     let done = unsafe { libc::connect(stream.as_raw_fd(), nobody.as_ptr().cast(), 16) };
     assert_eq!((done, events(stream.as_raw_fd())), (0, FRESH));
 }
 
 fn shut_and_then_refused() {
     let stream = shut(libc::SHUT_RDWR);
-    // A network of its own has no listener there.
+    // Port 1 has no listener in this network namespace.
     let (addr, len) = host(libc::AF_INET, 1);
-    // SAFETY: bytes that are there.
+    // SAFETY: `addr` has `len` bytes.
     let done = unsafe { libc::connect(stream.as_raw_fd(), addr.as_ptr().cast(), len) };
     assert_eq!((done, errno()), (-1, libc::ECONNREFUSED));
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -233,14 +233,14 @@ fn shut_and_then_refused() {
     assert_eq!((read(&stream), write(&stream)), (Err(libc::EAGAIN), Ok(1)), "as a new one");
 }
 
-/// Connections begin as copies of their listener.
+/// As on Linux, a connection begins as a copy of its listener.
 fn shut_and_then_listening() {
     // SAFETY: integers only.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
     for how in HOW {
         let (no_reads, no_writes) = (how != libc::SHUT_WR, how != libc::SHUT_RD);
         let listener = TcpListener::from(OwnedFd::from(shut(how)));
-        // SAFETY: integers only. The listen binds the socket to a port of the system's choice.
+        // SAFETY: listen takes integers, and binds the socket to a port that the stack chooses.
         assert_eq!(unsafe { libc::listen(listener.as_raw_fd(), 5) }, 0);
         assert_eq!(events(listener.as_raw_fd()), 0);
         let peer = TcpStream::from(socket(libc::AF_INET, libc::SOCK_STREAM));
@@ -251,16 +251,16 @@ fn shut_and_then_listening() {
     }
 }
 
-/// The connect(2) that returns the refusal leaves the socket as one that was never connected
-/// (tcp_disconnect). Until then, after one that did not wait, it is a connection that has ended.
+/// After the connect(2) that returns ECONNREFUSED, the socket is as if it had never been connected
+/// (tcp_disconnect). After a nonblocking connect, it counts as an ended connection until then.
 fn refused_and_then_unconnected() {
     // SAFETY: integers only.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
     for family in [libc::AF_INET, libc::AF_INET6] {
-        // A network of its own has no listener there.
+        // Port 1 has no listener in this network namespace.
         let (addr, len) = host(family, 1);
         let connect = |stream: &TcpStream| {
-            // SAFETY: bytes that are there.
+            // SAFETY: `addr` has `len` bytes.
             let done = unsafe { libc::connect(stream.as_raw_fd(), addr.as_ptr().cast(), len) };
             if done < 0 { errno() } else { 0 }
         };
@@ -286,7 +286,7 @@ fn refused_and_then_unconnected() {
     }
 }
 
-/// The length of an IPv4 packet counts its header, that of an IPv6 packet does not.
+/// The maximum length of an IPv4 packet includes its header, that of an IPv6 packet does not.
 fn the_longest_datagram() {
     for (any, to, most) in [
         ("127.0.0.1:0", "127.0.0.1", 65_507),
@@ -307,7 +307,7 @@ fn the_longest_datagram() {
         from.connect(to).unwrap();
         let part = |bytes: &[u8], flags: i32| {
             let at = bytes.as_ptr().cast();
-            // SAFETY: a buffer and its size.
+            // SAFETY: the address and length are those of `bytes`.
             let n = unsafe { libc::send(from.as_raw_fd(), at, bytes.len(), flags) };
             if n < 0 { Err(errno()) } else { Ok(n as usize) }
         };
@@ -319,7 +319,7 @@ fn the_longest_datagram() {
     }
 }
 
-/// udp_sendmsg refuses MSG_OOB, which is all that UDP knows of it.
+/// udp_sendmsg fails with MSG_OOB; udpv6_sendmsg ignores the flag.
 fn urgent_datagrams() {
     for (any, to, over_v6) in [
         ("127.0.0.1:0", "127.0.0.1", false),
@@ -339,13 +339,13 @@ fn urgent_datagrams() {
         }
         let mut got = [0; 4];
         let at = got.as_mut_ptr().cast();
-        // SAFETY: a buffer and its size.
+        // SAFETY: the buffer has room for four bytes.
         let n = unsafe { libc::recv(taker.as_raw_fd(), at, 4, libc::MSG_OOB) };
         assert_eq!((n, got[0]), (1, b'u'), "{to}");
     }
 }
 
-/// SO_SNDTIMEO is for a socket that has no room.
+/// SO_SNDTIMEO applies only if the socket has no room, so the first send never times out.
 fn a_first_datagram_has_room() {
     let timeout = libc::timeval { tv_sec: 0, tv_usec: 10 };
     for _ in 0..100 {
@@ -361,7 +361,7 @@ fn a_first_datagram_has_room() {
     }
 }
 
-/// The MTU in the error queue with each IP_MTU_DISCOVER, from IP_PMTUDISC_DONT on.
+/// Checks the MTU in the error queue for each IP_MTU_DISCOVER, starting with IP_PMTUDISC_DONT.
 fn how_long_datagrams_on_loopback_may_be() {
     const V4: [u32; 6] = [65_535, 65_535, 65_535, 65_536, 65_536, 65_536];
     const V6: [u32; 6] = [65_536; 6];
@@ -381,10 +381,10 @@ fn how_long_datagrams_on_loopback_may_be() {
     }
 }
 
-/// ee_info of the oldest error.
+/// Returns ee_info of the oldest error.
 fn told_mtu(fd: RawFd) -> u32 {
     let mut room = [0u64; 64];
-    // SAFETY: a plain structure; the calls write into memory that is there.
+    // SAFETY: zeros are a valid msghdr. The calls write to the local buffer `room`.
     unsafe {
         let mut header: libc::msghdr = std::mem::zeroed();
         header.msg_control = room.as_mut_ptr().cast();
@@ -398,7 +398,7 @@ fn told_mtu(fd: RawFd) -> u32 {
     }
 }
 
-/// Only AF_UNIX has them. Linux before 6.16 let them be read.
+/// Only AF_UNIX sockets have credentials. Before Linux 6.16, other sockets could read the options.
 fn credentials_are_not_asked_for() {
     for kind in [libc::SOCK_STREAM, libc::SOCK_DGRAM] {
         let socket = socket(libc::AF_INET, kind);
@@ -413,7 +413,7 @@ fn credentials_are_not_asked_for() {
     }
 }
 
-/// The kernel's version and patch level.
+/// Returns the kernel's major and minor version.
 fn kernel() -> (u32, u32) {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
     let mut numbers = release.split(['.', '-']).map_while(|part| part.parse().ok());

@@ -1,4 +1,4 @@
-//! Values and effects of options. Each case runs on the kernel too.
+//! Values and effects of socket options. Each case also runs on the kernel.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
@@ -58,7 +58,8 @@ fn the_send_buffer_is_told_as_it_is_used() {
     assert!(told + theirs >= sent, "{sent} bytes fit, and it tells of {told} and {theirs}");
 }
 
-/// Without reads a peer can send as much as the two buffers hold, also when they have grown.
+/// If the peer does not read, a program can send at most the size of both buffers, even after
+/// autotuning has enlarged them.
 fn the_receive_buffer_is_told_as_it_is_used() {
     const WRITE: usize = 65_536;
     let (mut a, mut b) = pair();
@@ -68,7 +69,7 @@ fn the_receive_buffer_is_told_as_it_is_used() {
     });
     a.set_nonblocking(true).unwrap();
     let mut sent = 0;
-    // Acknowledged bytes make room a moment later.
+    // Acknowledged bytes free room a moment later.
     for _ in 0..50 {
         while let Ok(n) = a.write(&[7; WRITE]) {
             sent += n;
@@ -77,14 +78,14 @@ fn the_receive_buffer_is_told_as_it_is_used() {
     }
     let told = [(&a, libc::SO_SNDBUF), (&b, libc::SO_RCVBUF)]
         .map(|(end, name)| get(end.as_raw_fd(), SOCKET, name).unwrap() as usize);
-    // A buffer of the kernel's takes a whole segment when it has any room.
+    // A kernel buffer accepts a whole segment if it has any room.
     let beyond = if std::env::var_os("TOWPATH_CONTROL").is_some() { 0 } else { 2 * WRITE };
     assert!(told[0] + told[1] + beyond >= sent, "{sent} bytes fit, and it tells of {told:?}");
 }
 
 /// As sock_setsockopt: sk_write_space.
 fn a_longer_send_buffer_wakes_who_waits_for_room() {
-    // More than both buffers hold before, and less than the longer one does.
+    // More than both initial buffers hold, and less than the enlarged one holds.
     const BYTES: usize = 200_000;
     let (mut a, b) = pair();
     let fd = a.as_raw_fd();
@@ -104,7 +105,7 @@ fn a_lower_mark_wakes_who_waits_for_input() {
     let (mut a, b) = pair();
     let fd = b.as_raw_fd();
     assert_eq!(set(fd, SOCKET, libc::SO_RCVLOWAT, 3), Ok(()));
-    // SAFETY: integers; an event that lives here.
+    // SAFETY: the calls take integers, and a local event.
     let epoll = unsafe {
         let epoll = OwnedFd::from_raw_fd(libc::epoll_create1(0));
         let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
@@ -116,12 +117,12 @@ fn a_lower_mark_wakes_who_waits_for_input() {
     std::thread::scope(|scope| {
         let polls = scope.spawn(|| {
             let mut set = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-            // SAFETY: one descriptor, which lives here.
+            // SAFETY: the list has one entry, which is a local.
             (unsafe { libc::poll(&raw mut set, 1, -1) }, set.revents)
         });
         let waits = scope.spawn(|| {
             let mut event = libc::epoll_event { events: 0, u64: 0 };
-            // SAFETY: room for one event.
+            // SAFETY: `event` has room for one event.
             (unsafe { libc::epoll_wait(epoll.as_raw_fd(), &raw mut event, 1, -1) }, event.events)
         });
         asleep::others();
@@ -169,7 +170,7 @@ fn each_family_has_its_own_lengths() {
     assert_eq!(told(), [libc::IP_PMTUDISC_DO, libc::IP_PMTUDISC_WANT]);
     assert_eq!(set(fd, v6.0, v6.1, libc::IP_PMTUDISC_DONT), Ok(()));
     assert_eq!(told(), [libc::IP_PMTUDISC_DO, libc::IP_PMTUDISC_DONT]);
-    // And each acts on its own: over IPv6 loopback takes this in two packets.
+    // Each option affects only its IP version: over IPv6, the datagram now takes two packets.
     let at = socket.local_addr().unwrap().port();
     assert_eq!(set(fd, V6, libc::IPV6_MTU, 1300), Ok(()));
     let send = |to: &str| {
@@ -190,7 +191,7 @@ fn each_family_has_its_own_lengths() {
     }
 }
 
-/// IPV6_DONTFRAG, as quinn sets it.
+/// Sets IPV6_DONTFRAG, as quinn does.
 fn datagrams_are_not_to_be_cut() {
     let socket = UdpSocket::bind("[::1]:0").unwrap();
     let fd = socket.as_raw_fd();
@@ -198,7 +199,7 @@ fn datagrams_are_not_to_be_cut() {
     assert_eq!(set(fd, V6, libc::IPV6_MTU, 1300), Ok(()));
     assert_eq!(get(fd, V6, libc::IPV6_DONTFRAG), Ok(0));
     let mut bytes = [0; 4000];
-    // Without it, with it, and without it once more; the mode reads as it was set.
+    // Off, on, and off again. IPV6_MTU_DISCOVER keeps the value that was set.
     let modes = [libc::IP_PMTUDISC_DONT, libc::IP_PMTUDISC_WANT, libc::IP_PMTUDISC_OMIT];
     for (on, mode) in [0, 5, 0].into_iter().flat_map(|on| modes.map(|mode| (on, mode))) {
         assert_eq!(set(fd, V6, libc::IPV6_DONTFRAG, on), Ok(()));
@@ -212,15 +213,15 @@ fn datagrams_are_not_to_be_cut() {
         } else {
             assert_eq!(sent, Err(Some(libc::EMSGSIZE)), "{mode}");
         }
-        // A short one goes out in any case.
+        // Short datagrams are sent with any setting.
         assert_eq!(socket.send(&bytes[..1000]).unwrap(), 1000);
         assert_eq!(socket.recv(&mut bytes).unwrap(), 1000);
     }
-    // The other order has the same effect.
+    // Setting the options in reverse order has the same effect.
     assert_eq!(set(fd, V6, libc::IPV6_MTU_DISCOVER, libc::IP_PMTUDISC_WANT), Ok(()));
     assert_eq!(set(fd, V6, libc::IPV6_DONTFRAG, 1), Ok(()));
     assert!(socket.send(&bytes[..2000]).is_err());
-    // Streams take it without a use for it.
+    // Streams accept the option, but it has no effect.
     let stream = TcpListener::bind("[::1]:0").unwrap();
     assert_eq!(set(stream.as_raw_fd(), V6, libc::IPV6_DONTFRAG, 1), Ok(()));
 }
@@ -234,11 +235,11 @@ fn fragments_of_a_size() {
         let result = if taken { Ok(()) } else { Err(libc::EINVAL) };
         assert_eq!(set(fd, V6, libc::IPV6_MTU, size), result, "{size}");
     }
-    // The value read is the path's.
+    // IPV6_MTU returns the path MTU.
     socket.connect(socket.local_addr().unwrap()).unwrap();
     assert_eq!(get(fd, V6, libc::IPV6_MTU), Ok(65_536));
     assert_eq!(set(fd, V6, libc::IPV6_MTU_DISCOVER, libc::IP_PMTUDISC_DO), Ok(()));
-    // Headers of IPv6 and UDP.
+    // Subtract the IPv6 and UDP headers.
     let longest = 1280 - 40 - 8;
     let mut bytes = [0; 2000];
     assert_eq!(socket.send(&bytes[..longest]).unwrap(), longest);
@@ -247,7 +248,8 @@ fn fragments_of_a_size() {
     assert_eq!(error.raw_os_error(), Some(libc::EMSGSIZE));
     assert_eq!(set(fd, V6, libc::IPV6_MTU, 0), Ok(()));
     assert_eq!(socket.send(&bytes[..longest + 1]).unwrap(), longest + 1);
-    // Connections take it too, and segments are as long as the path says. IPv4 has no such option.
+    // Connections accept the option, but their segments depend on the path MTU. IPv4 sockets reject
+    // it.
     let (v4, listener) =
         (UdpSocket::bind("127.0.0.1:0").unwrap(), TcpListener::bind("[::1]:0").unwrap());
     assert_eq!(set(listener.as_raw_fd(), V6, libc::IPV6_MTU, 1400), Ok(()));
@@ -255,12 +257,12 @@ fn fragments_of_a_size() {
     assert_eq!(set(v4.as_raw_fd(), libc::IPPROTO_IP, libc::IP_MTU, 1400), Err(libc::ENOPROTOOPT));
 }
 
-/// As ping without root does.
+/// Sets the options of an unprivileged ping.
 fn options_of_packets_are_asked_for() {
     // SAFETY: integers only.
     let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM, libc::IPPROTO_ICMP) };
     if fd < 0 {
-        // Linux may forbid it (net.ipv4.ping_group_range).
+        // Linux may forbid ping sockets (net.ipv4.ping_group_range).
         assert_eq!(errno(), libc::EACCES);
         return;
     }
@@ -272,7 +274,7 @@ fn options_of_packets_are_asked_for() {
             assert_eq!(get(fd, libc::IPPROTO_IP, name), Ok(told));
         }
     }
-    // An echo request and its answer, without control messages.
+    // Without IP options, an echo reply has no control messages.
     let request = [8, 0, 0, 0, 0, 0, 0, 1];
     socket.send_to(&request, "127.0.0.1:0").unwrap();
     let (len, told) = receive(fd, 0);
@@ -281,7 +283,7 @@ fn options_of_packets_are_asked_for() {
 
 fn groups_are_sent_to_by_the_sockets_device() {
     const SO_BINDTOIFINDEX: i32 = 62;
-    // Loopback is interface 1. A socket may be bound to one that is not there (yet).
+    // Loopback is interface 1. A socket may be bound to an interface that does not exist (yet).
     for (device, result) in [(0, Ok(())), (1, Ok(())), (2, Err(libc::EINVAL))] {
         let v4 = UdpSocket::bind("127.0.0.1:0").unwrap();
         let v6 = UdpSocket::bind("[::1]:0").unwrap();
@@ -296,7 +298,7 @@ fn groups_are_sent_to_by_the_sockets_device() {
             imr_address: libc::in_addr { s_addr: 0 },
             imr_ifindex: 1,
         };
-        // SAFETY: a struct and its size.
+        // SAFETY: the address and length are those of `by_number`.
         let done = unsafe {
             let at = (&raw const by_number).cast();
             let len = size_of_val(&by_number) as u32;
@@ -318,7 +320,7 @@ fn quick_acks_are_told() {
     assert_eq!(get(a.as_raw_fd(), level, libc::TCP_QUICKACK), Ok(1));
     for value in [0, 1, 0] {
         assert_eq!(set(a.as_raw_fd(), level, libc::TCP_QUICKACK, value), Ok(()));
-        // The engine gets the command before the question.
+        // The engine handles the command of setsockopt(2) before the request of getsockopt(2).
         assert_eq!(get(a.as_raw_fd(), level, libc::TCP_QUICKACK), Ok(value));
     }
 }
@@ -326,7 +328,7 @@ fn quick_acks_are_told() {
 fn linger(fd: RawFd) -> (i32, i32) {
     let mut value = libc::linger { l_onoff: 7, l_linger: 7 };
     let mut len = 8;
-    // SAFETY: a struct linger and its size.
+    // SAFETY: the pointer and length are those of a local `linger`.
     let result = unsafe {
         libc::getsockopt(fd, SOCKET, libc::SO_LINGER, (&raw mut value).cast(), &raw mut len)
     };
@@ -338,12 +340,12 @@ fn a_linger_that_is_off_keeps_its_time() {
     let socket = TcpListener::bind("127.0.0.1:0").unwrap();
     let fd = socket.as_raw_fd();
     assert_eq!(linger(fd), (0, 0));
-    // As the kernel here returns them: off changes no time.
+    // Values as returned by Linux: switching SO_LINGER off keeps the time.
     for (on, seconds, told) in
         [(1, 7, (1, 7)), (0, 9, (0, 7)), (1, 0, (1, 0)), (2, 3, (1, 3)), (0, 0, (0, 3))]
     {
         let value = libc::linger { l_onoff: on, l_linger: seconds };
-        // SAFETY: a struct linger and its size.
+        // SAFETY: the pointer and length are those of a local `linger`.
         let result =
             unsafe { libc::setsockopt(fd, SOCKET, libc::SO_LINGER, (&raw const value).cast(), 8) };
         assert_eq!(result, 0);
@@ -371,8 +373,8 @@ fn a_clamped_window() {
     assert!(get(fd, level, clamp).unwrap() >= 65_535, "as large as the buffer");
     assert_eq!(set(fd, level, clamp, 5000), Ok(()));
     assert_eq!((get(fd, level, clamp), set(fd, level, clamp, 0)), (Ok(5000), Err(libc::EINVAL)));
-    // The window that was offered before stays offered (RFC 9293 §3.8.6). Its bytes are taken, and
-    // then no more than the clamp.
+    // The window that was already advertised stays valid (RFC 9293 §3.8.6). The receiver accepts
+    // its bytes, and then at most the clamp.
     server.write_all(&[7; 100_000]).unwrap();
     let mut client = client;
     client.read_exact(&mut vec![0; 100_000]).unwrap();
@@ -389,7 +391,7 @@ fn no_checksums() {
     socket.send_to(b"plain", at).unwrap();
     let mut data = [0; 16];
     assert_eq!(socket.recv(&mut data).unwrap(), 5);
-    // A socket that cuts datagrams makes checksums.
+    // UDP_SEGMENT requires checksums, so the send fails.
     assert_eq!(set(fd, libc::IPPROTO_UDP, 103, 4), Ok(()));
     assert_eq!(socket.send_to(b"in pieces", at).unwrap_err().raw_os_error(), Some(libc::EINVAL));
 }
@@ -399,13 +401,13 @@ fn no_checksums() {
 pub fn receive(fd: RawFd, flags: i32) -> (isize, Told) {
     let (mut data, mut control) = ([0u8; 64], [0u64; 64]);
     let mut buffer = libc::iovec { iov_base: data.as_mut_ptr().cast(), iov_len: data.len() };
-    // SAFETY: integers and null pointers.
+    // SAFETY: zeros are a valid msghdr, which consists of integers and pointers.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     message.msg_iov = &raw mut buffer;
     message.msg_iovlen = 1;
     message.msg_control = control.as_mut_ptr().cast();
     message.msg_controllen = size_of_val(&control) as _;
-    // SAFETY: all of it is there.
+    // SAFETY: the message points to local buffers of the given lengths.
     let len = unsafe { libc::recvmsg(fd, &raw mut message, flags) };
     assert!(len >= 0, "{}", errno());
     let mut found = Vec::new();
@@ -424,7 +426,7 @@ pub fn receive(fd: RawFd, flags: i32) -> (isize, Told) {
 
 fn where_a_datagram_was_sent_to() {
     let (v4, v6) = ((libc::IPPROTO_IP, libc::IP_RECVORIGDSTADDR), (libc::IPPROTO_IPV6, 74));
-    // Bound to, options, sent to, and the control message.
+    // Bound address, options, destination, and the expected control message.
     for (from, options, to, told) in [
         ("0.0.0.0:0", &[v4][..], "127.0.0.1", Some(v4)),
         ("[::]:0", &[v6], "::1", Some(v6)),
@@ -459,7 +461,8 @@ fn where_a_datagram_was_sent_to() {
     }
 }
 
-/// Checks that the first time of a struct scm_timestamping is about now, and the others are absent.
+/// Checks that the first time of a struct scm_timestamping is near the current time, and that the
+/// others are zero.
 fn check_time(data: &[u8]) {
     let word = |at: usize| u64::from_ne_bytes(data[at..at + 8].try_into().unwrap());
     let time = SystemTime::UNIX_EPOCH + Duration::new(word(0), word(8) as u32);
@@ -471,8 +474,8 @@ fn check_time(data: &[u8]) {
 
 type Told = Vec<(i32, i32, Vec<u8>)>;
 
-/// Receives until a time of arrival comes. Linux begins to take such times a while after the first
-/// request, and the stack at once.
+/// Receives until a message has an arrival time. Linux enables such timestamps a while after the
+/// first request, the stack at once.
 fn first_time(mut receive: impl FnMut() -> Told) -> Told {
     let mut told = receive();
     let is_kernel = std::env::var_os("TOWPATH_CONTROL").is_none();
@@ -554,12 +557,12 @@ fn when_a_datagram_was_sent() {
             assert_eq!((found[0].0, found[0].1), (SOCKET, libc::SO_TIMESTAMPING));
             check_time(&found[0].2);
             assert_eq!((found[1].0, found[1].1), (level, kind));
-            // ENOMSG, SO_EE_ORIGIN_TIMESTAMPING, SCM_TSTAMP_SND and the number.
+            // ENOMSG, SO_EE_ORIGIN_TIMESTAMPING, SCM_TSTAMP_SND, and the number of the send.
             let mut error = [42, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
             error[12..].copy_from_slice(&number.to_ne_bytes());
             assert_eq!(found[1].2[..16], error);
         }
-        // SAFETY: no room is needed.
+        // SAFETY: the length is 0, so the null pointer is not used.
         let nothing = unsafe { libc::recv(fd, std::ptr::null_mut(), 0, libc::MSG_ERRQUEUE) };
         assert_eq!((nothing, errno()), (-1, libc::EAGAIN));
     }
