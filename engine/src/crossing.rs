@@ -405,7 +405,8 @@ fn an_engine_ends_with_its_last_process() {
     run(false, true);
 }
 
-/// The kernel refuses to watch it (ENOSPC for the user's watches, ENOMEM; here EPERM for a file).
+/// epoll_ctl(2) may refuse a process's control socket (ENOSPC, ENOMEM). The test passes a file
+/// instead, for which it returns EPERM.
 #[test]
 fn a_process_whose_end_cannot_be_watched_is_cut_off() {
     use crate::ids::ChannelId;

@@ -16,7 +16,7 @@ impl ChannelId {
     }
 }
 
-/// A process that an attached process has created, with all its descendants. The creator itself was
-/// not cloned, such as the shell with which the run began.
+/// A process that an attached process has created, with all its descendants. An attached process
+/// itself is in no family, such as the shell with which the run began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Family(pub u64);

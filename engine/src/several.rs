@@ -244,7 +244,7 @@ fn interface() -> InterfaceConfig {
     }
 }
 
-/// Creates an engine with such a device, which panics in one shard.
+/// Creates an engine with an [`AlwaysBusyPort`] in each shard. The port of shard `panics` panics.
 fn busy(threads_by_need: bool, panics: Option<u32>) -> Engine {
     let interfaces = vec![interface()];
     let config = EngineConfig { interfaces, threads_by_need, ..EngineConfig::default() };

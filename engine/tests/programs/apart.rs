@@ -1,5 +1,5 @@
-//! The registry and the shard, each on its thread: what one knows later than the other, and what
-//! ends meanwhile.
+//! Tests of registry and shard on separate threads: commands and reports arrive late, and processes
+//! or threads end meanwhile.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -23,19 +23,19 @@ fn settle(program: &Program) {
     program.call(&Request { call: call::INTERFACES, ..Request::default() }).unwrap();
 }
 
-/// As many as there may be: one ends, is waited for, and the next is made.
+/// Repeatedly ends a child and forks again at once, at the maximum number of processes.
 #[test]
 fn there_is_room_for_a_fork_after_a_child_has_ended() {
     let engine = Running::start(EngineConfig { channels_max: 4, ..EngineConfig::default() });
     let parent = engine.program();
     let first = parent.fork();
     settle(&first);
-    // Its family may have two.
+    // The child's family may have two processes.
     let mut second = first.fork();
     let mut refused = 0;
     for _ in 0..200 {
         settle(&second);
-        // The engine's own copy of the descriptors that it gave is closed by another thread.
+        // Another thread closes the engine's copies of the descriptors that it has sent.
         engine.wait_for("descriptors_to_close", 0);
         drop(second);
         second = match first.try_fork() {
@@ -49,7 +49,7 @@ fn there_is_room_for_a_fork_after_a_child_has_ended() {
     assert_eq!(refused, 0);
 }
 
-/// The same for an attach.
+/// As the test above, for an attach instead of a fork.
 #[test]
 fn there_is_room_for_an_attach_after_a_process_has_ended() {
     let engine = Running::start(EngineConfig { channels_max: 2, ..EngineConfig::default() });
@@ -71,7 +71,7 @@ fn there_is_room_for_an_attach_after_a_process_has_ended() {
     assert_eq!(refused, 0);
 }
 
-/// An engine on a thread, with a gatekeeper.
+/// Runs an engine with a gatekeeper on its own thread.
 fn gated(
     config: EngineConfig,
     gate: impl FnMut(u32) -> bool + Send + 'static,
@@ -87,7 +87,7 @@ fn gated(
     (receiver.recv().unwrap(), thread)
 }
 
-/// The process id that a process declared before its request is known when it asks.
+/// The gatekeeper is called with the process ID that the process has sent before its request.
 #[test]
 fn the_gatekeeper_hears_who_asks() {
     let pids = Arc::new(Mutex::new(Vec::new()));
@@ -99,7 +99,8 @@ fn the_gatekeeper_hears_who_asks() {
     let parent = Program::hello(remote.attach().unwrap(), &[]);
     let sockets: Vec<_> = (0..400).map(|_| parent.socket(17)).collect();
     let child = parent.fork();
-    // As api/posix does in the child of fork: it lists what it has, and settles.
+    // As api/posix does in a child of fork: lists the sockets, and sends SETTLED with the process
+    // ID.
     sockets.iter().for_each(|socket| child.command(op::LIST, *socket, 0));
     child.command(op::SETTLED, NOTHING, 4242);
     let request = Request { call: call::OUTSIDE, a: 1, ..Request::default() };
@@ -109,7 +110,7 @@ fn the_gatekeeper_hears_who_asks() {
     thread.join().unwrap();
 }
 
-/// A process that is let in is let into an engine that goes on.
+/// If an attach succeeds, the engine must still run.
 #[test]
 fn an_engine_that_stops_lets_nobody_in() {
     let mut late = 0;
@@ -123,7 +124,7 @@ fn an_engine_that_stops_lets_nobody_in() {
     assert_eq!(late, 0);
 }
 
-/// With the last program's end, too.
+/// An engine that ends with its last program refuses attaches, too.
 #[test]
 fn an_engine_that_ends_with_its_last_program_lets_nobody_in() {
     let mut late = 0;
@@ -151,7 +152,7 @@ fn an_engine_that_ends_with_its_last_program_lets_nobody_in() {
     assert_eq!(late, 0, "of 300 were let in by an engine that had ended its life");
 }
 
-/// Every thread ends when a port panics while processes end, fork and ask.
+/// All threads end if a port panics while processes end, fork and send requests.
 #[test]
 fn a_panic_of_a_port_ends_everything() {
     for n in 0..30 {
@@ -212,7 +213,7 @@ fn a_panic_of_a_port_ends_everything() {
     }
 }
 
-/// The same for a gatekeeper, on the registry's thread.
+/// All threads end if the gatekeeper panics on the registry's thread.
 #[test]
 fn a_panic_of_the_gatekeeper_ends_everything() {
     for _ in 0..20 {
@@ -242,7 +243,8 @@ fn a_panic_of_the_gatekeeper_ends_everything() {
     }
 }
 
-/// Everybody forks, asks and dies at once. Nothing is left, and the engine sleeps.
+/// Processes fork, send requests and end concurrently. Afterwards none is left, and the engine
+/// sleeps.
 fn storm(remote: &Remote, threads: u64, for_ms: u64) {
     let all: Vec<_> = (0..threads)
         .map(|n| {
@@ -331,7 +333,7 @@ fn storm_beside_a_program(for_ms: u64) {
     engine.stop();
 }
 
-/// The same with an engine that a host turns.
+/// As the test above, with an engine that a host program turns.
 #[test]
 fn a_storm_in_a_hosts_loop() {
     storm_in_a_hosts_loop(1000);
@@ -364,7 +366,7 @@ fn storm_in_a_hosts_loop(for_ms: u64) {
     host.join().unwrap();
 }
 
-/// Data that programs had sent before the engine was stopped goes out, however much it is.
+/// Data that programs have written before a stop is sent, regardless of its amount.
 #[test]
 fn what_was_sent_before_a_stop_goes_out() {
     const SOCKETS: usize = 600;
@@ -381,22 +383,23 @@ fn what_was_sent_before_a_stop_goes_out() {
     lock.hold_up(&program, |_gate| {
         sockets.iter().for_each(|socket| program.send_to(*socket, Some(to), b"last"));
         engine.remote.stop();
-        // The registry is to have told the shard by then; should it not, the test is only weaker.
+        // Let the registry send its command to the shard. If the time is too short, the test covers
+        // less.
         thread::sleep(Duration::from_millis(50));
     });
     engine.stop();
     assert_eq!(sent.load(Ordering::SeqCst), 2 * SOCKETS);
 }
 
-/// A clone that is refused takes no place of another, not for a moment.
+/// A refused clone never counts towards the limits, not even temporarily.
 #[test]
 fn forks_that_are_refused_take_no_place() {
     let engine = Running::start(EngineConfig { channels_max: 8, ..EngineConfig::default() });
     let shell = engine.program();
     let good = shell.fork();
     settle(&good);
-    // `bad` is of the same family, which may have four. A process that has not said SETTLED may not
-    // fork.
+    // `bad` is in the same family, which may have four processes. A process may not fork before it
+    // has sent SETTLED.
     let bad = good.fork();
     let third = good.fork();
     settle(&third);
@@ -413,7 +416,7 @@ fn forks_that_are_refused_take_no_place() {
                 Ok(child) => {
                     settle(&child);
                     drop(child);
-                    // The engine knows that the dropped child is gone.
+                    // Wait until the engine has noticed the end of the dropped child.
                     let four = |it: &usize| *it <= 5;
                     eventually("its end", || {
                         let count = engine.counter("channels") as usize;

@@ -1,4 +1,4 @@
-//! Programs on an engine, over its loopback interface and a real control socket.
+//! Programs that use an engine over loopback, through real control sockets and channels.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
@@ -24,7 +24,7 @@ fn pattern(seed: usize, len: usize) -> Vec<u8> {
     (0..len).map(|i| (i.wrapping_mul(31) + seed + (i >> 8)) as u8).collect()
 }
 
-/// A listener and a connection to it.
+/// Returns a listener, and client and server of a connection to it.
 fn pair(program: &Program) -> (program::Handle, program::Handle, program::Handle) {
     let (listener, addr) = program.listen("127.0.0.1:0");
     let client = program.connect(addr);
@@ -82,7 +82,8 @@ fn a_killed_process_leaves_nothing_behind() {
     b.send(client, b"written before the end");
     drop(b);
     assert_eq!(a.recv(server, 22), b"written before the end");
-    // Nothing unread: FIN. Something unread: RST. Both as the kernel does.
+    // As in the kernel, a killed process's connection ends with FIN, or with RST if bytes are
+    // unread.
     a.recv_end(server);
     assert_eq!(a.error(with_unread), ECONNRESET);
     drop(a);
@@ -109,17 +110,17 @@ fn a_connection_popped_and_never_claimed_is_reset() {
     let (listener, addr) = a.listen("127.0.0.1:0");
     let worker = a.fork();
     let client = b.connect(addr);
-    // The time to claim begins with the worker's end, not when the engine fell asleep before it.
+    // The time to claim starts when the worker ends, even if the engine has slept before.
     std::thread::sleep(Duration::from_millis(700));
     worker.pop_record(listener);
     let begin = Instant::now();
     drop(worker);
     assert_eq!(b.error(client), ECONNRESET);
-    // Less than a second by the age of the engine's clock, which is read once per turn; from the
-    // sleep on 300 ms are left.
+    // The engine reads its clock once per turn, so the measured time may be shorter than one
+    // second. After the sleep, at most 300 ms remain.
     assert!(begin.elapsed() >= Duration::from_millis(700), "{:?}", begin.elapsed());
     assert_eq!(engine.counter("unclaimed"), 1);
-    // The listener is still there for the others.
+    // The listener still accepts connections for other processes.
     let client = b.connect(addr);
     let server = a.accept(listener);
     a.send(server, b"hello");
@@ -146,7 +147,8 @@ fn sockets_are_shared_with_a_fork() {
     parent.recv_end(second);
 }
 
-/// A process is killed between a word in shared memory and the command that goes with it.
+/// A process is killed after it has written to shared memory and before it sends the command for
+/// that.
 #[test]
 fn what_a_killed_process_did_not_tell_is_noticed() {
     let engine = engine();
@@ -154,7 +156,7 @@ fn what_a_killed_process_did_not_tell_is_noticed() {
     let (_, client, server) = pair(&parent);
     let slot = parent.slot(server);
 
-    // The flag that says that the engine was told is set, and would stay so.
+    // publish has set the flag that a command was sent, so other holders will not send one.
     let child = parent.fork();
     {
         let _guard = lock_tx(slot, server.generation, || true);
@@ -165,8 +167,8 @@ fn what_a_killed_process_did_not_tell_is_noticed() {
     assert_eq!(parent.recv(client, 13), b"from the dead");
 }
 
-/// A thread of a process writes to a socket that it shares, and another closes it: then the process
-/// is killed.
+/// A thread is inside a send while another thread of its process closes the shared socket. Then the
+/// process is killed.
 #[test]
 fn a_lock_is_freed_of_a_process_that_has_closed_the_socket() {
     let engine = engine();
@@ -177,7 +179,7 @@ fn a_lock_is_freed_of_a_process_that_has_closed_the_socket() {
     const CHILD: u32 = 2 << LOCK_CHANNEL_SHIFT | 5;
     slot.tx_lock.store(CHILD, Ordering::Relaxed);
     child.close(server);
-    // The command is served before the request.
+    // The engine handles earlier commands before this request.
     child.call(&Request { call: call::INTERFACES, ..Request::default() }).unwrap();
     assert_eq!(slot.tx_lock.load(Ordering::Relaxed), CHILD);
     drop(child);
@@ -201,18 +203,19 @@ fn what_lies_in_a_message_outlives_its_sender() {
     slot.in_flight.store(0, Ordering::Relaxed);
     receiver.send(sent, b"still here");
     assert_eq!(receiver.recv(server, 10), b"still here");
-    // Adopted, it ends with its last holder.
+    // After its adoption, the socket ends when its last holder closes it.
     receiver.close(sent);
     receiver.recv_end(server);
 
-    // No process is left that could receive the socket, so it does not wait.
+    // No process is left that could receive the sockets, so they end at once.
     receiver.slot(server).in_flight.store(1, Ordering::Relaxed);
     receiver.slot(listener).in_flight.store(1, Ordering::Relaxed);
     drop(receiver);
     engine.wait_for("sockets", 0);
 }
 
-/// A descriptor may come to a program of another run, where the same slot is another socket's.
+/// A program of another run may receive a descriptor. In that run, the slot belongs to another
+/// socket.
 #[test]
 fn a_token_says_of_which_run_it_is() {
     let engines = [engine(), engine()];
@@ -227,13 +230,13 @@ fn a_token_says_of_which_run_it_is() {
     assert_ne!(names[0], names[1]);
 }
 
-/// A program that is to inherit a thousand sockets takes as many questions as that many fit into.
+/// A request names up to [`TOKENS_MAX`] sockets, so a program that inherits more sends several.
 #[test]
 fn one_request_names_many_sockets() {
     let engine = engine();
     let (program, other) = (engine.program(), engine.program());
     let mut wanted: Vec<program::Handle> = (0..TOKENS_MAX).map(|_| program.socket(6)).collect();
-    // A socket that is gone, and another process's.
+    // A socket that has ended, and a socket of another process.
     program.close(wanted[3]);
     wanted[5] = other.socket(6);
     let (reply, tokens) = program.tokens(&wanted);
@@ -245,7 +248,7 @@ fn one_request_names_many_sockets() {
         let name = towpath_shm::token::read(token.as_fd()).expect("a name");
         assert_eq!((name.slot, name.generation), (handle.slot, handle.generation));
     }
-    // No more at once than the engine has time for.
+    // A request handles at most [`TOKENS_MAX`] sockets.
     wanted.push(program.socket(6));
     let (reply, tokens) = program.tokens(&wanted);
     assert_eq!((reply.a, tokens.len()), (TOKENS_MAX as u32, TOKENS_MAX - 2));
@@ -286,8 +289,8 @@ fn refusals_are_told_and_a_socket_may_try_again() {
     assert_eq!(program.recv(server, 7), b"at last");
 }
 
-/// As on Linux, a connect over loopback has shaken hands, or met a full queue, before it is
-/// answered. The engine may find several of them at once.
+/// As on Linux, a connect over loopback is answered after the handshake, or after it has found the
+/// queue full. The engine may read several connects in one turn.
 #[test]
 fn a_full_accept_queue_is_full_for_the_next_connect() {
     let engine = engine();
@@ -314,7 +317,7 @@ fn a_full_accept_queue_is_full_for_the_next_connect() {
     }
 }
 
-/// Two threads at one socket: one listens while the other connects.
+/// Two threads use one socket: one calls listen while the other calls connect.
 #[test]
 fn a_listener_that_is_asked_to_connect_goes_on_listening() {
     const EISCONN: i32 = 106;
@@ -418,8 +421,7 @@ fn options_and_interfaces() {
     assert!(list.iter().all(|socket| socket.pids == [std::process::id()]));
 }
 
-/// A server that puts itself into the background, as nginx does, is a child of a process that has
-/// ended.
+/// A server such as nginx that runs in the background is the child of a process that has ended.
 #[test]
 fn a_child_of_fork_is_shown_as_itself() {
     let engine = engine();
@@ -442,7 +444,7 @@ fn a_child_of_fork_is_shown_as_itself() {
     settle(&grandchild, own + 2);
     drop(child);
     shown(&[own + 2]);
-    // Executing a program makes no other process of it.
+    // exec keeps the process ID.
     grandchild.command(op::LIST, listener, 0);
     let exec = Request { call: call::CLONE, a: purpose::EXEC, ..Request::default() };
     let _image = grandchild.call_for_first(&exec).unwrap();
@@ -500,8 +502,8 @@ fn an_idle_engine_sleeps() {
     program::wait_for_rest(&engine.remote, Duration::from_millis(1200), 20);
 }
 
-/// A thread that slept on a socket that was closed comes to run when the slot is another socket's,
-/// on which another thread sleeps.
+/// A thread that slept on a closed socket is scheduled only when the slot belongs to another
+/// socket, on which another thread sleeps.
 #[test]
 fn a_late_sleeper_of_a_closed_socket_does_not_hide_the_next_ones() {
     let engine = engine();
@@ -517,7 +519,7 @@ fn a_late_sleeper_of_a_closed_socket_does_not_hide_the_next_ones() {
     assert_ne!(late.sleep(Some(PATIENCE)), Woken::TimedOut);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            // When the other thread sleeps; should it not yet, the test is only weaker.
+            // Let the other thread fall asleep. If the time is too short, the test covers less.
             std::thread::sleep(Duration::from_millis(50));
             program.send_to(program.socket(17), Some(addr), b"wake up");
         });
@@ -525,7 +527,7 @@ fn a_late_sleeper_of_a_closed_socket_does_not_hide_the_next_ones() {
     });
 }
 
-/// A killed thread cannot take back that it sleeps.
+/// A killed thread cannot clear the flag that it sleeps.
 #[test]
 fn a_thread_that_is_killed_in_its_sleep_is_woken_once() {
     let engine = engine();
@@ -542,7 +544,7 @@ fn a_thread_that_is_killed_in_its_sleep_is_woken_once() {
     let before = engine.counter("wakes");
     events(20);
     assert_eq!(engine.counter("wakes") - before, 1);
-    // The next socket in the slot has nothing of it.
+    // The next socket in the slot has no sleeping thread.
     let _killed = Waiter::new(program.slot(socket));
     program.close(socket);
     engine.wait_for("sockets", 0);
@@ -612,7 +614,7 @@ fn there_are_only_so_many_processes() {
     assert_eq!(parent.try_fork().err(), Some(EAGAIN));
     assert!(engine.remote.attach().is_err());
     assert_eq!(engine.counter("channels_refused"), 2);
-    // The others have what they had, and who goes makes room.
+    // Existing processes keep their sockets, and ended ones make room for others.
     children[0].send(server, b"unharmed");
     assert_eq!(parent.recv(client, 8), b"unharmed");
     drop(children);
@@ -620,8 +622,7 @@ fn there_are_only_so_many_processes() {
     parent.fork();
 }
 
-/// Further sockets that a program asks for are as good as the first, and end with it like any
-/// other.
+/// All sockets that one request opens have the same properties, and each can be closed separately.
 #[test]
 fn sockets_come_several_at_once() {
     let engine = engine();

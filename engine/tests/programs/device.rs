@@ -1,4 +1,4 @@
-//! A device that does not keep up, and programs that send datagrams.
+//! Programs that send datagrams through a slow device.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use towpath_pool::{Batch, LinkType, Offloads, Pool, Port};
 use crate::options::interface;
 use crate::program::{Running, eventually};
 
-/// Takes nothing before it is open, and then all.
+/// A device that accepts no packets until it is opened, and then all.
 #[derive(Clone, Default)]
 struct Lazy {
     is_open: Arc<AtomicBool>,
@@ -44,9 +44,9 @@ impl Port for Lazy {
     }
 }
 
-/// The program's FIFO keeps datagrams that the device has no room for: nothing is lost, and the
-/// sender waits as on Linux. When the socket is closed, its datagrams go into the queue at once, or
-/// are lost.
+/// Datagrams that the device has no room for stay in the program's FIFO: none is lost, and the
+/// sender waits, as on Linux. When the socket is closed, its datagrams are queued at once, or
+/// dropped.
 #[test]
 fn datagrams_wait_for_a_device_that_does_not_keep_up() {
     const LEN: usize = 1000;

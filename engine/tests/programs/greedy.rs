@@ -1,5 +1,5 @@
-//! Programs that ask for more than their share: what one asks costs a bounded amount of work, and
-//! the others are served meanwhile.
+//! Programs that request more than their share. The work for each program is bounded, so that other
+//! programs are still served.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
@@ -14,14 +14,14 @@ use towpath_shm::layout::{LOCK_CHANNEL_SHIFT, event, op, shut};
 const EAGAIN: i32 = 11;
 const NOTHING: Handle = Handle { slot: 0, generation: 0 };
 
-/// Says that a child of fork has what is listed: nothing as a rule.
+/// Sends SETTLED for a child of fork, which keeps only listed sockets: usually none.
 fn settle(program: &Program) {
     program.command(op::SETTLED, NOTHING, 0);
-    // The command is served before the request.
+    // The engine handles earlier commands before this request.
     program.call(&Request { call: call::INTERFACES, ..Request::default() }).unwrap();
 }
 
-/// Clones without a process behind them, until there are no more to be had.
+/// Creates clones without processes until the engine refuses more.
 fn flood(program: &Program, most: usize) -> Vec<OwnedFd> {
     let clone = Request { call: call::CLONE, a: purpose::FORK, ..Request::default() };
     std::iter::from_fn(|| program.call_for_first(&clone)).take(most).collect()
@@ -60,7 +60,7 @@ fn a_family_of_processes_leaves_room_for_others() {
     let shell = engine.program();
     let bad = shell.fork();
     settle(&bad);
-    // Each that was made makes more, as far as it can.
+    // Each new process forks as often as the engine allows.
     let mut family = vec![bad];
     let mut at = 0;
     while at < family.len() {
@@ -111,7 +111,7 @@ fn all_holders_of_a_socket_are_told() {
 #[test]
 fn those_that_wait_for_memory_are_tried_in_turns() {
     const SOCKETS: usize = 2000;
-    // Sockets that 1 MiB is enough for.
+    // Number of sockets for which 1 MiB suffices.
     const SERVED: u64 = 16;
     let engine = Running::start(EngineConfig { memory_cap: 1 << 20, ..EngineConfig::default() });
     let program = engine.program();
@@ -122,22 +122,23 @@ fn those_that_wait_for_memory_are_tried_in_turns() {
     let figures = || (engine.counter("turns"), engine.counter("memory_tries"));
     let before = figures();
     std::thread::sleep(Duration::from_millis(200));
-    // A program that waits for memory already gets no further try for asking again.
+    // A program that already waits for memory gets no additional attempt by another request.
     for _ in 0..5 {
         waiting.iter().for_each(|socket| program.command(op::TX_WINDOW, *socket, 0));
     }
     program.call(&Request { call: call::INTERFACES, ..Request::default() }).unwrap();
     let after = figures();
     let (turns, tries) = (after.0 - before.0, after.1 - before.1);
-    // Eight refusals a turn, as in feeding.rs, and in a turn after a sweep all memory may have gone
-    // to others. A socket that has memory and asks again is answered at once.
+    // Each turn stops after eight failed attempts (feeding.rs). After a sweep, other sockets may
+    // take all memory within a turn. A request for a socket that has memory is answered at once.
     let most = (8 + 2 * SERVED) * (turns + 2) + 5 * SERVED;
     assert!(tries > 0 && tries <= most, "{tries} tries in {turns} turns");
 
     works_slowly(&program, &mut waiting);
 }
 
-/// A debugger has stopped it, say, and another thread waits for memory.
+/// A thread stops while it holds the lock, for example in a debugger. Another thread waits for
+/// memory.
 #[test]
 fn a_thread_that_stands_still_in_send_costs_the_engine_little() {
     let engine = Running::start(EngineConfig::default());
@@ -147,14 +148,14 @@ fn a_thread_that_stands_still_in_send_costs_the_engine_little() {
     slot.tx_lock.store(1 << LOCK_CHANNEL_SHIFT | 5, Ordering::Relaxed);
     program.command(op::TX_WINDOW, socket, 0);
     eventually("a try", || (engine.counter("memory_tries") > 0).then_some(()));
-    // In the end every 100 ms, as in feeding.rs; to ask is a turn.
+    // The retry interval grows to 100 ms (feeding.rs), and each query takes a turn, too.
     wait_for_rest(&engine.remote, Duration::from_millis(300), 9);
     slot.tx_lock.store(0, Ordering::Relaxed);
     eventually("the memory", || (slot.tx_cap.load(Ordering::Acquire) != 0).then_some(()));
 }
 
-/// Each gets memory some time if those that have some give it back. While others wait, what is not
-/// used in time is taken back (sweep.rs): a program that was slow to look finds none, and asks
+/// Every socket gets memory at some time if others release theirs. While sockets wait, memory that
+/// is not used in time is taken back (sweep.rs). A slow program then finds none, and requests it
 /// again.
 fn works_slowly(program: &Program, waiting: &mut Vec<Handle>) {
     let (mut last, mut asked) = (Instant::now(), Instant::now());
@@ -197,7 +198,7 @@ fn a_list_of_sockets_looks_at_each_once() {
     assert_eq!(lines, sockets.len());
     let looks = engine.counter("slots_listed") - before;
     assert!((SOCKETS..=SOCKETS + requests).contains(&looks), "{looks} looks");
-    // A slot beyond the last one, and any number at all.
+    // A slot after the last one, and the maximum number.
     for a in [SOCKETS as u32, u32::MAX] {
         let reply = program.call(&Request { call: call::SOCKETS, a, ..Request::default() });
         assert_eq!(reply.map(|reply| (reply.a, reply.len)), Ok((0, 0)));

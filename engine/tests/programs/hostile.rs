@@ -1,4 +1,5 @@
-//! Programs that write nonsense: they harm their own sockets, never the engine or the others.
+//! Programs that write invalid data to shared memory. Only their own sockets may be harmed, not the
+//! engine or other programs.
 
 use std::sync::atomic::Ordering;
 
@@ -37,8 +38,8 @@ fn an_impossible_ring_position_cuts_the_process_off() {
     works(&good);
 }
 
-/// A process that shut its control socket could ask for nothing any more, and its end would be
-/// noticed late.
+/// A process that shuts down its control socket is treated as ended. Otherwise its actual end would
+/// be noticed late.
 #[test]
 fn a_process_that_shuts_its_control_socket_has_ended() {
     let engine = Running::start(EngineConfig::default());
@@ -126,7 +127,7 @@ fn requests_with_any_content_are_answered() {
         for byte in &mut request.data[..40] {
             *byte = [0, dice.next_u64() as u8][dice.index(2)];
         }
-        // HELLO and CLONE, which begin another process image or another process.
+        // Skip HELLO and CLONE, which start another process image or process.
         if request.call != call::HELLO && request.call != call::CLONE {
             let _ = program.call(&request);
         }
@@ -144,8 +145,8 @@ fn random_bytes_in_shared_memory_harm_nobody_else() {
         let bad = engine.program();
         let mut dice = Dice::new(seed, 0);
         scribble(&bad, &mut dice);
-        // Its sockets live in the same region; a good program's socket may have been hit only if it
-        // existed meanwhile, so it makes new ones.
+        // The bad program could also write to existing sockets of the good program, so the latter
+        // opens new ones.
         engine.wait_for("hostile_channels", seed);
         drop(bad);
         engine.wait_for("sockets", 0);
@@ -157,7 +158,8 @@ fn random_bytes_in_shared_memory_harm_nobody_else() {
     assert!(program::counter(&report.counters, "hostile_sockets") > 0);
 }
 
-/// Some sockets of each kind, then nonsense in their slots, FIFOs and rings, with commands between.
+/// Opens sockets of each kind. Then writes random values to their slots, FIFOs and rings, and sends
+/// commands in between.
 fn scribble(bad: &Program, dice: &mut Dice) {
     let (listener, addr) = bad.listen("127.0.0.1:0");
     let mut handles = vec![listener, bad.socket(17), bad.socket(6)];
@@ -172,7 +174,7 @@ fn scribble(bad: &Program, dice: &mut Dice) {
     for round in 0..4000 {
         let handle = handles[dice.index(handles.len())];
         let base = SLOTS_OFFSET + handle.slot as usize * size_of::<Slot>();
-        // Any word of the slot but its locks, which would only make us wait.
+        // Write to any word of the slot except its locks, which would make this test wait.
         let word = dice.index(64);
         if !(37..=38).contains(&word) {
             let value = [dice.next_u64() as u32, dice.below(70_000) as u32][dice.index(2)];
@@ -193,7 +195,7 @@ fn scribble(bad: &Program, dice: &mut Dice) {
             let _ = towpath_ring::push_command(&bad.channel, &command);
             bad.ring_engine();
         }
-        // In the end the rings themselves.
+        // In the last rounds, write to the rings, too.
         if round > 3900 {
             let at = dice.below(CHANNEL_LEN as u64 / 8) as usize * 8;
             channel.u64(at).store(dice.next_u64(), Ordering::Relaxed);
@@ -211,17 +213,18 @@ fn scribble(bad: &Program, dice: &mut Dice) {
 
 /// `INSIDE_MAX` of engine/src/shard/reuse.rs.
 const INSIDE_MAX: u64 = 1024;
-/// A thread of the first program that says hello.
+/// Lock owner: a thread of the first program that attaches.
 const FIRST: u32 = 1 << LOCK_CHANNEL_SHIFT | 5;
 
-/// Ends a socket that a thread is at, as its lock says.
+/// Closes a socket while its lock says that a thread is inside.
 fn keep_back(program: &Program, owner: u32) {
     let handle = program.socket(17);
     program.slot(handle).rx_lock.store(owner, Ordering::Relaxed);
     program.close(handle);
 }
 
-/// The process costs the engine these slots, none of which it looks at again by itself.
+/// A process that releases no locks keeps a bounded number of slots from reuse. The engine does not
+/// poll these slots.
 #[test]
 fn who_gives_no_lock_back_keeps_a_bounded_number_of_slots_back() {
     let engine = Running::start(EngineConfig::default());
@@ -229,7 +232,7 @@ fn who_gives_no_lock_back_keeps_a_bounded_number_of_slots_back() {
     (0..INSIDE_MAX).for_each(|_| keep_back(&bad, FIRST));
     engine.wait_for("slots_awaited", INSIDE_MAX);
     works(&good);
-    // Each request is a turn of its own, and so is each look of the sweep, one per second.
+    // Each query takes a turn, and so does each sweep, once per second.
     program::wait_for_rest(&engine.remote, std::time::Duration::from_millis(300), 9);
     assert_eq!(engine.counter("locks_disbelieved"), 0);
     keep_back(&bad, FIRST);
@@ -243,7 +246,7 @@ fn who_gives_no_lock_back_keeps_a_bounded_number_of_slots_back() {
     works(&good);
 }
 
-/// A program that can write to a lock can write any number there.
+/// A program that can write to a lock can forge any owner.
 #[test]
 fn locks_in_the_name_of_another_process_do_it_no_harm() {
     let engine = Running::start(EngineConfig::default());
@@ -273,14 +276,14 @@ fn a_lock_of_a_process_that_never_was_keeps_nothing_back() {
         assert_eq!(again.slot, handle.slot);
         assert_eq!(program.slot(again).rx_lock.load(Ordering::Relaxed), 0);
         program.close(again);
-        // Otherwise the next socket may get another slot, and which of the two is used again is
-        // open.
+        // Wait for the end. Otherwise, the next socket may get another slot, and the order of reuse
+        // is undefined.
         engine.wait_for("sockets", 0);
     }
 }
 
-/// Numbers of channels are used again. Sockets that an earlier process with that number left in
-/// messages are not closed with the one that breaks the rules.
+/// Channel numbers are reused. If a process breaks the rules, sockets that an earlier process with
+/// its number has sent in messages stay open.
 #[test]
 fn who_breaks_the_rules_does_so_for_no_earlier_process() {
     let engine = Running::start(EngineConfig::default());

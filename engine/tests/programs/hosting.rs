@@ -1,4 +1,4 @@
-//! An engine that is turned by a thread which waits for other things, too.
+//! An engine that a host program turns on a thread that also polls other descriptors.
 
 use std::io::{Read, Write};
 use std::sync::mpsc;
@@ -50,7 +50,7 @@ fn a_thread_waits_for_an_engine_and_for_descriptors_of_its_own() {
         program.send(client, &[n; 100]);
         assert_eq!(program.recv(server, 100), [n; 100]);
     }
-    // The questions themselves take some.
+    // Each query for the counters takes a turn, too.
     wait_for_rest(&remote, Duration::from_millis(20), 20);
     remote.stop();
     let (report, bytes) = host.join().unwrap();

@@ -1,4 +1,4 @@
-//! How an engine ends with its last program.
+//! Ends of an engine whose last program has ended.
 
 use std::os::fd::BorrowedFd;
 use std::sync::mpsc;
@@ -13,10 +13,10 @@ use towpath_wire::{IpProtocol, MacAddr, ipv4};
 use crate::options;
 use crate::program::{PATIENCE, Program, Running, eventually};
 
-/// A link that keeps what it took from programs, and delivers it bit by bit until something stays.
+/// A link that delivers the packets of programs slowly, and never delivers the last `stays` bytes.
 struct Holding {
     since: Instant,
-    /// When the engine looked last, on its clock.
+    /// Time of the last poll, on the engine's clock.
     looked_ns: u64,
     stays: u64,
 }
@@ -44,7 +44,7 @@ impl Port for Holding {
         None
     }
     fn next_timeout_ns(&self) -> Option<u64> {
-        // Like a device, it stays silent when nothing moves.
+        // Like a device, it requests no turn when nothing is delivered.
         let moves = self.undelivered() > self.stays;
         moves.then_some(self.looked_ns + A_BYTE.as_nanos() as u64)
     }
@@ -66,7 +66,7 @@ fn config(leave_stalled: Duration) -> EngineConfig {
 #[test]
 fn it_stays_while_bytes_move() {
     let start = Instant::now();
-    // Less than the delivery of all bytes takes, and more than a slow machine sleeps at a time.
+    // Shorter than the delivery of all bytes, but longer than a slow machine may delay one byte.
     let mut engine = Running::start_with(config(A_BYTE * (HELD as u32 - 1)), || holding(0));
     drop(engine.program());
     engine.join();
@@ -83,11 +83,11 @@ fn it_goes_when_nobody_takes_any_more() {
     let start = Instant::now();
     drop(program);
     engine.join();
-    // `STALLED`, less the age of the engine's clock, which is read once per turn.
+    // `STALLED` minus the age of the engine's clock, which is read once per turn.
     assert!(start.elapsed() >= STALLED / 2, "{:?}", start.elapsed());
 }
 
-/// Processes and streams of others do not count, though they may go on writing.
+/// Other processes and their streams do not delay the end, even if they continue to write.
 #[test]
 fn it_goes_with_its_host_whoever_else_is_there() {
     let (sender, receiver) = mpsc::channel();
@@ -109,19 +109,20 @@ fn it_goes_with_its_host_whoever_else_is_there() {
     assert_eq!(ended.recv_timeout(PATIENCE), Ok(()));
 }
 
-/// A link on which somebody asks in the names of hosts that do not exist.
+/// A link on which requests arrive from the addresses of hosts that do not exist.
 struct Questions {
     asked: u8,
     next_ns: u64,
 }
 
-/// More often than RESOLUTION_TIME, so that there is always an answer that waits for its neighbour.
+/// Interval between requests. Shorter than RESOLUTION_TIME, so that an answer always waits for a
+/// neighbour.
 const BETWEEN_QUESTIONS: Duration = Duration::from_millis(500);
 const OURS: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
 
 impl Questions {
-    /// A datagram to a port that nobody has, from somebody else each time. The answer, "port
-    /// unreachable", waits for a neighbour that does not answer.
+    /// Returns a datagram to an unused port, each time from another address. The answer (port
+    /// unreachable) waits for a neighbour that never replies.
     fn question(&self) -> Vec<u8> {
         let link = ethernet::Header {
             dst: OURS,
@@ -145,7 +146,7 @@ impl Questions {
         let mut bytes = vec![0; ethernet::HEADER_LEN + 28];
         link.emit(&mut bytes);
         header.emit(&mut bytes[ethernet::HEADER_LEN..]);
-        // From port 9 to port 9, 8 bytes, without a checksum.
+        // UDP header: ports 9 and 9, length 8, no checksum.
         bytes[ethernet::HEADER_LEN + 20..].copy_from_slice(&[0, 9, 0, 9, 0, 8, 0, 0]);
         bytes
     }
@@ -183,7 +184,7 @@ impl Port for Questions {
     }
 }
 
-/// Answers to strangers that wait for a neighbour do not keep the engine from ending.
+/// Answers to other hosts that wait for a neighbour do not delay the engine's end.
 #[test]
 fn it_goes_while_strangers_ask() {
     let interface = InterfaceConfig { link: LinkType::Ethernet, mac: OURS, ..options::interface() };

@@ -1,4 +1,4 @@
-//! Options that change what becomes of a connection.
+//! Socket options that affect how connections are opened, accepted and closed.
 
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
@@ -42,7 +42,7 @@ fn accepting_waits_for_bytes() {
     assert_eq!(program.recv(server, 3), b"GET");
     assert_eq!(program.slot(server).remote.load(), program.slot(client).local.load());
     assert!(!can_accept(&program, listener));
-    // The end of the stream is something to read too.
+    // With TCP_DEFER_ACCEPT, a FIN makes a connection acceptable, too.
     program.close(silent);
     let ended = program.accept(listener);
     program.recv_end(ended);
@@ -57,7 +57,8 @@ fn accepting_waits_no_longer_than_it_was_told() {
     let begin = Instant::now();
     let client = program.connect(addr);
     let server = program.accept(listener);
-    // Less than a second by the age of the engine's clock, which is read once per turn.
+    // The engine reads its clock once per turn, so the measured time may be shorter than one
+    // second.
     assert!(begin.elapsed() >= Duration::from_millis(500), "{:?}", begin.elapsed());
     program.send(server, b"220 ready");
     assert_eq!(program.recv(client, 9), b"220 ready");
@@ -69,7 +70,7 @@ fn connections_that_wait_for_bytes_end_like_others() {
     let (a, b) = (engine.program(), engine.program());
     let (listener, addr) = a.listen("127.0.0.1:0");
     set(&a, listener, setting::DEFER_ACCEPT, 30);
-    // More than the backlog holds at once: a reset makes room again.
+    // More connections than the backlog holds, because each reset frees a place.
     for _ in 0..40 {
         let gone = b.connect(addr);
         b.slot(gone).linger.store(1, Ordering::Relaxed);
@@ -94,7 +95,7 @@ fn a_closed_socket_waits_for_the_peer_as_long_as_it_was_told() {
     let begin = Instant::now();
     program.close(client);
     engine.wait_for("sockets", 2);
-    // By default Linux waits for a minute, which is beyond the limit on every wait.
+    // Linux's default is a minute, longer than any wait of these tests.
     let took = begin.elapsed();
     assert!(took > Duration::from_millis(500), "{took:?}");
 
@@ -105,7 +106,7 @@ fn a_closed_socket_waits_for_the_peer_as_long_as_it_was_told() {
     engine.wait_for("sockets", 3);
 }
 
-/// A link at whose other end nobody is.
+/// A link without a host at its other end.
 pub struct Void;
 
 impl Port for Void {
@@ -128,7 +129,7 @@ impl Port for Void {
     }
 }
 
-/// A [`Void`] that counts the packets that it is given, and panics after `breaks` was set.
+/// A [`Void`] that counts the packets sent, and panics once `breaks` is set.
 #[derive(Clone, Default)]
 pub struct Watched {
     pub sent: Arc<AtomicUsize>,
@@ -186,13 +187,13 @@ fn connecting_is_tried_as_often_as_it_was_told() {
     let program = engine.program();
     let socket = program.socket(6);
     set(&program, socket, setting::SYNCNT, 1);
-    // Twice: what was set outlives a failed attempt.
+    // Two attempts, because the options stay set after a failed one.
     for attempts in 1..=2 {
         let begin = Instant::now();
         program.start_connect(socket, "192.0.2.1:80".parse().unwrap()).unwrap();
         assert_eq!(program.error(socket), ETIMEDOUT);
-        // Linux sends SYNs after 0, 1 and 2 seconds, and gives up after the 3 seconds that one
-        // retry with a doubled timeout takes.
+        // As Linux, sends SYNs after 0, 1 and 2 seconds. Gives up after 3 seconds, which one
+        // retransmission with a doubled timeout takes.
         let took = begin.elapsed();
         assert!(took > Duration::from_secs(2), "{took:?}");
         assert_eq!(sent.load(Ordering::SeqCst), 3 * attempts, "SYNs");
@@ -202,10 +203,10 @@ fn connecting_is_tried_as_often_as_it_was_told() {
     }
 }
 
-/// Packets of UDP that left by two links without neighbours, each as its link and its payload.
+/// UDP packets sent on two links without neighbours: number of the link, and payload byte.
 static LEFT: Mutex<Vec<(u8, u8)>> = Mutex::new(Vec::new());
 
-/// A link that notes what leaves by it.
+/// A link that records the packets sent on it.
 struct Noted(u8);
 
 impl Port for Noted {
@@ -237,8 +238,8 @@ impl Port for Noted {
     }
 }
 
-/// Loopback is interface 1, and the two links are 2 and 3. A datagram socket that is connected to a
-/// link-local address stays on the link that the address names, and shows it.
+/// Loopback is interface 1; the links are 2 and 3. A datagram socket that is connected to a
+/// link-local address uses the link in the address, and returns it as scope.
 #[test]
 fn a_link_local_peer_is_on_the_link_that_its_address_names() {
     let link = |name: &str, address: &str| InterfaceConfig {
@@ -271,15 +272,15 @@ fn a_link_local_peer_is_on_the_link_that_its_address_names() {
             })
         });
     }
-    // A scope means nothing for other addresses.
+    // The scope of a global address is ignored.
     let global: SocketAddr = "[::1%3]:7".parse().unwrap();
     let other = program.socket_v6(17);
     assert_eq!(program.start_connect(other, global), Ok(()));
     assert_eq!(program.slot(other).remote.load().scope, 0);
 }
 
-/// Packets from this host to a link-local address of its own show the link that has it, as on
-/// Linux. An accepted connection shows it, and so does the report of an unreachable port.
+/// As on Linux, packets between this host's own link-local addresses have the scope of the
+/// address's link. Accepted connections and reports of unreachable ports have that scope, too.
 #[test]
 fn link_local_peers_show_their_link() {
     let link = InterfaceConfig {
@@ -317,8 +318,7 @@ fn link_local_peers_show_their_link() {
     assert_eq!(rest, [2u32.to_ne_bytes().as_slice(), b"x"].concat(), "its scope, and the payload");
 }
 
-/// SO_RCVBUF of a connection on which it was not set is as long as the buffer has become, which
-/// only the engine knows.
+/// If SO_RCVBUF was not set, its value is the buffer's current size, which only the engine knows.
 #[test]
 fn the_receive_buffer_in_use_is_told() {
     const SOL_SOCKET: u32 = 1;

@@ -1,6 +1,6 @@
-//! Acts of a process before another asks count for the answer, in whatever order the engine hears
-//! of both. The engine is held up just before it looks at its descriptors, so that it finds
-//! everything at once.
+//! A reply must reflect what other processes did before the request, regardless of the order in
+//! which the engine notices both. The tests stop the engine before it polls its descriptors, so
+//! that all events are pending at once.
 
 use std::io::{PipeReader, PipeWriter};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -18,24 +18,25 @@ use crate::program::{Handle, Program, Running, eventually};
 
 const ECONNREFUSED: i32 = 111;
 
-/// A lock that a test holds while its engine waits at a [`Gate`].
+/// Lock that a test holds to stop its engine at a [`Gate`].
 #[derive(Default)]
 pub struct Lock {
     gate: Mutex<()>,
-    /// The engine waits there.
+    /// Whether the engine waits for the lock.
     waits: AtomicBool,
 }
 
-/// A port through which the engine has to go before it looks at its descriptors.
+/// A port that stops the engine before it polls its descriptors.
 pub struct Gate<P> {
     port: P,
     lock: Arc<Lock>,
-    /// Never has anything: only what is waited for is asked whether it is blocked.
+    /// Pipe that never becomes readable. The engine calls `blocked` only for ports with a
+    /// descriptor.
     wake: (PipeReader, PipeWriter),
 }
 
 impl<P> Gate<P> {
-    /// In front of a port.
+    /// Wraps a port.
     pub fn new(port: P, lock: Arc<Lock>) -> Self {
         Self { port, lock, wake: std::io::pipe().unwrap() }
     }
@@ -66,18 +67,17 @@ impl<P: Port> Port for Gate<P> {
 }
 
 impl Lock {
-    /// Does something while the engine waits at the gate.
+    /// Runs `then` while the engine waits at the gate.
     pub fn hold_up(&self, program: &Program, then: impl FnOnce(MutexGuard<'_, ()>)) {
         let gate = self.gate.lock().unwrap();
-        // The command wakes an engine that sleeps beyond the gate, and is `program`'s first in this
-        // turn.
+        // The command wakes a sleeping engine. `program` sends no earlier command in this turn.
         program.command(op::RX_SPACE, Handle { slot: u32::MAX, generation: 0 }, 0);
         eventually("the engine at the gate", || self.waits.load(Ordering::SeqCst).then_some(()));
         then(gate);
     }
 }
 
-/// Answer to a request that was made after `before` was over.
+/// Returns the answer to a request that is sent after `before` has run.
 fn ask_after(
     lock: &Lock,
     program: &Program,
@@ -91,7 +91,8 @@ fn ask_after(
     program.end_call().map(drop)
 }
 
-/// Bytes that wait at a socket, as `towpath ss` would tell that asks after `before` was over.
+/// Returns a socket's unread bytes, as `towpath ss` shows them if it is started after `before` has
+/// run.
 fn unread_after(
     (engine, lock): (&Running, &Lock),
     program: &Program,
@@ -103,7 +104,7 @@ fn unread_after(
         before();
         sockets = std::thread::scope(|scope| {
             let asks = scope.spawn(|| engine.remote.sockets().unwrap());
-            // Should it ask later than that, the test is only weaker.
+            // Let the query be sent. If the time is too short, the test covers less.
             std::thread::sleep(Duration::from_millis(50));
             drop(gate);
             asks.join().unwrap()
@@ -120,22 +121,23 @@ fn what_was_before_a_request_counts_for_its_answer() {
     let engine = Running::start_with(config, move || vec![Box::new(gate)]);
     let (program, other) = (engine.program(), engine.program());
 
-    // A process has ended, as whoever waited for it knows: its listener is gone.
+    // A process has ended and was waited for, so its listener is closed.
     let client = program.socket(6);
     let (_, addr) = other.listen("127.0.0.1:0");
     let connect = Request { addr: RawAddr::new(addr), ..program.about(call::CONNECT, client) };
     assert_eq!(ask_after(&lock, &program, || drop(other), &connect), Ok(()));
     assert_eq!(program.error(client), ECONNREFUSED);
 
-    // A process has closed a listener: its port is free.
+    // A process has closed a listener, so its port is free.
     let other = engine.program();
     let (listener, addr) = other.listen("127.0.0.1:0");
     let socket = program.socket(6);
     let bind = Request { addr: RawAddr::new(addr), ..program.about(call::BIND, socket) };
     assert_eq!(ask_after(&lock, &program, || other.close(listener), &bind), Ok(()));
 
-    // A process has closed a socket with more datagrams queued than a turn sends. Its port is free,
-    // and they come from there all the same: Linux sends a datagram during send(2).
+    // A process has closed a socket with more queued datagrams than one turn sends. The port is
+    // free, but its datagrams still have it as source, because Linux sends a datagram during
+    // send(2).
     let receiver = program.socket(17);
     let to = program.bind(receiver, "127.0.0.1:0").unwrap();
     let sender = other.socket(17);
@@ -153,7 +155,7 @@ fn what_was_before_a_request_counts_for_its_answer() {
         assert_eq!(program.recv_from(receiver), (from, vec![n]));
     }
 
-    // A process has sent something.
+    // A process has sent bytes, so they are counted as unread.
     let (listener, addr) = program.listen("127.0.0.1:0");
     let client = program.connect(addr);
     let server = program.accept(listener);

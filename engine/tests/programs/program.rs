@@ -1,4 +1,4 @@
-//! The smallest program end: what the client library does, without its comfort.
+//! A minimal program's side of the channel, as in the client library.
 
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
@@ -21,11 +21,11 @@ use towpath_shm::layout::{
     AcceptRecord, Command, DatagramHeader, Plain, RawAddr, Slot, VERSION, flags, op,
 };
 
-/// Limit on every wait, after which the test says what did not happen. Not a judgement on time: a
-/// test that takes a minute is ended from outside, without a word.
+/// Maximum time of every wait, after which the test fails with a message. The tests do not judge
+/// times: the test runner kills a test after a minute, without a message.
 pub const PATIENCE: Duration = Duration::from_secs(50);
 
-/// An engine on a thread of its own.
+/// An engine that runs on its own thread.
 pub struct Running {
     pub remote: Remote,
     thread: Option<JoinHandle<Report>>,
@@ -57,8 +57,7 @@ impl Running {
         counter(&self.remote.counters().unwrap(), name)
     }
 
-    /// Waits until a counter of the engine has a value; tells all of the others if it does not come
-    /// to.
+    /// Waits until a counter has a value. On a timeout, fails with the values of all counters.
     pub fn wait_for(&self, name: &str, value: u64) {
         let start = Instant::now();
         while self.counter(name) != value {
@@ -72,8 +71,7 @@ impl Running {
         }
     }
 
-    /// Fails when the engine does not answer: a test that asked it without this would wait for
-    /// ever.
+    /// Fails if the engine does not answer within [`PATIENCE`], instead of waiting forever.
     pub fn lives(&self) {
         let (sender, receiver) = mpsc::channel();
         let remote = self.remote.clone();
@@ -105,7 +103,7 @@ pub fn counter(counters: &Counters, name: &str) -> u64 {
         .map_or(0, |(_, count)| *count)
 }
 
-/// Polls until there is an answer.
+/// Repeats `attempt` until it returns a value.
 pub fn eventually<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
     loop {
@@ -117,8 +115,8 @@ pub fn eventually<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Waits until the engine makes at most `most` turns in `time`. An engine that never sleeps makes
-/// some thousands, also where it gets a small share of a processor.
+/// Waits until the engine makes at most `most` turns within `time`. An engine that never sleeps
+/// makes some thousands, even on a busy machine.
 pub fn wait_for_rest(remote: &Remote, time: Duration, most: u64) {
     let turns = || counter(&remote.counters().unwrap(), "turns");
     eventually("rest", || {
@@ -128,7 +126,7 @@ pub fn wait_for_rest(remote: &Remote, time: Duration, most: u64) {
     });
 }
 
-/// A process, as far as the engine can tell.
+/// A process, as the engine sees it: its control socket, memory and channel.
 pub struct Program {
     pub control: OwnedFd,
     pub region: Region,
@@ -137,9 +135,9 @@ pub struct Program {
     pub engine_bell: OwnedFd,
     pub rung: Rung,
     pub bell: OwnedFd,
-    /// Lock of the command ring: a thread at a time pushes commands.
+    /// Lock of the command ring, because only one thread at a time may push commands.
     commands: Mutex<()>,
-    /// The number of the last request in the cell.
+    /// Number of the last request in the request slot.
     asked: Mutex<u32>,
 }
 
@@ -170,7 +168,7 @@ impl Program {
         }
     }
 
-    /// Forks: a second process with the same sockets.
+    /// Creates a second process with the same sockets, as fork(2).
     pub fn fork(&self) -> Self {
         self.try_fork().unwrap()
     }
@@ -207,18 +205,18 @@ impl Program {
         self.end_call()
     }
 
-    /// The first descriptor of the answer, if it is not refused.
+    /// Sends a request. Returns the first descriptor of the reply, or `None` if it was refused.
     pub fn call_for_first(&self, request: &Request) -> Option<OwnedFd> {
         let (reply, fds) = ask(&self.control, request);
         fds.into_iter().next().filter(|_| reply.errno == 0)
     }
 
-    /// Descriptors with the names of sockets, and what the engine says of them.
+    /// Requests tokens with the names of sockets. Returns the reply and the tokens.
     pub fn tokens(&self, of: &[Handle]) -> (ControlReply, Vec<OwnedFd>) {
         ask(&self.control, &listing(call::TOKENS, of))
     }
 
-    /// The first half of a call, so that others can ask before it is answered.
+    /// Sends a request without waiting for the reply, so that other processes can send theirs.
     pub fn begin_call(&self, request: &Request) {
         if goes_by_socket(request.call) {
             return tell(&self.control, request);
@@ -227,7 +225,7 @@ impl Program {
         self.ring_engine();
     }
 
-    /// The answer to the last call.
+    /// Waits for the reply to the last request.
     pub fn end_call(&self) -> Result<ControlReply, i32> {
         let number = *self.asked.lock().unwrap();
         let start = Instant::now();
@@ -252,7 +250,7 @@ impl Program {
         self.socket_of(2, protocol)
     }
 
-    /// Opens a socket of AF_INET6.
+    /// Opens an AF_INET6 socket.
     pub fn socket_v6(&self, protocol: u32) -> Handle {
         self.socket_of(10, protocol)
     }
@@ -296,7 +294,7 @@ impl Program {
         handle
     }
 
-    /// Takes a connection off the queue without claiming it.
+    /// Removes a connection from the accept queue without claiming it.
     pub fn pop_record(&self, listener: Handle) -> Handle {
         let record = self.wait(listener, "accept", |slot| {
             let _guard = lock_rx(slot, listener.generation, || true);
@@ -331,7 +329,7 @@ impl Program {
         self.command(op::CLOSE, handle, 0);
     }
 
-    /// Sleeps on the slot as a blocked thread does.
+    /// Sleeps on the slot like a blocked thread, until `attempt` returns a value.
     pub fn wait<T>(
         &self,
         handle: Handle,
@@ -354,7 +352,7 @@ impl Program {
         }
     }
 
-    /// Queues what there is room for.
+    /// Queues as many bytes as fit, and returns their number.
     pub fn try_send(&self, handle: Handle, data: &[u8]) -> usize {
         let slot = self.slot(handle);
         let guard = lock_tx(slot, handle.generation, || true);
@@ -385,7 +383,8 @@ impl Program {
         }
     }
 
-    /// Reads what is there, at most `max`; None: nothing yet. Empty: the end.
+    /// Reads up to `max` bytes. Returns `None` if there are none yet, and an empty vector at the
+    /// end.
     pub fn try_recv(&self, handle: Handle, max: usize) -> Option<Vec<u8>> {
         let slot = self.slot(handle);
         let ended = slot.flags.load(Ordering::Acquire) & (flags::RX_EOF | flags::DEAD) != 0;
@@ -416,7 +415,7 @@ impl Program {
         assert!(rest.is_empty());
     }
 
-    /// Waits for the slot's error and takes it.
+    /// Waits for the socket's pending error, and clears it.
     pub fn error(&self, handle: Handle) -> i32 {
         self.wait(handle, "an error", |slot| match slot.error.swap(0, Ordering::AcqRel) {
             0 => None,
@@ -460,7 +459,7 @@ impl Program {
         (header.remote.to_socket_addr().unwrap(), data)
     }
 
-    /// The next datagram, with all that is told about it.
+    /// Receives the next datagram with its header.
     pub fn recv_record(&self, handle: Handle) -> (DatagramHeader, Vec<u8>) {
         const HEADER: usize = size_of::<DatagramHeader>();
         self.wait(handle, "a datagram", |slot| {
@@ -481,7 +480,7 @@ impl Program {
     }
 }
 
-/// A request with a list of sockets.
+/// Returns a request with a list of sockets.
 fn listing(call: u32, sockets: &[Handle]) -> Request {
     let len = sockets.len() as u32 * 8;
     let mut request = Request { call, len, ..Request::default() };

@@ -1,5 +1,5 @@
-//! A thread stands still in the midst of a call while another one closes the socket and new
-//! connections come. The thread's steps are done by hand here.
+//! A thread stops in the middle of a call while another thread closes the socket, and new
+//! connections reuse the slot. The tests make the thread's steps themselves.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -8,14 +8,14 @@ use towpath_engine::EngineConfig;
 use towpath_ring::program_fifo;
 use towpath_shm::layout::{LOCK_CHANNEL_SHIFT, LOCK_CONTENDED, LOCK_ENGINE, op};
 
-/// A thread of the first program that says hello.
+/// Lock owner: a thread of the first program that attaches.
 const FIRST: u32 = 1 << LOCK_CHANNEL_SHIFT | 5;
-/// A thread of the second program.
+/// Lock owner: a thread of the second program.
 const SECOND: u32 = 2 << LOCK_CHANNEL_SHIFT | 7;
-/// More than all FIFOs of one direction hold: some of it stays in the sender's.
+/// More bytes than all FIFOs of one direction hold, so that some stay in the sender's FIFO.
 const MUCH: usize = 32 << 20;
 
-/// The steps of a thread that has a lock.
+/// A stopped thread that holds a lock, and its next steps.
 struct Inside<'a> {
     program: &'a Program,
     handle: Handle,
@@ -35,7 +35,8 @@ impl<'a> Inside<'a> {
         Self { program, handle, word, owner }
     }
 
-    /// Gives the lock back and does what its word asks for. Whether the engine was to be told.
+    /// Releases the lock, and notifies the engine if the lock word requests it. Returns whether it
+    /// did.
     fn leave(self) -> bool {
         let held = self.word.swap(0, Ordering::Release);
         assert_eq!(held & !(LOCK_ENGINE | LOCK_CONTENDED), self.owner);
@@ -47,7 +48,7 @@ impl<'a> Inside<'a> {
     }
 }
 
-/// A connection to a listener at `addr`.
+/// Connects to a listener at `addr`. Returns client and server.
 fn pair(program: &Program, listener: Handle, addr: std::net::SocketAddr) -> (Handle, Handle) {
     let client = program.connect(addr);
     (client, program.accept(listener))
@@ -62,7 +63,7 @@ fn pattern(len: usize) -> Vec<u8> {
     (0..len as u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect()
 }
 
-/// Closes a connection and waits until the engine has buried it.
+/// Closes a connection, and waits until the engine has freed both sockets.
 fn bury(engine: &Running, program: &Program, pair: [Handle; 2], left: u64) {
     pair.into_iter().for_each(|handle| program.close(handle));
     engine.wait_for("sockets", left);
@@ -73,7 +74,7 @@ fn a_thread_in_recv_takes_nothing_of_the_next_connection() {
     let engine = Running::start(EngineConfig::default());
     let program = engine.program();
     let (listener, addr) = program.listen("127.0.0.1:0");
-    // The thread has stopped after the generation check, or after the copy.
+    // The thread stops either after the generation check, or after the copy.
     for has_copied in [false, true] {
         let (client, server) = pair(&program, listener, addr);
         program.send(client, b"old!");
@@ -113,7 +114,7 @@ fn a_thread_in_recv_takes_nothing_of_the_next_connection() {
 #[test]
 fn a_thread_in_send_writes_nothing_into_the_next_connection() {
     let engine = Running::start(EngineConfig::default());
-    // The next connections are another process's.
+    // The next connections belong to another process.
     let (program, other) = (engine.program(), engine.program());
     let (listener, addr) = other.listen("127.0.0.1:0");
     let client = program.connect(addr);
@@ -122,7 +123,7 @@ fn a_thread_in_send_writes_nothing_into_the_next_connection() {
     assert_eq!(other.recv(server, 1), b"x");
     let slot = program.slot(client);
     let inside = Inside::at(&program, client, |slot| &slot.tx_lock, FIRST);
-    // In the midst of the copy: it knows where the bytes go.
+    // The thread has stopped during the copy, and keeps the address of the memory.
     let base = slot.tx_base.load(Ordering::Relaxed) as usize;
     program.close(client);
     other.close(server);
@@ -153,7 +154,7 @@ fn a_thread_in_send_writes_nothing_into_the_next_connection() {
     bury(&engine, &other, new.into(), 1);
 }
 
-/// The slot and its memory are the engine's again, whoever had the locks.
+/// Slot and memory become free again, whether the owner of the lock releases it or dies.
 #[test]
 fn who_lets_go_tells_the_engine_and_who_dies_frees() {
     let engine = Running::start(EngineConfig::default());
@@ -187,7 +188,7 @@ fn who_lets_go_tells_the_engine_and_who_dies_frees() {
     engine.wait_for("windows_assigned", 0);
 }
 
-/// The connection lingers longer than its last process, whose number another process gets.
+/// A connection outlives its last process, and another process gets the dead process's number.
 #[test]
 fn the_lock_of_a_dead_process_is_not_its_successors() {
     let engine = Running::start(EngineConfig::default());

@@ -1,4 +1,4 @@
-//! Programs that would have the engine sleep in a system call, or never wake up.
+//! Programs that try to make the engine block in a system call, or never wake up.
 
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
@@ -17,8 +17,8 @@ use towpath_shm::control::{Request, call};
 use towpath_shm::layout::{FIFO_OFFSET, op};
 use towpath_shm::{Mapping, Stretch};
 
-/// A full eventfd takes nothing more, nor does a full socket: a write waits if O_NONBLOCK is off.
-/// O_NONBLOCK is the open file's, so every process that has the file can clear it.
+/// Fills a notification and clears O_NONBLOCK, so that a further write would block. The flag
+/// belongs to the open file, so every process that has the file can clear it.
 fn clog(bell: BorrowedFd<'_>) {
     let _ = rustix::io::write(bell, &(u64::MAX - 1).to_ne_bytes());
     while rustix::io::write(bell, &1u64.to_ne_bytes()).is_ok() {}
@@ -50,7 +50,7 @@ fn a_clogged_bell_of_the_engine_does_not_hold_it_up() {
     works(&good);
 }
 
-/// A program that reads the engine's bell takes its own rings away, and no other program's.
+/// A program that reads the engine's notifications delays only its own commands.
 #[test]
 fn a_bell_that_is_read_by_a_program_wakes_the_engine_for_others() {
     let engine = Running::start(EngineConfig::default());
@@ -67,7 +67,7 @@ fn a_bell_that_is_read_by_a_program_wakes_the_engine_for_others() {
             (0..200).for_each(|_| commands_are_served(&good));
         }));
         done.store(true, Ordering::Relaxed);
-        // The engine may read the bell before the reader does.
+        // The engine may read the notification before the reader thread does.
         eventually("the reader's end", || {
             rustix::io::write(&bad.engine_bell, &1u64.to_ne_bytes()).unwrap();
             reader.is_finished().then_some(())
@@ -76,11 +76,11 @@ fn a_bell_that_is_read_by_a_program_wakes_the_engine_for_others() {
     });
 }
 
-/// Commands alone, which need a bell when the engine sleeps: a request on the control socket does
-/// not.
+/// Sends commands only, which need a notification if the engine sleeps. Requests on the control
+/// socket do not.
 fn commands_are_served(program: &crate::program::Program) {
     let socket = program.socket(6);
-    // The engine falls asleep before some of them, and not before others.
+    // With the pause, the engine falls asleep before some commands, but not before all.
     std::thread::yield_now();
     program.close(socket);
     eventually("the close", || {
@@ -97,7 +97,7 @@ fn a_program_that_says_that_the_engine_is_awake_silences_nobody() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !done.load(Ordering::Relaxed) {
-                // The region's first page, which has all of its words that are not a socket's.
+                // The first page of the region contains all words that do not belong to a socket.
                 for word in 0..1024 {
                     bad.region.mapping().u32(4 * word).store(0, Ordering::SeqCst);
                 }
@@ -105,7 +105,7 @@ fn a_program_that_says_that_the_engine_is_awake_silences_nobody() {
         });
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             (0..200).for_each(|_| commands_are_served(&good));
-            // A program that starts meanwhile finds a region of its build.
+            // A program that starts meanwhile must find a valid region.
             works(&engine.program());
         }));
         done.store(true, Ordering::Relaxed);
@@ -113,7 +113,8 @@ fn a_program_that_says_that_the_engine_is_awake_silences_nobody() {
     });
 }
 
-/// A kernel socket whose last close sleeps until its peer has read everything, or for an hour.
+/// Returns a kernel socket whose last close blocks until its peer has read all bytes, or for an
+/// hour.
 fn lingering() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -137,10 +138,10 @@ fn descriptors_that_a_program_sends_are_not_closed_by_the_engine() {
     assert!(ancillary.push(SendAncillaryMessage::ScmRights(&fds)));
     let request = Request { call: call::INTERFACES, ..Request::default() };
     let parts = [std::io::IoSlice::new(request.wire())];
-    // Linux 6.16 and newer refuses: the engine's end takes none.
+    // Fails since Linux 6.16, because the engine's end refuses descriptors.
     let sent = sendmsg(&bad.control, &parts, &mut ancillary, SendFlags::NOSIGNAL);
     if sent.is_ok() {
-        // The engine has the last reference now: a close would sleep on whichever thread does it.
+        // The engine has the last reference now, so closing it blocks the closing thread.
         drop(stream);
         engine.lives();
         engine.wait_for("hostile_channels", 1);
@@ -151,8 +152,7 @@ fn descriptors_that_a_program_sends_are_not_closed_by_the_engine() {
     works(&good);
 }
 
-/// How many descriptors may be on their way in messages is limited for a user, and so for all
-/// processes.
+/// The kernel limits the descriptors in flight per user, so one process could block all others.
 #[test]
 fn a_program_that_takes_no_descriptors_gets_no_more() {
     let engine = Running::start(EngineConfig::default());
@@ -164,20 +164,20 @@ fn a_program_that_takes_no_descriptors_gets_no_more() {
     works(&good);
 }
 
-/// The inode's lock of a program's region, which a write(2) keeps that waits for its first byte.
+/// Holds the inode lock of a program's region by a write(2) that waits for a page fault.
 struct Locked {
-    /// Closing the userfaultfd lets the write go on.
+    /// Closing this userfaultfd lets the write continue.
     faults: Option<OwnedFd>,
     writer: Option<JoinHandle<()>>,
 }
 
 impl Locked {
-    /// An error: this process may not handle faults of the kernel (vm.unprivileged_userfaultfd).
+    /// Fails if this process may not handle faults of the kernel (vm.unprivileged_userfaultfd).
     fn new(program: &Program) -> std::io::Result<Self> {
         let source = Arc::new(Mapping::private(4096).unwrap());
         let source = Stretch::new(&source, 0, 4096);
         let faults = handle_faults(&source)?;
-        // The mapping has none any more.
+        // Request the region's file again, because the program's mapping has closed its descriptor.
         let again = Request { call: call::REGION, ..Request::default() };
         let file = program.call_for_first(&again).unwrap();
         let writer = std::thread::spawn(move || {
@@ -199,7 +199,7 @@ impl Drop for Locked {
     }
 }
 
-/// From now on a thread that touches the memory waits until the descriptor is closed
+/// Makes threads that touch the memory wait until the returned descriptor is closed
 /// (userfaultfd(2)).
 fn handle_faults(memory: &Stretch) -> std::io::Result<OwnedFd> {
     // linux/userfaultfd.h: _IOWR(0xaa, 0x3f, struct uffdio_api), _IOWR(0xaa, 0, struct
@@ -214,7 +214,7 @@ fn handle_faults(memory: &Stretch) -> std::io::Result<OwnedFd> {
     if fd < 0 {
         return Err(std::io::Error::last_os_error());
     }
-    // SAFETY: the kernel has just made it for us.
+    // SAFETY: the descriptor is new, and has no other owner.
     let faults = unsafe { OwnedFd::from_raw_fd(i32::try_from(fd).unwrap()) };
     let mut api = [UFFD_API, 0, 0];
     // SAFETY: the kernel writes three words.
@@ -226,8 +226,8 @@ fn handle_faults(memory: &Stretch) -> std::io::Result<OwnedFd> {
     Ok(faults)
 }
 
-/// Faults belong to a mapping: a program that handles those of its own mapping of the region
-/// (userfaultfd(2)) does not handle those of the engine's.
+/// userfaultfd(2) applies to one mapping. A program that handles faults in its mapping of the
+/// region does not affect the engine's mapping.
 #[test]
 fn a_program_that_handles_its_faults_does_not_hold_up_the_engine() {
     let engine = Running::start(EngineConfig::default());
@@ -237,7 +237,7 @@ fn a_program_that_handles_its_faults_does_not_hold_up_the_engine() {
         Ok(faults) => faults,
         Err(error) => return println!("SKIPPED: userfaultfd(2): {error}"),
     };
-    // In what nobody has touched yet.
+    // An offset in memory that was not touched yet.
     let offset = FIFO_OFFSET + (1 << 30) - 4096;
     std::thread::scope(|scope| {
         scope.spawn(|| bad.region.mapping().u32(offset).load(Ordering::Relaxed));
@@ -252,8 +252,8 @@ fn a_program_that_handles_its_faults_does_not_hold_up_the_engine() {
     works(&bad);
 }
 
-/// For a hole in the region's file the kernel takes the inode's lock. When memory is short, the
-/// pages of some sockets are in the way of others.
+/// The kernel takes the inode lock to punch a hole in the region's file. When memory is short, the
+/// engine has to free pages of some sockets for others.
 #[test]
 fn a_program_that_locks_the_regions_inode_does_not_hold_up_the_engine() {
     let engine = Running::start(EngineConfig { memory_cap: 1 << 20, ..EngineConfig::default() });
@@ -275,7 +275,7 @@ fn a_program_that_locks_the_regions_inode_does_not_hold_up_the_engine() {
         good.close(server);
     }
     engine.wait_for("windows_assigned", 0);
-    // Datagrams take windows of another size, for which the others' pages have to go.
+    // Datagram sockets need extents of another size, so pages of other sockets have to be freed.
     let hungry: [Handle; 4] = [(); 4].map(|()| good.socket(17));
     hungry.iter().for_each(|socket| good.command(op::TX_WINDOW, *socket, 0));
     engine.lives();
@@ -284,7 +284,7 @@ fn a_program_that_locks_the_regions_inode_does_not_hold_up_the_engine() {
     }
     engine.lives();
     assert_ne!(engine.counter("memory_returning"), 0, "nothing was given back");
-    // And whoever waited for the pages has them when they are gone.
+    // When the lock is released, the waiting sockets get their memory.
     drop(locked);
     for socket in hungry {
         let fifo = &good.slot(socket).tx_cap;

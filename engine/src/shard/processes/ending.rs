@@ -73,8 +73,8 @@ impl Processes {
         link.is_some_and(|link| link.ring.is_behind_mark())
     }
 
-    /// Releases one socket of a process that has ended, or that released sockets without being
-    /// closed. Returns false if none is left. The process's commands must be done.
+    /// Releases one socket of an ended process, or one that a live process has released (`former`).
+    /// Returns false if none is left. The process's commands must be done.
     pub(crate) fn let_go_of_next(
         &mut self,
         sockets: &mut Sockets,
