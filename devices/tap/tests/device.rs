@@ -1,7 +1,7 @@
-//! The device against the kernel, each test in a network namespace of its own. The tests need root
-//! (or CAP_SYS_ADMIN and CAP_NET_ADMIN) and /dev/net/tun, and say so when they cannot run.
+//! Tests TAP devices with the kernel as peer, each in its own network namespace. Without root (or
+//! CAP_SYS_ADMIN and CAP_NET_ADMIN) and /dev/net/tun, they print a message and pass.
 
-#![allow(clippy::print_stderr)] // For whoever reads the output of the tests.
+#![allow(clippy::print_stderr)] // For messages about skipped tests.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
@@ -16,11 +16,10 @@ const HOST: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
 const STACK: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
 const STACK_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
 
-/// Runs `test` on a thread that has a fresh network namespace; the rest of the process keeps its
-/// own.
+/// Runs `test` on a thread in a new network namespace. Other threads stay in theirs.
 fn in_namespace(test: impl FnOnce() + Send + 'static) {
     let thread = std::thread::spawn(|| {
-        // SAFETY: affects only this thread, which ends with the test.
+        // SAFETY: unshare affects only this thread, which ends with the test.
         if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0
             || !std::path::Path::new("/dev/net/tun").exists()
         {
@@ -41,7 +40,7 @@ fn open() -> (Tap, Pool) {
     (tap, Pool::default())
 }
 
-/// Limit on every wait, after which the test says what did not come.
+/// Maximum time of every wait, after which the test fails with a message.
 const PATIENCE: Duration = Duration::from_secs(50);
 
 /// Polls until a packet satisfies `wanted`.
@@ -119,7 +118,7 @@ fn merged_udp_arrives_whole() {
         socket.send_to(b"wake", (STACK, 9)).expect("send");
         answer_arp(&mut tap, &mut pool);
         let size: libc::c_int = 1000;
-        // SAFETY: UDP_SEGMENT reads one int.
+        // SAFETY: UDP_SEGMENT reads one int, which is a local.
         let status = unsafe {
             libc::setsockopt(
                 socket.as_raw_fd(),
@@ -139,10 +138,10 @@ fn merged_udp_arrives_whole() {
     });
 }
 
-/// An AF_PACKET socket on `tp0` that sees frames coming in, with their virtio headers.
+/// Opens an AF_PACKET socket that receives incoming frames of `tp0` with their virtio headers.
 fn packet_socket() -> OwnedFd {
-    // SAFETY: system calls on a descriptor and structs of this function; sockaddr_ll consists of
-    // integers.
+    // SAFETY: the calls take integers and local structs. sockaddr_ll consists of integers, so zeros
+    // are valid.
     unsafe {
         let protocol = (libc::ETH_P_ALL as u16).to_be();
         let fd = libc::socket(
@@ -186,7 +185,7 @@ fn packet_socket() -> OwnedFd {
     }
 }
 
-/// Reads frames until one carries `ether_type`; returns its 10-byte virtio header and the frame.
+/// Reads frames until one has this EtherType. Returns its 10-byte virtio header and the frame.
 fn capture(socket: &OwnedFd, ether_type: [u8; 2]) -> (Vec<u8>, Vec<u8>) {
     let mut buffer = vec![0; 70_000];
     loop {
@@ -197,7 +196,7 @@ fn capture(socket: &OwnedFd, ether_type: [u8; 2]) -> (Vec<u8>, Vec<u8>) {
     }
 }
 
-/// Ethernet, IPv4 and TCP headers for `payload` bytes; the checksum field holds what it may.
+/// Returns Ethernet, IPv4 and TCP headers for `payload` bytes, with an incomplete checksum.
 fn tcp_headers(to: [u8; 6], payload: usize) -> Vec<u8> {
     let mut h = Vec::new();
     h.extend(to);
@@ -273,7 +272,7 @@ fn what_the_kernel_refuses_is_counted() {
         let mut broken = frame(&mut pool, &[0; 60]);
         broken.meta.segmentation =
             Some(Segmentation { protocol: Protocol::Udp, size: 10, header_len: 42 });
-        // The link is still down, so that the write fails with EIO.
+        // The link is still down, so the write fails with EIO.
         let mut batch = Batch::from([frame(&mut pool, &[0; 60]), broken]);
         assert_eq!(tap.submit(0, &mut pool, &mut batch), 2);
         assert_eq!((tap.counters().tx_refused, tap.counters().tx_malformed), (1, 1));
@@ -298,7 +297,7 @@ fn a_second_user_is_told() {
     });
 }
 
-/// As many clients as a listener's backlog may hold connect while we are busy.
+/// While the stack is busy, as many clients connect as a listener's backlog may hold.
 #[test]
 fn a_burst_waits_in_the_device() {
     in_namespace(|| {
@@ -327,13 +326,13 @@ fn ip(arguments: &[&str]) {
     assert!(status.success(), "ip {arguments:?}");
 }
 
-/// Gives this thread another user who may open any file (/dev/net/tun is for root only on some
-/// systems), and no other capability.
+/// Switches this thread to another user, with only the capability to open any file. On some
+/// systems, /dev/net/tun is accessible to root only.
 fn become_user(uid: u32) {
     use rustix::thread::{CapabilitySet, CapabilitySets};
     rustix::thread::set_keep_capabilities(true).expect("keep");
-    // SAFETY: the raw system call changes only this thread (glibc's wrapper would change all
-    // threads).
+    // SAFETY: setresuid takes integers. The raw system call changes only this thread, while glibc's
+    // wrapper changes all.
     assert_eq!(unsafe { libc::syscall(libc::SYS_setresuid, uid, uid, uid) }, 0);
     let files = CapabilitySet::DAC_OVERRIDE;
     let sets =

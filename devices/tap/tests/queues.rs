@@ -1,8 +1,8 @@
-//! Devices with several queues against the kernel, each test in a network namespace of its own. The
-//! tests need root (or CAP_SYS_ADMIN, CAP_NET_ADMIN and CAP_BPF) and /dev/net/tun, and say so when
-//! they cannot run.
+//! Tests TAP devices with several queues with the kernel as peer, each in its own network
+//! namespace. Without root (or CAP_SYS_ADMIN, CAP_NET_ADMIN and CAP_BPF) and /dev/net/tun, they
+//! print a message and pass.
 
-#![allow(clippy::print_stderr)] // For whoever reads the output of the tests.
+#![allow(clippy::print_stderr)] // For messages about skipped tests.
 
 use std::collections::HashMap;
 use std::io;
@@ -15,11 +15,10 @@ use towpath_pool::{Batch, Packet, Pool, Port};
 use towpath_stack::Owners;
 use towpath_tap::{OpenError, Options, Steering, Tap, set_up_host};
 
-/// Runs `test` on a thread that has a fresh network namespace; the rest of the process keeps its
-/// own.
+/// Runs `test` on a thread in a new network namespace. Other threads stay in theirs.
 fn in_namespace(test: impl FnOnce() + Send + 'static) {
     let thread = std::thread::spawn(|| {
-        // SAFETY: affects only this thread, which ends with the test.
+        // SAFETY: unshare affects only this thread, which ends with the test.
         if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0
             || !std::path::Path::new("/dev/net/tun").exists()
         {
@@ -45,15 +44,15 @@ fn open(count: usize) -> Vec<Tap> {
     queues
 }
 
-/// A secret of a host.
+/// Returns a random key of a host.
 fn key(dice: &mut Dice) -> [u8; 32] {
     std::array::from_fn(|_| dice.next_u64() as u8)
 }
 
-/// A socket that sends frames on `tp0`.
+/// Opens a packet socket that sends frames on `tp0`.
 fn sender() -> OwnedFd {
-    // SAFETY: system calls on a descriptor and structs of this function; sockaddr_ll consists of
-    // integers.
+    // SAFETY: the calls take integers and local structs. sockaddr_ll consists of integers, so zeros
+    // are valid.
     unsafe {
         let fd = libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0);
         assert!(fd >= 0, "{}", io::Error::last_os_error());
@@ -67,9 +66,9 @@ fn sender() -> OwnedFd {
     }
 }
 
-/// Limit on the wait for frames that were sent.
+/// Maximum time until sent frames must have arrived.
 const PATIENCE: Duration = Duration::from_secs(50);
-/// In the frames of these tests, which the kernel sends none with, before the number of the frame.
+/// Source address that only frames of these tests have. The frame's number is at its end.
 const SENDER: [u8; 6] = [2, 7, 7, 7, 7, 7];
 const NUMBER_LEN: usize = 4;
 
@@ -78,7 +77,7 @@ fn frame(ethertype: u16, packet: &[u8], number: u32) -> Vec<u8> {
     [&[2, 0, 0, 0, 0, 2], &SENDER[..], &ethertype, packet, &number.to_ne_bytes()].concat()
 }
 
-/// The queue in which each of the frames arrived, by their numbers.
+/// Sends frames, and returns the queue in which each arrived, by the frame's number.
 fn arrivals(taps: &mut [Tap], frames: &[Vec<u8>]) -> HashMap<u32, usize> {
     let (socket, mut pool, mut out) = (sender(), Pool::default(), Batch::new());
     let mut found = HashMap::new();
@@ -100,10 +99,10 @@ fn arrivals(taps: &mut [Tap], frames: &[Vec<u8>]) -> HashMap<u32, usize> {
     found
 }
 
-/// The packet that is sent, and the ends of its flow; `None` as ends: a packet without an owner.
+/// A packet, and the endpoints of its flow; `None` if the packet belongs to no flow.
 type Case = (Vec<u8>, Option<(SocketAddr, SocketAddr)>);
 
-/// A packet over IPv4 of TCP or UDP, with options or without.
+/// Returns an IPv4 packet of TCP or UDP, with random options.
 fn packet_v4(dice: &mut Dice, fragment: u16, protocol: u8) -> Case {
     // Use few addresses and ports, so that equal ones and both orders occur.
     let mut end = || {
@@ -119,15 +118,15 @@ fn packet_v4(dice: &mut Dice, fragment: u16, protocol: u8) -> Case {
     packet.resize(20 + 4 * words, 1);
     packet.extend(sport.to_be_bytes().into_iter().chain(dport.to_be_bytes()));
     packet.resize(packet.len() + 16, 0);
-    // Even a first fragment counts as having ports 0. The don't-fragment and reserved bits do not
-    // make a packet a fragment.
+    // Even a first fragment counts as having ports 0. Only the fragment offset and the
+    // more-fragments bit make a packet a fragment.
     let ports = if fragment & 0x3fff == 0 { [sport, dport] } else { [0, 0] };
     let ends = (SocketAddr::from((src, ports[0])), SocketAddr::from((dst, ports[1])));
     (packet, Some(ends))
 }
 
-/// A packet over IPv6, with some extension headers. `piece`: of these the fragment header of a
-/// piece is the last.
+/// Returns an IPv6 packet with `extensions` extension headers, followed by a fragment header if
+/// `piece` is set.
 fn packet_v6(dice: &mut Dice, extensions: u64, piece: bool) -> Case {
     let mut end = || {
         let high = 0xfd00_0000_0000_0000 | u128::from(dice.below(2));
@@ -170,7 +169,8 @@ fn packet_v6(dice: &mut Dice, extensions: u64, piece: bool) -> Case {
     (packet, Some((SocketAddr::new(src, sport), SocketAddr::new(dst, dport))))
 }
 
-/// As the kernel sends them and as a stranger might.
+/// Returns `each` packets of each kind: some that the kernel sends, and unusual ones of other
+/// hosts.
 fn cases(dice: &mut Dice, each: usize) -> Vec<(u16, Case)> {
     let mut cases = Vec::new();
     for _ in 0..each {
@@ -192,7 +192,7 @@ fn cases(dice: &mut Dice, each: usize) -> Vec<(u16, Case)> {
     cases
 }
 
-/// Loads the program, unless this machine lets nobody.
+/// Loads the program. Returns false if this machine does not permit it.
 fn steer(queues: &[Tap], owners: &Owners) -> bool {
     let steering = Steering { key: owners.key(), queues: owners.count() as u32 };
     match queues[0].steer(Some(&steering)) {
@@ -228,14 +228,14 @@ fn frames_come_in_at_the_owner_of_their_flow() {
                 assert_eq!(found[&n], owner, "of {count}: {ends:?} {packet:02x?}");
                 used[owner] += u32::from(ends.is_some());
             }
-            // With 16 queues each gets 125 of 2000 packets on average; the standard deviation is
-            // 11.
+            // With 16 queues, each gets 125 of 2000 packets on average, with a standard deviation
+            // of 11.
             assert!(used.iter().all(|used| *used > 2000 / count as u32 / 2), "{used:?}");
         }
     });
 }
 
-/// Frames that end before what they promise, at every length.
+/// Sends frames truncated at every length.
 #[test]
 fn short_frames_go_into_some_queue() {
     in_namespace(|| {
@@ -268,7 +268,7 @@ fn every_queue_sends() {
     });
 }
 
-/// The next run has another key, and other queues.
+/// The next run has another key and another number of queues.
 #[test]
 fn a_device_is_steered_anew() {
     in_namespace(|| {

@@ -1,7 +1,7 @@
-//! TUN devices and routes against the kernel, each test in a network namespace of its own. All of
-//! them need root (or CAP_SYS_ADMIN and CAP_NET_ADMIN) and /dev/net/tun, and say so without.
+//! Tests TUN devices and routes with the kernel as peer, each in its own network namespace. Without
+//! root (or CAP_SYS_ADMIN and CAP_NET_ADMIN) and /dev/net/tun, they print a message and pass.
 
-#![allow(clippy::print_stderr)] // For whoever reads the output of the tests.
+#![allow(clippy::print_stderr)] // For messages about skipped tests.
 
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream, UdpSocket};
@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(50);
 
 fn in_namespace(test: impl FnOnce() + Send + 'static) {
     let thread = std::thread::spawn(|| {
-        // SAFETY: affects only this thread, which ends with the test.
+        // SAFETY: unshare affects only this thread, which ends with the test.
         if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0
             || !std::path::Path::new("/dev/net/tun").exists()
         {
@@ -44,7 +44,7 @@ fn options(name: &str) -> Options {
     Options { name: Some(name.into()) }
 }
 
-/// A TUN device with 10.9.0.0/16 behind it.
+/// Opens a TUN device with a route to 10.9.0.0/16.
 fn open() -> Tap {
     let tun = Tap::open_kind(Kind::Tun, &options("tw0")).expect("open");
     set_up_host(tun.name(), 1500, &[(HOST.into(), 32)]).expect("host");
@@ -70,7 +70,7 @@ fn receive(tun: &mut Tap, pool: &mut Pool, wanted: impl Fn(&Packet) -> bool) -> 
     panic!("no such packet came: {:?}", tun.counters());
 }
 
-/// Whether a packet is IPv4 of this protocol, from the host to [`BEHIND`].
+/// Returns whether a packet is IPv4, has this protocol, and goes from the host to [`BEHIND`].
 fn is_to_behind(packet: &Packet, protocol: u8) -> bool {
     let bytes = packet.linear();
     let ends = [HOST.octets(), BEHIND.octets()].concat();
@@ -90,7 +90,8 @@ fn packets_begin_with_an_ip_header_in_both_directions() {
         assert_eq!(bytes[28..], *b"hello");
         assert_eq!(packet.meta.checksum, Checksum::Partial { start: 20, offset: 6 });
 
-        // The answer is the datagram with its ends exchanged, its checksum left to the kernel.
+        // The answer is the datagram with its endpoints exchanged. The kernel completes its
+        // checksum.
         let mut answer = bytes.clone();
         answer[12..16].copy_from_slice(&bytes[16..20]);
         answer[16..20].copy_from_slice(&bytes[12..16]);
@@ -108,11 +109,11 @@ fn packets_begin_with_an_ip_header_in_both_directions() {
     });
 }
 
-/// The kernel hands a stream over in pieces that it has not cut.
+/// The kernel passes the bytes of a stream to the device without segmenting them.
 #[test]
 fn a_stream_comes_in_large_pieces() {
     in_namespace(|| {
-        // A TUN whose packets are given back with their ends exchanged joins the host to itself.
+        // Exchange the addresses of each packet and return it, so that the host connects to itself.
         let (mut tun, mut pool) = (open(), Pool::default());
         let listener = TcpListener::bind((HOST, 0)).expect("listen");
         let port = listener.local_addr().expect("bound").port();
