@@ -1,8 +1,8 @@
-//! Circles of files: each names another, and the last one the first, so that none can be read or
-//! taken out without the others.
+//! Finds circles of files: each file uses the next one, and the last one uses the first. These
+//! files can only be understood and moved together.
 //!
-//! Paths count, in `use` and elsewhere. Paths in the arguments of macros are not seen, nor are
-//! calls of methods, for which [`crate::structure`] has ceilings.
+//! Paths in `use` items and elsewhere count as uses. Paths in macro arguments and method calls are
+//! not detected; for the latter, [`crate::structure`] has ceilings.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -10,12 +10,12 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use syn::visit::{self, Visit};
 
-/// As many files may need each other. A folder's `mod.rs`, or `x.rs` beside a folder `x`, is a file
-/// like any other.
+/// Maximum number of files in a circle. A folder's `mod.rs`, or `x.rs` beside a folder `x`, counts
+/// as one file.
 const FILES_MAX: usize = 3;
 
-/// The files of a crate, each by the path of its module; the root's is empty. The root only counts
-/// where it has items of its own: to name it is its work otherwise.
+/// Files of a crate, by module path; that of the root is empty. A use of the root counts only if it
+/// names an item defined there, because the root re-exports items of other files.
 #[derive(Debug, Default)]
 struct Modules {
     files: BTreeMap<Vec<String>, File>,
@@ -23,16 +23,16 @@ struct Modules {
 
 #[derive(Debug, Default)]
 struct File {
-    /// Paths that it names, from the root of the crate on.
+    /// Paths that the file uses, starting at the crate's root.
     uses: BTreeSet<Vec<String>>,
-    /// Names that it re-exports by `use`.
+    /// Names that the file re-exports by `use`, with their paths.
     gives: BTreeMap<String, Vec<String>>,
-    /// Its own items.
+    /// Names of items that the file defines.
     has: BTreeSet<String>,
 }
 
-/// Adds a fault for each circle of a crate that is too large. `package` is its folder, from `root`
-/// on.
+/// Adds a fault for each circle with more than [`FILES_MAX`] files. `package` is the crate's
+/// folder, relative to `root`.
 pub fn check(root: &Path, package: &str, faults: &mut Vec<String>) -> Result<()> {
     for name in ["src/lib.rs", "src/main.rs"] {
         let file = root.join(package).join(name);
@@ -49,7 +49,7 @@ pub fn check(root: &Path, package: &str, faults: &mut Vec<String>) -> Result<()>
     Ok(())
 }
 
-/// All modules of a crate but those for its tests.
+/// Reads all modules of a crate except test modules.
 fn read(crate_root: &Path) -> Result<Modules> {
     let mut modules = Modules::default();
     let mut left = vec![(Vec::new(), crate_root.to_owned())];
@@ -71,19 +71,18 @@ fn read(crate_root: &Path) -> Result<Modules> {
     Ok(modules)
 }
 
-/// Reads what one file names.
+/// Collects the paths that one file uses.
 #[derive(Debug, Default)]
 struct Reader {
     at: Vec<String>,
-    /// Modules in this file that we are in.
+    /// Inline modules that contain the current item, outermost first.
     inside: Vec<String>,
     children: Vec<String>,
     file: File,
 }
 
 impl Reader {
-    /// A path as written, from the root of the crate on. None: of another crate, as far as one file
-    /// tells.
+    /// Converts a path to one that starts at the crate's root. Returns `None` for an empty path.
     fn absolute(&self, path: &[String]) -> Option<Vec<String>> {
         let mut module = [&self.at[..], &self.inside].concat();
         let mut rest = path;
@@ -93,8 +92,7 @@ impl Reader {
             "super" => {
                 module.pop();
             }
-            // The path is of this module, if it has a child of that name; otherwise it leads
-            // nowhere.
+            // Relative to this module, if it has such a child. Otherwise the path matches no file.
             _ => return Some([&module[..], path].concat()),
         }
         rest = &rest[1..];
@@ -158,7 +156,7 @@ impl<'ast> Visit<'ast> for Reader {
         }
     }
 
-    /// A path in a visibility, as `pub(in crate::a)`, is no use of the module.
+    /// Ignores paths in a visibility such as `pub(in crate::a)`, because they use nothing.
     fn visit_visibility(&mut self, _: &'ast syn::Visibility) {}
 
     fn visit_path(&mut self, path: &'ast syn::Path) {
@@ -170,7 +168,7 @@ impl<'ast> Visit<'ast> for Reader {
     }
 }
 
-/// `#[cfg(test)]`, and what only the models have.
+/// Returns whether an item is compiled only for tests (`#[cfg(test)]`) or for loom models.
 pub fn is_for_tests(attributes: &[syn::Attribute]) -> bool {
     attributes.iter().any(|attribute| match &attribute.meta {
         syn::Meta::List(list) if list.path.is_ident("cfg") => {
@@ -192,7 +190,7 @@ fn attributes(item: &syn::Item) -> &[syn::Attribute] {
     }
 }
 
-/// Name of an item that other files may use.
+/// Returns the name of an item that other files can use.
 fn name(item: &syn::Item) -> Option<String> {
     let name = match item {
         syn::Item::Const(item) => &item.ident,
@@ -208,10 +206,11 @@ fn name(item: &syn::Item) -> Option<String> {
 }
 
 impl Modules {
-    /// The module of the file that a path leads into; None: none.
+    /// Returns the module whose file defines the item of a path, following re-exports; `None` if no
+    /// file does.
     fn file_of(&self, path: &[String]) -> Option<&Vec<String>> {
         let mut path = path.to_vec();
-        // As many steps as there are files that can give a name on.
+        // Bound the steps by the number of files, in case re-exports form a circle.
         for _ in 0..self.files.len() {
             let longest = (0..=path.len()).rev().find(|&n| self.files.contains_key(&path[..n]))?;
             let (file, rest) = path.split_at(longest);
@@ -229,7 +228,7 @@ impl Modules {
         None
     }
 
-    /// Files that lead to each other, sorted; those of two files and more.
+    /// Returns the circles of two or more files, each sorted.
     fn circles(&self) -> Vec<Vec<String>> {
         let names: Vec<_> = self.files.keys().collect();
         let number = |module| names.binary_search(&module).ok();
@@ -274,7 +273,7 @@ pub fn reach(edges: &[BTreeSet<usize>], from: usize) -> BTreeSet<usize> {
 mod tests {
     use super::*;
 
-    /// A crate of files made of their modules' paths and texts.
+    /// Returns the circles of a crate with these module paths and file texts.
     fn circles(files: &[(&str, &str)]) -> Vec<Vec<String>> {
         let mut modules = Modules::default();
         for (path, text) in files {

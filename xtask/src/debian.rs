@@ -1,10 +1,10 @@
-//! The Debian packages that the tests with real programs, and counts, need.
+//! Debian packages for the tests with real programs, and for counts.
 
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-/// Package, and a file that shows that it is there.
+/// Packages, each with a file whose existence shows that it is installed.
 const PACKAGES: &[(&str, &str)] = &[
     ("nginx-light", "/usr/sbin/nginx"),
     ("redis-server", "/usr/bin/redis-server"),
@@ -33,16 +33,16 @@ const PACKAGES: &[(&str, &str)] = &[
     ("valgrind", "/usr/bin/valgrind"),
 ];
 
-/// Other places where a program that is no Debian package may stand instead.
+/// Further paths at which a program may be installed without its package.
 const ALTERNATIVES: &[(&str, &str)] =
     &[("nodejs", "/usr/local/bin/node"), ("iproute2", "/sbin/ip")];
 
-/// Installs missing packages of tests and counts, or names them if the user is not root.
+/// Installs missing packages for tests and counts. Fails with their names if the user is not root.
 pub fn install() -> Result<()> {
     install_packages(PACKAGES)
 }
 
-/// Installs missing packages, each with a file that it has, or names them if the user is not root.
+/// Installs packages whose file is missing. Fails with their names if the user is not root.
 pub fn install_packages(packages: &[(&'static str, &str)]) -> Result<()> {
     let missing: Vec<&str> = packages
         .iter()
@@ -66,7 +66,7 @@ pub fn install_packages(packages: &[(&'static str, &str)]) -> Result<()> {
     apt(&arguments)
 }
 
-/// Installs one more package, which `file` shows, for a chore that alone needs it.
+/// Installs one package if `file` is missing, which only one chore needs.
 pub fn ensure_package(package: &str, file: &str) -> Result<()> {
     if std::path::Path::new(file).exists() {
         return Ok(());
@@ -79,7 +79,7 @@ pub fn ensure_package(package: &str, file: &str) -> Result<()> {
     apt(&["install", "-y", "-qq", "--no-install-recommends", package])
 }
 
-/// Whether the feature `dpdk` can be built. Prints the missing package otherwise.
+/// Returns whether the feature `dpdk` can be built. If not, prints the missing package.
 pub fn has_dpdk() -> bool {
     let found = Command::new("pkg-config").args(["--exists", "libdpdk"]).status();
     let is_installed = found.is_ok_and(|status| status.success());

@@ -1,7 +1,7 @@
-//! Fuzzing with coverage: the harnesses of `fuzz/`, and libFuzzer to find them inputs.
+//! Coverage-guided fuzzing: runs the harnesses of `fuzz/` with inputs that libFuzzer creates.
 //!
-//! A stable compiler has all that libFuzzer needs, LLVM's pass that counts edges. There are no
-//! sanitizers in it, but the code under test is safe Rust, and asserts its rules.
+//! libFuzzer needs only LLVM's pass that counts edges, which a stable compiler has. The compiler
+//! has no sanitizers, but the code under test is safe Rust, and asserts its invariants.
 
 use std::fs;
 use std::io::Read;
@@ -24,23 +24,23 @@ pub struct Options {
 
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum Target {
-    /// Socket filters of any instructions, and any packets.
+    /// Socket filters with any instructions, run on any packets.
     Cbpf,
     /// A TCP connection whose peer, program and clock are the input.
     Connection,
-    /// A tracker that translates packets of two networks, in any order.
+    /// A tracker that translates packets between two networks, in any order.
     Conntrack,
     /// Rings of an XDP socket and virtio-net headers, written by the input.
     Device,
-    /// An engine with a program that has attached and does anything, beside an honest one.
+    /// An engine with an attached program that does anything, and one that follows the protocol.
     Engine,
-    /// Access lists, as any text and of any rules, beside a linear search.
+    /// Access lists from any text and any rules, compared with a linear search.
     Filter,
-    /// A sender whose ACKs and SACK blocks are the input, and honest at the end.
+    /// A sender whose ACKs and SACK blocks come from the input, and are valid at the end.
     Recovery,
-    /// A whole stack with one connection, its FIFOs in shared memory.
+    /// A whole stack with one connection, whose FIFOs are in shared memory.
     Stack,
-    /// A router of packets with any offload metadata and extension headers, with rules.
+    /// A router with rules, for packets with any offload metadata and extension headers.
     Transit,
 }
 
@@ -60,22 +60,23 @@ impl Target {
     }
 }
 
-/// Options by which LLVM counts edges and compared values for libFuzzer.
+/// Options with which LLVM counts edges and records compared values for libFuzzer.
 const COVERAGE: &str = "-Cpasses=sancov-module \
     -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
     -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares";
-/// Bytes of an input: some hundred steps of a case, as in `fuzz/tests/hostile.rs`.
+/// Maximum length of an input in bytes, for some hundred steps of a case, as in
+/// `fuzz/tests/hostile.rs`.
 const LEN_MAX: u32 = 4096;
-/// Seconds after which libFuzzer takes an input for one that never ends; the slowest good ones take
+/// Time in seconds after which an input counts as hanging. The slowest normal inputs take
 /// milliseconds.
 const PATIENCE: u32 = 20;
 
-/// Inputs of a new corpus: each harness goes through as many in some seconds.
+/// Number of random inputs in a new corpus. Each harness runs them in some seconds.
 const SEEDS: u32 = 32;
 
-/// Builds a target with coverage and lets libFuzzer search, or runs one input.
+/// Builds a target with coverage. Then runs libFuzzer, or a single input.
 pub fn run(root: &Path, options: &Options) -> Result<()> {
     let name = options.target.name();
     let folder = root.join("target/fuzz");
@@ -97,7 +98,8 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
         .arg(&corpus)
         .arg(format!("-artifact_prefix={}/", findings.display()))
         .arg(format!("-max_len={LEN_MAX}"))
-        // Long inputs from the start: a connection has to live for a while before it can go wrong.
+        // Start with long inputs, because most faults need a connection that has existed for a
+        // while.
         .arg("-len_control=0")
         .arg(format!("-timeout={PATIENCE}"))
         .arg(format!("-max_total_time={}", options.seconds.unwrap_or(0)))
@@ -117,8 +119,8 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
     bail!("the fuzz target ended with {status}, {} inputs found", new.len())
 }
 
-/// Random inputs to begin with, as long as they may be. Without them libFuzzer needs an hour with
-/// the slower harnesses to come to inputs of some hundred steps.
+/// Writes random inputs of maximum length to an empty corpus. Otherwise, libFuzzer needs an hour
+/// with the slower harnesses to reach inputs of some hundred steps.
 fn sow(corpus: &Path) -> Result<()> {
     let mut random = fs::File::open("/dev/urandom").context("/dev/urandom")?;
     for number in 0..SEEDS {
@@ -129,8 +131,8 @@ fn sow(corpus: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The target with counters, in a target folder of its own: the flags would rebuild everything
-/// else.
+/// Builds a target with coverage. A separate target folder is used, because the flags would
+/// otherwise cause a rebuild of everything else.
 fn build(root: &Path, folder: &Path, name: &str) -> Result<PathBuf> {
     let host = host()?;
     let status = Command::new(env!("CARGO"))
@@ -143,7 +145,7 @@ fn build(root: &Path, folder: &Path, name: &str) -> Result<PathBuf> {
             "--features",
             "libfuzzer",
         ])
-        // Named although it is the host's, so that build scripts are built without the flags.
+        // Naming the host as target prevents cargo from building build scripts with the flags.
         .args(["--bin", name, "--target", &host])
         .env("RUSTFLAGS", COVERAGE)
         .env("CARGO_TARGET_DIR", folder)

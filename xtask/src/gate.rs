@@ -1,7 +1,7 @@
-//! The gate: the checks of CI, which a change passes before it lands; quick ones first.
+//! The gate: the checks of CI, which every change must pass. Quick checks run first.
 //!
-//! A check belongs here if it fails for a fault alone: not for a slow or busy machine, nor by
-//! chance. [`crate::nightly`] has the others; tests among them have `nightly::` in their paths.
+//! A check belongs here if only a fault in the code can make it fail, not a slow machine or chance.
+//! All other checks are in [`crate::nightly`]; such tests have `nightly::` in their paths.
 
 pub mod binaries;
 pub mod dpdk;
@@ -33,14 +33,14 @@ pub struct Options {
     only: String,
 }
 
-/// Marks the path of a test that judges times, or takes long.
+/// Part of the path of tests that judge times or take long.
 pub const NIGHTLY: &str = "nightly::";
-/// The number of shards of engines in tests that ask for none.
+/// Variable with the number of shards of engines, for tests that do not set it themselves.
 pub const SHARDS: &str = "TOWPATH_TEST_SHARDS";
 /// The package of tests with real programs.
 pub const REAL_PROGRAMS: &str = "towpath-tests";
-/// Modules of tests with real programs that the gate runs on the debug build: HTTP, socket calls
-/// beside the kernel's, ends of runs, links.
+/// Modules of tests with real programs for the gate, which uses the debug build: HTTP, comparisons
+/// of socket calls with the kernel, ends of runs, links.
 const SMOKE: &[&str] = &[
     "http",
     "fast_open",
@@ -65,7 +65,7 @@ const SMOKE: &[&str] = &[
     "at_once",
 ];
 
-/// Runs all of it, or up to the first step that fails, of which all failures are shown.
+/// Runs all steps until one fails. All failures of that step are printed.
 pub fn run(root: &Path, options: &Options) -> Result<()> {
     crate::interrupt::hold()?;
     let is_all = options.only.is_empty();
@@ -86,8 +86,8 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
         Ok(())
     })?;
     let builds = builds.expect("the step would have failed");
-    // Tests mostly wait, and the compiler has little to do but for the lints: together they take
-    // both cores.
+    // Run lints during the tests: tests mostly wait, and lints need the compiler, so both together
+    // use two cores.
     std::thread::scope(|scope| {
         let lints = scope.spawn(|| if is_all { lints(root) } else { Ok(Vec::new()) });
         let tests = tests(root, options, &builds);
@@ -98,11 +98,11 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
         }
         anyhow::Ok(())
     })?;
-    // The last one: its build stands in the place of the others' for a while.
+    // Run last, because this build temporarily replaces the usual one.
     if is_all { dpdk::check(root, &builds, !options.quick) } else { Ok(()) }
 }
 
-/// Steps with tests.
+/// Runs the steps that consist of tests.
 fn tests(root: &Path, options: &Options, builds: &Builds) -> Result<()> {
     let is = |package: &'static str| move |binary: &&Arc<Binary>| binary.package == package;
     let real: Vec<_> = builds.tests.iter().filter(is(REAL_PROGRAMS)).cloned().collect();
@@ -132,31 +132,34 @@ fn tests(root: &Path, options: &Options, builds: &Builds) -> Result<()> {
     Ok(())
 }
 
-/// The outermost module of a test, which is the file's name.
+/// Returns the outermost module of a test, which is named after its file.
 pub fn module(test: &str) -> &str {
     test.split("::").next().unwrap_or(test)
 }
 
-/// Whether a binary has the cases of socket calls in programs, which take a number of shards.
+/// Returns whether a binary contains the cases of socket calls in programs, which run with several
+/// numbers of shards.
 pub fn is_programs(binary: &Binary) -> bool {
     binary.package == "towpath-preload" && binary.target == "programs"
 }
 
 impl Builds {
-    /// Variables that name builds to tests.
+    /// Returns environment variables with the paths of builds, for tests.
     pub fn env(&self) -> [(&str, &str); 2] {
-        // cargo's messages, of which these paths are, are UTF-8.
+        // The paths are from cargo's messages, which are UTF-8.
         let [towpath, preload] =
             [&self.towpath, &self.preload].map(|path| path.to_str().expect("UTF-8"));
         [("TOWPATH_BIN", towpath), ("TOWPATH_PRELOAD_LIBRARY", preload)]
     }
 }
 
-/// Lints, documents with their examples, and loom; quiet unless they fail. The seconds of each.
+/// Runs clippy, rustdoc, doc tests and loom, and prints output only on a failure. Returns the
+/// duration of each step in seconds.
 fn lints(root: &Path) -> Result<Vec<(&'static str, f32)>> {
     let clippy = ["clippy", "--quiet", "--workspace", "--all-targets"];
     let clippy = [&clippy[..], &FEATURES, &["--", "-D", "warnings"]].concat();
-    // The library `towpath` and the program of that name have one folder, and take turns.
+    // rustdoc writes the library `towpath` and the program `towpath` to one folder, so document
+    // them separately.
     let documents = |packages: &[&str]| {
         let doc = ["doc", "--quiet", "--no-deps"];
         let mut command = debug_cargo(root, &[&doc, packages].concat());
@@ -181,7 +184,7 @@ fn lints(root: &Path) -> Result<Vec<(&'static str, f32)>> {
     Ok(seconds)
 }
 
-/// Runs a step whose output is shown if it fails. The seconds that it took.
+/// Runs a step and prints its output only if it fails. Returns its duration in seconds.
 fn quietly(root: &Path, name: &str, mut command: Command) -> Result<f32> {
     let log = target(root).join("gate").join(format!("{}.log", name.replace(' ', "-")));
     let file = std::fs::File::create(&log)?;
@@ -195,9 +198,9 @@ fn quietly(root: &Path, name: &str, mut command: Command) -> Result<f32> {
     Ok(start.elapsed().as_secs_f32())
 }
 
-/// The rings and doorbells under every interleaving; in a target folder of their own, since the
-/// flag would rebuild everything else.
-/// `arguments` are for the test binary.
+/// Returns the command that tests rings and notifications with every interleaving (loom). A
+/// separate target folder is used, because the flag would otherwise cause a rebuild of everything
+/// else. `arguments` are for the test binary.
 pub fn loom(root: &Path, arguments: &[&str]) -> Command {
     let test = ["test", "--profile", "loom", "-p", "towpath-ring", "--lib", "loom", "--"];
     let mut command = cargo(root, &[&test, arguments].concat());

@@ -1,7 +1,8 @@
-//! Interrupting a chore that has made namespaces and folders: they are removed before it ends.
+//! Handles interrupts of a chore, so that it can remove its namespaces and folders before it ends.
 //!
-//! SIGINT, SIGTERM and SIGHUP are noted. Processes that the chore has started end by the same
-//! signal of the terminal, or when the chore, which looks now and then, drops them.
+//! SIGINT, SIGTERM and SIGHUP set a flag, which the chore checks from time to time. Started
+//! processes end by the same signal of the terminal, or when the chore drops them because of the
+//! flag.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -13,7 +14,8 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 static IS_INTERRUPTED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 
-/// From now on these signals end nothing by themselves. Started processes get the signals as ever.
+/// Makes these signals set a flag instead of ending this process. Started processes still end by
+/// them.
 pub fn hold() -> Result<()> {
     let flag = IS_INTERRUPTED.get_or_init(Arc::default);
     for signal in [SIGINT, SIGTERM, SIGHUP] {
@@ -22,14 +24,14 @@ pub fn hold() -> Result<()> {
     Ok(())
 }
 
-/// An error once the chore has been interrupted.
+/// Returns an error if the chore was interrupted.
 pub fn check() -> Result<()> {
     let is = IS_INTERRUPTED.get().is_some_and(|flag| flag.load(Ordering::Relaxed));
     ensure!(!is, "interrupted");
     Ok(())
 }
 
-/// Sleeps, unless the chore is interrupted.
+/// Sleeps for `time`. Returns an error if the chore is interrupted.
 pub fn sleep(time: Duration) -> Result<()> {
     let end = Instant::now() + time;
     loop {

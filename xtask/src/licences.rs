@@ -1,4 +1,4 @@
-//! Every crate we link must be usable under permissive terms.
+//! Checks that all dependencies have permissive licences.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 
 use crate::workspace;
 
-/// Licences we accept. A crate under `A OR B` needs one of them, under `A AND B` all of them.
+/// Accepted licences. For `A OR B`, one must be accepted; for `A AND B`, both.
 const ACCEPTED: &[&str] = &[
     "MIT",
     "Apache-2.0",
@@ -22,8 +22,8 @@ const ACCEPTED: &[&str] = &[
     "Unlicense",
 ];
 
-/// Looks at the licence of every dependency, those of tests, builds and packages beside the
-/// workspace included.
+/// Checks the licences of all dependencies, including those of tests, build scripts and other
+/// workspaces of the repository.
 pub fn run(root: &Path) -> Result<()> {
     let beside = workspace::beside(root)?;
     let (mut seen, mut refused) = (BTreeSet::new(), Vec::new());
@@ -44,7 +44,8 @@ pub fn run(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Whether an SPDX expression can be satisfied. Old manifests write `A/B` for `A OR B`.
+/// Returns whether the accepted licences satisfy an SPDX expression. Old manifests contain `A/B`
+/// for `A OR B`.
 fn accepted(expression: &str) -> bool {
     let expression = expression.replace('/', " OR ").replace(['(', ')'], "");
     expression

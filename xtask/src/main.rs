@@ -1,5 +1,5 @@
-//! The project's own chores: `cargo xtask test` is what CI runs, the rest are its parts.
-#![allow(clippy::print_stdout, clippy::print_stderr)] // Chores talk to who runs them.
+//! Chores of the project: `cargo xtask test` is what CI runs, most other commands are parts of it.
+#![allow(clippy::print_stdout, clippy::print_stderr)] // Prints results for the user.
 #![forbid(unsafe_code)]
 
 mod circles;
@@ -42,8 +42,8 @@ fn main() -> ExitCode {
     match run(&workspace::root(), Chore::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // Without a backtrace, whatever RUST_BACKTRACE says: the error is about the project,
-            // not about this program.
+            // Print no backtrace, even with RUST_BACKTRACE, because the error is about the project
+            // and not about this program.
             eprintln!("Error: {error:#}");
             ExitCode::FAILURE
         }

@@ -1,8 +1,8 @@
-//! The nightly: everything that takes long or is judged over several runs, to be run by hand before
-//! a larger change is called finished.
+//! The nightly: checks that take long, or are judged over several runs. Run it by hand before a
+//! larger change is considered finished.
 //!
-//! A failure does not end the run, which prints one table at the end, also as JSON. `checks` is the
-//! list.
+//! A failure does not stop the run, which prints a table at the end, optionally as JSON. `checks`
+//! contains the list of checks.
 
 mod busy;
 mod checks;
@@ -43,7 +43,7 @@ pub struct Options {
     json: Option<PathBuf>,
 }
 
-/// Runs the checks that are wanted and prints the table. An error if one of them fails.
+/// Runs the selected checks, and prints the table. Returns an error if a check fails.
 pub fn run(root: &Path, options: &Options) -> Result<()> {
     if options.list {
         CHECKS.iter().for_each(|check| println!("{:12} {}", check.name, check.about));
@@ -92,9 +92,9 @@ fn wanted(names: &[String]) -> Result<Vec<&'static Check>> {
     Ok(CHECKS.iter().filter(is_wanted).collect())
 }
 
-/// The watchdog of a test here.
+/// Time limit of a test in the nightly.
 const TEST_LIMIT: Duration = Duration::from_secs(1200);
-/// The watchdog of a check that is one command.
+/// Time limit of a check that is a single command.
 const COMMAND_LIMIT: Duration = Duration::from_secs(4 * 3600);
 
 impl World<'_> {
@@ -105,7 +105,7 @@ impl World<'_> {
     }
 }
 
-/// A seed that differs from run to run.
+/// Returns a seed from the current time, which differs between runs.
 fn new_seed() -> Result<u64> {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?;
     Ok(now.as_nanos() as u64)

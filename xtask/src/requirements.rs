@@ -1,7 +1,7 @@
-//! Requirements of the RFCs, and where they are followed. `docs/requirements/rfcN.toml` lists them
-//! with a status each, and the sources cite them (`//=` names the section, `//#` quotes). The two
-//! must agree. A requirement that is `done` is cited where it is done; nothing is quoted that the
-//! RFC does not say.
+//! Checks that code and requirements of RFCs agree. `docs/requirements/rfcN.toml` lists
+//! requirements, each with a status. Sources cite them: `//=` names the section, `//#` quotes the
+//! text. A requirement with status `done` must be cited in the code, and each quotation must be
+//! part of the RFC's text.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,7 +16,7 @@ pub fn run(root: &Path) -> Result<()> {
     let mut citations = Vec::new();
     for file in crate::workspace::tracked(root)? {
         if file.extension().is_some_and(|e| e == "rs") {
-            // A file that was deleted and not yet committed is listed still.
+            // git also lists files that were deleted without a commit.
             let Ok(text) = std::fs::read_to_string(root.join(&file)) else { continue };
             read_citations(&file.display().to_string(), &text, &mut citations);
         }
@@ -43,13 +43,13 @@ pub fn run(root: &Path) -> Result<()> {
 /// Status of a requirement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Status {
-    /// Cited where it is done.
+    /// Implemented, and cited in the code.
     Done,
-    /// Deliberately otherwise, for a reason.
+    /// Deliberately not followed, with a reason.
     Exception,
-    /// To be done.
+    /// Not implemented yet.
     NotYet,
-    /// A passage without a number: no requirement, but good to quote.
+    /// Text that is not a requirement, but may be quoted.
     Passage,
 }
 
@@ -85,8 +85,8 @@ impl Entry {
         Ok(Self { id, sections, status, text })
     }
 
-    /// Whether a quotation is of this requirement. A quotation with numbers is of those only:
-    /// requirements share sentences.
+    /// Returns whether a quotation belongs to this requirement. If it contains requirement numbers,
+    /// it belongs only to these, because several requirements may share a sentence.
     fn is_quoted_by(&self, citation: &Citation) -> bool {
         let quote = &citation.quote;
         self.sections.contains(&citation.section)
@@ -95,13 +95,14 @@ impl Entry {
     }
 }
 
-/// A quotation in a source file.
+/// A quotation of an RFC in a source file.
 #[derive(Debug)]
 struct Citation {
     at: String,
     rfc: String,
     section: String,
-    /// `exception`, `test` and so on; empty where it is implemented.
+    /// Type of the citation, such as `exception` or `test`; empty if the code implements the
+    /// requirement.
     kind: String,
     quote: String,
 }
@@ -142,7 +143,8 @@ fn summary(entries: &[Entry]) -> String {
     words.collect::<Vec<_>>().join(", ")
 }
 
-/// Reads a list: TOML, of which tables in arrays and strings on one line are all that is needed.
+/// Parses a list of requirements. Supports a subset of TOML: arrays of tables, and strings on one
+/// line.
 fn read_list(text: &str) -> Result<Vec<Entry>> {
     let mut entries = Vec::new();
     let mut fields = None;
@@ -172,14 +174,15 @@ fn read_list(text: &str) -> Result<Vec<Entry>> {
     Ok(entries)
 }
 
-/// Reads the citations of one source file.
+/// Parses the citations of one source file.
 fn read_citations(file: &str, text: &str, citations: &mut Vec<Citation>) {
     let mut open = false;
     let mut tests = file.split('/').any(|part| part == "tests" || part == "tests.rs");
     let mut is_test_item = false;
     for (n, line) in text.lines().enumerate() {
         let line = line.trim();
-        // A module of tests ends its file. A declaration of one or a field of tests does not.
+        // A test module extends to the end of its file. A declaration of a module or field for
+        // tests does not.
         tests |= is_test_item && line.contains("mod ") && line.ends_with('{');
         is_test_item = line == "#[cfg(test)]" || is_test_item && line.starts_with("#[");
         if let Some(target) = line.strip_prefix("//= ").and_then(|l| l.strip_prefix(SOURCE)) {
@@ -208,12 +211,12 @@ fn normal(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Whether a quotation carries the number of a requirement, as in "(MUST-7)".
+/// Returns whether a quotation contains a requirement number, such as "(MUST-7)".
 fn has_number(quote: &str) -> bool {
     ["MUST-", "SHLD-", "MAY-", "REC-"].iter().any(|level| quote.contains(level))
 }
 
-/// Whether `quote` carries `id`, and not just a longer one that begins so.
+/// Returns whether `quote` contains `id`, and not a longer number that begins with it.
 fn names(quote: &str, id: &str) -> bool {
     quote
         .match_indices(id)

@@ -1,11 +1,12 @@
-//! Structure of the product's code, measured: method calls between the files of a type, type names
-//! that several places use, and tuple patterns in parameters.
+//! Measures the structure of the product's code: method calls between the files of a type, type
+//! names defined several times, and tuple patterns in parameters.
 //!
 //! `xtask/structure.json` has a ceiling for each count. A count above its ceiling is a fault; `tidy
 //! --lower` lowers ceilings to the counts below them, and no command raises one.
 //!
-//! [`crate::circles`] checks paths between files. Calls as `self.method()` name no path, although
-//! the files of a large type depend on each other by them. Rings of such calls are measured here.
+//! [`crate::circles`] checks paths between files. Calls such as `self.method()` contain no path,
+//! but make the files of a large type depend on each other. The counts here are sizes of rings of
+//! such calls.
 
 mod source;
 
@@ -19,23 +20,23 @@ use crate::circles::reach;
 use source::Source;
 
 const CEILINGS: &str = "xtask/structure.json";
-/// Largest ring of files that needs no row, as for circles of paths.
+/// Maximum size of a ring of files without a ceiling, as for circles of paths.
 const RING_FREE: usize = 3;
 
 /// Counts of the workspace, or their ceilings.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Counts {
-    /// Files in the largest ring of method calls, by `FOLDER TYPE`. A type without a row may have
-    /// [`RING_FREE`].
+    /// Number of files in the largest ring of method calls, by `FOLDER TYPE`. A type without an
+    /// entry may have [`RING_FREE`].
     rings: BTreeMap<String, usize>,
-    /// Names that two or more types of the product have.
+    /// Number of names that several types of the product have.
     shared_type_names: usize,
-    /// Parameters of functions that are tuple patterns. Each hides a struct.
+    /// Number of function parameters that are tuple patterns, each in place of a struct.
     tuple_parameters: usize,
 }
 
-/// Counts, with the places that a fault names.
+/// Counts, and the places that a fault lists.
 #[derive(Debug, Default)]
 struct Measured {
     counts: Counts,
@@ -45,7 +46,7 @@ struct Measured {
     tuples: Vec<String>,
 }
 
-/// Compares the counts with their ceilings, and lowers these first if `lower` is set.
+/// Compares the counts with their ceilings. With `lower`, first lowers the ceilings to the counts.
 pub fn check(root: &Path, lower: bool, faults: &mut Vec<String>) -> Result<()> {
     let measured = measure(source::read(root)?);
     let file = root.join(CEILINGS);
@@ -65,7 +66,7 @@ pub fn check(root: &Path, lower: bool, faults: &mut Vec<String>) -> Result<()> {
 }
 
 impl Counts {
-    /// Ceilings that are lowered to the counts where these are below.
+    /// Returns the ceilings, lowered to the counts that are below them.
     fn lowered(&self, counts: &Self) -> Self {
         let ring = |(name, ceiling): (&String, &usize)| {
             let count = counts.rings.get(name).copied().unwrap_or_default();
@@ -123,7 +124,7 @@ fn measure(sources: Vec<Source>) -> Measured {
     measured
 }
 
-/// `NAME: FILES` for each name that two or more types have.
+/// Returns `NAME: FILES` for each name that several types have.
 fn shared_names(sources: &[Source]) -> Vec<String> {
     let mut files: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for source in sources {
@@ -135,10 +136,10 @@ fn shared_names(sources: &[Source]) -> Vec<String> {
     shared.map(|(name, files)| format!("{name}: {}", files.join(", "))).collect()
 }
 
-/// A type of a crate, by the file that defines it.
+/// A type: the file that defines it, and its name.
 type Owner<'a> = (&'a str, &'a str);
 
-/// The largest ring of files of each type whose files call each other's methods in a ring.
+/// Returns the largest ring of files of each type whose files call each other's methods in a ring.
 fn rings(sources: &[Source]) -> BTreeMap<String, Vec<String>> {
     let mut methods: BTreeMap<Owner, Vec<(usize, &source::Method)>> = BTreeMap::new();
     for (n, source) in sources.iter().enumerate() {
@@ -158,8 +159,8 @@ fn rings(sources: &[Source]) -> BTreeMap<String, Vec<String>> {
     rings
 }
 
-/// The file that defines the type of an `impl`: the same file, or that of the crate whose path has
-/// most in common with it.
+/// Returns the file that defines the type of an `impl`. If several do, selects the same file, or
+/// the one whose path has the longest common prefix.
 fn owner<'a>(sources: &'a [Source], at: &Source, name: &str) -> Option<&'a str> {
     let defining = |source: &&Source| {
         source.folder == at.folder && source.types.iter().any(|defined| defined == name)

@@ -1,9 +1,10 @@
-//! How measurements are shown while and after they are made.
+//! Prints measurements while and after they are made.
 
 use std::fmt::Display;
 use std::io::IsTerminal;
 
-/// A table of Markdown, a row as soon as it is known, unless JSON is wanted.
+/// A Markdown table that prints each row as soon as it is known. Prints nothing if JSON is
+/// requested.
 pub struct Table {
     is_shown: bool,
 }
@@ -24,7 +25,7 @@ impl Table {
     }
 }
 
-/// Says on a terminal what is going on, in place of what it said before; nothing when nothing is.
+/// Shows the current activity on a terminal, replacing the previous text. An empty text clears it.
 pub fn progress(what: &str) {
     if std::io::stderr().is_terminal() {
         eprint!("\r{what:70}\r");

@@ -1,9 +1,9 @@
-//! The rules of the folders:
+//! Checks rules for folders and files:
 //!
-//! - the edges between crates, and how few files may need each other;
-//! - where there is no unsafe code, and what no file contains;
-//! - how plain the words of comments and documents are;
-//! - how far types and parameters are tied together.
+//! - dependencies between crates, and circles of files;
+//! - crates without unsafe code, and text that no file may contain;
+//! - words and sentences of comments and documents;
+//! - rings of method calls, and shared type names.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 /// Folder prefix of a crate, and the folder prefixes of what it may depend on (besides itself).
-/// Build-time and test-time dependencies are free: a test may stand on anything.
+/// Build and test dependencies are not restricted.
 const EDGES: &[(&str, &[&str])] = &[
     ("memory/shm", &[]),
     ("memory/", &["memory/"]),
@@ -70,8 +70,8 @@ const EDGES: &[(&str, &[&str])] = &[
     ("lab", &["xtask", "apps/chart"]),
 ];
 
-/// Crates whose roots must say `#![forbid(unsafe_code)]`. A slash at the end stands for all crates
-/// in the folder.
+/// Crates whose roots must contain `#![forbid(unsafe_code)]`. A trailing slash means all crates in
+/// the folder.
 const NO_UNSAFE: &[&str] = &[
     "core/",
     "control/",
@@ -98,15 +98,14 @@ const NO_UNSAFE: &[&str] = &[
     "apps/sim",
 ];
 
-/// Folders without variables that are global to a process: what is hosted twice in one, or in two
-/// processes, is to be an object. A thread's own ones are no such thing; [`THREADS`] makes those of
-/// the ring. Nor are those of libc, which a block `extern` names.
+/// Folders that must not contain static variables, because several instances may exist in one
+/// process. Thread-local variables are allowed; [`THREADS`] creates those of the ring. Variables of
+/// libc, declared in `extern` blocks, are allowed, too.
 const NO_STATICS: &[&str] = &["client/src", "memory", "api/posix/src"];
 const THREADS: &str = "memory/ring/src/tls.rs";
 
-/// Files, by the beginning of their paths, and modules of their crate that they do not use. Two
-/// parts that are to be hosted apart know nothing of each other, and neither of modules that
-/// connect them.
+/// Path prefixes of files, and modules of the same crate that these files must not use. Parts that
+/// are meant to be used separately must not depend on each other, or on modules that connect them.
 const WALLS: &[(&str, &[&str])] = &[
     ("engine/src/shard", &["registry", "engine", "control", "remote"]),
     ("engine/src/registry", &["shard", "engine", "control"]),
@@ -129,7 +128,7 @@ pub struct Options {
     profile: bool,
 }
 
-/// Checks, or lists what was asked for.
+/// Runs the checks, or lists what the options request.
 pub fn chore(root: &Path, options: &Options) -> Result<()> {
     match &options.words {
         Some(_) if options.profile => crate::words::profile(root),
@@ -165,7 +164,7 @@ fn check(root: &Path, lower: bool) -> Result<()> {
 fn edges(root: &Path, faults: &mut Vec<String>) -> Result<()> {
     let lab = crate::workspace::lab(root);
     let metadata = crate::workspace::metadata(root)?;
-    // Skip crates of the main workspace, which the measurements depend on.
+    // lab's metadata also lists crates of the main workspace, so use only its own crates.
     let metadata_of_lab = crate::workspace::metadata(&lab)?;
     let packages = |it: &Value| it["packages"].as_array().cloned().context("packages");
     let of_lab = packages(&metadata_of_lab)?.into_iter().filter(|package| {
@@ -196,7 +195,7 @@ fn edges(root: &Path, faults: &mut Vec<String>) -> Result<()> {
     Ok(())
 }
 
-/// The roots of the library and the program of a crate that do not forbid unsafe code.
+/// Returns faults for roots of a crate's library and program that do not forbid unsafe code.
 fn roots_with_unsafe(package: &Path) -> Result<Vec<String>> {
     let mut faults = Vec::new();
     for name in ["src/lib.rs", "src/main.rs"] {
@@ -213,8 +212,8 @@ fn folder_of(root: &Path, manifest: Option<&str>) -> Option<String> {
     Some(folder.to_str()?.to_owned())
 }
 
-/// Files of tests that cargo leaves out: with `autotests = false` a file has to be a module of
-/// `tests/main.rs`, or a target of the manifest.
+/// Returns faults for test files that cargo ignores. With `autotests = false`, a file must be a
+/// module of `tests/main.rs` or a target in the manifest.
 fn unlisted_tests(root: &Path, manifest: &Path, text: &str) -> Result<Vec<String>> {
     let folder = manifest.with_file_name("tests");
     if !text.contains("autotests = false") {
@@ -237,7 +236,7 @@ fn unlisted_tests(root: &Path, manifest: &Path, text: &str) -> Result<Vec<String
     Ok(faults)
 }
 
-/// Marks that must not land, and where a source file has outgrown itself.
+/// Checks a file's length, static variables, walls, and texts that must not be committed.
 fn hygiene(file: &Path, text: &str, faults: &mut Vec<String>) {
     let name = file.display();
     if file.extension().is_some_and(|e| e == "rs") {
@@ -274,8 +273,8 @@ fn hygiene(file: &Path, text: &str, faults: &mut Vec<String>) {
     }
 }
 
-/// Lines of a test that mount something over a folder in which a checkout may lie. The binary under
-/// test would be out of reach behind the mount.
+/// Returns lines of a test that mount a file system over a folder in which a checkout may be. The
+/// mount would hide the binary under test.
 fn hidden_builds(text: &str) -> impl Iterator<Item = &str> {
     const FOLDERS: [&str; 9] =
         ["/tmp", "/run", "/var", "/var/lib", "/home", "/root", "/mnt", "/opt", "/srv"];
@@ -286,7 +285,7 @@ fn hidden_builds(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Whether code, not its comments, names something of a module of its crate.
+/// Returns whether code outside of comments uses an item of a module of its crate.
 fn uses(code: &str, module: &str) -> bool {
     let lines = code.lines().map(str::trim).filter(|line| !line.starts_with("//"));
     let last = module.rsplit("::").next().unwrap_or(module);
@@ -294,7 +293,7 @@ fn uses(code: &str, module: &str) -> bool {
     lines.into_iter().any(|line| paths.iter().any(|path| line.contains(path)))
 }
 
-/// Lines that make a variable of the process.
+/// Returns lines that define a static variable.
 fn statics(code: &str) -> impl Iterator<Item = &str> {
     let mut is_others = false;
     code.lines().map(str::trim).filter(move |line| {
@@ -305,14 +304,14 @@ fn statics(code: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// An item without `pub`, and without what is in brackets behind it.
+/// Returns an item without `pub` and its parenthesized restriction.
 fn without_visibility(item: &str) -> &str {
     let Some(rest) = item.strip_prefix("pub") else { return item };
     let within = rest.strip_prefix('(').and_then(|rest| rest.split_once(')'));
     within.map_or(rest, |(_, rest)| rest).trim_start()
 }
 
-/// A file longer than this hides something that wants a name of its own.
+/// Maximum number of lines in a file without its tests. A longer file should be split.
 const LINES_MAX: usize = 900;
 
 #[cfg(test)]

@@ -1,5 +1,4 @@
-//! Plain words, measured: the rules of CONTRIBUTING.md about comments and documents that a machine
-//! can count.
+//! Measures comments and documents by those rules of CONTRIBUTING.md that a machine can count.
 //!
 //! `xtask/words.json` has a ceiling for each count of a crate's folder or a Markdown file. A count
 //! above its ceiling is a fault. A count below is mentioned, and `tidy --lower` lowers the ceiling
@@ -21,18 +20,18 @@ use serde::{Deserialize, Serialize};
 
 const CEILINGS: &str = "xtask/words.json";
 
-/// First words that name no subject. Readers must look for the noun elsewhere, or it stands
-/// nowhere.
+/// First words that are no subject by themselves. Readers must search for the noun, which may be
+/// missing.
 const OPENERS: &[&str] = &[
     "it", "they", "that", "those", "these", "this", "one", "who", "whoever", "whose", "what",
     "whatever", "which", "nobody", "somebody", "others", "such", "of",
 ];
 
-/// Longest sentence that a reader takes in at once, by the rule of CONTRIBUTING.md.
+/// Maximum number of words in a sentence (CONTRIBUTING.md).
 const WORDS_MAX: usize = 25;
-/// Width of `rustfmt.toml`, which formats code alone.
+/// Maximum line width, as in `rustfmt.toml`, which applies to code only.
 const COLUMNS_MAX: usize = 100;
-/// Places that a fault names; `tidy --words FOLDER` lists all.
+/// Number of places that a fault lists; `tidy --words FOLDER` lists all.
 const SHOWN_MAX: usize = 3;
 
 /// Kind of an offence. The order is that of the fields of [`Counts`].
@@ -123,7 +122,7 @@ type Ceilings = BTreeMap<String, Counts>;
 /// Offences by folder, in the order of files and lines. Folders without any have an empty list.
 type Offences = BTreeMap<String, Vec<Offence>>;
 
-/// Compares the counts with their ceilings, and lowers these first if asked to.
+/// Compares the counts with their ceilings. With `lower`, first lowers the ceilings to the counts.
 pub fn check(root: &Path, lower: bool, faults: &mut Vec<String>) -> Result<()> {
     let offences = read(root)?;
     let file = root.join(CEILINGS);
@@ -153,7 +152,7 @@ pub fn check(root: &Path, lower: bool, faults: &mut Vec<String>) -> Result<()> {
     Ok(())
 }
 
-/// Prints all offences of the folders that a path is or contains.
+/// Prints all offences of the folders at or below a path.
 pub fn list(root: &Path, folder: &str) -> Result<()> {
     let mut offences = read(root)?;
     let path: PathBuf =
@@ -174,13 +173,13 @@ pub fn list(root: &Path, folder: &str) -> Result<()> {
         writeln!(text, "{name}: {}", each.join("; "))?;
     }
     match std::io::stdout().write_all(text.as_bytes()) {
-        // The reader, as head(1), has seen enough.
+        // The reader, such as head(1), has closed the pipe.
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
         written => written.context("standard output"),
     }
 }
 
-/// Prints how often comments use the field's vocabulary, and words that stand for riddles.
+/// Prints how often comments use common words of the field, and words that stand for riddles.
 pub fn profile(root: &Path) -> Result<()> {
     let mut sentences = Vec::new();
     for file in crate::workspace::tracked(root)? {
@@ -194,7 +193,7 @@ pub fn profile(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Reads all sources that git knows or does not ignore.
+/// Reads all sources that git tracks, or that are new and not ignored.
 fn read(root: &Path) -> Result<Offences> {
     let files = crate::workspace::tracked(root)?;
     let crates: BTreeSet<_> = files.iter().filter_map(|file| crate_folder(file)).collect();
@@ -207,17 +206,17 @@ fn read(root: &Path) -> Result<Offences> {
         offences.insert(file.display().to_string(), in_sentences(file, &sentences));
     }
     for file in files.iter().filter(of_kind("rs")) {
-        // The examples in the root belong to a crate whose folder is elsewhere.
+        // Examples in the root folder belong to a crate in another folder.
         let folder = file.ancestors().find(|folder| crates.contains(folder)).or(file.parent());
         let folder = folder.with_context(|| format!("{}: in no crate", file.display()))?;
-        // A file that was deleted and not yet committed is listed still.
+        // git also lists files that were deleted without a commit.
         let Ok(text) = std::fs::read_to_string(root.join(file)) else { continue };
         offences.entry(folder.display().to_string()).or_default().extend(in_source(file, &text));
     }
     Ok(offences)
 }
 
-/// The folder of a crate's manifest. The workspace's own is none.
+/// Returns the folder of a crate's manifest; `None` for the workspace's own manifest.
 fn crate_folder(file: &Path) -> Option<&Path> {
     let folder = file.parent().filter(|_| file.ends_with("Cargo.toml"))?;
     Some(folder).filter(|folder| !folder.as_os_str().is_empty())
@@ -246,8 +245,8 @@ fn in_sentences(file: &Path, sentences: &[Sentence]) -> Vec<Offence> {
     found
 }
 
-/// Whether a sentence begins with a word that names no subject. A part behind a colon or semicolon
-/// counts only with a capital letter, since an explanation may go on with any word.
+/// Returns whether a sentence, or a part of it, begins with one of [`OPENERS`]. A part after a
+/// colon or semicolon counts only if it begins with a capital letter.
 fn has_opener(sentence: &Sentence) -> bool {
     let words = &sentence.words;
     (0..words.len()).any(|n| {
@@ -264,7 +263,7 @@ fn has_opener(sentence: &Sentence) -> bool {
     })
 }
 
-/// Words of a sentence. Dashes, arrows and operators by themselves are none.
+/// Returns the number of words in a sentence. Dashes, arrows and operators are not counted.
 fn words(sentence: &Sentence) -> usize {
     sentence.words.iter().filter(|word| word.contains(char::is_alphanumeric)).count()
 }
@@ -276,8 +275,8 @@ fn is_wide(line: &str) -> bool {
     line.chars().count() > COLUMNS_MAX && !is_citation && behind.contains(char::is_whitespace)
 }
 
-/// Ceilings that are lowered to the counts where these are below. Rows of folders that are gone are
-/// left out.
+/// Returns the ceilings, lowered to the counts that are below them. Entries of missing folders are
+/// removed.
 fn lowered(ceilings: &Ceilings, offences: &Offences) -> Ceilings {
     let lower = |(folder, ceiling): (&String, &Counts)| {
         let counts = Counts::of(offences.get(folder)?);
@@ -286,14 +285,14 @@ fn lowered(ceilings: &Ceilings, offences: &Offences) -> Ceilings {
     ceilings.iter().filter_map(lower).collect()
 }
 
-/// Folders whose ceilings are not the same.
+/// Returns the folders whose ceilings differ.
 fn different(lowered: &Ceilings, ceilings: &Ceilings) -> Vec<String> {
     let differs = |folder: &&String| lowered.get(*folder) != ceilings.get(*folder);
     ceilings.keys().filter(differs).cloned().collect()
 }
 
-/// The file's text: a line for each folder, so that branches that lower different ones do not
-/// conflict.
+/// Returns the text of the file. Each folder has its own line, so that branches that lower
+/// different ceilings do not conflict.
 fn shown(ceilings: &Ceilings) -> String {
     let row = |(folder, counts): (&String, &Counts)| {
         let Counts { openers, long_sentences, wide_lines } = counts;
@@ -305,7 +304,8 @@ fn shown(ceilings: &Ceilings) -> String {
     format!("{{\n{}\n}}\n", ceilings.iter().map(row).collect::<Vec<_>>().join(",\n"))
 }
 
-/// The message about a count above its ceiling. `found` has all offences of the kind in the folder.
+/// Returns the message about a count above its ceiling. `found` contains all offences of the kind
+/// in the folder.
 fn fault(root: &Path, folder: &str, found: &[&Offence], ceiling: usize) -> String {
     let description = found[0].kind.description();
     let mut text =
@@ -325,7 +325,7 @@ fn fault(root: &Path, folder: &str, found: &[&Offence], ceiling: usize) -> Strin
     text
 }
 
-/// The file with the most offences, and their number.
+/// Returns the file with the most offences, and their number.
 fn worst<'a>(found: &[&'a Offence]) -> (&'a Path, usize) {
     let mut files = BTreeMap::<&Path, usize>::new();
     for offence in found {
@@ -341,8 +341,8 @@ fn shown_place(offence: &Offence, chars_max: usize) -> String {
     format!("{}:{line}: {}: {cut}{dots}", file.display(), kind.name())
 }
 
-/// Offences on lines that are not committed; where there are none, on lines that changed since the
-/// ceilings did. Empty where git cannot tell, as in a shallow clone.
+/// Returns offences on uncommitted lines. If there are none, returns those on lines changed since
+/// the ceilings last changed. Empty if git fails, as in a shallow clone.
 fn newest<'a>(root: &Path, found: &[&'a Offence]) -> Vec<&'a Offence> {
     let ceilings = git(root, &["log", "-1", "--format=%H", "--", CEILINGS]);
     let untracked = git(root, &["ls-files", "--others", "--exclude-standard"]).unwrap_or_default();
@@ -362,7 +362,7 @@ fn newest<'a>(root: &Path, found: &[&'a Offence]) -> Vec<&'a Offence> {
     Vec::new()
 }
 
-/// Lines of files as they are now that a diff without context adds.
+/// Returns the lines of files that a diff without context adds, by their current numbers.
 fn changed(diff: &str) -> BTreeMap<PathBuf, Vec<RangeInclusive<usize>>> {
     let mut changed = BTreeMap::<_, Vec<_>>::new();
     let mut file = PathBuf::new();
@@ -376,7 +376,7 @@ fn changed(diff: &str) -> BTreeMap<PathBuf, Vec<RangeInclusive<usize>>> {
     changed
 }
 
-/// The lines that a hunk adds, by its head without the first signs: `-12,0 +13,2 @@`.
+/// Returns the lines that a hunk adds, by its header without the leading `@@`: `-12,0 +13,2 @@`.
 fn added(head: &str) -> Option<RangeInclusive<usize>> {
     let (_, behind) = head.split_once('+')?;
     let range = behind.split(' ').next()?;
@@ -385,7 +385,7 @@ fn added(head: &str) -> Option<RangeInclusive<usize>> {
     Some(first..=(first + count).checked_sub(1)?)
 }
 
-/// Output of git; None where the command fails.
+/// Returns the output of git; `None` if the command fails.
 fn git(root: &Path, arguments: &[&str]) -> Option<String> {
     let output = Command::new("git").args(arguments).current_dir(root).output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())

@@ -1,4 +1,4 @@
-//! Where the workspace is, and what it is made of.
+//! Location and contents of the workspace.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,22 +14,22 @@ pub fn root() -> PathBuf {
     here.parent().expect("xtask lies in the workspace").to_path_buf()
 }
 
-/// The target folder of builds in a checkout of the workspace. CARGO_TARGET_DIR is for this
-/// checkout alone: cargo would take crates of two for the same ones.
+/// Returns the target folder for builds in a checkout of the workspace. CARGO_TARGET_DIR applies
+/// only to this checkout, because cargo would confuse the crates of two checkouts.
 pub fn target(checkout: &Path) -> PathBuf {
     let given = std::env::var_os("CARGO_TARGET_DIR").filter(|_| checkout == root());
     given.map_or_else(|| checkout.join("target"), Into::into)
 }
 
-/// cargo in a checkout of the workspace, with its own target folder.
+/// Returns a cargo command for a checkout of the workspace, with its own target folder.
 pub fn cargo(checkout: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO"));
     command.args(arguments).current_dir(checkout).env("CARGO_TARGET_DIR", target(checkout));
     command
 }
 
-/// Builds in a checkout of the workspace for release. `what` are packages and targets, as cargo
-/// takes them. Returns the folder of the programs.
+/// Builds a checkout of the workspace for release. `what` selects packages and targets by cargo's
+/// options. Returns the folder with the programs.
 pub fn build_release(checkout: &Path, what: &[&str]) -> Result<PathBuf> {
     let arguments = [&["build", "--release"], what].concat();
     ensure!(cargo(checkout, &arguments).status()?.success(), "the release build failed");
@@ -41,7 +41,7 @@ pub fn lab(root: &Path) -> PathBuf {
     root.join("lab")
 }
 
-/// cargo in the workspace of measurements, with a target folder below that of the main one.
+/// Returns a cargo command for the workspace in `lab`, with a target folder inside the main one.
 pub fn cargo_lab(root: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO"));
     command.args(arguments).current_dir(lab(root));
@@ -49,8 +49,7 @@ pub fn cargo_lab(root: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// Builds packages of the workspace of measurements for release. Returns the folder of the
-/// programs.
+/// Builds packages of the workspace in `lab` for release. Returns the folder with the programs.
 pub fn build_lab(root: &Path, packages: &[&str]) -> Result<PathBuf> {
     let named = packages.iter().flat_map(|package| ["-p", package]);
     let arguments: Vec<_> = ["build", "--release"].into_iter().chain(named).collect();
@@ -58,8 +57,8 @@ pub fn build_lab(root: &Path, packages: &[&str]) -> Result<PathBuf> {
     Ok(target(root).join("lab/release"))
 }
 
-/// Folders of the other workspaces: the measurements, and the peers that these compare with. Each
-/// has dependencies and a lock file of its own.
+/// Returns the folders of other workspaces in the repository: `lab`, and the peers to compare with.
+/// Each has its own dependencies and lock file.
 pub fn beside(root: &Path) -> Result<Vec<PathBuf>> {
     let peers = lab(root).join("peers");
     let entries = std::fs::read_dir(&peers).with_context(|| peers.display().to_string())?;
@@ -68,8 +67,8 @@ pub fn beside(root: &Path) -> Result<Vec<PathBuf>> {
     Ok(std::iter::once(lab(root)).chain(peers).collect())
 }
 
-/// Output of `cargo metadata` for the workspace in a folder and its dependencies, the optional ones
-/// included.
+/// Returns the output of `cargo metadata` for the workspace in a folder, including optional
+/// dependencies.
 pub fn metadata(root: &Path) -> Result<serde_json::Value> {
     let output = Command::new(env!("CARGO"))
         .args(["metadata", "--format-version", "1", "--locked", "--all-features"])
@@ -84,7 +83,7 @@ pub fn metadata(root: &Path) -> Result<serde_json::Value> {
     Ok(serde_json::from_slice(&output.stdout)?)
 }
 
-/// The files that git knows, and new ones that it does not ignore; paths from `root` on.
+/// Returns the files that git tracks, and new ones that it does not ignore, relative to `root`.
 pub fn tracked(root: &Path) -> Result<Vec<PathBuf>> {
     let output = Command::new("git")
         .args(["ls-files", "--cached", "--others", "--exclude-standard"])

@@ -1,4 +1,4 @@
-//! The test binaries of the workspace, and the tests that each has.
+//! Test binaries of the workspace, and the tests in each.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -11,14 +11,14 @@ use super::libraries::{self, debug_cargo};
 use super::step::{self, STEP_LIMIT};
 use crate::workspace::{FEATURES, target};
 
-/// A binary of tests that speaks libtest's command line.
+/// A test binary that supports libtest's command line.
 #[derive(Debug)]
 pub struct Binary {
     pub package: String,
-    /// The library, program, file of tests or example that it was built from.
+    /// Name of the cargo target: a library, program, test file or example.
     pub target: String,
     pub path: PathBuf,
-    /// Working directory of its tests: the package's folder, as `cargo test` has it.
+    /// Working directory of its tests: the package's folder, as with `cargo test`.
     pub folder: PathBuf,
 }
 
@@ -26,16 +26,17 @@ pub struct Binary {
 #[derive(Clone, Debug)]
 pub struct Test {
     pub binary: Arc<Binary>,
-    /// The path of its function.
+    /// Path of the test function.
     pub name: String,
 }
 
 impl Test {
-    /// The command that runs this test alone.
+    /// Returns the command that runs only this test.
     pub fn command(&self) -> Command {
         let Binary { path, folder, .. } = &*self.binary;
         let mut command = Command::new(path);
-        // `cargo test` sets these two for code that looks for its files when it runs.
+        // `cargo test` sets both variables, for code that reads files of its package or calls
+        // cargo.
         command.current_dir(folder).env("CARGO_MANIFEST_DIR", folder).env("CARGO", env!("CARGO"));
         command.args(["--exact", &self.name, "--show-output"]);
         command
@@ -54,16 +55,16 @@ pub struct Builds {
     pub tests: Vec<Arc<Binary>>,
     /// The binary `towpath`.
     pub towpath: PathBuf,
-    /// The library that tests load into programs; otherwise each of them would ask cargo for it.
+    /// Preload library for tests. Otherwise, each test would call cargo for its path.
     pub preload: PathBuf,
 }
 
-/// Builds the workspace. Warnings and errors go to the chore's standard error.
+/// Builds the workspace. Warnings and errors are written to standard error.
 pub fn build(root: &Path) -> Result<Builds> {
     let log = target(root).join("gate");
     std::fs::create_dir_all(&log).with_context(|| log.display().to_string())?;
     let log = log.join("artifacts.json");
-    // `cargo test --no-run` would leave out the shared libraries.
+    // `cargo test --no-run` would not build the shared libraries.
     let kinds = ["--lib", "--bins", "--tests", "--examples"];
     libraries::build(root)?;
     let mut command = debug_cargo(root, &["build", "--workspace"]);
@@ -74,7 +75,7 @@ pub fn build(root: &Path) -> Result<Builds> {
     of_messages(&std::fs::read_to_string(&log)?)
 }
 
-/// The files that cargo's messages name.
+/// Parses the paths of built files from cargo's messages.
 fn of_messages(messages: &str) -> Result<Builds> {
     let (mut tests, mut towpath, mut preload) = (Vec::new(), None, None);
     for line in messages.lines() {
@@ -104,8 +105,8 @@ fn of_messages(messages: &str) -> Result<Builds> {
     Ok(Builds { tests, towpath, preload })
 }
 
-/// The name in a package id: `path+file:///x/core/tcp#towpath-tcp@0.1.0`, or `…/xtask#0.1.0` where
-/// the folder has the package's name.
+/// Returns the package name in a package id: `path+file:///x/core/tcp#towpath-tcp@0.1.0`, or
+/// `…/xtask#0.1.0` if the folder has the package's name.
 fn package(id: &str) -> &str {
     let (path, fragment) = id.rsplit_once('#').unwrap_or(("", id));
     match fragment.split_once('@') {
@@ -114,7 +115,7 @@ fn package(id: &str) -> &str {
     }
 }
 
-/// The tests of some binaries for which `is_wanted` is true.
+/// Returns the tests of `binaries` that `is_wanted` selects.
 pub fn tests(
     binaries: &[Arc<Binary>],
     env: &[(&str, &str)],

@@ -1,4 +1,4 @@
-//! Checks of the feature `dpdk`, where libdpdk is installed.
+//! Checks of the feature `dpdk`, if libdpdk is installed.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,15 +11,15 @@ use super::pool::{self, Settings};
 use super::{NIGHTLY, REAL_PROGRAMS, module, step};
 use crate::workspace::{cargo, target};
 
-/// The module of tests with real programs, and the variable that forbids it to leave out tests.
+/// Module of the DPDK tests with real programs, and variable that forbids them to skip checks.
 pub const TESTS: &str = "dpdk";
 pub const MUST_BE: &str = "TOWPATH_TEST_DPDK";
-/// Names the feature to cargo, which has to know its package.
+/// Feature, as cargo requires it for each package.
 const FEATURE: [&str; 2] = ["--features", "towpath-cli/dpdk,towpath-uplink/dpdk,towpath-dpdk/dpdk"];
 const PACKAGES: [&str; 6] = ["-p", "towpath-cli", "-p", "towpath-uplink", "-p", "towpath-dpdk"];
 
-/// Builds the binary with DPDK as `profile` has it, and calls `work`. The usual binary is back in
-/// its place afterwards, where other tests expect it.
+/// Builds `towpath` with DPDK and the options `profile`, and calls `work`. Afterwards builds it
+/// without DPDK again, because other tests expect the usual binary at its path.
 pub fn with_build(root: &Path, profile: &[&str], work: impl FnOnce() -> Result<()>) -> Result<()> {
     let build = |features: &[&str]| {
         let cargo = if profile.is_empty() { debug_cargo } else { cargo };
@@ -34,7 +34,7 @@ pub fn with_build(root: &Path, profile: &[&str], work: impl FnOnce() -> Result<(
     done
 }
 
-/// Lints and tests; those with real programs where there may be some.
+/// Runs lints and unit tests, and with `has_programs` also tests with real programs.
 pub fn check(root: &Path, builds: &Builds, has_programs: bool) -> Result<()> {
     if !crate::debian::has_dpdk() {
         return Ok(());

@@ -1,8 +1,8 @@
-//! The libraries inside debug builds of `towpath`.
+//! Libraries that debug builds of `towpath` contain.
 //!
 //! The build script of `towpath-cli` builds them for release, with the whole stack in one of them.
-//! The gate builds the stack with the debug profile anyway, so it gives the script the libraries of
-//! that profile. The nightly's release builds have those that users get.
+//! The gate builds the stack with the debug profile anyway, so it passes the libraries of that
+//! profile to the script. The nightly's release builds contain the same libraries as released ones.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,28 +12,28 @@ use anyhow::{Context, Result, ensure};
 use super::step::{self, STEP_LIMIT};
 use crate::workspace::{FEATURES, cargo, target};
 
-/// The name of each library, and the variable in which the build script takes its path.
+/// Library names, each with the variable by which the build script gets its path.
 const LIBRARIES: [(&str, &str); 2] =
     [("towpath_preload", "TOWPATH_PRELOAD_LIBRARY"), ("towpath_inline", "TOWPATH_INLINE_LIBRARY")];
 
-/// Path of the library that goes into `towpath`.
+/// Returns the path of a library that `towpath` is to contain.
 fn path(root: &Path, name: &str) -> PathBuf {
     target(root).join("gate").join(format!("lib{name}.so"))
 }
 
-/// cargo for builds of the debug profile. All calls of the gate name the same libraries, because
-/// the build script runs again when one of the variables changes.
+/// Returns a cargo command for the debug profile. All commands of the gate set the same variables,
+/// because the build script runs again if one changes.
 pub fn debug_cargo(root: &Path, arguments: &[&str]) -> Command {
     let mut command = cargo(root, arguments);
     command.envs(LIBRARIES.map(|(name, variable)| (variable, path(root, name))));
     command
 }
 
-/// Builds the libraries and copies them without debug information, which is most of them.
+/// Builds the libraries, and copies them without debug information, which is most of their size.
 ///
-/// The features of dependencies follow from the selected packages and from whether there is a test
-/// among their targets. All libraries and a small test have those of the build that follows;
-/// otherwise that one would compile the stack and its dependencies again.
+/// Features of dependencies depend on the selected packages, and on whether a target is a test.
+/// Building all libraries and a small test selects the same features as the following build, which
+/// would otherwise compile the dependencies again.
 pub fn build(root: &Path) -> Result<()> {
     let mut command = cargo(root, &["build", "--workspace", "--lib", "--test", "tap"]);
     command.args(FEATURES);
@@ -46,7 +46,8 @@ pub fn build(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Leaves a copy that is new enough as it is: cargo looks at its time.
+/// Copies a library without debug information, unless the copy is newer. cargo compares its
+/// modification time, so it must not change without need.
 fn strip(from: &Path, to: &Path) -> Result<()> {
     let changed = |file: &Path| std::fs::metadata(file).and_then(|found| found.modified());
     let built = changed(from)?;

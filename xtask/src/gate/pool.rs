@@ -1,8 +1,8 @@
 //! Runs tests, each in a process of its own, several at a time.
 //!
-//! cargo-nextest works like this. A clean machine would have to build it first, which takes half
-//! as long as the gate. Alone in its process a test that hangs can be named and
-//! killed, and none fails for the descriptors, threads or signals of another.
+//! cargo-nextest works in the same way, but a clean machine would have to build it first, which
+//! takes half as long as the gate. In a separate process, a test that hangs can be named and
+//! killed. Also, tests do not share descriptors, threads or signals.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -18,26 +18,26 @@ use super::binaries::Test;
 use super::step;
 use crate::table::progress;
 
-/// The watchdog of a test: fifty times the slowest one on an idle machine, so that load alone fails
-/// none.
+/// Time limit of a test: fifty times the slowest one's duration on an idle machine, so that load
+/// alone causes no failure.
 pub const TEST_LIMIT: Duration = Duration::from_secs(300);
-/// Tests at a time, for each processor: many of them wait rather than compute.
+/// Number of concurrent tests per processor, because many tests wait most of the time.
 const FOR_EACH_PROCESSOR: usize = 2;
-/// Slowest tests that are listed.
+/// Number of slowest tests that are listed.
 const SLOWEST: usize = 5;
-/// Bytes at the end of a failed test's output that are shown.
+/// Maximum number of bytes printed from the end of a failed test's output.
 const OUTPUT_MAX: usize = 64 * 1024;
-/// The beginning of a line by which a test says that it has left something out, and why.
+/// Start of a line by which a test reports a skipped check and the reason.
 const LEFT_OUT: &str = "left out: ";
 
 /// The settings of a run.
 #[derive(Clone, Copy)]
 pub struct Settings<'a> {
-    /// Variables of their environment.
+    /// Environment variables of the tests.
     pub env: &'a [(&'a str, &'a str)],
     /// Tests at a time.
     pub threads: usize,
-    /// The time after which a test is killed, which counts as a failure.
+    /// Time after which a test is killed and counts as failed.
     pub limit: Duration,
 }
 
@@ -53,13 +53,13 @@ impl<'a> Settings<'a> {
 pub struct Ran {
     pub name: String,
     pub time: Duration,
-    /// How the test ended, and the end of its output.
+    /// How the test failed, and the end of its output; `None` if it passed.
     pub failure: Option<(String, String)>,
-    /// Reasons for which it has left something out.
+    /// Reasons for skipped checks.
     left_out: Vec<String>,
 }
 
-/// All tests of a run, in the order of the names.
+/// Results of all tests of a run, sorted by name.
 #[derive(Default)]
 pub struct Report {
     pub ran: Vec<Ran>,
@@ -70,7 +70,7 @@ impl Report {
         self.ran.iter().filter(|ran| ran.failure.is_some())
     }
 
-    /// The slowest tests, the slowest first.
+    /// Returns the slowest tests, in descending order of duration.
     pub fn slowest(&self) -> Vec<&Ran> {
         let mut all: Vec<&Ran> = self.ran.iter().collect();
         all.sort_by_key(|ran| std::cmp::Reverse(ran.time));
@@ -78,7 +78,7 @@ impl Report {
         all
     }
 
-    /// Why tests have left something out, and how many for each reason.
+    /// Returns the reasons for skipped checks, with the number of tests for each.
     fn left_out(&self) -> BTreeMap<&str, usize> {
         let mut reasons = BTreeMap::new();
         for reason in self.ran.iter().flat_map(|ran| &ran.left_out) {
@@ -87,7 +87,7 @@ impl Report {
         reasons
     }
 
-    /// Prints the counts, the slowest tests and the reasons of what was left out.
+    /// Prints the counts, the slowest tests, and the reasons for skipped checks.
     pub fn print(&self) {
         let slowest: Vec<String> = self
             .slowest()
@@ -102,7 +102,7 @@ impl Report {
         }
     }
 
-    /// An error that lists the failed tests, if there are any.
+    /// Returns an error with the names of the failed tests, if there are any.
     pub fn check(&self) -> Result<()> {
         let failed: Vec<String> = self
             .failures()
@@ -113,8 +113,8 @@ impl Report {
     }
 }
 
-/// Runs tests to the last one. The output of a failed test is printed when it ends. `scratch` is a
-/// folder for their outputs.
+/// Runs all tests, even after a failure. Prints the output of each failed test when it ends.
+/// `scratch` is a folder for output files.
 pub fn run(tests: &[Test], settings: Settings<'_>, scratch: &Path) -> Result<Report> {
     std::fs::create_dir_all(scratch).with_context(|| scratch.display().to_string())?;
     let next = AtomicUsize::new(0);
@@ -160,7 +160,7 @@ fn run_one(test: &Test, settings: Settings<'_>, output: &Path) -> Result<Ran> {
     Ok(Ran { name: test.to_string(), time, failure, left_out })
 }
 
-/// The end of a file, as text.
+/// Returns the end of a file as text, at most [`OUTPUT_MAX`] bytes.
 fn tail(file: &Path) -> Result<String> {
     let mut bytes = Vec::new();
     File::open(file)?.read_to_end(&mut bytes)?;
@@ -176,7 +176,7 @@ mod tests {
     use super::*;
     use crate::gate::binaries::{self, Binary};
 
-    /// A folder with a test binary that is a shell script.
+    /// Creates a folder with a shell script that acts as a test binary.
     fn binary(name: &str, script: &str) -> Arc<Binary> {
         let folder = std::env::temp_dir().join(format!("gate-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();

@@ -1,15 +1,16 @@
-//! Room on the disk for what the gate builds.
+//! Checks for free disk space before the gate's builds.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 
-/// Bytes of `target` after a gate that began without the folder.
+/// Size of `target` in bytes after a gate that started without the folder.
 const NEED: u64 = 5 << 30;
 const GIB: f64 = (1_u64 << 30) as f64;
 
-/// An error that says what is missing: compilers and linkers of a full disk end in many other ways.
+/// Fails if the disk has too little space. On a full disk, compilers and linkers fail with
+/// misleading errors.
 pub fn check(target: &Path) -> Result<()> {
     std::fs::create_dir_all(target).with_context(|| target.display().to_string())?;
     let disk = rustix::fs::statvfs(target).context("statvfs")?;
@@ -26,7 +27,8 @@ pub fn check(target: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Bytes on the disk of the files below a folder, which other processes may change meanwhile.
+/// Returns the disk usage in bytes of files below a folder. Ignores errors, because other processes
+/// may remove files meanwhile.
 fn bytes(folder: &Path) -> u64 {
     let Ok(entries) = std::fs::read_dir(folder) else { return 0 };
     let sizes = entries.flatten().map(|entry| match entry.metadata() {

@@ -1,7 +1,7 @@
-//! A process with a time limit: a step of the gate, or one test of it.
+//! Runs processes with a time limit: steps of the gate, and tests.
 //!
-//! Each is started in a process group of its own, which is killed as a whole: what hangs is often a
-//! child of the process.
+//! Each process starts in its own process group. The whole group is killed, because often a child
+//! of the process hangs.
 
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -13,16 +13,16 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
 use crate::interrupt;
 
-/// Limit on a step: five times the slowest one of a cold gate on two cores.
+/// Time limit of a step: five times the slowest step of a gate without build cache on two cores.
 pub const STEP_LIMIT: Duration = Duration::from_secs(1500);
-/// Interval at which a wait looks whether the chore was interrupted.
+/// Interval at which a wait checks whether the chore was interrupted.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
 /// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     Exited(ExitStatus),
-    /// Killed, with its group, at the time limit.
+    /// Killed with its process group at this time limit.
     TooLong(Duration),
 }
 
@@ -41,14 +41,14 @@ impl std::fmt::Display for End {
     }
 }
 
-/// Runs a command to its end, or kills its process group after `limit`. An interrupt of the chore
-/// kills it, too, and is an error.
+/// Runs a command to its end, or kills its process group after `limit`. If the chore is
+/// interrupted, kills the group, too, and returns an error.
 pub fn run(command: &mut Command, limit: Duration) -> Result<End> {
     let mut child = spawn(command)?;
     wait(&mut child, limit)
 }
 
-/// Starts a command as the leader of a process group of its own, without standard input.
+/// Starts a command without standard input, as the leader of its own process group.
 fn spawn(command: &mut Command) -> Result<Child> {
     command.stdin(Stdio::null()).process_group(0);
     command.spawn().with_context(|| format!("{command:?}"))
@@ -65,7 +65,7 @@ fn wait(child: &mut Child, limit: Duration) -> Result<End> {
         let is_late = begin.elapsed() >= limit;
         let interrupted = interrupt::check();
         if is_late || interrupted.is_err() {
-            // ESRCH: the group has just ended by itself.
+            // ESRCH: the group has ended meanwhile.
             let _ = kill_process_group(group, Signal::KILL);
             child.wait()?;
             interrupted?;
@@ -79,7 +79,7 @@ fn wait(child: &mut Child, limit: Duration) -> Result<End> {
     }
 }
 
-/// Does a step: says its name, and the seconds that it took. The error names the step.
+/// Runs a step, and prints its name and duration. An error contains the step's name.
 pub fn step(name: &str, work: impl FnOnce() -> Result<()>) -> Result<()> {
     println!("== {name}");
     let start = Instant::now();
@@ -88,7 +88,7 @@ pub fn step(name: &str, work: impl FnOnce() -> Result<()>) -> Result<()> {
     Ok(())
 }
 
-/// A step that is one command, whose output is the chore's.
+/// Runs a command as a step. Its output is not captured.
 pub fn command(name: &str, mut command: Command) -> Result<()> {
     step(name, || {
         let end = run(&mut command, STEP_LIMIT)?;
@@ -115,8 +115,8 @@ mod tests {
         let mut output = child.stdout.take().unwrap();
         let end = wait(&mut child, Duration::from_millis(200)).unwrap();
         assert_eq!(end, End::TooLong(Duration::from_millis(200)));
-        // The child holds the pipe open as long as it lives: reading to the end says that it does
-        // not.
+        // The child keeps the pipe open while it runs, so the read ends only after the child has
+        // ended.
         let mut pid = String::new();
         std::io::Read::read_to_string(&mut output, &mut pid).unwrap();
         assert!(pid.trim().parse::<u32>().is_ok(), "{pid}");

@@ -1,4 +1,4 @@
-//! Load for tests that must not depend on it: a busy loop on each processor.
+//! Creates load for tests that must not depend on it: a busy loop on each processor.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,7 +32,7 @@ impl Drop for Busy {
     fn drop(&mut self) {
         self.go_on.store(false, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
-            // A loop that only spins has nothing to panic over.
+            // A busy loop cannot panic, so ignore the result.
             let _ = thread.join();
         }
     }

@@ -23,12 +23,12 @@ pub struct Check {
     pub work: fn(&World<'_>, &Check) -> Result<Vec<Attempt>>,
 }
 
-/// How many failures of a test are a failure of the check.
+/// Number of failed runs of a test that make the check fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Judged {
-    /// A single one: the test depends on nothing but the code.
+    /// A single failed run, because the test depends only on the code.
     ByEach,
-    /// More than half of its runs: the test judges times or scheduling.
+    /// More than half of the runs, because the test depends on times or scheduling.
     ByMost,
 }
 
@@ -40,11 +40,11 @@ pub struct World<'a> {
     pub seed: u64,
 }
 
-/// Seeds of property tests.
+/// Variable with the seed of property tests.
 const PROPERTY_SEED: &str = "PROPTEST_RNG_SEED";
-/// How a program is hosted in tests with real programs.
+/// Variable with the way in which tests with real programs host a program.
 const HOSTING: &str = "TOWPATH_TEST_HOSTING";
-/// Cases of each hostile harness: 50 times as many as the gate has of the slowest one.
+/// Number of cases of each hostile harness: 50 times the gate's number for the slowest one.
 const HOSTILE_CASES: &str = "20000";
 
 pub const CHECKS: &[Check] = &[
@@ -193,7 +193,7 @@ fn one(attempt: Result<Attempt>) -> Result<Vec<Attempt>> {
     Ok(vec![attempt?])
 }
 
-/// The newest commit of an earlier day than the newest one's, or the one before it.
+/// Returns the newest commit of a day before HEAD's, or HEAD's parent if there is none.
 fn earlier_day(root: &Path) -> Result<String> {
     let git = |words: &[&str]| -> Result<String> {
         let output = Command::new("git").args(words).current_dir(root).output().context("git")?;
@@ -205,7 +205,7 @@ fn earlier_day(root: &Path) -> Result<String> {
     if before.is_empty() { git(&["rev-parse", "HEAD~1"]) } else { Ok(before) }
 }
 
-/// A check that is one command.
+/// Runs a check that is a single command.
 fn command(mut command: Command) -> Result<Attempt> {
     let start = Instant::now();
     let end = step::run(&mut command, COMMAND_LIMIT)?;
@@ -215,7 +215,7 @@ fn command(mut command: Command) -> Result<Attempt> {
 }
 
 impl World<'_> {
-    /// Several runs of the same.
+    /// Repeats a run as often as the options say.
     fn runs(&self, run: impl Fn() -> Result<Attempt>) -> Result<Vec<Attempt>> {
         (0..self.options.runs).map(|_| run()).collect()
     }
@@ -227,7 +227,7 @@ impl World<'_> {
         more: &[(&str, &str)],
         threads: usize,
     ) -> Result<Attempt> {
-        // Later ones go before earlier ones of the same name.
+        // Later variables override earlier ones of the same name.
         let env: Vec<_> = self.builds.env().into_iter().chain(more.iter().copied()).collect();
         let binaries: Vec<_> =
             self.builds.tests.iter().filter(|binary| is_binary(binary)).cloned().collect();
@@ -238,7 +238,7 @@ impl World<'_> {
         Ok(Attempt::of_tests(&report))
     }
 
-    /// All tests with real programs that judge no times, on the release build.
+    /// Runs all tests with real programs that do not judge times, with the release build.
     fn real_programs(&self, env: &[(&str, &str)], threads: usize) -> Result<Attempt> {
         let towpath = self.release()?;
         let mut all = vec![("TOWPATH_BIN", &*towpath)];
@@ -247,7 +247,7 @@ impl World<'_> {
         self.tests(is_real, |name| !name.contains(NIGHTLY), &all, threads)
     }
 
-    /// Tests with devices of DPDK, on a release build that has them.
+    /// Runs the tests of DPDK devices, with a release build that supports them.
     fn dpdk(&self) -> Result<Attempt> {
         const SHOWN_BY: &str = "/usr/share/doc/libdpdk-dev";
         crate::debian::ensure_package("libdpdk-dev", SHOWN_BY)?;
@@ -263,7 +263,7 @@ impl World<'_> {
         Ok(attempt.expect("set, or an error"))
     }
 
-    /// The release build, made anew if something has changed.
+    /// Builds the release binary if needed, and returns its path.
     fn release(&self) -> Result<String> {
         let mut build = cargo(self.root, &["build", "--release"]);
         let end = step::run(&mut build, Duration::from_secs(3600))?;

@@ -1,4 +1,4 @@
-//! The results of the checks, a row for each.
+//! Results of the checks, one table row each.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,8 +10,8 @@ use super::checks::{Check, Judged};
 use crate::gate::pool::Report;
 use crate::table::Table;
 
-/// A test that takes longer is named as slow: it fails nothing, and is the first to be made
-/// quicker.
+/// Duration above which a test is listed as slow, so that it can be made faster. Slow tests do not
+/// fail.
 const SLOW: Duration = Duration::from_secs(10);
 
 /// A run of a check.
@@ -19,7 +19,7 @@ pub struct Attempt {
     tests: Vec<One>,
 }
 
-/// A test of a run, or the command that a check is.
+/// Result of a test in one run, or of a check that is a single command.
 struct One {
     name: String,
     time: Duration,
@@ -46,17 +46,17 @@ impl Attempt {
     }
 }
 
-/// The results of all runs of a check.
+/// Results of all runs of a check.
 pub struct Row {
     name: &'static str,
     judged: Judged,
     runs: usize,
     time: Duration,
-    /// By test: runs, failures, and the longest time.
+    /// Number of runs, number of failures, and longest duration, by test.
     tests: BTreeMap<String, (usize, usize, Duration)>,
-    /// Why the check could not be run.
+    /// Reason why the check could not run.
     error: Option<String>,
-    /// The chore was interrupted before the check had ended.
+    /// Whether the chore was interrupted before the check had ended.
     is_interrupted: bool,
 }
 
@@ -79,7 +79,7 @@ impl Row {
         row
     }
 
-    /// The check did not come to its end, so that its figures say nothing of a fault.
+    /// Marks the check as interrupted, so that its results do not count as a failure.
     pub fn interrupted(self) -> Self {
         Self { is_interrupted: true, ..self }
     }
@@ -98,13 +98,14 @@ impl Row {
         self.name
     }
 
-    /// Tests that failed at least once: how often, and of how many runs.
+    /// Returns tests that failed at least once, with the numbers of failures and of runs.
     fn failures(&self) -> impl Iterator<Item = (&str, usize, usize)> {
         let failed = self.tests.iter().filter(|(_, (_, failures, _))| *failures > 0);
         failed.map(|(name, (runs, failures, _))| (&**name, *failures, *runs))
     }
 
-    /// A check that ran no test has failed, too: nothing was shown.
+    /// Returns whether the check has failed. A check that ran no test counts as failed, because it
+    /// has shown nothing.
     pub fn has_failed(&self) -> bool {
         let fails = |failures: usize, runs: usize| match self.judged {
             Judged::ByEach => true,
@@ -152,7 +153,7 @@ impl Row {
     }
 }
 
-/// Prints the table, then failures and slow tests by name.
+/// Prints the table, followed by the names of failed and slow tests.
 pub fn print(rows: &[Row]) {
     let heads = ["check", "verdict", "runs", "tests", "failed at least once", "seconds", "slowest"];
     let table = Table::new(true, &heads);

@@ -8,17 +8,17 @@ use syn::visit::{self, Visit};
 
 use crate::circles::is_for_tests;
 
-/// Folders that are no part of the product.
+/// Folders that do not belong to the product.
 const OUTSIDE: [&str; 4] = ["fuzz", "lab", "tests", "xtask"];
 
-/// A file of a crate's `src`, without its tests.
+/// A file in a crate's `src`, without test code.
 #[derive(Debug, Default)]
 pub struct Source {
     /// The crate's folder.
     pub folder: String,
-    /// Path from the root of the workspace.
+    /// Path relative to the workspace.
     pub file: String,
-    /// Names of its structs, enums, unions and traits.
+    /// Names of the structs, enums, unions and traits in the file.
     pub types: Vec<String>,
     pub methods: Vec<Method>,
     /// `FILE: FUNCTION` for each parameter that is a tuple pattern.
@@ -31,11 +31,11 @@ pub struct Method {
     /// Name of the type.
     pub of: String,
     pub name: String,
-    /// Names of methods that it calls on `self` or `Self`.
+    /// Names of methods called on `self` or `Self`.
     pub calls: BTreeSet<String>,
 }
 
-/// Reads all sources of the product that git knows or does not ignore.
+/// Reads all sources of the product that git tracks, or that are new and not ignored.
 pub fn read(root: &Path) -> Result<Vec<Source>> {
     let mut sources = Vec::new();
     for file in crate::workspace::tracked(root)? {
@@ -45,7 +45,7 @@ pub fn read(root: &Path) -> Result<Vec<Source>> {
         if !name.ends_with(".rs") || is_outside || is_test_file(within) {
             continue;
         }
-        // A file that was deleted and not yet committed is listed still.
+        // git also lists files that were deleted without a commit.
         let Ok(text) = std::fs::read_to_string(root.join(&file)) else { continue };
         let code = syn::parse_file(&text).with_context(|| name.to_owned())?;
         sources.push(Source::of(folder.into(), name.into(), &code));
@@ -53,7 +53,8 @@ pub fn read(root: &Path) -> Result<Vec<Source>> {
     Ok(sources)
 }
 
-/// Whether a path has tests alone: `tests.rs`, `x_tests.rs`, a folder `tests`.
+/// Returns whether a file contains only tests, by its path: `tests.rs`, `x_tests.rs`, a folder
+/// `tests`.
 fn is_test_file(within: &str) -> bool {
     let mut parts = within.trim_end_matches(".rs").split('/');
     parts.any(|part| matches!(part, "test" | "tests") || part.ends_with("_tests"))
@@ -67,7 +68,7 @@ impl Source {
     }
 }
 
-/// Visits items, and leaves out those for tests.
+/// Visits items except those for tests.
 struct Items<'a> {
     source: &'a mut Source,
 }
@@ -146,7 +147,7 @@ impl<'ast> Visit<'ast> for Calls {
         visit::visit_path(self, path);
     }
 
-    /// Arguments of a macro are tokens: `self . name (` is a call.
+    /// Macro arguments are tokens, so search for the tokens of a call: `self . name (`.
     fn visit_macro(&mut self, call: &'ast syn::Macro) {
         let text = call.tokens.to_string();
         for (at, _) in text.match_indices("self") {

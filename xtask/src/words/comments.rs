@@ -1,24 +1,24 @@
-//! Comments of a Rust source, and the text of a Markdown document, as sentences.
+//! Splits comments of a Rust source, and the text of a Markdown document, into sentences.
 //!
-//! A comment ends where the next line has none, or one of another kind (`//`, `///`, `//!`); a
-//! comment behind code stands alone. Inside, blank lines, items of lists and headings end a
-//! sentence as a full stop does. Fenced and indented code, rows of tables, link definitions and
-//! citations of RFCs (`//=`, `//#`) are no sentences.
+//! A comment ends at a line without one, or with another kind (`//`, `///`, `//!`). A comment after
+//! code is separate. Within a comment, blank lines, list items and headings end a sentence, like a
+//! full stop. Fenced and indented code, rows of tables, link definitions and citations of RFCs
+//! (`//=`, `//#`) are ignored.
 
 /// A sentence of a comment.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Sentence {
-    /// Number of the line where the sentence begins, from 1 on.
+    /// Number of the line on which the sentence begins, counted from 1.
     pub line: usize,
-    /// Words as they stand in the source. An inline code span is one word, with [`NO_BREAK`] for
-    /// its spaces.
+    /// Words as in the source. An inline code span is one word, with [`NO_BREAK`] in place of its
+    /// spaces.
     pub words: Vec<String>,
 }
 
-/// Space inside an inline code span.
+/// Character that replaces a space inside an inline code span.
 const NO_BREAK: char = '\u{a0}';
 
-/// All sentences of the comments in a source, in their order.
+/// Returns all sentences of the comments in a source, in order.
 pub fn sentences(source: &str) -> Vec<Sentence> {
     let lines = comments(source);
     let is_next = |a: &Line, b: &Line| {
@@ -27,7 +27,7 @@ pub fn sentences(source: &str) -> Vec<Sentence> {
     lines.chunk_by(is_next).flat_map(Reader::read).collect()
 }
 
-/// All sentences of a Markdown document, in their order. Quotations and HTML are none.
+/// Returns all sentences of a Markdown document, in order. Ignores quotations and HTML.
 pub fn sentences_of_markdown(source: &str) -> Vec<Sentence> {
     let is_text = |line: &str| !line.trim_start().starts_with(['>', '<']);
     let line = |(number, text)| Line {
@@ -46,15 +46,15 @@ const MARKDOWN: &str = "markdown";
 #[derive(Debug)]
 struct Line<'a> {
     number: usize,
-    /// Characters between `//` and the text: none, `/` or `!`. [`MARKDOWN`] in documents.
+    /// Characters between `//` and the text: none, `/` or `!`. [`MARKDOWN`] for documents.
     kind: &'a str,
     text: &'a str,
-    /// Whether there is no code before the comment.
+    /// Whether the line has no code before the comment.
     is_alone: bool,
 }
 
 impl<'a> Line<'a> {
-    /// `comment` is what stands from `//` to the end of the line.
+    /// Creates a line. `comment` is the text from `//` to the end of the line.
     fn new(comment: &'a str, number: usize, is_alone: bool) -> Self {
         let behind = &comment[2..];
         let is_doc = behind.starts_with(['/', '!']) && !behind.starts_with("//");
@@ -62,14 +62,14 @@ impl<'a> Line<'a> {
         Self { number, kind, text: text.trim_end(), is_alone }
     }
 
-    /// The text without the one space that separates it from the slashes.
+    /// Returns the text without the single space after the slashes.
     fn text(&self) -> &'a str {
         let spaces = usize::from(self.kind != MARKDOWN && self.text.starts_with(' '));
         &self.text[spaces..]
     }
 }
 
-/// The line comments of a source. Slashes inside strings and block comments begin none.
+/// Returns the line comments of a source. Slashes inside strings and block comments are ignored.
 fn comments(source: &str) -> Vec<Line<'_>> {
     let bytes = source.as_bytes();
     let (mut found, mut at) = (Vec::new(), 0);
@@ -104,12 +104,12 @@ fn is_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_'
 }
 
-/// Length of the name, keyword or number that a text begins with.
+/// Returns the length of the name, keyword or number at the start of a text.
 fn word(text: &str) -> usize {
     text.bytes().position(|byte| !is_word(byte)).unwrap_or(text.len())
 }
 
-/// Length of the block comment that a text begins with; such comments nest.
+/// Returns the length of the block comment, which may be nested, at the start of a text.
 fn block_comment(text: &str) -> usize {
     let (mut depth, mut at) = (0, 0);
     while at < text.len() {
@@ -123,7 +123,7 @@ fn block_comment(text: &str) -> usize {
     text.len()
 }
 
-/// Length of the string that a text begins with, its quotes included.
+/// Returns the length of the string at the start of a text, including its quotes.
 fn string(text: &str) -> usize {
     let mut is_escaped = true;
     for (at, byte) in text.bytes().enumerate() {
@@ -135,7 +135,7 @@ fn string(text: &str) -> usize {
     text.len()
 }
 
-/// Length of the raw string that a text begins with, if it does.
+/// Returns the length of the raw string at the start of a text; `None` if there is none.
 fn raw_string(text: &str) -> Option<usize> {
     let prefix = ["r", "br", "cr"].into_iter().find(|prefix| *prefix == &text[..word(text)])?;
     let behind = &text[prefix.len()..];
@@ -146,7 +146,8 @@ fn raw_string(text: &str) -> Option<usize> {
     Some(prefix.len() + hashes + 1 + len)
 }
 
-/// Length of the character that a text begins with, or of the quote before a lifetime.
+/// Returns the length of the character literal at the start of a text, or of the quote before a
+/// lifetime.
 fn character(text: &str) -> usize {
     let mut inside = text[1..].chars();
     match inside.next() {
@@ -164,7 +165,7 @@ fn character(text: &str) -> usize {
 #[derive(Debug, Default)]
 struct Reader {
     sentences: Vec<Sentence>,
-    /// Words since the last end of a paragraph, each with the number of its line.
+    /// Words since the start of the current paragraph, each with its line number.
     words: Vec<(usize, String)>,
     is_in_fence: bool,
     is_in_list: bool,
@@ -200,14 +201,14 @@ impl Reader {
             self.add(line.number, heading.trim_start_matches('#'));
             self.end_paragraph();
         } else if self.words.is_empty() && !self.is_in_list && text.starts_with("    ") {
-            // An indented drawing or piece of code.
+            // Skip an indented drawing or code block.
         } else if !(trimmed.starts_with('[') && trimmed.contains("]: ")) {
             self.is_in_list &= text.starts_with(' ') || !self.words.is_empty();
             self.add(line.number, trimmed);
         }
     }
 
-    /// Adds the words of a line; a code span that an earlier line or word began goes on with them.
+    /// Adds the words of a line. Continues a code span that an earlier line or word has opened.
     fn add(&mut self, number: usize, text: &str) {
         for word in text.split_whitespace() {
             match self.words.last_mut() {
@@ -229,7 +230,7 @@ impl Reader {
     }
 }
 
-/// The text of an item of a list, without its bullet or number.
+/// Returns the text of a list item without its bullet or number.
 fn list_item(text: &str) -> Option<&str> {
     let bullet = ["- ", "* ", "+ "].into_iter().find_map(|bullet| text.strip_prefix(bullet));
     let number = || {
@@ -240,7 +241,7 @@ fn list_item(text: &str) -> Option<&str> {
     bullet.or_else(number)
 }
 
-/// Whether a sentence ends with a word.
+/// Returns whether a word ends a sentence.
 fn ends_sentence(word: &str) -> bool {
     const ABBREVIATIONS: &[&str] = &["e.g.", "i.e.", "cf.", "vs.", "etc.", "sec.", "no.", "fig."];
     let bare = word.trim_end_matches([')', '"', '\'', '*', '_', ']', '”', '’']);
@@ -250,8 +251,8 @@ fn ends_sentence(word: &str) -> bool {
         && !ABBREVIATIONS.contains(&start.as_str())
 }
 
-/// The word itself, without brackets, emphasis and an apostrophe's end: "It" of "(It's".
-/// Quotes and backticks stay, so that words and names that are spoken of are no openers.
+/// Returns a word without brackets, emphasis, and an ending with an apostrophe: "It" of "(It's".
+/// Quotes and backticks stay, so that quoted words and names do not count as openers.
 pub fn bare(word: &str) -> &str {
     let word = word.trim_start_matches(['(', '*', '_']);
     let end = word.find(['\'', '’', ',', '.', ':', ';', '?', '!', ')', '"', '”', '*', '_']);

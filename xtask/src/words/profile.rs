@@ -1,11 +1,11 @@
-//! Vocabulary of comments, as a report without ceilings. Text can meet all counted rules and still
+//! Reports the vocabulary of comments, without ceilings. Text can meet all counted rules and still
 //! be hard to read, because it avoids the words that the field uses.
 
 use std::collections::HashMap;
 
 use super::comments::{Sentence, bare};
 
-/// Words that maintainers of network software use all the time.
+/// Common words in comments of network software.
 const FIELD: [&str; 14] = [
     "maximum",
     "current",
@@ -22,17 +22,17 @@ const FIELD: [&str; 14] = [
     "returns",
     "otherwise",
 ];
-/// Words that stand for a noun which the reader has to find.
+/// Words that replace a noun, which the reader has to find.
 const RIDDLES: [&str; 14] = [
     "nobody", "stands", "beside", "told", "asked", "others", "puts", "somebody", "whoever",
     "whatever", "who", "what", "nothing", "none",
 ];
-/// First words of sentences without a subject of their own.
+/// First words that indicate a sentence without its own subject.
 const FIRST: [&str; 12] = [
     "its", "their", "none", "nothing", "both", "some", "others", "all", "how", "where", "so",
     "here",
 ];
-/// Words that give a cause or a condition.
+/// Words that introduce a cause or a condition.
 const CAUSES: [&str; 5] = ["if", "because", "since", "otherwise", "therefore"];
 
 /// Prints the profile of all sentences.
@@ -65,7 +65,7 @@ pub fn print(sentences: &[Sentence]) {
     println!("  {:5.1} contain we", with(&["we"]));
 }
 
-/// Words of a sentence without punctuation. Code spans are left out.
+/// Returns the words of a sentence in lower case, without punctuation and code spans.
 fn lower_case(sentence: &Sentence) -> Vec<String> {
     let is_word = |word: &&String| word.chars().any(char::is_alphanumeric) && !word.contains('`');
     sentence.words.iter().filter(is_word).map(|word| bare(word).to_lowercase()).collect()
