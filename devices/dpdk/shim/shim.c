@@ -1,4 +1,4 @@
-/* The inline functions of DPDK, and what of its other functions takes large structures. */
+/* Wraps inline functions of DPDK, and functions that take large structures. */
 #define _GNU_SOURCE
 #include "shim.h"
 
@@ -26,12 +26,12 @@
 #include <rte_mbuf.h>
 #include <rte_net.h>
 
-/* `src/sys.rs` finds an mbuf by its frame and the other way round. */
+/* `src/sys.rs` computes the address of an mbuf from that of its frame, and vice versa. */
 _Static_assert(sizeof(struct rte_mbuf) == 128, "size of struct rte_mbuf");
 _Static_assert(RTE_PKTMBUF_HEADROOM == 128, "headroom of an mbuf");
 _Static_assert(TWP_PRIVATE % RTE_MBUF_PRIV_ALIGN == 0, "alignment of private bytes");
 
-/* The newest words of EAL and drivers, for errors. */
+/* The last log output of EAL and drivers, for error messages. */
 static struct {
 	pthread_mutex_t lock;
 	char text[16384];
@@ -54,7 +54,7 @@ static ssize_t journal_write(void *cookie, const char *bytes, size_t len)
 	int to_stderr = journal.to_stderr;
 	pthread_mutex_unlock(&journal.lock);
 	if (to_stderr && write(2, bytes, len) < 0)
-		return (ssize_t)len; /* A log that nobody reads is no error. */
+		return (ssize_t)len; /* Ignore an error: standard error may be closed. */
 	return (ssize_t)len;
 }
 
@@ -67,7 +67,7 @@ uint32_t twp_log(char *to, uint32_t room)
 	return (uint32_t)n;
 }
 
-/* EAL makes a folder for sockets and files, of which a run has none: one that goes again at once. */
+/* Gives EAL, which creates a folder for sockets and files, a temporary folder, and removes it at once. */
 static int init_apart(int argc, char **argv)
 {
 	char folder[] = "/tmp/towpath-dpdk-XXXXXX";
@@ -138,7 +138,7 @@ int twp_init(int argc, char **argv, int logs_to_stderr, int keeps_files)
 		return -ENOMEM;
 	setvbuf(log, NULL, _IOLBF, 512);
 	rte_openlog_stream(log);
-	/* EAL prints its usage to standard output, which is PROGRAM's. Nothing else of towpath writes by stdio. */
+	/* EAL prints its usage to standard output, which belongs to PROGRAM. No other code of towpath uses stdio. */
 	FILE *nowhere = fopen("/dev/null", "we");
 	if (nowhere)
 		stdout = nowhere;
@@ -146,7 +146,7 @@ int twp_init(int argc, char **argv, int logs_to_stderr, int keeps_files)
 	int known = pthread_getaffinity_np(pthread_self(), sizeof cpus, &cpus) == 0;
 	int done = keeps_files ? rte_eal_init(argc, argv) : init_apart(argc, argv);
 	int error = rte_errno;
-	/* EAL pins the thread that starts it. */
+	/* Undo the affinity that EAL sets for the thread that initializes it. */
 	if (known)
 		pthread_setaffinity_np(pthread_self(), sizeof cpus, &cpus);
 	fflush(log);
@@ -181,7 +181,7 @@ static uint32_t interface_mtu(const char *name)
 
 #define CHECKSUMS (RTE_ETH_TX_OFFLOAD_TCP_CKSUM | RTE_ETH_TX_OFFLOAD_UDP_CKSUM)
 #define SEGMENTS (RTE_ETH_TX_OFFLOAD_TCP_TSO | RTE_ETH_TX_OFFLOAD_IPV4_CKSUM | RTE_ETH_TX_OFFLOAD_MULTI_SEGS)
-/* 64 KiB in buffers of the least size, and one for what is left. */
+/* Number of segments for 64 KiB in buffers of minimum size, and one for the remainder. */
 #define PIECES_MAX 34
 
 int twp_info(uint16_t port, struct twp_info *info)
@@ -214,11 +214,11 @@ int twp_info(uint16_t port, struct twp_info *info)
 	return 0;
 }
 
-/* Descriptors of a queue, as far as the driver lets it have so many. */
+/* Number of descriptors per queue, if the driver supports that many. */
 #define DESCRIPTORS 1024
-/* The same of buffers for long frames. */
+/* Number of descriptors per queue with buffers for long frames. */
 #define DESCRIPTORS_OF_LONG 256
-/* mbufs for each descriptor: those in both rings, and what a stack holds meanwhile. */
+/* mbufs per descriptor: those in both rings, and those that the stack holds. */
 #define MBUFS_PER_DESCRIPTOR 4
 #define CACHE 256
 
@@ -227,7 +227,7 @@ static int set_up_queues(uint16_t port, uint16_t queues, const struct rte_eth_de
 {
 	unsigned wanted = room > 4096 ? DESCRIPTORS_OF_LONG : DESCRIPTORS;
 	uint16_t rx = (uint16_t)wanted, tx = (uint16_t)wanted;
-	/* A descriptor of net_tap is a buffer that every read of one frame is offered. */
+	/* net_tap passes the buffers of all descriptors to each read of a single frame, so use one descriptor. */
 	if (strcmp(dev->driver_name, "net_tap") == 0)
 		rx = 1;
 	*step = "agree on the length of rings";
@@ -296,13 +296,13 @@ int twp_start(uint16_t port, uint16_t queues, uint32_t mtu, int sets_mtu, int wa
 	} else {
 		conf.rxmode.offloads &= ~RTE_ETH_RX_OFFLOAD_RSS_HASH;
 	}
-	/* Interrupts where the descriptor of a queue is the device's own; see twp_wake_fd. */
+	/* Enable interrupts if a queue's file descriptor is the device's own; see twp_wake_fd. */
 	conf.intr_conf.rxq = strcmp(info.driver, "net_tap") == 0;
 	*step = "configure the port";
 	error = rte_eth_dev_configure(port, queues, queues, &conf);
 	if (error)
 		return error;
-	/* Drivers with buffers of their own want mbufs that hold one, and say how long those are in their log only. */
+	/* Drivers with their own buffers need mbufs of that size, which only their log shows. Try several sizes. */
 	static const uint32_t rooms[] = { 2048, 4096, 9728, 16384, 65408 };
 	error = -EINVAL;
 	for (unsigned i = 0; i < RTE_DIM(rooms) && error; i++) {
@@ -317,7 +317,7 @@ int twp_start(uint16_t port, uint16_t queues, uint32_t mtu, int sets_mtu, int wa
 	error = rte_eth_dev_start(port);
 	if (error)
 		return error;
-	/* IPv6 finds neighbours by groups. Drivers without such a filter receive them anyway. */
+	/* IPv6 neighbour discovery uses multicast. Drivers without a multicast filter receive it in any case. */
 	if (wants_groups)
 		rte_eth_allmulticast_enable(port);
 	return 0;
@@ -329,7 +329,7 @@ void twp_close(uint16_t port)
 	rte_eth_dev_close(port);
 }
 
-/* Promiscuous mode that ends with the descriptor, also when the process is killed. */
+/* Enables promiscuous mode until the descriptor is closed, even if the process is killed. */
 int twp_hold_promiscuous(const char *interface)
 {
 	int fd = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0);
@@ -359,9 +359,9 @@ int twp_wake_fd(uint16_t port, uint16_t queue)
 
 void twp_enter_thread(void)
 {
-	/* Short sleeps between polls: the default of the kernel adds 50 us to each. */
+	/* Reduce the timer slack, because the kernel's default adds 50 us to each short sleep between polls. */
 	prctl(PR_SET_TIMERSLACK, 1000UL);
-	/* Without a number a thread has no cache of mbufs, and is slower. */
+	/* Register the thread, because an unregistered one has no mbuf cache, and is slower. */
 	if (rte_lcore_id() == LCORE_ID_ANY)
 		rte_thread_register();
 }
@@ -373,7 +373,7 @@ uint16_t twp_rx(uint16_t port, uint16_t queue, struct twp_in *in, uint16_t max)
 	for (uint16_t i = 0; i < n; i++) {
 		struct rte_mbuf *m = mbufs[i];
 		uint64_t flags = m->ol_flags;
-		/* An address tells a buffer of our pools without a look at the second cache line. */
+		/* Recognize a buffer of our pools by its address, without reading the second cache line. */
 		int is_plain = m->buf_addr == (char *)(m + 1) + TWP_PRIVATE && m->data_off == RTE_PKTMBUF_HEADROOM &&
 			       m->nb_segs == 1 && rte_mbuf_refcnt_read(m) == 1;
 		in[i].mbuf = m;
@@ -394,7 +394,7 @@ uint16_t twp_rx(uint16_t port, uint16_t queue, struct twp_in *in, uint16_t max)
 	return n;
 }
 
-/* The first `len` bytes, which the caller has seen to be there. */
+/* Copies the first `len` bytes. The caller must have checked the length. */
 void twp_read(const void *mbuf, uint32_t len, uint8_t *to)
 {
 	const void *at = rte_pktmbuf_read(mbuf, 0, len, to);
@@ -429,7 +429,7 @@ static void set_work(struct rte_mbuf *m, const struct twp_out *out)
 		}
 	}
 	m->ol_flags = flags;
-	/* Cards that segment want a sum of the pseudo header without its length (rte_mbuf_core.h). */
+	/* Segmentation offload expects the checksum of the pseudo-header without its length (rte_mbuf_core.h). */
 	if (out->work & TWP_SEGMENT)
 		rte_net_intel_cksum_flags_prepare(m, flags);
 }
@@ -460,7 +460,7 @@ uint16_t twp_chain(const struct twp_out *out, uint16_t n, void **packets)
 		m->data_len = (uint16_t)head->len;
 		m->pkt_len = head->len;
 		m->ol_flags = 0;
-		/* Fresh mbufs, and plain ones, have one piece and no next. */
+		/* New and plain mbufs have one segment, and `next` is null. */
 		if (unlikely(head->goes_on)) {
 			uint16_t pieces = 2;
 			while (head[pieces - 1].goes_on)

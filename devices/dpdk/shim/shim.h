@@ -1,18 +1,18 @@
-/* What Rust sees of DPDK: functions without structures of DPDK in their arguments. `src/sys.rs` declares the same. */
+/* Functions of DPDK for Rust, without structures of DPDK in their arguments. Keep in sync with `src/sys.rs`. */
 #ifndef TOWPATH_DPDK_SHIM_H
 #define TOWPATH_DPDK_SHIM_H
 
 #include <stdint.h>
 
-/* Most packets of a call. */
+/* Maximum number of packets per call. */
 #define TWP_BURST 32
-/* Bytes in front of the headroom that no driver touches: with the headroom they are what the pool of packets wants. */
+/* Bytes before the headroom that no driver uses. With the headroom, they are the headroom of the packet pool. */
 #define TWP_PRIVATE 64
 
 struct twp_info {
 	char driver[32];
 	char name[64];
-	char interface[32]; /* Interface of the kernel below; empty: none. */
+	char interface[32]; /* Kernel interface that the port shares; empty: none. */
 	uint32_t interface_mtu;
 	uint32_t mtu;
 	uint32_t mtu_max;
@@ -31,12 +31,12 @@ struct twp_in {
 	uint16_t state;
 };
 
-/* Bits of `state`. Plain: one piece, at the usual place of a buffer of ours that has no other owner. */
+/* Bits of `state`. Plain: a single segment, at the default offset of a buffer from our pools, with one reference. */
 #define TWP_PLAIN 1
 #define TWP_VERIFIED 2
 #define TWP_TAGGED 4
 
-/* A piece of a packet to be sent; the first one has what is left to do. */
+/* A segment of a packet to be sent. The first one describes the offload work. */
 struct twp_out {
 	void *mbuf;
 	uint32_t len;
@@ -45,7 +45,7 @@ struct twp_out {
 	uint16_t l4_len;
 	uint16_t segment;
 	uint8_t work;
-	uint8_t goes_on; /* The next piece is of the same packet. */
+	uint8_t goes_on; /* The next segment belongs to the same packet. */
 };
 
 /* Bits of `work`. */
