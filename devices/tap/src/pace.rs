@@ -33,7 +33,7 @@ const ASK_EVERY: u8 = 16;
 const CLOSE_NS: u64 = 15_000;
 
 impl TapPace {
-    /// Called before the first read of a poll: whether to skip the poll.
+    /// Returns whether to skip a poll. Called before the first read of the poll.
     pub fn pauses(&mut self) -> bool {
         let pauses = std::mem::take(&mut self.pausing);
         self.left_out |= pauses;
@@ -45,8 +45,8 @@ impl TapPace {
         *self = Self { pausing: false, left_out: false, empty: !ready, ..*self };
     }
 
-    /// Called after the first frame of a poll: whether to read a second one. `is_long` is true for
-    /// a large frame.
+    /// Returns whether to read a second frame in a poll. Called after the first frame; `is_long` is
+    /// true for a large one.
     pub fn asks_on(&mut self, now_ns: u64, is_long: bool) -> bool {
         let is_close =
             now_ns.saturating_sub(std::mem::replace(&mut self.last_ns, now_ns)) < CLOSE_NS;

@@ -16,7 +16,7 @@ use towpath_tap::{
 
 const HOST: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
 const BEHIND: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
-/// Limit on every wait.
+/// Maximum time that a test waits for a packet.
 const PATIENCE: Duration = Duration::from_secs(50);
 
 fn in_namespace(test: impl FnOnce() + Send + 'static) {
