@@ -354,7 +354,7 @@ mod tests {
         }
     }
 
-    /// The test program uses this allocator, too.
+    /// The allocations come from this heap, because it is the test program's global allocator.
     #[test]
     fn what_threads_have_is_theirs() {
         let work = |seed: u64| {
