@@ -144,7 +144,7 @@ fn numbers_in_other_folders() {
     assert_eq!((&found, &by_number), (&names, &names));
 }
 
-/// The kernel reads them.
+/// Only the kernel reads paths, so invalid pointers cause EFAULT and no crash.
 fn paths_that_are_not_there() {
     let nowhere = std::ptr::dangling::<libc::c_char>();
     let mut room = [0u64; 64];

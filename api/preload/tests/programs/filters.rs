@@ -76,7 +76,7 @@ fn a_filter_chooses_datagrams() {
     // end.
     let told = (SOCKET, libc::SO_RXQ_OVFL, 2u32.to_ne_bytes().to_vec());
     assert_eq!(receive(fd, 0), (2, vec![told]));
-    // Another program, and none.
+    // Replace the filter, then detach it.
     assert_eq!(attach(fd, &only(BYTE, 8, b'x'.into())), Ok(()));
     socket.send_to(b"ab", at).unwrap();
     socket.send_to(b"xyz", at).unwrap();

@@ -32,7 +32,7 @@ pub const STOP_ENGINE: &str = "stop the engine now";
 /// Name of a case that does not run on the kernel, and how the kernel differs.
 pub type Own = (&'static str, &'static str);
 
-/// Where a case runs.
+/// Stack on which a case runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Half {
     Towpath,

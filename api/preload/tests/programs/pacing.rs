@@ -190,7 +190,7 @@ fn a_rate_that_is_taken_away_lets_bytes_go() {
     const BYTES: usize = 40 << 20;
     let (mut a, mut b) = pair();
     let fd = a.as_raw_fd();
-    // All would take hours.
+    // At 1000 bytes per second, 40 MiB would take hours.
     assert_eq!(set(fd, SOCKET, RATE, 1000), Ok(()));
     std::thread::scope(|scope| {
         let sends = scope.spawn(move || a.write_all(&vec![7; BYTES]).map(|()| a));

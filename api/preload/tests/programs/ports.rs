@@ -169,7 +169,7 @@ fn encode(addr: SocketAddr) -> ([u8; 28], u32) {
     (bytes, if addr.is_ipv4() { 16 } else { 28 })
 }
 
-/// A free port.
+/// Returns a free port.
 fn free(kind: i32) -> u16 {
     let socket = Socket::new(kind);
     socket.bind(ANY, 0).unwrap();
@@ -491,7 +491,7 @@ fn who_may_join_whom() {
     }
     // TCP stores the address for which the port was shared.
     assert_eq!((joined(TCP, "a* ap p*"), joined(UDP, "a* ap p*")), ("++-".into(), "+++".into()));
-    // SO_REUSEADDR does not permit to share a port with a listener, but SO_REUSEPORT does.
+    // A port with a listener can be shared by SO_REUSEPORT, but not by SO_REUSEADDR.
     assert_eq!(joined(TCP, "al a"), "+-");
     assert_eq!(joined(TCP, "apl ap"), "++");
     assert_eq!(joined(TCP, "apl apl pl"), "+++");

@@ -46,7 +46,7 @@ fn bound_right_after_a_listener_closed() {
         let listener = listener();
         let at = listener.local_addr().unwrap();
         let clients: Vec<_> = (0..8).map(|_| connected_to(&listener)).collect();
-        // Other sockets in between.
+        // Create zero to three other sockets in between.
         let others: Vec<_> = (0..n % 4).map(|_| UdpSocket::bind("127.0.0.1:0").unwrap()).collect();
         // SAFETY: socket(2) has no memory arguments.
         let fresh = unsafe { libc::socket(libc::AF_INET, libc::SOCK_STREAM, 0) };
@@ -84,7 +84,8 @@ fn what_waits_is_reset_with_its_listener() {
     }
 }
 
-/// The same with TCP_DEFER_ACCEPT.
+/// Connections that still wait for bytes, because of TCP_DEFER_ACCEPT, are reset when the
+/// listener closes.
 fn what_waits_for_bytes_is_reset() {
     for _ in 0..4 {
         let listener = listener();

@@ -303,7 +303,7 @@ fn the_longest_datagram() {
         let mut got = vec![0; 70_000];
         assert_eq!(from.send_to(&sent[..most], to).unwrap(), most);
         whole(taker.recv(&mut got).unwrap(), &got);
-        // In two parts too.
+        // The same limit holds for a datagram that is sent in two parts (MSG_MORE).
         from.connect(to).unwrap();
         let part = |bytes: &[u8], flags: i32| {
             let at = bytes.as_ptr().cast();

@@ -306,7 +306,7 @@ fn groups_are_sent_to_by_the_sockets_device() {
         };
         assert_eq!(if done == 0 { Ok(()) } else { Err(errno()) }, result);
         assert_eq!(set(v6, V6, libc::IPV6_MULTICAST_IF, 1), result);
-        // As the route says.
+        // Zero resets the interface to that of the route.
         assert_eq!(set(v4, libc::IPPROTO_IP, libc::IP_MULTICAST_IF, 0), Ok(()));
         assert_eq!(set(v6, V6, libc::IPV6_MULTICAST_IF, 0), Ok(()));
     }
