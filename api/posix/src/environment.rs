@@ -67,9 +67,9 @@ pub(crate) fn is_under_valgrind() -> bool {
     all.windows(PART.len()).any(|part| part == PART)
 }
 
-/// Replaces the value of LD_PRELOAD by `value` of its current value. Does nothing if the variable
-/// is unset. Called in the constructor, while there is no other thread. Writes to the array itself,
-/// because programs such as bash define a setenv(3) that is not ready yet.
+/// Replaces the value of LD_PRELOAD by the result of `value` for the current value. Does nothing if
+/// the variable is unset. Called in the constructor, while there is no other thread. Writes to the
+/// array itself, because programs such as bash define a setenv(3) that is not ready yet.
 pub fn replace_preload(value: impl FnOnce(&[u8]) -> Vec<u8>) {
     let mut at = current().cast_mut();
     // SAFETY: the environment ends with a null pointer, and no other thread changes it.

@@ -234,7 +234,7 @@ fn look(
         }
         LookOrder::OursFirst { eager } => {
             collect(stay, client, out)?;
-            // Without a ready socket the thread sleeps, and then the kernel looks.
+            // If no socket is ready, the thread sleeps, and the kernel then checks its descriptors.
             if expired || eager && out.len > 0 {
                 out.add_kernel(epfd, stay, out.most);
             }

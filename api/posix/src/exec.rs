@@ -19,10 +19,10 @@ use crate::{Posix, Result, limit, rights};
 use crate::spawns::EngineHost;
 pub use crate::spawns::Pipe;
 
-/// Lowest number of the reserved descriptor (`seat`). A spawn action that closes all numbers from
-/// one on becomes one action for each number up to the reserved one. The numbers of the library's
-/// other descriptors (16384) would be too high for that, and small programs do not use numbers as
-/// high as this.
+/// Lowest number of the reserved descriptor (`seat`). A spawn action that closes all numbers from N
+/// on becomes one action for each number up to the reserved one. The numbers of the library's other
+/// descriptors (16384) would be too high for that, and small programs do not use numbers as high as
+/// this.
 const RESERVED_FD_LOWEST: i32 = 900;
 /// A number that no descriptor has, because the kernel's limit (fs.nr_open) is below 2^31.
 const NOWHERE: i32 = i32::MAX;
@@ -146,7 +146,7 @@ pub fn note_in_actions(posix: &'static Posix, fd: i32) {
 }
 
 /// Implements posix_spawn_file_actions_addclosefrom_np(3). `close` adds libc's action that closes
-/// one number, `close_from` the action that closes all numbers from one on. The reserved number, at
+/// one number, `close_from` the action that closes all numbers from N on. The reserved number, at
 /// which the program finds its control socket, stays open.
 pub fn close_from(
     posix: &'static Posix,

@@ -179,9 +179,9 @@ fn await_senders(posix: &'static Posix, client: &Client, fds: &[libc::pollfd]) -
 }
 
 /// The sockets of a list that contains a few sockets of the stack, and nothing else. A thread that
-/// waits for these sleeps on the words of their slots, as a runtime with time limits does before
-/// each recv. In the reactor, other events of the process could wake the thread, and each wake-up
-/// would cost the engine more.
+/// waits for these sleeps on the words of their slots. For example, runtimes with timeouts call
+/// poll(2) for one socket before each recv. In the reactor, other events of the process could wake
+/// the thread, and each wake-up would cost the engine more.
 struct Few {
     sockets: [Socket; wait::SOCKETS_MAX],
     count: usize,
@@ -219,7 +219,8 @@ fn sleep_on_few(
     deadline: Option<Deadline>,
     since: Handled,
 ) -> Result<bool> {
-    // A handler with SA_RESTART interrupts only waits with a deadline, but every poll.
+    // Handlers with SA_RESTART interrupt every poll, but our waits only if these have a deadline,
+    // so set a distant one.
     let deadline = deadline.unwrap_or_else(|| Deadline::after(Duration::MAX));
     let attempt = || match look(posix, client, fds, true) {
         0 => Err(Error::WouldBlock),

@@ -63,7 +63,7 @@ pub struct Posix {
     pub(crate) known: KnownInterfaces,
     pub(crate) machine_name: MachineName,
     /// Descriptor numbers of netlink sockets that show the stack. A number may belong to another
-    /// file by now; the kernel tells.
+    /// file by now, which `netlink::is_ours` checks.
     pub(crate) netlink: Numbers,
     /// Subset of `netlink`: the numbers whose sockets have the protocol NETLINK_SOCK_DIAG.
     pub(crate) diag: Numbers,

@@ -187,8 +187,8 @@ fn inherit_shut(listener: &OpenSocket, accepted: Socket) {
 /// # Errors
 /// EINPROGRESS of a non-blocking stream, and when SO_SNDTIMEO has passed; EALREADY while it is in
 /// progress; EISCONN if it is connected or listens. EAFNOSUPPORT and ENETUNREACH if the socket
-/// cannot reach the address's family. One call returns how the connect ended: ECONNREFUSED,
-/// ETIMEDOUT and the like.
+/// cannot reach the address's family. The result of a connect that has ended (ECONNREFUSED,
+/// ETIMEDOUT and the like) is returned once.
 ///
 /// # Safety
 /// `addr` must point to `len` readable bytes.
@@ -306,12 +306,12 @@ fn connect_stream(
         }
         note_connect(handle, connect_asked::STARTED);
         if limit.nonblocking {
-            // As on Linux, which never sees the answer before connect returns.
+            // As on Linux, where connect(2) returns before the peer's answer can arrive.
             return fail(libc::EINPROGRESS);
         }
     } else if asked == connect_asked::DEFERRED {
-        // As Linux returns without blocking. A blocking call of Linux would wait for a SYN that no
-        // call sends.
+        // The result of a nonblocking connect on Linux. There, a blocking one would wait for a SYN
+        // that no call sends.
         return fail(libc::EISCONN);
     } else if limit.nonblocking && handle.slot.flags.load(Acquire) & under_way != 0 {
         return fail(libc::EALREADY);

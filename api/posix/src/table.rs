@@ -1,28 +1,29 @@
-//! The order of things when descriptors change.
+//! Order of steps when descriptors change.
 //!
-//! A number has two sides: the entry in [`descriptors`] and the kernel's descriptor. Calls look at
-//! the entry first; those that find none, or do not look, act on the kernel's descriptor. Other
-//! threads may use, close, replace and take numbers all the time. So:
+//! A number has two sides: the entry in [`descriptors`] and the kernel's descriptor. Calls first
+//! look up the entry. Without an entry, they act on the kernel's descriptor, as calls that bypass
+//! this library always do. Other threads may use, close, replace and allocate numbers at any time.
+//! So:
 //!
-//! - Behind a socket of ours the kernel has a [`towpath_shm::token`], on which everything fails
-//!   with EBADF. A thread that finds the entry gone, but not the descriptor, gets the error that it
-//!   would get a moment later.
-//! - Both sides change under this lock, for which other changes of *our* numbers wait. Otherwise an
-//!   entry could be left over for a number that has another file by now. The kernel gives numbers
-//!   without asking us. So an entry goes before its descriptor is closed, and comes after its
-//!   descriptor is there. A number that the program closes is closed in the kernel too, even if
-//!   another thread closed it a moment before.
-//! - Nothing is waited for under it, neither another lock nor the engine. close(2) lingers when the
-//!   number is free, as in the kernel.
-//! - A signal handler may close descriptors on top of a thread that has the lock. The handler goes
-//!   on without the lock, as if its whole change came between two steps of the interrupted one. The
-//!   steps allow such a change of every number but their own. To change a number that the
-//!   interrupted call is closing or replacing is as wrong on the kernel. Only
-//!   [`TableGuard::exchange`] acts on numbers whose owner does not know of it, so it blocks
-//!   signals. Other changes do not: blocking takes two system calls, which a program under seccomp
-//!   may have forbidden itself.
-//! - The lock is held while a process forks. The child's copy of the entries, which is memory, and
-//!   that of the descriptors, which is the kernel's, are then of one moment.
+//! - The kernel descriptor of a socket is a [`towpath_shm::token`], on which every call fails with
+//!   EBADF. A thread that finds the descriptor without its entry gets the error that it would get a
+//!   moment later.
+//! - Both sides change under this lock, which serializes changes of the stack's numbers. Otherwise
+//!   an entry could remain for a number that names another file by now. The kernel assigns numbers
+//!   without this lock. So an entry is removed before its descriptor is closed, and added after its
+//!   descriptor is created. A number that the program closes is also closed in the kernel, even if
+//!   another thread has just closed it.
+//! - A holder of the lock waits neither for another lock nor for the engine. close(2) lingers after
+//!   the number is free, as in the kernel.
+//! - A signal handler may close descriptors after it has interrupted a thread that holds the lock.
+//!   The handler continues without the lock, as if its change came between two steps of the
+//!   interrupted one. Every step allows this for all numbers except those that it changes itself.
+//!   Without this library, too, a handler must not change a number that the interrupted call is
+//!   closing or replacing. Only [`TableGuard::exchange`] changes numbers that are unrelated to the
+//!   interrupted call, so it blocks signals. Other changes do not, because blocking takes two
+//!   system calls, which a seccomp filter of the program may forbid.
+//! - The lock is held while a process forks. The child's copies of the entries (memory) and of the
+//!   descriptors (kernel) are then consistent.
 
 use towpath_client::descriptors::{self, DescriptorKind, Descriptors};
 use towpath_client::syscall;
@@ -38,16 +39,16 @@ pub(crate) struct TableGuard {
     _lock: Option<LockGuard<'static, ()>>,
 }
 
-/// Takes the lock, or goes on without it in a signal handler on top of a holder.
+/// Takes the lock. A signal handler that has interrupted the holder continues without it.
 pub(crate) fn lock(posix: &'static Posix) -> TableGuard {
     // A child that was created without this library has no client, and the thread that held the
-    // lock may not exist there. Such a child has a single thread, and needs no lock.
+    // lock may not exist there. That child has a single thread, and needs no lock.
     let lock = posix.client().ok().and_then(|_| posix.changes.lock_unless_mine());
     TableGuard { descriptors: &posix.process.descriptors, _lock: lock }
 }
 
-/// Returns whether this thread holds the lock: this is then a signal handler that interrupted a
-/// change.
+/// Returns whether this thread holds the lock, so that this is a signal handler that has
+/// interrupted a change.
 pub(crate) fn is_mine(posix: &'static Posix) -> bool {
     posix.changes.is_mine()
 }
