@@ -87,7 +87,7 @@ impl RegistryHost {
     pub fn end_thread(&mut self, first: &mut Shard, others: &mut [Shard]) {
         let Some(thread) = self.thread.take() else { return };
         match thread.end(first, others) {
-            // No process waits for the registry's descriptors any more.
+            // The registry's thread has ended without a panic.
             Ok(registry) => self.registry = Some(registry),
             Err(panic) if !thread::panicking() => panic::resume_unwind(panic),
             Err(_) => {}

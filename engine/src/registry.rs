@@ -69,7 +69,7 @@ pub(crate) struct Registry {
     status: Fd,
     /// Token without a name: the descriptors of all programs' sockets are duplicates of it.
     blank: Fd,
-    /// See [`Engine::set_lifeline`](crate::Engine::set_lifeline).
+    /// See [`set_parent_death_pipe`](crate::Engine::set_parent_death_pipe).
     pub lifeline: Option<Fd>,
     pub closer: Closer,
     pub gatekeeper: Option<Gatekeeper>,

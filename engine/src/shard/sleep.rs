@@ -18,7 +18,7 @@ pub(crate) struct Sleep {
     pub woken: Vec<ShardSource>,
     /// Time of the last poll of the descriptors.
     pub looked: Instant,
-    /// Whether the registry has sent orders, or has work.
+    /// Whether the registry has sent commands, or has work.
     pub registry_calls: bool,
     /// Bit set of shards on this thread that have work.
     pub shards_call: u16,

@@ -265,7 +265,7 @@ fn storm(remote: &Remote, threads: u64, for_ms: u64) {
                                 alive.push(child);
                             }
                         }
-                        // Killed while it asks.
+                        // Drop a program while the engine handles its call.
                         4..=6 => {
                             let program = alive.swap_remove(at);
                             let number = [call::CLONE, call::TOKENS, call::HELLO, call::REGION]

@@ -136,7 +136,7 @@ fn sockets_are_shared_with_a_fork() {
     parent.close(server);
     child.send(server, b"from the child");
     assert_eq!(parent.recv(client, 14), b"from the child");
-    // Either accepts.
+    // The child can accept from the shared listener, too.
     let addr = parent.slot(listener).local.load().to_socket_addr().unwrap();
     let second = parent.connect(addr);
     let accepted = child.accept(listener);

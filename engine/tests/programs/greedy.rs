@@ -29,7 +29,7 @@ fn flood(program: &Program, most: usize) -> Vec<OwnedFd> {
 
 #[test]
 fn clones_of_one_process_are_bounded_and_so_is_what_they_cost() {
-    // `CLONES_MAX` of engine/src/processes.rs.
+    // `CLONES_MAX` of engine/src/shard/processes/fork_exec.rs.
     const CLONES_MAX: usize = 512;
     let engine = Running::start(EngineConfig::default());
     let (good, bad) = (engine.program(), engine.program());

@@ -211,7 +211,7 @@ fn scribble(bad: &Program, dice: &mut Dice) {
     towpath_ring::notification::ring(std::os::fd::AsFd::as_fd(&bad.engine_bell));
 }
 
-/// `INSIDE_MAX` of engine/src/shard/reuse.rs.
+/// `INSIDE_MAX` of engine/src/shard/sockets/reuse.rs.
 const INSIDE_MAX: u64 = 1024;
 /// Lock owner: a thread of the first program that attaches.
 const FIRST: u32 = 1 << LOCK_CHANNEL_SHIFT | 5;
