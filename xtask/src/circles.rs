@@ -1,5 +1,5 @@
-//! Finds circles of files: each file uses the next one, and the last one uses the first. These
-//! files can only be understood and moved together.
+//! Finds circles of files: each file uses the next one, and the last one uses the first. Files of a
+//! circle can only be understood and moved together.
 //!
 //! Paths in `use` items and elsewhere count as uses. Paths in macro arguments and method calls are
 //! not detected; for the latter, [`crate::structure`] has ceilings.
@@ -259,7 +259,7 @@ impl Modules {
     }
 }
 
-/// All that one leads to.
+/// Returns all nodes that are reachable from a node.
 pub fn reach(edges: &[BTreeSet<usize>], from: usize) -> BTreeSet<usize> {
     let mut reached = BTreeSet::new();
     let mut left = vec![from];

@@ -39,8 +39,8 @@ pub const NIGHTLY: &str = "nightly::";
 pub const SHARDS: &str = "TOWPATH_TEST_SHARDS";
 /// The package of tests with real programs.
 pub const REAL_PROGRAMS: &str = "towpath-tests";
-/// Modules of tests with real programs for the gate, which uses the debug build: HTTP, comparisons
-/// of socket calls with the kernel, ends of runs, links.
+/// Modules of tests with real programs that the gate runs: HTTP, comparisons of socket calls with
+/// the kernel, ends of runs, links. The gate runs the debug build.
 const SMOKE: &[&str] = &[
     "http",
     "fast_open",

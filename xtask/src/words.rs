@@ -76,7 +76,7 @@ struct Offence {
     file: PathBuf,
     line: usize,
     kind: Kind,
-    /// The sentence, or the line.
+    /// Sentence or line with the offence.
     text: String,
 }
 

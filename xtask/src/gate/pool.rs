@@ -35,14 +35,14 @@ const LEFT_OUT: &str = "left out: ";
 pub struct Settings<'a> {
     /// Environment variables of the tests.
     pub env: &'a [(&'a str, &'a str)],
-    /// Tests at a time.
+    /// Number of tests that run at the same time.
     pub threads: usize,
     /// Time after which a test is killed and counts as failed.
     pub limit: Duration,
 }
 
 impl<'a> Settings<'a> {
-    /// The gate's.
+    /// Returns the settings of the gate, with these environment variables.
     pub fn with(env: &'a [(&'a str, &'a str)]) -> Self {
         let processors = std::thread::available_parallelism().map_or(2, usize::from);
         Self { env, threads: FOR_EACH_PROCESSOR * processors, limit: TEST_LIMIT }

@@ -125,7 +125,7 @@ impl Row {
         }
     }
 
-    /// The slowest tests first.
+    /// Returns all tests with their longest times, slowest first.
     fn by_time(&self) -> Vec<(&str, Duration)> {
         let mut all: Vec<_> =
             self.tests.iter().map(|(name, (_, _, longest))| (&**name, *longest)).collect();
