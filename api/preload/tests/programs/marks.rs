@@ -75,7 +75,7 @@ fn fill_beyond(stream: &mut TcpStream, least: i32) -> usize {
     sent
 }
 
-/// As tcp_stream_memory_free.
+/// TCP_NOTSENT_LOWAT limits the unsent bytes, as in tcp_stream_memory_free of Linux.
 fn few_bytes_are_unsent() {
     let (mut a, mut b) = pair();
     let fd = a.as_raw_fd();
@@ -124,7 +124,7 @@ fn who_waits_to_send_goes_on_below_the_mark() {
     });
 }
 
-/// As do_tcp_setsockopt: sk_write_space.
+/// Raising TCP_NOTSENT_LOWAT wakes blocked writers, as do_tcp_setsockopt does by sk_write_space.
 fn a_higher_mark_wakes_who_waits_to_send() {
     let (mut a, _b) = pair();
     let fd = a.as_raw_fd();
@@ -182,7 +182,8 @@ fn peek_off(fd: RawFd) -> i32 {
     get(fd, SOCKET, libc::SO_PEEK_OFF).unwrap()
 }
 
-/// As __skb_try_recv_from_queue and sk_peek_offset_bwd.
+/// MSG_PEEK continues at the offset of SO_PEEK_OFF, as in __skb_try_recv_from_queue and
+/// sk_peek_offset_bwd.
 fn looks_go_on_in_datagrams() {
     const PEEK: i32 = libc::MSG_PEEK;
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -221,7 +222,7 @@ fn looks_go_on_in_datagrams() {
     assert_eq!(peek_off(fd), -1);
 }
 
-/// As tcp_recvmsg_locked.
+/// On a stream, too, MSG_PEEK continues at the offset of SO_PEEK_OFF, as in tcp_recvmsg_locked.
 fn looks_go_on_in_a_stream() {
     const PEEK: i32 = libc::MSG_PEEK;
     let (mut a, b) = pair();

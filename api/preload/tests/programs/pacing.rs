@@ -125,7 +125,8 @@ fn no_rate_is_read_or_set_wrongly() {
     assert_eq!(errno(), libc::EFAULT);
 }
 
-/// As `sk_clone_lock` and `tcp_get_info`.
+/// A connection inherits the rate of its listener, and TCP_INFO reports it, as in `sk_clone_lock`
+/// and `tcp_get_info`.
 fn a_rate_is_inherited_and_told() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (fd, at) = (listener.as_raw_fd(), listener.local_addr().unwrap());
@@ -145,7 +146,7 @@ fn a_rate_is_inherited_and_told() {
     assert_eq!(get_long(server.as_raw_fd()), u64::MAX);
 }
 
-/// As `tcp_disconnect` leaves it.
+/// A disconnect by AF_UNSPEC preserves the rate, as in `tcp_disconnect`.
 fn a_rate_outlives_its_connection() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();

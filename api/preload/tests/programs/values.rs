@@ -83,7 +83,7 @@ fn the_receive_buffer_is_told_as_it_is_used() {
     assert!(told[0] + told[1] + beyond >= sent, "{sent} bytes fit, and it tells of {told:?}");
 }
 
-/// As sock_setsockopt: sk_write_space.
+/// Raising SO_SNDBUF wakes blocked writers, as sock_setsockopt does by sk_write_space.
 fn a_longer_send_buffer_wakes_who_waits_for_room() {
     // More than both initial buffers hold, and less than the enlarged one holds.
     const BYTES: usize = 200_000;
@@ -100,7 +100,7 @@ fn a_longer_send_buffer_wakes_who_waits_for_room() {
     });
 }
 
-/// As tcp_set_rcvlowat: tcp_data_ready.
+/// Lowering SO_RCVLOWAT wakes blocked readers, as tcp_set_rcvlowat does by tcp_data_ready.
 fn a_lower_mark_wakes_who_waits_for_input() {
     let (mut a, b) = pair();
     let fd = b.as_raw_fd();
