@@ -1,4 +1,4 @@
-//! The socket of a call, by its descriptor.
+//! Looks up the socket of a call by its descriptor.
 
 use std::ops::Deref;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};

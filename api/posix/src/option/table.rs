@@ -46,14 +46,14 @@ pub enum Effect {
     /// A Boolean option in a bit of the slot. `setting` tells the engine about a change; 0: only
     /// the program's side uses the bit.
     Bit {
-        /// The bit, of [`towpath_shm::layout::option_bit`].
+        /// Bit of the option, from [`towpath_shm::layout::option_bit`].
         bit: u32,
-        /// The setting, of [`towpath_shm::layout::setting`].
+        /// Number of the setting, from [`towpath_shm::layout::setting`].
         setting: u32,
     },
     /// A number within a range. The engine is told about a change.
     Told {
-        /// The setting, of [`towpath_shm::layout::setting`].
+        /// Number of the setting, from [`towpath_shm::layout::setting`].
         setting: u32,
         /// Minimum and maximum.
         range: (i32, i32),
@@ -471,7 +471,7 @@ pub const OPTIONS: &[OptionRow] = &[
         IP,
         libc::IP_MULTICAST_ALL,
         "IP_MULTICAST_ALL",
-        // As in inet6_create.
+        // IPv6 sockets begin with 0, because inet6_create of Linux does not set it.
         Effect::Asked { default: 1, default_v6: 0 },
         "off before it is set on an AF_INET6 socket",
     ),
