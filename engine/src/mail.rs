@@ -30,8 +30,8 @@ use crate::query::{ShardAnswer, ShardJob, ShardQuery};
 pub(crate) enum ShardCommand {
     /// A process has attached to the run.
     Open(Newcomer),
-    /// A request of a process, of which the shard does its part. A process has one such request at
-    /// a time. The shard answers each request by [`ShardReport::Done`] or [`ShardReport::Refused`].
+    /// The shard's part of a request of a process, which has one such request at a time. The shard
+    /// answers each request by [`ShardReport::Done`] or [`ShardReport::Refused`].
     For(ChannelId, Box<Want>),
     /// The reply to the [`ShardReport::Asks`] with this number.
     Answer(ChannelId, u64, Box<ControlReply>),

@@ -28,7 +28,7 @@ pub(crate) struct Sleep {
     pub due: Option<Instant>,
     /// Number of consecutive turns without work.
     pub idle_turns: u32,
-    /// Whether an order arrived while the shard slept.
+    /// Whether a command arrived while the shard slept.
     pub told: bool,
     pub lookout: Lookout,
     /// Value of the counter `work` at the end of the last turn.

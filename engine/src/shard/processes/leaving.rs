@@ -147,7 +147,7 @@ mod tests {
         assert_eq!(count(shard, Duration::ZERO), SOCKETS);
         assert_eq!(count(shard, Duration::from_micros(100)), 0);
         let again = COUNT_AGAIN * SOCKETS as u32;
-        // The sleep ends at the next count, and without data there is no count.
+        // The shard sleeps until the next count. Without data, that count is the last one.
         shard.sockets.outgoing.to_send.clear();
         let due =
             shard.processes.departure.progress.map(|leaving| (leaving.is_due, leaving.count_at));

@@ -205,7 +205,7 @@ mod tests {
             // A process must wait for a reply before it sends its next request.
             let attached = self.engine.shard.processes.channels.get(id);
             if attached.is_some_and(|it| it.batch.is_none() && !it.has_ended) {
-                // Refused if the process has not begun itself.
+                // The engine refuses the request if the process has not sent HELLO or SETTLED.
                 let request = Request { call: call::CLONE, a: wanted, ..Request::default() };
                 self.engine.grant(id, &request);
             }
