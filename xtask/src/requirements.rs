@@ -53,10 +53,10 @@ enum Status {
     Passage,
 }
 
-/// A requirement, or a passage.
+/// A requirement, or a passage that may be quoted.
 #[derive(Debug)]
 struct Entry {
-    /// Empty for a passage.
+    /// Id of the requirement; empty for a passage.
     id: String,
     sections: Vec<String>,
     status: Status,
