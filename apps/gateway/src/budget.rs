@@ -308,7 +308,7 @@ mod tests {
         let second = all(client(2));
         assert_eq!(second.len(), 18, "of 20 that are left");
         assert!(take(client(1)).is_none());
-        // A client without connections may use each free one.
+        // A client without connections may use any free descriptor.
         let third = [3, 4].map(|last| take(client(last)).expect("a place"));
         assert!(take(client(5)).is_none());
         assert_eq!(budget.len(Whose::Program), 160);

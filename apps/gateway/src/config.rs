@@ -19,11 +19,11 @@ pub struct GatewayConfig {
     pub program_v4: Option<Ipv4Addr>,
     /// IPv6 address of the program's stack; `None` disables IPv6.
     pub program_v6: Option<Ipv6Addr>,
-    /// IPv4 address of the gateway; `None` without IPv4. With `host_loopback`, it stands for the
-    /// host's loopback.
+    /// IPv4 address of the gateway; `None` without IPv4. With `host_loopback`, connections to it
+    /// lead to the host's loopback.
     pub gateway_v4: Option<Ipv4Addr>,
-    /// IPv6 address of the gateway; `None` without IPv6. With `host_loopback`, it stands for the
-    /// host's loopback.
+    /// IPv6 address of the gateway; `None` without IPv6. With `host_loopback`, connections to it
+    /// lead to the host's loopback.
     pub gateway_v6: Option<Ipv6Addr>,
     /// Whether connections to the gateway's addresses lead to 127.0.0.1 and ::1 of the host, so
     /// that the program can use services there. Otherwise, they are refused.
@@ -102,8 +102,9 @@ impl GatewayConfig {
         if own.contains(&Some(ip)) { Client::PROGRAM } else { Client::at(ip) }
     }
 
-    /// Returns the keepalive times towards clients, which may vanish silently unless the client is
-    /// the program. Uses the host's times, which its kernel also uses towards servers.
+    /// Returns the keepalive times for connections to clients: those of the host, as its kernel
+    /// also uses towards servers. `None` with a program, which cannot vanish silently as other
+    /// clients can.
     pub(crate) fn keepalive(&self) -> Option<KeepAliveConfig> {
         let has_program = self.program_v4.is_some() || self.program_v6.is_some();
         (!has_program).then(keepalive_of_host)

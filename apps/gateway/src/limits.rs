@@ -22,7 +22,8 @@ pub const ECHO_FLOWS_MAX: usize = 256;
 /// Maximum number of accepted connections queued for the gateway of another shard; they count as
 /// TCP flows. Further connections wait in the host's accept queue ([`BACKLOG`]).
 pub const HANDED_MAX: usize = 256;
-/// Pause in accepting after that queue is full; its gateway empties it within a few turns.
+/// Pause in accepting after another gateway's queue of [`HANDED_MAX`] connections was full. The
+/// gateway empties the queue within a few turns.
 pub const HANDED_PAUSE_NS: u64 = 1_000_000;
 /// Maximum number of accepted connections per published port that are held before they are divided
 /// among the gateways. Each counts as a TCP flow.

@@ -314,7 +314,7 @@ mod tests {
         landings.on_taken(5, 3);
         landings.push(goes(order.next(candidate(1, Some(0)), place, 0)).1);
         let up = |order: &Order| order.runs[&client(1)].flights.are_up();
-        // Two packets precede it, and the third is its own.
+        // The packet of the flight is the third, after two packets that were queued before.
         for taken in 1..=3 {
             landings.settle();
             assert!(up(&order) && !landings.is_empty(), "{taken}");

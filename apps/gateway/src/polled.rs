@@ -150,8 +150,8 @@ impl Port {
         for door in &mut self.doors {
             let mut is_open = door.programs.iter().any(is_reached);
             if !is_open && door.is_open && self.protocol == ForwardProtocol::Udp {
-                // `nc -u -l` connects its socket to its first client, and then serves only that
-                // client.
+                // Keep the port open while a socket is connected to a client. `nc -u -l`, for
+                // example, connects its socket to its first client and serves only that client.
                 for program in &door.programs {
                     is_open |= kernel.has_peer(*program)?;
                 }

@@ -1,5 +1,5 @@
-//! Clients with addresses of their own, as behind a TUN device: one that floods displaces its own
-//! flows, and leaves those of others alone.
+//! Clients with different addresses, as behind a TUN device: a client that floods evicts its own
+//! flows, and none of other clients.
 
 use std::io::{ErrorKind, Read};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -10,7 +10,7 @@ use towpath_wire::{IpProtocol, icmpv4, ipv4, udp};
 
 use crate::world::in_namespace;
 
-/// A client that has few flows, and one that floods.
+/// Client with few flows, and client that floods.
 const QUIET: &str = "10.1.0.2";
 const FLOODS: &str = "10.1.0.3";
 /// A host of the namespace.
@@ -45,7 +45,7 @@ impl Crowd {
         Self { gateway, pool: Pool::default(), now_ns: 1 }
     }
 
-    /// A packet of a client, whose body begins behind the IP header.
+    /// Sends a packet of a client. `body` follows the IP header.
     fn send(&mut self, from: &str, protocol: IpProtocol, body: &[u8]) {
         let packet = packet(&mut self.pool, from, protocol, body);
         self.now_ns += 1;
@@ -73,7 +73,7 @@ impl Crowd {
         self.send(from, IpProtocol::ICMP, &body);
     }
 
-    /// Destinations of the packets that came for clients.
+    /// Returns the destinations of the packets sent to clients.
     fn take(&mut self) -> Vec<IpAddr> {
         let mut out = Batch::new();
         self.now_ns += 1_000_000;
@@ -157,7 +157,7 @@ fn a_flood_of_pings_leaves_other_clients_theirs() {
     });
 }
 
-/// A listener whose queue is full, so that the kernel answers no further SYN.
+/// Creates a listener whose queue is full, so that the kernel answers no further SYN.
 fn full_listener() -> (TcpListener, Vec<TcpStream>) {
     let listener = TcpListener::bind((SERVER, 0)).unwrap();
     rustix::net::listen(&listener, 0).unwrap();
@@ -193,10 +193,10 @@ fn one_client_does_not_get_all_connections() {
         let mut crowd = Crowd::new();
         for n in 0..FLOOD {
             crowd.syn(FLOODS, 10_000 + n, to.port());
-            // The host is connected at once, and its flow is no longer among those that connect.
+            // The host accepts at once, so this flow no longer counts as connecting.
             crowd.take();
         }
-        // Seven times as many as are free.
+        // A client may have seven times as many flows as are free.
         let flows = crowd.flows(FLOODS, FlowProtocol::Tcp);
         assert_eq!(flows, TCP_MAX * 7 / 8 + 1);
         assert_eq!(crowd.gateway.counters().tcp_client_full, u64::from(FLOOD) - flows);
@@ -206,7 +206,7 @@ fn one_client_does_not_get_all_connections() {
     });
 }
 
-/// Sequence number of the SYN-ACK, which came first.
+/// Returns the sequence number of the SYN-ACK, which must be the first packet.
 fn syn_ack(packets: &Batch) -> u32 {
     let seq = |packet: &Packet| {
         let segment = &packet.linear()[ipv4::HEADER_LEN..];
@@ -249,7 +249,8 @@ fn a_client_that_vanished_is_noticed_with_the_hosts_times_of_keepalive() {
             crowd.now_ns += 1_000_000_000;
             probes += crowd.take().len();
         }
-        // The first probe after 20 s, two more, and 10 s for an answer to the last one.
+        // The first probe follows after 20 s. Two more probes and 10 s for the last answer complete
+        // 50 s.
         assert!((49..=51).contains(&seconds), "{seconds}");
         assert!(probes >= 3, "{probes}");
         let ends = peer.read(&mut [0; 1]).map_err(|error| error.kind());
@@ -269,7 +270,8 @@ fn another_port_of_a_peer_may_answer_and_another_peer_may_not() {
         other_port.send_to(b"data", seen).unwrap();
         assert_eq!(crowd.take(), [QUIET.parse::<IpAddr>().unwrap()]);
         assert_eq!(crowd.gateway.counters().udp_from_other_ports, 1);
-        // The program's answer finds the port, and what comes then has a flow.
+        // The program's datagram to the new port creates a flow, so that later datagrams from this
+        // port are no longer counted as from other ports.
         crowd.datagram(QUIET, 4000, other_port.local_addr().unwrap().port());
         assert_eq!(other_port.recv_from(&mut [0; 8]).unwrap().1, seen);
         other_port.send_to(b"data", seen).unwrap();

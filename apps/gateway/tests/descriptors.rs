@@ -1,4 +1,5 @@
-//! A process without descriptors, which is why the test has one for itself.
+//! A process that runs out of descriptors. The limit affects the whole process, so this file has a
+//! single test.
 
 mod world;
 
@@ -39,7 +40,7 @@ fn a_client_is_refused_when_no_descriptor_is_left() {
         panic!("the user is told");
     };
     assert_eq!(descriptors, limit);
-    // The connection that is there goes on, and the next one comes when there is a descriptor.
+    // The existing connection continues, and the next client is accepted once a descriptor is free.
     (&first).write_all(b"hi").unwrap();
     assert_eq!(world.read_exact(sock, 2), b"hi");
     drop(taken);

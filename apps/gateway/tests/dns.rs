@@ -1,4 +1,4 @@
-//! The forwarder of DNS: whom it asks, in which order, and whose answers it passes on.
+//! DNS forwarder: the order in which it queries nameservers, and the answers that it passes on.
 
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::unix::fs::symlink;
@@ -19,7 +19,7 @@ const SERVFAIL: u8 = 2;
 const NOTIMP: u8 = 4;
 const REFUSED: u8 = 5;
 
-/// A question for the address of NAME.example.
+/// Returns a query for the address of NAME.example.
 fn question(id: u16, name: &str) -> Vec<u8> {
     let mut message = id.to_be_bytes().to_vec();
     message.extend(b"\x01\0\0\x01\0\0\0\0\0\0");
@@ -29,7 +29,7 @@ fn question(id: u16, name: &str) -> Vec<u8> {
     message
 }
 
-/// An answer with this response code; `mark` stands for what it says.
+/// Returns an answer with this response code; `mark` stands for its records.
 fn answer(question: &[u8], code: u8, mark: &[u8]) -> Vec<u8> {
     let mut message = question.to_vec();
     message[2] |= 0x80;
@@ -49,7 +49,7 @@ fn at(server: &UdpSocket) -> SocketAddr {
     server.local_addr().unwrap()
 }
 
-/// An address where no nameserver is, and where no other run of these tests has anything.
+/// Returns an address on which no nameserver listens, and that no other run of these tests uses.
 fn nobody() -> SocketAddr {
     let [.., high, low] = std::process::id().to_be_bytes();
     at(&nameserver(&format!("127.99.{high}.{low}:0")))
@@ -65,7 +65,7 @@ fn ask(world: &mut World, sock: Sock, question: &[u8]) {
     world.turn();
 }
 
-/// The next question that reaches the nameserver, and from where.
+/// Returns the next query that reaches the nameserver, and its source.
 fn asked(world: &mut World, server: &UdpSocket) -> (Vec<u8>, SocketAddr) {
     world.until("a question", |_| {
         let mut bytes = [0; 512];
@@ -80,7 +80,7 @@ fn answered(world: &mut World) -> (u32, Vec<u8>) {
     (user, bytes)
 }
 
-/// The nameserver answers what it is asked next, and the program hears that.
+/// Lets the nameserver answer the next query, and checks that the program receives the answer.
 fn answers(world: &mut World, server: &UdpSocket, to: (Sock, &[u8])) {
     let (asked, from) = asked(world, server);
     assert_eq!(asked[2..], to.1[2..]);
@@ -92,7 +92,7 @@ fn is_asked(server: &UdpSocket) -> bool {
     server.recv_from(&mut [0; 512]).is_ok()
 }
 
-/// The nameserver may be on the host's loopback, where the program has its own.
+/// The nameserver may be on the host's loopback, which the program cannot reach by itself.
 #[test]
 fn questions_to_the_forwarder_reach_the_nameserver() {
     for server in ["127.0.0.1:0", "[::1]:0"] {
@@ -115,10 +115,10 @@ fn questions_to_the_forwarder_reach_the_nameserver() {
             udp.send_to(&answer(&asked[..n], 0, b"answer"), from).unwrap();
             let got = world.until("an answer", |world| world.program.datagrams.pop_front());
             assert_eq!(got, (sock.user, forwarder, answer(&question, 0, b"answer")));
-            // Answers that are too long for a datagram are asked for by TCP.
+            // The program repeats a query over TCP if the answer does not fit a datagram.
             world.connected(forwarder);
             tcp.accept().unwrap();
-            // The forwarder's address is nothing but a nameserver.
+            // Other ports of the forwarder's address refuse connections.
             let elsewhere = world.connect(SocketAddr::new(forwarder.ip(), 80));
             let error = world.until("an error", |world| world.error(elsewhere));
             assert_eq!(error, SocketError::Refused);
@@ -138,12 +138,12 @@ fn a_nameserver_that_says_nothing_is_followed_by_the_next() {
     assert!(!is_asked(&lives));
     world.skip(Duration::from_secs(2));
     answers(&mut world, &lives, (sock, &first));
-    // The next question does not wait for it once more.
+    // The next query skips the nameserver that timed out.
     let second = question(2, "second");
     ask(&mut world, sock, &second);
     answers(&mut world, &lives, (sock, &second));
     assert!(!is_asked(&dead));
-    // But one of the next half minute asks again, and it is back.
+    // After half a minute the nameserver is tried first again.
     world.skip(Duration::from_nanos(NAMESERVER_SILENT_NS));
     let third = question(3, "third");
     ask(&mut world, sock, &third);
@@ -151,7 +151,7 @@ fn a_nameserver_that_says_nothing_is_followed_by_the_next() {
     assert_eq!((world.counter("dns_next"), world.counter("dns_answers")), (1, 3));
 }
 
-/// Programs ask again as well, often in as much time as the forwarder waits for a nameserver.
+/// Programs repeat queries, often after the same time as the forwarder's timeout.
 #[test]
 fn a_question_that_is_repeated_tries_the_next_nameserver() {
     let (dead, lives) = (nameserver("127.0.0.1:0"), nameserver("127.0.0.1:0"));
@@ -185,7 +185,7 @@ fn a_nameserver_that_cannot_help_is_followed_by_the_next() {
     }
 }
 
-/// A name that does not exist does not at other nameservers either.
+/// NXDOMAIN is a usable answer, because other nameservers would return it, too.
 #[test]
 fn an_answer_that_says_no_is_an_answer() {
     const NXDOMAIN: u8 = 3;
@@ -202,7 +202,7 @@ fn an_answer_that_says_no_is_an_answer() {
 
 #[test]
 fn what_no_nameserver_can_do_is_told_at_once() {
-    // None is there.
+    // No nameserver listens.
     let mut nowhere = world(&[nobody(), nobody()]);
     let sock = nowhere.datagram_socket("10.0.2.15:0");
     let now = nowhere.now();
@@ -211,8 +211,8 @@ fn what_no_nameserver_can_do_is_told_at_once() {
     let error = nowhere.until("an error", |world| world.error(sock));
     assert_eq!(error, SocketError::PortUnreachable);
     assert_eq!(nowhere.counter("dns_unanswered"), 1);
-    // A nameserver is there, and cannot help. The program is told its answer, rather than that the
-    // other is not there.
+    // The first nameserver answers SERVFAIL, and the second one does not exist. The program gets
+    // the answer rather than an error.
     let cannot = nameserver("127.0.0.1:0");
     let mut world = world(&[at(&cannot), nobody()]);
     let sock = world.datagram_socket("10.0.2.15:0");
@@ -248,10 +248,10 @@ fn nobody_but_the_nameserver_answers() {
     let question = question(1, "name");
     ask(&mut world, sock, &question);
     let (asked, from) = asked(&mut world, &server);
-    // A stranger who knows all of it, on the same machine.
+    // A local process that knows port and identifier of the query.
     let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
     stranger.send_to(&answer(&asked, 0, b"forged"), from).unwrap();
-    // Answers of the nameserver to other questions.
+    // Answers of the nameserver to queries with another identifier or name.
     let mut other_id = asked.clone();
     other_id[0] ^= 1;
     let other_name = self::question(u16::from_be_bytes([asked[0], asked[1]]), "eman");
@@ -285,7 +285,7 @@ fn programs_that_ask_the_same_hear_each_its_own_answer() {
     ids.dedup();
     assert_eq!(ports.len(), PROGRAMS, "a port for each");
     assert!(ids.len() > PROGRAMS - 5, "identifiers differ but by chance");
-    // In another order than they asked.
+    // Answer in reverse order.
     for (n, (asked, from)) in all.iter().enumerate().rev() {
         server.send_to(&answer(asked, 0, &[n as u8]), *from).unwrap();
         let (user, bytes) = answered(&mut world);
@@ -307,12 +307,12 @@ fn a_flood_of_questions_takes_so_many_sockets_and_no_more() {
             is_asked(&server);
         }
     }
-    // Other tests of this process have some too.
+    // Tests that run concurrently in this process have descriptors, too.
     assert!(descriptors() - before < 2 * DNS_QUERIES_MAX, "{before} {}", descriptors());
     assert_eq!(world.counter("dns_displaced"), u64::from(flood) - DNS_QUERIES_MAX as u64);
     // The newest question is answered.
     answers(&mut world, &server, (sock, &question(flood - 1, "name")));
-    // And nothing of it is left in the end.
+    // All remaining queries time out.
     for _ in 0..2 {
         world.skip(TIMEOUT + Duration::from_secs(1));
     }
@@ -351,7 +351,7 @@ fn connections_go_to_the_first_nameserver_that_accepts() {
     let mut world = world(&[nobody(), lives.local_addr().unwrap()]);
     world.connected(FORWARDER.parse().unwrap());
     lives.accept().unwrap();
-    // No nameserver accepts.
+    // No nameserver accepts connections.
     let mut world = self::world(&[nobody(), nobody()]);
     let sock = world.connect(FORWARDER.parse().unwrap());
     let error = world.until("an error", |world| world.error(sock));
@@ -361,7 +361,7 @@ fn connections_go_to_the_first_nameserver_that_accepts() {
 
 #[test]
 fn connections_do_not_wait_for_a_nameserver_that_says_nothing() {
-    // A listener whose queue is full lets SYNs go unanswered.
+    // The kernel drops SYNs to a listener whose queue is full.
     let dead = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
     bind(&dead, &"127.0.0.1:0".parse::<SocketAddr>().unwrap()).unwrap();
     listen(&dead, 0).unwrap();
@@ -379,13 +379,13 @@ fn connections_do_not_wait_for_a_nameserver_that_says_nothing() {
     world.until("connect", |world| {
         world.happened(sock, towpath_stack::SocketEvent::Connected).then_some(())
     });
-    // The flow is one like others: nothing resets it later.
+    // The established flow has no nameserver timeout left that could reset it.
     world.skip(Duration::from_secs(100));
     assert_eq!((world.error(sock), world.counter("tcp_reset")), (None, 0));
     drop(peer);
 }
 
-/// A file as network managers have it: a link to what one of them writes.
+/// A resolv.conf as network managers create it: a symbolic link to a file of theirs.
 struct ResolvConf {
     folder: PathBuf,
     versions: usize,
@@ -405,7 +405,7 @@ impl ResolvConf {
         self.folder.join("resolv.conf")
     }
 
-    /// Makes another file with this text, and the link one to it.
+    /// Writes the text to a new file, and points the link to it.
     fn write(&mut self, text: &str) {
         let target = self.folder.join(format!("resolv.conf.{}", self.versions));
         std::fs::write(&target, text).unwrap();
@@ -431,8 +431,8 @@ impl Drop for ResolvConf {
     }
 }
 
-/// A nameserver at port 53, at a loopback address that no other run of these tests has. Returns
-/// `None` for a user that may not bind this port.
+/// Creates a nameserver at port 53 of a loopback address that no other run of these tests uses.
+/// Returns `None` if this user may not bind the port.
 fn nameserver_at_53(last: u8) -> Option<UdpSocket> {
     let [.., high, low] = std::process::id().to_be_bytes();
     let socket = UdpSocket::bind(SocketAddr::from(([127, 100 + last, high, low], 53))).ok()?;
@@ -449,8 +449,8 @@ fn a_file_that_is_replaced_is_followed() {
     let first = question(1, "first");
     ask(&mut world, sock, &first);
     answers(&mut world, &old, (sock, &first));
-    // The host comes into another network. The next question may go to the nameserver that was, and
-    // turns to the one that is as soon as that is known.
+    // The host changes to another network. The next query may go to the old nameserver first, but
+    // moves to the new one once the file was read.
     file.write(&format!("nameserver {}\noptions timeout:1\n", at(&new).ip()));
     world.skip(Duration::from_secs(1));
     let second = question(2, "second");
@@ -463,7 +463,7 @@ fn a_file_that_is_replaced_is_followed() {
     assert!(!is_asked(&old));
 }
 
-/// A network file system that hangs, here a pipe that nobody writes to.
+/// Simulates a network file system that hangs by a FIFO without a writer.
 #[test]
 fn a_file_that_cannot_be_read_holds_up_nothing() {
     let Some(server) = nameserver_at_53(3) else { return };
@@ -480,6 +480,6 @@ fn a_file_that_cannot_be_read_holds_up_nothing() {
         world.skip(Duration::from_secs(1));
     }
     drop(world);
-    // The thread ends.
+    // Opening the FIFO for writing unblocks the thread, which then ends.
     drop(std::fs::OpenOptions::new().read(true).write(true).open(pipe));
 }

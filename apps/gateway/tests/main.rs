@@ -1,5 +1,5 @@
-//! All tests over a link in memory, in one binary. `flows_over_ip` and `flows_over_ethernet` repeat
-//! the flows over devices.
+//! All tests over an in-memory link in one binary. `flows_over_ip` and `flows_over_ethernet` repeat
+//! the flow tests over devices.
 #![allow(clippy::print_stderr)] // For readers of the output of the tests.
 
 mod crowd;

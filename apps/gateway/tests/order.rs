@@ -1,6 +1,5 @@
-//! Connections that a client made one after the other come to the program in that order, whichever
-//! gateways they go through. The shards are turned in any order and now and then, as threads would
-//! be.
+//! Order of connections: a client's connections reach the program in the order in which they were
+//! made, through any gateways. The tests turn the shards in random order, as threads would.
 
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -13,7 +12,7 @@ use towpath_stack::{BindOptions, DropReason, Family, SocketKind};
 
 use crate::world::{PATIENCE, Sock, USERS_OF_A_SHARD, World, in_namespace};
 
-/// A host of several shards, and what decides which of them is turned next.
+/// A host with several shards, and the random generator that selects the shard to turn.
 struct Shards {
     worlds: Vec<World>,
     dice: Dice,
@@ -24,7 +23,7 @@ impl Shards {
         Self { worlds: World::shards(count), dice: Dice::new(seed, 0) }
     }
 
-    /// Turns some of them, one more often than another.
+    /// Turns randomly selected shards `times` times.
     fn turn(&mut self, times: usize) {
         for _ in 0..times {
             let shard = self.dice.index(self.worlds.len());
@@ -40,7 +39,7 @@ impl Shards {
         }
     }
 
-    /// The same in a millisecond of stopped time.
+    /// Turns all shards, and advances the stopped time by a millisecond.
     fn pass_a_millisecond(&mut self) {
         self.turn(8 * self.worlds.len());
         for world in &mut self.worlds {
@@ -48,7 +47,7 @@ impl Shards {
         }
     }
 
-    /// Packets that the program's stack has dropped.
+    /// Returns the number of packets that the program's stack has dropped for this reason.
     fn dropped(&self, reason: DropReason) -> u64 {
         let of = |world: &World| world.stack.net.counters().data.drops.of(reason);
         self.worlds.iter().map(of).sum()
@@ -79,7 +78,7 @@ impl Shards {
         Sock { id, user }
     }
 
-    /// Takes what is in the accept queue of a listener.
+    /// Accepts all connections in a listener's queue.
     fn accept(&mut self, shard: usize, listener: Sock, accepted: &mut Vec<Sock>) {
         let world = &mut self.worlds[shard];
         while let Some((user, id, _)) = world.program.accepted.pop_front() {
@@ -88,7 +87,7 @@ impl Shards {
         }
     }
 
-    /// Names of the connections, with which each begins.
+    /// Returns the names of the connections, which each client sends first.
     fn names(&mut self, accepted: &[Sock]) -> Vec<u32> {
         let mut names = Vec::new();
         for sock in accepted {
@@ -112,7 +111,7 @@ impl Shards {
     }
 }
 
-/// A client at one of this host's addresses, which says its name.
+/// Connects a client from one of this host's addresses, and sends its name.
 fn client(from: Ipv4Addr, port: u16, name: u32) -> TcpStream {
     let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
     bind(&socket, &SocketAddr::from((from, 0))).unwrap();
@@ -124,7 +123,8 @@ fn client(from: Ipv4Addr, port: u16, name: u32) -> TcpStream {
 
 const CLIENTS: u32 = 200;
 
-/// `turns` go by from one connection to the next, at most. Returns how many flows each gateway has.
+/// Connects clients with at most `turns` turns between two of them, and checks their order. Returns
+/// the number of flows of each gateway.
 fn arrive_in_order(count: usize, from: Ipv4Addr, turns: usize) -> Vec<usize> {
     let mut shards = Shards::new(count, turns as u64);
     let shard = count / 2;
@@ -147,7 +147,7 @@ fn arrive_in_order(count: usize, from: Ipv4Addr, turns: usize) -> Vec<usize> {
     shards.flows()
 }
 
-/// However fast they come, all gateways have as many.
+/// At any rate of arrival, all gateways get about as many connections.
 #[test]
 fn connections_arrive_in_the_order_in_which_they_were_made() {
     for count in [1, 2, 4] {
@@ -159,8 +159,7 @@ fn connections_arrive_in_the_order_in_which_they_were_made() {
     }
 }
 
-/// Connections of a visible client are shown at their own ports, and each has one gateway that can
-/// have it.
+/// A visible client keeps its ports, so that exactly one gateway can own each connection.
 #[test]
 fn so_do_those_of_a_client_that_is_seen() {
     in_namespace(|| {
@@ -168,16 +167,16 @@ fn so_do_those_of_a_client_that_is_seen() {
             for turns in [0, 2, 20, 100] {
                 let flows = arrive_in_order(count, Ipv4Addr::new(192, 0, 2, 1), turns);
                 let part = CLIENTS as usize / count;
-                // Chance shares them out: a quarter is six standard deviations from the mean, or
-                // more.
+                // Ports are distributed randomly. A quarter is at least six standard deviations
+                // below the mean.
                 assert!(flows.iter().all(|flows| *flows > part / 4), "{flows:?}");
             }
         }
     });
 }
 
-/// Handshakes that have to be repeated, because the program's queue is full, do not hold up others
-/// for long.
+/// Retransmitted handshakes, because the program's queue is full, delay other connections only
+/// briefly.
 #[test]
 fn who_finds_a_full_queue_is_not_waited_for() {
     for count in [2, 4] {
@@ -186,7 +185,8 @@ fn who_finds_a_full_queue_is_not_waited_for() {
         let port = shards.publish(80).port();
         let clients: Vec<_> =
             (0..CLIENTS).map(|name| client(Ipv4Addr::LOCALHOST, port, name)).collect();
-        // If others waited for these, they would wait until the program accepts, which is later.
+        // If connections waited for these handshakes, they would wait until the program accepts
+        // below.
         shards.until("all to be given to the gateways", |shards| {
             shards.flows().iter().sum::<usize>() == clients.len()
         });
@@ -204,9 +204,9 @@ fn who_finds_a_full_queue_is_not_waited_for() {
     }
 }
 
-/// Clients that come at once, more than the program's queue holds, stand in line. As soon as the
-/// program accepts, the next ones come in, each with its bytes. No timeout of TCP's is waited for,
-/// and a program that accepts nothing is sent few SYNs.
+/// Clients that exceed the program's accept queue wait in line. When the program accepts, the next
+/// clients connect with their bytes, and no retransmission timeout of TCP occurs. A program that
+/// accepts nothing receives few SYNs.
 #[test]
 fn a_crowd_gets_in_in_order_and_as_fast_as_the_program_accepts() {
     const QUEUE: u32 = 9;
@@ -217,7 +217,7 @@ fn a_crowd_gets_in_in_order_and_as_fast_as_the_program_accepts() {
         shards.worlds.iter_mut().for_each(|world| world.stop_time(true));
         let _clients: Vec<_> =
             (0..CLIENTS).map(|name| client(Ipv4Addr::LOCALHOST, port, name)).collect();
-        // Each gateway in turn waits for clients of the other one that find no place
+        // Each gateway in turn waits for clients of the other gateway that find no place
         // (`accept_waited`).
         let mut milliseconds = 0;
         while milliseconds < 200 || shards.flows().iter().sum::<usize>() < CLIENTS as usize {
@@ -225,8 +225,8 @@ fn a_crowd_gets_in_in_order_and_as_fast_as_the_program_accepts() {
             milliseconds += 1;
             assert!(milliseconds < 2000, "{:?} flows", shards.flows());
         }
-        // Each has sent a SYN at most; the first one in the line of each gateway after 1, 2, 4 …
-        // ms, and each 50 ms.
+        // Each client sends at most one SYN. In addition, the first client in the line of each
+        // gateway retransmits after 1, 2, 4 … ms, and then every 50 ms.
         let in_vain = shards.dropped(DropReason::ListenOverflow);
         let repeated = count as u64 * (7 + milliseconds / 50);
         assert!(in_vain <= u64::from(CLIENTS - QUEUE) + repeated, "{in_vain} SYNs");
@@ -238,11 +238,11 @@ fn a_crowd_gets_in_in_order_and_as_fast_as_the_program_accepts() {
             milliseconds += 1;
             assert!(milliseconds < 1000, "{} are in", accepted.len());
         }
-        // The first one waits for 50 at most, and each queueful for a few.
+        // The first client waits at most 50 ms, and each further `QUEUE` clients a few ms.
         assert!(milliseconds < 50 + 5 * CLIENTS / QUEUE, "{milliseconds} milliseconds");
         let in_vain = shards.dropped(DropReason::ListenOverflow);
         assert!(in_vain < 4 * u64::from(CLIENTS), "{in_vain} SYNs");
-        // The end of a handshake that is dropped comes again by a timeout of TCP's.
+        // A dropped final ACK of a handshake would be repeated only after a timeout of TCP.
         assert_eq!(shards.dropped(DropReason::AcceptOverflow), 0);
 
         shards.worlds.iter_mut().for_each(|world| world.stop_time(false));

@@ -1,5 +1,5 @@
-//! PublishWatch ports follow the sockets of the program's stack: a client is refused by the host's
-//! kernel unless one listens that it would reach.
+//! Published ports follow the sockets of the program's stack: the host's kernel refuses a client
+//! unless a socket would receive its packets.
 
 use std::io::{ErrorKind, Read};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -18,7 +18,7 @@ use towpath_wire::MacAddr;
 
 const NOW: Instant = Instant(1_000_000_000);
 
-/// Shards of a program's stack, and ports of the host that lead to it.
+/// Shards of a program's stack, and the host ports published for it.
 struct World {
     shards: Vec<Stack<Direct>>,
     hosts: Vec<SocketAddr>,
@@ -82,7 +82,7 @@ impl World {
         self.shards[shard].close(NOW, id, Linger::Default);
     }
 
-    /// Whether a client at each of the host's ports gets in.
+    /// Returns whether a client can connect to each of the host's ports.
     fn tcp(&self) -> Vec<bool> {
         self.hosts.iter().map(|host| connects(*host)).collect()
     }
@@ -92,7 +92,7 @@ impl World {
             let any = if host.is_ipv4() { "127.0.0.1:0" } else { "[::1]:0" };
             let client = UdpSocket::bind(any).expect("a port");
             client.connect(local(*host)).expect("it sends nothing");
-            // The loopback interface delivers, and brings the refusal, within the call.
+            // On loopback, delivery and the ICMP refusal happen within the system call.
             client.send(b"hello").expect("nothing was refused before");
             gets_in(client.send(b"hello"))
         };
@@ -100,7 +100,7 @@ impl World {
     }
 }
 
-/// An address of this host at which a client finds `host`.
+/// Returns an address of this host at which clients reach `host`.
 fn local(host: SocketAddr) -> SocketAddr {
     let loopback = if host.is_ipv4() { "127.0.0.1" } else { "::1" };
     match host.ip().is_unspecified() {
@@ -109,7 +109,7 @@ fn local(host: SocketAddr) -> SocketAddr {
     }
 }
 
-/// Whether a client gets in, and hears nothing before somebody serves it.
+/// Returns whether a client can connect. Checks that it receives nothing before it is served.
 fn connects(host: SocketAddr) -> bool {
     let client = TcpStream::connect(local(host));
     let silent = |mut client: &TcpStream| {
@@ -150,7 +150,7 @@ fn clients_are_refused_before_and_after_and_let_in_while_the_program_listens() {
 #[test]
 fn where_the_program_listens_decides_whom_it_takes() {
     let mut world = World::new(1, &["127.0.0.1:0", "[::]:0"], ForwardProtocol::Tcp);
-    // For TCP both addresses of the program are tried.
+    // For TCP the gateway tries both addresses of the program.
     let cases = [
         ("10.0.2.15:80", true),
         ("[fd00:2::15]:80", true),
@@ -217,10 +217,10 @@ fn datagrams_are_refused_unless_the_program_has_a_socket_for_them() {
             world.close(last, id);
             assert_eq!(world.udp(), [false; 4], "after");
         }
-        // Local clients are shown over IPv4; those of the network at [::] over IPv6.
+        // Local clients appear over IPv4, and clients that reach [::] from the network over IPv6.
         let v6 = world.socket(0, SocketKind::Datagram, "[fd00:2::15]:80", BindOptions::default());
         assert_eq!(world.udp(), [false, false, false, true]);
-        // A session: the socket is for one peer, and still has the port.
+        // A connected UDP socket serves a single peer, but still has the port.
         let v4 = world.socket(0, SocketKind::Datagram, "10.0.2.15:80", BindOptions::default());
         let peer = "10.0.2.2:4000".parse().expect("an address");
         let connected = world.shards[0].connect_datagram(NOW, v4, peer);
@@ -236,11 +236,12 @@ fn datagrams_are_refused_unless_the_program_has_a_socket_for_them() {
 fn a_port_is_nobody_elses_while_it_refuses() {
     let mut world = World::new(1, &["127.0.0.1:0"], ForwardProtocol::Tcp);
     let host = world.hosts[0];
-    // std's listeners have SO_REUSEADDR, which would let them in beside a socket that has it.
+    // std's listeners have SO_REUSEADDR, which would allow the bind if the reserved socket had it,
+    // too.
     let taken = |addr| TcpListener::bind(addr).expect_err("it is taken").kind();
     let all: SocketAddr = SocketAddr::new([0, 0, 0, 0].into(), host.port());
     assert_eq!([taken(host), taken(all)], [ErrorKind::AddrInUse; 2]);
-    // An earlier client, whose connection has the port as well.
+    // The connection of an earlier client also holds the port.
     let listener = world.listen("0.0.0.0:80");
     let _client = TcpStream::connect(host).expect("it listens");
     world.close(0, listener);
@@ -294,7 +295,7 @@ fn a_watch_begins_with_ports_that_refuse() {
     let bound = Bound::all(&[which]).expect("a free port");
     bound[0].open().expect("it may listen");
     assert!(connects(bound[0].host));
-    // As for a program that takes the place of another one in the same process.
+    // A new watch, as for a program that replaces another one in the same process, closes the port.
     let watch: Arc<_> = PublishWatch::new(&GatewayConfig::default(), &bound, drop);
     assert!(!connects(bound[0].host), "{watch:?}");
 }

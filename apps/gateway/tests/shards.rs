@@ -1,4 +1,4 @@
-//! The gateways of a stack with several shards, all turned on the test's thread.
+//! Gateways of a stack with several shards, all turned on the test's thread.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -11,7 +11,7 @@ use crate::world::{
 use towpath_gateway::{Forward, ForwardProtocol, Gateway, Notice};
 use towpath_stack::{BindOptions, Family, Linger, SocketId, SocketKind};
 
-/// A host of several shards, and the program on it.
+/// A host with several shards, each with its part of the program.
 struct Shards(Vec<World>);
 
 impl Shards {
@@ -19,7 +19,7 @@ impl Shards {
         Self(World::shards(count))
     }
 
-    /// Turns all until `done` says so.
+    /// Turns all shards until `done` returns a value.
     fn until<T>(&mut self, what: &str, mut done: impl FnMut(&mut Self) -> Option<T>) -> T {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -36,7 +36,7 @@ impl Shards {
 
     fn forward(&self, host: &str, port: u16, protocol: ForwardProtocol) -> SocketAddr {
         let forward = Forward { host: host.parse().unwrap(), port, protocol };
-        // Each is in a cell of its own.
+        // Move the gateways out of their cells, because `listen_all` needs them in a slice.
         let mut all: Vec<_> = self.0.iter().map(|world| world.gateway.borrow_mut()).collect();
         let mut gateways: Vec<Gateway> = all
             .iter_mut()
@@ -64,7 +64,7 @@ impl Shards {
         self.0.iter().map(|world| world.gateway.borrow().tcp_flows()).collect()
     }
 
-    /// Packets that came in at another shard than the owner.
+    /// Returns the number of packets that arrived at another shard than their owner.
     fn handed_over(&self) -> u64 {
         let of = |world: &World| {
             let counters = world.stack.counters().iter();
@@ -73,13 +73,13 @@ impl Shards {
         self.0.iter().map(of).sum()
     }
 
-    /// The shard of a socket.
+    /// Returns the shard of a socket.
     fn of(&mut self, sock: Sock) -> &mut World {
         &mut self.0[(sock.user / USERS_OF_A_SHARD) as usize]
     }
 
-    /// Answers the next `count` clients of a listener with what they sent, and returns at which
-    /// addresses it saw them.
+    /// Echoes the data of the next `count` clients of a listener. Returns the addresses at which
+    /// the program saw the clients.
     fn serve(&mut self, shard: usize, listener: Sock, count: usize) -> Vec<SocketAddr> {
         let (mut seen, mut open) = (Vec::new(), Vec::<(Sock, Vec<u8>)>::new());
         let mut closed = 0;
@@ -108,7 +108,7 @@ impl Shards {
     }
 }
 
-/// Asks from an address of its own, or from any.
+/// Sends a request from the address `from`, or from any address, and returns the answer.
 fn ask(
     from: Option<Ipv4Addr>,
     to: SocketAddr,
@@ -143,7 +143,8 @@ fn clients_come_in_at_the_owner_of_their_flow() {
                 let shard = count / 2;
                 let listener = shards.0[shard].listen("10.0.2.15:80");
                 let addr = shards.forward("127.0.0.1:0", 80, ForwardProtocol::Tcp);
-                // Chance shares them out: so many that none goes without in 10^9 runs.
+                // Connections are distributed randomly. With so many, each shard gets one except in
+                // 1 of 10^9 runs.
                 let number = 24 * count.max(4);
                 let request = pattern(20_000, 1);
                 let clients: Vec<_> =
@@ -185,7 +186,7 @@ fn a_program_that_listens_on_ipv6_only_is_found() {
     assert_eq!(shards.handed_over(), 0);
 }
 
-/// The gateways have one limit, whichever of them has the flows.
+/// All gateways share one limit, regardless of the distribution of flows.
 #[test]
 fn clients_beyond_the_common_limit_are_refused() {
     const CLIENTS: usize = 48;
@@ -194,7 +195,7 @@ fn clients_beyond_the_common_limit_are_refused() {
     let addr = shards.forward("127.0.0.1:0", 80, ForwardProtocol::Tcp);
     shards.0[2].gateway.borrow_mut().limit_tcp_flows(16);
     let clients: Vec<_> = (0..CLIENTS).map(|_| ask(None, addr, b"hi".to_vec())).collect();
-    // No program answers yet, so that no flow ends.
+    // The program does not answer yet, so that no flow ends.
     shards.until("refusals", |shards| {
         (shards.counter("tcp_flows_full") == CLIENTS as u64 - 14).then_some(())
     });
@@ -263,13 +264,13 @@ fn client(ip: &str, to: SocketAddr) -> UdpSocket {
     client
 }
 
-/// Wherever its socket is, the program's answers leave from the address and port that the client
-/// asked.
+/// The program's answers leave from the address and port to which the client sent, regardless of
+/// the socket's shard.
 #[test]
 fn datagrams_of_clients_are_answered() {
     for shard in 0..4 {
         let mut shards = Shards::new(4);
-        // The second listener is watched by another gateway than the first.
+        // Another gateway polls the second listener than the first one.
         let addrs = [53, 54].map(|port| {
             let server = shards.0[shard].datagram_socket(&format!("10.0.2.15:{port}"));
             (server, shards.forward("0.0.0.0:0", port, ForwardProtocol::Udp))
@@ -280,7 +281,7 @@ fn datagrams_of_clients_are_answered() {
                 [client("127.0.0.1", at("127.0.0.1")), client("127.0.0.1", at("127.0.0.3"))];
             for round in 0..3u8 {
                 for (n, client) in clients.iter().enumerate() {
-                    // The client expects the answer from where it asks.
+                    // The client accepts answers only from the address to which it last sent.
                     if round == 2 {
                         client.connect(at(&format!("127.0.0.{}", 8 + n))).unwrap();
                     }
@@ -308,7 +309,7 @@ fn datagrams_of_clients_are_answered() {
     }
 }
 
-/// No program takes the datagrams, in whatever shard that is found.
+/// A datagram that no socket receives is counted, whichever shard detects it.
 #[test]
 fn refused_clients_are_counted() {
     let mut shards = Shards::new(4);
@@ -334,15 +335,15 @@ fn bound_with_others(world: &mut World, addr: &str) -> Sock {
     Sock { id, user }
 }
 
-/// RFC 4787 REQ-1: its peers see the program's port at one port of the host, whichever sockets are
-/// on it.
+/// RFC 4787 REQ-1: all peers see a port of the program at the same host port, regardless of its
+/// sockets.
 #[test]
 fn a_port_of_the_program_is_one_port_of_the_host() {
     let mut shards = Shards::new(4);
     let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
     peer.set_read_timeout(Some(PATIENCE)).unwrap();
     let to = gateway_v4(peer.local_addr().unwrap().port());
-    // A number that somebody has.
+    // A port number that another socket has.
     let taken = UdpSocket::bind("0.0.0.0:0").unwrap();
     let own = format!("10.0.2.15:{}", taken.local_addr().unwrap().port());
     let mut seen = Vec::new();

@@ -1,4 +1,4 @@
-//! An upstream server that is asked for each connection before the program's SYN is answered.
+//! Upstream server, which connects to each destination before the program's SYN is answered.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -12,7 +12,7 @@ use towpath_stack::{Linger, Refusal, SocketError, SocketEvent};
 
 use crate::world::{World, gateway_v4, pattern, refusing};
 
-/// A server that is sent "TO address", and answers "OK" or "NO".
+/// Upstream protocol: the client sends "TO address", and the server answers "OK" or "NO".
 #[derive(Debug)]
 struct LineServer(SocketAddr);
 
@@ -26,7 +26,7 @@ impl UpstreamServer for LineServer {
     }
 }
 
-/// The question, until it is asked.
+/// Negotiation with the destination to request; `None` once it was sent.
 #[derive(Debug)]
 struct LineNegotiation(Option<SocketAddr>);
 
@@ -46,10 +46,11 @@ impl Negotiation for LineNegotiation {
     }
 }
 
-/// Nothing answers there.
+/// Destination that no host has.
 const FAR: &str = "192.0.2.9:80";
 
-/// A program whose flows go by a server on the host's loopback, and the questions to that server.
+/// Returns a program whose flows use an upstream server on the host's loopback, and a channel with
+/// the requests to the server.
 fn world_with_server() -> (World, Receiver<(String, BufReader<TcpStream>)>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -84,7 +85,7 @@ fn answers_a_syn_when_the_server_has_connected() {
         let events = world.program.events.get(&sock.user);
         events.is_some_and(|events| events.contains(&SocketEvent::Connected))
     };
-    // An answer in pieces, the first bytes of the destination behind it.
+    // Send the answer in pieces. The last piece also has the first bytes of the destination.
     for piece in ["NEWS\n", "O"] {
         server.get_mut().write_all(piece.as_bytes()).unwrap();
         world.run_for(Duration::from_millis(30));
@@ -115,9 +116,9 @@ fn passes_a_refusal_on() {
     let (mut world, questions) = world_with_server();
     for (answer, expected) in [
         (&b"NO\n"[..], SocketError::HostUnreachable),
-        // The server ends, or says more than fits.
+        // The server closes before its answer.
         (b"", SocketError::Refused),
-        // The same in the middle of its answer.
+        // The server closes within its answer, or sends a longer answer than allowed.
         (b"O", SocketError::Refused),
         (&[b'x'; 5000], SocketError::Refused),
     ] {
@@ -149,7 +150,7 @@ fn gives_a_silent_server_up() {
     world.skip(Duration::from_nanos(towpath_gateway::limits::NEGOTIATION_NS - 1_000_000_000));
     assert_eq!(world.gateway.borrow().tcp_flows(), 1);
     world.skip(Duration::from_secs(1));
-    // The host's connection is reset. The program's own time for an answer goes on.
+    // The host's connection is reset, but the program continues to wait until its own timeout.
     assert!(server.read(&mut [0; 8]).is_err());
     assert_eq!(world.error(sock), None);
     assert_eq!(world.counter("tcp_refused"), 0);

@@ -186,8 +186,8 @@ impl Forwarder {
         }
     }
 
-    /// Gives up nameservers that the file no longer names, because the host may now be in another
-    /// network.
+    /// Stops querying nameservers that resolv.conf no longer lists, because the host may now be in
+    /// another network.
     fn leave_nameless(&mut self, cx: &mut Context<'_, impl Host>) {
         for key in self.queries.keys() {
             let current = self.queries.get(key).and_then(|(_, query)| query.wanted.tour.current());
@@ -266,7 +266,8 @@ impl Forwarder {
                 Err(error) => return QueryHeard::Failure(Failure::Error(error)),
             };
             let answer = scratch.get_mut(..received.len).unwrap_or_default();
-            // Before the socket was connected, it accepted datagrams from any address.
+            // Check the sender, because the socket accepted datagrams from any address before it
+            // was connected.
             let its =
                 received.from.is_some_and(|from| (from.ip(), from.port()) == (to.ip(), to.port()));
             if !its || !message::answers(answer, &query.wanted.message) {

@@ -1,4 +1,4 @@
-//! Clients of the host's ports to services of the program.
+//! Connections and datagrams of clients to forwarded ports of the host.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
@@ -88,12 +88,12 @@ fn a_client_is_refused_when_the_program_does_not_listen() {
         let client = ask(addr, b"hi".to_vec());
         world.until("the client", |_| client.is_finished().then_some(()));
         let error = client.join().unwrap().unwrap_err();
-        // By shutdown(2), if the reset came before it.
+        // shutdown(2) returns ENOTCONN if the reset arrived before it.
         let reset = [std::io::ErrorKind::ConnectionReset, std::io::ErrorKind::NotConnected];
         assert!(reset.contains(&error.kind()), "{error}");
     }
     assert_eq!(world.counter("tcp_accepted_refused"), 2);
-    // The user is told why, once.
+    // The user gets a single notice.
     let program = "10.0.2.15:80".parse().unwrap();
     let protocol = ForwardProtocol::Tcp;
     let wanted = Notice::NobodyListens { protocol, host: addr, program };
@@ -123,14 +123,14 @@ fn that_nobody_takes_datagrams_of_clients_is_said_once() {
         assert_eq!(told.try_iter().collect::<Vec<_>>(), [wanted]);
         let text = wanted.to_string();
         assert!(text.contains("nothing listens on 10.0.2.15:53/udp"), "{text}");
-        // The server comes at last, and has the next one.
+        // Once the program listens, the next datagram arrives.
         let server = world.datagram_socket("10.0.2.15:53");
         client.send_to(b"question", addr).unwrap();
         let (user, _, bytes) =
             world.until("a datagram", |world| world.program.datagrams.pop_front());
         assert_eq!((user, &bytes[..]), (server.user, &b"question"[..]));
         assert_eq!(world.counter("udp_clients_refused"), 3);
-        // Another published port is another matter.
+        // A notice is given once for each published port.
         let other = world.forward("127.0.0.1:0", 54, ForwardProtocol::Udp);
         client_of(other).send_to(b"question", other).unwrap();
         let told = world.until("a notice", |_| told.try_iter().next());
@@ -164,7 +164,7 @@ fn datagrams_of_clients_by_family() {
     let server = world.datagram_socket("10.0.2.15:53");
     let addr = world.forward("0.0.0.0:0", 53, ForwardProtocol::Udp);
     world.forward(&format!("[::]:{}", addr.port()), 53, ForwardProtocol::Udp);
-    // 127.0.0.3 expects the answer from the address it asked.
+    // The client that sent to 127.0.0.3 accepts answers only from that address.
     let clients: Vec<_> =
         [("127.0.0.1:0", "127.0.0.1"), ("127.0.0.1:0", "127.0.0.3"), ("[::1]:0", "::1")]
             .map(|(own, to)| {
@@ -191,7 +191,7 @@ fn datagrams_of_clients_by_family() {
     assert_eq!(world.counter("udp_flows"), 3);
 }
 
-/// A host may have rules for IPv4 alone.
+/// A host may have firewall rules for IPv4 only.
 #[test]
 fn an_unspecified_address_is_of_its_own_family_only() {
     among_free_ports(unspecified_addresses_by_family);
@@ -205,7 +205,8 @@ fn unspecified_addresses_by_family() {
         let before = world.counter("udp_clients_refused");
         probe.send(b"?").unwrap();
         probe.set_nonblocking(true).unwrap();
-        // The gateway finds no server in the program, or the host nobody at the port.
+        // If the gateway has bound the address, it finds no server in the program. Otherwise the
+        // host reports a closed port.
         world.until("an answer", |world| {
             let error = probe.recv(&mut [0; 1]).unwrap_err();
             let is_heard = world.counter("udp_clients_refused") > before;
@@ -224,7 +225,7 @@ fn unspecified_addresses_by_family() {
             reaches(&mut world, at("127.0.0.1")) && !reaches(&mut world, at("::1")),
             "{protocol:?}"
         );
-        // So the port is free there.
+        // Because only IPv4 is bound, the same port is free for IPv6.
         let v6 = world.forward(&at("::1").to_string(), 80, protocol);
         assert_eq!(v6, at("::1"));
         assert!(reaches(&mut world, v6));
@@ -282,7 +283,7 @@ fn flows_that_nobody_reads_leave_memory_to_the_others() {
     assert!(world.counter("tcp_fifos_small") > 0);
 }
 
-/// Datagrams cost nothing, and whose they are can be forged.
+/// Clients can send many datagrams with forged sources at no cost.
 #[test]
 fn strangers_do_not_displace_the_programs_flows() {
     let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -312,7 +313,7 @@ fn strangers_do_not_displace_the_programs_flows() {
     let (user, ..) = world.until("the answer", |world| world.program.datagrams.pop_front());
     assert_eq!(user, sock.user);
     assert_eq!(world.counter("udp_evicted"), 0);
-    // Nor clients that the program has answered.
+    // Answered clients are not evicted either.
     let before = world.counter("udp_flows");
     known.send_to(b"again", addr).unwrap();
     let (_, again, _) = world.until("a client", |world| world.program.datagrams.pop_front());
@@ -336,7 +337,7 @@ fn a_client_is_answered_from_the_address_that_it_wrote_to_last() {
     }
 }
 
-/// A flow that is about to end leaves its place to the next client.
+/// When a flow ends within the pause in accepting, the waiting client gets its place.
 #[test]
 fn a_client_beyond_the_limit_is_served_if_another_one_ends_soon() {
     let mut world = World::new();
@@ -382,7 +383,7 @@ fn clients_beyond_the_limit_are_refused_and_that_is_said_once() {
     assert_eq!(host, addr);
     assert!(told.try_recv().is_err(), "and once");
     assert_eq!(world.counter("accept_paused"), 1);
-    // The flow that was accepted before is not harmed.
+    // The existing flow is not affected.
     assert_eq!(world.read_to_end(sock), b"a");
     world.close(sock, Linger::Default);
     world.until("the client", |_| first.is_finished().then_some(()));
@@ -398,7 +399,7 @@ fn clients_beyond_the_limit_are_refused_and_that_is_said_once() {
 
 #[test]
 fn a_client_of_the_network_is_seen_as_itself() {
-    // An address of this host that is not its loopback; a host without one has no such clients.
+    // Find an address of this host other than loopback. Without one, no client can be visible.
     let probe = UdpSocket::bind("0.0.0.0:0").unwrap();
     if probe.connect("192.0.2.1:9").is_err() {
         return;
@@ -437,8 +438,8 @@ fn a_reset_of_the_client_reaches_the_program_and_back() {
     assert_eq!(world.gateway.borrow().tcp_flows(), 0);
 }
 
-/// A server that refuses a request closes while a part of it is unread, in the same turn as it
-/// answers.
+/// A server that refuses a request answers, and closes in the same turn although a part of the
+/// request is unread.
 #[test]
 fn an_answer_before_a_reset_of_the_program_reaches_the_client() {
     for len in [15, 40_000] {
@@ -510,7 +511,7 @@ fn the_programs_datagrams_leave_from_its_forwarded_port() {
         world.turn();
         let (_, from) = peer.recv_from(&mut [0; 16]).unwrap();
         assert_eq!(from, addr);
-        // The peer's answer comes back on its flow, and a stranger is still let in.
+        // The peer's answer arrives on its flow, and a new client is still accepted.
         peer.send_to(b"there", addr).unwrap();
         let (_, from, bytes) =
             world.until("an answer", |world| world.program.datagrams.pop_front());
@@ -537,7 +538,7 @@ fn a_forwarded_udp_port_is_not_shared_with_another_gateway() {
 
 #[test]
 fn a_client_that_went_away_is_an_error_of_the_program() {
-    // Local ones are shown to the program over IPv4, whatever they use.
+    // Local clients of both families appear to the program over IPv4.
     among_free_ports(|| ["127.0.0.1:0", "[::1]:0"].into_iter().for_each(client_goes_away));
 }
 
@@ -556,7 +557,7 @@ fn client_goes_away(host: &str) {
     drop(gone);
     let stays = ask();
     let (_, other, _) = world.until("a datagram", |world| world.program.datagrams.pop_front());
-    // The report about one client does not keep an answer from the other.
+    // The error about the first client does not prevent the answer to the second one.
     world.send_to(server, from, b"first", None);
     world.turn();
     world.send_to(server, other, b"second", None);
@@ -564,7 +565,7 @@ fn client_goes_away(host: &str) {
     let mut answer = [0; 16];
     assert_eq!(stays.recv(&mut answer).unwrap(), 6);
     world.until("a report", |world| (world.counter("icmp_errors") == 1).then_some(()));
-    // A socket that is connected to a client is told.
+    // A program's socket that is connected to the client receives the error.
     let now = world.now();
     world.stack.connect_datagram(now, server.id, from).unwrap();
     world.send_to(server, from, b"third", None);

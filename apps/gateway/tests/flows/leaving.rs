@@ -1,4 +1,4 @@
-//! Fate of a connection's bytes when the program, or the gateway, goes before they do.
+//! Delivery of bytes in transit when the program or the gateway ends first.
 
 use std::io::{ErrorKind, Read};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -10,7 +10,7 @@ use towpath_stack::Linger;
 
 use crate::world::{PATIENCE, Sock, World, gateway_v4, pattern};
 
-/// A connection of the program to the host, whose other end nobody reads yet.
+/// Returns a connection of the program to the host, whose peer does not read yet.
 fn connected() -> (World, Sock, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut world = World::new();
@@ -20,14 +20,14 @@ fn connected() -> (World, Sock, TcpStream) {
     (world, sock, peer)
 }
 
-/// Writes until nothing goes any more, and closes: returns what was written. All of it is then in
-/// the host's socket and the gateway, and the program's socket has done its part.
+/// Writes until no more bytes are accepted, and closes. Returns the written bytes. All of them are
+/// then in the host's socket and the gateway, and none in the program's socket.
 fn fill_and_close(world: &mut World, sock: Sock) -> Vec<u8> {
     let all = pattern(64 << 20, 5);
     let mut done = 0;
     let start = world.counter("tcp_bytes_to_host");
-    // The host's socket and its peer's are full when the gateway's own buffer does not drain. Once
-    // is not enough: a host that has other things to do is late with its acknowledgements.
+    // The sockets of host and peer are full if the gateway's buffer does not drain. A busy host may
+    // acknowledge late, so require several checks without progress.
     let mut stuck = 0;
     world.until("the host to be full", |world| {
         let before = world.counter("tcp_bytes_to_host");
@@ -48,7 +48,7 @@ fn fill_and_close(world: &mut World, sock: Sock) -> Vec<u8> {
     all[..done].to_vec()
 }
 
-/// Bytes that arrive at the peer, and how they end.
+/// Returns the bytes that arrive at the peer, and how the stream ends.
 fn read_to_end(mut peer: TcpStream) -> (Vec<u8>, Result<(), ErrorKind>) {
     let mut all = Vec::new();
     let end = peer.read_to_end(&mut all);
@@ -93,7 +93,7 @@ fn the_gateway_says_what_it_holds_until_the_host_has_it() {
     let (mut world, sock, peer) = connected();
     let written = fill_and_close(&mut world, sock);
     let held = |world: &World| world.gateway.borrow().undelivered();
-    // As TCP counts: the end of the stream is one more.
+    // The FIN counts as one byte, as in TCP's sequence numbers.
     let to_host = world.counter("tcp_bytes_to_host");
     assert_eq!(held(&world), written.len() as u64 - to_host + 1);
     let reader = std::thread::spawn(move || read_to_end(peer));
@@ -106,7 +106,7 @@ fn the_gateway_says_what_it_holds_until_the_host_has_it() {
 fn what_the_gateway_holds_outlives_the_programs_socket() {
     let (mut world, sock, peer) = connected();
     let written = fill_and_close(&mut world, sock);
-    // FIN-WAIT-2 ends after a minute, and then the peer's end meets no socket.
+    // FIN-WAIT-2 ends after a minute, so the program's socket is gone when the peer's FIN arrives.
     world.skip(Duration::from_secs(100));
     assert_eq!(world.stack.usage().sockets, 0);
     peer.shutdown(Shutdown::Write).unwrap();
@@ -117,7 +117,7 @@ fn what_the_gateway_holds_outlives_the_programs_socket() {
     world.until("the flow's end", |world| (world.gateway.borrow().tcp_flows() == 0).then_some(()));
 }
 
-/// The program closed its socket, which waits for the peer's end for a minute, as on Linux.
+/// The program's closed socket waits for the peer's FIN for a minute, as on Linux.
 #[test]
 fn a_flow_does_not_outlive_the_programs_socket_for_long() {
     let (mut world, sock, _peer) = connected();
@@ -132,11 +132,11 @@ fn a_flow_does_not_outlive_the_programs_socket_for_long() {
     assert_eq!((world.gateway.borrow().tcp_flows(), world.stack.usage().sockets), (0, 0));
 }
 
-/// And the host's kernel still has what the peer has not read.
+/// After the flow has ended, the host's kernel still delivers bytes that the peer has not read.
 #[test]
 fn what_the_host_has_outlives_the_flow() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    // So small a window that most of it stays in the host's socket.
+    // Use a small window, so that most bytes stay in the host's send buffer.
     rustix::net::sockopt::set_socket_recv_buffer_size(&listener, 4096).unwrap();
     let mut world = World::new();
     let sock = world.connected(gateway_v4(listener.local_addr().unwrap().port()));
@@ -153,7 +153,7 @@ fn what_the_host_has_outlives_the_flow() {
     assert!(read_to_end(peer) == (bytes, Ok(())));
 }
 
-/// But for as long as a program that has said all waits for an answer.
+/// A half-closed flow has no timeout while the program waits for an answer.
 #[test]
 fn a_flow_lasts_as_long_as_the_program_waits_for_an_answer() {
     let (mut world, sock, mut peer) = connected();

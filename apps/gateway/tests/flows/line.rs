@@ -1,9 +1,9 @@
-//! Clients for which the program's accept queue has no place.
+//! Clients that connect while the program's accept queue is full.
 //!
-//! In memory they stand in line (`lines`): a SYN takes its place in the queue as it arrives there.
-//! Behind a device the program's stack does as Linux does. SYNs that arrive at an empty queue are
-//! all answered. While the queue is full the handshake's last segment is dropped, and the client's
-//! retransmissions find a place later.
+//! Over the in-memory link, clients wait in a line (`lines`), because a SYN gets its place in the
+//! accept queue when it arrives. Behind a device the program's stack behaves like Linux and answers
+//! all SYNs while the queue is not full. While the queue is full, the last segment of a handshake
+//! is dropped, and the client's retransmissions find a place later.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -14,7 +14,7 @@ use towpath_stack::Linger;
 
 use crate::world::{Over, PATIENCE, Sock, World};
 
-/// A program whose accept queue has one place, and clients of it, each with a byte that names it.
+/// Creates a program whose accept queue has one place, and clients that each send a byte as name.
 fn crowd(world: &mut World, count: u8) -> (Sock, Vec<TcpStream>) {
     let listener = world.listen("10.0.2.15:80");
     world.stack.listen(listener.id, 0).unwrap();
@@ -36,11 +36,12 @@ fn client(addr: SocketAddr, name: u8) -> TcpStream {
 
 const IN_MEMORY: bool = matches!(crate::OVER, Over::Memory);
 
-/// Name of the client that the program accepts next. None: it was reset before the name came.
+/// Returns the name of the next client that the program accepts. None: the client was reset before
+/// its name arrived.
 fn next(world: &mut World, listener: Sock) -> Option<u8> {
     let (sock, _) = world.until("a client", |world| {
         if !IN_MEMORY && world.program.accepted.is_empty() {
-            // A retransmission is due within a few of these.
+            // Skip time, because the client's next retransmission is due within some seconds.
             world.skip(Duration::from_millis(100));
         }
         let (user, id, remote) = world.program.accepted.pop_front()?;
@@ -58,7 +59,8 @@ fn clients_in_line_are_refused_when_the_program_listens_no_more() {
     let mut world = World::new();
     let (listener, clients) = crowd(&mut world, 20);
     world.close(listener, Linger::Default);
-    // A handshake that is over behind a device cannot be refused any more.
+    // Behind a device the client's handshake is complete already, so the connection is reset
+    // instead of refused.
     let counter = if IN_MEMORY { "tcp_accepted_refused" } else { "tcp_reset" };
     world.until("refusals", |world| (world.counter(counter) == 19).then_some(()));
     for mut client in &clients[1..] {
@@ -84,7 +86,8 @@ fn a_client_that_leaves_holds_up_none_behind_it() {
         }
         return;
     }
-    // Behind a device the two have bytes on their way, and their resets come behind these.
+    // Behind a device the aborted clients 1 and 3 have bytes in flight, so their resets arrive
+    // after these bytes.
     let mut left = vec![0, 2, 4, 5];
     while !left.is_empty() {
         let name = next(&mut world, listener);
@@ -92,9 +95,9 @@ fn a_client_that_leaves_holds_up_none_behind_it() {
     }
 }
 
-/// The inner stack gives a SYN up that is not answered for two minutes, and its client waits on.
-/// Behind a device the program's stack gives the handshake up, as Linux's does after
-/// `tcp_synack_retries`, and resets.
+/// The inner stack abandons an unanswered SYN after two minutes, but its client continues to wait.
+/// Behind a device the program's stack abandons the handshake, as Linux does after
+/// `tcp_synack_retries`, and resets the client.
 #[test]
 fn a_client_waits_for_as_long_as_the_program_accepts_nothing() {
     let mut world = World::new();

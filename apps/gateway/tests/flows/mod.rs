@@ -1,4 +1,4 @@
-//! Flows of a stack into sockets of the host, and back, over the link that `crate::OVER` names.
+//! Flows between a program's stack and host sockets, over the link type `crate::OVER`.
 
 mod forward;
 mod leaving;

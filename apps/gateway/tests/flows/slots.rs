@@ -1,4 +1,4 @@
-//! Flows come and go in one place: what is left of one never meets the next.
+//! Reuse of a slab slot: state left by an ended flow never affects a later flow in the slot.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -11,12 +11,12 @@ use towpath_stack::Linger;
 
 use crate::world::{Over, PATIENCE, World, gateway_v4, refusing};
 
-/// More flows in one place within [`FAILED_WAIT_NS`] than twelve bits can number.
+/// Number of flows in one slot within [`FAILED_WAIT_NS`]. More than the twelve generation bits of a
+/// short key can distinguish.
 const FLOWS: u32 = 4_200;
 const WAIT: Duration = Duration::from_nanos(FAILED_WAIT_NS);
 
-/// An upstream that is dead, or resets what it accepts, and that the program tries 70 times a
-/// second.
+/// Lets the program connect 70 times per second to a server that refuses or resets each connection.
 fn tried_in_vain(world: &mut World, port: u16) {
     for _ in 0..FLOWS {
         let sock = world.connect(gateway_v4(port));
@@ -28,14 +28,14 @@ fn tried_in_vain(world: &mut World, port: u16) {
     assert_eq!(world.gateway.borrow().tcp_flows(), 0);
 }
 
-/// On an Ethernet the gateway may be about to ask whether its neighbour is there.
+/// Checks that no timer is set. On Ethernet, the gateway may have a timer for a neighbour probe.
 fn waits_for_nothing(world: &World) {
     if crate::OVER != Over::Ethernet {
         assert_eq!(world.gateway.borrow().next_timeout_ns(), None, "nothing is waited for");
     }
 }
 
-/// Then it is back.
+/// Checks that a connection succeeds and stays open once the server works again.
 fn stays(mut world: World) {
     let resets = world.counter("tcp_reset");
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

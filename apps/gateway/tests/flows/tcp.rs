@@ -68,9 +68,9 @@ fn echo_over_ipv6() {
     assert_eq!(world.read_exact(sock, bytes.len()), bytes);
 }
 
-/// Enough for windows to open and FIFOs to go round.
+/// Length of a bulk transfer, sufficient for windows to open and FIFOs to wrap around.
 const BULK: usize = 8 << 20;
-/// More than all buffers on the way take when nobody reads.
+/// Length that exceeds all buffers on the path if the peer does not read.
 const MUCH: usize = 64 << 20;
 
 #[test]
@@ -142,7 +142,7 @@ mod nightly {
 
 #[test]
 fn each_direction_ends_by_itself() {
-    // The host ends first and still listens; then the other way around.
+    // In the first transfer the host sends its FIN first, and in the second one the program does.
     let (port, server) = serve("127.0.0.1:0", |mut stream| {
         stream.write_all(b"bye").unwrap();
         stream.shutdown(Shutdown::Write).unwrap();
@@ -202,7 +202,7 @@ fn an_unreachable_host_is_said_to_be_so() {
     let syn = syn_packet(&mut pool, src, dst);
     let mut gateway = Gateway::new(GatewayConfig::default(), 1).unwrap();
     assert_eq!(gateway.submit(2, &mut pool, &mut Batch::from([syn])), 1);
-    // Link-local, but of no link: what the kernel cannot reach, whatever the host's network.
+    // A link-local address without an interface is unreachable for the kernel in any network.
     let mut out = Batch::new();
     assert_eq!(gateway.poll(3, &mut pool, &mut out, 8), 1);
     let answer = out[0].linear();
@@ -246,7 +246,8 @@ fn syn_packet(pool: &mut Pool, src: Ipv6Addr, dst: Ipv6Addr) -> Packet {
     packet
 }
 
-/// A listener whose queue is full: the kernel drops what comes, and who connects goes on trying.
+/// Creates a listener whose queue is full: the kernel drops further SYNs, so that clients
+/// retransmit.
 fn full_listener() -> (TcpListener, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     // The queue takes one connection more than the backlog.
@@ -255,7 +256,7 @@ fn full_listener() -> (TcpListener, TcpStream) {
     (listener, first)
 }
 
-/// A connect that the program gives up says nothing, to the gateway neither.
+/// The program abandons a connect without sending a packet.
 #[test]
 fn connects_that_are_abandoned_are_forgotten_with_their_sockets() {
     let (listener, _first) = full_listener();
@@ -288,7 +289,7 @@ fn a_reset_of_the_host_reaches_the_program() {
 
 #[test]
 fn what_came_before_a_reset_arrives_before_it() {
-    // Both have happened before the gateway looks; then the end comes first and the reset after it.
+    // With `ends`, the host's FIN and its reset both arrive before the gateway reads the socket.
     for ends in [false, true] {
         let bytes = pattern(40_000, 3);
         let sent = bytes.clone();
@@ -333,8 +334,8 @@ fn bytes_before_a_reset_of_the_program_arrive_before_it() {
     assert_eq!((world.counter("tcp_reset"), world.gateway.borrow().tcp_flows()), (1, 0));
 }
 
-/// The host's socket is full, so that the gateway has bytes when the program's reset comes: it does
-/// not wait for room.
+/// The host's socket is full when the program's reset arrives. The gateway does not wait for room
+/// to pass on its remaining bytes.
 #[test]
 fn bytes_beyond_the_hosts_window_are_lost_with_a_reset_of_the_program() {
     let (go, wait) = mpsc::channel();
@@ -362,7 +363,8 @@ fn bytes_beyond_the_hosts_window_are_lost_with_a_reset_of_the_program() {
 
 #[test]
 fn a_program_that_does_not_read_hears_of_a_reset_later() {
-    // More than the program's stack takes, but not more than that and the gateway.
+    // More than the receive buffer of the program's stack, but less than that plus the gateway's
+    // FIFO.
     const LEN: usize = (1 << 20) + towpath_gateway::limits::FIFO_LEN as usize / 2;
     let (port, server) = serve("127.0.0.1:0", |mut stream| {
         stream.write_all(&pattern(LEN, 8)).unwrap();
@@ -376,7 +378,7 @@ fn a_program_that_does_not_read_hears_of_a_reset_later() {
     world.until("the end of the server", |_| server.is_finished().then_some(()));
     server.join().unwrap();
     let wait = Duration::from_nanos(towpath_gateway::limits::FAILED_WAIT_NS);
-    // A program that reads, however slowly, loses nothing.
+    // A program that reads slowly loses no bytes, because each read extends the timeout.
     for _ in 0..2 {
         world.skip(wait * 2 / 3);
         assert_eq!(world.error(sock), None);
@@ -387,14 +389,15 @@ fn a_program_that_does_not_read_hears_of_a_reset_later() {
         recv.consume(some.len() as u32);
         world.stack.recv_taken(now, sock.id);
     }
-    // Bytes that were just read count once more, and make room for the last bytes that are taken.
+    // The last read extends the timeout once more, and makes room for bytes that the stack
+    // acknowledges.
     skip_until_an_error(&mut world, sock, wait + Duration::from_secs(1));
     assert_eq!(world.error(sock), Some(SocketError::Reset));
     assert_eq!(world.gateway.borrow().tcp_flows(), 0);
 }
 
-/// Lets such times pass until the program hears of an error, which it does in three, or later where
-/// the host is late.
+/// Skips `time` repeatedly until the program's socket has an error: usually three times, more often
+/// if the host is slow.
 fn skip_until_an_error(world: &mut World, sock: Sock, time: Duration) {
     for _ in 0..20 {
         if world.error(sock).is_none() {
@@ -403,25 +406,26 @@ fn skip_until_an_error(world: &mut World, sock: Sock, time: Duration) {
     }
 }
 
-/// Waits for the host to deliver a reset, which is later than the end of its sender where
-/// processors are wanted.
+/// Waits for the host to deliver a reset, which may take longer than the sender's end on a busy
+/// machine.
 fn wait_for_reset(port: u16) {
     let peer = format!(":{port:04X} ");
     // Local address, remote address, state: 01 is ESTABLISHED.
     let is_connected = |line: &str| {
         line.split_once(':').is_some_and(|(_, line)| line.contains(&format!("{peer}01 ")))
     };
-    // While other connections come and go, the kernel may leave one out of its table.
+    // Read the table several times, because the kernel may omit an entry while other connections
+    // change.
     for _ in 0..3 {
         wait_for_table(|table| !table.lines().any(is_connected));
     }
 }
 
-/// Waits for the peer's kernel to acknowledge all that was written to the established connection at
-/// this port.
+/// Waits until the peer's kernel has acknowledged all bytes of the established connection at this
+/// port.
 fn wait_for_acks(port: u16) {
     let own = format!(":{port:04X}");
-    // Number, local address, remote address, state, then the bytes that are not acknowledged.
+    // Fields of a line: number, local address, remote address, state, send and receive queues.
     let is_acked = |line: &str| {
         let fields: Vec<&str> = line.split_whitespace().collect();
         matches!(fields[..], [_, local, _, "01", queues, ..]
@@ -430,7 +434,7 @@ fn wait_for_acks(port: u16) {
     wait_for_table(|table| table.lines().any(is_acked));
 }
 
-/// Waits until the host's table of TCP connections is as wanted.
+/// Waits until the host's table of TCP connections meets the condition.
 fn wait_for_table(is_wanted: impl Fn(&str) -> bool) {
     let start = Clock::now();
     while !is_wanted(&std::fs::read_to_string("/proc/self/net/tcp").unwrap()) {
@@ -454,11 +458,12 @@ fn a_reset_that_is_met_in_sending_is_not_waited_for_without_end() {
     go.send(()).unwrap();
     server.join().unwrap();
     wait_for_reset(port);
-    // The gateway sends before it hears what became of the host's socket, whose error is then gone.
+    // The gateway's send returns the socket's error before epoll reports it, which clears the
+    // error.
     world.write(sock, &[0; 1000]);
     world.turn_without_receiving();
     assert_eq!(world.error(sock), None);
-    // Bytes that the program took before count once.
+    // Bytes that the program has read before extend the timeout once.
     let wait = Duration::from_nanos(towpath_gateway::limits::FAILED_WAIT_NS);
     skip_until_an_error(&mut world, sock, wait + Duration::from_secs(1));
     assert_eq!(world.error(sock), Some(SocketError::Reset));
@@ -467,8 +472,8 @@ fn a_reset_that_is_met_in_sending_is_not_waited_for_without_end() {
 
 #[test]
 fn a_reset_that_is_met_in_sending_is_behind_what_came_before_too() {
-    // A little more than the program's stack and the gateway take: the rest waits in the host's
-    // socket.
+    // More than the program's stack and the gateway can buffer, so that the host's socket holds the
+    // rest.
     const LEN: usize = (1 << 20) + towpath_gateway::limits::FIFO_LEN as usize;
     let (go, wait) = mpsc::channel();
     let (tell, told) = mpsc::channel();
@@ -481,7 +486,7 @@ fn a_reset_that_is_met_in_sending_is_behind_what_came_before_too() {
     });
     let mut world = World::new();
     let sock = world.connected(gateway_v4(port));
-    // A reset takes with it what the sender's own socket still has.
+    // The sender's reset discards bytes in its own send buffer, so wait until all are acknowledged.
     world.until("all but what the server's socket has", |_| told.try_recv().ok());
     assert!(world.counter("tcp_bytes_to_program") < LEN as u64);
     go.send(()).unwrap();
@@ -508,7 +513,8 @@ fn urgent_bytes_stay_in_their_place() {
     let mut world = World::new();
     let sock = world.connected(gateway_v4(port));
     for _ in 0..3 {
-        // All of it is there when the gateway looks, and a read ends at the urgent byte.
+        // All bytes must be in the host's socket before the gateway reads, which stops at the
+        // urgent byte.
         world.run_for(Duration::from_millis(20));
         go.send(()).unwrap();
         thread::sleep(Duration::from_millis(20));
@@ -597,7 +603,7 @@ fn a_slow_program_holds_the_host_back() {
     assert!(sent < MUCH, "nobody read, all was sent");
     let in_gateway = world.counter("tcp_bytes_to_program") - u64::from(world.unread(sock));
     assert!(in_gateway <= u64::from(towpath_gateway::limits::FIFO_LEN), "{in_gateway} bytes held");
-    // And nothing was lost.
+    // All sent bytes were delivered.
     assert_eq!(world.read_to_end(sock).len(), sent);
 }
 
@@ -651,7 +657,7 @@ fn flows_beyond_the_limit_wait_for_a_place() {
     world.until("the limit", |world| (world.counter("tcp_flows_full") > 0).then_some(()));
     assert!(!world.happened(third, SocketEvent::Connected) && world.error(third).is_none());
     world.close(first, Linger::Abort);
-    // The SYN is repeated, and now there is room.
+    // The retransmitted SYN finds room.
     world.until("a place", |world| world.happened(third, SocketEvent::Connected).then_some(()));
 }
 
@@ -660,10 +666,10 @@ fn however_flows_end_none_is_left() {
     const FLOWS: u32 = 300;
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
-    // A connection that finds the queue full is made for the client only, and ends unseen by the
-    // server.
+    // Use a backlog for all flows. Otherwise a connection may be established for the client only,
+    // and end without the server's notice.
     listen(&listener, FLOWS as i32).unwrap();
-    // Each end acts by the number in the first bytes, so that all pairs come up.
+    // The first bytes of a connection select how each end closes, so that all combinations occur.
     let server = thread::spawn(move || {
         let handle = |mut stream: TcpStream| {
             let mut number = [0; 4];
@@ -738,7 +744,7 @@ fn an_idle_gateway_sleeps() {
     };
     let (due, now) = (world.gateway.borrow().next_timeout_ns(), world.now().0);
     assert!(due.is_none_or(|due| due > now), "{due:?}, now {now}");
-    // The test turns every 5 ms; nothing else does.
+    // The test turns the stack every 5 ms, and the gateway must cause no further turns.
     let before = turns(&world);
     world.run_for(Duration::from_millis(100));
     assert!(turns(&world) - before <= 21 * crate::world::TURNS);

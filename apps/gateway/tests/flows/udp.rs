@@ -75,7 +75,7 @@ fn a_closed_port_is_reported() {
 }
 
 fn closed_ports_are_reported() {
-    // A socket with a peer elsewhere takes nothing from others, and keeps the port from them.
+    // Connect the sockets to another peer, so that they reserve the ports but receive nothing.
     let closed = UdpSocket::bind("127.0.0.1:0").unwrap();
     closed.connect("127.0.0.1:9").unwrap();
     let port = closed.local_addr().unwrap().port();
@@ -142,7 +142,7 @@ fn the_gateway_answers_pings_to_itself() {
 
 #[test]
 fn pings_leave_the_host_if_it_permits() {
-    // An address of this host that is not its loopback; without one there is nobody to ping.
+    // Find an address of this host other than loopback. Without one, no address can be pinged.
     let probe = UdpSocket::bind("0.0.0.0:0").unwrap();
     if probe.connect("192.0.2.1:9").is_err() {
         return;
@@ -161,7 +161,7 @@ fn pings_leave_the_host_if_it_permits() {
 
 #[test]
 fn a_burst_of_the_host_waits_where_there_is_room() {
-    // More than the link takes at once; the rest waits in the socket's buffer.
+    // Send more datagrams than the link holds, so that some wait in the socket's buffer.
     let server = UdpSocket::bind("127.0.0.1:0").unwrap();
     server.set_read_timeout(Some(crate::world::PATIENCE)).unwrap();
     let port = server.local_addr().unwrap().port();
@@ -179,7 +179,7 @@ fn a_burst_of_the_host_waits_where_there_is_room() {
     }
 }
 
-/// Where a server of the host sees the program's socket, once for each server.
+/// Returns the source port of the program's socket as seen by each server.
 fn seen_at(world: &mut World, sock: Sock, servers: &[UdpSocket]) -> Vec<u16> {
     for server in servers {
         server.set_read_timeout(Some(crate::world::PATIENCE)).unwrap();
@@ -216,13 +216,13 @@ fn every_peer_sees_one_port() {
         // The port is free.
         drop(free);
         assert_eq!(seen_at(&mut world, sock, &servers), [port; 3]);
-        // Another gateway of this user has it.
+        // Another gateway of this user has the port.
         let mut third = World::new();
         let third_sock = third.datagram_socket(&format!("{own}:{port}"));
         let seen = seen_at(&mut third, third_sock, &servers);
         assert_ne!(seen[0], port);
         assert_eq!(seen, [seen[0]; 3]);
-        // And answers find their way.
+        // Answers arrive at the program's socket.
         for (n, server) in servers.iter().enumerate() {
             let ip = server.local_addr().unwrap().ip();
             server.send_to(&[n as u8], SocketAddr::new(ip, port)).unwrap();
@@ -289,7 +289,7 @@ fn a_ping_that_cannot_be_sent_is_answered_by_an_error() {
         return;
     }
     assert_eq!(gateway.counters().echo_dropped, 1);
-    // Link-local, but of no link: what the kernel cannot reach, whatever the host's network.
+    // A link-local address without an interface is unreachable for the kernel in any network.
     let mut out = Batch::new();
     assert_eq!(gateway.poll(3, &mut pool, &mut out, 8), 1);
     let answer = out[0].linear();
@@ -335,7 +335,7 @@ fn an_idle_flow_ends_and_is_made_anew() {
     }
 }
 
-/// A datagram as the program's stack would never send it.
+/// Returns a datagram with a destination that the program's stack would never use.
 fn forged(pool: &mut Pool, src: IpAddr, to: SocketAddr) -> towpath_pool::Packet {
     let data = b"hello";
     let len = udp::HEADER_LEN + data.len();
@@ -386,7 +386,7 @@ fn forged(pool: &mut Pool, src: IpAddr, to: SocketAddr) -> towpath_pool::Packet 
     packet
 }
 
-/// To the host's kernel an unspecified address is its loopback, and so is a mapped one.
+/// For the host's kernel, unspecified addresses and their IPv4-mapped forms mean its loopback.
 #[test]
 fn without_host_loopback_no_address_leads_there() {
     let servers = ["127.0.0.1:0", "[::1]:0"].map(|at| UdpSocket::bind(at).unwrap());
@@ -397,7 +397,7 @@ fn without_host_loopback_no_address_leads_there() {
     let mut pool = Pool::default();
     let v4: IpAddr = "10.0.2.15".parse().unwrap();
     let v6: IpAddr = "fd00:2::15".parse().unwrap();
-    // With it, the gateway's own do.
+    // With `host_loopback`, the gateway's addresses lead to the loopback.
     let mut gateway = Gateway::new(GatewayConfig::default(), 1).unwrap();
     for (src, to, server) in
         [(v4, gateway_v4(ports[0]), &servers[0]), (v6, gateway_v6(ports[1]), &servers[1])]

@@ -24,18 +24,18 @@ use towpath_stack::{
 use towpath_tcp::Instant;
 use towpath_wire::{MacAddr, Prefix};
 
-/// Limit on every wait, after which the test says what it waited for.
+/// Maximum duration of every wait, after which the test panics with the awaited condition.
 pub const PATIENCE: Duration = Duration::from_secs(50);
 
-/// Time of a world, or of all shards of a host. At most `STEP_MAX` passes between two looks:
-/// otherwise a test without a processor for a while finds timers expired before it has read
+/// Clock of a world, or of all shards of a host. At most `STEP_MAX` passes between two reads.
+/// Otherwise, timers of a test that was not scheduled for a while would expire before it has read
 /// packets.
 struct Time {
     looked: Cell<Clock>,
     passed: Cell<Duration>,
 }
 
-/// Four times as long as a world sleeps.
+/// Maximum step of the clock: four times the sleep of a world.
 const STEP_MAX: Duration = Duration::from_millis(20);
 
 impl Time {
@@ -51,17 +51,17 @@ impl Time {
     }
 }
 
-/// The program's knowledge about its sockets, by user number.
+/// State of the program's sockets, by user number.
 #[derive(Default)]
 pub struct Program {
     pub events: HashMap<u32, Vec<SocketEvent>>,
     pub accepted: VecDeque<(u32, SocketId, SocketAddr)>,
     pub datagrams: VecDeque<(u32, SocketAddr, Vec<u8>)>,
-    /// About each of them, the last one last.
+    /// Metadata of the received datagrams, in order of arrival.
     pub metas: Vec<DatagramMeta>,
     next_user: u32,
-    /// Connections for listeners of other shards that these do not have yet, by user number. All
-    /// shards have one table.
+    /// Connections that shards have handed over to listeners of other shards, by user number. All
+    /// shards share one table.
     children: Rc<RefCell<HashMap<u32, SocketId>>>,
 }
 
@@ -132,7 +132,7 @@ pub struct Sock {
     pub user: u32,
 }
 
-/// The gateway as a port that the test can also look at.
+/// Port of the gateway, to which the test keeps access.
 struct Shared {
     gateway: Rc<RefCell<Gateway>>,
     wake: OwnedFd,
@@ -165,18 +165,18 @@ impl Port for Shared {
     }
 }
 
-/// The link between the program's stack and the gateway.
+/// Type of the link between the program's stack and the gateway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Over {
-    /// Memory: packets are taken as they are.
+    /// In-memory link, on which packets need no checksums or segmentation.
     Memory,
-    /// A device that carries IP packets, complete with checksums and no longer than the MTU.
+    /// Device that carries IP packets with complete checksums, at most as long as the MTU.
     Ip,
-    /// The same with Ethernet headers.
+    /// Device that carries Ethernet frames.
     Ethernet,
 }
 
-/// A cable without delay, whose ends have no offloads.
+/// Creates a cable without delay, whose ends have no offloads.
 fn cable(link_type: LinkType) -> Cable {
     let cable = Cable::new(CableConfig { link_type, ..CableConfig::default() }, Dice::new(1, 0));
     cable.observe(|_, packet| {
@@ -186,7 +186,7 @@ fn cable(link_type: LinkType) -> Cable {
     cable
 }
 
-/// The program's end of a wire, with the gateway on the other end.
+/// The program's end of a cable, and the gateway at the other end.
 struct Wired {
     end: CableEnd,
     joint: Joint<Shared, CableEnd>,
@@ -203,7 +203,8 @@ impl Port for Wired {
     }
     fn submit(&mut self, now_ns: u64, pool: &mut Pool, batch: &mut Batch) -> usize {
         let n = self.end.submit(now_ns, pool, batch);
-        // As in memory, packets are with the gateway when a turn ends.
+        // Let the gateway process the packets within the program's turn, as over the in-memory
+        // link.
         if n > 0 {
             self.joint.turn(now_ns);
         }
@@ -229,12 +230,12 @@ impl Port for Wired {
 const MAC_PROGRAM: MacAddr = MacAddr([2, 0, 0, 0, 0, 15]);
 const MAC_GATEWAY: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
 
-/// The user numbers of a shard begin with its own times this.
+/// Distance between the first user numbers of two shards.
 pub const USERS_OF_A_SHARD: u32 = 1_000_000;
-/// Turns of the stacks in one of the world: on an Ethernet as many as it takes to resolve a
-/// neighbour and send to it.
+/// Number of stack turns per turn of a world. On Ethernet, resolving a neighbour and sending takes
+/// several.
 pub const TURNS: u64 = if matches!(crate::OVER, Over::Ethernet) { 4 } else { 1 };
-/// When the world begins.
+/// Time at which the world begins.
 const START: Instant = Instant(1);
 
 pub struct World {
@@ -245,7 +246,7 @@ pub struct World {
     ports: [Box<dyn Port>; 1],
     time: Rc<Time>,
     skipped: Duration,
-    /// Time of the program and the gateway while it stands still.
+    /// Time of the program and the gateway while it is stopped; `None` while it passes.
     stopped: Option<Instant>,
 }
 
@@ -280,8 +281,8 @@ impl World {
         world
     }
 
-    /// Passes the time of the program's duplicate address detection (RFC 4862 section 5.4): at most
-    /// a second before a question, and a second after it.
+    /// Skips the program's duplicate address detection (RFC 4862 section 5.4): at most a second
+    /// before the probe, and a second after it.
     fn detect_duplicates(&mut self) {
         for _ in 0..3 {
             self.skipped += Duration::from_secs(1);
@@ -289,7 +290,7 @@ impl World {
         }
     }
 
-    /// Worlds for each shard of a host.
+    /// Creates a world for each shard of a host.
     pub fn shards(count: usize) -> Vec<Self> {
         let config = GatewayConfig { seed: [7; 32], ..GatewayConfig::default() };
         let seed = [9; 32];
@@ -311,7 +312,7 @@ impl World {
         worlds
     }
 
-    /// A stack and a gateway on the two ends of a wire.
+    /// Creates a world with the stack and the gateway at the two ends of a cable.
     fn wire(stack: Stack<Program>, config: &GatewayConfig, link: LinkType) -> Self {
         let [end, there] = cable(link).ends();
         let outer = Outer::device(&there, MAC_GATEWAY);
@@ -323,7 +324,7 @@ impl World {
         world
     }
 
-    /// A shard and its gateway.
+    /// Creates the world of a shard and its gateway.
     fn join(stack: Stack<Program>, gateway: Gateway) -> Self {
         let wake = gateway.wake_fd().unwrap().try_clone_to_owned().unwrap();
         let gateway = Rc::new(RefCell::new(gateway));
@@ -340,7 +341,7 @@ impl World {
         }
     }
 
-    /// Gives the host its interface, by way of its first shard.
+    /// Adds the host's interface through its first shard.
     fn add_interface(&mut self, config: &GatewayConfig) {
         let own = [config.program_v4.map(IpAddr::V4), config.program_v6.map(IpAddr::V6)];
         let routers = [config.gateway_v4.map(IpAddr::V4), config.gateway_v6.map(IpAddr::V6)];
@@ -377,24 +378,24 @@ impl World {
         self.stopped.unwrap_or_else(|| Instant(1 + passed().as_nanos() as u64))
     }
 
-    /// No time passes for the program and the gateway until `false`, however long this machine
-    /// takes.
+    /// Stops the time of the program and the gateway, or lets it pass again. The test's real
+    /// duration then has no effect.
     pub fn stop_time(&mut self, yes: bool) {
         self.stopped = yes.then(|| self.now());
     }
 
-    /// Lets stopped time pass.
+    /// Advances the stopped time.
     pub fn advance(&mut self, time: Duration) {
         self.stopped = self.stopped.map(|now| now + time);
     }
 
-    /// Lets time pass for the program and the gateway, but not for the host.
+    /// Advances the time of the program and the gateway, but not that of the host.
     pub fn skip(&mut self, time: Duration) {
         self.skipped += time;
         self.run_for(Duration::from_millis(10));
     }
 
-    /// The same, without a turn.
+    /// Same as [`World::skip`], without a turn.
     pub fn skip_unseen(&mut self, time: Duration) {
         self.skipped += time;
     }
@@ -409,15 +410,15 @@ impl World {
         gateway.counters().iter().find(|(n, _)| *n == name).unwrap().1
     }
 
-    /// A turn, or [`TURNS`] of the stacks.
+    /// Turns the stack [`TURNS`] times.
     pub fn turn(&mut self) {
         for _ in 0..TURNS {
             self.turn_within(Budget::default());
         }
     }
 
-    /// A turn in which the program's stack takes no packets, and the gateway does not hear the
-    /// host.
+    /// Turns without receiving: the program's stack takes no packets, and the gateway polls no host
+    /// sockets.
     pub fn turn_without_receiving(&mut self) {
         self.turn_within(Budget { rx_packets: 0, ..Budget::default() });
     }
@@ -427,7 +428,7 @@ impl World {
         self.stack.turn(now, &mut self.program, &mut self.ports, &mut self.pool, budget);
     }
 
-    /// Turns and sleeps as an engine does until `done` says so.
+    /// Turns and sleeps, as an engine does, until `done` returns a value.
     pub fn until<T>(&mut self, what: &str, mut done: impl FnMut(&mut World) -> Option<T>) -> T {
         let deadline = Clock::now() + PATIENCE;
         loop {
@@ -445,14 +446,14 @@ impl World {
         }
     }
 
-    /// Packets that either stack dropped, by reason: the program's first.
+    /// Returns the dropped packets by reason, of the program's stack and of the gateway's.
     fn lost(&self) -> [Vec<(&'static str, u64)>; 2] {
         let gateway = self.gateway.borrow();
         [self.stack.net.counters(), gateway.inner().net.counters()]
             .map(|net| net.data.drops.iter().filter(|(_, count)| *count > 0).collect())
     }
 
-    /// Turns for a while, and at least `TURNS_MIN` times.
+    /// Turns for `time`, at least `TURNS_MIN` times.
     pub fn run_for(&mut self, time: Duration) {
         const TURNS_MIN: u32 = 8;
         let deadline = Clock::now() + time;
@@ -546,7 +547,7 @@ impl World {
         })
     }
 
-    /// Writes as much as there is room for.
+    /// Writes as many bytes as there is room for, and returns their number.
     pub fn write(&mut self, sock: Sock, bytes: &[u8]) -> usize {
         let Some(send) = self.stack.send_buffer(sock.id) else { return 0 };
         let n = send.write(&Payload::new(bytes, Fragments::empty()));
@@ -560,7 +561,7 @@ impl World {
         self.stack.recv_buffer(sock.id).map_or(0, |recv| recv.unread())
     }
 
-    /// Reads what is there.
+    /// Reads all available bytes.
     pub fn read(&mut self, sock: Sock) -> Vec<u8> {
         let now = self.now();
         let Some(recv) = self.stack.recv_buffer(sock.id) else { return Vec::new() };
@@ -574,7 +575,7 @@ impl World {
         bytes
     }
 
-    /// Reads exactly so many.
+    /// Reads exactly `n` bytes.
     pub fn read_exact(&mut self, sock: Sock, n: usize) -> Vec<u8> {
         let mut all = Vec::new();
         self.until("bytes", |world| {
@@ -585,7 +586,7 @@ impl World {
         all
     }
 
-    /// Writes all of it.
+    /// Writes all bytes.
     pub fn write_all(&mut self, sock: Sock, bytes: &[u8]) {
         let mut done = 0;
         self.until("room", |world| {
@@ -611,8 +612,8 @@ impl World {
     }
 }
 
-/// A port of this host that refuses connections, as long as the socket is there: no other program
-/// can listen on it.
+/// Reserves a port of this host that refuses connections. While the socket exists, no program can
+/// listen on the port.
 pub fn refusing() -> (OwnedFd, u16) {
     use rustix::net::{AddressFamily, SocketType, bind, getsockname, socket};
     let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
@@ -621,8 +622,8 @@ pub fn refusing() -> (OwnedFd, u16) {
     (socket, bound.port())
 }
 
-/// Runs `test` on a thread with a network namespace of its own, in which 192.0.2.1 is this host.
-/// Without root it is left out.
+/// Runs `test` on a thread in its own network namespace, in which this host has the address
+/// 192.0.2.1. Skips the test without root.
 #[allow(clippy::print_stderr)] // For whoever reads the output of the tests.
 pub fn in_namespace(test: impl FnOnce() + Send + 'static) {
     on_thread(|| match enter_namespace() {
@@ -631,8 +632,8 @@ pub fn in_namespace(test: impl FnOnce() + Send + 'static) {
     });
 }
 
-/// The same for a test that has ports by their numbers, which another program may take before.
-/// Without root that may happen.
+/// Runs a test that needs fixed port numbers in its own network namespace. Without root, the host's
+/// namespace is used, in which another program may have the ports.
 pub fn among_free_ports(test: impl FnOnce() + Send + 'static) {
     on_thread(|| {
         enter_namespace();
@@ -647,7 +648,8 @@ fn on_thread(test: impl FnOnce() + Send + 'static) {
 }
 
 fn enter_namespace() -> bool {
-    // SAFETY: concerns this thread, and those that it starts.
+    // SAFETY: unshare(2) has no memory arguments; it affects only this thread and threads started
+    // by it.
     if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
         return false;
     }
@@ -658,7 +660,7 @@ fn enter_namespace() -> bool {
     true
 }
 
-/// Bytes that cannot be mistaken for others.
+/// Returns `n` pseudorandom bytes, so that misplaced bytes are detected.
 pub fn pattern(n: usize, seed: u32) -> Vec<u8> {
     let mut dice = Dice::new(seed.into(), 0);
     (0..n).map(|_| dice.next_u32() as u8).collect()
