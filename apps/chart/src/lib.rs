@@ -34,7 +34,7 @@ pub enum Scale {
     Linear,
     /// Equal ratios are equally far apart.
     Log,
-    /// Each tenth of the remaining share is equally far apart: 90 %, 99 %, 99.9 %.
+    /// Equal ratios of the distance to 1 are equally far apart: 90 %, 99 %, 99.9 %.
     Nines,
 }
 
@@ -87,7 +87,8 @@ impl Axis {
         Self { scale: Scale::Nines, from: 0., to: 1. - 10_f64.powf(-most), ticks }
     }
 
-    /// Returns the share of the axis in front of a value: below 0 or above 1 outside of the axis.
+    /// Returns the position of a value along the axis: 0 at its start, 1 at its end; less than 0 or
+    /// more than 1 outside.
     pub fn share(&self, value: f64) -> f64 {
         let (from, to) = (self.place(self.from), self.place(self.to));
         (self.place(value) - from) / (to - from).max(1e-12)

@@ -112,7 +112,7 @@ pub struct Report {
     /// Time until every user had a connection or a failure.
     #[serde(rename = "connecting_s", with = "as_seconds")]
     pub connecting: Duration,
-    /// Duration of the measurement. For streams up, it lasts until the server has closed or the
+    /// Duration of the measurement. For upload streams, it lasts until the server has closed or the
     /// grace period is over.
     #[serde(rename = "duration_s", with = "as_seconds")]
     pub duration: Duration,

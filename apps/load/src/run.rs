@@ -355,8 +355,8 @@ impl Conductor<'_> {
         }
     }
 
-    /// Returns the duration of the measurement. Streams up end when the server has closed, because
-    /// only then all bytes have arrived.
+    /// Returns the duration of the measurement. Upload streams end when the server has closed,
+    /// because only then all bytes have arrived.
     fn duration(&self, remains: &[Remains]) -> Duration {
         let start = self.moments.traffic.load(Relaxed) + self.plan.warmup.as_nanos() as u64;
         let end = remains.iter().map(|it| it.end.max(it.last_end)).max().unwrap_or(0);

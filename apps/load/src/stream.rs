@@ -81,7 +81,7 @@ impl Streams {
         if sends {
             goes_on |= self.send(it, user, &mut moved);
         }
-        // Read in streams up as well, otherwise an echo server would stall with a full window.
+        // Read in upload streams as well, otherwise an echo server would stall with a full window.
         if moved.result.is_ok() {
             goes_on |= self.receive(it, buffer, &mut moved);
         }

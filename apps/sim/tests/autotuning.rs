@@ -60,8 +60,8 @@ tcp = "TCP"
 /// The handshake takes 20 ms. Then the queue of the flow delays each segment by up to 1.2 s.
 #[test]
 fn a_standing_queue_opens_the_window() {
-    // With the round-trip time of the handshake, the window stayed at 216 kB. Without timestamps,
-    // the estimate is the minimum, from the time at which the queue was short.
+    // An estimate by the handshake's round-trip time would keep the window at 216 kB. Without
+    // timestamps the estimate is the minimum, measured while the queue was short.
     for (timestamps, limit) in [(true, 1_000_000), (false, 230_000)] {
         let flight = late_flight_max(&run(STANDING_QUEUE, timestamps));
         assert!(flight > limit, "timestamps {timestamps}: {flight} bytes in flight");

@@ -314,7 +314,7 @@ mod tests {
             let sent = launch_spec(ports);
             let (read, _write) = io::pipe().expect("a pipe");
             let descriptors = vec![read.as_fd(); usize::from(ports) + 1];
-            // Asked of a program that was there before.
+            // A request to the program that this process executed before.
             ours.say(&LaunchMessage::Sockets).expect("room");
             ours.equip(&sent, &descriptors).expect("it is taken");
             let (received, descriptors) =

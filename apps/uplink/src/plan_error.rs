@@ -42,7 +42,7 @@ pub enum PlanError {
          own address; leave one of the two out"
     )]
     PublishWithDevice(Publish),
-    /// The device needs an address. Contains the sentence that says so.
+    /// The device needs an address. Contains the message for the user.
     #[error("{0}: give one, as 192.0.2.7/24")]
     NoAddress(String),
     /// `--ports` was given, but the link is no interface of the kernel.

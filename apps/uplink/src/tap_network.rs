@@ -222,8 +222,8 @@ mod tests {
         let taken = |own: &str| collision(&held, "tp1", &own.parse().unwrap()).is_some();
         assert!(taken("192.168.5.2/24"));
         assert!(taken("192.168.5.1/24"));
-        // The network contains the host's own: the host's end of the link would get its router's
-        // address.
+        // The new network contains the host's own network, so the host's end of the link would get
+        // the address of the host's router.
         assert!(taken("192.168.5.50/25") && taken("192.168.5.50/28"));
         assert!(!taken("192.168.5.130/25"));
         assert!(!taken("192.168.6.2/24"));

@@ -31,8 +31,8 @@ pub struct Uplink {
 }
 
 impl LaunchSpec {
-    /// Creates the port from `descriptors`, those of the link. The port may open `many` more. Later
-    /// notices for the user are sent to `socket`.
+    /// Creates the port from the link's `descriptors`. The port may open `many` further
+    /// descriptors. Sends later notices for the user to `socket`.
     ///
     /// # Errors
     /// Fails if descriptors are missing, or if no further descriptor or thread can be created.

@@ -33,7 +33,8 @@ impl UserCrowd<'_> {
         }
     }
 
-    /// Closes the sending direction of streams up. The server closes once it has read all bytes.
+    /// Closes the sending direction of upload streams. The server closes once it has read all
+    /// bytes.
     pub fn finish_streams(&mut self) {
         if self.plan.shape != Shape::StreamUp || self.is_udp() {
             return;

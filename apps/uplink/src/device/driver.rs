@@ -120,7 +120,8 @@ pub struct OpenDevice {
     pub ports: Vec<Box<dyn Port + Send>>,
     /// Addresses and link of the stack behind the device.
     pub site: DeviceSite,
-    /// Told which ports the stack receives on, if the device needs to know that.
+    /// Observer that is notified of the ports on which the stack receives; `None` if the device
+    /// needs no notification.
     pub(crate) receivers: Option<Arc<dyn ReceiverWatch>>,
     /// Reports the end of a replay; `None` for other devices.
     pub(crate) replay: Option<ReplayEnd>,
