@@ -1,8 +1,8 @@
-//! Builds the libraries that are loaded into programs, which the binary carries inside itself, so
-//! that `towpath` is one file.
+//! Builds the preload libraries, which are embedded in the binary so that `towpath` is a single
+//! file.
 //!
-//! Cargo has no stable way to depend on the file of a cdylib, hence the nested `cargo build`. A
-//! packager who builds the libraries apart names them in TOWPATH_PRELOAD_LIBRARY and
+//! Runs a nested `cargo build`, because Cargo has no stable way to depend on the file of a cdylib.
+//! A packager who builds the libraries separately sets their paths in TOWPATH_PRELOAD_LIBRARY and
 //! TOWPATH_INLINE_LIBRARY.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -12,8 +12,8 @@ use std::process::Command;
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     let given = LIBRARIES.map(|(_, variable)| given(variable));
-    // The built libraries are not watched: they are newer than the start of this build, so that the
-    // next one would build all again.
+    // Do not watch the built libraries. Because these are newer than the start of this build
+    // script, Cargo would run it again in every build.
     let folder = given.iter().any(Option::is_none).then(build);
     let mut hasher = DefaultHasher::new();
     for ((package, variable), given) in LIBRARIES.into_iter().zip(given) {
@@ -26,11 +26,12 @@ fn main() {
     println!("cargo:rustc-env=TOWPATH_VERSION={}", version());
 }
 
-/// The packages, and the variables in which a packager names what was made of them.
+/// Packages of the libraries, and the variables by which a packager passes the path of each
+/// library.
 const LIBRARIES: [(&str, &str); 2] =
     [("towpath-preload", "TOWPATH_PRELOAD_LIBRARY"), ("towpath-inline", "TOWPATH_INLINE_LIBRARY")];
 
-/// A library that was built apart.
+/// Returns the path of a library that was built separately, if the variable is set.
 fn given(variable: &str) -> Option<PathBuf> {
     println!("cargo:rerun-if-env-changed={variable}");
     let path = std::env::var_os(variable)?;
@@ -39,7 +40,7 @@ fn given(variable: &str) -> Option<PathBuf> {
     Some(path)
 }
 
-/// The version, with the commit where there is one: a source archive has none.
+/// Returns the version, followed by the commit if the sources are in a git repository.
 fn version() -> String {
     let version = variable("CARGO_PKG_VERSION");
     match commit() {
@@ -55,13 +56,14 @@ fn commit() -> Option<String> {
         let text = String::from_utf8(output.stdout).ok()?.trim().to_owned();
         (output.status.success() && !text.is_empty()).then_some(text)
     };
-    // An archive that lies within somebody's repository is not of that repository.
+    // Ignore a repository that contains an unpacked source archive, because its commits are not
+    // ours.
     let top = PathBuf::from(git(&["rev-parse", "--show-toplevel"])?);
     if top.canonicalize().ok()? != root {
         return None;
     }
-    // The log of HEAD grows with each commit and each checkout. Without logs, the file of the
-    // branch changes, or the file of all branches. A missing file would mean a build each time.
+    // Watch the log of HEAD, which grows with each commit and checkout. Without logs, the branch's
+    // file or packed-refs changes. Skip missing files, which would cause a build each time.
     let branch = git(&["symbolic-ref", "--quiet", "HEAD"]).unwrap_or_else(|| "HEAD".into());
     for name in ["HEAD", "logs/HEAD", &branch, "packed-refs"] {
         let path = git(&["rev-parse", "--git-path", name]).map(|path| root.join(path));
@@ -72,7 +74,7 @@ fn commit() -> Option<String> {
     git(&["rev-parse", "--short=10", "HEAD"])
 }
 
-/// Gives the folder in which they are.
+/// Builds the libraries, and returns the directory that contains them.
 fn build() -> PathBuf {
     let root = Path::new(&variable("CARGO_MANIFEST_DIR")).join("../..");
     const SOURCES: [&str; 9] = [
@@ -89,7 +91,7 @@ fn build() -> PathBuf {
     for source in SOURCES {
         println!("cargo:rerun-if-changed={}", root.join(source).display());
     }
-    // The target directory differs from the usual one, whose lock the outer build holds. All
+    // Use a separate target directory, because the outer build holds the lock of the usual one. All
     // profiles of the outer build share it, because the libraries are the same in each.
     let out = PathBuf::from(variable("OUT_DIR"));
     let usual = out.ancestors().find(|folder| folder.join("CACHEDIR.TAG").exists());
@@ -102,8 +104,8 @@ fn build() -> PathBuf {
         .arg(&target_dir)
         .arg("--manifest-path")
         .arg(root.join("Cargo.toml"))
-        // Flags meant for the binary can spoil a shared library (crt-static, coverage), and under
-        // clippy the workspace wrapper is a linter.
+        // Remove flags for the binary, some of which break a shared library (crt-static, coverage).
+        // Under clippy, the workspace wrapper is a linter.
         .env_remove("CARGO_ENCODED_RUSTFLAGS")
         .env_remove("RUSTFLAGS")
         .env_remove("RUSTC_WORKSPACE_WRAPPER")

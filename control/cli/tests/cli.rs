@@ -1,4 +1,4 @@
-//! The command as a user meets it: exit codes, messages, signals.
+//! The command line as a user sees it: exit codes, messages, signals.
 
 use crate::device;
 use crate::fresh;
@@ -26,7 +26,7 @@ fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Runs it and checks exit code and words of the message.
+/// Runs the command. Checks the exit code, and that the message contains all of `wanted`.
 fn refused(words: &[&str], code: i32, wanted: &[&str]) {
     let output = output(words);
     let message = stderr(&output);
@@ -37,7 +37,7 @@ fn refused(words: &[&str], code: i32, wanted: &[&str]) {
     assert!(output.stdout.is_empty(), "{words:?}");
 }
 
-/// Starts it and waits for the line `ready` on its standard output.
+/// Starts the command, and waits for the line `ready` on its standard output.
 fn ready(words: &[&str]) -> (Child, BufReader<std::process::ChildStdout>) {
     let mut child = towpath(words).stdout(Stdio::piped()).spawn().expect("towpath starts");
     let mut lines = BufReader::new(child.stdout.take().expect("piped"));
@@ -51,8 +51,8 @@ fn send(child: &Child, signal: Signal) {
     kill(Pid::from_raw(child.id() as i32), signal).expect("it runs");
 }
 
-/// An address of this host with a port that nothing listens on. Only this process uses that
-/// address, so that no other test takes the port meanwhile.
+/// Returns an address of this host with a port on which no program listens. Only this process uses
+/// the address, so that no other test takes the port meanwhile.
 fn free_address() -> SocketAddrV4 {
     let [_, a, b, c] = std::process::id().to_be_bytes();
     let listener = TcpListener::bind((Ipv4Addr::new(127, a + 1, b, c), 0)).expect("bind");
@@ -79,7 +79,7 @@ fn mistakes_on_the_command_line() {
         &["--tap=tp-x", "tp-x: command not found"],
     );
     refused(&["run", "--tap=a/b", "true"], 125, &["a/b", "interface name"]);
-    // A value that the device cannot have is refused before the device is made.
+    // An MTU beyond the device's maximum is refused before the device is created.
     refused(&["run", "--tap", "--mtu", "65522", "true"], 125, &["--mtu 65522", "at most 65521"]);
     refused(&["run", "--dns", "localhost", "true"], 125, &["localhost", "not an IP address"]);
     refused(
@@ -157,7 +157,8 @@ fn signals_are_passed_on_once() {
                   while :; do sleep 0.05; done";
     let (mut child, mut lines) = ready(&["run", "--", "sh", "-c", script]);
     send(&child, Signal::SIGUSR1);
-    // A shell may run the trap of TERM first where both signals are pending.
+    // Wait for the first trap, because a shell may run the trap of TERM first if both signals are
+    // pending.
     let mut line = String::new();
     lines.read_line(&mut line).expect("a line");
     assert_eq!(line, "1\n");
@@ -198,7 +199,7 @@ fn the_run_is_announced_unless_quiet() {
     assert_eq!(stderr(&output(&["run", "-q", "-p", &publish, "true"])), "");
 }
 
-/// Answers two connections and a datagram with the number of the port that they came to.
+/// Answers two connections and a datagram with the port at which each arrived.
 const SERVER: &str = r#"
 from socket import *
 servers = [socket(AF_INET, kind) for kind in (SOCK_STREAM, SOCK_STREAM, SOCK_DGRAM)]
@@ -247,8 +248,8 @@ fn a_port_alone_is_published_at_a_free_port_of_the_host() {
     assert!(child.wait().expect("ended").success());
 }
 
-/// Prints the flags of eth0 as SIOCGIFFLAGS has them, then as netlink. With "kernel", of a TUN
-/// device that it makes.
+/// Prints the flags of eth0 by SIOCGIFFLAGS, and then by netlink. With "kernel", prints those of a
+/// TUN device that the script creates.
 const FLAGS: &str = r#"
 import struct, sys
 from fcntl import ioctl
@@ -269,7 +270,8 @@ while b'eth0' not in rest[:struct.unpack_from('I', rest)[0]]: rest = rest[struct
 print(hex(struct.unpack_from('24xI', rest)[0]))
 "#;
 
-/// The rootless link has groups, but neither broadcasts nor neighbours: Java looks at the flags.
+/// The rootless link supports multicast, but neither broadcasts nor ARP. Java depends on these
+/// flags.
 #[test]
 fn the_rootless_link_has_the_flags_of_a_tun_device() {
     let ran = output(&["run", "--", "python3", "-c", FLAGS]);
@@ -341,7 +343,7 @@ fn a_capture_can_go_to_standard_output_and_is_its_owners_in_a_file() {
     refused(&["run", "--pcap-size", "1x", "--pcap", &path, "true"], 125, &["1x", "100M"]);
 }
 
-/// With tcpdump; where that is not installed, the test says that it is left out.
+/// Skipped if tcpdump is not installed.
 #[test]
 fn tcpdump_reads_captures() {
     if Command::new("tcpdump").arg("--version").output().is_err() {
@@ -351,7 +353,7 @@ fn tcpdump_reads_captures() {
     let folder = fresh::Folder::new();
     let file = folder.path().join("capture.pcapng");
     let path = file.to_string_lossy();
-    // The first packet is on the link; the second is dropped on the loopback.
+    // The first packet leaves through the link, and the second one is dropped on loopback.
     let script = "import socket\nfor ip in '10.0.2.2', '127.0.0.1':\n  \
                   try: socket.create_connection((ip, 9))\n  except ConnectionRefusedError: pass";
     let ran = output(&["run", "--pcap", &path, "python3", "-c", script]);
@@ -363,7 +365,7 @@ fn tcpdump_reads_captures() {
     assert!(text.contains("> 127.0.0.1.9: Flags [S]"), "{text}");
 }
 
-/// A FIFO that nobody reads any more takes so much and then nothing: the run goes on, and ends.
+/// A FIFO without a reader accepts some bytes and then blocks. The run continues, and ends.
 #[test]
 fn a_capture_that_nobody_reads_stalls_nothing() {
     let script = r#"
@@ -399,7 +401,7 @@ fn dropped_packets_are_in_the_capture_with_their_reason() {
     let capture = std::fs::read(&file).expect("a capture");
     let comment = b"drop: tcp_no_socket";
     let at = capture.windows(comment.len()).position(|part| part == comment).expect("a comment");
-    // The packet's bytes are before its options: the SYN, from its IP header on.
+    // A packet's bytes precede its options. Search for the SYN by the addresses in its IP header.
     let from = [127, 0, 0, 1, 127, 0, 0, 1];
     assert!(capture[..at].windows(8).any(|part| part == from));
 }
@@ -422,8 +424,8 @@ fn a_running_instance_answers_and_disappears() {
     refused(&["ss", &pid], 2, &[&pid]);
 }
 
-/// Port 1: parent and child have it. Port 2: only the child. Port 3: a server that has put itself
-/// into the background, whose parents have ended.
+/// Parent and child hold port 1, and only the child holds port 2. A daemon, whose parents have
+/// ended, holds port 3.
 #[test]
 fn forked_processes_are_shown_with_what_they_hold() {
     let script = r#"
@@ -473,7 +475,8 @@ fn background_processes_keep_the_stack() {
     while std::path::Path::new(&format!("/proc/{program}")).exists() {
         std::thread::sleep(Duration::from_millis(5));
     }
-    // A stack that ended with PROGRAM would be gone soon. In less time the test sees less.
+    // Give a stack that wrongly ends with PROGRAM time to end. A shorter pause only makes the test
+    // weaker.
     std::thread::sleep(Duration::from_millis(200));
     assert!(child.try_wait().expect("wait").is_none(), "the stack lives on");
     send(&child, Signal::SIGINT);
@@ -515,8 +518,8 @@ fn the_version_names_the_commit_that_was_built() {
         if commit.is_some() { 10 } else { 1 },
         "{text}"
     );
-    // The branch may have moved on since the build, and git may refuse to read the repository of
-    // another user.
+    // Only check that the commit exists. The branch may have changed since the build, and git may
+    // refuse to read another user's repository.
     let git = |words: &[&str]| Command::new("git").args(words).output();
     if git(&["rev-parse", "HEAD"]).is_ok_and(|head| head.status.success()) {
         let commit = commit.expect("a build in a repository names its commit");
@@ -525,7 +528,7 @@ fn the_version_names_the_commit_that_was_built() {
     }
 }
 
-/// In a network namespace of its own; where none can be made, the test says that it is left out.
+/// Runs in its own network namespace. Skipped if no namespace can be created.
 #[test]
 fn a_tap_device_for_the_time_of_the_run() {
     let own = |words: &[&str]| {
@@ -535,7 +538,8 @@ fn a_tap_device_for_the_time_of_the_run() {
     if !device::is_possible() {
         return;
     }
-    // /proc of another process has the kernel's network; PROGRAM's own is the stack's.
+    // Read /proc of the parent process, which shows the kernel's network; PROGRAM's own shows the
+    // stack's.
     let kernel = "cat /proc/$PPID/net/dev /proc/$PPID/net/if_inet6";
     let show = ["run", "--tap=tptest", "--", "sh", "-c", kernel];
     let output = own(&show).expect("unshare");
@@ -545,7 +549,7 @@ fn a_tap_device_for_the_time_of_the_run() {
     assert!(stderr(&output).contains("10.77.0.2 and fd00:77::2 on tptest"), "{}", stderr(&output));
 }
 
-/// In a network namespace of its own; where none can be made, the test says that it is left out.
+/// Runs in its own network namespace. Skipped if no namespace can be created.
 #[test]
 fn several_tap_devices_have_networks_of_their_own() {
     if !device::is_possible() {
@@ -574,7 +578,7 @@ fn several_tap_devices_have_networks_of_their_own() {
     );
 }
 
-/// In a network namespace of its own; where none can be made, the test says that it is left out.
+/// Runs in its own network namespace. Skipped if no namespace can be created.
 #[test]
 fn a_network_that_the_host_uses_is_left_to_it() {
     if !device::is_possible() {
@@ -598,9 +602,8 @@ fn a_network_that_the_host_uses_is_left_to_it() {
     assert!(message.contains("172.31.0.2 and fd00:77:100::2 on tpb"), "{message}");
 }
 
-/// Commands of docs/troubleshooting.md by which programs with `--tap` reach more than the host.
-/// Runs as root in its own network namespace, with nft; elsewhere the test says that it is left
-/// out.
+/// Commands of docs/troubleshooting.md that let programs with `--tap` reach other hosts. Runs as
+/// root in its own network namespace. Skipped without root or nft.
 #[test]
 fn the_lines_of_the_documentation_let_programs_out() {
     if !device::is_possible() {
@@ -642,13 +645,13 @@ while True:
     assert_eq!(text, "192.0.2.2\n192.0.2.2\n", "{}", stderr(&output));
 }
 
-/// In a network namespace of its own; where none can be made, the test says that it is left out.
+/// Runs in its own network namespace. Skipped if no namespace can be created.
 #[test]
 fn a_deleted_device_is_told_of_and_costs_nothing() {
     if !device::is_possible() {
         return;
     }
-    // The time that the engine's process has used, in hundredths of a second.
+    // Prints the CPU time of the engine's process during two seconds, in hundredths of a second.
     let script = r#"
         "$0" run --tap=tpd -- sleep 30 & run=$!
         trap 'kill $run; wait' EXIT
@@ -662,7 +665,7 @@ fn a_deleted_device_is_told_of_and_costs_nothing() {
     let output = command.output().expect("unshare");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let used: u32 = text.trim().strip_prefix("used ").and_then(|n| n.parse().ok()).expect(&text);
-    // A thread that turns all the time has used nearly 200, on a busy machine some less.
+    // An engine in a busy loop would use nearly 200, or somewhat less on a busy machine.
     assert!(used < 20, "{text}");
     assert!(stderr(&output).contains("tpd was deleted"), "{}", stderr(&output));
 }

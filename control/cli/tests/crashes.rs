@@ -1,11 +1,11 @@
-//! towpath is killed at every step from its start to its end. Nothing of the run lives on; the next
-//! run finds nothing in its way and removes the remains.
+//! Kills towpath at every step from its start to its end. Checks that no process of the run
+//! remains, and that the next run starts and removes leftover files.
 //!
-//! A step is a system call that others can see something of (see [`STEPS`]). The test traces all
-//! threads of towpath (ptrace(2)). A kill comes in front of the first such call, then of the
-//! second, and so on until the process comes to its end. As root, in network and mount namespaces
-//! of its own; otherwise with a folder of its own. With `--tap`, which needs root, there are many
-//! more steps: nightly.
+//! A step is a system call with an effect outside of the process (see [`STEPS`]). The test traces
+//! all threads of towpath by ptrace(2). The first run is killed before the first such call, the
+//! next run before the second, and so on until a run ends first. As root, the runs are in separate
+//! network and mount namespaces; otherwise they have a private directory. `--tap`, which needs
+//! root, has many more steps and runs nightly.
 #![allow(clippy::print_stderr)] // For readers of why a test is left out.
 
 use std::collections::{BTreeSet, HashMap};
@@ -24,9 +24,9 @@ use towpath_tests::EMPTY_FOLDERS;
 
 use crate::{device, fresh};
 
-/// Calls that change what others can see: files, locks, sockets and devices, messages, processes,
-/// signals. Calls that open and close are left out: a kill right before the next listed call leaves
-/// the same behind. The kernel closes all descriptors of a killed process.
+/// System calls with effects outside of the process: on files, locks, sockets, devices, messages,
+/// processes and signals. Calls that open and close are omitted. A kill before the next listed call
+/// has the same result, because the kernel closes all descriptors of a killed process.
 const STEPS: [libc::c_long; 23] = [
     libc::SYS_bind,
     libc::SYS_clone,
@@ -53,13 +53,13 @@ const STEPS: [libc::c_long; 23] = [
     libc::SYS_write,
 ];
 
-/// Variable in towpath's environment, by which the test finds processes that outlive towpath.
+/// Environment variable of towpath, by which the test finds processes that outlive towpath.
 const MARK: &str = "TOWPATH_TEST_CRASH";
 
-/// PROGRAM makes a process in a session of its own, and asks the run to end.
+/// PROGRAM: starts a process in a new session, and requests the end of the run.
 const PROGRAM: &str = "setsid sleep 600 & kill -TERM $RUN 2>/dev/null; wait";
 
-/// Tests among which the steps are divided, so that each of them is short.
+/// Number of tests among which the steps are divided, so that each test is short.
 const PARTS: usize = 4;
 
 #[test]
@@ -82,32 +82,31 @@ fn a_killed_run_leaves_nothing_at_steps_3_7_11() {
     kill_at_each(3, PARTS, &[]);
 }
 
-/// Kills one run after another, at a step from `first` on, then `apart` further, until a run comes
-/// to its end before.
+/// Kills runs at steps `first`, `first + apart`, and so on, until a run ends before its step.
 fn kill_at_each(first: usize, apart: usize, options: &[&str]) {
     let place = Place::new();
     let mut step = first;
     while place.kill_before(step, options) == Outcome::Killed {
         step += apart;
     }
-    // So many at least: the library, its lock, the socket of `ss`, the guardian, and all their
-    // ends.
+    // Minimum number of steps: install and lock the library, create the socket of `ss`, start the
+    // guardian, and release all of these.
     assert!(step > 30, "only {step} steps with {options:?}: towpath was not followed");
 }
 
-/// Where towpath runs so that no other run is concerned.
+/// Isolated environment of towpath, so that other runs are not affected.
 struct Place {
-    /// Keeps the namespaces.
+    /// Process that keeps the namespaces alive; `None` without root.
     keeper: Option<Child>,
-    /// For towpath, without root.
+    /// Runtime directory of towpath, used without root.
     runtime: fresh::Folder,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 enum Outcome {
-    /// Before the step.
+    /// The process was killed before the step.
     Killed,
-    /// The process had fewer steps.
+    /// The process ended before the step.
     Ended,
 }
 
@@ -129,12 +128,14 @@ impl Place {
         Self { keeper, runtime }
     }
 
-    /// A shell in the keeper's namespaces, in whose script `$0` is towpath.
+    /// Returns the command of a shell in the keeper's namespaces, with towpath as `$0` of its
+    /// script.
     fn command(&self, script: &str) -> Command {
         let mut towpath = env!("CARGO_BIN_EXE_towpath");
         let mut command = match &self.keeper {
             Some(keeper) => {
-                // The copy of `EMPTY_FOLDERS`, because mounts may hide the original.
+                // Use the copy that `EMPTY_FOLDERS` created, because the mounts may hide the
+                // original.
                 towpath = "/mnt/towpath";
                 let mut command = Command::new("nsenter");
                 command.args(["-t", &keeper.id().to_string(), "-n", "-m", "--", "sh"]);
@@ -147,7 +148,7 @@ impl Place {
         command
     }
 
-    /// Where the library is, and the sockets of `towpath ss`.
+    /// Returns the directory of the library and of the sockets of `towpath ss`.
     fn folder(&self) -> PathBuf {
         match &self.keeper {
             Some(keeper) => format!("/proc/{}/root/run/towpath", keeper.id()).into(),
@@ -155,7 +156,7 @@ impl Place {
         }
     }
 
-    /// Runs towpath and kills it before its step of that number. Then looks at what is left.
+    /// Runs towpath, kills it before step number `step`, and checks what remains.
     #[expect(clippy::zombie_processes, reason = "whoever traces it waits for it, by its number")]
     fn kill_before(&self, step: usize, options: &[&str]) -> Outcome {
         let _ = std::fs::remove_dir_all(self.folder());
@@ -188,7 +189,7 @@ impl Place {
     }
 
     fn assert_nothing_is_left(&self, mark: &str, context: &str) {
-        // Shown when this takes so long that the runner ends the test.
+        // Print the context if processes remain for long, before the test runner ends the test.
         let mut tell = Some(context);
         for look in 0.. {
             let (processes, device) = (with_mark(mark), self.has_device());
@@ -218,16 +219,16 @@ impl Drop for Place {
     }
 }
 
-/// Lets a traced process go on until it is to be killed or has ended. With the call before which
-/// that was.
+/// Runs a traced process until it is killed at the step, or has ended. Also returns the name of the
+/// system call before which it was killed.
 fn follow_until(pid: Pid, step: usize) -> (Outcome, String) {
     let mut is_towpath = false;
-    // Threads, each with whether it is in a system call.
+    // Traced threads, and whether each is inside a system call.
     let mut inside: HashMap<Pid, bool> = HashMap::new();
     let mut steps = 0;
     let mut killed = None;
     loop {
-        // All threads of it, and no child of another test.
+        // Wait for all threads of the process, but for no children of concurrent tests.
         let flags = WaitPidFlag::__WALL | WaitPidFlag::__WNOTHREAD;
         let (thread, signal) = match waitpid(None, Some(flags)).expect("it is traced") {
             WaitStatus::Exited(who, _) | WaitStatus::Signaled(who, ..) if who == pid => {
@@ -263,20 +264,20 @@ fn follow_until(pid: Pid, step: usize) -> (Outcome, String) {
             _ => continue,
         };
         match ptrace::syscall(thread, signal) {
-            // ESRCH: the thread was killed, or another one has ended the process.
+            // ESRCH: the thread was killed, or another thread has ended the process.
             Ok(()) | Err(Errno::ESRCH) => {}
             Err(error) => panic!("{error}"),
         }
     }
 }
 
-/// The system call before which a thread stands (proc_pid_syscall(5)).
+/// Returns the system call that a stopped thread is about to make (proc_pid_syscall(5)).
 fn call_of(thread: Pid) -> Option<libc::c_long> {
     let text = std::fs::read_to_string(format!("/proc/{thread}/syscall")).ok()?;
     text.split_ascii_whitespace().next()?.parse().ok()
 }
 
-/// The processes of a run that live.
+/// Returns the command lines of all live processes of a run.
 fn with_mark(mark: &str) -> Vec<String> {
     let mark = format!("{MARK}={mark}\0");
     let has_mark = |all: &[u8]| all.windows(mark.len()).any(|part| part == mark.as_bytes());
@@ -293,7 +294,7 @@ fn names(folder: &Path) -> BTreeSet<String> {
     entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
 }
 
-/// Tests that take long.
+/// Tests that take several minutes.
 mod nightly {
     use super::*;
 

@@ -1,4 +1,4 @@
-//! How a run ends: whoever dies or is asked to end, nothing of the run lives on.
+//! End of a run: when any process is killed or requested to end, no process of the run remains.
 #![allow(clippy::print_stderr)] // For readers of why a test is left out.
 
 use crate::device;
@@ -16,7 +16,7 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
-/// The processes of a run know each other by a variable of their environment.
+/// A run, whose processes are found by a variable in their environment.
 struct Run {
     mark: String,
     towpath: Child,
@@ -26,17 +26,17 @@ struct Run {
 const MARK: &str = "TOWPATH_TEST_RUN";
 
 impl Run {
-    /// Starts `towpath run` and waits for the line "ready" from PROGRAM.
+    /// Starts `towpath run`, and waits for PROGRAM to print the line "ready".
     fn ready(options: &[&str], program: &[&str]) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let next = NEXT.fetch_add(1, Ordering::Relaxed);
         let mark = format!("{}-{next}", std::process::id());
-        // nohup(1), and a shell that runs the tests in the background, let them ignore these.
+        // Reset these signals, which nohup(1) or a background shell may have set to be ignored.
         let mut command = Command::new("env");
         command.args(["--default-signal=HUP,INT,QUIT", env!("CARGO_BIN_EXE_towpath"), "run"]);
         command.args(options).arg("--").args(program);
         command.env(MARK, &mark).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        // A group of its own, as a shell gives it.
+        // Create a process group, as a shell does for each job.
         command.process_group(0);
         let mut towpath = command.spawn().expect("towpath starts");
         let lines = BufReader::new(towpath.stdout.take().expect("piped"));
@@ -51,20 +51,21 @@ impl Run {
         assert_eq!(line.trim_end(), wanted);
     }
 
-    /// Reads a line with the number of a process.
+    /// Reads a line that contains a process id.
     fn number(&mut self) -> u32 {
         let mut line = String::new();
         self.lines.read_line(&mut line).expect("a line");
         line.trim_end().parse().expect("a number")
     }
 
-    /// Waits until PROGRAM, which has this number, has ended: the guardian takes it off the list of
-    /// processes, and then tells towpath.
+    /// Waits until PROGRAM, with this process id, has ended. The guardian reaps it before it
+    /// notifies towpath.
     fn wait_for_end_of(&self, program: u32) {
         self.wait_until(|_| !std::path::Path::new(&format!("/proc/{program}")).exists());
     }
 
-    /// Waits for something that no line tells of. The gate's runner ends a test that waits in vain.
+    /// Waits until a condition is true that no printed line reports. Has no timeout, because the
+    /// test runner ends a test that hangs.
     fn wait_until(&self, is_so: impl Fn(&Self) -> bool) {
         while !is_so(self) {
             std::thread::sleep(Duration::from_millis(10));
@@ -79,7 +80,7 @@ impl Run {
         kill(Pid::from_raw(self.id() as i32), signal).expect("it runs");
     }
 
-    /// Everything of the run that lives, towpath's own processes too.
+    /// Returns all live processes of the run, including towpath and the guardian.
     fn alive(&self) -> BTreeSet<u32> {
         let mark = format!("{MARK}={}\0", self.mark);
         let has_mark = |environment: &[u8]| {
@@ -87,7 +88,7 @@ impl Run {
         };
         let all = std::fs::read_dir("/proc").expect("/proc").flatten();
         let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-        // The file of a zombie is empty.
+        // The environ file of a zombie is empty.
         pids.filter(|pid| {
             std::fs::read(format!("/proc/{pid}/environ")).is_ok_and(|all| has_mark(&all))
         })
@@ -101,7 +102,8 @@ impl Run {
         *self.alive().iter().find(is_guardian).expect("a guardian")
     }
 
-    /// The write end of its parent-death pipe: as long as it is open, the kernel kills nobody.
+    /// Duplicates the write end of the parent-death pipe. While it is open, the kernel kills no
+    /// process of the run.
     fn lifeline(&self) -> OwnedFd {
         let guardian = self.guardian();
         let own = std::fs::read_dir(format!("/proc/{guardian}/fd")).expect("its descriptors");
@@ -116,7 +118,8 @@ impl Run {
         pidfd_getfd(process, number, PidfdGetfdFlags::empty()).expect("it is this process's child")
     }
 
-    /// Waits until nothing of it lives, and gives back how towpath ended and what it said.
+    /// Waits until no process of the run is alive. Returns towpath's exit status, and its standard
+    /// error.
     fn gone(mut self) -> (ExitStatus, String) {
         self.wait_until(|run| run.alive().is_empty());
         let status = self.towpath.wait().expect("wait");
@@ -127,7 +130,7 @@ impl Run {
 }
 
 impl Drop for Run {
-    /// Kills the processes that a failed test has left.
+    /// Kills processes left by a failed test.
     fn drop(&mut self) {
         for pid in self.alive() {
             let _ = kill(Pid::from_raw(pid as i32), Signal::SIGKILL);
@@ -141,9 +144,9 @@ fn names(pids: &BTreeSet<u32>) -> Vec<String> {
     pids.iter().map(|pid| String::from_utf8_lossy(&line(pid)).replace('\0', " ")).collect()
 }
 
-/// A daemon (two forks and a session of its own), a session, a child whose parent has ended, and
-/// one that ignores SIGTERM. All of them are there, and the parents gone, when PROGRAM goes on; it
-/// prints its number.
+/// PROGRAM that starts a daemon (forked twice, in a new session), a session leader, and an orphan
+/// that ignores SIGTERM. Once these run and their intermediate parents have ended, prints its
+/// process id and continues.
 const FAMILY: &str = "
 import os, signal, sys, time
 read, write = os.pipe()
@@ -187,7 +190,7 @@ fn nothing_outlives_a_towpath_that_is_killed() {
     assert_eq!(run.gone().0.signal(), Some(Signal::SIGKILL as i32));
 }
 
-/// As `kill -9 %1` does in a shell.
+/// Like `kill -9 %1` in a shell.
 #[test]
 fn nothing_outlives_a_process_group_that_is_killed() {
     let run = Run::ready(&[], &["python3", "-c", &family("forever()")]);
@@ -205,20 +208,20 @@ fn nothing_outlives_a_guardian_that_is_killed() {
     assert!(said.contains("which guards the run, was killed"), "{said}");
 }
 
-/// With both dead, the kernel ends the programs.
+/// The kernel kills the programs when both towpath and its guardian are dead.
 #[test]
 fn nothing_outlives_a_towpath_and_its_guardian_that_are_killed_at_once() {
     let run = Run::ready(&[], &["python3", "-c", &family("forever()")]);
     assert_eq!(run.alive().len(), 6, "{:?}", names(&run.alive()));
     let guardian = Pid::from_raw(run.guardian() as i32);
-    // Neither of them comes to notice the other's end.
+    // Kill both at once, so that neither can react to the other's death.
     run.send(Signal::SIGKILL);
     kill(guardian, Signal::SIGKILL).expect("it runs");
     assert_eq!(run.gone().0.signal(), Some(Signal::SIGKILL as i32));
 }
 
-/// A thread that the kernel cannot end yet keeps the process's descriptors open. Here a tracer does
-/// not let the thread go on; in life, a program may hold a lock of the kernel.
+/// A thread that cannot die keeps the process's descriptors open. Here a tracer stops the thread;
+/// in practice, a program may hold a kernel lock that it needs.
 #[test]
 fn nothing_outlives_a_towpath_that_cannot_die_altogether() {
     let run = Run::ready(&[], &["python3", "-c", &family("forever()")]);
@@ -236,7 +239,8 @@ fn nothing_outlives_a_towpath_that_cannot_die_altogether() {
     assert_eq!(run.gone().0.signal(), Some(Signal::SIGKILL as i32));
 }
 
-/// PROGRAM ends by SIGTERM. Its remaining processes are asked to end, too, and then killed.
+/// PROGRAM ends by SIGTERM. The run then sends SIGTERM to the remaining processes, and SIGKILL
+/// after the grace period.
 #[test]
 fn a_run_that_is_asked_to_end_ends_with_the_program() {
     let run = Run::ready(&["--stop-timeout", "1"], &["python3", "-c", &family("forever()")]);
@@ -246,8 +250,8 @@ fn a_run_that_is_asked_to_end_ends_with_the_program() {
     assert!(started.elapsed() >= Duration::from_secs(1), "the deaf one has its time");
 }
 
-/// PROGRAM decides how it ends itself; its children, which do not know of that, are asked by the
-/// run.
+/// PROGRAM decides how it ends. Its children, which are not aware of PROGRAM's signal, get SIGTERM
+/// from the run.
 #[test]
 fn what_the_program_leaves_behind_gets_sigterm_and_can_end_well() {
     let script = "
@@ -266,17 +270,18 @@ fn a_program_that_ends_by_itself_leaves_its_children_running() {
     let mut run = Run::ready(&["--stop-timeout", "0"], &["python3", "-c", &family("sys.exit(4)")]);
     let program = run.number();
     run.wait_for_end_of(program);
-    // A run that ended with PROGRAM would be gone soon. In less time the test sees less.
+    // Give a run that wrongly ends with PROGRAM time to end. A shorter pause only makes the test
+    // weaker.
     std::thread::sleep(Duration::from_millis(200));
     assert!(run.towpath.try_wait().expect("wait").is_none(), "the run goes on");
     assert_eq!(run.alive().len(), 5, "{:?}", names(&run.alive()));
-    // Asked now, with no time left for the children.
+    // Request the end now. The children get no grace period.
     run.send(Signal::SIGINT);
     assert_eq!(run.gone().0.code(), Some(4), "PROGRAM's status");
 }
 
-/// An interpreter goes on after Ctrl-C, a server after SIGHUP: what it starts afterwards is as it
-/// would be.
+/// An interpreter survives Ctrl-C, and a server SIGHUP. The signal must not affect children that
+/// are started afterwards.
 #[test]
 fn a_signal_that_the_program_survived_does_not_end_its_children_later() {
     let script = "
@@ -292,16 +297,18 @@ exit 4";
     run.line("interrupted");
     run.send(Signal::SIGHUP);
     run.line("reloaded");
-    // As long as a wish counts from when towpath was told of it, which was before PROGRAM was.
+    // Wait for `--survived-after`. The time starts when towpath receives the signal, which is
+    // before PROGRAM does.
     std::thread::sleep(Duration::from_secs(1));
     run.send(Signal::SIGUSR1);
     run.line("left");
     run.wait_for_end_of(program);
-    // Had the run been asked to end, the child would be gone soon. In less time the test sees less.
+    // If the run had been requested to end, the child would end soon. A shorter pause only makes
+    // the test weaker.
     std::thread::sleep(Duration::from_millis(300));
     assert!(run.towpath.try_wait().expect("wait").is_none(), "the run goes on");
     assert!(run.alive().len() >= 3, "{:?}", names(&run.alive()));
-    // SIGINT is the first wish, so the child is asked to end, and not killed at once.
+    // SIGINT is the first request, so the child gets SIGTERM, and is not killed immediately.
     run.send(Signal::SIGINT);
     run.line("asked");
     assert_eq!(run.gone().0.code(), Some(4), "PROGRAM's status");
@@ -314,13 +321,14 @@ fn whoever_asks_twice_does_not_wait() {
     let program = run.number();
     run.wait_for_end_of(program);
     run.send(Signal::SIGTERM);
-    // All but towpath, the guardian and the deaf one have ended of the first signal.
+    // After the first signal, only towpath, the guardian and the process that ignores SIGTERM
+    // remain.
     run.wait_until(|run| run.alive().len() == 3);
     run.send(Signal::SIGTERM);
     assert_eq!(run.gone().0.code(), Some(4));
 }
 
-/// A stopped process cannot react to SIGTERM.
+/// A stopped process handles SIGTERM only after SIGCONT.
 #[test]
 fn a_stopped_child_is_continued_to_end() {
     let script = "
@@ -333,7 +341,7 @@ while :; do sleep 0.05; done";
     assert_eq!(run.gone().0.code(), Some(3));
 }
 
-/// The caller of towpath may ignore SIGCHLD, so that the kernel waits for its children.
+/// The caller of towpath may ignore SIGCHLD, so that the kernel reaps its children.
 #[test]
 fn ignored_signals_and_blocked_ones_are_the_callers() {
     let caller = "
@@ -351,13 +359,13 @@ os.execv(sys.argv[1], sys.argv[1:])";
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         (output.status.code(), text, String::from_utf8_lossy(&output.stderr).into_owned())
     };
-    // sh by its path, as execv takes it.
+    // Use the path /usr/bin/env, because execv(3) does not search PATH.
     let directly = run(&["/usr/bin/env"]);
     assert_eq!(directly.0, Some(7), "{}", directly.2);
     assert_eq!(run(&[env!("CARGO_BIN_EXE_towpath"), "run", "--"]), directly);
 }
 
-/// In a network namespace of its own; where none can be made, the test says that it is left out.
+/// Runs in its own network namespace. Skipped if no namespace can be created.
 #[test]
 fn a_killed_towpath_leaves_no_device_and_no_route() {
     if !device::is_possible() {
@@ -377,8 +385,8 @@ fn a_killed_towpath_leaves_no_device_and_no_route() {
     assert_eq!(String::from_utf8_lossy(&output.stdout), "gone\n", "{output:?}");
 }
 
-/// In a terminal: Ctrl-Z stops the job, fg continues it, Ctrl-C ends it, and a shell has its
-/// terminal.
+/// Checks a terminal: Ctrl-Z stops the job, fg continues it, Ctrl-C ends it, and the shell gets its
+/// terminal back.
 #[test]
 fn job_control_works() {
     let script = r#"
@@ -441,8 +449,8 @@ print('done')
     assert_eq!(String::from_utf8_lossy(&output.stdout), "done\n", "{output:?}");
 }
 
-/// Whom nobody ends, as here where the test holds the run's parent-death pipe, has errors that come
-/// slowly.
+/// A program that survives the engine, here because the test holds the parent-death pipe open, gets
+/// errors at a limited rate.
 #[test]
 fn errors_of_a_dead_engine_come_at_a_pace() {
     let program = "
@@ -467,7 +475,7 @@ while True: time.sleep(60)
     let mut run = Run::ready(&[], &["python3", "-c", program]);
     let guardian = Pid::from_raw(run.guardian() as i32);
     let _lifeline = run.lifeline();
-    // Neither of them comes to notice the other's end.
+    // Stop towpath first, so that neither towpath nor the guardian can react to the other's death.
     run.send(Signal::SIGSTOP);
     kill(guardian, Signal::SIGKILL).expect("it runs");
     run.send(Signal::SIGKILL);

@@ -1,4 +1,4 @@
-//! `towpath load` as a user meets it: real runs against a server of threads, and bad input.
+//! `towpath load` as a user sees it: real runs against a multithreaded server, and invalid input.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -11,7 +11,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-/// A short run: every figure is there after it.
+/// Options of a short run, which is sufficient for all figures.
 const SHORT: [&str; 4] = ["--duration", "300ms", "--users", "3"];
 
 fn load(words: &[&str]) -> Command {
@@ -20,7 +20,7 @@ fn load(words: &[&str]) -> Command {
     command
 }
 
-/// A short run against a server, with further options.
+/// Runs a short test of a server with further options.
 fn short(server: SocketAddr, words: &[&str]) -> Output {
     let host = server.to_string();
     let mut command = load(&["--host", &host]);
@@ -45,10 +45,10 @@ fn ended_with(output: &Output, code: i32) {
     assert_eq!(output.status.code(), Some(code), "{}{}", stdout(output), stderr(output));
 }
 
-/// A connection's thread.
+/// Function that serves a connection on its own thread.
 type Serve = fn(TcpStream);
 
-/// A server of threads that hands each connection to `serve`.
+/// Starts a server that calls `serve` on a thread per connection.
 fn server(serve: Serve) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
     let address = listener.local_addr().expect("bound");
@@ -69,7 +69,7 @@ fn echo(mut connection: TcpStream) {
     }
 }
 
-/// Answers each read with bytes that are not the message.
+/// Answers each read with its bytes in capital letters, which differ from the message.
 fn shout(mut connection: TcpStream) {
     let mut bytes = [0; 4096];
     while let Ok(len) = connection.read(&mut bytes) {
@@ -93,7 +93,7 @@ fn echo_once(mut connection: TcpStream) {
     }
 }
 
-/// Answers as HTTP/1.0 does, which closes after the answer.
+/// Answers as HTTP/1.0 does, and closes after the answer.
 fn http_once(mut connection: TcpStream) {
     let mut request = Vec::new();
     let mut bytes = [0; 1024];
@@ -118,7 +118,8 @@ fn udp_echo() -> SocketAddr {
     address
 }
 
-/// A port that nothing listens on while the socket lives: it is bound, and does not listen.
+/// Returns an address without a listener. The returned socket is bound but does not listen, so that
+/// it reserves the port.
 fn unused_port() -> (SocketAddr, rustix::fd::OwnedFd) {
     use rustix::net::{AddressFamily, SocketType, bind, getsockname, socket};
     let fd = socket(AddressFamily::INET, SocketType::STREAM, None).expect("socket");
@@ -127,7 +128,7 @@ fn unused_port() -> (SocketAddr, rustix::fd::OwnedFd) {
     (SocketAddr::try_from(name).expect("an IPv4 address"), fd)
 }
 
-/// A folder that goes with the test.
+/// A directory that is removed when the test ends.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -144,7 +145,7 @@ impl Drop for Folder {
     }
 }
 
-/// Value of a line `name: value`.
+/// Returns the value of a line `name: value`.
 fn word<'a>(text: &'a str, name: &str) -> &'a str {
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     line.unwrap_or_else(|| panic!("{name} is missing:\n{text}")).trim()
@@ -444,7 +445,7 @@ fn a_search_that_no_rate_can_satisfy_ends() {
     assert_eq!(search["rate"], Value::Null);
 }
 
-/// A server that tells of the first byte that it reads.
+/// Starts an echo server that reports each read through a channel.
 fn telling() -> (SocketAddr, Receiver<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
     let address = listener.local_addr().expect("bound");
@@ -476,7 +477,7 @@ fn signals_end_a_run_with_the_figures_so_far() {
     for signal in [Signal::SIGINT, Signal::SIGTERM] {
         let (address, first) = telling();
         let child = hour_long(address);
-        // Several requests of each user, so that some have their answer for certain.
+        // Wait for several requests of each user, so that some of them are answered.
         (0..8).for_each(|_| first.recv().expect("a request"));
         kill(Pid::from_raw(child.id() as i32), signal).expect("it runs");
         let output = child.wait_with_output().expect("it ends");
@@ -487,8 +488,8 @@ fn signals_end_a_run_with_the_figures_so_far() {
     }
 }
 
-/// Runs a command on a terminal of its own, and presses Ctrl-C when the view is there. Prints how
-/// the command ended, whether the terminal is as before, and its output.
+/// Runs a command on a new terminal, and presses Ctrl-C once the view is shown. Prints how the
+/// command ended, whether the terminal's modes are restored, and the output.
 const TERMINAL: &str = r#"
 import fcntl, json, os, struct, sys, termios
 master, slave = os.openpty()

@@ -1,4 +1,5 @@
-//! Test modules of one binary. A binary for each file would link the whole crate once per file.
+//! All test modules in a single binary, because one binary per file would link the crate
+//! repeatedly.
 
 mod cli;
 mod crashes;

@@ -1,4 +1,4 @@
-//! Programs that leave the stack are named, or refused.
+//! Unintercepted programs are reported, or refused.
 #![allow(clippy::print_stderr)] // For readers of why a test is left out.
 
 use crate::fresh;
@@ -6,13 +6,13 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// A folder with programs.
+/// A directory with test programs.
 struct Folder(fresh::Folder);
 
 impl Folder {
     fn new() -> Self {
         let folder = fresh::Folder::new();
-        // The programs may be executed by other users, too.
+        // Other users must be able to execute the programs.
         std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).expect("changed");
         Self(folder)
     }
@@ -24,7 +24,7 @@ impl Folder {
         path
     }
 
-    /// A program whose one entry of the program header table with this type has another one.
+    /// Writes a copy of true(1) without the program header of type `kind`.
     fn without(&self, name: &str, kind: u8) -> PathBuf {
         let mut bytes = std::fs::read("/bin/true").expect("true");
         let word = |at: usize| bytes[at..at + 8].try_into().map(u64::from_le_bytes);
@@ -50,7 +50,7 @@ fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// How often a text is in it.
+/// Counts the occurrences of a text in standard error.
 fn count(output: &Output, text: &str) -> usize {
     stderr(output).matches(text).count()
 }
@@ -60,7 +60,7 @@ fn a_static_child_is_named_once() {
     let folder = Folder::new();
     folder.without("static", PT_INTERP);
     folder.file("script", 0o755, b"#!./static\n");
-    // A file without a loader does not get far; that it is executed is what matters.
+    // The program crashes without a loader, but only its execution matters here.
     let ran = run(&folder, &[], "./static; ./static; PATH=.:$PATH; static; ./script; exit 7");
     assert_eq!(ran.status.code(), Some(7), "{}", stderr(&ran));
     assert_eq!(
@@ -71,7 +71,7 @@ fn a_static_child_is_named_once() {
     assert_eq!(count(&run(&folder, &["-q"], "./static; exit 0"), "statically linked"), 0);
 }
 
-/// A shell forks for what runs in the background.
+/// A shell forks a process for a background command.
 #[test]
 fn the_process_that_executes_it_is_named() {
     let folder = Folder::new();
@@ -98,7 +98,7 @@ except PermissionError: print(\"refused\")'";
     assert_eq!(String::from_utf8_lossy(&ran.stdout), "refused\n", "{}", stderr(&ran));
 }
 
-/// ldd(1) executes the dynamic loader, which loads the library into what it is told to run.
+/// ldd(1) executes the dynamic loader, which preloads the library into the program that it runs.
 #[test]
 fn the_loader_as_a_program_does_not_leave_the_stack() {
     let folder = Folder::new();
@@ -109,8 +109,8 @@ fn the_loader_as_a_program_does_not_leave_the_stack() {
     let show = "import socket\nwith socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:\n  \
                 s.connect(('10.0.2.2', 9)); print(s.getsockname()[0])";
     folder.file("show.py", 0o644, show.as_bytes());
-    // Programs that a process executes are on the stack, even if the loader was started by name.
-    // python3 may be a script.
+    // Programs executed by a process remain on the stack, even if the loader was started by name.
+    // Use Python's real path, because python3 may be a script.
     let script = format!(
         "export PYTHON=$(python3 -c 'import sys; print(sys.executable)')
         ldd /bin/true >/dev/null && {loader} $(command -v sh) -c '{loader} $PYTHON show.py; true'"
@@ -124,13 +124,13 @@ fn the_loader_as_a_program_does_not_leave_the_stack() {
     assert_eq!(String::from_utf8_lossy(&directly.stdout), "10.0.2.15\n", "{}", stderr(&directly));
 }
 
-/// With cgo the system's linker puts its own notes before Go's.
+/// With cgo, the system's linker puts its own notes before Go's.
 #[test]
 fn go_is_found_behind_other_notes() {
     let folder = Folder::new();
     let mut bytes = std::fs::read("/bin/true").expect("true");
-    // The note of the ABI (GNU, type 1) becomes a build id of Go; the build id of GNU stays where
-    // it is.
+    // Change the ABI note (GNU, type 1) into a build id of Go. The build id of GNU stays in its
+    // place.
     let abi = [4, 0, 0, 0, 16, 0, 0, 0, 1, 0, 0, 0, b'G', b'N', b'U', 0];
     let at = bytes.windows(16).position(|part| part == abi).expect("the note of the ABI");
     bytes[at + 8] = 4;
@@ -145,7 +145,7 @@ fn go_is_found_behind_other_notes() {
     assert!(stderr(&refused).contains("is a Go program"), "{}", stderr(&refused));
 }
 
-/// As root; the test says that it is left out elsewhere.
+/// Skipped without root.
 #[test]
 fn set_id_and_chroot_children_are_named() {
     if !rustix::process::geteuid().is_root() {
@@ -170,7 +170,7 @@ fn set_id_and_chroot_children_are_named() {
     assert_eq!(count(&ran, "/bin/true runs where the preload library's file is not"), 1);
     let ran = run(&folder, &["--strict"], "./set-id; echo $?; chroot root /bin/true; echo $?");
     assert_eq!(String::from_utf8_lossy(&ran.stdout), "126\n126\n", "{}", stderr(&ran));
-    // The library is there, and what it needs is not.
+    // The library exists in the chroot, but its dependencies do not.
     let script =
         "mkdir -p root${LD_PRELOAD%/*} && cp $LD_PRELOAD root$LD_PRELOAD; chroot root /bin/true";
     let ran = run(&folder, &[], &format!("{script}; exit 7"));

@@ -1,8 +1,8 @@
-//! Where a run keeps its library and its socket, when other users of the machine mean harm.
+//! Directories of the library and the socket, under attack by other users of the machine.
 //!
-//! Each test is a shell script in a mount namespace of its own, with a fresh /tmp, /run and
-//! /var/lib. So users 1000 and 1001 are played without a trace. The script's PID namespace ends
-//! everything that the script started. Without root a test says that it is left out.
+//! Each test is a shell script in its own mount namespace, with an empty /tmp, /run and /var/lib.
+//! Processes of users 1000 and 1001 therefore leave no trace. The script's PID namespace ends all
+//! processes that it started. Skipped without root.
 
 #![allow(clippy::print_stderr)] // For readers of the output of the tests.
 
@@ -10,13 +10,13 @@ use std::process::Command;
 
 use towpath_tests::EMPTY_FOLDERS;
 
-/// Shell lines that only these tests need.
+/// Beginning of all scripts in this file.
 const PRELUDE: &str = r#"
     library='echo $LD_PRELOAD; grep -q libtowpath /proc/self/maps && echo loaded'
     until_true() { until "$@"; do sleep 0.05; done; }
 "#;
 
-/// Output of the script on standard output and standard error; None: left out.
+/// Returns the script's standard output and standard error. None: the test is skipped.
 fn script(text: &str) -> Option<(String, String)> {
     if !rustix::process::geteuid().is_root() {
         eprintln!("left out: needs root, to play other users");
@@ -120,7 +120,7 @@ fn an_ancestor_that_others_control_is_not_used() {
     for line in &lines[2..8] {
         assert!(line.starts_with("/tmp/towpath-1001/"), "{stdout}");
     }
-    // A link of one's own is followed, and its end is what programs are given.
+    // The user's own symbolic link is followed, and programs get the resolved path.
     assert!(lines[8].starts_with("/tmp/u1001/real/towpath/"), "{stdout}");
     assert!(lines[9].starts_with("/tmp/u1001/towpath/"), "{stdout}");
     assert_eq!(lines[10], "untouched");
@@ -222,7 +222,7 @@ fn runs_with_the_same_process_id_do_not_disturb_each_other() {
     assert_eq!(lines.len(), 4, "{stdout} {stderr}");
 }
 
-/// Serves an answer at `<folder>/<name>.sock` for ever.
+/// Serves an answer at `<folder>/<name>.sock` until it is killed.
 const SERVE: &str = r#"
 import socket, sys, time
 path, kind = sys.argv[1:]
@@ -304,8 +304,8 @@ END
     }
 }
 
-/// A run is known by the owner of its folder, so that no user can pass off a socket of its own as
-/// root's router.
+/// Runs are identified by the owner of their directory, so that no user can make its own socket
+/// look like root's router.
 #[test]
 fn names_and_process_ids_are_those_of_the_own_user() {
     let asked = script(&format!(
@@ -382,7 +382,7 @@ END
     assert_eq!(stdout.matches("; with --user: 1002 status").count(), 2, "{stdout}");
 }
 
-/// Requests and answers with large parts that mean nothing, and the memory that these cost.
+/// Measures the memory used for requests and answers with large unknown fields.
 #[test]
 fn memory_of_requests_and_answers_is_bounded() {
     let grown = script(
@@ -432,16 +432,17 @@ END
     let Some((stdout, stderr)) = grown else { return };
     let lines: Vec<Vec<&str>> = stdout.lines().map(|line| line.splitn(3, ' ').collect()).collect();
     let mib = |line: usize, word: usize| lines[line][word].parse::<i64>().expect("a number");
-    // An array of 8 MiB was once some 900 MiB of values, of which 700 MiB stayed.
+    // Without limits, an array of 8 MiB took some 900 MiB, of which 700 MiB were never freed.
     assert!(mib(0, 0) < 64 && mib(0, 1) < 32, "{stdout} {stderr}");
-    // An array of 60 MiB was once 1.1 GiB.
+    // Without limits, an array of 60 MiB took 1.1 GiB.
     assert!(mib(1, 0) < 160 && lines[1][1..] == ["0", ""], "{stdout} {stderr}");
     let cut = "towpath: the run with process id 1 of user 1002 was not heard to the end: \
                more than 16 MiB came";
     assert!(mib(2, 0) < 64 && lines[2][1..] == ["0", cut], "{stdout} {stderr}");
 }
 
-/// Towpath must not raise its user's rights, so it refuses to run set-ID.
+/// Towpath refuses to run set-user-ID or set-group-ID, because its user would gain these
+/// privileges.
 #[test]
 fn a_set_id_towpath_refuses() {
     let refused = script(

@@ -1,9 +1,9 @@
-//! `towpath sim` as a user meets it.
+//! `towpath sim` as a user sees it.
 
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
-/// A folder that goes with the test.
+/// A directory that is removed when the test ends.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -92,7 +92,7 @@ fn mistakes_are_told_with_the_line_and_end_with_2() {
     assert!(error.contains("'r.png'") && error.contains("the name says no format"), "{error}");
     assert_eq!(sim(&["nothere.toml"]).status.code(), Some(2));
 
-    // Before the run: this one would take minutes.
+    // The error is reported before the run, which would take minutes.
     let long =
         folder.file("long.toml", &PAIR.replace("2s", "24h").replace(", bytes = \"100kB\"", ""));
     let file = folder.0.join("nothere/r.html");

@@ -1,5 +1,4 @@
-//! Standard error that is closed, or that nobody reads: what towpath has to say gets lost, and
-//! nothing else.
+//! Standard error that is closed or never read: messages are lost, but nothing else is affected.
 
 use std::process::{Command, Output};
 
@@ -17,7 +16,7 @@ fn stdout(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Standard error is a pipe whose reader has gone.
+/// Standard error is a pipe whose read end is closed.
 #[test]
 fn a_closed_standard_error_changes_no_exit_status() {
     let cases = [
@@ -26,7 +25,7 @@ fn a_closed_standard_error_changes_no_exit_status() {
         ("run -p 127.0.0.1:0:80 -- true", "125"),
         ("run -- no-such-program", "127"),
         ("juggle", "2"),
-        // The line about what is left behind comes after two seconds.
+        // The message about remaining processes is printed after two seconds.
         ("run -- sh -c 'sleep 3 & exit 4'", "4"),
     ];
     for (words, wanted) in cases {
@@ -34,7 +33,7 @@ fn a_closed_standard_error_changes_no_exit_status() {
         let output = bash(&script);
         assert_eq!(stdout(&output), format!("{wanted}\n"), "{words}");
     }
-    // As an operator meets it.
+    // Pipe the output to head(1), as operators do, so that the reader closes first.
     let output = bash(
         "{ \"$0\" run --stats -- sh -c 'sleep 0.2; exit 5'; echo $? >&3; } 3>&1 2>&1 | head -c 0",
     );
@@ -46,8 +45,8 @@ fn a_closed_standard_error_changes_no_exit_status() {
     assert_eq!(stdout(&output), "5\n");
 }
 
-/// Fills the pipe that is its child's standard error, which it never reads, and shows the child's
-/// output.
+/// Runs a command whose standard error is a full pipe that is never read. Prints the output of the
+/// command.
 const STALLED: &str = r#"
 import os, signal, subprocess, sys, time
 r, w = os.pipe()
@@ -86,7 +85,7 @@ fn stalled(kind: &str, words: &[&str]) -> String {
     stdout(&output)
 }
 
-/// The warning about pings comes from the engine's thread; connections live on that thread.
+/// The warning about pings is created on the engine's thread, which also serves connections.
 #[test]
 fn a_standard_error_that_nobody_reads_stalls_no_connection() {
     if !rustix::process::geteuid().is_root() {
@@ -106,7 +105,7 @@ for _ in range(100):
     while got < 1000: got += len(conn.recv(1000))
 print("echoed")
 "#;
-    // A namespace has a ping_group_range of its own, which holds nobody.
+    // A new network namespace has its own ping_group_range, which permits no group.
     let script = r#"as 1000 python3 -c "$1" $T plain -- python3 -c "$2""#;
     let script = format!("{EMPTY_FOLDERS}\ncd /tmp; {script}");
     let output = Command::new("unshare")
@@ -118,7 +117,8 @@ print("echoed")
     assert_eq!(stdout(&output), "0 echoed\n", "{output:?}");
 }
 
-/// Neither the start nor the end of the run waits for the reader, and a signal ends the last words.
+/// Neither the start nor the end of the run waits for the reader. A signal ends the wait for the
+/// last messages.
 #[test]
 fn a_standard_error_that_nobody_reads_stalls_no_run() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("bind");
@@ -131,10 +131,11 @@ fn a_standard_error_that_nobody_reads_stalls_no_run() {
     assert_eq!(stalled("term", &words).trim_end(), "7", "the counters at the end");
 }
 
-/// ssh and others set O_NONBLOCK on what they were given as standard error, which is towpath's too.
+/// ssh and other programs set O_NONBLOCK on their standard error, which may be the same open file
+/// as towpath's.
 #[test]
 fn a_standard_stream_that_does_not_block_gets_all_of_it() {
-    // The pipes are as small as can be, and full before anybody reads.
+    // Use pipes of minimum size, which are full before the first read.
     let slowly = r#"
 import fcntl, os, subprocess, sys, time
 r, w = os.pipe()

@@ -29,8 +29,8 @@ pub struct NatRuleText {
 #[serde(tag = "change", rename_all = "kebab-case", deny_unknown_fields)]
 #[non_exhaustive]
 pub enum NatChange {
-    /// Adds a rule. Fails if a rule with this number exists. A rule without number goes behind all
-    /// others.
+    /// Adds a rule. Fails if a rule with this number exists. A rule without number is added at the
+    /// end.
     AddRule {
         /// Text of the rule.
         rule: String,

@@ -39,7 +39,7 @@ pub struct CaptureArgs {
 }
 
 impl CaptureArgs {
-    /// Most bytes of a packet, and of the file.
+    /// Returns the maximum recorded length of a packet, and of the file, in bytes.
     pub fn limits(&self) -> (u32, u64) {
         (self.pcap_snaplen, self.pcap_size)
     }

@@ -69,7 +69,7 @@ fn option(driver: &'static DeviceDriver) -> Arg {
         ParameterKind::File => option.value_hint(ValueHint::AnyPath),
         ParameterKind::Text => option.allow_hyphen_values(true),
     };
-    // On an interface, --ports may stand for the address.
+    // On an interface that the kernel uses, `--ports` can replace `--address`.
     match driver.traits.needs_address.is_some() && driver.kind != ParameterKind::Interface {
         true => option.requires("address"),
         false => option,

@@ -1,4 +1,4 @@
-//! `--netem`: a link in the words of tc-netem(8), for one direction or both.
+//! `--netem`: an emulated link in the syntax of tc-netem(8), for one direction or both.
 
 use std::str::FromStr;
 
@@ -9,12 +9,12 @@ use towpath_link::{Netem, NetemError};
 pub struct NetemOption {
     /// "out" or "in". None: both.
     way: Option<&'static str>,
-    /// Words behind that, which are right.
+    /// Parameters in the syntax of tc-netem(8), validated when they were parsed.
     pub words: String,
 }
 
 impl NetemOption {
-    /// Whether packets of the way "out" or "in" have this link.
+    /// Returns whether the link applies to a direction, "out" or "in".
     pub fn is_for(&self, way: &str) -> bool {
         self.way.is_none_or(|own| own == way)
     }

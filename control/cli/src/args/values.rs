@@ -1,5 +1,5 @@
-//! Values of options: ports, addresses, sizes, times. The message about a wrong value repeats the
-//! user's words, and says what was expected.
+//! Values of options: ports, addresses, sizes, times. The message about an invalid value repeats
+//! the value, and says what is expected.
 
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -11,7 +11,8 @@ use towpath_pcap::SNAPLEN_DEFAULT;
 use towpath_stack::limits::SHARDS_MAX;
 use towpath_uplink::{Dns, MTUS, PortRange, Transport};
 
-/// 64 bytes hold the headers of Ethernet, IPv4 and TCP without options.
+/// Range of `--pcap-snaplen` in bytes. 64 bytes hold the headers of Ethernet, IPv4 and TCP without
+/// options.
 const SNAPLENS: RangeInclusive<u32> = 64..=SNAPLEN_DEFAULT;
 
 /// `--mtu`: bytes.
@@ -29,7 +30,8 @@ fn parse_bytes(text: &str, range: RangeInclusive<u32>, example: u32) -> Result<u
     parse_number(text, range, "bytes").map_err(of_example)
 }
 
-/// Longest time of `--busy-poll`: a thousand times what a request over loopback takes.
+/// Maximum of `--busy-poll` in microseconds: a thousand times the duration of a request over
+/// loopback.
 const BUSY_POLL_US_MAX: u32 = 1000;
 
 /// `--busy-poll`.
@@ -43,7 +45,7 @@ pub fn parse_pid(text: &str) -> Result<u32, String> {
     pid.ok_or_else(|| "expected a process id, as `towpath ss -p` shows them".to_owned())
 }
 
-/// A number of `what` in a range.
+/// Parses a number of `what` within a range.
 ///
 /// # Errors
 /// With what is expected, where std would say "invalid digit found in string".
@@ -86,7 +88,7 @@ pub fn parse_port_range(text: &str) -> Result<PortRange, String> {
 pub enum Shards {
     /// So many.
     Count(usize),
-    /// As many as this machine may have use for, and threads as they are needed.
+    /// As many shards as this machine can use, with threads added on demand.
     Auto,
 }
 
@@ -95,14 +97,15 @@ impl Shards {
     pub fn count(self) -> usize {
         match self {
             Self::Count(count) => count,
-            // Processors that this process may use; 1 where the kernel does not say.
+            // Number of processors that this process may use; 1 if the kernel does not report it.
             Self::Auto => Self::for_processors(
                 std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
             ),
         }
     }
 
-    /// A program does more for its packets than the stack does, and needs the other processors.
+    /// Returns a quarter of the processors, rounded down to a power of two. The program does more
+    /// work for its packets than the stack, and needs the remaining processors.
     fn for_processors(processors: usize) -> usize {
         match processors / 4 {
             0 => 1,
@@ -121,7 +124,7 @@ pub fn parse_shards(text: &str) -> Result<Shards, String> {
     count.map(Shards::Count).ok_or_else(|| format!("expected 1, 2, 4, 8, {SHARDS_MAX} or auto"))
 }
 
-/// A day is longer than anybody waits, and its milliseconds fit 32 bits.
+/// Maximum of `--stop-timeout` in seconds: a day, whose milliseconds fit 32 bits.
 const STOP_TIMEOUT_MAX: u64 = 86_400;
 
 /// Times in seconds.

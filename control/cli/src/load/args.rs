@@ -290,19 +290,20 @@ pub enum When {
 
 /// Time of a measurement without `--duration` and `--requests`.
 const DURATION: Duration = Duration::from_secs(10);
-/// Time of a measurement that ends with `--requests`: a year, beyond which plans do not go.
+/// Time limit of a measurement that ends with `--requests`: a year, the maximum of a plan.
 const UNTIL_DONE: Duration = Duration::from_secs(366 * 24 * 3600);
-/// Longest `--body`: the memory for it is that of `--message-size`.
+/// Maximum length of `--body` in bytes, the same as of `--message-size`.
 const BODY_MAX: u64 = 64 << 20;
 /// Time between two bursts unless `--interval` is given.
 const BURST_EVERY: Duration = Duration::from_secs(1);
-/// Shortest period of the series, which short runs have: a snapshot costs a merge of histograms.
+/// Minimum period of the series, which applies to short runs. Each snapshot merges the histograms
+/// of all threads.
 const PERIOD_MIN: Duration = Duration::from_millis(100);
-/// Periods of runs of less than 10 s.
+/// Number of periods in a run of less than 10 s.
 const PERIODS: u32 = 10;
 
 impl LoadArgs {
-    /// The plan for a server, and for the path of its URL.
+    /// Creates the plan for a server, and for the path of its URL.
     ///
     /// # Errors
     /// Options that contradict each other.
@@ -341,7 +342,7 @@ impl LoadArgs {
         Ok(plan)
     }
 
-    /// The server, as URL or HOST:PORT.
+    /// Returns the server as URL or HOST:PORT.
     ///
     /// # Errors
     /// The URL in front of the options has no scheme.
@@ -401,7 +402,7 @@ impl LoadArgs {
         })
     }
 
-    /// Refuses options that choose another protocol than that of a URL, or its messages.
+    /// Refuses options that select another protocol, or a message, together with a URL.
     fn expect_only_http(&self, url: &HttpUrl) -> Result<()> {
         let other = [
             ("--udp", self.udp),
@@ -458,7 +459,8 @@ impl LoadArgs {
         Ok(message)
     }
 
-    /// Outputs as they were asked for; text on standard output where no other format is there.
+    /// Returns the requested outputs. Adds text on standard output unless another format is written
+    /// there.
     ///
     /// # Errors
     /// Two formats for standard output.
@@ -476,7 +478,7 @@ impl LoadArgs {
         Ok(outputs)
     }
 
-    /// When there is a view of the run.
+    /// Returns whether to show a live view of the run.
     pub fn live(&self) -> When {
         if self.no_live { When::Never } else { self.live }
     }
@@ -493,7 +495,7 @@ fn parse_header(text: &str) -> Result<Header, String> {
     Header::parse(text).map_err(|error| error.to_string())
 }
 
-/// Bytes of `--body`: its text, or those of the file behind an @.
+/// Returns the bytes of `--body`: its text, or the content of the file named after an @.
 fn body_bytes(text: &str) -> Result<Vec<u8>> {
     let Some(name) = text.strip_prefix('@') else { return Ok(text.as_bytes().to_vec()) };
     let failed = |error: std::io::Error| usage(format!("--body: cannot read {name}: {error}"));
@@ -506,7 +508,7 @@ fn body_bytes(text: &str) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// An error of the command line.
+/// Creates an error of the command line.
 pub fn usage(message: impl Into<String>) -> anyhow::Error {
     Failure::error(ExitCode::Usage, message)
 }

@@ -102,7 +102,8 @@ pub struct ProxyArgs {
     pub quiet: bool,
 }
 
-/// Longest packet of an Ethernet, from which traffic of other hosts comes as well.
+/// Default MTU in bytes: that of Ethernet, because the device may carry forwarded traffic of other
+/// hosts.
 const MTU_DEFAULT: u32 = 1500;
 
 fn parse_network(text: &str) -> Result<Prefix, String> {
@@ -130,7 +131,8 @@ fn parse_network(text: &str) -> Result<Prefix, String> {
     Ok(network)
 }
 
-/// Networks that are all of an IP version together, in the place of its default route.
+/// Returns the advice to route two networks that together cover an IP version, in place of its
+/// default route.
 pub fn halves(is_v4: bool) -> &'static str {
     match is_v4 {
         true => "give --route 0.0.0.0/1 --route 128.0.0.0/1",

@@ -205,7 +205,7 @@ impl PortDevice {
         }
     }
 
-    /// Returns the device, if the port stands on no other port.
+    /// Returns the device; `None` for a VLAN or a bridge.
     pub fn device(&self) -> Option<&DeviceSpec> {
         match self {
             Self::Device(spec) => Some(spec),

@@ -15,7 +15,7 @@ pub fn vlans_of<'a>(
     })
 }
 
-/// Returns the names of the ports that stand on the port `name`.
+/// Returns the names of the VLANs and bridges that use the port `name`.
 pub fn users_of<'a>(ports: &'a [PortArg], name: &'a str) -> impl Iterator<Item = &'a str> {
     let stands_on = move |port: &&PortArg| match &port.device {
         PortDevice::Vlan(parent, _) => parent == name,
@@ -26,7 +26,7 @@ pub fn users_of<'a>(ports: &'a [PortArg], name: &'a str) -> impl Iterator<Item =
 }
 
 /// Returns the names of the ports that a router loses with the port `name`. Ports without addresses
-/// are lost if no other port stands on them.
+/// are lost if no other port uses them.
 pub fn without(ports: &[PortArg], name: &str) -> Vec<String> {
     let mut left = ports.to_vec();
     let mut lost = vec![name.to_owned()];

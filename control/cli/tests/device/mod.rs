@@ -1,13 +1,13 @@
-//! Whether a test can have TAP devices.
+//! Checks whether tests can create TAP devices.
 
 #![allow(clippy::print_stderr)] // The gate collects the reasons of what was skipped.
 
 use std::process::Command;
 
-/// Whether a network namespace with a TAP device can be made; says why a test is left out
-/// otherwise.
+/// Returns whether a network namespace with a TAP device can be created. Otherwise prints the
+/// reason to skip a test.
 pub fn is_possible() -> bool {
-    // An interface is asked for, since the file may be there and refuse that.
+    // Create an interface, because /dev/net/tun may exist although creating one is refused.
     let script = "exec ip tuntap add dev tpmay mode tap";
     let why = match Command::new("unshare").args(["-n", "sh", "-c", script]).output() {
         Ok(made) if made.status.success() => return true,

@@ -1,9 +1,9 @@
-//! Folders of a test's own.
+//! Temporary directories of tests.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A folder that nothing else has, removed at its end.
+/// A new temporary directory, removed when dropped.
 pub struct Folder(PathBuf);
 
 impl Folder {

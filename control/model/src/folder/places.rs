@@ -39,8 +39,8 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    /// Returns whether the user should be told although another directory is used: the requested
-    /// one was refused, or another user controls it.
+    /// Returns whether to tell the user although another directory is used: the requested directory
+    /// was refused, or another user controls it.
     pub fn is_notable(&self) -> bool {
         self.from_variable || matches!(self.why, Unfit::NotPrivate(_))
     }

@@ -181,7 +181,7 @@ impl Folder {
     }
 }
 
-/// Returns such a path for an open file.
+/// Returns a path to an open file that is valid in this process only.
 pub fn own_path_of(fd: &OwnedFd) -> PathBuf {
     by_descriptor(fd)
 }
