@@ -28,7 +28,7 @@ while True:
     connection.close()
 ";
 
-/// Prints the answer of such a server.
+/// Prints the answer of a [`WHO`] server.
 const ASK: &str = "
 import socket, sys
 kind, host, port, size = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
@@ -126,7 +126,7 @@ fn transfers_keep_their_batches_through_a_masquerade() {
     end(it.router);
 }
 
-/// The host behind the far router is told the path MTU, although the error is about a translated
+/// The host behind the far router learns the path MTU, although the error is about a translated
 /// packet.
 #[test]
 fn path_mtus_are_told_through_a_masquerade() {
@@ -176,7 +176,7 @@ fn states_let_answers_in_and_nothing_else() {
     let it = Named::start(lab, "states", &["--acl", &rules]);
     let _server = who(&it.lab.right, "10.2.0.2", 7000);
     assert_eq!(it.lab.ask("tcp", "10.2.0.2", 7000, 0), "10.1.0.2");
-    // Nothing listens, and the error comes back as related.
+    // Without a listener, the ICMP error passes back as related to the flow.
     assert_eq!(it.lab.ask("udp", "10.2.0.2", 7001, 1), "ConnectionRefusedError 111");
     assert!(!it.lab.right.run(&["ping", "-c1", "-W1", "10.1.0.2"]).success());
     let rules = it.json("acl", "-j");
