@@ -1,8 +1,8 @@
-//! The simulator beside ns-3: the same networks in both, goodput and wait side by side, and speed.
+//! Compares the simulator with ns-3: goodput and waiting times of the same networks, and speed.
 //!
-//! `lab/peers/ns3` is a program of our own over ns-3's libraries, set to what Towpath has. Its
-//! rates are lower, as a PPP header is shorter than Ethernet's. Both links pass as many full
-//! packets in a second.
+//! `lab/peers/ns3` is our program that uses ns-3's libraries, configured like Towpath. Its link
+//! rates are lower, because a PPP header is shorter than an Ethernet header. Both links thus carry
+//! the same number of full packets per second.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -16,32 +16,32 @@ use crate::workspace;
 
 #[derive(clap::Args)]
 pub struct Options {
-    /// Only the networks whose names have this in them.
+    /// Compare only the networks whose names contain this.
     #[arg(long, default_value = "")]
     only: String,
-    /// Measures speed instead: dumbbells of 10, 100 and 1000 flows; the machine has to be quiet.
+    /// Measure speed instead: dumbbells of 10, 100 and 1000 flows. The machine must be idle.
     #[arg(long)]
     speed: bool,
 }
 
-/// A dumbbell with bulk flows.
+/// A dumbbell network with bulk flows.
 struct Dumbbell {
     name: &'static str,
     rate_mbit: f64,
     edge_rate_mbit: f64,
     delay_ms: f64,
-    /// Delay of the first host's link, of the second one's, and so on around.
+    /// Delays of the hosts' links, used in turn.
     edge_delays_ms: &'static [u32],
     queue: &'static str,
     limit: u32,
     congestion: &'static str,
     duration_s: u32,
-    /// Times at which flows start.
+    /// Start times of the flows.
     starts_ms: Vec<u32>,
-    /// First packet that the bottleneck loses, and their number.
+    /// First packet that the bottleneck loses, and the number of lost packets.
     lost: [u32; 2],
-    /// Time from which on waits count. Two TCPs leave the first overrun of slow start differently,
-    /// which says nothing of the discipline that they leave.
+    /// Time from which waiting times count. Two TCP implementations recover differently from the
+    /// first overrun of slow start, which is no property of the queueing discipline.
     waits_from_s: u32,
 }
 
@@ -49,24 +49,24 @@ struct Dumbbell {
 struct Figures {
     goodputs_mbit: Vec<f64>,
     wait_mean_ms: f64,
-    /// None: the waits of a part of the run are counted.
+    /// 95th percentile of the waiting times; `None` if only a part of the run counts.
     wait_p95_ms: Option<f64>,
     events: f64,
     wall_s: f64,
 }
 
-/// Largest differences: of goodput in shares of ns-3's, of a flow in shares of the sum, and of
-/// waits in shares or in ms. The device below ns-3's disciplines holds a packet more, and ns-3 has
-/// neither our search for lost retransmissions nor the same phase of ACKs.
+/// Maximum differences: of goodput relative to ns-3's, of a flow relative to the sum, and of waits
+/// relative or in ms. The device below ns-3's disciplines holds one packet more. ns-3 also lacks
+/// our detection of lost retransmissions, and has another phase of ACKs.
 const GOODPUT: f64 = 0.05;
 const FLOW: f64 = 0.08;
 const WAIT: f64 = 0.15;
 const WAIT_MS: f64 = 2.;
 
-/// Bytes of a full packet with PPP's header in ns-3, and with Ethernet's.
+/// Length of a full packet in bytes, with a PPP header in ns-3 and with an Ethernet header.
 const FULL: [f64; 2] = [1502., 1514.];
 
-/// Compares and prints tables. Fails when a figure lies beyond its margin.
+/// Compares, and prints tables. Fails if a figure exceeds its margin.
 pub fn run(root: &Path, options: &Options) -> Result<()> {
     let peer = build_peer(root)?;
     let towpath = workspace::build_release(root, &["-p", "towpath-cli"])?.join("towpath");
@@ -97,8 +97,8 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Simulated seconds a second of the runs, without start, end and report. Ours has the making of
-/// hosts in it, which ns-3's has not.
+/// Compares the simulated seconds per second, without start, end and report. Our time includes the
+/// creation of hosts, and ns-3's does not.
 fn speed(towpath: &Path, peer: &Path) -> Result<()> {
     let heads = ["flows", "simulated s/s", "ns-3", "times as fast", "million events/s", "ns-3"];
     let table = Table::new(true, &heads);
@@ -194,7 +194,7 @@ impl Dumbbell {
         let (wait_mean_ms, wait_p95_ms) = if self.waits_from_s == 0 {
             (mean_ms, Some(p95_ms))
         } else {
-            // The same seed gives the same run, so that its beginning can be taken away.
+            // Equal seeds give equal runs, so the first part of the run can be subtracted.
             let [before, mean_before, _] = waits(&self.run_ours(towpath, self.waits_from_s)?.0)?;
             ((count * mean_ms - before * mean_before) / (count - before), None)
         };
@@ -202,8 +202,8 @@ impl Dumbbell {
         Ok(Figures { goodputs_mbit, wait_mean_ms, wait_p95_ms, events, wall_s })
     }
 
-    /// The run in the report, and its seconds as `towpath sim` tells them: hosts are made in them,
-    /// and the report is not written.
+    /// Returns the run in the report, and the duration that `towpath sim` prints, which includes
+    /// the creation of hosts but not the report.
     fn run_ours(&self, towpath: &Path, duration_s: u32) -> Result<(Value, f64)> {
         let file = std::env::temp_dir().join(format!("anchor-{}.toml", std::process::id()));
         std::fs::write(&file, self.scenario(duration_s)?)?;
@@ -287,7 +287,8 @@ impl Dumbbell {
     }
 }
 
-/// Packets that waited at the bottleneck, the mean of their waits, and 95 % of these, in ms.
+/// Returns the number of packets that waited at the bottleneck, the mean of their waits in ms, and
+/// the 95th percentile in ms.
 fn waits(run: &Value) -> Result<[f64; 3]> {
     let links = run["links"].as_array().context("no links")?;
     let is_ours = |link: &&Value| link["name"] == "bottleneck" && link["from"] == "west";
@@ -306,7 +307,7 @@ impl Figures {
         all.join(" + ")
     }
 
-    /// Whether all figures are within their margins of `other`.
+    /// Returns whether all figures are within their margins of `other`.
     fn is_near(&self, other: &Self) -> bool {
         let [ours, theirs] = [self, other].map(|it| it.goodputs_mbit.iter().sum::<f64>());
         let mut flows = self.goodputs_mbit.iter().zip(&other.goodputs_mbit);
@@ -323,7 +324,7 @@ fn document(output: &std::process::Output, of: &str) -> Result<Value> {
     serde_json::from_slice(&output.stdout).with_context(|| format!("{of}: {}", said.trim()))
 }
 
-/// Builds the program over ns-3; as root its package is installed before.
+/// Builds the program that uses ns-3. As root, installs the package of ns-3 before.
 fn build_peer(root: &Path) -> Result<PathBuf> {
     crate::debian::ensure_package("libns3-dev", "/usr/include/ns3/core-module.h")?;
     let out = workspace::target(root).join("peers");

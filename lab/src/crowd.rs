@@ -1,10 +1,10 @@
-//! Cost of very many idle connections, and their cost for others: the table of
+//! Measures the cost of very many idle connections, and their effect on an active one: the table of
 //! docs/benchmarking.md.
 //!
-//! The server (`tests/src/bin/crowd.rs`) runs under `towpath run --tap` in a network namespace of
-//! its own, with the kernel as its peer there. Its connections are opened in steps, and stay. After
-//! each step memory is read, when unused FIFOs have been given back. Then one more connection asks
-//! and is answered for a while.
+//! The server (`tests/src/bin/crowd.rs`) runs under `towpath run --tap` in its own network
+//! namespace, with the kernel as its peer. Idle connections are opened in steps and stay open.
+//! After each step, memory is read once unused FIFOs were freed. Then one more connection sends
+//! requests for a while.
 
 use std::io::{BufRead, BufReader, Lines};
 use std::path::Path;
@@ -19,23 +19,24 @@ use crate::{interrupt, workspace};
 
 #[derive(clap::Args)]
 pub struct Options {
-    /// Connections in all.
+    /// Total number of connections.
     #[arg(long, default_value_t = 1_000_000)]
     connections: usize,
-    /// In so many steps.
+    /// Number of steps.
     #[arg(long, default_value_t = 4)]
     steps: usize,
-    /// Seconds for which the one that asks does so.
+    /// Duration of the active connection's requests in seconds.
     #[arg(long, default_value_t = 5)]
     seconds: u64,
 }
 
 const PORT: u16 = 7900;
-/// The program's address behind the TAP device, and its network.
+/// Address of the program behind the TAP device.
 const HOST: &str = "10.77.0.2";
-/// Connections from one address: fewer than it has ports for them.
+/// Number of connections from one address, less than the number of its ports.
 const A_SOURCE: usize = 30_000;
-/// The engine takes FIFO memory back ten seconds after the last byte, in looks a second apart.
+/// Time until the engine has freed FIFO memory: ten seconds after the last byte, checked once per
+/// second.
 const SETTLED: Duration = Duration::from_secs(13);
 
 /// Memory in bytes.
@@ -43,7 +44,7 @@ const SETTLED: Duration = Duration::from_secs(13);
 struct Memory {
     /// Memory of the engine alone.
     engine: f64,
-    /// Memory that both share.
+    /// Memory shared by engine and program.
     shared: f64,
     /// Memory of the program's processes alone.
     program: f64,
@@ -118,7 +119,8 @@ impl Memory {
         };
         Ok(Self {
             engine: field(towpath, "Anonymous:")?,
-            // The kernel does not say whose the pages are: the engine has touched all of them.
+            // The kernel does not report the owner of shared pages. The engine has touched all of
+            // them.
             shared: field(towpath, "Rss:")? - field(towpath, "Anonymous:")?,
             program: family(program)?
                 .into_iter()
@@ -128,14 +130,14 @@ impl Memory {
     }
 }
 
-/// A process and its children.
+/// Returns a process and its children.
 fn family(parent: u32) -> Result<Vec<u32>> {
     let text = std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children"))?;
     let children = text.split_whitespace().filter_map(|pid| pid.parse().ok());
     Ok(std::iter::once(parent).chain(children).collect())
 }
 
-/// Starts a program that says how far it is.
+/// Starts a program that prints its progress.
 fn spawn(host: &Namespace, line: &[&str]) -> Result<Told> {
     let mut command = host.command(line);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
@@ -143,7 +145,7 @@ fn spawn(host: &Namespace, line: &[&str]) -> Result<Told> {
     Ok(Told { program: Running(child), lines })
 }
 
-/// Adds addresses of the kernel to the TAP device.
+/// Adds addresses for the kernel's connections to the TAP device.
 fn add_sources(host: &Namespace, step: usize, count: usize) -> Result<Vec<String>> {
     let device = route_word(|line| host.command(line), HOST, "dev")?;
     let address = |n| format!("10.77.{step}.{}", 10 + n);
@@ -153,7 +155,7 @@ fn add_sources(host: &Namespace, step: usize, count: usize) -> Result<Vec<String
     Ok((0..count).map(address).collect())
 }
 
-/// A program that says how far it is.
+/// A program that prints its progress.
 struct Told {
     program: Running,
     lines: Lines<BufReader<ChildStdout>>,

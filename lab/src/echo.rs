@@ -1,7 +1,8 @@
-//! Echo servers side by side under `towpath load`: the experiment of docs/benchmarking.md.
+//! Compares echo servers under `towpath load`: the experiment of docs/benchmarking.md.
 //!
-//! Each server runs in turn, in a network namespace of its own. The tester reaches it over the
-//! kernel's loopback, directly or by a published port, over a TAP device, or within one run.
+//! The servers run one after the other, each in its own network namespace. The tester reaches a
+//! server over the kernel's loopback, directly or through a published port, over a TAP device, or
+//! within one run.
 
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
@@ -20,7 +21,7 @@ use crate::{interrupt, workspace};
 
 #[derive(clap::Args)]
 pub struct Options {
-    /// Connections, each with a request at a time.
+    /// Number of connections; each has one request in flight.
     #[arg(long, default_value_t = 1000)]
     users: u32,
     /// Pause of a user between an answer and its next request.
@@ -29,20 +30,20 @@ pub struct Options {
     /// Time of each measurement.
     #[arg(long, default_value = "10s")]
     duration: String,
-    /// Measurements of each server, in turn with the others; the table has medians.
+    /// Number of measurements per server, alternating between servers. The table has medians.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     repeat: u32,
-    /// Only these servers: go, netpoll, std, tokio, tap, rootless, both.
+    /// Measure only these servers: go, netpoll, std, tokio, tap, rootless, both.
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     only: Vec<String>,
-    /// Prints all measurements as JSON, and no table.
+    /// Print all measurements as JSON instead of a table.
     #[arg(long)]
     json: bool,
 }
 
 const PORT: u16 = 7900;
 
-/// A server and its place.
+/// A server and its stack.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Side {
     Go,
@@ -57,7 +58,7 @@ enum Side {
 /// Programs of the measurement.
 struct Built {
     towpath: PathBuf,
-    /// The echo server of the library.
+    /// Echo server of our Rust library.
     ours: PathBuf,
     go: PathBuf,
     rust: PathBuf,
@@ -67,9 +68,9 @@ struct Built {
 struct Measured {
     /// The tester's own report.
     report: Value,
-    /// Processors that the server, and the stack below it, kept busy.
+    /// Number of processors used by the server and the stack below it.
     cores: f64,
-    /// Largest resident memory of the server, and of the stack below it, in bytes.
+    /// Peak resident memory of the server and the stack below it, in bytes.
     memory: f64,
 }
 
@@ -187,7 +188,8 @@ impl Side {
     }
 }
 
-/// Server and tester are programs of one run. Its CPU without the tester's is the server's.
+/// Measures server and tester as programs of one run. The run's CPU time without the tester's
+/// counts as the server's.
 fn measure_both(world: &Namespace, built: &Built, options: &Options) -> Result<Measured> {
     let at = format!("127.0.0.1:{PORT}");
     let tester = tester(built, options, &at).join(" ");
@@ -218,7 +220,7 @@ fn measure_both(world: &Namespace, built: &Built, options: &Options) -> Result<M
     Ok(Measured { report, cores: used / start.elapsed().as_secs_f64(), memory })
 }
 
-/// The tester's command.
+/// Returns the tester's command.
 fn tester(built: &Built, options: &Options, host: &str) -> Vec<String> {
     let (towpath, users) = (built.towpath.display().to_string(), options.users.to_string());
     let words = [
@@ -240,7 +242,7 @@ fn tester(built: &Built, options: &Options, host: &str) -> Vec<String> {
     words.map(str::to_owned).into()
 }
 
-/// The figures of the tester's document.
+/// Returns the figures of the tester's JSON output.
 pub fn figures_of(output: &Output) -> Result<Value> {
     let said = String::from_utf8_lossy(&output.stderr);
     let document: Value = serde_json::from_slice(&output.stdout)
@@ -248,7 +250,7 @@ pub fn figures_of(output: &Output) -> Result<Value> {
     Ok(document["run"].clone())
 }
 
-/// Largest resident memory of a process and its descendants but testers, in bytes.
+/// Returns the peak resident memory of a process and its descendants except testers, in bytes.
 pub fn memory(pid: u32) -> Result<f64> {
     let of_one = |pid: u32| {
         let arguments = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();

@@ -9,24 +9,23 @@ use serde_json::{Value, json};
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Sample {
     pub value: f64,
-    /// Processors that were busy, all processes together.
+    /// Number of busy processors, summed over all processes.
     pub cores: f64,
-    /// Owners of the busy processors, where that was measured.
+    /// Busy processors by owner, if they were measured.
     pub parts: Option<Parts>,
 }
 
-/// Processors that were busy for these, in cores. Processor time that the kernel spent for no
-/// process in particular is in none of them.
+/// Number of busy processors by owner. Excludes the kernel's work for no particular process.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Parts {
     pub client: f64,
-    /// With the engine, where that is in the program's process.
+    /// The program, including the engine if it is in the program's process.
     pub program: f64,
-    /// A process of its own.
+    /// The engine, if it is a separate process.
     pub engine: f64,
 }
 
-/// The sample in the middle, with its cores.
+/// The median sample, with its busy processors.
 pub struct Median(pub Sample);
 
 impl Median {
@@ -36,7 +35,7 @@ impl Median {
         Self(sorted[sorted.len() / 2])
     }
 
-    /// Without the cores.
+    /// Returns the figure without the processors.
     pub fn figure(&self) -> Figure {
         Figure(self.0.value)
     }
@@ -52,7 +51,7 @@ impl fmt::Display for Median {
     }
 }
 
-/// A median, and the interval in which the true one lies with a probability of 95 %.
+/// A median, and its 95 % confidence interval.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Interval {
     pub median: f64,
@@ -61,9 +60,9 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// The interval is that of order statistics, which assumes nothing about how figures spread. As
-    /// many of `n` are below their true median as heads come up in `n` throws. Fewer than six never
-    /// make 95 %; then it is the least and the largest.
+    /// Computes the median, and the interval between two order statistics, which assumes no
+    /// distribution. The number of values below the true median is binomial. Fewer than six values
+    /// cannot reach 95 %; the interval is then their range.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Self {
         let mut values: Vec<f64> = values.into_iter().collect();
         values.sort_by(f64::total_cmp);
@@ -73,7 +72,7 @@ impl Interval {
         Self { median: (values[(n - 1) / 2] + values[n / 2]) / 2., low, high }
     }
 
-    /// Interval of the ratios within rounds.
+    /// Returns the interval of the ratios within rounds.
     pub fn of_ratios(ours: &[Sample], theirs: &[Sample]) -> Self {
         Self::of(ours.iter().zip(theirs).map(|(a, b)| a.value / b.value))
     }
@@ -89,14 +88,15 @@ impl fmt::Display for Interval {
     }
 }
 
-/// How times spread: parts of all, from 0 to 1, and the time in µs that so many took at most.
+/// Distribution of times: fractions from 0 to 1, each with the time in µs that this fraction did
+/// not exceed.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Spread(pub Vec<(f64, f64)>);
 
 impl Spread {
-    /// The medians of several: for each part that all of them have, in the order of the first.
-    /// None: there are none.
+    /// Returns the medians at the fractions that all distributions have, in the order of the first.
+    /// `None` if there are none.
     pub fn of(spreads: &[Self]) -> Option<Self> {
         let of = |spread: &Self, part: f64| spread.0.iter().find(|it| it.0 == part).map(|it| it.1);
         let median = |part: f64| -> Option<(f64, f64)> {
@@ -108,7 +108,7 @@ impl Spread {
     }
 }
 
-/// A figure with as many digits as mean something.
+/// Figure displayed with its significant digits.
 pub struct Figure(pub f64);
 
 impl fmt::Display for Figure {
@@ -133,7 +133,7 @@ mod tests {
             Spread::of(&[spread(1., 9.), spread(2., 3.), spread(3., 4.)]),
             Some(spread(2., 4.))
         );
-        // A point that one of them lacks is not made up.
+        // A fraction that one distribution lacks is omitted.
         let short = Spread(vec![(0.5, 1.)]);
         assert_eq!(Spread::of(&[spread(3., 4.), short]), Some(Spread(vec![(0.5, 2.)])));
     }

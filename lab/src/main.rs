@@ -31,36 +31,38 @@ use xtask::{debian, interrupt, table, workspace};
 #[derive(Parser)]
 #[command(name = "lab")]
 enum Measurement {
-    /// Ours beside the kernel's in one run: throughput, requests a second, idle CPU (needs root).
+    /// Compares Towpath with the kernel in one run: throughput, request rates, idle CPU (needs
+    /// root).
     Bench(bench::Options),
-    /// A page with plots, of what `bench --json` wrote.
+    /// Creates a page with plots from the output of `bench --json`.
     Report(report::Options),
-    /// System calls, sleeps and copies a request, a connection and a MiB, and instructions a
-    /// packet, beside another build's (needs root).
+    /// Counts system calls, context switches and copies per request, connection and MiB, and
+    /// instructions per packet; compares builds (needs root).
     Counts(counts::Options),
-    /// Measures a million idle connections, and their cost for others (needs root, and 10 GiB of
-    /// memory).
+    /// Measures a million idle connections, and their effect on an active one (needs root, and 10
+    /// GiB of memory).
     Crowd(crowd::Options),
-    /// The simulator beside ns-3: goodput and waits of the same networks, or speed (Debian's
-    /// libns3-dev and g++).
+    /// Compares the simulator with ns-3: goodput and waiting times of the same networks, or speed
+    /// (Debian's libns3-dev and g++).
     Anchor(anchor::Options),
-    /// Measures echo servers of several kinds side by side with `towpath load`.
+    /// Compares several echo servers under `towpath load`.
     Echo(echo::Options),
-    /// Measures TUN proxies and rootless networks of namespaces side by side (needs root).
+    /// Compares TUN proxies and rootless networks of namespaces (needs root).
     Proxies(proxies::Options),
-    /// Measures servers on a veth by each device of `towpath run`, beside the kernel (needs root).
+    /// Compares servers on each device of `towpath run` with servers on the kernel, over a veth
+    /// (needs root).
     Devices(devices::Options),
-    /// `towpath router` between two hosts, beside the kernel as their router (needs root).
+    /// Compares `towpath router` with the kernel as the router between two hosts (needs root).
     Router(router::Options),
-    /// Two shards on two processors beside one, over a port in memory, and what a packet costs with
-    /// up to eight.
+    /// Compares two shards on two processors with one over an in-memory port, and measures the cost
+    /// of a packet with up to eight shards.
     Shards(shards::Options),
-    /// Measures the core's cost of a packet, beside gVisor's netstack and smoltcp (Go for the one,
-    /// both from the network).
+    /// Compares the core's cost of a packet with gVisor's netstack (needs Go) and smoltcp; fetches
+    /// both from the network.
     Packets(packets::Options),
-    /// Random worlds of the simulator, held against rules at every step.
+    /// Runs random worlds of the simulator, and checks rules at every step.
     Sim(sim::Options),
-    /// Measures a server of tokio on Towpath beside the kernel (needs root).
+    /// Compares a tokio server on Towpath with the kernel (needs root).
     Tokio(tokio::Options),
 }
 

@@ -1,4 +1,4 @@
-//! Network namespaces, which are the hosts of measurements: devices, routes and programs.
+//! Network namespaces that serve as hosts of measurements, with devices, routes and programs.
 
 use std::ffi::OsStr;
 use std::process::{Command, Stdio};
@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::interrupt;
 
-/// Limit on the time until a server, a router or a device is there.
+/// Maximum wait for a server, router or device to be ready.
 pub const READY: Duration = Duration::from_secs(15);
 /// The kernel's route to its own loopback, for [`Namespace::use_cubic`].
 pub const LOOPBACK: &str =
@@ -31,7 +31,7 @@ impl Namespace {
         Ok(namespace)
     }
 
-    /// Name for ip-netns(8).
+    /// Returns the name for ip-netns(8).
     pub fn name(&self) -> &str {
         &self.0
     }
@@ -66,7 +66,7 @@ impl Namespace {
         self.ip(&format!("route replace {route} congctl cubic"))
     }
 
-    /// Lets clients close many connections: their ports are used again after a second.
+    /// Lets clients close many connections, by reusing their ports after a second.
     pub fn allow_many_ports(&self) -> Result<()> {
         self.shell(
             "echo 10000 65535 > /proc/sys/net/ipv4/ip_local_port_range && \
@@ -74,10 +74,9 @@ impl Namespace {
         )
     }
 
-    /// Waits until a server on this host's network accepts connections. `address` is without
-    /// brackets.
+    /// Waits until a server on this host's network accepts connections. `address` has no brackets.
     pub fn wait_for(&self, address: &str, port: u16) -> Result<()> {
-        // bash connects and closes without a program.
+        // Connect by bash, which needs no further program.
         let connect = format!("exec 3<>/dev/tcp/{address}/{port}");
         let line = ["timeout", "1", "bash", "-c", &connect];
         until(&format!("a server on {address} port {port}"), || {
@@ -94,8 +93,8 @@ impl Drop for Namespace {
     }
 }
 
-/// Returns the word behind `key` in the kernel's route to `address`, as `src` or `dev`. `command`
-/// makes a command on the host.
+/// Returns the word after `key` in the kernel's route to `address`, for example after `src` or
+/// `dev`. `command` creates a command on the host.
 pub fn route_word(
     command: impl FnOnce(&[&str]) -> Command,
     address: &str,
@@ -122,7 +121,7 @@ pub fn quiet(command: &mut Command) -> &mut Command {
     command.stdout(Stdio::null()).stderr(Stdio::null())
 }
 
-/// Runs ip(8), which the terminal's interrupt does not reach, so that namespaces are deleted.
+/// Runs ip(8) in its own process group, so that Ctrl-C does not prevent the deletion of namespaces.
 fn ip(arguments: &[&str]) -> Result<()> {
     use std::os::unix::process::CommandExt;
 

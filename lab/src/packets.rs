@@ -1,10 +1,10 @@
-//! Cost of a packet in the core beside its peers, in one run and without a network: the tables of
+//! Compares the core's cost of a packet with that of other stacks, without a network: the tables of
 //! docs/benchmarking.md.
 //!
-//! `lab/packets` is ours, `lab/peers` are programs of the same cases with other stacks. A case
-//! is measured by ours and by the peer in turn, each time by a process of its own. The same program
-//! differs from start to start. All tell their result, and a table has figures of those alone that
-//! have the same.
+//! `lab/packets` measures our stack, and programs of `lab/peers` measure the same cases with other
+//! stacks. Our program and the peer alternate, with a new process for each measurement, because a
+//! program's speed varies between starts. Each program also prints its result, and a table compares
+//! only equal results.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -19,10 +19,10 @@ use crate::workspace;
 
 #[derive(clap::Args)]
 pub struct Options {
-    /// Only cases whose name contains this.
+    /// Measure only cases whose name contains this.
     #[arg(long, default_value = "")]
     only: String,
-    /// Milliseconds of each measurement.
+    /// Duration of each measurement in milliseconds.
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
     ms: u32,
     /// Rounds; medians are reported.
@@ -33,13 +33,13 @@ pub struct Options {
     json: bool,
 }
 
-/// Another stack, and how its program is built into a file.
+/// Another stack, and the command that builds its program.
 struct Peer {
     name: &'static str,
-    /// Prefixes of its cases.
+    /// Prefixes of the names of its cases.
     cases: &'static [&'static str],
     build: fn(&Path, &Path) -> Command,
-    /// The built program, within the target folder of peers.
+    /// Path of the built program within the target directory of peers.
     program: &'static str,
 }
 
@@ -67,7 +67,7 @@ fn smoltcp(root: &Path, target: &Path) -> Command {
     build
 }
 
-/// Suffix of a case of ours that differs from the peer's in the number of packets in hand at once.
+/// Suffix of our cases that differ from the peer's only in the number of packets per turn.
 const A_TURN: &str = ", 32 a turn";
 
 /// Measures and prints the tables.
@@ -99,7 +99,7 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// The peer's cases, in our order.
+/// Returns the peer's cases, in the order of ours.
 fn cases(all: &[Line], peer: &Peer, only: &str) -> Vec<String> {
     let mut cases = Vec::new();
     for line in all {
@@ -112,7 +112,7 @@ fn cases(all: &[Line], peer: &Peer, only: &str) -> Vec<String> {
     cases
 }
 
-/// The peer's name for one of our cases.
+/// Returns the peer's name for one of our cases.
 fn peers_case(name: &str) -> &str {
     name.strip_suffix(A_TURN).unwrap_or(name)
 }
@@ -120,7 +120,7 @@ fn peers_case(name: &str) -> &str {
 /// Builds a peer, and returns its program.
 ///
 /// # Errors
-/// Why it cannot be had here: no compiler, or no network to get its parts from.
+/// Fails without a compiler, or without a network to fetch its dependencies.
 fn built(peer: &Peer, root: &Path, target: &Path) -> Result<PathBuf> {
     progress(&format!("building {}", peer.name));
     let mut build = (peer.build)(root, target);
@@ -129,14 +129,14 @@ fn built(peer: &Peer, root: &Path, target: &Path) -> Result<PathBuf> {
     progress("");
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
-        // Compilers say what they do first, and what went wrong last.
+        // Use the last line, because compilers print errors after their progress.
         let last = said.lines().map(str::trim).rfind(|line| !line.is_empty());
         bail!("{compiler} build: {}: {}", output.status, last.unwrap_or("it does not say why"));
     }
     Ok(target.join(peer.program))
 }
 
-/// Results of all rounds for one row.
+/// Results of a row in all rounds.
 #[derive(Default)]
 struct Measured {
     ns: Vec<Sample>,
@@ -151,8 +151,8 @@ impl Measured {
         self.bytes = line.bytes;
     }
 
-    /// Allocations, and their bytes. Rarer events than one in a hundred packets are the program's
-    /// start, and the collector's work.
+    /// Formats the allocations and their bytes per packet. Less than one in a hundred packets is
+    /// shown as 0, because it is caused by the program's start and the garbage collector.
     fn memory(&self) -> String {
         match self.allocations < 0.01 {
             true => "0".to_owned(),
@@ -166,7 +166,7 @@ impl Measured {
     }
 }
 
-/// Measures the cases of one peer and shows them.
+/// Measures the cases of one peer, and prints their table.
 fn table(
     ours: &Path,
     peer: &Peer,
@@ -209,7 +209,8 @@ fn table(
     Ok(rows)
 }
 
-/// Ours and the peer's in turn, every second round the other way round. Ours may be several rows.
+/// Runs our program and the peer's alternately, in reverse order in every second round. Our case
+/// may have several rows.
 fn rounds(
     ours: &Path,
     theirs: Option<&Path>,
@@ -245,7 +246,7 @@ fn rounds(
     Ok((all, theirs.map(|_| their)))
 }
 
-/// A program's line about a case.
+/// Line that a program prints about a case.
 #[derive(Debug, PartialEq)]
 struct Line {
     name: String,
@@ -255,7 +256,7 @@ struct Line {
     made: String,
 }
 
-/// Has a program measure the cases whose names contain `part`.
+/// Runs a program for the cases whose names contain `part`.
 fn call(program: &Path, limit: &str, part: &str) -> Result<Vec<Line>> {
     let mut command = Command::new(program);
     command.args([limit, part]).stdin(Stdio::null()).stderr(Stdio::inherit());

@@ -1,6 +1,6 @@
-//! Options of chores that measure contenders in alternating rounds.
+//! Options of measurements with alternating rounds.
 
-/// Length and number of the rounds, and the form of the result.
+/// Duration and number of the rounds, and the output format.
 #[derive(clap::Args)]
 pub struct Rounds {
     /// Time of each measurement.
@@ -9,7 +9,7 @@ pub struct Rounds {
     /// Rounds; medians are reported.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..))]
     pub repeat: u64,
-    /// Prints everything as JSON, and no table.
+    /// Print everything as JSON instead of tables.
     #[arg(long)]
     pub json: bool,
 }

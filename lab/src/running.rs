@@ -1,4 +1,4 @@
-//! Programs that measurements start.
+//! Programs started by measurements.
 
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 pub struct Running(pub Child);
 
 impl Running {
-    /// Asks it to end, and kills it after five seconds.
+    /// Sends SIGTERM, and kills the program after five seconds.
     pub fn stop(&mut self) {
         let pid = self.0.id().to_string();
         let told = Command::new("kill").arg(&pid).process_group(0).status();

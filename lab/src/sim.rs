@@ -1,4 +1,4 @@
-//! Random worlds of the simulator, as many as are asked for.
+//! Runs random worlds of the simulator.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,26 +10,26 @@ pub struct Options {
     /// Number of worlds; a thousand take some ten seconds on one processor.
     #[arg(long, default_value_t = 1_000)]
     scenarios: u64,
-    /// Seed of the first world. A world that breaks a rule is told with its seed and its scenario.
+    /// Seed of the first world. A violation is reported with the seed and scenario of its world.
     #[arg(long, default_value_t = 1_000)]
     seed: u64,
-    /// Threads; as many as there are processors unless given.
+    /// Number of threads; defaults to the number of processors.
     #[arg(long)]
     jobs: Option<usize>,
-    /// Check the scenario of this file alone, with the seed that is in it.
+    /// Check only the scenario of this file, with the seed in the file.
     #[arg(long, conflicts_with_all = ["scenarios", "seed", "jobs"])]
     file: Option<PathBuf>,
-    /// Folder for captures of all links; with --file.
+    /// Directory for captures of all links; requires --file.
     #[arg(long, requires = "file")]
     pcap: Option<PathBuf>,
 }
 
-/// Builds the program that runs the worlds, with optimisation, and runs it.
+/// Builds the program that runs the worlds, with optimization, and runs it.
 pub fn run(root: &Path, options: &Options) -> Result<()> {
     let mut command = Command::new(env!("CARGO"));
     command.args(["run", "--quiet", "--release", "--package", "towpath-sim"]);
     command.args(["--example", "explore", "--"]).current_dir(root);
-    // The program starts in another folder than this one.
+    // Make paths absolute, because the program starts in another directory.
     let absolute = |path: &Path| std::path::absolute(path).context("the current folder");
     match &options.file {
         Some(file) => {

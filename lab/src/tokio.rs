@@ -1,4 +1,5 @@
-//! An echo server of tokio on Towpath beside the same program on the kernel, under `towpath load`.
+//! Compares a tokio echo server on Towpath with the same program on the kernel, under
+//! `towpath load`.
 //!
 //! The program is `examples/tokio_echo.rs`. The tester uses the kernel's sockets. The path to the
 //! server is the kernel's loopback, a TAP device, or a published port of a rootless stack.
@@ -23,7 +24,7 @@ use crate::{interrupt, workspace};
 
 #[derive(clap::Args)]
 pub struct Options {
-    /// Only these loads: echo-1, echo-100, echo-1000, connect, idle, both-1, both-100.
+    /// Measure only these loads: echo-1, echo-100, echo-1000, connect, idle, both-1, both-100.
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     only: Vec<String>,
     /// Folder with built programs: `towpath`, `examples/tokio_echo` and `tokio_both_ends`. Builds
@@ -45,8 +46,8 @@ const LOADS: [(&str, &str); 5] = [
 /// Loads with clients and server in one program, by name, with the number of connections.
 const BOTH_ENDS: [(&str, &str); 2] = [("both-1", "1"), ("both-100", "100")];
 const PORT: u16 = 7900;
-/// Starts a program with as many descriptors as allowed. 10,000 idle connections of the gateway
-/// need 20,000.
+/// Command that starts a program with the hard limit on descriptors. 10,000 idle connections
+/// through the gateway need 20,000.
 const WITH_DESCRIPTORS: [&str; 4] = ["sh", "-c", "ulimit -Sn $(ulimit -Hn); exec \"$@\"", "sh"];
 
 /// The stack below the server.
@@ -68,10 +69,10 @@ struct Programs {
 struct Measured {
     /// The tester's own report.
     report: Value,
-    /// Processors that the server and its stack kept busy. The kernel's work in softirqs counts for
+    /// Number of processors used by the server and its stack. The kernel attributes softirq work to
     /// the process that it interrupts.
     cores: f64,
-    /// Largest resident memory of the server in bytes.
+    /// Peak resident memory of the server in bytes.
     memory: f64,
 }
 

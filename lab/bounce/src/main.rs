@@ -1,17 +1,16 @@
-//! Rate at which a device alone receives frames of 64 bytes and sends them back with their Ethernet
-//! addresses exchanged, as testpmd does with `--forward-mode=macswap`:
+//! Measures how fast a device without a stack returns frames of 64 bytes with exchanged Ethernet
+//! addresses, as testpmd does with `--forward-mode=macswap`:
 //!
 //! ```text
 //! towpath-lab-bounce DEVICE INTERFACE SECONDS [BURST]   packet or xdp, at one end of a veth pair
 //! towpath-lab-bounce pour INTERFACE SECONDS             frames from the other end, unpaced
 //! ```
 //!
-//! `cargo lab devices` runs both, each on a processor of its own. The kernel sends what `pour`
-//! asks for as a network driver would: in batches, and without a socket
-//! (BPF_F_TEST_XDP_LIVE_FRAMES). The bouncing end has to receive by NAPI for that: `ethtool -K
-//! INTERFACE gro on`.
+//! `cargo lab devices` runs both, each on its own processor. For `pour`, the kernel sends frames as
+//! a network driver does: in batches, and without a socket (BPF_F_TEST_XDP_LIVE_FRAMES). The
+//! bouncing end must therefore receive by NAPI: `ethtool -K INTERFACE gro on`.
 //!
-//! A bouncing device prints the frames that it sent, and the seconds that this took.
+//! The bouncing device prints the number of frames that it sent, and the elapsed seconds.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, clippy::print_stderr)] // Figures are for the caller.
 
@@ -24,16 +23,16 @@ use towpath_packet::PacketSocket;
 use towpath_pool::{Batch, Pool, Port};
 use towpath_xdp::XdpSocket;
 
-/// Ethernet addresses of the bouncing device and of the pouring one. The kernel of either end has
-/// others, so that its stack drops the frames.
+/// Ethernet addresses of the bouncing device and of the pouring device. The kernel's interfaces
+/// have other addresses, so that the kernel's stacks drop the frames.
 const HERE: [u8; 6] = [2, 0, 0, 0, 0, 0x11];
 const THERE: [u8; 6] = [2, 0, 0, 0, 0, 0x22];
 /// Frames per poll, unless given.
 const BURST: usize = 64;
-/// Polls between looks at the clock.
+/// Number of polls between two reads of the clock.
 const POLLS: usize = 64;
-/// Frames that the kernel is asked for at once. Each call waits for a grace period of RCU first,
-/// which has to be short beside the rest.
+/// Number of frames per call to the kernel. Each call first waits for an RCU grace period, which
+/// must be short compared to sending the frames.
 const POURED: u32 = 1 << 20;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -63,7 +62,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Bounces for a time that begins with the first frame.
+/// Bounces frames for `time`, which starts with the first frame.
 fn bounce(port: &mut dyn Port, time: Duration, burst: usize) {
     let (mut pool, mut batch) = (Pool::default(), Batch::new());
     let start = Instant::now();
@@ -80,7 +79,8 @@ fn bounce(port: &mut dyn Port, time: Duration, burst: usize) {
                 to.swap_with_slice(from);
             }
             frames += port.submit(now_ns, &mut pool, &mut batch) as u64;
-            // Frames that the device did not take would be exchanged twice.
+            // Drop frames that the device did not accept. Otherwise, their addresses would be
+            // exchanged twice.
             batch.drain(..).for_each(|packet| pool.give(packet));
         }
         now = Instant::now();
@@ -99,7 +99,7 @@ fn print(counters: impl Iterator<Item = (&'static str, u64)>) {
     }
 }
 
-/// Has the kernel send frames for a time.
+/// Lets the kernel send frames for `time`.
 fn pour(interface: &str, time: Duration) -> Result<(), Box<dyn Error>> {
     let socket = rustix::net::socket(
         rustix::net::AddressFamily::INET,
@@ -116,7 +116,8 @@ fn pour(interface: &str, time: Duration) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// A frame of 64 bytes with its check sequence: UDP from port 9 to port 9, without a checksum.
+/// Returns a UDP datagram from port 9 to port 9 without a checksum. With the frame check sequence,
+/// the frame has 64 bytes.
 fn datagram() -> [u8; 60] {
     let ip = [0x45, 0, 0, 46, 0, 0, 0x40, 0, 64, 17, 0x26, 0xbb, 10, 1, 0, 1, 10, 1, 0, 2];
     let udp = [0, 9, 0, 9, 0, 26, 0, 0];

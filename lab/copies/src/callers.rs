@@ -1,4 +1,4 @@
-//! From where a process calls: addresses as the files of programs and libraries have them.
+//! Call sites in a process, as addresses in the files of its program and libraries.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 
 use crate::functions::Map;
 
-/// The files that a process has mapped.
+/// Files that a process has mapped.
 pub struct Objects {
     maps: String,
 }
@@ -21,9 +21,9 @@ impl Objects {
         self.all().any(|map| Path::new(map.path) == path)
     }
 
-    /// File and address of the call that returns to `caller`, as addr2line(1) takes it. For a file
-    /// whose addresses begin at zero, as those of libraries do and of programs that may lie
-    /// anywhere.
+    /// Returns file and address of the call that returns to `caller`, in the format of
+    /// addr2line(1). Supports only files with addresses from zero: libraries and
+    /// position-independent programs.
     pub fn place(&self, caller: u64) -> Option<String> {
         let call = caller.checked_sub(1)?;
         let path = self.all().find(|map| map.contains(call))?.path;

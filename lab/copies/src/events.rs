@@ -1,4 +1,4 @@
-//! Breakpoints of the kernel's in the functions of some threads: perf_event_open(2) with the source
+//! Kernel breakpoints in functions of some threads: perf_event_open(2) with the event source
 //! "uprobe".
 
 use std::collections::BTreeMap;
@@ -13,11 +13,10 @@ use anyhow::{Context, Result, ensure};
 use crate::functions::Functions;
 use crate::ring::{Ring, SAMPLE_REGS, SAMPLE_STACK, SAMPLE_TYPE, Sample};
 
-/// The source's number. Without the file the kernel has no such source.
+/// File with the number of the event source. Missing if the kernel has no such source.
 const SOURCE: &str = "/sys/bus/event_source/devices/uprobe/type";
 
-/// Fields of struct perf_event_attr (linux/perf_event.h) that a kernel has to know for this: its
-/// third version.
+/// Fields of struct perf_event_attr (linux/perf_event.h), up to version 3 of the structure.
 #[repr(C)]
 struct Attributes {
     kind: u32,
@@ -29,9 +28,9 @@ struct Attributes {
     flags: u64,
     wakeup: u32,
     breakpoint: u32,
-    /// The file's name.
+    /// Address of the file's path.
     config1: u64,
-    /// Where in the file.
+    /// Offset of the breakpoint in the file.
     config2: u64,
     branches: u64,
     regs: u64,
@@ -41,7 +40,7 @@ struct Attributes {
 
 const _: () = assert!(size_of::<Attributes>() == 96);
 
-/// Not before it is asked for; and in threads and processes that are begun, too.
+/// Flags of an event: disabled until it is enabled, and inherited by new threads and processes.
 const DISABLED: u64 = 1;
 const INHERIT: u64 = 1 << 1;
 
@@ -49,17 +48,17 @@ const IOC_ENABLE: libc::Ioctl = 0x2400;
 const IOC_DISABLE: libc::Ioctl = 0x2401;
 const IOC_SET_OUTPUT: libc::Ioctl = 0x2405;
 
-/// Breakpoints, and for each processor what was written down there. Gone with it.
+/// Breakpoints, with a ring of samples for each processor. Dropping this removes the breakpoints.
 pub struct Events {
     files: Vec<File>,
     rings: Vec<Ring>,
-    /// So far.
+    /// Number of samples read so far.
     samples: u64,
 }
 
 impl Events {
-    /// Opens an event for each thread, function and processor that the thread may run on. The
-    /// kernel writes events that threads inherit only by processor.
+    /// Opens an event for each thread, function and processor that the thread may run on. Events
+    /// that threads inherit require a processor.
     pub fn of(threads: &[u32], functions: &Functions) -> Result<Self> {
         let source = std::fs::read_to_string(SOURCE)
             .context("the kernel has no source of events that is named uprobe")?;
@@ -92,7 +91,7 @@ impl Events {
         self.files.iter().try_for_each(|file| control(file, IOC_ENABLE, 0).context("begin"))
     }
 
-    /// Reads the samples since the last time.
+    /// Reads the samples since the last call.
     pub fn read(&mut self, of: &mut impl FnMut(Sample)) -> Result<()> {
         for ring in &mut self.rings {
             self.samples += ring.read(of)?;
@@ -100,7 +99,7 @@ impl Events {
         Ok(())
     }
 
-    /// Stops, and reads the rest. An error if not all of it was written down.
+    /// Stops counting, and reads the remaining samples. Fails if the kernel lost some.
     pub fn end(mut self, of: &mut impl FnMut(Sample)) -> Result<()> {
         self.files.iter().try_for_each(|file| control(file, IOC_DISABLE, 0).context("end"))?;
         self.read(of)?;
@@ -121,7 +120,7 @@ fn attributes(kind: u32, path: &CString, offset: u64) -> Attributes {
         kind,
         size: size_of::<Attributes>() as u32,
         config: 0,
-        // Each call.
+        // Sample every call.
         period: 1,
         sample_type: SAMPLE_TYPE,
         read_format: 0,
@@ -141,8 +140,8 @@ fn open(attributes: &Attributes, thread: u32, processor: usize) -> Result<File> 
     const NO_GROUP: i32 = -1;
     const CLOEXEC: u64 = 8;
     let (thread, processor) = (i32::try_from(thread)?, i32::try_from(processor)?);
-    // SAFETY: the record is as long as it says, and it and the name that it points to live in the
-    // caller.
+    // SAFETY: `size` is the size of the attributes. The caller keeps the attributes and their path
+    // alive during the call.
     let fd = unsafe {
         let number = libc::SYS_perf_event_open;
         libc::syscall(number, &raw const *attributes, thread, processor, NO_GROUP, CLOEXEC)
@@ -151,26 +150,26 @@ fn open(attributes: &Attributes, thread: u32, processor: usize) -> Result<File> 
         let error = Error::last_os_error();
         return Err(error).context("perf_event_open with uprobe (root is needed)");
     }
-    // SAFETY: the kernel has just made it, and nobody else knows it.
+    // SAFETY: the kernel has just created the descriptor, so that it has no other owner.
     let fd = unsafe { OwnedFd::from_raw_fd(i32::try_from(fd)?) };
     Ok(File::from(fd))
 }
 
 fn control(file: &File, request: libc::Ioctl, value: i32) -> Result<(), Error> {
-    // SAFETY: these requests take a number, and no address.
+    // SAFETY: these requests take a number and no address.
     let result = unsafe { libc::ioctl(file.as_raw_fd(), request, value) };
     if result < 0 { Err(Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Processors that a thread may run on.
+/// Returns the processors that a thread may run on.
 fn processors(thread: u32) -> Result<Vec<usize>> {
-    // SAFETY: a set of bits, all of which may be zero.
+    // SAFETY: a cpu_set_t is an array of integers, for which zero is valid.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
     let thread = i32::try_from(thread)?;
-    // SAFETY: the set is as long as it is said to be.
+    // SAFETY: the pointer and length describe `set`.
     let result = unsafe { libc::sched_getaffinity(thread, size_of_val(&set), &raw mut set) };
     ensure!(result == 0, "thread {thread}: {}", Error::last_os_error());
     let all = 0..8 * size_of_val(&set);
-    // SAFETY: the number is within the set.
+    // SAFETY: `processor` is less than the number of bits of the set.
     Ok(all.filter(|&processor| unsafe { libc::CPU_ISSET(processor, &set) }).collect())
 }

@@ -1,29 +1,30 @@
-//! Where libc's functions that copy begin: the ones that it has chosen for this processor, in its
-//! file.
+//! Addresses of libc's copying functions in its file, in the variants that libc has chosen for this
+//! processor.
 
 use std::ffi::CStr;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
 
-/// All of these have the length as their third argument. Several are often one function by several
-/// names. The checked ones (`__memcpy_chk`) go on into these, and would count twice.
+/// Copying functions whose third argument is the length. Several names often refer to the same
+/// function. Checked variants such as `__memcpy_chk` call these, and would count twice.
 const NAMES: [&CStr; 3] = [c"memcpy", c"memmove", c"mempcpy"];
 
 /// Functions of one file.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Functions {
     pub path: PathBuf,
-    /// From the beginning of the file on, each once.
+    /// Offsets of the functions in the file, without duplicates.
     pub offsets: Vec<u64>,
 }
 
 impl Functions {
-    /// Functions that this process would call, which other processes on this machine call, too.
+    /// Returns the functions that this process would call. Other processes on this machine call the
+    /// same ones.
     pub fn find() -> Result<Self> {
         let mut addresses: Vec<u64> = Vec::new();
         for name in NAMES {
-            // SAFETY: a name that ends with zero, which lives as long as the program.
+            // SAFETY: the name ends with a NUL byte, and has static lifetime.
             let address = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
             ensure!(!address.is_null(), "libc has no {}", name.to_string_lossy());
             addresses.push(address as u64);
@@ -52,9 +53,9 @@ impl Functions {
 pub struct Map<'a> {
     pub begin: u64,
     pub end: u64,
-    /// Place of the mapping in the file.
+    /// Offset of the mapping in the file.
     pub offset: u64,
-    /// Nothing where there is no file.
+    /// Path of the file; empty for an anonymous mapping.
     pub path: &'a str,
 }
 

@@ -1,25 +1,25 @@
-//! Counts copies in user space, by processes that run: each call of libc's memcpy and its kin of
-//! [`LEN_MIN`] bytes or more.
+//! Counts copies in user space by running processes: each call of libc's memcpy and similar
+//! functions with at least [`LEN_MIN`] bytes.
 //!
 //! ```text
 //! copies PID...   counts copies by the threads of these processes, and by later threads
 //! copies check    counts copies of its own, and fails unless the numbers are right
 //! ```
 //!
-//! The program says "ready", and counts until it is sent a line. For each thread and place it then
-//! prints its copies (`THREAD COPIES BYTES OBJECT+0xADDRESS`, the address as the object's file has
-//! it), and "done".
+//! The program prints "ready", and counts until it reads a line. Then it prints a line
+//! `THREAD COPIES BYTES OBJECT+0xADDRESS` for each thread and call site, with the address in the
+//! object's file. At the end it prints "done".
 //!
-//! A breakpoint in libc has the kernel write down each call, with the register that has the length
-//! in it. Only these processes have the breakpoint, and it goes with the descriptors: nothing of
-//! the machine is changed. The program needs root, and a kernel with CONFIG_UPROBE_EVENTS. Copies
-//! that the program cannot see:
-//! - code that the compiler has put in place of a call, which it does for a small constant length,
-//! - copies of a program without this libc,
-//! - copies of the kernel in system calls.
+//! The kernel records each call by a breakpoint in libc, including the register with the length.
+//! Only the given processes have the breakpoint, and it is removed when the descriptors are closed.
+//! The program needs root, and a kernel with CONFIG_UPROBE_EVENTS. The following copies are not
+//! counted:
+//! - inlined copies, which compilers generate for small constant lengths,
+//! - copies in programs that do not use this libc,
+//! - copies by the kernel in system calls.
 //!
-//! Reading order: `functions` finds out where libc's copies begin, `events` has them written down,
-//! `ring` reads that, and `callers` says from where they were called.
+//! Reading order: `functions` finds libc's copying functions, `events` sets the breakpoints, `ring`
+//! reads the samples, and `callers` finds the call sites.
 #![allow(clippy::print_stdout)] // Its output is what it is for.
 
 mod callers;
@@ -39,14 +39,14 @@ use events::Events;
 use functions::Functions;
 use ring::Sample;
 
-/// Copies of fewer bytes are not counted: they are headers and records, and most of them no call at
-/// all.
+/// Minimum length of a counted copy in bytes. Shorter copies are headers and records, and the
+/// compiler inlines most of them.
 const LEN_MIN: u64 = 64;
-/// How often what was written down is read. The ring has place for some hundred thousand copies,
-/// which take longer.
+/// Interval in ms at which the rings are read. A ring has room for more copies than a processor can
+/// make in this time.
 const LOOK_MS: i32 = 5;
 
-/// Thread and place of a call, and how many copies and bytes that was.
+/// Number of copies and bytes by thread and call site.
 type Tally = BTreeMap<(u32, u64), (u64, u64)>;
 
 fn main() -> Result<()> {
@@ -102,10 +102,10 @@ fn count(pids: &[u32]) -> Result<()> {
     say("done")
 }
 
-/// Whether there is a line on standard input, or its end, for which it waits a little.
+/// Waits up to [`LOOK_MS`]. Returns whether standard input has a line or has ended.
 fn has_line() -> Result<bool> {
     let mut input = libc::pollfd { fd: 0, events: libc::POLLIN, revents: 0 };
-    // SAFETY: one record that lives here.
+    // SAFETY: the pointer refers to a single local pollfd.
     let ready = unsafe { libc::poll(&raw mut input, 1, LOOK_MS) };
     ensure!(ready >= 0, "poll: {}", std::io::Error::last_os_error());
     Ok(ready > 0)
@@ -117,13 +117,13 @@ fn say(line: &str) -> Result<()> {
     Ok(out.flush()?)
 }
 
-/// Counts its own copies, of which it knows how many there are.
+/// Compares the counts of this program's own copies with their known number.
 fn check() -> Result<()> {
-    /// Copies, and the bytes of each: one that counts, and one that is too small for that.
+    /// Number of copies, and their lengths: one that is counted, and one below the minimum.
     const COPIES: u64 = 1000;
     const LENS: [usize; 2] = [4099, LEN_MIN as usize - 1];
     let functions = Functions::find()?;
-    // SAFETY: it has no arguments, and always succeeds.
+    // SAFETY: gettid has no arguments, and always succeeds.
     let thread = u32::try_from(unsafe { libc::gettid() })?;
     let events = Events::of(&[thread], &functions)?;
     let (from, mut to) = (vec![7_u8; LENS[0]], vec![0_u8; LENS[0]]);

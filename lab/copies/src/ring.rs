@@ -1,4 +1,4 @@
-//! Samples that the kernel writes on one processor, in memory that it shares.
+//! Ring of samples in memory shared with the kernel, one ring per processor.
 
 use std::fs::File;
 use std::io::Error;
@@ -8,15 +8,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Context, Result, ensure};
 
-/// Parts of a sample: process and thread, registers of the program, and the top of its stack. The
-/// call that the sample comes from has left its return address there.
+/// Contents of a sample: process and thread, registers, and the top of the stack, which is the
+/// return address of the call.
 pub const SAMPLE_TYPE: u64 = TID | REGS_USER | STACK_USER;
 const TID: u64 = 1 << 1;
 const REGS_USER: u64 = 1 << 12;
 const STACK_USER: u64 = 1 << 13;
 /// Register rdx of x86-64, the third argument (PERF_REG_X86_DX of asm/perf_regs.h).
 pub const SAMPLE_REGS: u64 = 1 << 3;
-/// Bytes of the stack.
+/// Number of sampled stack bytes.
 pub const SAMPLE_STACK: u32 = 8;
 
 /// A call of a copying function.
@@ -26,20 +26,20 @@ pub struct Sample {
     pub thread: u32,
     /// Bytes to copy.
     pub len: u64,
-    /// Where it returns to. Zero: the kernel could not see.
+    /// Return address; zero if the kernel could not read the stack.
     pub caller: u64,
 }
 
-/// Bytes for samples, a power of two. A sample takes 64.
+/// Bytes of the ring for samples, a power of two. A sample takes 64 bytes.
 const DATA: usize = 16 << 20;
-/// Size of the kernel's pages of it, and of the ring's first page, which has no samples.
+/// Page size in bytes. The first page of the ring has a header instead of samples.
 const PAGE: usize = 4096;
 
-/// Places of struct perf_event_mmap_page (linux/perf_event.h).
+/// Offsets of the positions in struct perf_event_mmap_page (linux/perf_event.h).
 const DATA_HEAD: usize = 1024;
 const DATA_TAIL: usize = 1032;
 
-/// The kinds of records that are known.
+/// Types of records: number of lost samples, and a sample.
 const LOST: u32 = 2;
 const SAMPLE: u32 = 9;
 
@@ -50,7 +50,7 @@ pub struct Ring {
 impl Ring {
     pub fn of(event: &File) -> Result<Self> {
         let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
-        // SAFETY: a new mapping at a place that the kernel chooses.
+        // SAFETY: creates a new mapping at an address that the kernel chooses.
         let at = unsafe {
             let len = PAGE + DATA;
             libc::mmap(std::ptr::null_mut(), len, access, flags, event.as_raw_fd(), 0)
@@ -59,7 +59,7 @@ impl Ring {
         Ok(Self { base: NonNull::new(at.cast()).context("mmap")? })
     }
 
-    /// Takes out what is there, and says how many samples that were.
+    /// Reads all available samples, and returns their number.
     pub fn read(&mut self, of: &mut impl FnMut(Sample)) -> Result<u64> {
         // The kernel writes a record before it moves the head.
         let head = self.word(DATA_HEAD).load(Ordering::Acquire);
@@ -76,47 +76,48 @@ impl Ring {
             }
             tail += len;
         }
-        // Only now may the kernel write there again.
+        // Release the space only after the records were read, because the kernel may overwrite them
+        // then.
         self.word(DATA_TAIL).store(tail, Ordering::Release);
         Ok(samples)
     }
 
     fn word(&self, at: usize) -> &AtomicU64 {
         assert!(at.is_multiple_of(8) && at < PAGE, "{at} is not in the first page");
-        // SAFETY: inside the first page, which is mapped as long as this lives, and aligned as a
-        // page's place is.
+        // SAFETY: the address is in the first page, which is mapped while `self` lives, and aligned
+        // to 8 bytes.
         unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(at).cast()) }
     }
 
-    /// Eight bytes of the samples, which go round.
+    /// Reads eight bytes of the samples at a position that wraps around.
     fn u64_at(&self, at: u64) -> u64 {
         let at = (at % DATA as u64) as usize;
         assert!(at.is_multiple_of(8), "records are aligned");
-        // SAFETY: behind the first page and inside the mapping, and aligned. The kernel does not
-        // write between tail and head.
+        // SAFETY: the address is within the samples' part of the mapping, and aligned. The kernel
+        // does not write between tail and head.
         unsafe { self.base.as_ptr().add(PAGE + at).cast::<u64>().read_volatile() }
     }
 }
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        // SAFETY: what `of` has mapped, of which there are no references any more.
+        // SAFETY: `of` created the mapping, and no references to it are left.
         unsafe { libc::munmap(self.base.as_ptr().cast(), PAGE + DATA) };
     }
 }
 
-/// Kind and length of a record: u32, u16 for flags, u16.
+/// Returns type and length of a record: u32 type, u16 flags, u16 length.
 fn header(word: u64) -> (u32, u64) {
     (word as u32, word >> 48)
 }
 
-/// Reads the words behind the header of a sample, in the order in which the kernel writes them.
+/// Parses the words of a sample after its header.
 fn parse(mut words: impl Iterator<Item = u64>) -> Option<Sample> {
     let ids = words.next()?;
-    // The first word tells the ABI of the registers: 0 where the kernel could not see them.
+    // The first word is the ABI of the registers; 0 if the kernel could not read them.
     let has_registers = words.next()? != 0;
     let len = if has_registers { words.next()? } else { 0 };
-    // The stack: how long, the bytes, and how many of them were seen.
+    // The stack: its size, its bytes, and the number of bytes that were read.
     let stack = words.next()?;
     let (top, seen) = if stack > 0 { (words.next()?, words.next()?) } else { (0, 0) };
     let caller = if seen == u64::from(SAMPLE_STACK) { top } else { 0 };
@@ -132,7 +133,7 @@ mod tests {
         let words = [7 | 9 << 32, 2, 1448, 8, 0xabc, 8];
         let sample = Sample { process: 7, thread: 9, len: 1448, caller: 0xabc };
         assert_eq!(parse(words.into_iter()), Some(sample));
-        // A stack that was not in memory, and none at all.
+        // A stack that could not be read, and a sample without a stack.
         let caller = |words: &[u64]| parse(words.iter().copied()).map(|it| it.caller);
         assert_eq!(caller(&[7, 2, 1448, 8, 0xabc, 0]), Some(0));
         assert_eq!(caller(&[7, 2, 1448, 0]), Some(0));

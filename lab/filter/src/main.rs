@@ -1,13 +1,13 @@
-//! Cost of a judgement by the rules of an access list, and of compiling the list:
+//! Measures the cost of evaluating an access list for a packet, and of compiling the list:
 //!
 //! ```sh
 //! cargo run --release --manifest-path lab/Cargo.toml -p towpath-lab-filter -- 200 judge
 //! cargo run --release --manifest-path lab/Cargo.toml -p towpath-lab-filter -- 1x compile
 //! ```
 //!
-//! Reading order: `shape` makes rules and packets; `tuples` is another structure, for comparison.
-//! [`towpath_lab_measure`] says how cases are measured. The last word of a line has the bytes of
-//! the compiled form and the part of the packets that a rule matched.
+//! Reading order: `shape` generates rules and packets; `tuples` is another data structure, for
+//! comparison. [`towpath_lab_measure`] describes the measurement. The last column has the size of
+//! the compiled form in bytes, and the share of packets that a rule matched.
 #![forbid(unsafe_code)]
 
 mod tuples;
@@ -70,7 +70,8 @@ fn measure(run: &mut Run, shape: Shape, len: u32) -> Result<(), Box<dyn Error>> 
     Ok(())
 }
 
-/// Bytes of the compiled form, mean and most steps of a judgement, and packets that match a rule.
+/// Formats the size of the compiled form, the mean and maximum steps of an evaluation, and the
+/// share of packets that match a rule.
 fn made(rules: &Rules, packets: &[Fields], matched: usize) -> String {
     let efforts = || packets.iter().map(|fields| rules.effort(fields));
     let mean = |all: u32| f64::from(all) / PACKETS as f64;
@@ -85,7 +86,7 @@ fn made(rules: &Rules, packets: &[Fields], matched: usize) -> String {
     )
 }
 
-/// A sum of all places of rules, so that no search can be left out.
+/// Returns the sum of the matching rules' indices, so that the compiler cannot remove the lookups.
 fn total(packets: &[Fields], find: impl Fn(&Fields) -> Option<u32>) -> u64 {
     packets.iter().map(|fields| find(fields).map_or(0, u64::from)).sum()
 }

@@ -1,4 +1,4 @@
-//! Rules and packets after the published shapes of real lists.
+//! Generates rules and packets with the published statistics of real lists.
 //!
 //! ClassBench (Taylor and Turner, INFOCOM 2005) describes three kinds of lists: access lists of
 //! routers, firewalls, and chains of Linux's ipchains. The parts of wildcards, lengths of prefixes
@@ -11,25 +11,25 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use towpath_filter::{Action, Fields, FlowState, Hook, Ports, Rule, RuleList};
 use towpath_wire::Prefix;
 
-/// Packets that are judged in turn: more than a branch predictor learns by heart.
+/// Number of packets that are evaluated in turn, too many for a branch predictor to learn.
 pub const PACKETS: usize = 16_384;
 
 /// A kind of list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
-    /// Router: mostly long prefixes in both addresses, exact destination ports.
+    /// Access list of a router: mostly long prefixes in both addresses, exact destination ports.
     Acl,
-    /// The same over IPv6.
+    /// Access list of a router for IPv6.
     Acl6,
     /// Firewall: many wildcards, port ranges on both sides.
     Firewall,
-    /// ipchains: a mixture of both.
+    /// ipchains: a mixture of access lists and firewalls.
     Chains,
-    /// Overlaps everywhere.
+    /// Wide prefixes and ranges, so that most rules overlap.
     Worst,
 }
 
-/// Parts of a shape, in percent.
+/// Statistics of a list, in percent of its rules.
 struct Parts {
     any_src: u64,
     any_dst: u64,
@@ -41,10 +41,10 @@ struct Parts {
 }
 
 impl Shape {
-    /// All kinds.
+    /// All kinds of lists.
     pub const ALL: [Self; 5] = [Self::Acl, Self::Acl6, Self::Firewall, Self::Chains, Self::Worst];
 
-    /// Its name in tables.
+    /// Returns the name used in tables.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Acl => "acl",
@@ -96,22 +96,24 @@ impl Shape {
         }
     }
 
-    /// A list of this shape.
+    /// Generates a list of `len` rules.
     pub fn list(self, len: u32) -> RuleList {
         let mut dice = Dice(u64::from(len));
         let mut list = RuleList::new();
-        // A site has networks that many of its rules are about.
+        // Networks of the site, to which many rules refer.
         let sites: Vec<u32> = (0..(len / 50).max(4)).map(|_| dice.next() as u32).collect();
         let mut rules: Vec<Rule> = Vec::new();
         while rules.len() < len as usize {
             let rule = self.rule(&mut dice, &sites);
-            // A rule for everything would end the list; real lists have it last, as the default.
+            // Skip rules that match everything. In real lists such a rule is the last one, the
+            // default.
             if prefix_len(rule.src) + prefix_len(rule.dst) > 0 {
                 rules.push(rule);
             }
         }
         if self != Self::Worst {
-            // People put exceptions above what these are exceptions of, as ClassBench does.
+            // As in ClassBench, sort more specific rules first, because administrators put
+            // exceptions before the rules that they restrict.
             rules.sort_by_key(|rule| Reverse(prefix_len(rule.src) + prefix_len(rule.dst)));
         }
         for (id, rule) in (0..).zip(rules) {
@@ -170,7 +172,7 @@ impl Shape {
 
     fn prefix(self, dice: &mut Dice, sites: &[u32]) -> Prefix {
         let site = dice.pick(sites);
-        // Below the site's /16 (IPv6: /48), hosts and small networks are near each other.
+        // Within the site's /16 (IPv6: /48), hosts and small networks are close together.
         let host = dice.next() as u32 & 0xffff;
         match self {
             Self::Worst => {
@@ -192,7 +194,7 @@ impl Shape {
         }
     }
 
-    /// Packets: nine of ten within a rule, as ClassBench's trace generator has them.
+    /// Generates packets, nine of ten of which match a rule, as ClassBench's trace generator does.
     pub fn packets(self, list: &RuleList) -> Vec<Fields> {
         let mut dice = Dice(7);
         let rules: Vec<&Rule> = list.iter().collect();
@@ -243,12 +245,12 @@ impl Shape {
     }
 }
 
-/// Bits that a condition on an address fixes.
+/// Returns the number of bits that a condition on an address fixes.
 fn prefix_len(prefix: Option<Prefix>) -> u32 {
     prefix.map_or(0, |prefix| prefix.len().into())
 }
 
-/// Rules have no interfaces here.
+/// Resolves interface names; the generated rules have none.
 pub fn iface(_name: &str) -> Option<u16> {
     None
 }
@@ -257,11 +259,11 @@ fn new_prefix(addr: IpAddr, len: u8) -> Prefix {
     Prefix::new(addr, len).expect("the length fits the version").trunc()
 }
 
-/// SplitMix64.
+/// SplitMix64, a pseudorandom number generator.
 pub struct Dice(pub u64);
 
 impl Dice {
-    /// Any number.
+    /// Returns the next random number.
     #[allow(clippy::should_implement_trait)] // Dice do not end.
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -271,17 +273,17 @@ impl Dice {
         z ^ (z >> 31)
     }
 
-    /// A number below `bound`.
+    /// Returns a random number below `bound`.
     pub fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound
     }
 
-    /// True in so many of 100 cases.
+    /// Returns true with a probability of `part` percent.
     pub fn percent(&mut self, part: u64) -> bool {
         self.below(100) < part
     }
 
-    /// Any of several.
+    /// Returns a random element.
     pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
         from[self.below(from.len() as u64) as usize]
     }

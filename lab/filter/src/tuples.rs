@@ -1,8 +1,9 @@
-//! Tuple space search with priorities (Srinivasan 1999; Open vSwitch): another structure for lists.
+//! Tuple space search with priorities (Srinivasan 1999; Open vSwitch), for comparison with our
+//! lists.
 //!
-//! Rules with prefixes of the same two lengths are in one hash table. A search asks the tables in
-//! the order of their best rules, and ends where no table can have a better one. The rest of a rule
-//! is compared one by one.
+//! Each hash table has the rules with the same two prefix lengths. A search queries the tables in
+//! the order of their best rules, and ends when no further table can have a better rule. Other
+//! conditions of a rule are compared one by one.
 
 use std::hash::{BuildHasherDefault, Hasher};
 use std::net::IpAddr;
@@ -11,12 +12,12 @@ use hashbrown::HashMap;
 use towpath_filter::{Fields, Rule, RuleList};
 use towpath_wire::Prefix;
 
-/// Masks of both addresses, as 128 bits each.
+/// Masks of source and destination address, as 128 bits each.
 type Masks = (u128, u128);
 type Table = HashMap<Masks, Vec<(u32, Rule)>, BuildHasherDefault<Multiply>>;
 
 pub struct Tuples {
-    /// The best rule, the masks and the rules of each tuple.
+    /// For each tuple: its best rule, its masks, and its rules.
     tuples: Vec<(u32, Masks, Table)>,
 }
 
@@ -73,14 +74,14 @@ fn bits(addr: IpAddr) -> u128 {
     }
 }
 
-/// First address and mask of a prefix.
+/// Returns the first address and the mask of a prefix.
 fn bits_of(prefix: Option<Prefix>) -> (u128, u128) {
     let Some(prefix) = prefix else { return (0, 0) };
     let (first, last) = (bits(prefix.network()), bits(prefix.last()));
     (first, !(first ^ last))
 }
 
-/// A fast hash: nobody attacks a benchmark.
+/// Fast hash without protection against chosen keys.
 #[derive(Default)]
 struct Multiply(u64);
 

@@ -5,20 +5,20 @@ use std::net::{IpAddr, Ipv4Addr};
 use towpath_filter::Fields;
 use towpath_wire::{addr, checksum};
 
-/// Ethernet address of the router on the port that frames come by.
+/// Ethernet address of the router on the port that receives the frames.
 pub const ROUTER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const SENDER_MAC: [u8; 6] = [2, 0, 0, 0, 9, 9];
-/// Length of the IP packet in a frame of 64 bytes: without Ethernet's header and checksum.
+/// Length in bytes of the IP packet in a frame of 64 bytes, without Ethernet's header and checksum.
 const IP_LEN: u16 = 46;
 const UDP: u8 = 17;
 
-/// Datagrams from one sender to these destinations.
+/// Returns a datagram from the same sender to each of these destinations.
 pub fn datagrams(destinations: &[Ipv4Addr]) -> Vec<[u8; 64]> {
     let src = Ipv4Addr::new(10, 1, 0, 2);
     destinations.iter().map(|dst| frame((src, *dst), UDP, (1024, 9))).collect()
 }
 
-/// Packets with these fields, as far as routers forward packets from and to such addresses.
+/// Returns packets with these fields. Skips those with addresses that routers do not forward.
 pub fn with_fields(all: &[Fields]) -> Vec<[u8; 64]> {
     let frames = all.iter().filter_map(|fields| match (fields.src, fields.dst) {
         (IpAddr::V4(src), IpAddr::V4(dst)) if is_transit(src) && is_transit(dst) => {
@@ -52,7 +52,7 @@ fn frame((src, dst): (Ipv4Addr, Ipv4Addr), protocol: u8, ports: (u16, u16)) -> [
     ip[10..12].copy_from_slice(&sum.to_be_bytes());
     ip[20..22].copy_from_slice(&ports.0.to_be_bytes());
     ip[22..24].copy_from_slice(&ports.1.to_be_bytes());
-    // Flags of a segment, and the length of a datagram without a checksum.
+    // For TCP this sets the flags, and for UDP the length, without a checksum.
     ip[24..26].copy_from_slice(&(IP_LEN - 20).to_be_bytes());
     ip[33] = 0x10;
     frame

@@ -1,4 +1,4 @@
-//! Look-ups in the table of routes alone, beside `prefix-trie`.
+//! Lookups in the routing table without a stack, compared with the crate `prefix-trie`.
 
 use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr};
@@ -12,7 +12,7 @@ fn left_aligned(v4: Ipv4Addr) -> u128 {
     u128::from(v4.to_bits()) << 96
 }
 
-/// The structures of a router: the tree that changes are made in, and its flat copy.
+/// Creates a router's two structures: the trie to which changes are made, and its flat copy.
 pub fn ours(routes: &[(Prefix, u32)]) -> (Trie<u32>, Flat<u32>) {
     let (mut trie, mut flat) = (Trie::default(), Flat::default());
     for (prefix, router) in routes {
@@ -26,7 +26,7 @@ pub fn ours(routes: &[(Prefix, u32)]) -> (Trie<u32>, Flat<u32>) {
     (trie, flat)
 }
 
-/// The other one.
+/// Creates the map of the crate `prefix-trie`.
 pub fn other(routes: &[(Prefix, u32)]) -> PrefixMap<Ipv4Net, u32> {
     let route = |(prefix, router): &(Prefix, u32)| match prefix.network() {
         IpAddr::V4(network) => Ipv4Net::new(network, prefix.len()).ok().map(|net| (net, *router)),
@@ -35,10 +35,11 @@ pub fn other(routes: &[(Prefix, u32)]) -> PrefixMap<Ipv4Net, u32> {
     routes.iter().filter_map(route).collect()
 }
 
-/// Addresses that are looked up together, as those of a router's burst.
+/// Number of addresses that are looked up together, equal to a router's burst.
 const TOGETHER: usize = 32;
 
-/// The sum of what all destinations lead to, so that no look-up can be left out.
+/// Looks up all destinations in batches. Returns the sum of the results, so that the compiler
+/// cannot remove the lookups.
 pub fn total_of_flat(flat: &Flat<u32>, destinations: &[Ipv4Addr]) -> u64 {
     let mut sum = 0;
     for burst in destinations.chunks(TOGETHER) {
@@ -50,13 +51,13 @@ pub fn total_of_flat(flat: &Flat<u32>, destinations: &[Ipv4Addr]) -> u64 {
     sum
 }
 
-/// The same by the tree, one by one.
+/// Looks up all destinations in the trie, one by one, and returns the sum of the results.
 pub fn total_of_tree(trie: &Trie<u32>, destinations: &[Ipv4Addr]) -> u64 {
     let look = |dst: &Ipv4Addr| trie.longest(left_aligned(black_box(*dst)));
     destinations.iter().filter_map(look).map(|router| u64::from(*router)).sum()
 }
 
-/// The same by the other one.
+/// Looks up all destinations in the map of `prefix-trie`, and returns the sum of the results.
 pub fn total_of_other(map: &PrefixMap<Ipv4Net, u32>, destinations: &[Ipv4Addr]) -> u64 {
     let host = |dst: Ipv4Addr| Ipv4Net::new(dst, 32).expect("32 bits");
     let look = |dst: &Ipv4Addr| map.get_lpm(&host(black_box(*dst)));

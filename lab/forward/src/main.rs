@@ -1,4 +1,4 @@
-//! A router on one core, with frames of 64 bytes on ports in memory:
+//! Measures a router on one core, with frames of 64 bytes on in-memory ports:
 //!
 //! ```sh
 //! cargo run --release --manifest-path lab/Cargo.toml -p towpath-lab-forward -- 500 forward
@@ -6,8 +6,9 @@
 //! cargo run --release --manifest-path lab/Cargo.toml -p towpath-lab-forward -- 3000 updates
 //! ```
 //!
-//! Reading order: `router` is what is measured, `port` its links, `table` has routes, `frames`
-//! packets. [`towpath_lab_measure`] says how cases are measured, ns per packet or look-up first.
+//! Reading order: `router` is measured, `port` has its links, `table` its routes, and `frames` the
+//! packets. [`towpath_lab_measure`] describes the measurement. The first figure is in ns per packet
+//! or lookup.
 #![forbid(unsafe_code)]
 
 mod frames;
@@ -32,7 +33,7 @@ use towpath_wire::Prefix;
 static ALLOCATOR: Counting = Counting;
 
 const ROUTES: [usize; 3] = [1, 100_000, 1_000_000];
-/// For as many routes of IPv4 a table has one of IPv6, about.
+/// Number of IPv4 routes per IPv6 route, about as in BGP tables.
 const V6_PART: usize = 5;
 const RULES: [u32; 3] = [10, 1000, 100_000];
 
@@ -91,7 +92,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The part of the ports in all the other figures.
+/// Measures the in-memory ports alone, whose cost all other figures include.
 fn ports_alone(run: &mut Run) -> Result<(), Box<dyn Error>> {
     let name = "ports alone";
     if !run.wants(name) {
@@ -107,7 +108,8 @@ fn ports_alone(run: &mut Run) -> Result<(), Box<dyn Error>> {
     run.say(name, "")
 }
 
-/// The stack alone, and with the engine around it, whose cost of a turn is shared by its packets.
+/// Measures the stack alone, and an engine around it. The packets of a turn share the cost of the
+/// turn.
 fn bursts(run: &mut Run) -> Result<(), Box<dyn Error>> {
     let routes = table::routes(1);
     let frames = frames::datagrams(&table::destinations(&routes));
@@ -130,7 +132,7 @@ fn bursts(run: &mut Run) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Rules of a router, all of which let packets pass, with packets of which most match one.
+/// Measures a router with rules that accept all packets, with packets of which most match a rule.
 fn with_rules(run: &mut Run, name: &str, len: u32, routes: usize) -> Result<(), Box<dyn Error>> {
     let shaped = Shape::Acl.list(len);
     let fields = Shape::Acl.packets(&shaped);
@@ -144,7 +146,8 @@ fn with_rules(run: &mut Run, name: &str, len: u32, routes: usize) -> Result<(), 
     let rules = Rules::compile(&list, iface)?;
     let mut all = table::routes(routes);
     if routes > 1 {
-        // Addresses of the rules' packets are in no order that routes have.
+        // Use a default route, because the addresses of the rules' packets are unrelated to the
+        // routes.
         all.push((Prefix::ALL_V4, 0));
     }
     let mut router = Router::new(frames::with_fields(&fields), &all, Some(rules), BURST)?;

@@ -1,17 +1,17 @@
-//! Ports in memory: one gives frames without end, the other takes all.
+//! In-memory ports: an endless source of frames, and a sink.
 
 use std::os::fd::BorrowedFd;
 
 use towpath_pool::{Batch, LinkType, Offloads, Owner, Packet, Pool, Port};
 
-/// Frame as it lies in memory, without the checksum of Ethernet: 64 bytes on the wire.
+/// Length of a frame in memory in bytes, without Ethernet's checksum: 64 bytes on the wire.
 pub const FRAME_LEN: usize = 60;
 
-/// Frames of a device that are on their way at once, as testpmd's cache of mbufs has about.
+/// Number of frames of a device in flight, about as many as testpmd's cache of mbufs holds.
 const FRAMES: usize = 256;
 const FRAME_BYTES: usize = 2048;
 
-/// Gives its frames again and again, each in memory of a device as a driver of DPDK does.
+/// Port that delivers its frames repeatedly, each in memory of the device, as a DPDK driver does.
 pub struct Source {
     frames: Vec<[u8; 64]>,
     next: usize,
@@ -19,7 +19,7 @@ pub struct Source {
 }
 
 impl Source {
-    /// A port that gives these frames, [`FRAME_LEN`] bytes of each.
+    /// Creates a port that delivers the first [`FRAME_LEN`] bytes of these frames.
     pub fn new(frames: Vec<[u8; 64]>) -> Self {
         Self { frames, next: 0, owner: None }
     }
@@ -76,7 +76,7 @@ impl Source {
     }
 }
 
-/// Takes all frames and gives none.
+/// Port that accepts all frames and delivers none.
 #[derive(Default)]
 pub struct Sink;
 

@@ -1,5 +1,5 @@
-//! A stack that forwards between a source of frames and a sink, with routes and rules; and an
-//! engine around it, as `towpath router` has.
+//! A stack that forwards from a source of frames to a sink, with routes and rules. Also an engine
+//! around such a stack, as in `towpath router`.
 
 use std::error::Error;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -16,31 +16,31 @@ use towpath_wire::{MacAddr, Prefix};
 use crate::port::{Sink, Source};
 use crate::table::ROUTERS;
 
-/// Maximum number of frames of a turn of `towpath router`.
+/// Maximum number of frames per turn of `towpath router`.
 pub const BURST: usize = 32;
 
-/// Routes of one list at the beginning: a list costs memory until it is made.
+/// Number of routes that are added at once at the beginning, to limit the memory of the list.
 const ROUTES_AT_ONCE: usize = 50_000;
 
 const OUT: IfaceId = IfaceId(2);
 
-/// A router on ports in memory.
+/// A router on in-memory ports.
 pub struct Router {
     node: Node<dyn Port>,
     begun: Clock,
 }
 
-/// Address of a router beside this one.
+/// Returns the IPv4 address of a neighbouring router.
 fn beside(number: u32) -> IpAddr {
     IpAddr::V4(Ipv4Addr::from_bits(0x0a02_0002 + number))
 }
 
-/// The same of IPv6.
+/// Returns the IPv6 address of a neighbouring router.
 fn beside_v6(number: u32) -> IpAddr {
     IpAddr::V6(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 1, number as u16))
 }
 
-/// The route to a network by a router of this number.
+/// Returns the change that adds a route through the router with this number.
 pub fn route((prefix, router): (Prefix, u32)) -> Change {
     let beside = if prefix.addr().is_ipv4() { beside } else { beside_v6 };
     let (next_hop, iface) = (Some(beside(router % ROUTERS)), Some(OUT));
@@ -81,7 +81,7 @@ fn refused(why: &dyn std::fmt::Debug) -> String {
 }
 
 impl Router {
-    /// A router that the frames go through by the routes.
+    /// Creates a router that forwards the frames by the routes.
     pub fn new(
         frames: Vec<[u8; 64]>,
         routes: &[(Prefix, u32)],
@@ -114,24 +114,24 @@ impl Router {
         result.map_err(|why| format!("routes are refused: {why:?}").into())
     }
 
-    /// Takes a burst, forwards it and sends it, at the time of the clock.
+    /// Receives, forwards and sends a burst, at the current time.
     pub fn turn(&mut self) -> usize {
         let now = self.begun.elapsed().as_nanos() as u64 + 1;
         self.node.turn(Instant(now)).sent
     }
 
-    /// Packets forwarded so far, and packets dropped.
+    /// Returns the numbers of packets forwarded and dropped so far.
     pub fn counts(&self) -> (u64, u64) {
         let data = self.node.stack.net.counters().data;
         (data.forwarded, data.received - data.forwarded)
     }
 }
 
-/// An engine without programs.
+/// An engine without programs that forwards packets.
 pub struct EngineRouter(Engine);
 
 impl EngineRouter {
-    /// A router that the frames go through by the routes, `burst` in a turn.
+    /// Creates an engine that forwards the frames by the routes, `burst` per turn.
     pub fn new(
         frames: Vec<[u8; 64]>,
         routes: &[(Prefix, u32)],
@@ -153,12 +153,12 @@ impl EngineRouter {
         Ok(Self(engine))
     }
 
-    /// Takes a burst, forwards it and sends it.
+    /// Receives, forwards and sends a burst.
     pub fn turn(&mut self) -> Next {
         self.0.turn()
     }
 
-    /// Packets forwarded, and packets dropped.
+    /// Ends the engine. Returns the numbers of packets forwarded and dropped.
     pub fn finish(self) -> (u64, u64) {
         let counters = self.0.finish().counters.net;
         let value = |name| counters.iter().find(|(known, _)| *known == name).map_or(0, |it| it.1);

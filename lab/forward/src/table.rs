@@ -1,4 +1,4 @@
-//! Routes of a real table's shape, and destinations in them.
+//! Routes with the prefix lengths of a real table, and destinations within them.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -6,8 +6,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use towpath_lab_filter::shape::Dice;
 use towpath_wire::{Prefix, addr};
 
-/// Parts of the lengths of IPv4 prefixes in tables of BGP, in 1000. Rounded from the daily
-/// summaries of route collectors (CIDR Report, bgp.potaroo.net) of 2024.
+/// Frequencies of IPv4 prefix lengths in BGP tables, per 1000. Rounded from the daily summaries of
+/// route collectors (CIDR Report, bgp.potaroo.net) of 2024.
 const LENGTHS: [(u8, u64); 17] = [
     (8, 1),
     (9, 1),
@@ -28,13 +28,13 @@ const LENGTHS: [(u8, u64); 17] = [
     (24, 622),
 ];
 
-/// Routers beside this one that the routes lead to.
+/// Number of neighbouring routers to which the routes lead.
 pub const ROUTERS: u32 = 64;
 
-/// Destinations that packets go to: more than caches of a processor hold by flow.
+/// Number of destinations, more flows than a processor's caches hold.
 pub const DESTINATIONS: usize = 65_536;
 
-/// Routes by network: the router that each leads to, by its number.
+/// Generates routes: networks, each with the number of its router.
 pub fn routes(count: usize) -> Vec<(Prefix, u32)> {
     if count == 1 {
         return vec![(Prefix::ALL_V4, 0)];
@@ -45,7 +45,7 @@ pub fn routes(count: usize) -> Vec<(Prefix, u32)> {
     let mut last = 0u32;
     while routes.len() < count {
         let len = length(&mut dice);
-        // Networks that were divided follow each other.
+        // Let half of the networks follow the previous one, as parts of a divided network do.
         last = match dice.percent(50) {
             true => last.wrapping_add(1 << (32 - len)),
             false => dice.next() as u32,
@@ -60,7 +60,7 @@ pub fn routes(count: usize) -> Vec<(Prefix, u32)> {
     routes
 }
 
-/// Routes of IPv6: half of them /48, as in tables of BGP, and the others from /29 to /44.
+/// Generates IPv6 routes: half of them /48, as in BGP tables, and the others from /29 to /44.
 pub fn routes_v6(count: usize) -> Vec<(Prefix, u32)> {
     const LENGTHS: [u8; 10] = [48, 48, 48, 48, 48, 29, 32, 36, 40, 44];
     let mut dice = Dice(6);
@@ -91,7 +91,8 @@ fn length(dice: &mut Dice) -> u8 {
     24
 }
 
-/// Whether this can be a destination of transit; 10.0.0.0/8 is the routers' own here.
+/// Returns whether a transit packet can have this destination. 10.0.0.0/8 belongs to the routers
+/// here.
 fn is_public(bits: u32) -> bool {
     let v4 = Ipv4Addr::from_bits(bits);
     (1..224).contains(&v4.octets()[0])
@@ -100,7 +101,7 @@ fn is_public(bits: u32) -> bool {
         && !v4.is_link_local()
 }
 
-/// Destinations, each in the network of some route.
+/// Returns random destinations, each in the network of a route.
 pub fn destinations(routes: &[(Prefix, u32)]) -> Vec<Ipv4Addr> {
     let mut dice = Dice(64);
     let mut all = Vec::with_capacity(DESTINATIONS);

@@ -1,4 +1,4 @@
-//! Changes of routes while packets flow: the longest time between two bursts.
+//! Changes of routes while packets are forwarded: measures the longest time between two bursts.
 
 use std::error::Error;
 use std::time::{Duration, Instant};
@@ -9,18 +9,18 @@ use towpath_wire::Prefix;
 
 use crate::router::{Router, route};
 
-/// Changes of a second, and how many are made at once.
+/// Number of changes per second, and number of changes applied at once.
 const CHANGES_PER_SECOND: u64 = 10_000;
 const CHANGES_AT_ONCE: u64 = 10;
 
-/// Times of the loop of a router.
+/// Durations of turns in a router's loop.
 pub struct Pauses {
-    /// Longest processor time of a turn with the changes before it, in µs: the scheduler's pauses
-    /// are none of the router's.
+    /// Maximum CPU time of a turn with the changes before it, in µs. Excludes the time in which the
+    /// thread is not scheduled.
     pub longest_us: f64,
-    /// The same by the clock, pauses of the scheduler included.
+    /// Maximum duration of a turn in µs, including the time in which the thread is not scheduled.
     pub clock_us: f64,
-    /// The same of all but one in 10,000 turns.
+    /// CPU time of a turn in µs that only one of 10,000 turns exceeds.
     pub most_us: f64,
     /// Packets forwarded, million per second.
     pub mpps: f64,
@@ -28,7 +28,7 @@ pub struct Pauses {
     pub changes: u64,
 }
 
-/// Forwards for `time`, with changes if `changing`.
+/// Forwards packets for `time`, with changes of routes if `changing`.
 pub fn run(
     router: &mut Router,
     routes: &[(Prefix, u32)],
@@ -43,7 +43,7 @@ pub fn run(
     while last.duration_since(start) < time {
         if changing && last >= due {
             due += interval;
-            // Routes go, and come back by another router.
+            // Remove a route, and add it again through another router.
             let change = |n: u64| {
                 let (prefix, hop) = routes[((n / 2 * 7919) % routes.len() as u64) as usize];
                 match n % 2 {
@@ -72,13 +72,13 @@ pub fn run(
     })
 }
 
-/// Processor time of this thread.
+/// Returns the CPU time of this thread in ns.
 fn processor_ns() -> u64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Memory that this process has.
+/// Returns the resident memory of this process in bytes.
 pub fn resident_bytes() -> Result<u64, Box<dyn Error>> {
     let statm = std::fs::read_to_string("/proc/self/statm")?;
     let pages = statm.split(' ').nth(1).ok_or("/proc/self/statm is short")?.parse::<u64>()?;

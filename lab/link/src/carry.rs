@@ -1,4 +1,5 @@
-//! Frames from the devices into the ways, and out of them again when they are due.
+//! Moves frames from the devices into the two directions of the link, and out of these when they
+//! are due.
 
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -11,16 +12,16 @@ use serde_json::{Value, json};
 use crate::tap::Tap;
 use crate::way::Way;
 
-/// Frames of one way in a row, before the other one has its turn.
+/// Maximum number of frames of one direction before the other one is served.
 const BATCH: usize = 64;
-/// More than the largest frame of any MTU.
+/// Maximum length of a frame in bytes, larger than that of any MTU.
 const FRAME_MAX: usize = 1 << 16;
 
-/// Carries frames until `end` can be read or is closed, and returns their counts. `there` is the
-/// way from the first device to the other one. `dropped_by_devices` are frames that neither way has
-/// seen, or that came out and were not taken.
+/// Carries frames until `end` is readable or closed. Returns the counts: `there` is the direction
+/// from the first device to the second. `dropped_by_devices` counts frames lost before or after
+/// both directions.
 pub fn run(mut ends: [Tap; 2], mut ways: [Way; 2], end: impl AsFd) -> Result<Value> {
-    // Without it the kernel puts wake-ups off by up to 50 µs (PR_SET_TIMERSLACK).
+    // Otherwise the kernel delays wake-ups by up to 50 µs (PR_SET_TIMERSLACK).
     rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1))?;
     let start = Instant::now();
     let now = || start.elapsed().as_nanos() as u64;
@@ -61,7 +62,7 @@ fn accept(way: &mut Way, from: &Tap, buffer: &mut [u8], now: impl Fn() -> u64) -
     Ok(())
 }
 
-/// Sleeps for so many ns, or for ever, unless there is something to read, and says where.
+/// Sleeps until a descriptor is readable, or `ns` have passed if given. Returns which are readable.
 fn wait(ends: &[Tap; 2], end: &impl AsFd, ns: Option<u64>) -> Result<[bool; 3]> {
     let timeout = ns.map(|ns| Timespec::try_from(Duration::from_nanos(ns))).transpose()?;
     let watch = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);

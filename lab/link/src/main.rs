@@ -1,14 +1,14 @@
-//! A link between two network namespaces: what `cargo lab bench --group loss` puts between client
+//! A link between two network namespaces, which `cargo lab bench --group loss` puts between client
 //! and server.
 //!
-//! Frames that the kernel sends to a TAP device in one namespace come out of one in the other, both
-//! ways, after a fixed time. Some are lost by seeded dice. The devices have no offloads, so that a
-//! frame is a packet of at most the MTU. The program says `ready` when it carries frames, and
-//! carries them until its standard input ends. Then it prints a JSON object with the counts of each
-//! way.
+//! Each frame that the kernel sends to the TAP device of one namespace arrives at the other device
+//! after a fixed delay, in both directions. Frames are lost at random, with a given seed. The
+//! devices have no offloads, so that a frame is a packet of at most the MTU. The program prints
+//! `ready` when it carries frames, and continues until its standard input ends. Then it prints a
+//! JSON object with the counts of each direction.
 //!
-//! Reading order: `way` delays and drops frames, on a clock that it is told, by the link of
-//! `core/link`. `carry` moves frames between that and the devices (`tap`).
+//! Reading order: `way` delays and drops frames using `core/link`, with the time as an argument.
+//! `carry` moves frames between `way` and the devices (`tap`).
 #![allow(clippy::print_stdout)] // Its output is what it is for.
 
 mod carry;
@@ -27,26 +27,26 @@ use way::Way;
 /// A link with delay and loss between TAP devices of two network namespaces. Needs root.
 #[derive(Parser)]
 struct Options {
-    /// The one end: a namespace of ip-netns(8), and a TAP device in it.
+    /// First end: a namespace of ip-netns(8), and a TAP device in it.
     #[arg(long, num_args = 2, value_names = ["NAMESPACE", "DEVICE"], required = true)]
     from: Vec<String>,
-    /// The other end.
+    /// Second end: a namespace and a TAP device.
     #[arg(long, num_args = 2, value_names = ["NAMESPACE", "DEVICE"], required = true)]
     to: Vec<String>,
-    /// How long a frame is on its way, in microseconds; the round trip is twice that.
+    /// One-way delay in microseconds; the round trip takes twice as long.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=60_000_000))]
     delay_us: u64,
-    /// How many of the frames are lost, from 0 to 1; each way has its own dice.
+    /// Probability of loss, from 0 to 1; each direction has its own random generator.
     #[arg(long, default_value = "0", value_parser = probability)]
     loss: Probability,
-    /// The dice fall the same way for the same seed.
+    /// Seed of the random losses; equal seeds give equal losses.
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Bits per second of each way; without it a frame takes no time but the delay.
+    /// Rate of each direction in bits per second; unlimited unless given.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     rate: Option<u64>,
-    /// Frames that each way holds at most, those that wait for the rate and those that are delayed;
-    /// more are dropped.
+    /// Maximum number of frames that each direction holds, queued or delayed; further ones are
+    /// dropped.
     #[arg(long, default_value_t = 65536)]
     queue: usize,
 }

@@ -1,4 +1,4 @@
-//! A TAP device of another network namespace, without offloads.
+//! TAP devices in other network namespaces, without offloads.
 
 use std::fs::File;
 use std::io;
@@ -10,7 +10,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-/// Where ip-netns(8) has namespaces.
+/// Directory in which ip-netns(8) stores namespaces.
 const NAMESPACES: &str = "/run/netns";
 
 /// An end of the link.
@@ -22,13 +22,13 @@ pub struct Tap {
 }
 
 impl Tap {
-    /// Takes a device over, or makes it. The calling thread is in that namespace from then on.
+    /// Opens a device, or creates it. Moves the calling thread into the namespace.
     pub fn open(namespace: &str, name: &str) -> Result<Self> {
         let path = Path::new(NAMESPACES).join(namespace);
         let namespace = File::open(&path).with_context(|| path.display().to_string())?;
         enter(&namespace).with_context(|| path.display().to_string())?;
         let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        // The device will be one of the namespace in which this is opened.
+        // The device belongs to the namespace in which this file is opened.
         let path = "/dev/net/tun";
         let fd = rustix::fs::open(path, flags, Mode::empty()).context(path)?;
         ensure!(name.len() < libc::IFNAMSIZ, "{name}: too long for the name of a device");
@@ -36,7 +36,7 @@ impl Tap {
         Ok(Self { fd, namespace, name: name.to_owned(), refused: 0 })
     }
 
-    /// The next frame that the kernel sent, if there is one.
+    /// Returns the length of the next frame that the kernel sent, if there is one.
     pub fn read(&self, buffer: &mut [u8]) -> Result<Option<usize>> {
         loop {
             match rustix::io::read(&self.fd, &mut *buffer) {
@@ -48,16 +48,16 @@ impl Tap {
         }
     }
 
-    /// Gives the kernel a frame. A frame that the kernel does not take (the device is down) is
-    /// counted.
+    /// Passes a frame to the kernel. Counts the frame if the kernel refuses it, because the device
+    /// is down.
     pub fn write(&mut self, frame: &[u8]) {
         if rustix::io::write(&self.fd, frame) != Ok(frame.len()) {
             self.refused += 1;
         }
     }
 
-    /// Frames that were lost here: not taken by the kernel, or dropped by the device since they
-    /// were not read in time.
+    /// Returns the number of lost frames: refused by the kernel, or dropped by the device because
+    /// they were not read in time.
     pub fn dropped(&self) -> Result<u64> {
         enter(&self.namespace)?;
         let path = "/proc/thread-self/net/dev";
@@ -78,21 +78,22 @@ fn enter(namespace: &File) -> Result<()> {
     move_into_link_name_space(namespace.as_fd(), kind).context("setns (root is needed)")
 }
 
-/// Makes the descriptor a TAP device: frames only, no header in front of them, so that the kernel
-/// segments and computes checksums before.
+/// Makes the descriptor a TAP device whose frames have no virtio header, so that the kernel
+/// segments and computes checksums itself.
 fn attach(fd: BorrowedFd<'_>, name: &str) -> io::Result<()> {
-    // SAFETY: ifreq is plain integers and unions of them: all zero is a valid value.
+    // SAFETY: ifreq has only integers and unions of integers, for which zero is valid.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
         *to = from as libc::c_char;
     }
     request.ifr_ifru.ifru_flags = (libc::IFF_TAP | libc::IFF_NO_PI) as libc::c_short;
-    // SAFETY: TUNSETIFF reads and writes one ifreq, which lives here.
+    // SAFETY: TUNSETIFF reads and writes one ifreq, which outlives the call.
     let status = unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETIFF as _, &raw mut request) };
     if status < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Frames sent by the kernel that a device dropped: the twelfth number of its line.
+/// Returns the number of frames sent by the kernel that a device dropped: the twelfth number in its
+/// line of /proc/net/dev.
 fn dropped(text: &str, name: &str) -> Option<u64> {
     let lines = text.lines().filter_map(|line| line.split_once(':'));
     let mut numbers = lines.filter(|(device, _)| device.trim() == name).map(|(_, numbers)| numbers);

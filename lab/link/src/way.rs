@@ -1,19 +1,18 @@
-//! Frames on one way of the link, by the rules of `core/link`. Time is in ns of any clock that does
-//! not go back.
+//! A direction of the link, using `core/link`. Time is in ns of any monotonic clock.
 
 use serde_json::{Value, json};
 use towpath_link::{Carried, Dice, Dropped, Link, LinkConfig, Queueable};
 
-/// Frames of one direction, from [`Way::on_frame`] to [`Way::poll_frame`], which gives them in the
-/// same order.
+/// Queue of the frames of one direction: [`Way::on_frame`] adds frames, and [`Way::poll_frame`]
+/// returns those that are due in order.
 pub struct Way {
     link: Link<Frame>,
     drops: Vec<Dropped<Frame>>,
-    /// Memory of frames that have come out or were dropped, to be used again.
+    /// Buffers of delivered or dropped frames, for reuse.
     spare: Vec<Vec<u8>>,
-    /// Frame that came out last.
+    /// Last frame returned by [`Way::poll_frame`].
     out: Vec<u8>,
-    /// Time that the link was told last.
+    /// Time of the last call to the link.
     link_ns: u64,
     late_ns_sum: u64,
     late_ns_max: u64,
@@ -51,7 +50,7 @@ impl Way {
         }
     }
 
-    /// A frame goes in, and may be lost.
+    /// Adds a frame, which may be lost.
     pub fn on_frame(&mut self, now: u64, frame: &[u8]) {
         let mut bytes = self.spare.pop().unwrap_or_default();
         bytes.clear();
@@ -61,9 +60,10 @@ impl Way {
         self.take_drops();
     }
 
-    /// The next frame that comes out by now.
+    /// Returns the next frame that is due.
     pub fn poll_frame(&mut self, now: u64) -> Option<&[u8]> {
-        // Asked at each of its times, the link says how late a frame is; its time never goes back.
+        // Call the link at each of its times, because it then reports how late each frame is. Time
+        // never decreases.
         while let Some(due) = self.next_timeout().filter(|due| *due <= now) {
             self.link_ns = self.link_ns.max(due);
             let frame = self.link.poll_packet(self.link_ns, &mut self.drops);
@@ -77,13 +77,13 @@ impl Way {
         None
     }
 
-    /// Time at which the next frame comes out, or has been sent whole.
+    /// Returns the time at which a frame is due, or the transmission of the current frame ends.
     pub fn next_timeout(&self) -> Option<u64> {
         self.link.next_timeout_ns()
     }
 
-    /// Counts of frames that came out, were lost by dice, were dropped because too many were held,
-    /// and are held. The last value is by how much frames came out late, in µs.
+    /// Returns the counts of frames: delivered, lost at random, dropped because the queue was full,
+    /// and held. Also returns the mean and maximum lateness of delivered frames in µs.
     pub fn counts(&self) -> Value {
         let stats = self.link.stats();
         let late_us = self.late_ns_sum as f64 / stats.delivered.max(1) as f64 / 1e3;
@@ -158,7 +158,7 @@ mod tests {
             next += 1;
         }
         assert_eq!(next, 5000);
-        // As many as were held at once, and no more.
+        // Buffers are reused, so that only the frames held at once need memory.
         assert!(way.spare.len() <= 10_000 / 300 + 2, "{}", way.spare.len());
     }
 
@@ -203,17 +203,17 @@ mod tests {
 
     #[test]
     fn a_rate_sends_frames_one_after_the_other() {
-        // A byte takes a microsecond.
+        // At 8 Mbit/s a byte takes a microsecond.
         let mut way = way(LinkConfig { rate: Some(8_000_000), ..config() });
         way.on_frame(0, &[1; 100]);
         way.on_frame(0, &[2; 50]);
-        // The second frame begins when the first one has been sent.
+        // The transmission of the second frame begins when that of the first one ends.
         assert_eq!(way.next_timeout(), Some(100_000));
         assert_eq!(way.poll_frame(109_999), None);
         assert_eq!(way.poll_frame(159_999).map(<[u8]>::len), Some(100));
         assert_eq!(way.poll_frame(159_999), None);
         assert_eq!(way.poll_frame(160_000).map(<[u8]>::len), Some(50));
-        // A way that was idle has saved nothing up.
+        // An idle link does not accumulate credit for later frames.
         way.on_frame(1_000_000, &[3; 100]);
         assert_eq!(way.next_timeout(), Some(1_110_000));
     }

@@ -1,5 +1,5 @@
-//! The program between two network namespaces. The tests need root (in a container: CAP_SYS_ADMIN
-//! and CAP_NET_ADMIN) and /dev/net/tun, and say so when they cannot run.
+//! Tests of the program between two network namespaces. Skipped without root (in a container:
+//! CAP_SYS_ADMIN and CAP_NET_ADMIN) or /dev/net/tun.
 #![allow(clippy::print_stderr)] // Tests say what they leave out.
 
 use std::io::{BufRead, BufReader, Read};
@@ -14,11 +14,10 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde_json::Value;
 
 const DELAY: Duration = Duration::from_millis(10);
-/// Limit on the wait for a frame, after which the test has failed.
+/// Maximum wait for a frame, after which the test fails.
 const PATIENCE: Duration = Duration::from_secs(50);
 
-/// Two namespaces with a link between them, and a socket in each that is connected to the other
-/// one.
+/// Two namespaces with a link between them, and a connected socket in each.
 struct Link {
     process: Child,
     said: BufReader<ChildStdout>,
@@ -26,11 +25,11 @@ struct Link {
     namespaces: [Namespace; 2],
 }
 
-/// Gone with it.
+/// A network namespace, deleted when dropped.
 struct Namespace(String);
 
 impl Link {
-    /// None: there are no privileges for it.
+    /// Starts the link. Returns `None` without privileges.
     fn start(more: &[&str]) -> Option<Self> {
         static LINKS: AtomicU32 = AtomicU32::new(0);
         let id = LINKS.fetch_add(1, Ordering::Relaxed);
@@ -51,8 +50,8 @@ impl Link {
         let mut line = String::new();
         said.read_line(&mut line).expect("a line, or the end");
         assert_eq!(line, "ready\n");
-        // A device that somebody holds when it is set up sends from then on; otherwise the kernel
-        // takes up to a second.
+        // Set the device up only after the program has opened it. Otherwise the kernel takes up to
+        // a second before it sends.
         namespaces.iter().for_each(|namespace| namespace.shell("ip link set dev t up"));
         let sockets = [socket(&namespaces[0], 1), socket(&namespaces[1], 2)];
         Some(Self { process, said, sockets, namespaces })
@@ -81,8 +80,8 @@ impl Namespace {
         Some(Self(name))
     }
 
-    /// The n-th end has address 10.0.0.n, and knows the other one: no frame is sent but those of
-    /// the test.
+    /// Configures end `n` with the address 10.0.0.n and a static neighbour, so that the kernel
+    /// sends no frames besides those of the test.
     fn set_up(&self, n: usize) {
         let other = 3 - n;
         let script = format!(
@@ -107,7 +106,7 @@ impl Drop for Namespace {
     }
 }
 
-/// A socket stays in the namespace in which it was made, whoever uses it.
+/// Creates a socket in a namespace, on a thread of its own. The socket stays in that namespace.
 fn socket(namespace: &Namespace, n: usize) -> UdpSocket {
     let path = format!("/run/netns/{}", namespace.0);
     let make = move || {
@@ -116,7 +115,7 @@ fn socket(namespace: &Namespace, n: usize) -> UdpSocket {
         move_into_link_name_space(namespace.as_fd(), kind).expect("setns");
         let socket = UdpSocket::bind((format!("10.0.0.{n}"), 7900)).expect("the address is there");
         socket.set_read_timeout(Some(PATIENCE)).expect("a time");
-        // Room for all frames of a test, however late the test reads them.
+        // Provide room for all frames of a test, because the test may read them late.
         set_socket_recv_buffer_size_force(&socket, 4 << 20).expect("root may");
         socket.connect((format!("10.0.0.{}", 3 - n), 7900)).expect("a route");
         socket
@@ -131,7 +130,7 @@ fn send(socket: &UdpSocket, count: u32) {
     }
 }
 
-/// Reads numbers as they come.
+/// Iterates over received numbers.
 fn numbers(socket: &UdpSocket) -> impl Iterator<Item = u32> {
     std::iter::from_fn(|| {
         let mut bytes = [0; 4];
@@ -172,8 +171,8 @@ fn frames_come_through_in_order_and_not_before_their_delay() {
 
 #[test]
 fn what_is_lost_is_what_the_seed_says_and_is_counted() {
-    // The first of them count; as soon as one of the others arrives, none of the first is on its
-    // way.
+    // Only the first `COUNT` frames are checked. When a later frame arrives, none of these is in
+    // flight.
     const COUNT: u32 = 300;
     const ALL: u32 = 340;
     let lost = |seed: &str| -> Option<Vec<u32>> {

@@ -1,4 +1,4 @@
-//! The clients: plans of the load tester, and the figures of its reports that benchmarks read.
+//! Clients: plans of the load tester, and the figures of its reports that benchmarks read.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::str::FromStr;
@@ -11,14 +11,14 @@ use towpath_load::{Failure, Plan, Protocol, Report, Shape, Target};
 
 use crate::tally;
 
-/// Each of `count` connections sends `bytes`, waits until they are back, and begins again.
+/// Measures requests on `count` connections: each sends `bytes`, waits for their echo, and repeats.
 pub fn ask(to: SocketAddr, count: usize, bytes: usize, time: Duration) -> Result<Value> {
     let report = whole(&plan(to, count, bytes, time))?;
     Ok(tally::json(&report.response, report.duration))
 }
 
-/// Each of `count` clients connects, sends `bytes`, waits until they are back, closes and begins
-/// again. A time is from the beginning of a connection to the answer.
+/// Measures connections of `count` clients: each connects, sends `bytes`, waits for their echo,
+/// closes, and repeats. Times include the connect.
 pub fn churn(to: SocketAddr, count: usize, bytes: usize, time: Duration) -> Result<Value> {
     let mut plan = plan(to, count, bytes, time);
     plan.shape = Shape::ConnectEach;
@@ -26,8 +26,8 @@ pub fn churn(to: SocketAddr, count: usize, bytes: usize, time: Duration) -> Resu
     Ok(tally::json(&report.response, report.duration))
 }
 
-/// Each of `count` users sends `bytes` once in each `every`, answered or not, at its own phase. A
-/// time counts from when a request was due.
+/// Measures `count` users that each send `bytes` once per `every` at a random phase, regardless of
+/// answers. Times start when a request is due.
 pub fn users(
     to: SocketAddr,
     count: usize,
@@ -35,24 +35,25 @@ pub fn users(
     every: Duration,
     time: Duration,
 ) -> Result<Value> {
-    // Requests of a user that are under way at once: beyond any that a server keeps waiting.
+    // Maximum number of requests in flight per user, more than a server leaves unanswered.
     const DEPTH: usize = 1024;
     let mut plan = plan(to, count, bytes, time);
     plan.shape = Shape::Idle { heartbeat: every };
     plan.depth = DEPTH;
     let report = run(&plan)?;
     expect_only(&report, Failure::Unanswered)?;
-    // Unanswered requests took at least as long; without them the slowest stack would look best.
+    // Include the ages of unanswered requests as lower bounds of their times. Otherwise the slowest
+    // stack would look best.
     let mut times = report.response.clone();
     times.merge(&report.lost);
     let mut said = tally::json(&times, report.duration);
     said["unanswered"] = report.failures.count(Failure::Unanswered).into();
-    // Requests that were due just before the end, when this process did not run.
+    // Requests that were due just before the end, when this process was not scheduled.
     said["unsent"] = report.generator.unsent.into();
     Ok(said)
 }
 
-/// Direction of bulk.
+/// Direction of a bulk transfer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Way {
     In,
@@ -73,10 +74,10 @@ impl FromStr for Way {
     }
 }
 
-/// `flows` connections in each direction that is asked for, each on a thread of its own. Bytes
-/// that are counted have arrived: the server closes when it has all.
+/// Measures bulk transfer over `flows` connections per requested direction, with a thread per flow.
+/// Counts only bytes that have arrived, because the server closes after receiving all.
 pub fn bulk(to: SocketAddr, way: Way, flows: usize, time: Duration) -> Result<Value> {
-    // Bytes of the pattern that a stream repeats.
+    // Length in bytes of the pattern that a stream repeats.
     const PATTERN: usize = 1024;
     let stream = |offset: u16, shape: Shape| {
         let to = SocketAddr::new(to.ip(), to.port() + offset);
@@ -101,7 +102,7 @@ pub fn bulk(to: SocketAddr, way: Way, flows: usize, time: Duration) -> Result<Va
     Ok(json!({ "in": into, "out": from, "both": into + from }))
 }
 
-/// `window` datagrams under way, and the next for each that is back or lost.
+/// Measures echoes of datagrams: `window` are in flight, and each returned or lost one is replaced.
 pub fn echo(to: SocketAddr, window: usize, len: usize, time: Duration) -> Result<Value> {
     let mut plan = plan(to, 1, len, time);
     plan.protocol = Protocol::Udp;
@@ -115,7 +116,7 @@ pub fn echo(to: SocketAddr, window: usize, len: usize, time: Duration) -> Result
     Ok(said)
 }
 
-/// Datagrams as fast as they can be sent; the server counts those that arrive.
+/// Sends datagrams as fast as possible; the server counts those that arrive.
 pub fn cast(to: SocketAddr, len: usize, time: Duration) -> Result<Value> {
     ensure!(len > 1, "a datagram of {len} byte asks for the count; expected at least 2 bytes");
     let to = SocketAddr::new(to.ip(), to.port() + 1);
@@ -132,9 +133,9 @@ pub fn cast(to: SocketAddr, len: usize, time: Duration) -> Result<Value> {
     Ok(json!({ "received": a_second(received), "sent": a_second(report.sent) }))
 }
 
-/// Age of a datagram that is lost: longer than the way through one machine takes.
+/// Time after which a datagram counts as lost, longer than transit through one machine takes.
 const LOST: Duration = Duration::from_millis(100);
-/// Limit on connects, and on the close of streams.
+/// Timeout of connects, and of the close of streams.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn plan(to: SocketAddr, users: usize, bytes: usize, time: Duration) -> Plan {
@@ -150,7 +151,7 @@ fn run(plan: &Plan) -> Result<Report> {
     Ok(towpath_load::run(plan, &AtomicBool::new(false), &mut |_| {})?)
 }
 
-/// A run in which nothing fails.
+/// Runs a plan, and fails if the report has any failure.
 fn whole(plan: &Plan) -> Result<Report> {
     let report = run(plan)?;
     if let Some(it) = report.failures.iter().next() {
@@ -166,12 +167,12 @@ fn expect_only(report: &Report, kind: Failure) -> Result<()> {
     }
 }
 
-/// Datagrams that the server has counted: those sent before, unless they were lost.
+/// Queries the number of datagrams that the server has received.
 fn counted(socket: &UdpSocket) -> Result<u64> {
     const TIMES: u32 = 50;
     let mut count = [0; 8];
     for _ in 0..TIMES {
-        // A question that finds no room is asked again, as one that is lost.
+        // Ignore an error. The query is repeated, as one that was lost.
         let _ = socket.send(&[0]);
         if socket.recv(&mut count).is_ok_and(|len| len == count.len()) {
             return Ok(u64::from_be_bytes(count));

@@ -1,4 +1,5 @@
-//! Server that echoes, swallows and pours, and the clients that measure it, for `cargo lab bench`.
+//! Server that echoes, discards and generates bytes, and its measuring clients, for
+//! `cargo lab bench`.
 //!
 //! ```text
 //! load serve PORT                               the server, which reports its start; see `serve`
@@ -13,8 +14,8 @@
 //!
 //! A client prints one JSON object. Times are in µs, rates per second.
 //!
-//! Reading order: `serve` is the server, `clients` are plans of `towpath_load`, `tally` is what
-//! they print.
+//! Reading order: `serve` is the server, `clients` creates plans of `towpath_load`, and `tally`
+//! formats the clients' output.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout)] // Its output is what it is for.
 
@@ -69,7 +70,7 @@ fn seconds(word: &str) -> Result<Duration> {
     Ok(Duration::from_secs(word.parse()?))
 }
 
-/// As many as this process may have.
+/// Raises the limit on descriptors to the hard limit.
 fn allow_many_descriptors() -> Result<()> {
     let limit = getrlimit(Resource::Nofile);
     Ok(setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })?)

@@ -1,4 +1,4 @@
-//! The server: what every stack that is compared has to offer, on one thread with one epoll set.
+//! Server that each compared stack must provide, on one thread with one epoll set.
 //!
 //! | port | TCP | UDP |
 //! |---|---|---|
@@ -6,9 +6,10 @@
 //! | PORT + 1 | bytes are discarded until the client's FIN; then closed | datagrams are counted |
 //! | PORT + 2 | bytes are sent until the client closes | |
 //!
-//! A datagram of one byte at PORT + 1 is answered with their count, as 8 bytes in network order.
+//! A datagram of one byte to PORT + 1 is answered with the number of counted datagrams, as 8 bytes
+//! in network order.
 //!
-//! Datagrams' sockets are there before the first connection is accepted.
+//! The UDP sockets are bound before the first TCP connection is accepted.
 
 use std::io::{ErrorKind, Read, Result as IoResult, Write};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -18,7 +19,7 @@ use anyhow::{Context, Result};
 use mio::net::{TcpListener, TcpStream, UdpSocket};
 use mio::{Events, Interest, Poll, Token};
 
-/// Offers all of it, for ever.
+/// Serves all ports until the process is killed.
 pub fn run(port: u16) -> Result<()> {
     let at = |offset: u16| SocketAddr::from((Ipv4Addr::UNSPECIFIED, port + offset));
     let mut server = Server {
@@ -32,18 +33,18 @@ pub fn run(port: u16) -> Result<()> {
         bytes: vec![0; CHUNK],
     };
     server.listen(&[(at(0), Role::Echo), (at(1), Role::Sink), (at(2), Role::Source)])?;
-    // For whoever waits until it is there.
+    // Notify the process that waits until the server is ready.
     let _ = writeln!(std::io::stdout(), "serving on {port} to {}", port + 2);
     let mut events = Events::with_capacity(1024);
     loop {
-        // Connections that have had their part of a turn and could go on do so after the others.
+        // Do not block if connections have work left from their last turn.
         let wait = (!server.left.is_empty()).then_some(Duration::ZERO);
         match server.poll.poll(&mut events, wait) {
             Err(error) if error.kind() == ErrorKind::Interrupted => continue,
             result => result?,
         }
         let mut left = std::mem::take(&mut server.left);
-        // An event may have come for one of them, too.
+        // Connections with work left may also have an event.
         left.sort_unstable();
         left.dedup();
         for token in left {
@@ -55,9 +56,9 @@ pub fn run(port: u16) -> Result<()> {
     }
 }
 
-/// Bytes of a read or write: as many as iperf3's.
+/// Bytes per read or write, the same as iperf3's.
 const CHUNK: usize = 128 * 1024;
-/// Reads, writes or datagrams of one socket before others have a turn.
+/// Maximum number of reads, writes or datagrams of a socket per turn.
 const TURN: usize = 16;
 
 const RETURNED: Token = Token(0);
@@ -71,9 +72,9 @@ struct Server {
     counted: Datagrams,
     listeners: Vec<(TcpListener, Role)>,
     connections: Vec<Option<Connection>>,
-    /// Places in `connections`.
+    /// Free indices of `connections`.
     free: Vec<usize>,
-    /// Connections that could go on.
+    /// Connections with work left from their last turn.
     left: Vec<Token>,
     bytes: Vec<u8>,
 }
@@ -91,8 +92,8 @@ impl Server {
         Ok(())
     }
 
-    /// With `to_the_end` a short read does not mean that nothing is left. The end of the client's
-    /// data may be behind it, and has had its event.
+    /// Serves a socket. With `to_the_end`, a short read does not mean that the socket is empty. The
+    /// client's FIN may follow, whose event was handled already.
     fn serve(&mut self, token: Token, to_the_end: bool) {
         let goes_on = match token {
             RETURNED => self.returned.give_back(&mut self.bytes),
@@ -105,7 +106,7 @@ impl Server {
         }
     }
 
-    /// Whether there may be more.
+    /// Accepts connections. Returns whether more may be pending.
     fn accept(&mut self, n: usize) -> bool {
         for _ in 0..TURN {
             let (listener, role) = &self.listeners[n];
@@ -132,12 +133,13 @@ impl Server {
             Ok(()) => {
                 self.connections[place] = Some(Connection { stream, role, pending: Vec::new() });
             }
-            // The client has gone already.
+            // The client has disconnected already.
             Err(_) => self.free.push(place),
         }
     }
 
-    /// Whether it could go on. A connection that has ended is forgotten.
+    /// Serves a connection. Returns whether it has work left. Removes the connection if it has
+    /// ended.
     fn converse(&mut self, place: usize, to_the_end: bool) -> bool {
         let Some(connection) = self.connections.get_mut(place).and_then(Option::as_mut) else {
             return false;
@@ -167,7 +169,7 @@ enum Role {
 
 enum Step {
     Done,
-    /// Nothing is left to read: the next bytes are a new event.
+    /// The socket is empty, so that further bytes cause a new event.
     Drained,
     Ended,
 }
@@ -175,7 +177,7 @@ enum Step {
 struct Connection {
     stream: TcpStream,
     role: Role,
-    /// Bytes that came and could not be sent back yet.
+    /// Received bytes that the socket has not accepted yet.
     pending: Vec<u8>,
 }
 
@@ -209,7 +211,7 @@ impl Connection {
     }
 }
 
-/// How much there was, and whether there may be more.
+/// Reads bytes. Returns their number, and whether more may be available.
 fn read(stream: &mut TcpStream, bytes: &mut [u8]) -> IoResult<(usize, Step)> {
     let len = stream.read(bytes)?;
     let step = match len {
@@ -231,7 +233,7 @@ impl Datagrams {
         Ok(Self { socket, count: 0 })
     }
 
-    /// Whether there may be more. A datagram that cannot be sent is lost, as datagrams are.
+    /// Echoes datagrams. Returns whether more may be pending. Drops a datagram that cannot be sent.
     fn give_back(&mut self, bytes: &mut [u8]) -> bool {
         for _ in 0..TURN {
             match self.socket.recv_from(bytes) {

@@ -5,13 +5,13 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use towpath_load::Histogram;
 
-/// Shares of the requests, each of which `spread` has with the time they took at most.
+/// Fractions of the requests for which `spread` contains the maximum time.
 const PARTS: [f64; 19] = [
     0., 0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999,
     0.9999, 1.,
 ];
 
-/// Fields of what was counted in `time`. Without an answer there are no times: these are null.
+/// Returns the figures of a measurement that took `time`. Times are null if there were no answers.
 pub fn json(times: &Histogram, time: Duration) -> Value {
     let micros = |time: Duration| (!times.is_empty()).then_some(time.as_nanos() as f64 / 1e3);
     let spread = PARTS.map(|part| (part, micros(times.quantile(part))));

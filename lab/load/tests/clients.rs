@@ -1,4 +1,4 @@
-//! Each client with the server, over the kernel's loopback.
+//! Runs each client against the server, over the kernel's loopback.
 
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use serde_json::Value;
 
-/// The server, which ends with it.
+/// A server process, killed when dropped.
 struct Server {
     process: Child,
     address: String,
@@ -16,8 +16,8 @@ struct Server {
 
 impl Server {
     fn start() -> Self {
-        // Below the ports of clients, which are not free for a while after them. Where somebody has
-        // one, others are free.
+        // Use ports below the ephemeral range, whose ports are busy for a while after clients used
+        // them. Try other ports if one is in use.
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let ports = std::iter::repeat_with(|| {
             let place =
@@ -32,7 +32,8 @@ impl Server {
         let process = process.stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
         let mut server =
             Self { process: process.expect("it starts"), address: format!("127.0.0.1:{port}") };
-        // At the address alone there may be another one, with a neighbour of its own.
+        // A server of a concurrent test may use the same address, so check that this one has
+        // started.
         let mut said = String::new();
         let stdout = server.process.stdout.take().expect("it is a pipe");
         BufReader::new(stdout).read_line(&mut said).expect("a line, or its end");
@@ -86,7 +87,8 @@ fn connections_come_and_go_and_users_are_answered() {
 mod nightly {
     use super::*;
 
-    /// Ten times in the second each; an answer that comes in the second after counts as well.
+    /// Each of 50 users sends ten requests in the second. Answers in the second after that count,
+    /// too.
     #[test]
     fn all_users_are_answered() {
         let said = Server::start().ask("users HOST 50 6 100 1");

@@ -1,4 +1,4 @@
-//! The system's allocator, which counts.
+//! Global allocator that counts allocations of the system's allocator.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,11 +6,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 static BYTES: AtomicU64 = AtomicU64::new(0);
 
-/// Counts what is allocated, and has the system do it. To be the global allocator of a program.
+/// Counts allocations and forwards them to the system's allocator. Must be the program's global
+/// allocator.
 pub struct Counting;
 
-/// Allocations so far, and their bytes. An allocation that grows or shrinks counts as one more, of
-/// all its bytes.
+/// Returns the number of allocations so far, and their bytes. A reallocation counts as an
+/// allocation of the new size.
 pub(crate) fn counted() -> (u64, u64) {
     (ALLOCATIONS.load(Ordering::Relaxed), BYTES.load(Ordering::Relaxed))
 }
@@ -20,23 +21,24 @@ fn count(bytes: usize) {
     BYTES.fetch_add(bytes as u64, Ordering::Relaxed);
 }
 
-// SAFETY: every call is the system allocator's, with the arguments that the caller vouches for.
+// SAFETY: all calls are forwarded to the system's allocator with unchanged arguments.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size());
-        // SAFETY: the caller's layout, see above.
+        // SAFETY: the caller guarantees that the layout is valid.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         count(layout.size());
-        // SAFETY: the caller's layout, see above.
+        // SAFETY: the caller guarantees that the layout is valid.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         count(size);
-        // SAFETY: the block came from `System` by one of these functions, with this layout.
+        // SAFETY: the caller guarantees that the block came from `System` through this allocator,
+        // with this layout.
         unsafe { System.realloc(block, layout, size) }
     }
 
@@ -58,7 +60,7 @@ mod tests {
         let before = counted();
         let vector = std::hint::black_box(vec![1u8; 4096]);
         let after = counted();
-        // Other threads of the tests may allocate as well.
+        // Concurrent tests may allocate on other threads.
         assert!(after.0 > before.0 && after.1 >= before.1 + 4096);
         drop(vector);
     }

@@ -1,4 +1,4 @@
-//! The segments and datagrams of which headers are emitted and parsed: the same in all programs.
+//! Segments and datagrams whose headers are emitted and parsed, the same in all programs.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -10,31 +10,32 @@ pub const DST_PORT: u16 = 80;
 pub const SEQ: u32 = 0x0123_4567;
 /// Window of TCP segments.
 pub const WINDOW: u16 = 0x0123;
-/// Over IPv4.
+/// Source address over IPv4.
 pub const SRC_V4: Ipv4Addr = Ipv4Addr::new(192, 168, 1, 1);
-/// Over IPv4.
+/// Destination address over IPv4.
 pub const DST_V4: Ipv4Addr = Ipv4Addr::new(192, 168, 1, 2);
-/// Over IPv6.
+/// Source address over IPv6.
 pub const SRC_V6: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
-/// Over IPv6.
+/// Destination address over IPv6.
 pub const DST_V6: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 2);
 
-/// Bytes of payload of an echo: the frame has 64, with the checksum of Ethernet.
+/// Payload length of an echo in bytes. The frame has 64 bytes, including Ethernet's checksum.
 pub const ECHO_PAYLOAD: usize = 18;
 
-/// A kind of packet.
+/// Protocol and length of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Kind {
-    /// A TCP segment; else a UDP datagram.
+    /// Whether the packet is a TCP segment instead of a UDP datagram.
     pub is_tcp: bool,
-    /// Over IPv6; else over IPv4.
+    /// Whether the packet uses IPv6 instead of IPv4.
     pub is_v6: bool,
     /// Bytes of payload.
     pub len: usize,
 }
 
 impl Kind {
-    /// All of them: small ones, those of smoltcp's own benchmarks, and full ones of an Ethernet.
+    /// Iterates over all kinds: small packets, those of smoltcp's own benchmarks, and full Ethernet
+    /// frames.
     pub fn all() -> impl Iterator<Item = Self> {
         [64, 400, 1460].into_iter().flat_map(|len| {
             [(true, false), (true, true), (false, false), (false, true)]
@@ -42,20 +43,21 @@ impl Kind {
         })
     }
 
-    /// The name of a case that does `verb`.
+    /// Returns the name of a case that performs `verb`.
     pub fn name(&self, verb: &str) -> String {
         let protocol = if self.is_tcp { "TCP" } else { "UDP" };
         let version = if self.is_v6 { 6 } else { 4 };
         format!("{verb} {protocol} over IPv{version}, {} B", self.len)
     }
 
-    /// No byte like the next, so that one in a wrong place shows.
+    /// Returns a payload in which neighbouring bytes differ, so that misplaced bytes are detected.
     pub fn payload(&self) -> Vec<u8> {
         (0..self.len).map(|n| (n * 7 + n / 251) as u8).collect()
     }
 }
 
-/// A word by which two programs see that they made the same bytes (FNV-1a of 64 bits).
+/// Returns a hash (64-bit FNV-1a), by which two programs can check that they generated the same
+/// bytes.
 pub fn digest(bytes: &[u8]) -> String {
     let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     format!("{:016x}", bytes.iter().fold(0xcbf2_9ce4_8422_2325, step))

@@ -1,10 +1,10 @@
-//! How `cargo lab packets` measures: the same for Towpath and for its peers that are written in
-//! Rust.
+//! Measurement of `cargo lab packets`, the same for Towpath and for its peers in Rust.
 //!
-//! A program is called as `PROGRAM MILLISECONDS [PART]`. Each case whose name contains PART is
-//! measured for about so long, or with `NUMBERx` so many times, for a count of instructions. A line
-//! for each case has, with tabs between: name, ns a packet, allocations a packet, bytes allocated a
-//! packet, a word about the result. The word is the same in all programs that do the same work.
+//! A program is called as `PROGRAM MILLISECONDS [PART]`, and measures each case whose name contains
+//! PART for about this time. With `NUMBERx` instead of MILLISECONDS, it calls each case this number
+//! of times, to count instructions. The output has a line per case. Its tab-separated fields are
+//! name, ns, allocations and allocated bytes per packet, and a word about the result. Programs that
+//! do the same work print the same word.
 //!
 //! ```no_run
 //! use towpath_lab_measure::{Counting, Run};
@@ -40,14 +40,14 @@ pub struct Run {
     last: Figures,
 }
 
-/// How long to measure a case.
+/// Length of a case's measurement.
 #[derive(Debug, Clone, Copy)]
 enum Limit {
     Time(Duration),
     Calls(u64),
 }
 
-/// Costs of a packet.
+/// Costs per packet: time, allocations, and allocated bytes.
 #[derive(Debug, Clone, Copy, Default)]
 struct Figures {
     ns: f64,
@@ -56,7 +56,7 @@ struct Figures {
 }
 
 impl Run {
-    /// As the command line says.
+    /// Creates a run from the command line.
     ///
     /// # Errors
     /// The mistake in the command line.
@@ -71,7 +71,7 @@ impl Run {
         Ok(Self { limit, part, last: Figures::default() })
     }
 
-    /// Time to measure each case for; `None` where calls are counted.
+    /// Returns the time to measure each case; `None` if a number of calls is given.
     pub fn time(&self) -> Option<Duration> {
         match self.limit {
             Limit::Time(time) => Some(time),
@@ -79,17 +79,17 @@ impl Run {
         }
     }
 
-    /// Whether a case is to be measured.
+    /// Returns whether a case is selected.
     pub fn wants(&self, name: &str) -> bool {
         name.contains(&self.part)
     }
 
-    /// Measures `work`, which does something with one packet. Its result counts as used.
+    /// Measures `work`, which processes one packet per call. Its result is passed to `black_box`.
     pub fn measure<T>(&mut self, work: impl FnMut() -> T) {
         self.measure_batches(1, work);
     }
 
-    /// The same where one call of `work` is about `packets` packets.
+    /// Measures `work`, which processes `packets` packets per call.
     pub fn measure_batches<T>(&mut self, packets: u64, mut work: impl FnMut() -> T) {
         let mut calls = |count: u64| -> Duration {
             let start = Instant::now();
@@ -98,7 +98,8 @@ impl Run {
             }
             start.elapsed()
         };
-        // Warms caches and whatever is allocated once, and says how many calls fill the time.
+        // Warm up caches and one-time allocations, and determine the number of calls that fill the
+        // time.
         let count = match self.limit {
             Limit::Time(time) => calls_in(time, &mut calls),
             Limit::Calls(count) => {
@@ -117,7 +118,7 @@ impl Run {
         };
     }
 
-    /// Says what was measured last, and a word about what was made.
+    /// Prints the figures of the last measurement, and a word about its result.
     ///
     /// # Errors
     /// Standard output is closed.
@@ -128,7 +129,7 @@ impl Run {
     }
 }
 
-/// How many calls take so long.
+/// Returns the number of calls that take about `time`.
 fn calls_in(time: Duration, calls: &mut impl FnMut(u64) -> Duration) -> u64 {
     let mut count = 1;
     loop {

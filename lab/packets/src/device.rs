@@ -1,4 +1,4 @@
-//! A device in memory, and the interface that a stack has on it.
+//! An in-memory device, and the stack's interface on it.
 
 use std::error::Error;
 use std::net::Ipv4Addr;
@@ -12,10 +12,10 @@ pub const OURS: Ipv4Addr = Ipv4Addr::new(1, 1, 1, 1);
 pub const PEER: Ipv4Addr = Ipv4Addr::new(1, 1, 1, 2);
 pub const OUR_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
 pub const PEER_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
-/// The longest packet that IPv4 can state.
+/// MTU in bytes: the maximum length of an IPv4 packet.
 const MTU: u32 = 65_535;
 
-/// An interface on the device.
+/// Returns the configuration of an interface on the device.
 pub fn interface(device: &Memory) -> Result<InterfaceConfig, Box<dyn Error>> {
     Ok(InterfaceConfig {
         name: "eth0".to_owned(),
@@ -31,25 +31,24 @@ pub fn interface(device: &Memory) -> Result<InterfaceConfig, Box<dyn Error>> {
     })
 }
 
-/// A device that takes everything and sends it nowhere. Before it is ready it answers questions for
-/// the neighbour.
+/// Device that drops all frames. Until it is ready, it answers ARP requests for the neighbour.
 #[derive(Default)]
 pub struct Memory {
-    /// Checksums are left to the device, which computes none.
+    /// Whether checksums are offloaded to the device, which computes none.
     pub is_offloaded: bool,
-    /// The neighbour is known, and asked for no more.
+    /// Whether the neighbour is resolved, so that no more requests are expected.
     pub is_ready: bool,
-    /// Frames that the stack is given next.
+    /// Frames that the stack receives in its next turn.
     pub received: Batch,
-    /// The next frame of the stack stays in `kept`.
+    /// Whether to store the next frame of the stack in `kept`.
     pub keeps: bool,
     pub kept: Option<Packet>,
-    /// Frames of the stack that carry IP.
+    /// Number of IP packets that the stack has sent.
     pub taken: u64,
 }
 
 impl Memory {
-    /// The neighbour's answer to a frame, if that is a question.
+    /// Returns the neighbour's answer to a frame, if the frame is an ARP request.
     fn answer(&self, frame: &Packet, pool: &mut Pool) -> Option<Packet> {
         let (_, at) = ethernet::Header::parse(frame.linear()).ok()?;
         let (asked, _) = arp::ArpPacket::parse(frame.linear().get(at..)?).ok()?;

@@ -1,8 +1,8 @@
-//! A datagram of 64 bytes that comes from the device, is handed to the socket's owner, and is sent
+//! Echo of datagrams of 64 bytes: received from the device, passed to the socket's owner, and sent
 //! back by the socket.
 //!
-//! A turn of the stack takes 32 frames and sends 32, as an engine does that has much to do. The
-//! frames have an IPv4 and an Ethernet header; the checksums of both ways are computed.
+//! A turn of the stack receives 32 frames and sends 32, as in a busy engine. The frames have
+//! Ethernet and IPv4 headers. The checksums of both directions are computed.
 
 use std::error::Error;
 use std::net::SocketAddr;
@@ -21,11 +21,11 @@ use crate::owner::Owner;
 
 /// Port of the echo service (RFC 862).
 const PORT: u16 = 7;
-/// Datagrams of a turn.
+/// Datagrams per turn.
 const TURN: u64 = 32;
-/// Bytes of headers of Ethernet, IPv4 and UDP.
+/// Length of the Ethernet, IPv4 and UDP headers in bytes.
 const HEADERS_LEN: usize = ethernet::HEADER_LEN + ipv4::HEADER_LEN + udp::HEADER_LEN;
-/// Bytes of a frame: 64 with the checksum of Ethernet, which no device here has.
+/// Length of a frame in bytes: 64 with Ethernet's checksum, which in-memory frames lack.
 const FRAME_LEN: usize = HEADERS_LEN + ECHO_PAYLOAD;
 
 pub fn measure(run: &mut Run) -> Result<(), Box<dyn Error>> {
@@ -63,7 +63,7 @@ impl Server {
         let owner = Owner { received: Vec::with_capacity(TURN as usize) };
         let (pool, ports, frame) = (Pool::default(), [Box::new(port)], frame());
         let mut server = Self { stack, owner, pool, ports, socket, now, frame, served: 0 };
-        // The first answer waits until the neighbour was asked for.
+        // The first answer waits until ARP has resolved the neighbour.
         server.receive(1);
         server.turn()?;
         server.turn()?;
@@ -76,7 +76,7 @@ impl Server {
         Ok(server)
     }
 
-    /// Frames that come from the device in the next turn.
+    /// Queues frames that the device delivers in the next turn.
     fn receive(&mut self, count: u64) {
         for _ in 0..count {
             let mut packet = self.pool.take(FRAME_LEN);
@@ -85,8 +85,8 @@ impl Server {
         }
     }
 
-    /// Answers the datagrams of the last turn, and takes the next ones. When it returns, the
-    /// device has the answers.
+    /// Answers the datagrams of the last turn, and receives the next ones. The device has the
+    /// answers when this returns.
     fn turn(&mut self) -> Result<(), towpath_stack::SendError> {
         self.now += Duration::from_micros(1);
         let Self { stack, owner, pool, ports, socket, now, .. } = self;
@@ -105,7 +105,8 @@ impl Server {
         self.turn()
     }
 
-    /// Whether an answer is what was sent, the other way round.
+    /// Checks that an answer contains the data that was sent, with source and destination
+    /// exchanged.
     fn check(&mut self) -> Result<String, Box<dyn Error>> {
         self.receive(1);
         self.turn()?;
@@ -121,7 +122,7 @@ impl Server {
         is_right.then_some(made).ok_or_else(|| "a wrong answer".into())
     }
 
-    /// Whether every datagram was answered, but for those of the last turn.
+    /// Checks that all datagrams were answered, except those of the last turn.
     fn end(&self) -> Result<(), Box<dyn Error>> {
         let taken = self.ports[0].taken + self.owner.received.len() as u64;
         if taken != self.served {

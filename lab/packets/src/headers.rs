@@ -1,5 +1,5 @@
-//! Transport headers: emitted with payload and checksum into a buffer, and parsed from it with the
-//! checksum verified.
+//! Benchmarks of transport headers: emit a header with payload and checksum, and parse it while
+//! verifying the checksum.
 
 use std::error::Error;
 use std::hint::black_box;
@@ -83,7 +83,7 @@ fn emit_tcp(ends: &(IpAddr, IpAddr), payload: &[u8], buffer: &mut [u8]) {
     };
     let len = header.emit(buffer);
     buffer[len..].copy_from_slice(payload);
-    // The sum is of the payload where it was: the bytes just written are not read again.
+    // Compute the sum over the original payload, to avoid reading the bytes that were just written.
     let pseudo = pseudo(ends, IpProtocol::TCP, buffer.len());
     let sum = checksum::sum(payload, checksum::sum(&buffer[..len], pseudo));
     let sum = checksum::finish(sum);

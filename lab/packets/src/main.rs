@@ -1,9 +1,9 @@
-//! Cost of a packet in Towpath's core: the side of `cargo lab packets` that is ours.
+//! Measures the cost of a packet in Towpath's core, for `cargo lab packets`.
 //!
-//! Reading order: `device` is a device in memory, `write` sends datagrams into it, `echo` sends
-//! back those that come from it. `headers` emits and parses headers.
+//! Reading order: `device` is an in-memory device. `write` sends datagrams to the device, `echo`
+//! returns datagrams from it, and `headers` emits and parses headers.
 //!
-//! [`towpath_lab_measure`] says how they are measured and what is printed.
+//! [`towpath_lab_measure`] describes the measurement and the output.
 #![forbid(unsafe_code)]
 
 mod device;

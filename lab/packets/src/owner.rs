@@ -1,4 +1,4 @@
-//! The owner of a stack with one datagram socket.
+//! Owner of a stack with one datagram socket.
 
 use std::net::SocketAddr;
 
@@ -6,7 +6,7 @@ use towpath_lab_measure::ECHO_PAYLOAD;
 use towpath_ring::{HeapRecv, HeapSend, Payload};
 use towpath_stack::{DatagramMeta, Host, SocketEvent, SocketId};
 
-/// Owner of the socket, which keeps what comes until it is answered.
+/// Owner of the socket. Keeps received datagrams until they are answered.
 #[derive(Default)]
 pub struct Owner {
     pub received: Vec<(SocketAddr, [u8; ECHO_PAYLOAD])>,

@@ -1,8 +1,8 @@
-//! A UDP datagram from the socket's call to a device that takes it and drops it.
+//! UDP datagrams from the call of the socket to a device that drops them.
 //!
-//! The device has Ethernet's framing, and a neighbour that answered before anything is measured.
-//! Its address is not ours, since this host's packets to itself go over its loopback. The datagrams
-//! do not forbid routers to fragment them, so that each needs an identification.
+//! The device has Ethernet headers, and a neighbour that is resolved before the measurement. The
+//! destination is another host, because packets to the own address use loopback. The datagrams have
+//! no DF bit, so that each needs an identification.
 
 use std::error::Error;
 use std::hint::black_box;
@@ -22,7 +22,7 @@ use crate::device::{Memory, PEER, PEER_MAC, interface};
 use crate::owner::Owner;
 
 const PORT: u16 = 8080;
-/// Datagrams of a turn where an engine is busy.
+/// Datagrams per turn of a busy engine.
 const TURN: u64 = 32;
 /// Payload lengths in bytes.
 const LENGTHS: [usize; 13] = [2048, 1024, 512, 256, 128, 64, 32, 16, 8, 4, 2, 1, 0];
@@ -68,7 +68,7 @@ impl Sender {
         stack.connect_datagram(now, socket, SocketAddr::from((PEER, PORT)))?;
         let ports = [Box::new(port)];
         let mut sender = Self { stack, pool: Pool::default(), ports, socket, now, sent: 0 };
-        // The neighbour is asked for, and answers.
+        // Resolve the neighbour.
         sender.send(&[], 1)?;
         sender.turn();
         sender.turn();
@@ -80,7 +80,7 @@ impl Sender {
         Ok(sender)
     }
 
-    /// `count` datagrams in one turn: all of them have reached the device when it returns.
+    /// Sends `count` datagrams in one turn. The device has all of them when this returns.
     fn send(&mut self, payload: &[u8], count: u64) -> Result<(), towpath_stack::SendError> {
         let out = DatagramOut::default();
         for _ in 0..count {
@@ -93,13 +93,14 @@ impl Sender {
     }
 
     fn turn(&mut self) {
-        // The stack is told the time without a clock, which an engine reads once a turn.
+        // Advance the time without a system call. An engine reads the clock once per turn.
         self.now += Duration::from_micros(1);
         let Self { stack, pool, ports, now, .. } = self;
         stack.turn(*now, &mut Owner::default(), ports, pool, Budget::default());
     }
 
-    /// Whether the last frame carries what was sent. Returns what all senders have in common of it.
+    /// Checks that the last frame contains the payload. Returns the frame's length, which all
+    /// programs have in common.
     fn check(&mut self, payload: &[u8], is_offloaded: bool) -> Result<String, Box<dyn Error>> {
         self.ports[0].keeps = true;
         self.send(payload, 1)?;
@@ -129,7 +130,7 @@ impl Sender {
         Ok(made)
     }
 
-    /// Whether every datagram reached the device.
+    /// Checks that every datagram reached the device.
     fn end(&self) -> Result<(), Box<dyn Error>> {
         let taken = self.ports[0].taken;
         if taken != self.sent {

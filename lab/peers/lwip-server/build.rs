@@ -1,11 +1,10 @@
-//! Compiles lwIP, and the server that is written to its raw API, with the options of
-//! `include/lwipopts.h`.
+//! Compiles lwIP and a server for its raw API, with the options of `include/lwipopts.h`.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Files of lwIP's `src` that Ethernet, ARP, IPv4, ICMP, UDP and TCP need without an operating
+/// Files of lwIP's `src` required for Ethernet, ARP, IPv4, ICMP, UDP and TCP without an operating
 /// system.
 const SOURCES: &[&str] = &[
     "core/def.c",
@@ -29,7 +28,7 @@ const SOURCES: &[&str] = &[
     "netif/ethernet.c",
 ];
 
-/// Ours.
+/// Files of our server.
 const SERVER: &[&str] = &["src/server.c", "src/streams.c", "src/tap.c"];
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -44,7 +43,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Where cargo has put lwIP's `src`: in the package that the manifest names for no target.
+/// Returns the directory of lwIP's `src`, in a package that the manifest lists for a target that is
+/// never built.
 fn sources() -> Result<PathBuf, Box<dyn Error>> {
     let output = Command::new(std::env::var("CARGO")?)
         .args(["metadata", "--locked", "--format-version", "1"])

@@ -1,67 +1,68 @@
-//! The programs that are measured: what runs as server and client, and what the client says.
+//! Measured programs: the commands of server and client, and the figures that the client prints.
 
 use std::fmt;
 use std::path::Path;
 
 use super::link::Link;
 
-/// The port of every server, and the first of those of [`Serves::Load`].
+/// Port of every server, and the first of the three ports of [`Serves::Load`].
 pub const PORT: u16 = 7900;
 
-/// Rows of the table that one client gives.
+/// Measurement by one client, which fills one or more rows of the table.
 pub struct Case {
     pub group: Group,
     pub name: &'static str,
     pub serves: Serves,
     pub client: Client,
-    /// Link between client and server, where there is one.
+    /// Link with delay and loss between client and server, if any.
     pub link: Option<Link>,
-    /// At least one.
+    /// Figures of the client, at least one.
     pub readings: &'static [Reading],
 }
 
-/// Measurements that belong together.
+/// Groups of measurements.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub enum Group {
-    /// Programs as they are: iperf3, nginx, redis.
+    /// Unmodified programs: iperf3, nginx, redis.
     Programs,
-    /// Requests of several sizes on connections that stay.
+    /// Requests of several sizes on persistent connections.
     Rr,
     /// A connection for each request.
     Churn,
-    /// Users who send now and then.
+    /// Many users that each send a request from time to time.
     Users,
-    /// As many bytes as go.
+    /// Bulk transfer at maximum speed.
     Bulk,
     /// Datagrams.
     Udp,
-    /// Bulk over a link with 20 ms and loss.
+    /// Bulk transfer over a link with a round trip of 20 ms and loss.
     Loss,
-    /// All of them.
+    /// All groups.
     All,
 }
 
-/// Enough for slow start and what the first losses make of it to be a small part.
+/// Duration of a run over a link in seconds, long enough that slow start and the first losses are a
+/// small part.
 const LINK_SECONDS: u32 = 8;
 
 /// Service of a server.
 pub enum Serves {
-    /// A program of its own.
+    /// A separate program.
     Program(fn(&Place<'_>) -> Vec<String>),
     /// The service of `lab/load/src/serve.rs`.
     Load,
 }
 
-/// How the client is started.
+/// Command of the client.
 pub enum Client {
     Program(fn(&Place<'_>) -> Vec<String>),
-    /// `load` of `lab/load` with these words, of which HOST and SECONDS stand for what they say.
+    /// Client of `lab/load` with these arguments. HOST and SECONDS are replaced by their values.
     Load(&'static str),
 }
 
-/// A figure that a client gives.
+/// Figure that a client prints.
 pub struct Reading {
-    /// Name among several figures.
+    /// Name of the figure if there are several.
     pub which: &'static str,
     pub unit: &'static str,
     pub read: fn(&str) -> Option<f64>,
@@ -69,11 +70,11 @@ pub struct Reading {
 
 /// Parameters of server and client.
 pub struct Place<'a> {
-    /// Where the server is for the client.
+    /// Address of the server as seen by the client.
     pub host: &'a str,
-    /// How long the client goes on.
+    /// Duration of the client's run.
     pub seconds: u32,
-    /// A folder of the server's own.
+    /// Directory for the server's files.
     pub scratch: &'a Path,
     /// The program `tests/src/bin/crowd.rs`.
     pub crowd: &'a Path,
@@ -99,7 +100,7 @@ impl Case {
         }
     }
 
-    /// Seconds of each run of its client, unless others are asked for.
+    /// Returns the default duration of a client's run in seconds.
     pub fn seconds(&self) -> u32 {
         match self.link {
             Some(_) => LINK_SECONDS,
@@ -107,7 +108,7 @@ impl Case {
         }
     }
 
-    /// The ports that the server has, as `towpath run -p` names them.
+    /// Returns the server's ports in the syntax of `towpath run -p`.
     pub fn ports(&self) -> Vec<String> {
         match self.serves {
             Serves::Program(_) => vec![PORT.to_string()],
@@ -120,7 +121,7 @@ impl Case {
 }
 
 impl Reading {
-    /// Whether less is better, as for times.
+    /// Returns whether smaller values are better, as for times.
     pub fn is_less_better(&self) -> bool {
         self.unit == "µs"
     }
@@ -141,7 +142,7 @@ impl fmt::Display for Group {
     }
 }
 
-/// All there are.
+/// Returns all measurements.
 pub fn cases() -> impl Iterator<Item = &'static Case> {
     CASES.iter().chain(super::loads::CASES).chain(super::losses::CASES)
 }
@@ -227,7 +228,7 @@ pub fn gbits(text: &str) -> Option<f64> {
     Some(report["end"]["sum_received"]["bits_per_second"].as_f64()? / 1e9)
 }
 
-/// nginx with one worker, whose files are in the folder.
+/// Returns the command of nginx with one worker, with its files in `scratch`.
 pub fn nginx(scratch: &Path) -> Vec<String> {
     let root = scratch.display();
     let config = format!(
@@ -255,7 +256,7 @@ fn wrk_rate(text: &str) -> Option<f64> {
     text.lines().find_map(|l| l.strip_prefix("Requests/sec:"))?.trim().parse().ok()
 }
 
-/// redis without a file.
+/// Returns the command of redis without persistence.
 pub fn redis() -> Vec<String> {
     words(&format!(
         "redis-server --port {PORT} --bind 0.0.0.0 --protected-mode no --save --appendonly no"

@@ -1,4 +1,4 @@
-//! Sides beside the kernel, case by case: the table, and the report.
+//! Compares sides with the kernel, case by case: the table and the report.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,18 +13,18 @@ use crate::figures::{Interval, Spread};
 use crate::report::data::{self, Entry, FORMAT, Flame, Measured, Measurement, Ratio, Report};
 use crate::report::table;
 
-/// Participants of a comparison.
+/// Sides of a comparison.
 struct Field<'a> {
     options: &'a Options,
     built: &'a Built,
-    /// In the order of the columns, with what they are compared with among them.
+    /// Sides in the order of the columns, including those with which others are compared.
     sides: Vec<Side>,
     peers: BTreeMap<Peer, PathBuf>,
-    /// Sides that cannot take part, and why.
+    /// Sides that cannot take part, with the reason.
     missing: BTreeMap<Side, String>,
 }
 
-/// Measures all cases; prints the tables, and writes the report where that is asked for.
+/// Measures all cases, prints the tables, and writes the report if requested.
 pub fn run(root: &Path, target: &Path, built: &Built, options: &Options) -> Result<()> {
     let field = Field::new(root, target, built, options)?;
     let mut report = field.report(root)?;
@@ -38,7 +38,7 @@ pub fn run(root: &Path, target: &Path, built: &Built, options: &Options) -> Resu
         report.measurements.extend(measurements);
         report.flames.extend(flames);
         failed += failures;
-        // The report is written after each case, so that an interruption loses no measurement.
+        // Write the report after each case, so that an interruption loses no measurement.
         write(&report, options)?;
     }
     println!("\n{}", table::processors(&report));
@@ -92,7 +92,7 @@ impl<'a> Field<'a> {
         Ok(Self { options, built, sides, peers: programs, missing })
     }
 
-    /// Without measurements.
+    /// Creates the report without measurements.
     fn report(&self, root: &Path) -> Result<Report> {
         let mut versions = versions::programs(&self.built.towpath);
         versions.extend(self.peers.keys().flat_map(|peer| peer.versions(root)));
@@ -110,7 +110,8 @@ impl<'a> Field<'a> {
         })
     }
 
-    /// The rows of a case, its flame graphs, and how many of the sides that are not peers failed.
+    /// Measures a case. Returns its rows, its flame graphs, and the number of failed sides other
+    /// than peers.
     fn measure(&self, case: &Case) -> Result<(Vec<Measurement>, Vec<Flame>, usize)> {
         let mut outcomes: BTreeMap<Side, Outcome> = self
             .sides
@@ -139,13 +140,13 @@ impl<'a> Field<'a> {
         Ok((rows, flames, failed))
     }
 
-    /// Seconds of each run of most clients.
+    /// Returns the duration in seconds of most clients' runs.
     fn seconds(&self) -> u32 {
         let seconds = self.options.cases().map(|case| self.options.seconds(case));
         seconds.min().unwrap_or_default()
     }
 
-    /// Why a side has no part in a case.
+    /// Returns the reason why a side cannot take part in a case.
     fn absence(&self, side: Side, case: &Case) -> Option<String> {
         self.missing.get(&side).cloned().or(side.lacks(case).map(str::to_owned))
     }
@@ -172,7 +173,7 @@ impl<'a> Field<'a> {
                             &samples(outcomes[&to].as_ref().expect("it was filtered")),
                         ),
                     });
-                    // The spread belongs to the first of the rows that have times.
+                    // Assign the spread to the first row that has times.
                     let times = case.readings.iter().position(Reading::is_less_better);
                     let spread = Spread::of(&taken.spreads).filter(|_| times == Some(n));
                     let measured = Measured::of(samples(taken), ratio);

@@ -1,13 +1,13 @@
-//! Seconds of processor time so far. The kernel counts in hundredths.
+//! CPU time used so far, in seconds. The kernel counts hundredths of a second.
 
 use anyhow::{Context, Result};
 
 use crate::figures::Parts;
 
-/// Hundredths of a second: USER_HZ, which is the same on all that Linux runs on.
+/// Kernel ticks per second: USER_HZ, the same on all architectures of Linux.
 const TICKS: f64 = 100.;
 
-/// Time of this machine, all processors together.
+/// Returns the CPU time of this machine, summed over all processors.
 pub fn busy() -> Result<f64> {
     let text = std::fs::read_to_string("/proc/stat")?;
     let fields: Vec<f64> = text
@@ -22,26 +22,26 @@ pub fn busy() -> Result<f64> {
     Ok((fields.iter().take(8).sum::<f64>() - idle) / TICKS)
 }
 
-/// Time of one process.
+/// Returns the CPU time of a process.
 pub fn of(pid: u32) -> Result<f64> {
     Ok(Times::of(pid)?.own)
 }
 
-/// Time of ended processes for which a process waited, and of those for which these had waited.
+/// Returns the CPU time of a process's ended children for which it has waited, including their own
+/// ended children.
 pub fn of_ended_children(pid: u32) -> Result<f64> {
     Ok(Times::of(pid)?.children)
 }
 
-/// A process and all that it has started.
+/// Returns the CPU time of a process and all of its descendants.
 pub fn of_tree(pid: u32) -> Result<f64> {
     let own = Times::of(pid)?;
     Ok(own.own + own.children + of_descendants(pid)?)
 }
 
-/// Time of a process's living descendants, and of those for which they waited.
+/// Returns the CPU time of a process's live descendants, and of their ended children.
 pub fn of_descendants(pid: u32) -> Result<f64> {
-    // A process that ends between the list and the look at it is in its parent's count from then
-    // on.
+    // Skip a process that ended after it was listed, because its time is added to its parent's.
     let times = descendants(pid)?.into_iter().filter_map(|pid| Times::of(pid).ok());
     Ok(times.map(|it| it.own + it.children).sum())
 }
@@ -58,9 +58,9 @@ impl Times {
         Self::parse(&text).with_context(|| path)
     }
 
-    /// Reads the line of proc_pid_stat(5).
+    /// Parses the line of proc_pid_stat(5).
     fn parse(text: &str) -> Option<Self> {
-        // The name may have blanks and brackets in it.
+        // The name may contain spaces and parentheses.
         let after = text.rsplit_once(") ")?.1;
         let mut fields = after.split(' ').skip(11).map(|field| field.parse::<f64>().ok());
         let mut two = || Some((fields.next()?? + fields.next()??) / TICKS);
@@ -68,7 +68,7 @@ impl Times {
     }
 }
 
-/// Living descendants of a process.
+/// Returns the live descendants of a process.
 pub fn descendants(pid: u32) -> Result<Vec<u32>> {
     let mut all = Vec::new();
     let mut left = vec![pid];
@@ -86,7 +86,7 @@ pub fn descendants(pid: u32) -> Result<Vec<u32>> {
     Ok(all)
 }
 
-/// Processors that were busy between two moments.
+/// Returns the number of busy processors between two times.
 pub fn between(before: Parts, after: Parts, seconds: f64) -> Parts {
     Parts {
         client: (after.client - before.client) / seconds,

@@ -1,4 +1,4 @@
-//! The link that `lab/link` is: delay and loss between a client and the rest of its world.
+//! The link of `lab/link`: delay and loss between a client and the remaining hosts.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
@@ -9,10 +9,10 @@ use serde_json::Value;
 
 use crate::running::Running;
 
-/// Delay and loss of a link, each way.
+/// Delay and loss of a link, in each direction.
 pub struct Link {
     pub delay_ms: u32,
-    /// How many of a hundred are lost.
+    /// Percentage of lost packets.
     pub loss_percent: f64,
 }
 
@@ -23,10 +23,10 @@ pub struct Carrier {
 }
 
 impl Carrier {
-    /// `ends` are namespaces, and the TAP device in each.
+    /// Starts the link between two ends, each a namespace and a TAP device in it.
     pub fn start(program: &Path, link: &Link, ends: [(&str, &str); 2], seed: u64) -> Result<Self> {
-        // Before all other work, as a wire is: its delay is the same on a busy machine (sched(7),
-        // SCHED_FIFO).
+        // Run the link with real-time priority (sched(7), SCHED_FIFO), so that its delay is the
+        // same on a busy machine.
         let first = ["chrt", "-f", "1"];
         let is_first = Command::new(first[0]).args(&first[1..]).arg("true").status();
         let mut command = if is_first.is_ok_and(|status| status.success()) {
@@ -50,8 +50,7 @@ impl Carrier {
         Ok(Self { run, said })
     }
 
-    /// Ends it, which it does at the end of its input. An error if it has lost frames that it was
-    /// not to lose.
+    /// Ends the process by closing its input. Fails if the link has lost frames by overload.
     pub fn end(mut self) -> Result<()> {
         drop(self.run.0.stdin.take());
         let mut said = String::new();
@@ -60,7 +59,7 @@ impl Carrier {
     }
 }
 
-/// Faults of a link: frames that it lost by itself, or counts that it did not give.
+/// Returns the faults of a link: frames lost by overload, or missing counts.
 fn faults(said: &str) -> Option<String> {
     let counts: Value = serde_json::from_str(said).unwrap_or_default();
     let numbers =

@@ -1,5 +1,5 @@
-//! Measurements by `lab/load`, which every stack can be asked: the servers only echo, swallow and
-//! pour.
+//! Measurements by `lab/load`, which every stack supports, because its servers only echo, discard
+//! and generate bytes.
 
 use serde_json::Value;
 
@@ -22,7 +22,7 @@ const fn load(
     Case { group, name, serves: Serves::Load, client: Client::Load(client), link: None, readings }
 }
 
-/// Request and response of one size on some connections.
+/// Requests and responses of equal size on some connections.
 macro_rules! requests {
     ($size:literal, $bytes:literal, $count:literal, $connections:literal) => {
         load(
@@ -34,7 +34,7 @@ macro_rules! requests {
     };
 }
 
-/// Bytes of one direction or both, with some flows in each.
+/// Bulk transfer in one or both directions, with some flows each.
 macro_rules! bulk {
     ($name:literal, $way:literal, $flows:literal) => {
         load(
@@ -90,7 +90,7 @@ pub const CASES: &[Case] = &[
     load(
         Group::Users,
         "10000 connections, 6 B each second",
-        // Each of them is to have had its turn.
+        // Take two seconds, so that each connection gets its turn.
         "users HOST 10000 6 1000 2",
         &[P50, P99],
     ),
@@ -108,7 +108,7 @@ pub const CASES: &[Case] = &[
     load(Group::Udp, "UDP, 1400 B one way", "cast HOST 1400 SECONDS", RECEIVED),
 ];
 
-/// How the times spread that a client has measured.
+/// Returns the distribution of times that a client has printed.
 pub fn spread(text: &str) -> Option<Spread> {
     let mut said = serde_json::from_str::<Value>(text).ok()?;
     serde_json::from_value(said["spread"].take()).ok()

@@ -1,5 +1,4 @@
-//! Bulk over a link that delays and loses: how well a stack does when packets are far away, and
-//! some never come.
+//! Bulk transfer over a link with delay and loss.
 
 use super::cases::{Case, Client, Group, Place, Reading, Serves, gbits, iperf, iperf_server};
 use super::link::Link;
@@ -7,7 +6,8 @@ use super::link::Link;
 const READINGS: &[Reading] =
     &[Reading { which: "", unit: "Mbit/s", read: |text| gbits(text).map(|gbits| gbits * 1e3) }];
 
-/// A flow, both ways of which have 10 ms: 20 ms are the round trip.
+/// Returns a bulk transfer of one flow with a delay of 10 ms in each direction, hence a round trip
+/// of 20 ms.
 const fn bulk(
     name: &'static str,
     client: fn(&Place<'_>) -> Vec<String>,

@@ -1,14 +1,14 @@
-//! Ours beside the kernel's, in one run: the numbers of docs/benchmarking.md.
+//! Compares Towpath with the kernel in one run: the figures of docs/benchmarking.md.
 //!
-//! The kernel's side is the same server in a network namespace of its own, behind a veth pair. Ours
-//! is the server under `towpath run`, over TAP or rootless. Client and server share this machine's
-//! cores in every case, so ratios mean something and absolute figures little. CPU is what the whole
-//! machine spent, in cores, while the client ran.
+//! The kernel's side is the same server in a separate network namespace, behind a veth pair. Our
+//! side is the server under `towpath run`, over TAP or rootless. Client and server share this
+//! machine's processors in every case, so compare ratios rather than absolute figures. CPU is the
+//! number of processors that the whole machine used while the client ran.
 //!
-//! Reading order: `sides` says where servers run (`peers` are those of others). `cases`, `loads`
-//! and `losses` are the measurements. `server` starts and measures them in a `world` (`pair` where
-//! the client is in it, too; `link` where it is behind delay and loss). `comparison` makes the
-//! report. `profile` says where the time goes.
+//! Reading order: `sides` defines where servers run, and `peers` other projects' servers. `cases`,
+//! `loads` and `losses` define the measurements. `server` runs them in a `world`: in a `pair` if
+//! the client is in the same network, or behind a `link` with delay and loss. `comparison` creates
+//! the report, and `profile` the flame graphs.
 
 pub mod cases;
 mod comparison;
@@ -85,7 +85,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// Both ways out of each hosting, as far as they have a part in something.
+    /// Returns the sides to measure: both uplinks of each hosting, if they take part in any case.
     fn sides(&self) -> impl Iterator<Item = Side> {
         let all = |&hosting: &Hosting| match hosting {
             Hosting::Both => vec![Side::Loopback],
@@ -110,7 +110,7 @@ impl Options {
     }
 }
 
-/// Programs that were built.
+/// Paths of the built programs.
 pub struct Built {
     towpath: PathBuf,
     crowd: PathBuf,
@@ -156,10 +156,10 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
     comparison::run(root, &target, &built, options)
 }
 
-/// Ten thousand connections take more descriptors than most shells allow. Where the limit may not
-/// be raised, measurements that need more say so.
+/// Raises the descriptor limit, because ten thousand connections exceed the limit of most shells.
+/// If the limit cannot be raised, measurements that need more fail with a message.
 fn allow_many_descriptors() {
-    // Several at the gateway for each of them.
+    // The gateway needs several descriptors per connection.
     const MANY: u64 = 1 << 16;
     let limit = getrlimit(Resource::Nofile);
     let many = Some(limit.maximum.map_or(MANY, |maximum| maximum.max(MANY)));
@@ -170,7 +170,7 @@ fn allow_many_descriptors() {
     }
 }
 
-/// Two builds, each over TAP and rootless.
+/// Compares two builds, each over TAP and rootless.
 fn beside(other: &Path, built: &Built, options: &Options) -> Result<()> {
     let missing = missing(options, &[other, &built.towpath])?;
     println!("| measurement | unit | side | other (cores) | this (cores) | ratio |");
@@ -204,7 +204,8 @@ fn beside(other: &Path, built: &Built, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Hostings that a build does not know. A missing hosting is named, since it has no figures.
+/// Returns the hostings that a build does not support, and prints them, because they have no
+/// figures.
 fn missing(options: &Options, builds: &[&Path]) -> Result<Vec<Hosting>> {
     let mut missing = Vec::new();
     for &hosting in &options.hosting {
@@ -219,7 +220,7 @@ fn missing(options: &Options, builds: &[&Path]) -> Result<Vec<Hosting>> {
     Ok(missing)
 }
 
-/// Sides that are also measured while no client asks.
+/// Returns the hostings that are also measured without any client.
 fn idlers(options: &Options) -> impl Iterator<Item = Hosting> {
     options.hosting.iter().copied().filter(|&hosting| hosting != Hosting::Both)
 }
@@ -231,22 +232,23 @@ fn is_of(side: &Side, hostings: &[Hosting]) -> bool {
     }
 }
 
-/// Samples of a side in all rounds, or why it gave none.
+/// Samples of a side in all rounds, or the reason why it failed.
 type Outcome = Result<Taken, String>;
 
 #[derive(Clone)]
 struct Taken {
-    /// For each reading, from each round.
+    /// Samples by figure and round.
     samples: Vec<Vec<Sample>>,
-    /// From rounds whose client told it.
+    /// Distributions of times, from rounds whose client printed them.
     spreads: Vec<Spread>,
 }
 
-/// For each server and reading, a sample from each round. In a round all servers run, and the
-/// client goes from one to the next. Load of another tenant of the machine changes within seconds,
-/// and hits neighbours alike. Every second round goes back the same way, so that none is always
-/// behind the same one. Each round has servers of its own: one and the same program differs by a
-/// tenth from start to start, by where its memory lies. A side that fails is left out from then on.
+/// Returns for each server and figure a sample per round. In a round all servers run, and the
+/// client measures them one after the other. The load of other tenants of the machine changes
+/// within seconds, and then affects neighbours alike. Every second round has the reverse order, so
+/// that no server always follows the same one. Each round starts new servers, because a program's
+/// speed varies by a tenth between starts, depending on its memory layout. A failed side is skipped
+/// from then on.
 fn rounds(
     case: &Case,
     sides: &[(Side, &Path)],
@@ -293,7 +295,7 @@ fn rounds(
     Ok(outcomes)
 }
 
-/// Where the time goes on each side, in a round of its own; what fails is said.
+/// Records flame graphs of each side in a separate round, and prints failures.
 fn flames(
     case: &Case,
     sides: &[(Side, &Path)],
@@ -305,7 +307,7 @@ fn flames(
         if std::io::stderr().is_terminal() {
             eprint!("\r{}: where the time goes: {side:30} ", case.name);
         }
-        // Only one server runs at a time: the timers of others would be in the stacks.
+        // Run one server at a time, because timers of other servers would appear in the stacks.
         let stacks = Server::start(case, side, program, built, 0)
             .and_then(|mut server| server.profile(case, options.seconds(case)));
         interrupt::check()?;
@@ -325,12 +327,12 @@ fn flames(
     Ok(flames)
 }
 
-/// Nothing, and its reason in the outcome, where something failed.
+/// Returns the value of a result. Stores an error in the outcome, and returns `None`.
 fn keep<T>(result: Result<T>, outcome: &mut Outcome) -> Option<T> {
     result.map_err(|error| *outcome = Err(format!("{error:#}"))).ok()
 }
 
-/// Cost of `towpath run` and its program while the program sleeps.
+/// Measures the CPU time of `towpath run` and its program while the program sleeps.
 fn idle(towpath: &Path, hosting: Hosting) -> Result<()> {
     let side = Side::Ours(hosting, Uplink::Rootless);
     let world = World::new(side)?;

@@ -1,4 +1,4 @@
-//! Client and server in one network: a shell there starts both.
+//! Client and server in one network, both started by one shell in it.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -11,11 +11,11 @@ use super::cpu;
 use crate::figures::Parts;
 use crate::running::Running;
 
-/// The shell and its server, which ends with it.
+/// A shell and the server that it started, both ended when dropped.
 pub struct Pair {
     orders: ChildStdin,
     answers: BufReader<ChildStdout>,
-    /// The shell, or the `towpath` that it is under.
+    /// The shell, or the `towpath` that runs the shell.
     run: Running,
     is_ours: bool,
     shell: u32,
@@ -24,7 +24,7 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// `command` starts the shell.
+    /// Starts the shell by `command`, and the server.
     pub fn start(
         mut command: Command,
         is_ours: bool,
@@ -48,7 +48,7 @@ impl Pair {
         Ok(pair)
     }
 
-    /// Runs a client to its end: what it said, and its errors.
+    /// Runs a client until it ends. Returns its standard output and standard error.
     pub fn run(&mut self, line: &[String]) -> Result<(String, String)> {
         let (out, errors) = (self.file("client-out"), self.file("client-errors"));
         self.order(&format!("{} </dev/null >{out} 2>{errors}; echo done", quoted(line)))?;
@@ -59,19 +59,19 @@ impl Pair {
             .map_err(|error: std::io::Error| error.into())
     }
 
-    /// Seconds of CPU that each has used so far.
+    /// Returns the CPU time in seconds that client, server and engine have used so far.
     pub fn used(&self) -> Result<Parts> {
         let engine = if self.is_ours { cpu::of(self.run.0.id())? } else { 0. };
         let client = cpu::of_ended_children(self.shell)?;
         Ok(Parts { client, program: cpu::of_tree(self.server)?, engine })
     }
 
-    /// The shell, or the `towpath` that it is under; and the server.
+    /// Returns the process ids of the shell, or of the `towpath` that runs it, and of the server.
     pub fn pids(&self) -> (u32, u32) {
         (self.run.0.id(), self.server)
     }
 
-    /// The line that the shell answers.
+    /// Executes a script in the shell, and returns the line that it prints.
     fn order(&mut self, script: &str) -> Result<String> {
         writeln!(self.orders, "{script}")?;
         let mut line = String::new();
@@ -86,7 +86,7 @@ impl Pair {
 }
 
 impl Drop for Pair {
-    /// Has the shell end its server and wait for that, and gives both a while.
+    /// Lets the shell end the server and wait for it, for a limited time.
     fn drop(&mut self) {
         let end = Instant::now() + Duration::from_secs(5);
         let told = writeln!(self.orders, "exit");
@@ -96,7 +96,7 @@ impl Drop for Pair {
     }
 }
 
-/// Words for a shell.
+/// Quotes words for a shell.
 fn quoted(words: &[String]) -> String {
     let words: Vec<_> =
         words.iter().map(|word| format!("'{}'", word.replace('\'', "'\\''"))).collect();

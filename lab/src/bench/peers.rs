@@ -1,7 +1,7 @@
-//! Stacks of other projects, and other ways to write a server: what people would use instead.
+//! Alternatives to Towpath: stacks of other projects, and other server frameworks.
 //!
-//! Each is a server under `lab/peers` that offers what `lab/load/src/serve.rs` says, as far as
-//! it can.
+//! Each peer is a server under `lab/peers` that provides the service of `lab/load/src/serve.rs`, as
+//! far as it can.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -18,8 +18,8 @@ pub enum Peer {
     Smoltcp,
     /// lwIP on a TAP device.
     Lwip,
-    /// netstack-smoltcp, smoltcp for programs that terminate a TUN device's connections, on such a
-    /// device.
+    /// netstack-smoltcp on a TUN device. The crate uses smoltcp to terminate the connections of a
+    /// TUN device.
     NetstackSmoltcp,
     /// gVisor's netstack on a packet socket at a veth.
     Gvisor,
@@ -29,16 +29,16 @@ pub enum Peer {
     Netpoll,
 }
 
-/// Network that a peer's packets go through.
+/// Network that carries a peer's packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Network {
-    /// The kernel's stack, as the kernel's side has it.
+    /// The kernel's stack, set up as for the kernel's side.
     Kernel,
-    /// The end of a veth pair that the kernel has no address for.
+    /// A veth end on which the kernel has no address.
     Packet,
     /// A TAP device in the client's namespace.
     Tap,
-    /// A TUN device there: packets without Ethernet's header.
+    /// A TUN device in the client's namespace, without Ethernet headers.
     Tun,
 }
 
@@ -77,7 +77,7 @@ impl Peer {
         }
     }
 
-    /// Behind its program.
+    /// Returns the arguments of the peer's program.
     pub fn words(self) -> Vec<String> {
         let port = PORT.to_string();
         let words: &[&str] = match self {
@@ -90,11 +90,11 @@ impl Peer {
         words.iter().map(|&word| word.to_owned()).collect()
     }
 
-    /// Why it has no part in a case.
+    /// Returns the reason why the peer cannot take part in a case.
     pub fn lacks(self, case: &Case) -> Option<&'static str> {
         let is_served = match (&case.serves, &case.client) {
             (Serves::Load, _) => true,
-            // Its client asks what an echo server answers.
+            // The client of these cases sends requests that an echo server can answer.
             (Serves::Program(_), Client::Program(_)) => case.name.starts_with("one connection"),
             (Serves::Program(_), Client::Load(_)) => false,
         };
@@ -104,7 +104,8 @@ impl Peer {
         (self == Self::Netpoll && case.group == Group::Udp).then_some("it has no UDP")
     }
 
-    /// Builds it from the registries that its package is made for. Where the program is.
+    /// Builds the peer, using the package registry of its language. Returns the path of its
+    /// program.
     pub fn build(self, root: &Path, target: &Path) -> Result<PathBuf> {
         let folder = root.join("lab/peers").join(self.folder());
         let out = target.join("peers");
@@ -123,7 +124,7 @@ impl Peer {
         Ok(program)
     }
 
-    /// Parts of the peer: name and version.
+    /// Returns name and version of the peer's components.
     pub fn versions(self, root: &Path) -> Vec<(String, String)> {
         let folder = root.join("lab/peers").join(self.folder());
         let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap_or_default();
@@ -131,7 +132,7 @@ impl Peer {
             Self::Smoltcp | Self::NetstackSmoltcp => {
                 locked(&read("Cargo.lock"), self.key()).map(|it| (self.key(), it))
             }
-            // lwIP's own version is another one.
+            // The crate's version differs from lwIP's own, so name the crate.
             Self::Lwip => locked(&read("Cargo.lock"), "lwip").map(|it| ("crate lwip", it)),
             Self::Gvisor => required(&read("go.mod"), "gvisor.dev/gvisor").map(|it| ("gvisor", it)),
             Self::Go => super::versions::said("go", &["version"]).map(|it| ("go", it)),
@@ -143,7 +144,7 @@ impl Peer {
     }
 }
 
-/// Builds a package of `lab/peers` that is Rust, and gives the path of its program.
+/// Builds a Rust package of `lab/peers`, and returns the path of its program.
 pub fn build_rust(root: &Path, target: &Path, name: &str) -> Result<PathBuf> {
     let out = target.join("peers");
     let mut cargo = Command::new(env!("CARGO"));
@@ -152,7 +153,7 @@ pub fn build_rust(root: &Path, target: &Path, name: &str) -> Result<PathBuf> {
     Ok(out.join("release").join(name))
 }
 
-/// The peers that `--peers` names.
+/// Returns the peers named by `--peers`.
 pub fn named(words: &[String]) -> Result<Vec<Peer>> {
     let mut peers = Vec::new();
     for word in words {
@@ -169,7 +170,7 @@ pub fn named(words: &[String]) -> Result<Vec<Peer>> {
     Ok(peers)
 }
 
-/// Runs a command; its last line of errors is the reason if it fails.
+/// Runs a command. On failure, the error contains its last line of standard error.
 pub fn succeed(command: &mut Command) -> Result<()> {
     let what = format!("{command:?}");
     let output = command.output().with_context(|| what.clone())?;
@@ -179,14 +180,14 @@ pub fn succeed(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// The version of a package in a Cargo.lock.
+/// Returns the version of a package in a Cargo.lock.
 pub fn locked(lock: &str, name: &str) -> Option<String> {
     let mut lines = lock.lines().skip_while(|line| *line != format!("name = \"{name}\""));
     let version = lines.nth(1)?.strip_prefix("version = ")?;
     Some(version.trim_matches('"').to_owned())
 }
 
-/// The version of a module in a go.mod.
+/// Returns the version of a module in a go.mod.
 fn required(module: &str, name: &str) -> Option<String> {
     let mut lines = module.lines().map(|line| line.trim().trim_start_matches("require "));
     lines.find_map(|line| line.strip_prefix(name)?.split_whitespace().next().map(str::to_owned))

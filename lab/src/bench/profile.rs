@@ -1,9 +1,9 @@
-//! Where the time of a measurement goes: stacks of the whole machine, by perf(1), while a client
+//! Profiles of a measurement: call stacks of the whole machine, recorded by perf(1) while a client
 //! runs.
 //!
-//! The whole machine is sampled, since the kernel works for the server in any thread. Much of the
-//! server's receiving is done in the client, as that sends. So each stack says first whose thread
-//! it was.
+//! The whole machine is sampled, because the kernel works for the server on any thread. For
+//! example, much of the server's receive processing runs on the client's thread while it sends.
+//! Therefore each stack begins with the owner of its thread.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -15,33 +15,34 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::interrupt;
 use crate::running::Running;
 
-/// Samples a second of each processor. A prime: nothing that happens in step with a clock is seen
-/// too often.
+/// Samples per second and processor. A prime number, so that periodic events are not sampled too
+/// often.
 pub const HZ: u32 = 499;
-/// Bytes of a program's stack that perf keeps of each sample, to find out who called: neither
-/// Rust's programs nor Debian's keep frame pointers.
+/// Bytes of a program's stack that perf copies with each sample to find the callers, because
+/// neither Rust's programs nor Debian's have frame pointers.
 const STACK: u32 = 8 << 10;
-/// The event: it needs no counters of the processor's, which virtual machines lack.
+/// Event to sample. Needs no hardware counters, which virtual machines lack.
 const EVENT: &str = "cpu-clock";
 
-/// Samples of folded stacks: the outermost first, with semicolons between them.
+/// Number of samples by folded stack: functions from the outermost to the innermost, separated by
+/// semicolons.
 pub type Stacks = BTreeMap<String, u64>;
 
-/// Processes of each side.
+/// Processes of engine and program, and the client's name.
 pub struct Owners {
     pub engine: BTreeSet<u32>,
     pub program: BTreeSet<u32>,
-    /// The client's program: its processes have ended by then.
+    /// Name of the client's program, because its processes have ended before the samples are read.
     pub client: String,
 }
 
-/// perf, which writes to a file until it is told to end.
+/// A running perf, which writes its samples to a file.
 pub struct Profile {
     running: Running,
     data: PathBuf,
 }
 
-/// An error where there is no perf, or the kernel does not let this user have it.
+/// Fails if perf is not installed, or the kernel does not permit this user to use it.
 pub fn is_possible() -> Result<()> {
     let output = record(Path::new("-")).args(["--", "true"]).output();
     let output = output.context("perf is not installed (Debian: apt-get install linux-perf)")?;
@@ -59,12 +60,12 @@ fn record(data: &Path) -> Command {
 }
 
 impl Profile {
-    /// From now on.
+    /// Starts to record.
     pub fn begin(scratch: &Path) -> Result<Self> {
         let data = scratch.join("perf.data");
         let child = record(&data).stderr(Stdio::null()).spawn().context("perf")?;
         let mut profile = Self { running: Running(child), data };
-        // perf has begun when it has written the head of its file.
+        // perf is recording once it has written the header of its file.
         let end = Instant::now() + Duration::from_secs(10);
         while std::fs::metadata(&profile.data).map_or(0, |it| it.len()) == 0 {
             let ended = profile.running.0.try_wait()?;
@@ -74,7 +75,7 @@ impl Profile {
         Ok(profile)
     }
 
-    /// Stacks that were seen since.
+    /// Stops recording, and returns the stacks.
     pub fn end(mut self, owners: &Owners) -> Result<Stacks> {
         let pid = self.running.0.id().to_string();
         ensure!(Command::new("kill").args(["-INT", &pid]).status()?.success(), "kill");
@@ -92,8 +93,8 @@ impl Profile {
     }
 }
 
-/// Samples of perf script, without idle processors and processes that have no part in the
-/// measurement.
+/// Parses the samples of `perf script`. Skips idle processors, and processes that are not part of
+/// the measurement.
 fn folded(text: &str, owners: &Owners) -> Stacks {
     let mut stacks = Stacks::new();
     for sample in text.split("\n\n") {
@@ -111,20 +112,21 @@ fn folded(text: &str, owners: &Owners) -> Stacks {
     stacks
 }
 
-/// The kernel, where it works for no process: interrupts that come while a processor is idle.
+/// Owner of kernel work for no process: interrupts on an idle processor.
 const NOBODY: &str = "kernel";
 
-/// An idle processor that is at work. The sample's own interrupt is not in a stack.
+/// Returns whether an idle processor handles an interrupt. The interrupt of the sample itself is
+/// not part of the stack.
 fn has_interrupt(frames: &[String]) -> bool {
     frames.iter().any(|it| it.contains("softirq"))
 }
 
-/// Owner of a sample, of which this is the first line: the thread's name, which may have anything
-/// in it, and the process.
+/// Returns the owner of a sample by its first line: the thread's name, which may contain any
+/// characters, and the process id.
 fn owner<'a>(head: &str, owners: &'a Owners) -> Option<&'a str> {
     let (name, pid) = head.trim_end().rsplit_once(char::is_whitespace)?;
     let (name, pid): (_, u32) = (name.trim(), pid.parse().ok()?);
-    // The kernel keeps this much of a name.
+    // The kernel truncates thread names to 15 bytes.
     let client = owners.client.get(..15).unwrap_or(&owners.client);
     if owners.engine.contains(&pid) {
         Some("engine")
@@ -137,8 +139,8 @@ fn owner<'a>(head: &str, owners: &'a Owners) -> Option<&'a str> {
     }
 }
 
-/// A function of a line `  7f00 name (/lib/libc.so.6)`; of the kernel with a mark. Nothing where
-/// the stack could not be followed any more.
+/// Returns the function in a line such as `  7f00 name (/lib/libc.so.6)`; kernel functions are
+/// marked. Returns `None` if the stack is incomplete there.
 fn frame(line: &str) -> Option<String> {
     let (address, rest) = line.trim().trim_end_matches(" (deleted))").split_once(' ')?;
     let (symbol, object) = rest.rsplit_once(" (")?;

@@ -1,4 +1,4 @@
-//! A server on one side, and its client.
+//! A server on one of the sides, and its clients.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -17,9 +17,9 @@ use crate::figures::{Parts, Sample, Spread};
 use crate::interrupt;
 use crate::running::Running;
 
-/// A server that runs on one of the sides, ready for its client. Gone with it.
+/// A running server that is ready for its client. Ended when dropped.
 pub struct Server<'a> {
-    // Ends first, its namespaces next.
+    // Dropped first, so that the program ends before its namespaces.
     run: Run,
     world: World,
     scratch: Scratch,
@@ -27,15 +27,15 @@ pub struct Server<'a> {
 }
 
 enum Run {
-    /// The server's process, or `towpath`.
+    /// Process of the server, or `towpath`.
     Alone(Running),
-    /// Client and server are started by one shell.
+    /// A shell that starts both client and server.
     Paired(Pair),
 }
 
 /// Results of a client.
 pub struct Measured {
-    /// For each reading of its case.
+    /// Samples, one for each figure of the case.
     pub samples: Vec<Sample>,
     pub spread: Option<Spread>,
 }
@@ -47,8 +47,8 @@ struct Said {
 }
 
 impl<'a> Server<'a> {
-    /// `program` is the `towpath` or the peer. `seed` is that of the dice by which a link loses
-    /// frames.
+    /// Starts a server using `program`, the `towpath` or the peer. `seed` is that of the link's
+    /// random losses.
     pub fn start(
         case: &Case,
         side: Side,
@@ -82,8 +82,8 @@ impl<'a> Server<'a> {
         Ok(server)
     }
 
-    /// A sample for each reading of the case. Tried again for a while where there is no figure:
-    /// iperf3's server does not listen for a moment after each test.
+    /// Measures a sample for each figure of the case. Retries for a while without a figure, because
+    /// iperf3's server briefly does not listen after each test.
     pub fn measure(&mut self, case: &Case, seconds: u32) -> Result<Measured> {
         let end = Instant::now() + Duration::from_secs(5);
         loop {
@@ -115,13 +115,13 @@ impl<'a> Server<'a> {
         }
     }
 
-    /// Ends it. An error if its link has lost frames beyond those that it was to lose.
+    /// Ends the server. Fails if its link has lost frames by overload.
     pub fn end(mut self) -> Result<()> {
         self.world.end_link()
     }
 
-    /// Where the time goes while the client runs. Its figures are not those of a run without that,
-    /// and are left.
+    /// Profiles the server while the client runs. Discards the client's figures, because profiling
+    /// affects them.
     pub fn profile(&mut self, case: &Case, seconds: u32) -> Result<Stacks> {
         let profile = Profile::begin(&self.scratch.0)?;
         self.measure(case, seconds)?;
@@ -141,7 +141,7 @@ impl<'a> Server<'a> {
         Ok(Owners { program: &program - &engine, engine, client })
     }
 
-    /// Runs a client to its end, or for so many seconds.
+    /// Runs a client until it ends, at most `seconds`.
     fn ask(&mut self, client: &[String], seconds: u32) -> Result<Said> {
         let words = ["timeout", "-k", "5", &seconds.to_string()].map(str::to_owned);
         let line = [&words[..], client].concat();
@@ -160,13 +160,13 @@ impl<'a> Server<'a> {
         }
     }
 
-    /// Seconds of CPU that each has used so far.
+    /// Returns the CPU time in seconds that client, server and engine have used so far.
     fn used(&self) -> Result<Parts> {
         let run = match &self.run {
             Run::Paired(pair) => return pair.used(),
             Run::Alone(run) => run.0.id(),
         };
-        // Clients are ours: they have ended, and were waited for.
+        // Clients are children of this process, which has waited for them.
         let client = cpu::of_ended_children(std::process::id())?;
         Ok(if self.world.side.is_ours() {
             Parts { client, program: cpu::of_descendants(run)?, engine: cpu::of(run)? }
@@ -175,7 +175,7 @@ impl<'a> Server<'a> {
         })
     }
 
-    /// Until it accepts connections.
+    /// Waits until the server accepts connections.
     fn wait(&mut self) -> Result<()> {
         let host = self.world.host();
         let load = self.built.load.display().to_string();
@@ -197,7 +197,7 @@ impl<'a> Server<'a> {
     }
 }
 
-/// Seconds that a client may take longer than it was told to.
+/// Additional time in seconds that a client may take.
 const PATIENCE: u32 = 60;
 
 fn place<'a>(world: &World, scratch: &'a Scratch, built: &'a Built, seconds: u32) -> Place<'a> {

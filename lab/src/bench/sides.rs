@@ -1,4 +1,4 @@
-//! Where a server runs: on the kernel, or under `towpath run` in one of its ways.
+//! Sides of a comparison: a server on the kernel, or under `towpath run` with different options.
 
 use std::fmt;
 use std::path::Path;
@@ -9,46 +9,46 @@ use anyhow::{Context, Result};
 use super::cases::Case;
 use super::peers::Peer;
 
-/// Where the server runs.
+/// Side of a comparison: the stack that runs the server.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Side {
-    /// In a namespace behind a veth pair, on the kernel's TCP.
+    /// The kernel's TCP, in a namespace behind a veth pair.
     Kernel,
-    /// Client and server in one namespace, on the kernel's loopback.
+    /// The kernel's loopback, with client and server in one namespace.
     KernelLoopback,
-    /// Under `towpath run`, its client on the kernel.
+    /// `towpath run`, with the client on the kernel.
     Ours(Hosting, Uplink),
-    /// Client and server under one `towpath run`, on its loopback.
+    /// Loopback of one `towpath run`, with client and server in it.
     Loopback,
     /// The stack of another project.
     Peer(Peer),
 }
 
-/// Thread that turns the engine.
+/// Threads that run the engine.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, clap::ValueEnum)]
 pub enum Hosting {
-    /// A thread beside the program: `towpath run`.
+    /// A separate thread: `towpath run`.
     Run,
-    /// Two threads beside it: `towpath run --shards 2`.
+    /// Two separate threads: `towpath run --shards 2`.
     Shards,
     /// The program's own threads: `towpath run --inline`.
     Inline,
-    /// A thread beside client and server, which are both in one run, beside both on the kernel's
+    /// A separate thread for client and server in one run, compared with both on the kernel's
     /// loopback.
     Both,
 }
 
-/// How the program is reached.
+/// Path from the client to the program.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Uplink {
-    /// `--tap`.
+    /// A TAP device (`--tap`).
     Tap,
-    /// `-p`.
+    /// A published port of the rootless gateway (`-p`).
     Rootless,
 }
 
 impl Hosting {
-    /// Options of `towpath run` for the hosting.
+    /// Returns the options of `towpath run` for the hosting.
     pub fn flags(self) -> &'static [&'static str] {
         match self {
             Self::Run | Self::Both => &[],
@@ -57,7 +57,7 @@ impl Hosting {
         }
     }
 
-    /// Whether a build of ours knows it.
+    /// Returns whether a build of Towpath supports the hosting.
     pub fn is_offered(self, towpath: &Path) -> Result<bool> {
         let Some(flag) = self.flags().first() else { return Ok(true) };
         let help = Command::new(towpath)
@@ -70,7 +70,8 @@ impl Hosting {
 }
 
 impl Side {
-    /// The side that this one is compared with. None: others are compared with this one.
+    /// Returns the side with which this one is compared; `None` if other sides are compared with
+    /// it.
     pub fn baseline(self) -> Option<Self> {
         match self {
             Self::Kernel | Self::KernelLoopback => None,
@@ -79,21 +80,21 @@ impl Side {
         }
     }
 
-    /// Whether client and server are in one network, whose loopback they use.
+    /// Returns whether client and server are in one network and use its loopback.
     pub fn is_loopback(self) -> bool {
         matches!(self, Self::KernelLoopback | Self::Loopback)
     }
 
-    /// Whether there is a `towpath` that runs the server.
+    /// Returns whether `towpath` runs the server.
     pub fn is_ours(self) -> bool {
         matches!(self, Self::Ours(..) | Self::Loopback)
     }
 
-    /// Why it has no part in a case.
+    /// Returns the reason why the side cannot take part in a case.
     pub fn lacks(self, case: &Case) -> Option<&'static str> {
         match self {
             Self::Peer(peer) => peer.lacks(case),
-            // Where there is a link, both have the same forwarder between it and the server.
+            // With a link, both sides have the same forwarding host between link and server.
             Self::Kernel | Self::Ours(_, Uplink::Tap) => None,
             Self::Ours(_, Uplink::Rootless) | Self::KernelLoopback | Self::Loopback => case
                 .link
@@ -102,8 +103,8 @@ impl Side {
         }
     }
 
-    /// The command that starts `server` there, which has `ports`. `program` is the `towpath` or the
-    /// peer.
+    /// Returns the command that starts `server` with these ports on the side. `program` is the
+    /// `towpath` or the peer.
     pub fn line(
         self,
         program: &Path,
@@ -199,7 +200,7 @@ mod tests {
 
     #[test]
     fn what_a_build_does_not_offer_is_not_taken_for_offered() {
-        // A program without a word in its help, and one that repeats what it is given.
+        // true(1) prints no help, and echo(1) prints its arguments.
         assert!(!Hosting::Inline.is_offered(Path::new("/bin/true")).expect("it runs"));
         assert!(!Hosting::Shards.is_offered(Path::new("/bin/echo")).expect("it runs"));
         assert!(Hosting::Run.is_offered(Path::new("/bin/true")).expect("it always is"));

@@ -1,4 +1,4 @@
-//! Circumstances of a measurement: the machine, and the versions of programs.
+//! Conditions of a measurement: the machine, and the versions of programs.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 
 use crate::report::data::Machine;
 
-/// Description of this machine.
+/// Returns a description of this machine.
 pub fn machine() -> Result<Machine> {
     let cpus = std::fs::read_to_string("/proc/cpuinfo")?;
     let memory = std::fs::read_to_string("/proc/meminfo")?;
@@ -20,7 +20,7 @@ pub fn machine() -> Result<Machine> {
     })
 }
 
-/// Versions of the programs that rows are made with.
+/// Returns the versions of the measured programs.
 pub fn programs(towpath: &Path) -> BTreeMap<String, String> {
     let towpath = towpath.display().to_string();
     let asked: [(&str, &str, &[&str]); 5] = [
@@ -36,20 +36,20 @@ pub fn programs(towpath: &Path) -> BTreeMap<String, String> {
     asked.into_iter().filter_map(said).collect()
 }
 
-/// The day, in UTC.
+/// Returns today's date in UTC.
 pub fn today() -> Result<String> {
     let output = Command::new("date").args(["-u", "+%F"]).output().context("date")?;
     Ok(String::from_utf8(output.stdout)?.trim().to_owned())
 }
 
-/// The version that a program says it is, if there is the program.
+/// Returns the version that a program prints, if the program exists.
 pub fn said(program: &str, words: &[&str]) -> Option<String> {
     let output = Command::new(program).args(words).output().ok()?;
     let text = [output.stdout, output.stderr].concat();
     version(&String::from_utf8_lossy(&text)).map(str::to_owned)
 }
 
-/// The first word that has a number like 1.2 in it, without what is around it.
+/// Returns the first word with a number such as 1.2, without surrounding characters.
 fn version(text: &str) -> Option<&str> {
     let number = |word: &'_ str| {
         let begin = word.find(|c: char| c.is_ascii_digit())?;

@@ -1,4 +1,4 @@
-//! The namespaces and folders of a measurement, which go with it.
+//! Namespaces and directories of a measurement, removed when dropped.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,7 +10,7 @@ use super::peers::Network;
 use super::sides::{Side, Uplink};
 use crate::namespace::{LOOPBACK, Namespace, quiet};
 
-/// A folder for what a server writes.
+/// Directory for files of a server.
 pub struct Scratch(pub PathBuf);
 
 impl Scratch {
@@ -29,27 +29,26 @@ impl Drop for Scratch {
     }
 }
 
-/// The server's end of a veth pair, or the device of a peer that has one.
+/// Name of the server's end of a veth pair, or of a peer's device.
 pub const DEVICE: &str = "v1";
-/// Frames that a device of a link keeps until they are read: more than the window of any
-/// connection.
+/// Queue length of a link's device in frames, longer than the window of any connection.
 const DEVICE_FRAMES: &str = "16384";
-/// Addresses of client and server that are not under `towpath run`, and their network.
+/// Addresses of client and server outside of `towpath run`, and their network.
 const HERE: &str = "10.78.0.1/24";
 pub const THERE: &str = "10.78.0.2/24";
 const NETWORK: &str = "10.78.0.0/24";
 
-/// The two ends of a link: what the client goes through, which has a namespace of its own then, and
-/// the client.
+/// Device and addresses of a link's two ends: the forwarding host, and the client in its own
+/// namespace.
 const GATE: [&str; 3] = ["l0", "10.79.0.1/24", "10.79.0.1"];
 const BEHIND: [&str; 2] = ["l1", "10.79.0.2/24"];
 
-/// The namespaces of one measurement; gone with it.
+/// Namespaces of one measurement, deleted when dropped.
 pub struct World {
     pub side: Side,
-    /// Its devices are in the namespaces, which are deleted after its end.
+    /// Process of the link. Dropped before the namespaces that contain its devices.
     link: Option<Carrier>,
-    /// The client's is the first one, the server's the last one.
+    /// Namespaces; the first one is the client's, and the last one the server's.
     hosts: Vec<Namespace>,
 }
 
@@ -82,8 +81,8 @@ impl World {
         }
     }
 
-    /// A veth pair between client and server. Without an address the kernel leaves the server's end
-    /// to who reads it.
+    /// Joins client and server by a veth pair. Without an address, the kernel does not use the
+    /// server's end, so that a peer can.
     fn join(&self, has_address: bool) -> Result<()> {
         let (a, b) = (self.client(), self.server());
         a.join("v0", b, DEVICE)?;
@@ -91,9 +90,9 @@ impl World {
         set_up(b, DEVICE, has_address.then_some(THERE))
     }
 
-    /// Adds the device that a peer opens by its name; the client's end is the kernel's. Its queue
-    /// holds the packets that a thousand connections send at once, which would overrun the default
-    /// of 500. Peers without offloads get each segment as a packet.
+    /// Adds the device that a peer opens by name, whose other end is the client's kernel. The queue
+    /// holds the packets that a thousand connections send at once, which exceed the default of 500.
+    /// Peers without offloads receive each segment as a packet.
     fn add_device(&self, mode: &str) -> Result<()> {
         const QUEUE: &str = "10000";
         let a = self.client();
@@ -102,9 +101,8 @@ impl World {
         set_up(a, DEVICE, Some(HERE))
     }
 
-    /// Puts a link between the client and the place where it has been. The client has a namespace
-    /// of its own for that. The former place forwards, so the server's way out of its namespace is
-    /// the one that it has without a link.
+    /// Moves the client into a new namespace behind a link. Its previous namespace forwards, so
+    /// that the server's route to the client is the same as without a link.
     pub fn move_client_behind(&mut self, link: &Link, program: &Path, seed: u64) -> Result<()> {
         self.hosts.insert(0, Namespace::new("c")?);
         let (client, gate) = (&self.hosts[0], &self.hosts[1]);
@@ -113,15 +111,15 @@ impl World {
             host.ip(&format!("tuntap add dev {device} mode tap"))?;
             host.ip(&format!("link set dev {device} txqueuelen {DEVICE_FRAMES}"))?;
             host.ip(&format!("addr add {address} dev {device}"))?;
-            // Neighbour discovery would send frames as soon as one end is up, and the other end is
-            // not there yet.
+            // Disable IPv6, because neighbour discovery would send frames before the other end is
+            // up.
             let is_off = format!("/proc/sys/net/ipv6/conf/{device}/disable_ipv6");
             host.shell(&format!("test ! -e {is_off} || echo 1 > {is_off}"))?;
         }
         let held = ends.map(|(host, device, _)| (host.name(), device));
         self.link = Some(Carrier::start(program, link, held, seed)?);
-        // A device that somebody holds when it is set up sends from then on; otherwise the kernel
-        // takes up to a second.
+        // Set the devices up only after the link has opened them. Otherwise the kernel takes up to
+        // a second before it sends.
         for (host, device, _) in ends {
             host.ip(&format!("link set dev {device} up"))?;
         }
@@ -136,19 +134,20 @@ impl World {
         Ok(())
     }
 
-    /// An error if the link, if there is one, has lost frames beyond those that it was to lose.
+    /// Ends the link, if there is one. Fails if it has lost frames by overload.
     pub fn end_link(&mut self) -> Result<()> {
         self.link.take().map_or(Ok(()), Carrier::end)
     }
 
-    /// Once the server is there: the client's kernel sends as the servers do, by CUBIC.
+    /// Lets the client's kernel use CUBIC, as the servers do. Called once the server is running.
     pub fn use_cubic(&self) -> Result<()> {
         if self.link.is_some() {
-            // Its only route says so.
+            // The client's only route selects CUBIC already.
             return Ok(());
         }
         let route = match self.side {
-            // Their routes say so from the beginning; under towpath no end is the kernel's.
+            // The routes of these sides select CUBIC already, or no end is on the kernel (loopback
+            // of `towpath run`).
             Side::Kernel | Side::Peer(_) | Side::Loopback => return Ok(()),
             Side::Ours(_, Uplink::Tap) => "10.77.0.0/24 dev towpath0 src 10.77.0.1",
             Side::Ours(_, Uplink::Rootless) | Side::KernelLoopback => LOOPBACK,
@@ -164,7 +163,7 @@ impl World {
         self.hosts.last().expect("at least one")
     }
 
-    /// The server's address for the client.
+    /// Returns the server's address as seen by the client.
     pub fn host(&self) -> &'static str {
         match self.side {
             Side::Kernel | Side::Peer(_) => "10.78.0.2",

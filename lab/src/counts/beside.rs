@@ -1,4 +1,4 @@
-//! Counts of two builds on one machine, side by side: what rose is named.
+//! Compares the counts of two builds on one machine, and names increases.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,18 +10,18 @@ use serde_json::{Value, json};
 use super::report::Counted;
 use crate::workspace::{cargo, target};
 
-/// Smallest rise, as a part of the count: changed code elsewhere makes the compiler lay
-/// a function out anew.
+/// Minimum relative increase. Smaller ones occur when unrelated changes affect the layout of the
+/// code.
 const PART_MIN: f64 = 0.01;
 
-/// Another commit of the project, built in a checkout of its own, which stays for the next time.
+/// Another commit of the project. Its checkout and build are kept for later comparisons.
 pub struct Other {
     pub commit: String,
     pub checkout: PathBuf,
 }
 
 impl Other {
-    /// Checks the commit out and builds its `towpath`.
+    /// Checks out the commit, and builds its `towpath`.
     pub fn build(root: &Path, commit: &str) -> Result<Self> {
         let name = git(root, &["rev-parse", "--verify", &format!("{commit}^{{commit}}")])
             .with_context(|| format!("{commit:?} is not a commit of this repository"))?;
@@ -41,7 +41,7 @@ impl Other {
     }
 }
 
-/// Runs git and gives the first line that it prints.
+/// Runs git, and returns the first line that it prints.
 fn git(root: &Path, words: &[&str]) -> Result<String> {
     let output = Command::new("git").args(words).current_dir(root).output().context("git")?;
     if !output.status.success() {
@@ -51,14 +51,14 @@ fn git(root: &Path, words: &[&str]) -> Result<String> {
     Ok(String::from_utf8(output.stdout)?.lines().next().unwrap_or_default().to_owned())
 }
 
-/// A build that is counted.
+/// Build to count.
 #[derive(Clone, Copy)]
 pub enum Build {
     Before,
     Now,
 }
 
-/// All runs of both builds, by what was counted.
+/// Counts of all runs of both builds, by name.
 #[derive(Default)]
 pub struct Comparison {
     samples: BTreeMap<String, [Vec<f64>; 2]>,
@@ -71,12 +71,13 @@ impl Comparison {
         }
     }
 
-    /// Counts that rose beyond the spread of both builds' runs.
+    /// Returns the counts that increased by more than the variation between the runs of either
+    /// build.
     pub fn risen(&self) -> Vec<String> {
         self.changed(has_risen, "rose")
     }
 
-    /// Counts that fell as far.
+    /// Returns the counts that decreased by more than the variation between runs.
     pub fn fallen(&self) -> Vec<String> {
         self.changed(|before, now| has_risen(now, before), "fell")
     }
@@ -99,8 +100,8 @@ impl Comparison {
     }
 }
 
-/// Whether each run of the second is above each of the first, and their middles are farther apart
-/// than both spread. A count of one build alone is not compared.
+/// Returns whether all runs of `now` exceed all of `before`, and the medians differ by more than
+/// both variations. Counts of only one build are not compared.
 fn has_risen(before: &[f64], now: &[f64]) -> bool {
     if before.is_empty() || now.is_empty() {
         return false;
@@ -112,7 +113,7 @@ fn has_risen(before: &[f64], now: &[f64]) -> bool {
         && rise > PART_MIN * before.middle
 }
 
-/// The runs of one count of one build.
+/// Minimum, median and maximum of a count over the runs of one build.
 struct Spread {
     least: f64,
     middle: f64,
@@ -120,7 +121,7 @@ struct Spread {
 }
 
 impl Spread {
-    /// `samples` is not empty.
+    /// Computes the spread of samples, of which there must be at least one.
     fn of(samples: &[f64]) -> Self {
         let mut sorted = samples.to_vec();
         sorted.sort_by(f64::total_cmp);
@@ -161,8 +162,8 @@ mod tests {
             ["redis GET, calls rose from 5.10 (5.00 to 5.20) to 6.10 (6.00 to 6.10)"]
         );
         for (before, now) in [
-            // Runs that overlap; runs that spread as far as the middles are apart; less than a
-            // hundredth; a fall.
+            // Overlapping runs; medians that differ by no more than the variation; an increase
+            // below 1 %; a decrease.
             (&[5., 5.5, 6.][..], &[5.9, 6.1, 6.2][..]),
             (&[5., 5., 5.], &[5.1, 6., 7.]),
             (&[100., 100., 100.], &[100.5, 100.5, 100.5]),

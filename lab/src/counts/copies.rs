@@ -1,5 +1,5 @@
-//! Copies of processes in user space, by the program `lab/copies`, since that takes system calls
-//! without a safe door.
+//! Counts copies of processes in user space, using the program `lab/copies`, because the system
+//! calls for it require unsafe code.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -9,17 +9,17 @@ use anyhow::{Context, Result, ensure};
 
 use crate::running::Running;
 
-/// Copies of one thread from one place.
+/// Copies of one thread at one call site.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Copied {
     pub thread: u32,
     pub copies: u64,
     pub bytes: u64,
-    /// A file, and where in it: `/lib/a.so+0x1234`.
+    /// Call site as a file and an offset: `/lib/a.so+0x1234`.
     pub place: String,
 }
 
-/// Whether the kernel lets one count, and the numbers are right.
+/// Fails if the kernel does not permit counting, or the counts are wrong.
 pub fn is_possible(programs: &Path) -> Result<()> {
     let output = Command::new(programs.join("copies")).arg("check").output().context("copies")?;
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -27,14 +27,14 @@ pub fn is_possible(programs: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Counts until it is told to end.
+/// Running process of `lab/copies`, which counts until it is told to end.
 pub struct Copier {
     running: Running,
     said: BufReader<ChildStdout>,
 }
 
 impl Copier {
-    /// From now on, of all threads of these processes.
+    /// Starts to count copies by all threads of these processes.
     pub fn begin(programs: &Path, processes: &[u32]) -> Result<Self> {
         let mut command = Command::new(programs.join("copies"));
         command.args(processes.iter().map(u32::to_string));
@@ -47,14 +47,14 @@ impl Copier {
         Ok(copier)
     }
 
-    /// Copies since the beginning.
+    /// Stops counting, and returns the copies.
     pub fn end(mut self) -> Result<Vec<Copied>> {
         writeln!(self.running.0.stdin.as_mut().context("piped")?)?;
         let mut all = Vec::new();
         loop {
             let line = self.line()?;
             if line == "done" {
-                // Its breakpoints are gone with it.
+                // The kernel removes the breakpoints when the process ends.
                 self.running.0.wait()?;
                 return Ok(all);
             }
@@ -78,8 +78,8 @@ fn parse(line: &str) -> Option<Copied> {
     Some(Copied { thread, copies, bytes, place: words.next()?.to_owned() })
 }
 
-/// Function and line of a place, by addr2line(1), with what it was put into. The place itself where
-/// that does not know.
+/// Returns function and line of a call site by addr2line(1), including inlined functions. Returns
+/// the call site unchanged if addr2line does not know it.
 pub fn name(place: &str) -> String {
     let ask = || {
         let (file, address) = place.rsplit_once('+')?;
@@ -91,8 +91,8 @@ pub fn name(place: &str) -> String {
     ask().unwrap_or_else(|| place.to_owned())
 }
 
-/// From what addr2line says: each function, the innermost first, and the place of the first that is
-/// not Rust's own.
+/// Parses the output of addr2line: each function, the innermost first, and the line of the first
+/// that is not part of Rust's libraries.
 fn names(text: &str) -> Option<String> {
     let mut names = Vec::new();
     for line in text.lines() {
@@ -106,7 +106,7 @@ fn names(text: &str) -> Option<String> {
             let at = at.split(" (discriminator").next().unwrap_or(at);
             let file: Vec<&str> = at.rsplit('/').take(4).collect();
             let file: Vec<&str> = file.into_iter().rev().collect();
-            // Where there is no line, what stands in its place is a unit of the compiler's.
+            // Without a line number, addr2line prints a compilation unit instead, which is omitted.
             let has_line = !at.ends_with('?');
             names.push(match has_line {
                 true => format!("{function} ({})", file.join("/")),

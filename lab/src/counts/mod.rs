@@ -1,11 +1,10 @@
-//! Costs of a request, a connection and a byte, counted rather than timed: other work on the
-//! machine does not change them. With `--beside` they are compared with those of
-//! another commit's build, in turn on this machine.
+//! Counts the costs of a request, a connection and a byte. Unlike times, counts do not depend on
+//! other work on the machine. With `--beside`, compares them with another commit's build,
+//! alternating on this machine.
 //!
-//! Reading order: `workloads` does the work; `tracer` counts its system calls, `threads` its
-//! sleeps, `copies` its copies. `report` has the tables, `beside` the comparison. Instructions of
-//! the stack alone are counted by
-//! `crate::shards`.
+//! Reading order: `workloads` runs the work; `tracer` counts its system calls, `threads` its
+//! context switches, and `copies` its copies. `report` formats tables, and `beside` compares.
+//! `crate::shards` counts the stack's own instructions.
 
 mod beside;
 mod copies;
@@ -57,10 +56,10 @@ const SIDES: [Side; 5] = [
     Side::Ours(Hosting::Inline, Uplink::Tap),
     Side::Ours(Hosting::Inline, Uplink::Rootless),
 ];
-/// The name of what is counted of the stack alone, and its work behind it.
+/// Name of the count of the stack's own instructions; the kind of work is appended.
 const INSTRUCTIONS: &str = "instructions";
 
-/// Counts, prints tables, and compares. Needs root.
+/// Counts, prints tables, and compares builds. Needs root.
 pub fn run(root: &Path, options: &Options) -> Result<()> {
     interrupt::hold()?;
     crate::debian::install()?;
@@ -85,7 +84,8 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
     other.map_or(Ok(()), |other| judge(&other, &comparison))
 }
 
-/// An error if the kernel does not tell system calls, or refuses SCHED_FIFO to this user.
+/// Fails if the kernel does not support tracing of system calls, or does not permit SCHED_FIFO to
+/// this user.
 fn is_possible() -> Result<()> {
     tracer::Tracer::new()?;
     let first = Command::new("chrt").args(["-f", "1", "true"]).status().context("chrt")?;
@@ -96,7 +96,7 @@ fn is_possible() -> Result<()> {
     Ok(())
 }
 
-/// Names what changed. An error if anything rose.
+/// Prints the changed counts. Fails if any has increased.
 fn judge(other: &Other, comparison: &Comparison) -> Result<()> {
     let Other { commit, .. } = other;
     let list = |all: Vec<String>| all.join("\n  ");
@@ -111,7 +111,8 @@ fn judge(other: &Other, comparison: &Comparison) -> Result<()> {
     Ok(())
 }
 
-/// Instructions a packet of this build; both builds' go into the comparison.
+/// Counts instructions per packet. Returns those of this build, and adds those of both builds to
+/// the comparison.
 fn instructions(
     root: &Path,
     other: Option<&Other>,
@@ -132,13 +133,13 @@ fn instructions(
     Ok(now)
 }
 
-/// The builds, and how often each is counted.
+/// Builds to count, and the number of runs of each.
 struct Counter {
     /// `towpath` of this build.
     own: PathBuf,
-    /// The folder of `lockstep` and `copies`.
+    /// Directory of `lockstep` and `copies`.
     tools: PathBuf,
-    /// The other build's `towpath`.
+    /// `towpath` of the other build.
     other: Option<PathBuf>,
     runs: u32,
     has_copies: bool,
@@ -157,13 +158,14 @@ impl Counter {
         Ok(Self { own, tools, other, runs, has_copies: copies.is_ok() })
     }
 
-    /// Counts a workload on one side, both builds in turn. The rows are of this build's first run.
+    /// Counts a workload on one side, alternating between both builds. Returns the rows of this
+    /// build's first run.
     fn count(&self, work: &Workload, side: Side, comparison: &mut Comparison) -> Result<Vec<Row>> {
         let once = |towpath: &Path| -> Result<Vec<Row>> {
             let programs = Programs { towpath, tools: &self.tools };
             Ok(Row::of(work, side, &work.count(side, programs, self.has_copies)?))
         };
-        // The kernel has no builds: it is there to compare with.
+        // The kernel's side does not depend on the build.
         let other = self.other.as_ref().filter(|_| side != Side::Kernel);
         let runs = if other.is_some() { self.runs } else { 1 };
         let mut first = None;

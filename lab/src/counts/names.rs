@@ -1,6 +1,6 @@
-//! Names of the system calls that servers and engines make.
+//! Names of system calls.
 
-/// Numbers of x86-64 (arch/x86/entry/syscalls/syscall_64.tbl of Linux). Calls without a name here
+/// Numbers of x86-64 (arch/x86/entry/syscalls/syscall_64.tbl of Linux). Calls that are missing here
 /// are shown by their number.
 const NAMES: &[(i64, &str)] = &[
     (0, "read"),
@@ -54,7 +54,7 @@ const NAMES: &[(i64, &str)] = &[
     (454, "futex_wake"),
 ];
 
-/// Name of a system call.
+/// Returns the name of a system call.
 pub fn name(number: i64) -> String {
     let known = NAMES.iter().find(|(it, _)| cfg!(target_arch = "x86_64") && *it == number);
     known.map_or_else(|| format!("call {number}"), |(_, name)| (*name).to_owned())

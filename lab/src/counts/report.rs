@@ -1,4 +1,4 @@
-//! Counts, as tables of Markdown or as JSON.
+//! Formats counts as Markdown tables or as JSON.
 
 use std::collections::BTreeMap;
 
@@ -10,25 +10,25 @@ use super::workloads::{Cost, Costs, Unit, Workload};
 use crate::bench::sides::Side;
 use crate::figures::Figure;
 
-/// Calls that are rarer are not listed in a table.
+/// Minimum number of calls per unit that a table lists.
 const LISTED_MIN: f64 = 0.05;
-/// Code that copies a smaller part of what is copied is not listed.
+/// Minimum fraction of all copied bytes from which code is listed.
 const COPIED_MIN: f64 = 0.01;
 
-/// A number that was counted, and what of whom it is.
+/// A count, with a description of what was counted.
 pub struct Counted {
     pub what: String,
     pub each: f64,
 }
 
-/// Counts of a process, or of all of a program's, for each request, connection or MiB.
+/// Counts of one process, or of all processes of a program, per request, connection or MiB.
 pub struct Row {
     work: &'static str,
     unit: &'static str,
     side: String,
     process: &'static str,
     calls: f64,
-    /// By name, the most frequent first.
+    /// Calls by name, the most frequent first.
     by_name: Vec<(String, f64)>,
     voluntary: f64,
     involuntary: f64,
@@ -36,11 +36,11 @@ pub struct Row {
     copied: Option<Copies>,
 }
 
-/// Copies for each request, connection or MiB.
+/// Copies per request, connection or MiB.
 struct Copies {
     copies: f64,
     kib: f64,
-    /// KiB by place, the most first.
+    /// KiB by call site, the largest first.
     by_place: Vec<(String, f64)>,
 }
 
@@ -61,7 +61,7 @@ impl Copies {
         }
     }
 
-    /// Lines that say which code copies.
+    /// Formats lines that name the copying code.
     fn lines(&self) -> Vec<String> {
         let mut by_name = BTreeMap::<String, f64>::new();
         for (place, kib) in &self.by_place {
@@ -75,7 +75,7 @@ impl Copies {
 }
 
 impl Row {
-    /// The engine's, if it has a process, and the program's.
+    /// Creates the rows of the engine, if it has its own process, and of the program.
     pub fn of(work: &Workload, side: Side, costs: &Costs) -> Vec<Self> {
         let row = |process, cost: &Cost| {
             let each = |count: u64| count as f64 / f64::from(costs.count);
@@ -103,7 +103,8 @@ impl Row {
         engine.chain([row("program", &costs.program)]).collect()
     }
 
-    /// The numbers that are compared: system calls, sleeps, and copies where they were counted.
+    /// Returns the counts to compare: system calls, context switches, and copies if they were
+    /// counted.
     pub fn counted(&self) -> Vec<Counted> {
         let Self { work, side, process, .. } = self;
         let mut all = vec![("system calls", self.calls), ("sleeps", self.voluntary)];
@@ -155,10 +156,10 @@ impl Unit {
     }
 }
 
-/// The report as it comes.
+/// Report, printed incrementally.
 pub struct Rows {
     is_json: bool,
-    /// Whether code that copies is listed.
+    /// Whether copying code is listed.
     has_places: bool,
     rows: Vec<Value>,
     instructions: Value,
@@ -179,7 +180,7 @@ impl Rows {
             println!("|{}", "---|".repeat(11));
         }
         for row in rows {
-            // Towpath's own process has nothing to do where the program has the engine.
+            // Omit towpath's own process if the engine is in the program, because it does nothing.
             if !self.is_json && row.calls > 0. {
                 println!("{}", row.line());
                 if let Some(copied) = row.copied.as_ref().filter(|_| self.has_places) {
@@ -190,7 +191,7 @@ impl Rows {
         }
     }
 
-    /// Adds instructions of the stack alone, by kind of work.
+    /// Adds the counts of the stack's own instructions, by kind of work.
     pub fn add_instructions(&mut self, all: &[(&'static str, f64)]) {
         if !self.is_json {
             println!("\n| work | instructions a packet |\n|---|---|");
@@ -200,7 +201,7 @@ impl Rows {
             all.iter().map(|&(work, each)| (work.to_owned(), json!(each))).collect();
     }
 
-    /// Ends it with the comparison with another build, or null.
+    /// Ends the report with the comparison with another build, or null.
     pub fn end(self, beside: Value) {
         if self.is_json {
             let Self { rows, instructions, .. } = self;

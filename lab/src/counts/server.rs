@@ -1,4 +1,4 @@
-//! A server on one side that does one thing at a time.
+//! A server on one side that handles one client.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -12,19 +12,20 @@ use crate::bench::world::{Scratch, World};
 use crate::interrupt;
 use crate::running::Running;
 
-/// How it is started: what there is built, and a folder of its own.
+/// Function that returns a server's command from the directory of programs and a directory for its
+/// files.
 pub type Words = fn(programs: &Path, scratch: &Path) -> Vec<String>;
 
-/// A server that accepts connections. Gone with it.
+/// A server that accepts connections. Ended when dropped.
 pub struct Server {
-    // Ends first, its namespaces next.
+    // Dropped first, so that the program ends before its namespaces.
     run: Running,
     pub world: World,
     _scratch: Scratch,
 }
 
 impl Server {
-    /// `wrap` is put before its command.
+    /// Starts a server. `wrap` is put before its command.
     pub fn start(
         words: Words,
         side: Side,
@@ -43,7 +44,7 @@ impl Server {
         Ok(server)
     }
 
-    /// The process that was started: towpath, or the program.
+    /// Returns the process id of towpath, or of the program without towpath.
     pub fn pid(&self) -> u32 {
         self.run.0.id()
     }

@@ -1,22 +1,22 @@
-//! Counts of the kernel about the threads of processes.
+//! The kernel's counts about the threads of processes.
 
 use std::collections::BTreeMap;
 use std::fs;
 
 use anyhow::{Context, Result};
 
-/// Events of processes so far.
+/// Context switches and page faults of processes so far.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub struct Scheduled {
-    /// A thread slept, and was woken.
+    /// Context switches in which a thread slept.
     pub voluntary: u64,
-    /// A thread had to give up its processor.
+    /// Context switches in which a thread was preempted.
     pub involuntary: u64,
-    /// Page faults that needed no disk.
+    /// Page faults without disk access.
     pub faults: u64,
 }
 
-/// The process of each thread.
+/// Process id of each thread.
 pub type Threads = BTreeMap<u32, u32>;
 
 pub fn threads(processes: &[u32]) -> Result<Threads> {
@@ -30,7 +30,7 @@ pub fn threads(processes: &[u32]) -> Result<Threads> {
     Ok(all)
 }
 
-/// The sums over the threads that live.
+/// Returns the sums over all live threads.
 pub fn scheduled(processes: &[u32]) -> Result<Scheduled> {
     let mut sum = Scheduled::default();
     for (thread, process) in threads(processes)? {
@@ -40,7 +40,8 @@ pub fn scheduled(processes: &[u32]) -> Result<Scheduled> {
     }
     for process in processes {
         let stat = fs::read_to_string(format!("/proc/{process}/stat"))?;
-        // Behind the name, which may be anything: state, five numbers, flags, minflt.
+        // Fields after the name, which may contain any characters: state, five numbers, flags,
+        // minflt.
         let (_, after) = stat.rsplit_once(") ").context("stat")?;
         sum.faults += after.split(' ').nth(7).context("minflt")?.parse::<u64>()?;
     }

@@ -1,6 +1,5 @@
-//! System calls of threads, all of them. The kernel writes each down as it is entered, in a buffer
-//! of tracefs that is this chore's own. Tracing needs no tool, and stops no thread, unlike
-//! ptrace(2).
+//! Traces all system calls of some threads. The kernel writes each call to a private buffer of
+//! tracefs. Unlike ptrace(2), tracing stops no thread.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,22 +9,22 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
-/// Numbers of system calls, and how often each thread entered them.
+/// Number of calls by thread and system call number.
 pub type Calls = BTreeMap<(u32, i64), u64>;
 
-/// KiB of the buffer of each processor. An event takes 72 bytes; one that has no place fails the
+/// Size of each processor's buffer in KiB. An event takes 72 bytes; a lost event fails the
 /// measurement.
 const BUFFER_KIB: u32 = 64 << 10;
 
-/// A buffer of events, removed on drop.
+/// A private buffer of events, removed on drop.
 pub struct Tracer {
     instance: PathBuf,
-    /// A folder that tracefs was mounted at, since it was nowhere.
+    /// Directory on which this process has mounted tracefs, if it was not mounted.
     mounted: Option<PathBuf>,
 }
 
 impl Tracer {
-    /// Needs root, and a kernel with CONFIG_FTRACE_SYSCALLS.
+    /// Creates a buffer. Needs root, and a kernel with CONFIG_FTRACE_SYSCALLS.
     pub fn new() -> Result<Self> {
         let usual = Path::new("/sys/kernel/tracing");
         let mounted = if usual.join("instances").exists() { None } else { Some(mount()?) };
@@ -36,12 +35,12 @@ impl Tracer {
             .with_context(|| format!("{} (root is needed)", tracer.instance.display()))?;
         tracer.set("tracing_on", "0")?;
         tracer.set("buffer_size_kb", &BUFFER_KIB.to_string())?;
-        // Threads that these begin are followed, too.
+        // Also trace new threads and processes of the traced ones.
         tracer.set("options/event-fork", "1")?;
         Ok(tracer)
     }
 
-    /// From now on, of these threads.
+    /// Starts to trace these threads.
     pub fn begin(&self, threads: &[u32]) -> Result<()> {
         let threads: Vec<String> = threads.iter().map(u32::to_string).collect();
         self.set("set_event_pid", &threads.join(" "))?;
@@ -50,7 +49,7 @@ impl Tracer {
         self.set("tracing_on", "1")
     }
 
-    /// Calls that the threads have entered since.
+    /// Stops tracing, and returns the calls.
     pub fn end(&self) -> Result<Calls> {
         self.set("tracing_on", "0")?;
         self.set("events/raw_syscalls/sys_enter/enable", "0")?;
@@ -93,7 +92,7 @@ impl Drop for Tracer {
     }
 }
 
-/// tracefs at a folder of ours.
+/// Mounts tracefs on a new directory.
 fn mount() -> Result<PathBuf> {
     let folder = std::env::temp_dir().join(format!("towpath-tracefs-{}", std::process::id()));
     fs::create_dir(&folder)?;
@@ -109,12 +108,12 @@ fn mount() -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// Thread and number of a line `  name-12 [001] ..... 3.456789: sys_enter: NR 0 (5, ...)`. The name
-/// may be anything.
+/// Parses thread and call number of a line such as
+/// `  name-12 [001] ..... 3.456789: sys_enter: NR 0 (5, ...)`. The name may contain any characters.
 fn parse(line: &str) -> Option<(u32, i64)> {
     let (before, after) = line.rsplit_once(": sys_enter: NR ")?;
     let number = after.split(' ').next()?.parse().ok()?;
-    // Behind the processor are flags and the time, which have no brackets.
+    // The flags and the time after the processor contain no brackets.
     let (who, _) = before.rsplit_once('[')?;
     Some((who.trim_end().rsplit_once('-')?.1.parse().ok()?, number))
 }

@@ -1,4 +1,4 @@
-//! Workloads in lockstep, and their cost in calls and wake-ups.
+//! Workloads that send one request at a time, and their cost in system calls and wake-ups.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -17,7 +17,7 @@ use crate::bench::sides::Side;
 use crate::interrupt;
 use crate::running::Running;
 
-/// Unit of a workload, for which counts are given.
+/// Unit of a workload, to which counts refer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
     Request,
@@ -25,21 +25,21 @@ pub enum Unit {
     Mib,
 }
 
-/// Programs that are started.
+/// Programs to start.
 #[derive(Clone, Copy)]
 pub struct Programs<'a> {
-    /// The build that is counted.
+    /// Build to count.
     pub towpath: &'a Path,
-    /// The folder of `lockstep` and `copies`.
+    /// Directory of `lockstep` and `copies`.
     pub tools: &'a Path,
 }
 
-/// A server, its client, and how much of it is counted.
+/// A server, its client, and the number of counted units.
 pub struct Workload {
     pub name: &'static str,
     pub unit: Unit,
     server: Words,
-    /// Workload of `lab/load/src/bin/lockstep.rs`.
+    /// Command of `lab/load/src/bin/lockstep.rs`.
     client: &'static str,
     warm: u32,
     count: u32,
@@ -93,33 +93,33 @@ fn bytes(programs: &Path, _: &Path) -> Vec<String> {
     vec![program, "serve".into(), PORT.to_string()]
 }
 
-/// Events of some processes in the counted part.
+/// Events of some processes during the counted part.
 #[derive(Default)]
 pub struct Cost {
-    /// Thread and number.
+    /// System calls by thread and number.
     pub calls: Calls,
     pub scheduled: Scheduled,
-    /// By thread and place. None: they could not be counted.
+    /// Copies by thread and call site; `None` if copies were not counted.
     pub copied: Option<Vec<Copied>>,
 }
 
-/// The parts of a run, which have processes of their own.
+/// Costs of engine and program, which are separate processes.
 pub struct Costs {
-    /// towpath's own process. None on the kernel.
+    /// Cost of towpath's process; `None` on the kernel.
     pub engine: Option<Cost>,
-    /// The program's processes.
+    /// Cost of the program's processes.
     pub program: Cost,
-    /// Requests, connections or MiB.
+    /// Number of requests, connections or MiB.
     pub count: u32,
 }
 
-/// Time after which earlier work is over, and its consequences too. Acknowledgements are delayed,
-/// threads look whether there is more, and processes end.
+/// Pause after which the effects of earlier work have ended, such as delayed acknowledgements,
+/// polling threads and exiting processes.
 const QUIET: Duration = Duration::from_millis(300);
 
 impl Workload {
-    /// Runs it on one side. Copies are counted in a second turn of the same server. Counting takes
-    /// longer, and would make events by the clock more frequent in the first turn.
+    /// Runs the workload on one side. Counts copies in a second pass with the same server, because
+    /// the overhead would make time-driven events more frequent in the first pass.
     pub fn count(&self, side: Side, programs: Programs<'_>, has_copies: bool) -> Result<Costs> {
         let alone = one_at_a_time()?;
         let server = Server::start(self.server, side, &alone, programs)?;
@@ -136,7 +136,7 @@ impl Workload {
         let calls = tracer.end()?;
         let after = [scheduled(&engine)?, scheduled(&program)?];
         let copied = has_copies.then(|| copies(&mut client, &all, programs.tools)).transpose()?;
-        // Threads that were begun meanwhile are the program's where there is no other.
+        // New threads belong to the program if there is no engine process.
         let owners_after = threads(&all)?;
         let is_engines = |thread: &u32| {
             let owner = owners.get(thread).or_else(|| owners_after.get(thread));
@@ -156,7 +156,7 @@ impl Workload {
     }
 }
 
-/// Copies of processes while the client repeats the counted part.
+/// Counts copies of processes while the client repeats the counted part.
 fn copies(client: &mut Client, processes: &[u32], programs: &Path) -> Result<Vec<Copied>> {
     let copier = Copier::begin(programs, processes)?;
     client.go_on()?;
@@ -164,9 +164,10 @@ fn copies(client: &mut Client, processes: &[u32], programs: &Path) -> Result<Vec
     copier.end()
 }
 
-/// Server, engine and client on one processor, where who is woken waits until the one that runs
-/// sleeps, and nobody else comes between (sched(7), SCHED_FIFO). Otherwise it depends on chance who
-/// finds whom asleep, and with it doorbells and looks at descriptors.
+/// Returns a wrapper that runs server, engine and client on one processor with SCHED_FIFO
+/// (sched(7)). A woken thread then runs only when the current one sleeps, without interruption by
+/// other processes. Otherwise notifications and polls would depend on which thread happens to
+/// sleep.
 fn one_at_a_time() -> Result<Vec<String>> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let all = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
@@ -174,8 +175,8 @@ fn one_at_a_time() -> Result<Vec<String>> {
     Ok(["taskset", "-c", first, "chrt", "-f", "1"].map(str::to_owned).to_vec())
 }
 
-/// towpath itself, if it is there, and the program's processes. The guardian, which sleeps, is
-/// neither.
+/// Returns the processes of towpath, if there is one, and of the program. The guardian belongs to
+/// neither, because it sleeps.
 fn processes(server: &Server) -> Result<(Vec<u32>, Vec<u32>)> {
     let first = server.pid();
     let below = descendants(first)?;
@@ -196,7 +197,7 @@ fn processes(server: &Server) -> Result<(Vec<u32>, Vec<u32>)> {
     Ok((Vec::new(), program))
 }
 
-/// The client, which has done what it does not count.
+/// A client that has completed its warm-up, which is not counted.
 struct Client {
     running: Running,
     said: BufReader<std::process::ChildStdout>,
@@ -226,7 +227,7 @@ impl Client {
         Ok(client)
     }
 
-    /// Starts the counted part.
+    /// Runs the counted part.
     fn go_on(&mut self) -> Result<()> {
         writeln!(self.running.0.stdin.as_mut().context("piped")?)?;
         self.expect("done")

@@ -1,5 +1,5 @@
-//! Frames of 64 bytes that a device alone sends back: `lab/bounce` on a veth pair, and DPDK's
-//! memory devices beside testpmd.
+//! Measures devices that return frames of 64 bytes without a stack: `lab/bounce` on a veth pair,
+//! and DPDK's memory devices compared with testpmd.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -16,22 +16,22 @@ use crate::{interrupt, workspace};
 
 pub const NAME: &str = "bounce, 64 bytes";
 pub const DPDK: &str = "macswap, 64 bytes";
-/// Time that the source pours before the device counts, and after it.
+/// Time in seconds for which the source sends before and after the measurement.
 const MARGIN: u64 = 2;
-/// Processors of the source and of the device.
+/// Processors used by the source and by the device.
 const SOURCE: &str = "0";
 const DEVICE: &str = "1";
-/// Frames that go around in `net_ring0`, as testpmd's `--tx-first` has it.
+/// Number of frames that circulate in `net_ring0`, as with testpmd's `--tx-first`.
 const SEEDS: &str = "32";
 const MEMORY: &str = "--no-huge --no-pci";
 
-/// Builds the program that bounces.
+/// Builds `lab/bounce`.
 pub fn build(root: &Path) -> Result<PathBuf> {
     let release = workspace::build_lab(root, &["towpath-lab-bounce"])?;
     Ok(release.join("towpath-lab-bounce"))
 }
 
-/// Lets frames come as fast as the kernel can make them, and measures what the device sends.
+/// Sends frames as fast as the kernel can, and measures the rate at which the device returns them.
 pub fn measure(contender: Contender, bounce: &Path, seconds: u64) -> Result<Figure> {
     let world = World::new(contender)?;
     world.receive_by_napi()?;
@@ -56,11 +56,12 @@ pub fn measure(contender: Contender, bounce: &Path, seconds: u64) -> Result<Figu
     source.stop();
     interrupt::check()?;
     ensure!(output.status.success(), "{line:?} failed");
-    // The device polls without a pause.
+    // The device polls continuously, so it uses one processor.
     Ok(Figure { rate: rate(&output.stdout, &line)?, server: 1., all })
 }
 
-/// DPDK's memory devices: their names, and the program's rate and testpmd's. Empty without DPDK.
+/// Measures DPDK's memory devices. Returns their names, our program's rate, and testpmd's rate.
+/// Empty without DPDK.
 pub fn dpdk(root: &Path, seconds: u64) -> Result<Vec<(&'static str, f64, f64)>> {
     if !crate::debian::has_dpdk() {
         return Ok(Vec::new());
@@ -82,7 +83,7 @@ pub fn dpdk(root: &Path, seconds: u64) -> Result<Vec<(&'static str, f64, f64)>> 
     Ok(all)
 }
 
-/// testpmd's own rate: what it counted between two looks, which it takes each second.
+/// Returns testpmd's own rate: the median of the rates that it prints each second.
 fn testpmd(device: &str, is_ring: bool, seconds: u64) -> Result<f64> {
     let mut command = Command::new("dpdk-testpmd");
     command.args(MEMORY.split(' ')).args(["--no-shconf", "--no-telemetry", "-l", "0,1"]);
@@ -98,14 +99,14 @@ fn testpmd(device: &str, is_ring: bool, seconds: u64) -> Result<f64> {
     let mut said = String::new();
     let mut stdout = running.0.stdout.take().context("the output of testpmd")?;
     std::io::Read::read_to_string(&mut stdout, &mut said)?;
-    // The first look of a port has no time before it.
+    // Skip the first rate of a port, which covers no time.
     let rates = said.split("Rx-pps:").skip(2).filter_map(|rest| rest.split_whitespace().next());
     let mut rates: Vec<f64> = rates.filter_map(|word| word.parse().ok()).collect();
     rates.sort_by(f64::total_cmp);
     rates.get(rates.len() / 2).copied().context("testpmd told no rate")
 }
 
-/// Frames and seconds, as the device prints them.
+/// Parses the numbers of frames and seconds that the device prints, and returns their ratio.
 fn rate(said: &[u8], line: &[String]) -> Result<f64> {
     let said = String::from_utf8_lossy(said);
     let numbers: Vec<f64> = said.split_whitespace().filter_map(|word| word.parse().ok()).collect();

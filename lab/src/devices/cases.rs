@@ -1,4 +1,4 @@
-//! The measurements, the same for each device.
+//! Measurements, the same for each device.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use crate::interrupt;
 use crate::namespace::READY;
 use crate::running::Running;
 
-/// A server, and a client that measures it.
+/// A server and its measuring client.
 pub struct Case {
     pub name: &'static str,
     pub server: fn(&World) -> Result<Server>,
@@ -21,7 +21,7 @@ pub struct Case {
     unit: Unit,
 }
 
-/// Command line of a server, and its port.
+/// Command of a server, and its port.
 pub struct Server {
     pub line: Vec<String>,
     pub port: u16,
@@ -37,10 +37,10 @@ enum Unit {
 #[derive(Debug, Clone, Copy)]
 pub struct Figure {
     pub rate: f64,
-    /// Processors that the server with its stack used, without work that the kernel does for it in
+    /// Number of processors used by the server with its stack, excluding the kernel's work in
     /// interrupts.
     pub server: f64,
-    /// Processors that the machine used, clients included.
+    /// Number of processors used by the machine, including clients.
     pub all: f64,
 }
 
@@ -86,7 +86,7 @@ pub const ALL: &[Case] = &[
             let line = words(&format!("redis-server --port {PORT} {options}"));
             Ok(Server { line, port: PORT })
         },
-        // The client knows numbers of requests alone: about as many as a second has.
+        // The client supports only a number of requests, so pass about as many as fit the duration.
         client: |seconds| {
             let requests = seconds * 100_000;
             words(&format!(
@@ -99,7 +99,7 @@ pub const ALL: &[Case] = &[
 ];
 
 const PORT: u16 = 7900;
-/// Port of iperf3 unless given.
+/// Default port of iperf3.
 const IPERF_PORT: u16 = 5201;
 
 impl Case {
@@ -112,7 +112,7 @@ impl Case {
             let (used, all, begun) = (cpu::of_tree(pid)?, cpu::busy()?, Instant::now());
             let output = world.client(&line).output().context("the client")?;
             let elapsed = begun.elapsed().as_secs_f64();
-            // Between two clients, the first of which looked for its port, iperf3 does not listen.
+            // Retry a refused connection, because iperf3 does not listen between two clients.
             let is_refused = String::from_utf8_lossy(&output.stdout).contains("Connection refused");
             if !is_refused || Instant::now() > patience {
                 break (output, elapsed, cpu::of_tree(pid)? - used, cpu::busy()? - all);
@@ -147,12 +147,12 @@ fn iperf(seconds: u64, more: &[&str]) -> Vec<String> {
     line
 }
 
-/// A number in the JSON of iperf3.
+/// Returns a number in iperf3's JSON output.
 fn number(text: &str, place: &str) -> Option<f64> {
     serde_json::from_str::<Value>(text).ok()?.pointer(place)?.as_f64()
 }
 
-/// nginx with one worker, which answers from memory.
+/// Returns the command of nginx with one worker that answers from memory.
 fn nginx(world: &World) -> Result<Server> {
     let folder = world.folder().display();
     let config = format!(

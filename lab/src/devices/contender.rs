@@ -1,6 +1,6 @@
-//! Stacks that are measured beside each other.
+//! Stacks that are compared.
 
-/// Owner of the server's end.
+/// Stack at the server's end of the veth pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Contender {
     Kernel,
@@ -19,7 +19,7 @@ impl Contender {
         }
     }
 
-    /// Option of `towpath run` that names the device.
+    /// Returns the option of `towpath run` for the device.
     pub fn option(self) -> Option<&'static str> {
         match self {
             Self::Kernel => None,

@@ -1,8 +1,8 @@
-//! Devices side by side: the kernel's own stack on an end of a veth pair, and Towpath's by each
-//! device. The tables of docs/devices.md.
+//! Compares devices: the kernel's own stack on a veth, and Towpath's stack on each device. Measures
+//! the tables of docs/devices.md.
 //!
-//! Servers run at one end and the kernel's clients at the other (`world`), one server at a time.
-//! `cases` measures. All senders use CUBIC. `bounce` measures devices without a stack.
+//! Servers run at one end of the veth and kernel clients at the other (`world`), one server at a
+//! time. `cases` measures them. All senders use CUBIC. `bounce` measures devices without a stack.
 
 mod bounce;
 mod cases;
@@ -23,10 +23,10 @@ use world::World;
 
 #[derive(clap::Args)]
 pub struct Options {
-    /// Only these: kernel, packet, xdp; DPDK's devices are left out then.
+    /// Measure only these: kernel, packet, xdp. DPDK's devices are skipped then.
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     only: Vec<String>,
-    /// Only cases whose names contain this: iperf3, UDP, nginx, redis, bounce, macswap.
+    /// Measure only cases whose names contain this: iperf3, UDP, nginx, redis, bounce, macswap.
     #[arg(long, value_name = "TEXT")]
     case: Option<String>,
     #[command(flatten)]
@@ -89,7 +89,7 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Rows of the table, which are printed as they come, and of the JSON, which is printed last.
+/// Rows of the table, printed immediately, and of the JSON, printed at the end.
 struct Report {
     table: Table,
     rows: Vec<Value>,
@@ -134,7 +134,7 @@ struct Measured {
     figure: Figure,
 }
 
-/// Starts the case's server for each round of it.
+/// Measures a case in all rounds, with a new server for each.
 fn measure(
     case: &Case,
     contenders: &[Contender],
@@ -148,7 +148,7 @@ fn measure(
     })
 }
 
-/// The round with the median rate of each contender, whose rounds alternate.
+/// Runs the contenders alternately. Returns the round with the median rate of each.
 fn rounds(
     case: &str,
     contenders: &[Contender],
@@ -171,7 +171,7 @@ fn rounds(
     Ok(contenders.iter().zip(rounds).map(median).collect())
 }
 
-/// Processors that were busy.
+/// Formats a number of busy processors.
 fn cores(cores: f64) -> String {
     format!("{cores:.2}")
 }

@@ -1,4 +1,4 @@
-//! Two hosts joined by a veth pair: clients of the kernel, and a server.
+//! Two hosts connected by a veth pair: one with kernel clients, and one with the server.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -13,18 +13,18 @@ use super::contender::Contender;
 use crate::namespace::{Namespace, quiet, until};
 use crate::running::Running;
 
-/// Address of the server, whoever has it.
+/// Address of the server, on any stack.
 pub const SERVER: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 2);
-/// The same with the length of its network.
+/// Address of the server with its prefix length.
 const SERVER_CIDR: &str = "10.1.0.2/24";
 const CLIENT_CIDR: &str = "10.1.0.1/24";
 const NETWORK: &str = "10.1.0.0/24";
-/// End of the cable with the clients.
+/// Clients' end of the veth pair.
 pub const CLIENT_END: &str = "va";
-/// End of the cable with the server.
+/// Server's end of the veth pair.
 pub const SERVER_END: &str = "vb";
 
-/// Both hosts, gone on drop, and a folder for files of servers.
+/// Both hosts, and a directory for files of servers; removed when dropped.
 pub struct World {
     contender: Contender,
     hosts: [Namespace; 2],
@@ -54,12 +54,12 @@ impl World {
         Ok(world)
     }
 
-    /// Folder for files of servers.
+    /// Returns the directory for files of servers.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Starts a server at its end, and waits until it accepts at `port`.
+    /// Starts a server at its end, and waits until it accepts connections.
     pub fn start(&self, server: fn(&Self) -> Result<Server>, towpath: &Path) -> Result<Running> {
         let Server { line, port } = server(self)?;
         let mut words: Vec<String> = Vec::new();
@@ -71,7 +71,7 @@ impl World {
         words.extend(line);
         let mut command = self.server(&words);
         let mut running = Running(quiet(&mut command).spawn().context("the server")?);
-        // A connection that is closed at once: bash has one without a program.
+        // Connect by bash, which needs no further program, and close at once.
         let reach = ["bash", "-c", &format!("exec 3<>/dev/tcp/{SERVER}/{port}")];
         until(&format!("a server: {words:?}"), || {
             ensure!(running.0.try_wait()?.is_none(), "the server has ended: {words:?}");
@@ -80,19 +80,19 @@ impl World {
         Ok(running)
     }
 
-    /// Has the server's end take frames that no socket of the other end made.
+    /// Lets the server's end receive frames that were not sent by a socket of the clients' end.
     pub fn receive_by_napi(&self) -> Result<()> {
         let mut command = self.server(&["ethtool", "-K", SERVER_END, "gro", "on"]);
         ensure!(command.status().context("ethtool")?.success(), "ethtool failed");
         Ok(())
     }
 
-    /// A program at the server's end, without Towpath.
+    /// Returns the command for a program at the server's end, without Towpath.
     pub fn server(&self, line: &[impl AsRef<OsStr>]) -> Command {
         self.hosts[1].command(line)
     }
 
-    /// A program at the clients' end.
+    /// Returns the command for a program at the clients' end.
     pub fn client(&self, line: &[impl AsRef<OsStr>]) -> Command {
         self.hosts[0].command(line)
     }

@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use crate::workspace;
 
-/// Paths of the programs, and the folders that peers are built from and into.
+/// Paths of the programs, and the directories with the peers' sources and builds.
 pub struct Built {
     pub root: PathBuf,
     pub target: PathBuf,

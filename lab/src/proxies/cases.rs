@@ -1,4 +1,4 @@
-//! The measurements, the same for each proxy.
+//! Measurements, the same for each proxy.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::bench::cpu;
 use crate::interrupt;
 use crate::running::Running;
 
-/// All of one proxy. A measurement that failed does not keep others from being made.
+/// All figures of one proxy. A failed measurement does not prevent further ones.
 pub struct Figures {
     pub up: Result<Bulk>,
     pub down: Result<Bulk>,
@@ -27,38 +27,38 @@ pub struct Figures {
     pub idle: Result<Memory>,
 }
 
-/// Bytes of one direction.
+/// Bulk transfer in one direction.
 pub struct Bulk {
     bits_per_second: f64,
     gigabytes: f64,
-    /// Seconds of processors: of the proxy, and of the whole machine.
+    /// CPU time in seconds, of the proxy and of the whole machine.
     proxy: f64,
     all: f64,
 }
 
-/// Datagrams of one direction, as many as the client can send.
+/// Datagrams in one direction, sent as fast as the client can.
 struct Datagrams {
     bits_per_second: f64,
     lost_percent: f64,
 }
 
-/// Resident memory of a proxy in bytes, before and with so many idle connections.
+/// Resident memory of a proxy in bytes, before and with a number of idle connections.
 pub struct Memory {
     before: f64,
     with: f64,
     connections: usize,
 }
 
-/// Bytes of a datagram that fit an Ethernet with all headers.
+/// Length of a datagram in bytes that fits an Ethernet frame with all headers.
 const DATAGRAM: &str = "1400";
-/// Clients that connect at the same time.
+/// Number of clients that connect simultaneously.
 const CLIENTS: &str = "64";
-/// Bytes of a question of theirs.
+/// Length of their requests in bytes.
 const QUESTION: &str = "100";
-/// Time in which a proxy may give memory back that it used for connecting.
+/// Time after which a proxy has freed the memory that it used while connecting.
 const SETTLED: Duration = Duration::from_secs(2);
 
-/// Makes those of rates, each for some seconds.
+/// Measures rates, each for some seconds.
 pub fn rates(world: &World, started: &Started, load: &Path, seconds: u64) -> Result<Figures> {
     let seconds = seconds.to_string();
     let bulk = |words: &[&str]| {
@@ -85,12 +85,12 @@ pub fn rates(world: &World, started: &Started, load: &Path, seconds: u64) -> Res
 }
 
 impl Figures {
-    /// Transfers with their names.
+    /// Returns the bulk transfers with their names.
     pub fn bulk(&self) -> [(&'static str, &Result<Bulk>); 4] {
         [("up", &self.up), ("down", &self.down), ("8 up", &self.up_8), ("8 down", &self.down_8)]
     }
 
-    /// Cells of the other rates, in the order of the table.
+    /// Returns the cells of the other rates, in the order of the table.
     pub fn others(&self) -> [(&'static str, Result<String>); 4] {
         let field = |value: &Result<Value>, name: &str| match value {
             Ok(value) => Ok(value[name].as_f64().context("the client's figures")?),
@@ -144,12 +144,12 @@ impl Bulk {
         self.bits_per_second / 1e9
     }
 
-    /// Seconds of the proxy for a gigabyte.
+    /// Returns the proxy's CPU time in seconds per gigabyte.
     pub fn proxy_per_gb(&self) -> f64 {
         self.proxy / self.gigabytes
     }
 
-    /// Seconds of the machine for a gigabyte, client, server and kernel included.
+    /// Returns the machine's CPU time in seconds per gigabyte, including client, server and kernel.
     pub fn all_per_gb(&self) -> f64 {
         self.all / self.gigabytes
     }
@@ -207,7 +207,7 @@ impl Memory {
         Ok(Self { before, with, connections })
     }
 
-    /// Cells of the table.
+    /// Returns the cells of the table.
     pub fn cells(&self) -> [String; 3] {
         let mib = |bytes: f64| format!("{:.1}", bytes / f64::from(1 << 20));
         let each = (self.with - self.before) / self.connections.max(1) as f64;
@@ -223,7 +223,7 @@ impl Memory {
     }
 }
 
-/// Runs iperf3 and gives its JSON.
+/// Runs iperf3, and returns its JSON output.
 fn iperf3(world: &World, started: &Started, words: &[&str]) -> Result<Value> {
     let line = [&["iperf3", "-c", SERVER, "-J"], words].concat();
     let said = asked(&mut world.command(&started.place, &line))?;
@@ -231,7 +231,7 @@ fn iperf3(world: &World, started: &Started, words: &[&str]) -> Result<Value> {
     error.map_or(Ok(said), |error| Err(anyhow::anyhow!("iperf3: {error}")))
 }
 
-/// The JSON that a program prints.
+/// Returns the JSON that a program prints.
 fn asked(command: &mut Command) -> Result<Value> {
     let output = command.output()?;
     let said = String::from_utf8_lossy(&output.stderr);
@@ -239,12 +239,13 @@ fn asked(command: &mut Command) -> Result<Value> {
         .with_context(|| said.lines().next().unwrap_or("it printed no figures").to_owned())
 }
 
-/// Seconds of processors that a proxy has used.
+/// Returns the CPU time of a proxy so far, in seconds.
 fn used(started: &Started) -> Result<f64> {
     started.proxy.as_ref().map_or(Ok(0.), |proxy| cpu::of_tree(proxy.0.id()))
 }
 
-/// Resident memory of a proxy and its helpers, without the program that keeps a namespace.
+/// Returns the resident memory of a proxy and its helper processes, excluding the program that
+/// holds a namespace.
 fn resident(started: &Started) -> Result<f64> {
     let Some(proxy) = &started.proxy else { return Ok(0.) };
     let pids = std::iter::once(proxy.0.id()).chain(cpu::descendants(proxy.0.id())?);

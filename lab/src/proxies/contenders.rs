@@ -1,4 +1,4 @@
-//! The proxies: how each is built and started.
+//! Builds and starts the proxies.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,7 +13,7 @@ use crate::namespace::until;
 use crate::workspace::build_release;
 use crate::running::Running;
 
-/// A way from the client to the server.
+/// A proxy between client and server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Contender {
     /// No proxy: the kernel routes.
@@ -24,37 +24,38 @@ pub enum Contender {
     Intercept,
     /// The proxy of lab/peers/netstack-smoltcp-tun.
     NetstackSmoltcp,
-    /// Go's tun2socks, which connects by itself.
+    /// tun2socks, written in Go, in its mode of direct connections.
     Tun2socks,
-    /// tun2proxy, which connects by itself.
+    /// tun2proxy, in its mode of direct connections.
     Tun2proxy,
     /// `towpath proxy run`.
     Run,
-    /// slirp4netns, for a namespace that it is given.
+    /// slirp4netns, for an existing namespace.
     Slirp4netns,
-    /// pasta of passt, with a namespace of its own.
+    /// pasta of passt, which creates its own namespace.
     Pasta,
 }
 
-/// A contender at work.
+/// A running proxy.
 pub struct Started {
-    /// Place of client programs.
+    /// Where client programs run.
     pub place: Place,
-    /// None: the kernel alone.
+    /// Process of the proxy; `None` without one.
     pub proxy: Option<Running>,
-    /// A process that keeps the client's namespace.
+    /// Process that keeps the client's namespace alive.
     _holder: Option<Running>,
 }
 
-/// Version and module of the peers that are built by their names.
+/// Versions, and the Go module, of peers that are installed by name.
 const TUN2PROXY: &str = "0.8.7";
 const TUN2SOCKS: &str = "2.6.0";
 const TUN2SOCKS_MODULE: &str = "github.com/xjasonlyu/tun2socks/v2";
-/// Sessions that tun2proxy may have; its default is 200.
+/// Maximum number of tun2proxy's sessions; its default is 200.
 const SESSIONS: &str = "20000";
-/// MTU of peers with an Ethernet: pasta's default, and the most of slirp4netns but one.
+/// MTU in bytes of peers with an Ethernet device: pasta's default, and one less than slirp4netns's
+/// maximum.
 const MTU: &str = "65520";
-/// Program that keeps a namespace, longer than any measurement.
+/// Program that keeps a namespace alive, for longer than any measurement.
 const HOLD: [&str; 2] = ["sleep", "100000"];
 
 impl Contender {
@@ -70,7 +71,7 @@ impl Contender {
         Self::Pasta,
     ];
 
-    /// Name for `--only`, and in the tables.
+    /// Returns the name for `--only` and in the tables.
     pub fn key(self) -> &'static str {
         match self {
             Self::Direct => "direct",
@@ -101,7 +102,7 @@ impl Contender {
         found.unwrap_or_default()
     }
 
-    /// Builds it, unless it is there. Path of the program.
+    /// Builds the proxy, unless it exists, and returns the path of its program.
     pub fn build(self, built: &Built) -> Result<PathBuf> {
         let peers = built.target.join("peers");
         match self {
@@ -137,7 +138,7 @@ impl Contender {
         }
     }
 
-    /// Starts it on the client's host, and waits until the server is reached through it.
+    /// Starts the proxy on the client's host, and waits until clients reach the server through it.
     pub fn start(self, world: &World, program: &Path, load: &Path) -> Result<Started> {
         let program = program.display().to_string();
         let on_device = |line: &[&str], is_made: bool| {
@@ -206,7 +207,7 @@ fn start_slirp4netns(world: &World, program: &str) -> Result<Started> {
     Ok(Started { place: Place::Of(pid), proxy: Some(proxy), _holder: Some(holder) })
 }
 
-/// The program that keeps the namespace of a proxy, once it runs.
+/// Waits for the program that keeps a proxy's namespace alive, and returns its process id.
 fn held_by(proxy: &mut Running) -> Result<u32> {
     let mut held = None;
     until("a program in the proxy's namespace", || {
@@ -221,7 +222,7 @@ fn held_by(proxy: &mut Running) -> Result<u32> {
     held.context("a program in the proxy's namespace")
 }
 
-/// The version of a Debian package, if it is installed.
+/// Returns the version of a Debian package, if it is installed.
 fn debian_version(package: &str) -> Option<String> {
     let query = ["-W", "-f", "${Version}", package];
     let output = Command::new("dpkg-query").args(query).output().ok()?;

@@ -1,8 +1,9 @@
-//! Proxies side by side that carry a host's traffic by ordinary connections: the table of
+//! Compares proxies that carry a host's traffic over ordinary connections: the table of
 //! docs/benchmarking.md.
 //!
-//! Each contender runs in turn between two namespaces of its own (`world`). `contenders` starts
-//! them, `cases` measures. Clients and servers are the kernel's, the same for all.
+//! The contenders run one after the other, each between two namespaces (`world`). `contenders`
+//! starts them, and `cases` measures. Clients and servers use the kernel's stack, the same for all
+//! contenders.
 
 mod built;
 mod cases;
@@ -21,7 +22,8 @@ use built::Built;
 use cases::Figures;
 use contenders::Contender;
 
-/// Debian packages of this measurement, each with a file that shows that it is installed.
+/// Debian packages that the measurement requires, each with a file by which to check that it is
+/// installed.
 const PACKAGES: &[(&str, &str)] = &[
     ("iperf3", "/usr/bin/iperf3"),
     ("iproute2", "/usr/sbin/ip"),
@@ -31,22 +33,22 @@ const PACKAGES: &[(&str, &str)] = &[
 
 #[derive(clap::Args)]
 pub struct Options {
-    /// Only these: direct, tun, intercept, netstack-smoltcp, tun2socks, tun2proxy, run,
+    /// Measure only these: direct, tun, intercept, netstack-smoltcp, tun2socks, tun2proxy, run,
     /// slirp4netns, pasta.
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     only: Vec<String>,
     /// Time of each measurement.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..))]
     seconds: u64,
-    /// Idle connections whose memory is measured.
+    /// Number of idle connections for the measurement of memory.
     #[arg(long, default_value_t = 10_000)]
     idle: usize,
-    /// Prints everything as JSON, and no table.
+    /// Print everything as JSON instead of tables.
     #[arg(long)]
     json: bool,
 }
 
-/// A contender's figures, or why there are none.
+/// Figures of a contender, or the reason why they are missing.
 struct Row {
     contender: Contender,
     version: String,
@@ -79,13 +81,14 @@ fn measure(contender: Contender, built: &Built, options: &Options) -> Result<Fig
     let new = || -> Result<_> {
         let world = world::World::new(built, options.idle)?;
         let started = contender.start(&world, &program, &built.load)?;
-        // The proxy ends before its world.
+        // Put the proxy first in the tuple, so that it is dropped before its world.
         Ok((started, world))
     };
     let (started, world) = new()?;
     let mut figures = cases::rates(&world, &started, &built.load, options.seconds)?;
     drop((started, world));
-    // Ports and memory of the rates would be in the way of idle connections.
+    // Start again, because ports and memory in use from the rates would affect the idle
+    // connections.
     let (started, world) = new()?;
     figures.idle = cases::Memory::measure(&world, &started, built, options.idle);
     Ok(figures)
@@ -100,7 +103,7 @@ fn wanted(names: &[String]) -> Result<Vec<Contender>> {
     Ok(Contender::ALL.into_iter().filter(is_wanted).collect())
 }
 
-/// Reasons for missing figures, a line each.
+/// Reasons for missing figures, one per line.
 #[derive(Default)]
 struct Reasons(String);
 
@@ -112,7 +115,7 @@ impl Reasons {
     }
 }
 
-/// The tables, and below them the reasons for missing figures.
+/// Prints the tables, followed by the reasons for missing figures.
 fn print(rows: &[Row], idle: usize) {
     let mut reasons = Reasons::default();
     print_rates(rows, &mut reasons);

@@ -1,12 +1,12 @@
-//! Two hosts and a cable: a client whose traffic is proxied, and a server.
+//! Two hosts connected by a veth pair: a client whose traffic is proxied, and a server.
 //!
 //! ```text
 //!  client's programs ── tw0 ── proxy ── p0 ═══ veth ═══ s0 ── servers at 10.9.0.2
 //!   └─────────────── client ────────────┘                └── server ──┘
 //! ```
 //!
-//! On the client's host one user's packets are led into the device of a proxy, by a rule. The
-//! proxy, as root, goes by the cable. So no contender has to keep its own connections apart.
+//! On the client's host, a rule routes the packets of one user into the proxy's device. The proxy
+//! runs as root and uses the veth, so that it need not exclude its own connections from the route.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -18,40 +18,40 @@ use super::built::Built;
 use crate::namespace::{Namespace, quiet, route_word, until};
 use crate::running::Running;
 
-/// Address of the server, in a network of its own behind the cable.
+/// Address of the server, in a separate network behind the veth pair.
 pub const SERVER: &str = "10.9.0.2";
-/// Network that is led into a proxy.
+/// Network whose traffic is routed into the proxy.
 pub const PROXIED: &str = "10.9.0.0/16";
-/// Ends of the cable, each with its address.
+/// Ends of the veth pair, each with its address.
 pub const NEAR: [&str; 2] = ["p0", "10.78.0.1"];
 const FAR: [&str; 2] = ["s0", "10.78.0.2"];
-/// Device of proxies on a TUN.
+/// Device of proxies that use a TUN device.
 pub const DEVICE: &str = "tw0";
-/// Address of the client's host on it, unless the proxy gives one.
+/// Address of the client's host on the device, unless the proxy assigns one.
 const ON_DEVICE: &str = "198.18.0.1/32";
-/// Packets that wait in a device that was made beforehand, as in `cargo lab bench`.
+/// Queue length in packets of a device that was created beforehand, as in `cargo lab bench`.
 const QUEUE: &str = "10000";
-/// User whose packets are proxied, and the table with their route.
+/// User whose packets are proxied, and the routing table for these packets.
 const CLIENT: &str = "4242";
 const TABLE: &str = "100";
 /// Ports of `load serve` and of `crowd serve`.
 pub const LOAD: u16 = 7900;
 pub const CROWD: u16 = 7910;
 
-/// Both hosts with the servers, gone on drop.
+/// Both hosts with the servers, removed when dropped.
 pub struct World {
-    /// Servers end before their namespace is deleted.
+    /// Servers; dropped before their namespace is deleted.
     _servers: Vec<Running>,
     hosts: [Namespace; 2],
 }
 
-/// Place of client programs.
+/// Where a client program runs.
 pub enum Place {
-    /// The client's host, past all proxies.
+    /// On the client's host, without any proxy.
     Host,
-    /// The same as a user whose packets are proxied.
+    /// On the client's host, as the user whose packets are proxied.
     Proxied,
-    /// The namespace of a process.
+    /// In the namespace of this process.
     Of(u32),
 }
 
@@ -74,24 +74,26 @@ impl World {
         Ok(world)
     }
 
-    /// The cable, and routes by which all senders use CUBIC: the machine's default may be anything.
+    /// Connects the hosts. Sets routes by which all senders use CUBIC, because the machine's
+    /// default may differ.
     fn join(&self) -> Result<()> {
         let [client, server] = &self.hosts;
         client.join(NEAR[0], server, FAR[0])?;
         server.ip(&format!("addr add {SERVER}/32 dev lo"))?;
-        // The server has two addresses, and must answer datagrams from the one that was asked.
+        // The server has two addresses, and must answer datagrams from the address to which they
+        // were sent.
         let ends = [(client, NEAR, FAR[1], NEAR[1]), (server, FAR, NEAR[1], SERVER)];
         for (host, [device, own], other, from) in ends {
             host.ip(&format!("addr add {own} peer {other} dev {device}"))?;
             host.ip(&format!("link set {device} up"))?;
             host.use_cubic(&format!("{other} dev {device} src {from}"))?;
         }
-        // Proxies that copy the host's network look for its default route.
+        // Proxies that copy the host's network configuration need a default route.
         client.ip(&format!("route add default via {} congctl cubic", FAR[1]))?;
         self.hosts.iter().try_for_each(Namespace::allow_many_ports)
     }
 
-    /// A TUN device for proxies that want one, with room for the segments of many connections.
+    /// Adds a TUN device for proxies that need one, with room for the segments of many connections.
     pub fn add_device(&self) -> Result<()> {
         let host = &self.hosts[0];
         host.ip(&format!("tuntap add dev {DEVICE} mode tun"))?;
@@ -99,7 +101,7 @@ impl World {
         host.ip(&format!("addr add {ON_DEVICE} dev {DEVICE}"))
     }
 
-    /// Leads the packets of the client's user into the device, once a proxy has it up.
+    /// Routes the packets of the client's user into the device, once a proxy has set it up.
     pub fn lead_into_device(&self, proxy: &mut Running) -> Result<()> {
         let host = &self.hosts[0];
         let show = ["ip", "-o", "link", "show", "dev", DEVICE, "up"];
@@ -109,12 +111,13 @@ impl World {
         })?;
         host.ip(&format!("rule add uidrange {CLIENT}-{CLIENT} to {PROXIED} lookup {TABLE}"))?;
         host.ip(&format!("route add {PROXIED} dev {DEVICE} table {TABLE} congctl cubic"))?;
-        // Segments that the kernel sends for no socket any more have no user.
+        // Also select by source address, because segments that the kernel sends without a socket
+        // have no user.
         let own = self.own_address(&Place::Proxied)?;
         host.ip(&format!("rule add from {own} lookup {TABLE}"))
     }
 
-    /// Has senders in the namespace of a process use CUBIC.
+    /// Lets senders at a place use CUBIC.
     pub fn use_cubic(&self, place: &Place) -> Result<()> {
         let shown = self.command(place, &["ip", "route", "show", "default"]).output()?;
         let route = String::from_utf8(shown.stdout)?;
@@ -126,12 +129,12 @@ impl World {
         Ok(())
     }
 
-    /// Address from which programs in a place reach the server.
+    /// Returns the source address of programs at a place.
     pub fn own_address(&self, place: &Place) -> Result<String> {
         route_word(|line| self.command(place, line), SERVER, "src")
     }
 
-    /// Waits until programs in a place reach the server.
+    /// Waits until programs at a place reach the server.
     pub fn wait_for(&self, place: &Place, load: &Path, proxy: &mut Running) -> Result<()> {
         let line = [load.as_os_str(), "reach".as_ref(), at(LOAD).as_ref()].map(OsStr::to_owned);
         until("a connection through the proxy", || {
@@ -150,7 +153,7 @@ impl World {
         Ok(())
     }
 
-    /// A program in a place.
+    /// Returns the command for a program at a place.
     pub fn command(&self, place: &Place, line: &[impl AsRef<OsStr>]) -> Command {
         let mut command = match place {
             Place::Host | Place::Proxied => self.hosts[0].command(&[""; 0]),
@@ -167,7 +170,7 @@ impl World {
         command
     }
 
-    /// Starts a program of the client's host that goes on.
+    /// Starts a background program on the client's host.
     pub fn start(&self, line: &[impl AsRef<OsStr>]) -> Result<Running> {
         Ok(Running(quiet(&mut self.command(&Place::Host, line)).spawn()?))
     }
@@ -179,7 +182,7 @@ impl World {
     }
 }
 
-/// A port of the server.
+/// Returns the address of a server's port.
 pub fn at(port: u16) -> String {
     format!("{SERVER}:{port}")
 }

@@ -1,5 +1,5 @@
-//! Plots as SVG that stands in a page: bars with intervals, pairs of times, and bars of parts.
-//! Colours are the page's.
+//! Plots as inline SVG, coloured by the page: bars with intervals, pairs of times, and stacked
+//! bars.
 
 use std::fmt::{Display, Write};
 
@@ -7,7 +7,7 @@ use towpath_chart::{Area, Axis, COARSE, escaped};
 
 use crate::figures::{Figure, Interval, Spread};
 
-/// Kind of a side, which gives it its colour.
+/// Kind of a side, which determines its colour.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     Kernel,
@@ -15,14 +15,14 @@ pub enum Kind {
     Peer,
 }
 
-/// A side in a plot: without a value it is missing.
+/// A side in a plot; `None` if its value is missing.
 pub struct Line<'a, T> {
     pub side: &'a str,
     pub kind: Kind,
     pub value: Option<T>,
 }
 
-/// In units of the drawing.
+/// Sizes in units of the drawing.
 const WIDTH: f64 = 720.;
 const LABELS: f64 = 160.;
 const FIGURES: f64 = 110.;
@@ -40,7 +40,7 @@ impl Kind {
     }
 }
 
-/// A bar for each side from zero to the median, and a line over its interval.
+/// Draws a bar per side from zero to the median, and a line for its interval.
 pub fn bars(title: &str, lines: &[Line<'_, Interval>]) -> String {
     let most = most(lines, |value| value.high);
     draw(title, lines, |text, line, value, y| {
@@ -56,8 +56,7 @@ pub fn bars(title: &str, lines: &[Line<'_, Interval>]) -> String {
     })
 }
 
-/// Two times of each side on a scale on which ten times as much is always as far: a full and an
-/// empty circle.
+/// Draws two times per side on a logarithmic scale, as a full and an empty circle.
 pub fn times(title: &str, lines: &[Line<'_, (f64, f64)>]) -> String {
     let most = most(lines, |value| value.0.max(value.1)).log10().ceil();
     let least = lines
@@ -88,12 +87,12 @@ pub fn times(title: &str, lines: &[Line<'_, (f64, f64)>]) -> String {
     svg
 }
 
-/// A step of times for each side: how many of all took so long at most, on a scale of times like
-/// that of [`times`]. Upwards each tenth of what is left is as far: 90 %, 99 %, 99.9 %.
+/// Draws the distribution of times per side: the fraction of requests that took at most this time,
+/// on a logarithmic scale. The y axis magnifies the tail: 90 %, 99 %, 99.9 %.
 pub fn spreads(title: &str, lines: &[Line<'_, Spread>]) -> String {
     const HEIGHT: f64 = 220.;
     const FOOT: f64 = 18.;
-    /// Answers of which the largest part is told apart from all.
+    /// Number of answers that determines the largest fraction on the y axis.
     const COUNT: u64 = 10_000;
     let there = || lines.iter().filter_map(|line| Some((line, line.value.as_ref()?)));
     let all = || there().flat_map(|(_, spread)| &spread.0).map(|point| point.1.max(1e-3).log10());
@@ -130,7 +129,7 @@ pub fn spreads(title: &str, lines: &[Line<'_, Spread>]) -> String {
             text,
             "<path class=\"spread {class}\" d=\"M{path}\"><title>{side}</title></path>"
         );
-        // Each number at another height, where lines that lie close leave it room.
+        // Place each label at another height, to avoid overlaps of close lines.
         let height = [0.9999, 0.9, 0.99, 0.5, 0.999, 0.95][n % 6];
         if let Some(&(part, time)) = spread.0.iter().rfind(|point| point.0 <= height) {
             word(&mut text, "side", x(time) + 3., y(part) + 10., n + 1);
@@ -144,10 +143,10 @@ fn grid(text: &mut String, path: String) {
     let _ = write!(text, "<path class=\"grid\" d=\"{path}\"/>");
 }
 
-/// Parts of each side's bar, in the order of these classes.
+/// CSS classes of a bar's parts, in order.
 pub const PARTS: [&str; 4] = ["client", "program", "engine", "rest"];
 
-/// A bar for each side, of parts.
+/// Draws a stacked bar per side.
 pub fn stacks(title: &str, lines: &[Line<'_, [f64; PARTS.len()]>]) -> String {
     let most = most(lines, |parts| parts.iter().sum());
     draw(title, lines, |text, _, parts, y| {
@@ -162,13 +161,13 @@ pub fn stacks(title: &str, lines: &[Line<'_, [f64; PARTS.len()]>]) -> String {
     })
 }
 
-/// The largest value, which is what the plot is as wide as.
+/// Returns the largest value, which determines the scale of the plot.
 fn most<T>(lines: &[Line<'_, T>], of: impl Fn(&T) -> f64) -> f64 {
     let values = lines.iter().filter_map(|line| line.value.as_ref()).map(of);
     values.fold(0., f64::max).max(1e-9)
 }
 
-/// A row for each side; `one` draws its value and says it.
+/// Draws a row per side. `one` draws its value, and returns its text.
 fn draw<T>(
     title: &str,
     lines: &[Line<'_, T>],

@@ -1,5 +1,4 @@
-//! Results of `cargo lab bench`: the JSON that it writes, and that the tables and the page are
-//! made from.
+//! Results of `cargo lab bench` as JSON, from which tables and the page are created.
 
 use std::collections::BTreeMap;
 
@@ -9,26 +8,26 @@ use crate::figures::{Interval, Median, Sample, Spread};
 
 #[derive(PartialEq, Debug, Serialize, Deserialize)]
 pub struct Report {
-    /// Changes when a reader of the earlier one would misread it.
+    /// Version of the format. Incremented if earlier readers would misinterpret a report.
     pub format: u32,
-    /// Date of the beginning, in UTC: 2026-11-23.
+    /// Date of the start in UTC, as 2026-11-23.
     pub date: String,
     pub machine: Machine,
-    /// Programs that took part, and their versions.
+    /// Versions of the measured programs, by name.
     pub versions: BTreeMap<String, String>,
-    /// Seconds of each run of a client, where a measurement does not say otherwise.
+    /// Default duration of a client's run in seconds.
     pub seconds: u32,
-    /// Rounds.
+    /// Number of rounds.
     pub repeat: usize,
-    /// Sides that could not take part at all, and why.
+    /// Sides that could not take part, each with the reason.
     pub missing: BTreeMap<String, String>,
     pub measurements: Vec<Measurement>,
-    /// Where the time went, in rounds of their own. None unless that was asked for.
+    /// Profiles, recorded in separate rounds; empty unless requested.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub flames: Vec<Flame>,
 }
 
-/// The format that this program writes and reads.
+/// Version of the format that this program writes and reads.
 pub const FORMAT: u32 = 1;
 
 #[derive(PartialEq, Debug, Serialize, Deserialize)]
@@ -39,15 +38,15 @@ pub struct Machine {
     pub memory_bytes: u64,
 }
 
-/// Where the time went while the client of a case ran against one side.
+/// Profile of one side while the client of a case ran.
 #[derive(PartialEq, Debug, Serialize, Deserialize)]
 pub struct Flame {
     pub case: String,
     pub side: String,
-    /// Samples a second of each processor.
+    /// Samples per second and processor.
     pub hz: u32,
-    /// Samples by folded stack, `client;main;tcp_sendmsg_[k]`: first whose thread it was, then who
-    /// called whom.
+    /// Number of samples by folded stack, as `client;main;tcp_sendmsg_[k]`: the owner of the
+    /// thread, followed by functions from the outermost to the innermost.
     pub stacks: BTreeMap<String, u64>,
 }
 
@@ -57,15 +56,15 @@ pub struct Measurement {
     pub group: String,
     /// Name of the case, which may have several rows.
     pub case: String,
-    /// Name of the row among them; empty where there is one.
+    /// Name of the row within the case; empty if there is only one.
     pub which: String,
     pub unit: String,
-    /// Whether less is better: it is of times, and not of rates.
+    /// Whether smaller values are better: true for times, false for rates.
     pub is_less_better: bool,
-    /// Seconds of each run of its client, if those are not the report's.
+    /// Duration of the client's run in seconds, if it differs from the report's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seconds: Option<u32>,
-    /// In the order of the table's columns.
+    /// Results of the sides, in the order of the table's columns.
     pub sides: Vec<Entry>,
 }
 
@@ -80,20 +79,21 @@ pub struct Entry {
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
     Measured(Measured),
-    /// Why there is no figure.
+    /// Reason why the figure is missing.
     Missing(String),
 }
 
 #[derive(PartialEq, Debug, Serialize, Deserialize)]
 pub struct Measured {
     pub value: Interval,
-    /// The sample in the middle.
+    /// Median sample.
     pub middle: Sample,
-    /// To the side that it is compared with, which has none.
+    /// Ratio to the side that this one is compared with; `None` for that side.
     pub ratio: Option<Ratio>,
-    /// Samples, one from each round.
+    /// Samples, one per round.
     pub samples: Vec<Sample>,
-    /// Spread of the case, with the first of its rows that has times; where its client tells it.
+    /// Distribution of the case's times, stored in its first row with times; `None` if the client
+    /// does not report it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spread: Option<Spread>,
 }

@@ -1,5 +1,5 @@
-//! Flame graphs as elements that stand in a page: who called is above whom it called, and is as
-//! wide as both took time.
+//! Flame graphs as HTML elements. A caller is above its callees, and widths are proportional to
+//! time.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -8,12 +8,12 @@ use towpath_chart::escaped;
 
 use super::data::Flame;
 
-/// Part of all below which a frame is left to its caller.
+/// Fraction of all samples below which a function is merged into its caller.
 const PART_MIN: f64 = 0.002;
-/// Height of a row on the page.
+/// Height of a row on the page in em.
 const ROW_EM: f64 = 1.3;
 
-/// Samples of a function, and of those that it called.
+/// A function with its samples, including those of its callees.
 #[derive(Default)]
 struct Frame {
     samples: u64,
@@ -34,7 +34,7 @@ impl Frame {
         all
     }
 
-    /// Leaves out what has fewer samples.
+    /// Merges functions with fewer than `min` samples into their callers.
     fn cut(&mut self, min: u64) {
         self.below.retain(|_, frame| frame.samples >= min);
         self.below.values_mut().for_each(|frame| frame.cut(min));
@@ -44,7 +44,7 @@ impl Frame {
         self.below.values().map(|frame| 1 + frame.depth()).max().unwrap_or(0)
     }
 
-    /// As folded stacks.
+    /// Adds the frame and its callees as folded stacks.
     fn fold(&self, name: &str, stacks: &mut BTreeMap<String, u64>) {
         let own = self.samples - self.below.values().map(|frame| frame.samples).sum::<u64>();
         if own > 0 && !name.is_empty() {
@@ -57,7 +57,7 @@ impl Frame {
     }
 }
 
-/// The same stacks without what is too small to be seen.
+/// Returns the stacks without functions that are too small to be visible.
 pub fn pruned(stacks: &BTreeMap<String, u64>) -> BTreeMap<String, u64> {
     let mut all = Frame::of(stacks);
     all.cut((all.samples as f64 * PART_MIN).ceil() as u64);
@@ -66,7 +66,7 @@ pub fn pruned(stacks: &BTreeMap<String, u64>) -> BTreeMap<String, u64> {
     pruned
 }
 
-/// The graphs of a case, a side each; nothing where there are none.
+/// Renders the graphs of a case, one per side; empty without profiles.
 pub fn of(flames: &[&Flame]) -> String {
     if flames.is_empty() {
         return String::new();
@@ -87,10 +87,10 @@ pub fn of(flames: &[&Flame]) -> String {
 
 #[derive(Clone, Copy)]
 struct Place {
-    /// In samples.
+    /// Position of the left edge, in samples.
     left: f64,
     row: usize,
-    /// The whole width, in samples.
+    /// Total width, in samples.
     all: f64,
 }
 
@@ -110,7 +110,7 @@ fn draw(text: &mut String, name: &str, frame: &Frame, at: Place) {
     }
 }
 
-/// Colour of a function.
+/// Returns the CSS class of a function's colour.
 fn class(name: &str, row: usize) -> &'static str {
     match name {
         _ if row < 2 => "role",
@@ -120,7 +120,7 @@ fn class(name: &str, row: usize) -> &'static str {
     }
 }
 
-/// For the page's style.
+/// CSS rules for the page.
 pub const STYLE: &str = "\
 .flame{overflow:hidden;margin:.2rem 0 1rem}\
 .flame .all{position:relative;min-width:100%;font-size:11px}\
@@ -131,7 +131,7 @@ border-right:1px solid var(--back);color:#111}\
 .flame .role{background:#d8d4c8}.flame .linux{background:#b4bac6}\
 .flame .ours{background:#86b4f0}.flame .other{background:#c5d6a5}";
 
-/// Makes what is pointed at as wide as the page; all of it again by the row of all.
+/// Script that zooms to the clicked function; a click on the top row shows the whole graph again.
 pub const SCRIPT: &str = "\
 document.querySelectorAll('.flame').forEach(f=>f.addEventListener('click',e=>{\
 const i=e.target;if(i.tagName!=='I')return;const a=f.firstElementChild;\
@@ -164,7 +164,7 @@ mod tests {
         assert!(text.contains("a &amp; b: 4 samples of 499 a second"), "{text}");
         assert!(text.contains("left:25.000%;width:75.000%;top:2.6em\" title=\"m&lt;T&gt;: 75.0 %"));
         assert!(text.contains("class=\"linux\""));
-        // All, client, program, m and w.
+        // Elements: the whole graph, client, program, m and w.
         assert_eq!(text.matches("<i ").count(), 5);
         assert_eq!(of(&[]), "");
     }

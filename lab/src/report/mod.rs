@@ -1,7 +1,6 @@
-//! Results of `cargo lab bench`, as data, as tables and as a page.
+//! Results of `cargo lab bench` as data, tables and a page.
 //!
-//! Reading order: `data` is what is written and read, `table` and `page` show it, `chart` and
-//! `flame` draw.
+//! Reading order: `data` defines the JSON, `table` and `page` format it, `chart` and `flame` draw.
 
 pub mod chart;
 pub mod data;
@@ -17,14 +16,14 @@ use data::{FORMAT, Report};
 
 #[derive(clap::Args)]
 pub struct Options {
-    /// The file that `cargo lab bench --json FILE` wrote.
+    /// File written by `cargo lab bench --json FILE`.
     file: PathBuf,
-    /// The page.
+    /// File for the page.
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
 }
 
-/// Makes the page of a report.
+/// Creates the page of a report.
 pub fn run(options: &Options) -> Result<()> {
     let report = read(&options.file).with_context(|| options.file.display().to_string())?;
     write_page(&report, &options.output)
@@ -51,7 +50,7 @@ mod tests {
     use super::*;
     use crate::figures::{Interval, Parts, Sample, Spread};
 
-    /// Three rows of one case, of three sides, of which one is missing.
+    /// Returns a case with three rows and three sides, one of which is missing.
     pub fn example() -> Report {
         let row = |which: &str, unit: &str, values: [f64; 2]| Measurement {
             group: "rr".into(),
@@ -141,7 +140,7 @@ mod tests {
         assert!(row.contains("| missing | missing |") && row.contains("1.00 (0.50 to 2.00)"));
         let processors = table::processors(&report);
         assert!(processors.contains("| kernel | 0.50 | 0.25 | 0.25 | 1.50 |"), "{processors}");
-        // A line for each side of the one case that was measured.
+        // Two lines of heading, and one per measured side.
         assert_eq!(processors.lines().count(), 4);
         assert_eq!(table::missing(&report), ["netpoll: it has no UDP"]);
     }

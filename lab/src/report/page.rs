@@ -1,4 +1,4 @@
-//! The report as one page of HTML that needs nothing else.
+//! The report as a self-contained HTML page.
 
 use std::fmt::Write;
 
@@ -9,7 +9,7 @@ use super::data::{Entry, Flame, Measured, Measurement, Outcome, Report};
 use super::{flame, table};
 use crate::figures::{Interval, Median};
 
-/// The page.
+/// Renders the page.
 pub fn of(report: &Report) -> String {
     let mut body = head(report);
     let mut rest = &report.measurements[..];
@@ -91,7 +91,7 @@ fn group_title(group: &str) -> &str {
     }
 }
 
-/// All rows of one case, and where the time went.
+/// Renders all rows of one case, and its profiles.
 fn section(rows: &[Measurement], flames: &[&Flame]) -> String {
     let seconds = rows[0].seconds.map(|it| format!(" ({it} s each)")).unwrap_or_default();
     let mut text = format!("<section><h3>{}{seconds}</h3>", escaped(&rows[0].case));
@@ -148,7 +148,7 @@ fn pairs<'a>(first: &'a Measurement, last: &Measurement) -> Vec<Line<'a, (f64, f
     firsts
 }
 
-/// CPU for a unit of work, or for each second where nothing is counted.
+/// Formats the CPU time per unit of work, or per second if the row counts no work.
 fn cpu(row: &Measurement) -> String {
     let (what, scale) = match &*row.unit {
         "Gbit/s" => ("ms of CPU for each Gbit".to_owned(), 1e3),
@@ -168,7 +168,7 @@ fn cpu(row: &Measurement) -> String {
     chart::stacks(&format!("{what} (less is better)"), &lines(row, parts))
 }
 
-/// Figures of the plots.
+/// Renders the table with the figures of the plots.
 fn figures(rows: &[Measurement]) -> String {
     let mut text =
         "<details><summary>Figures</summary><div class=\"wide\"><table><tr><th>side</th>\
@@ -246,7 +246,7 @@ mod tests {
             assert!(page.contains(part), "{part}");
         }
         assert!(!page.contains("<all>") && !page.contains("NaN") && !page.contains("inf"));
-        // Nothing is fetched from elsewhere.
+        // The page loads no external resources.
         assert!(!page.contains("http") && !page.contains("src="));
     }
 

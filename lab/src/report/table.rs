@@ -1,10 +1,10 @@
-//! The report as tables of Markdown.
+//! The report as Markdown tables.
 
 use crate::figures::{Interval, Median};
 
 use super::data::{Measured, Measurement, Outcome, Report};
 
-/// Above the rows: `sides` are the columns, and whether each of them is compared with another.
+/// Formats the heading. Each of `sides` is a column, with whether it is compared with another side.
 pub fn head(sides: &[(String, bool)]) -> String {
     let (mut names, mut line) = ("| measurement | unit |".to_owned(), "|---|---|".to_owned());
     for (side, is_compared) in sides {
@@ -18,7 +18,7 @@ pub fn head(sides: &[(String, bool)]) -> String {
     format!("{names}\n{line}")
 }
 
-/// A row below it.
+/// Formats a row of the table.
 pub fn row(measurement: &Measurement, sides: &[(String, bool)]) -> String {
     let mut line = format!("| {} | {} |", measurement.name(), measurement.unit);
     for ((_, is_compared), entry) in sides.iter().zip(&measurement.sides) {
@@ -39,7 +39,8 @@ fn ratio(measured: &Measured) -> String {
     interval.map_or("missing".to_owned(), Interval::to_string)
 }
 
-/// Owners of the CPU time, for the first row of each case: all of them are of the same runs.
+/// Formats the CPU time by owner for the first row of each case, because all rows are from the same
+/// runs.
 pub fn processors(report: &Report) -> String {
     let mut text = "| measurement | side | client | program | engine | machine |\n\
                     |---|---|---|---|---|---|\n"
@@ -66,7 +67,7 @@ pub fn processors(report: &Report) -> String {
     text
 }
 
-/// Why figures are missing, a line for each reason.
+/// Returns the reasons why figures are missing, one per line.
 pub fn missing(report: &Report) -> Vec<String> {
     let mut all: Vec<String> =
         report.missing.iter().map(|(side, why)| format!("{side}: {why}")).collect();

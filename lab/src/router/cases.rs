@@ -1,4 +1,4 @@
-//! The measurements across a router, the same for each.
+//! Measurements across a router, the same for each router.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use crate::bench::cpu;
 use crate::interrupt;
 use crate::namespace::READY;
 
-/// A client of iperf3, whose server is at the other side of the router.
+/// An iperf3 client, whose server is behind the router.
 pub struct Case {
     pub name: &'static str,
     server: &'static str,
@@ -28,9 +28,9 @@ enum Unit {
 #[derive(Debug, Clone, Copy)]
 pub struct Figure {
     pub rate: f64,
-    /// Processors that the router's process used; `None` for the kernel's.
+    /// Number of processors used by the router's process; `None` for the kernel.
     pub router: Option<f64>,
-    /// Processors that the machine used, hosts included.
+    /// Number of processors used by the machine, including hosts.
     pub machine: f64,
 }
 
@@ -65,7 +65,7 @@ impl Case {
             let machine = (cpu::busy()? - all) / elapsed;
             let router = world.router_time()?.zip(own).map(|(now, own)| (now - own) / elapsed);
             let said = String::from_utf8_lossy(&output.stdout);
-            // Between two clients the server does not listen for a moment.
+            // Retry, because the server briefly does not listen after a client.
             if said.contains("Connection refused") && Instant::now() < patience {
                 interrupt::sleep(Duration::from_millis(50))?;
                 continue;
@@ -76,7 +76,7 @@ impl Case {
         }
     }
 
-    /// The rate at the receiver, of what iperf3 tells as JSON.
+    /// Returns the receiver's rate from iperf3's JSON output.
     fn rate(&self, said: &str) -> Option<f64> {
         let told: Value = serde_json::from_str(said).ok()?;
         let of = |place: &str| told.pointer(place)?.as_f64();

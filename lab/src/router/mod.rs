@@ -1,8 +1,8 @@
-//! Routers side by side: `towpath router` between two hosts of the kernel, and the kernel between
-//! them. The table of docs/router.md.
+//! Compares `towpath router` with the kernel as the router between two kernel hosts: the table of
+//! docs/router.md.
 //!
-//! `world` has the hosts and starts a router; `cases` measures across it. Each round has all
-//! routers in turn.
+//! `world` creates the hosts and starts a router; `cases` measures across it. Each round measures
+//! all routers in turn.
 
 mod cases;
 mod world;
@@ -20,10 +20,10 @@ use world::{Contender, World};
 
 #[derive(clap::Args)]
 pub struct Options {
-    /// Only these: kernel, packet, tap.
+    /// Measure only these: kernel, packet, tap.
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     only: Vec<String>,
-    /// Only cases whose names contain this: iperf3, UDP, IPv6.
+    /// Measure only cases whose names contain this: iperf3, UDP, IPv6.
     #[arg(long, value_name = "TEXT", default_value = "")]
     case: String,
     #[command(flatten)]
@@ -45,7 +45,7 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
     debian::install()?;
     let release = workspace::build_release(root, &["--bins", "-p", "towpath-cli"])?;
     let towpath = release.join("towpath");
-    // By case and router.
+    // Figures by case and router.
     let mut figures = vec![vec![Vec::new(); contenders.len()]; cases.len()];
     for round in 1..=options.rounds.repeat {
         for (n, contender) in contenders.iter().enumerate() {
@@ -62,7 +62,7 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// The table, or JSON, with the round of the median rate.
+/// Prints the table or JSON, with the round of the median rate.
 fn print(cases: &[&Case], routers: &[Contender], figures: Vec<Vec<Vec<Figure>>>, json: bool) {
     let table = Table::new(!json, &["", "router", "rate", "CPU of the router", "CPU of all"]);
     let mut all = Vec::new();
@@ -70,7 +70,7 @@ fn print(cases: &[&Case], routers: &[Contender], figures: Vec<Vec<Vec<Figure>>>,
         for (contender, mut rounds) in routers.iter().zip(figures) {
             rounds.sort_by(|a, b| a.rate.total_cmp(&b.rate));
             let Figure { rate, router, machine } = rounds[rounds.len() / 2];
-            // The kernel forwards in interrupts, which are a part of no process.
+            // The kernel forwards in interrupts, which belong to no process.
             let own = router.map_or_else(|| "–".to_owned(), |cores| format!("{cores:.2}"));
             let machine_words = format!("{machine:.2}");
             let name = contender.name();

@@ -1,4 +1,4 @@
-//! Two hosts of the kernel, and the router between them.
+//! Two hosts on the kernel, and the router between them.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -10,7 +10,7 @@ use crate::bench::cpu;
 use crate::namespace::{Namespace, quiet, until};
 use crate::running::Running;
 
-/// Addresses of the server at the far side.
+/// Addresses of the server behind the router.
 pub const SERVER_V4: &str = "10.2.0.2";
 pub const SERVER_V6: &str = "fd00:2::2";
 /// Interface of each host.
@@ -38,10 +38,10 @@ impl Contender {
     }
 }
 
-/// Client, router and server, gone on drop. Programs end before their namespaces.
+/// Client, router and server, removed when dropped. Programs end before their namespaces.
 pub struct World {
     router: Option<Running>,
-    /// iperf3, which waits for clients.
+    /// iperf3 server.
     _server: Running,
     hosts: [Namespace; 2],
     _middle: Namespace,
@@ -81,12 +81,12 @@ impl World {
         Ok(world)
     }
 
-    /// A program of the client's host.
+    /// Returns the command for a program on the client's host.
     pub fn client(&self, line: &[impl AsRef<OsStr>]) -> Command {
         self.hosts[0].command(line)
     }
 
-    /// Processor time of the router's process so far, if it is one.
+    /// Returns the CPU time of the router's process so far; `None` for the kernel.
     pub fn router_time(&self) -> Result<Option<f64>> {
         self.router.as_ref().map(|it| cpu::of_tree(it.0.id())).transpose()
     }
@@ -100,9 +100,9 @@ fn join_by_veth(hosts: &[Namespace; 2], middle: &Namespace) -> Result<()> {
     Ok(())
 }
 
-/// Gives a host the TAP device of a router that has just been started.
+/// Moves the TAP device of a router that was just started to a host.
 fn hand_over(middle: &Namespace, dev: &str, host: &Namespace) -> Result<()> {
-    // Until it is up, the router has not set it up.
+    // Wait until the router has set the device up.
     let show = ["ip", "link", "show", "dev", dev, "up"];
     until(&format!("a TAP device {dev}"), || {
         Ok(!middle.command(&show).output().context("ip")?.stdout.is_empty())
@@ -110,7 +110,8 @@ fn hand_over(middle: &Namespace, dev: &str, host: &Namespace) -> Result<()> {
     middle.ip(&format!("link set {dev} netns {} name {HOST_DEV}", host.name()))
 }
 
-/// Addresses and routes of the host on network `n`, with CUBIC, whatever the machine's default is.
+/// Sets the host's addresses and routes on network `n`. The routes select CUBIC, because the
+/// machine's default may differ.
 fn address(host: &Namespace, n: u32) -> Result<()> {
     let of_v4 = (format!("10.{n}.0.2/24"), format!("-4 route add default via 10.{n}.0.1"));
     let of_v6 = (format!("fd00:{n}::2/64"), format!("-6 route add default via fd00:{n}::1"));

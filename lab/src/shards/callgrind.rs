@@ -1,5 +1,5 @@
-//! Instructions of a shard's turns, counted by callgrind: quicker than by all accesses to memory,
-//! and the same number.
+//! Counts the instructions of a shard's turns by callgrind, which gives the same number as a memory
+//! trace, but is faster.
 
 use std::io::Write;
 use std::path::Path;
@@ -9,13 +9,13 @@ use anyhow::{Context, Result, ensure};
 
 use super::{PACKETS, WORK, build, fields};
 
-/// The function whose instructions count, with all that it calls.
+/// Function whose instructions are counted, including its callees.
 const TURN: &str = "shards::shard::Shard::turn";
-/// Turns of two runs, which differ in nothing else: handshakes and what is done until all is warm
-/// are in both.
+/// Numbers of turns in two runs. Their difference excludes handshakes and warm-up, which both runs
+/// have.
 const TURNS: [u32; 2] = [8, 40];
 
-/// Instructions a packet in a host of one shard, by kind of work. Needs valgrind.
+/// Returns the instructions per packet of a host with one shard, by kind of work. Needs valgrind.
 pub fn instructions(root: &Path) -> Result<Vec<(&'static str, f64)>> {
     let example = build(root)?;
     let each = |work: &'static str| -> Result<(&'static str, f64)> {
@@ -28,7 +28,7 @@ pub fn instructions(root: &Path) -> Result<Vec<(&'static str, f64)>> {
     WORK.iter().map(|work| each(work.name)).collect()
 }
 
-/// All instructions of a run, and the packets of its last turns.
+/// Returns the instructions of a whole run, and the packets of its last turns.
 fn collected(example: &Path, work: &str, turns: u32) -> Result<(f64, f64)> {
     let mut command = Command::new("valgrind");
     command.args(["--tool=callgrind", "--callgrind-out-file=/dev/null", "--log-fd=1"]);
@@ -36,7 +36,7 @@ fn collected(example: &Path, work: &str, turns: u32) -> Result<(f64, f64)> {
     command.args(["trace", "1", work, &turns.to_string()]);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().context("valgrind")?;
-    // The program may begin: its marks are not needed here.
+    // Let the program begin. Its marks are not needed here.
     writeln!(child.stdin.take().context("piped")?)?;
     let output = child.wait_with_output()?;
     let (log, said) =
@@ -47,7 +47,7 @@ fn collected(example: &Path, work: &str, turns: u32) -> Result<(f64, f64)> {
     Ok((instructions, fields(&said)?[PACKETS]))
 }
 
-/// "==12== Collected : 31935502"
+/// Parses a line such as "==12== Collected : 31935502".
 fn of_log(log: &str) -> Option<f64> {
     log.lines().find_map(|line| line.split_once("Collected :"))?.1.trim().parse().ok()
 }

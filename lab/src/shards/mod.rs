@@ -1,11 +1,11 @@
-//! Several stacks that are one host, over a port in memory (`core/stack/examples/shards`). The
-//! figures show whether two of them on two processors do twice the work of one, and whether a
-//! packet costs more with more stacks.
+//! Measures several shards of one host, over an in-memory port (`core/stack/examples/shards`). The
+//! figures show whether two shards on two processors do twice the work of one. Further figures show
+//! whether a packet costs more with more shards.
 //!
-//! The port puts each packet into the queue of the shard that owns it, as a device with several
-//! queues would. So nothing is to be handed from shard to shard; a hand-over is reported. Each
-//! shard's thread makes the packets of its queue, too: figures are of stack, device and clients
-//! together, and mean something beside each other.
+//! Like a device with several queues, the port puts each packet into the queue of its owner. Shards
+//! should therefore hand over no packets, and hand-overs are reported. Each shard's thread also
+//! generates the packets of its queue. Figures therefore include stack, device and clients, and are
+//! only meaningful in comparison.
 
 mod callgrind;
 mod trace;
@@ -26,16 +26,17 @@ use trace::Counts;
 
 #[derive(clap::Args)]
 pub struct Options {
-    /// Only the work whose name contains this: requests, datagrams, receive, send.
+    /// Measure only work whose name contains this: requests, datagrams, receive, send.
     #[arg(long, default_value = "")]
     only: String,
-    /// Milliseconds of each run.
+    /// Duration of each run in milliseconds.
     #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(10..))]
     ms: u32,
-    /// Rounds; medians are reported. 0: no times are measured.
+    /// Number of rounds; medians are reported. With 0, times are not measured.
     #[arg(long, default_value_t = 15)]
     repeat: usize,
-    /// Turns of each shard whose accesses to memory are counted under valgrind. 0: none are.
+    /// Number of turns per shard whose memory accesses are counted under valgrind. With 0, none are
+    /// counted.
     #[arg(long, default_value_t = 32)]
     turns: u32,
     /// Prints a JSON object instead of tables.
@@ -43,11 +44,11 @@ pub struct Options {
     json: bool,
 }
 
-/// Work of a program and its peers, and the count of it.
+/// Kind of work by a program and its peers, and its count.
 struct Work {
     name: &'static str,
     unit: &'static str,
-    /// Place in the example's line: packets, requests, bytes, mail.
+    /// Index in the example's output line: packets, requests, bytes, messages between shards.
     field: usize,
     scale: f64,
 }
@@ -61,10 +62,10 @@ const WORK: &[Work] = &[
 const PACKETS: usize = 0;
 const MAIL: usize = 3;
 
-/// Hosts and the shards of each. The last is the most that this machine gives: what two hosts
-/// cannot do that know nothing of each other, two shards cannot do either.
+/// Number of hosts, and of shards per host. Two independent hosts show the maximum that this
+/// machine can do, which two shards cannot exceed.
 const SIDES: [(usize, usize); 3] = [(1, 1), (1, 2), (2, 1)];
-/// How many shards a packet is followed through.
+/// Numbers of shards for which the cost of a packet is counted.
 const COUNTS: &[usize] = &[1, 2, 4, 8];
 
 /// Measures and prints the tables.
@@ -85,7 +86,7 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Builds the example and says where it is.
+/// Builds the example, and returns its path.
 fn build(root: &Path) -> Result<PathBuf> {
     let release = build_release(root, &["-p", "towpath-stack", "--example", "shards"])?;
     Ok(release.join("examples/shards"))
@@ -152,8 +153,8 @@ struct Side {
     mail: f64,
 }
 
-/// All sides in turn, every second round the other way round: neighbours on the machine hit all of
-/// them alike.
+/// Runs all sides in turn, in reverse order in every second round, so that other load on the
+/// machine affects all of them alike.
 fn rounds(example: &Path, work: &Work, options: &Options) -> Result<[Side; SIDES.len()]> {
     let mut sides =
         [const { Side { values: Vec::new(), packets: Vec::new(), mail: 0. } }; SIDES.len()];
@@ -171,7 +172,7 @@ fn rounds(example: &Path, work: &Work, options: &Options) -> Result<[Side; SIDES
             let output = command.stderr(Stdio::inherit()).output().context("the example")?;
             ensure!(output.status.success(), "{}: {}", work.name, output.status);
             let fields = fields(&String::from_utf8_lossy(&output.stdout))?;
-            // The threads of all shards, which are never idle.
+            // The threads of all shards are never idle.
             let cores = (hosts * shards) as f64;
             let side = &mut sides[at];
             side.values.push(Sample { value: fields[work.field] * work.scale, cores, parts: None });
@@ -183,7 +184,7 @@ fn rounds(example: &Path, work: &Work, options: &Options) -> Result<[Side; SIDES
     Ok(sides)
 }
 
-/// Counts the cost of a packet, however long it takes.
+/// Counts instructions and cache lines per packet, which do not depend on time.
 fn packets(example: &Path, all: &[&Work], options: &Options) -> Result<Value> {
     let is_there = Command::new("valgrind").arg("--version").stdout(Stdio::null()).status();
     if !is_there.is_ok_and(|it| it.success()) {
@@ -229,7 +230,7 @@ fn packets(example: &Path, all: &[&Work], options: &Options) -> Result<Value> {
     Ok(rows.into())
 }
 
-/// A run under valgrind, and the totals that the example says.
+/// Runs the example under valgrind. Returns the counts, and the totals that the example prints.
 fn traced(example: &Path, work: &Work, shards: usize, turns: u32) -> Result<(Counts, Vec<f64>)> {
     let mut command = Command::new("valgrind");
     command.args(["--tool=lackey", "--trace-mem=yes", "--log-fd=1"]).arg(example);
@@ -243,7 +244,7 @@ fn traced(example: &Path, work: &Work, shards: usize, turns: u32) -> Result<(Cou
     );
     let marks = OnceLock::new();
     std::thread::scope(|scope| {
-        // The trace is read meanwhile: what nobody reads stops the program.
+        // Read the trace concurrently, because the program blocks when the pipe is full.
         let talk = scope.spawn(|| -> Result<String> {
             let mut line = String::new();
             said.read_line(&mut line)?;
@@ -261,12 +262,12 @@ fn traced(example: &Path, work: &Work, shards: usize, turns: u32) -> Result<(Cou
     })
 }
 
-/// A program that ends with this value.
+/// A process that is killed when dropped.
 struct Traced(Child);
 
 impl Drop for Traced {
     fn drop(&mut self) {
-        // The process may have ended by itself.
+        // The process may have ended already.
         let _ = self.0.kill();
         if let Err(error) = self.0.wait() {
             eprintln!("valgrind: {error}");

@@ -1,42 +1,42 @@
-//! Memory that shards share, by every access that they make. valgrind's lackey writes the accesses
-//! down. Here a cache line goes to the shard that uses it, as in processors that keep their caches
-//! coherent (MESI). The model stands in for a processor's counters, which virtual machines as a
-//! rule do not have, and gives the same in each run.
+//! Counts the memory shared by shards, from a trace of all their memory accesses by valgrind's
+//! lackey. The model moves each cache line to the shard that uses it, as processors with coherent
+//! caches do (MESI). Unlike the counters of a processor, which virtual machines usually lack, it
+//! gives equal results in every run.
 //!
-//! Accesses between two marks (`core/stack/examples/shards`) are a shard's. Its instructions are
-//! counted along.
+//! Accesses between two marks (`core/stack/examples/shards`) belong to a shard, whose instructions
+//! are counted as well.
 
 use std::collections::HashMap;
 use std::io::BufRead;
 
 use anyhow::{Context, Result};
 
-/// Bytes of a cache line, as a power of two.
+/// Length of a cache line in bytes, as a power of two.
 const LINE: u32 = 6;
-/// Words behind the first mark: 1 + 2 n begins with shard n, 2 + 2 n ends with it.
+/// Number of words after the first mark: word 1 + 2 n starts shard n, and word 2 + 2 n ends it.
 const MARKS: u64 = 64;
 
-/// Counts behind the first mark.
+/// Counts after the first mark.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Instructions of all shards.
     pub instructions: u64,
-    /// Reads of lines that another shard has written since.
+    /// Reads of lines that another shard has written.
     pub lines_read: u64,
-    /// Writes to lines that another shard has, to read them or because it wrote them last.
+    /// Writes to lines that another shard holds, because it has read them or written them last.
     pub lines_written: u64,
 }
 
-/// Holders of a line.
+/// Shards that hold a cache line.
 #[derive(Debug, Clone, Copy, Default)]
 struct Line {
-    /// A bit for each shard.
+    /// Bit mask of the shards.
     holders: u32,
-    /// A single holder, which has written it.
+    /// Whether the single holder has written the line.
     is_changed: bool,
 }
 
-/// All lines, and who is at work.
+/// All cache lines, and the current shard.
 #[derive(Default)]
 struct Caches {
     lines: HashMap<u64, Line>,
@@ -45,7 +45,7 @@ struct Caches {
     counts: Counts,
 }
 
-/// Reads a trace. `marks` says where the marks are, as soon as it is known.
+/// Reads a trace. `marks` returns the address of the marks once it is known.
 ///
 /// # Errors
 /// When it cannot be read, or ends before the counting begins.
@@ -65,7 +65,7 @@ pub fn read(mut trace: impl BufRead, marks: impl Fn() -> Option<u64>) -> Result<
     caches.is_counted.then_some(caches.counts).context("the program ended before it was measured")
 }
 
-/// A line of a trace.
+/// Access in a line of a trace.
 #[derive(Debug, PartialEq, Eq)]
 enum Access {
     Instruction,
@@ -73,7 +73,7 @@ enum Access {
         at: u64,
         len: u64,
     },
-    /// Or both.
+    /// A write, or a read followed by a write.
     Write {
         at: u64,
         len: u64,
@@ -81,8 +81,8 @@ enum Access {
 }
 
 impl Access {
-    /// "I  04001000,3", " L 1ffefff9a8,8", " S …", " M …": anything else is said by valgrind
-    /// itself.
+    /// Parses lines such as "I  04001000,3", " L 1ffefff9a8,8", " S …" or " M …". Other lines are
+    /// messages of valgrind.
     fn parse(line: &[u8]) -> Option<Self> {
         if line.starts_with(b"I  ") {
             return Some(Self::Instruction);
@@ -146,7 +146,8 @@ impl Caches {
 mod tests {
     use super::*;
 
-    /// Marks are at 0x1000: `0` begins the count, `+n` and `-n` are those of shard n.
+    /// Counts a script of accesses with marks at 0x1000: `0` begins the count, `+n` and `-n` start
+    /// and end shard n.
     fn counts(script: &str) -> Counts {
         let lines = script.split_whitespace().map(|word| {
             let mark = |n: &str, behind: u64| {
@@ -174,7 +175,7 @@ mod tests {
     #[test]
     fn lines_of_one_shard_and_those_that_all_read_are_nobodys() {
         let own = counts("0 +0 S40 L40 M40 -0 +1 S80 L80 -1 +0 L40 S7f -0");
-        // The last access reaches from the own line into the other shard's.
+        // The last access extends from the shard's own line into the line of shard 1.
         assert_eq!(own, Counts { instructions: 0, lines_read: 0, lines_written: 1 });
         assert_eq!(counts("0 +0 L40 -0 +1 L40 -1 +0 L40 -0"), Counts::default());
         assert_eq!(counts("+0 S40 -0 S40 +1 L40 -1 0 +0 I L40 -0 I").instructions, 1);

@@ -1,5 +1,4 @@
-//! Clients that wait for each answer before they go on, and a server of bytes: what `cargo lab
-//! counts` counts with.
+//! Clients for `cargo lab counts` that send one request at a time, and a server of bytes.
 //!
 //! ```text
 //! lockstep serve PORT                        takes or gives bytes on PORT, a connection at a time
@@ -10,9 +9,9 @@
 //! lockstep receive HOST:PORT WARM COUNT      MiB from it
 //! ```
 //!
-//! A client does WARM of them and says "ready". For each line on its standard input it does COUNT
-//! and says "done", until that ends. So counters that are read before and after are read while all
-//! is quiet.
+//! A client performs WARM units and prints "ready". For each line on standard input, it performs
+//! COUNT units and prints "done". The client ends with its standard input. Counters can thus be
+//! read before and after the COUNT units while the programs are idle.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout)] // Its output is what it is for.
 
@@ -22,10 +21,10 @@ use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
 
-/// Bytes of a request of bulk data, and bytes written and read at once.
+/// Unit of bulk transfer in bytes, and bytes per read or write.
 const MIB: usize = 1 << 20;
 const AT_ONCE: usize = 128 << 10;
-/// A client that is not answered for so long fails.
+/// Timeout of an answer, after which the client fails.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn main() -> Result<()> {
@@ -68,17 +67,17 @@ const REDIS: &[u8] = b"*2\r\n$3\r\nGET\r\n$4\r\nnone\r\n";
 const KEEP_ALIVE: &[u8] = b"GET / HTTP/1.1\r\nHost: counts\r\n\r\n";
 const CLOSE: &[u8] = b"GET / HTTP/1.1\r\nHost: counts\r\nConnection: close\r\n\r\n";
 
-/// There is no such key.
+/// Returns whether the answer says that the key does not exist.
 fn is_redis_answer(answer: &[u8]) -> bool {
     answer == b"$-1\r\n"
 }
 
-/// The body is the same each time, and ends like this.
+/// Returns whether the answer is successful and complete; the body always ends with the same text.
 fn is_http_answer(answer: &[u8]) -> bool {
     answer.starts_with(b"HTTP/1.1 200 ") && answer.ends_with(b"hello from nginx")
 }
 
-/// A client of one connection that asks `question` so many times.
+/// Creates a client that sends `question` a number of times on one connection.
 fn requests(
     to: SocketAddr,
     question: &'static [u8],
@@ -100,7 +99,8 @@ fn requests(
     }))
 }
 
-/// The server closes first: the client is not left with ports in TIME-WAIT.
+/// Sends `count` requests on separate connections. The server closes first, so that the client has
+/// no ports in TIME-WAIT.
 fn connections(to: SocketAddr, count: usize) -> Result<()> {
     let mut answer = Vec::new();
     for _ in 0..count {
@@ -121,7 +121,7 @@ fn open(to: SocketAddr) -> Result<TcpStream> {
     Ok(stream)
 }
 
-/// Where bytes go for the client.
+/// Direction of the bytes as seen by the client.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Direction {
     Send,
@@ -137,7 +137,8 @@ impl Direction {
     }
 }
 
-/// A client of one connection that sends or receives so many MiB, and knows that all have arrived.
+/// Creates a client that transfers a number of MiB on one connection, and waits until all have
+/// arrived.
 fn bulk(to: SocketAddr, direction: Direction) -> Result<Box<dyn FnMut(usize) -> Result<()>>> {
     let mut stream = open(to)?;
     Ok(Box::new(move |count| {
@@ -177,7 +178,7 @@ fn serve(port: u16) -> Result<()> {
     let listener = TcpListener::bind(("0.0.0.0", port))?;
     loop {
         let (stream, _) = listener.accept()?;
-        // Until the client closes: that ends it, too.
+        // Answer until the client closes, which is no failure of the server.
         let _ = answer(stream);
     }
 }

@@ -1,15 +1,15 @@
 //! A server on lwIP: `lwip-server DEVICE ADDRESS/LENGTH PORT`.
 //!
-//! DEVICE is a TAP device that is up. The server offers what lab/load/src/serve.rs says, on one
-//! thread, in callbacks of lwIP's raw API (`server.c`).
+//! DEVICE is a TAP device that is up. The server provides the service of lab/load/src/serve.rs on
+//! one thread, in callbacks of lwIP's raw API (`server.c`).
 
 use std::error::Error;
 use std::ffi::{CString, c_char, c_int};
 use std::net::Ipv4Addr;
 
 unsafe extern "C" {
-    /// Serves for ever. Addresses are in network byte order; the device's name ends with a zero.
-    /// Failures are said on standard error.
+    /// Serves until the process is killed. Addresses are in network byte order; the device's name
+    /// ends with a NUL. Prints failures to standard error.
     fn serve(device: *const c_char, address: u32, mask: u32, port: u16) -> c_int;
 }
 
@@ -24,7 +24,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mask = u32::MAX.checked_shl(host_bits).unwrap_or(0).to_be();
     let (device, port) = (CString::new(device.as_str())?, port.parse()?);
     let address = u32::from(address).to_be();
-    // SAFETY: the name ends with a zero, and lives until the call returns.
+    // SAFETY: the name ends with a NUL byte, and lives until the call returns.
     let failed = unsafe { serve(device.as_ptr(), address, mask, port) };
     std::process::exit(failed)
 }

@@ -1,4 +1,5 @@
-//! Datagrams that go back, and such that are counted. The stack has one socket for all ports.
+//! Datagrams that are echoed, and datagrams that are counted. The stack has one socket for all
+//! ports.
 
 use std::io::Result;
 

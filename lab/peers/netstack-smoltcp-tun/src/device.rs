@@ -1,6 +1,6 @@
-//! The TUN device, with the kernel's segmentation offloads both ways: a read or write carries up to
-//! 64 KiB. The driver splits received packets, as netstack-smoltcp's own example for Linux does,
-//! and joins sent ones.
+//! TUN device with the kernel's segmentation offloads in both directions, so that a read or write
+//! carries up to 64 KiB. The driver splits received packets, as in netstack-smoltcp's own example
+//! for Linux, and merges sent ones.
 
 use std::io::Result;
 
@@ -9,23 +9,23 @@ use futures::{SinkExt, StreamExt};
 use netstack_smoltcp::{AnyIpPktFrame, Stack};
 use tun_rs::{AsyncDevice, DeviceBuilder, GROTable, IDEAL_BATCH_SIZE, VIRTIO_NET_HDR_LEN};
 
-/// Length of the largest packet before the kernel or the driver has split it.
+/// Maximum length of a packet before the kernel or the driver splits it, in bytes.
 const LARGEST: usize = 65535;
-/// Length of a packet afterwards, and somewhat more: the driver refuses packets for which there is
-/// no room.
+/// Buffer size of a split packet in bytes. Larger than the packet, because the driver refuses
+/// packets that do not fit.
 const PACKET: usize = 2048;
 
-/// As it is: addresses and the state are somebody else's.
+/// Opens the device. Its addresses and state are configured elsewhere.
 pub fn open(name: &str) -> Result<AsyncDevice> {
     DeviceBuilder::new().name(name).offload(true).inherit_enable_state().build_async()
 }
 
-/// Sends the stack's packets, as many at once as there are.
+/// Sends the stack's packets, in batches of all available ones.
 pub async fn send(device: &AsyncDevice, from: SplitStream<Stack>) -> Result<()> {
     let mut table = GROTable::default();
     let mut batches = from.ready_chunks(IDEAL_BATCH_SIZE);
-    // The driver writes its header in front of a packet, and appends those that go on with it,
-    // where there is room.
+    // Reserve room for the driver's header before each packet, and for following packets that the
+    // driver appends.
     let mut frames: Vec<_> = (0..IDEAL_BATCH_SIZE)
         .map(|_| Vec::with_capacity(2 * VIRTIO_NET_HDR_LEN + LARGEST))
         .collect();
@@ -41,7 +41,7 @@ pub async fn send(device: &AsyncDevice, from: SplitStream<Stack>) -> Result<()> 
     Ok(())
 }
 
-/// Receives for the stack. Data that it does not take as a packet is lost.
+/// Receives packets for the stack. Drops data that the stack refuses.
 pub async fn receive(device: &AsyncDevice, mut to: SplitSink<Stack, AnyIpPktFrame>) -> Result<()> {
     let mut large = vec![0; VIRTIO_NET_HDR_LEN + LARGEST];
     let mut packets = vec![vec![0; PACKET]; IDEAL_BATCH_SIZE];

@@ -1,4 +1,4 @@
-//! Connections and datagrams that go on by sockets of this host: what the crate is made for.
+//! Forwards connections and datagrams through sockets of this host, as the crate is intended for.
 
 use std::collections::HashMap;
 use std::io::{Error, Result};
@@ -12,17 +12,17 @@ use tokio::time::timeout;
 
 use crate::streams::CHUNK;
 
-/// Datagrams that wait for a socket, or for the stack. More are lost.
+/// Maximum number of datagrams queued for a socket or for the stack; further ones are dropped.
 const WAITING: usize = 1024;
-/// Bytes of the longest datagram.
+/// Maximum length of a datagram in bytes.
 const LONGEST: usize = 65_535;
-/// Idle time of a flow of datagrams.
+/// Idle timeout of a datagram flow.
 const IDLE: std::time::Duration = std::time::Duration::from_secs(60);
 
-/// A datagram, its source and its destination: as the stack has them.
+/// A datagram, its source and its destination, in the order that the stack uses.
 type Datagram = (Vec<u8>, SocketAddr, SocketAddr);
 
-/// The stack has accepted already when the host begins to connect.
+/// Forwards connections. The stack accepts each connection before the host connects.
 pub async fn connections(mut listener: TcpListener) {
     while let Some((stream, _, to)) = listener.next().await {
         tokio::spawn(connection(stream, to));
@@ -35,7 +35,7 @@ async fn connection(mut stream: TcpStream, to: SocketAddr) -> Result<()> {
     copy_bidirectional_with_sizes(&mut stream, &mut host, CHUNK, CHUNK).await.map(drop)
 }
 
-/// A socket for each pair of a client's address and a destination.
+/// Forwards datagrams, with a socket for each pair of client address and destination.
 pub async fn datagrams(socket: UdpSocket) -> Result<()> {
     let (mut come, mut go) = socket.split();
     let (back, mut returned) = channel::<Datagram>(WAITING);
@@ -49,7 +49,7 @@ pub async fn datagrams(socket: UdpSocket) -> Result<()> {
                 if flow.is_closed() {
                     *flow = self::flow(from, to, &back);
                 }
-                // A full queue loses datagrams, as a socket does.
+                // Drop the datagram if the queue is full, as a socket does.
                 let _ = flow.try_send(bytes);
             }
         }

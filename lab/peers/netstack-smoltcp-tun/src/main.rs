@@ -1,10 +1,10 @@
-//! A server on netstack-smoltcp: `netstack-smoltcp-tun DEVICE ADDRESS/LENGTH PORT`.
-//! A proxy on it: `netstack-smoltcp-tun DEVICE`.
+//! A server on netstack-smoltcp: `netstack-smoltcp-tun DEVICE ADDRESS/LENGTH PORT`. Without address
+//! and port, a proxy: `netstack-smoltcp-tun DEVICE`.
 //!
-//! DEVICE is a TUN device that is up. The server offers what lab/load/src/serve.rs says, a task
-//! of tokio's for each connection, all on one thread. The stack answers for all addresses, as
-//! proxies need it: what it is asked at ADDRESS and the ports is served. The proxy takes all
-//! addresses, and goes on by sockets of this host.
+//! DEVICE is a TUN device that is up. The server provides the service of lab/load/src/serve.rs,
+//! with a tokio task per connection, all on one thread. As proxies require, the stack accepts
+//! packets to all addresses; the server answers those to ADDRESS and its ports. The proxy accepts
+//! all destinations, and connects to them by sockets of this host.
 #![forbid(unsafe_code)]
 
 mod datagrams;

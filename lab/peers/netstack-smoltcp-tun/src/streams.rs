@@ -1,4 +1,4 @@
-//! Connections: a task for each.
+//! TCP connections of the server, with a task for each.
 
 use std::io::Result;
 
@@ -6,12 +6,12 @@ use futures::StreamExt;
 use netstack_smoltcp::{TcpListener, TcpStream};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-/// Bytes of a read or write: as many as iperf3's.
+/// Bytes per read or write, the same as iperf3's.
 pub const CHUNK: usize = 128 * 1024;
-/// Length of the first read of an echo server: most connections carry little.
+/// Initial buffer length of an echo connection in bytes, because most connections transfer little.
 const LITTLE: usize = 4096;
 
-/// A connection to another port than those three is closed.
+/// Serves connections to the three ports, and closes connections to other ports.
 pub async fn serve(mut listener: TcpListener, port: u16) {
     while let Some((stream, _, to)) = listener.next().await {
         match to.port().wrapping_sub(port) {
@@ -43,7 +43,7 @@ async fn swallow(mut stream: TcpStream) -> Result<()> {
     Ok(())
 }
 
-/// Until the client has gone: then writing fails.
+/// Sends bytes until a write fails, because the client has closed.
 async fn pour(mut stream: TcpStream) -> Result<()> {
     let bytes = vec![0; CHUNK];
     loop {

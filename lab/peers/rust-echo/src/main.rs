@@ -1,4 +1,4 @@
-//! Echo servers in Rust, in the ways that people write them:
+//! Echo servers in Rust with typical designs:
 //!
 //! ```text
 //! rust-echo std ADDRESS:PORT      std::net, a thread for each connection
@@ -11,9 +11,9 @@ use std::thread;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-/// Bytes of a read, as many as a message of a load test has at most.
+/// Bytes per read, the maximum message length of a load test.
 const CHUNK: usize = 4096;
-/// Bytes of the stack of a thread: a thousand connections have a thousand threads.
+/// Stack size of a thread in bytes. A thousand connections have a thousand threads.
 const STACK: usize = 128 * 1024;
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
@@ -37,7 +37,7 @@ fn with_std(address: &str) -> Result<()> {
     Ok(())
 }
 
-/// Echoes on a thread of its own.
+/// Starts a thread that echoes a connection's bytes.
 fn serve(mut connection: std::net::TcpStream) -> io::Result<()> {
     let echo = move || {
         let mut bytes = [0; CHUNK];

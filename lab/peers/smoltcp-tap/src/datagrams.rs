@@ -1,12 +1,12 @@
-//! Datagrams that go back, and such that are counted.
+//! Datagrams that are echoed, and datagrams that are counted.
 
 use std::error::Error;
 
 use smoltcp::iface::{SocketHandle, SocketSet};
 use smoltcp::socket::udp::{BindError, PacketBuffer, PacketMetadata, Socket};
 
-/// Datagrams and bytes that a socket holds: as many bytes as a socket of Linux does, unless it is
-/// asked for more.
+/// Maximum number of datagrams and bytes in a socket's buffer. The bytes equal the default of
+/// Linux.
 const HELD: usize = 256;
 const HELD_BYTES: usize = 208 << 10;
 
@@ -23,14 +23,14 @@ impl Datagrams {
         Ok(Self { returned, counted, count: 0 })
     }
 
-    /// Whether there was anything to do.
+    /// Serves the sockets. Returns whether any had data.
     pub fn serve(&mut self, sockets: &mut SocketSet<'_>, bytes: &mut [u8]) -> bool {
         let mut is_busy = false;
         let socket = sockets.get_mut::<Socket>(self.returned);
         while socket.can_send() {
             let Ok((len, from)) = socket.recv_slice(bytes) else { break };
             is_busy = true;
-            // A datagram that cannot be sent is lost, as datagrams are.
+            // Drop a datagram that cannot be sent.
             let _ = socket.send_slice(&bytes[..len], from.endpoint);
         }
         let socket = sockets.get_mut::<Socket>(self.counted);

@@ -1,9 +1,9 @@
 //! A server on smoltcp: `smoltcp-tap DEVICE ADDRESS/LENGTH PORT`.
 //!
-//! DEVICE is a TAP device that is up. The server offers what lab/load/src/serve.rs says, on one
-//! thread, which looks at all sockets in turn, as smoltcp itself does. smoltcp has no listeners:
-//! each socket that listens becomes one connection, so there are so many of them as clients may
-//! begin at once.
+//! DEVICE is a TAP device that is up. The server provides the service of lab/load/src/serve.rs on
+//! one thread that polls all sockets in turn, as smoltcp itself does. smoltcp has no listeners:
+//! each listening socket becomes one connection. Therefore, as many sockets listen as clients may
+//! connect at once.
 #![forbid(unsafe_code)]
 
 mod datagrams;
@@ -20,7 +20,7 @@ use smoltcp::wire::{EthernetAddress, IpCidr};
 use datagrams::Datagrams;
 use streams::{Role, Streams};
 
-/// Address of the stack; a local one, which nobody else in the namespace has.
+/// Locally administered Ethernet address of the stack, unique in its namespace.
 const LINK_ADDRESS: EthernetAddress = EthernetAddress([2, 0, 0, 0, 0, 2]);
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -40,7 +40,7 @@ fn run(device: &str, address: IpCidr, port: u16) -> Result<(), Box<dyn Error>> {
     interface.update_ip_addrs(|all| all.push(address).expect("the first of them"));
     let mut sockets = SocketSet::new(Vec::new());
     let mut datagrams = Datagrams::new(&mut sockets, port)?;
-    // As many listen as clients of the benchmark connect to each at once.
+    // Number of listening sockets, equal to the benchmark's simultaneous connects to each port.
     let mut streams = [
         Streams::new(port, Role::Echo, 128),
         Streams::new(port + 1, Role::Sink, 16),

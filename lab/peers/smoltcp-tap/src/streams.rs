@@ -5,7 +5,7 @@ use std::error::Error;
 use smoltcp::iface::{SocketHandle, SocketSet};
 use smoltcp::socket::tcp::{CongestionControl, Socket, SocketBuffer, State};
 
-/// Use that a port makes of its bytes.
+/// Service of a port.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     Echo,
@@ -16,7 +16,7 @@ pub enum Role {
 pub struct Streams {
     port: u16,
     role: Role,
-    /// How many sockets listen.
+    /// Number of listening sockets.
     listening: usize,
     all: Vec<SocketHandle>,
 }
@@ -26,7 +26,7 @@ impl Streams {
         Self { port, role, listening, all: Vec::new() }
     }
 
-    /// Moves what can be moved, and has enough sockets listen. Whether there was anything to do.
+    /// Serves the connections, and replenishes the listening sockets. Returns whether any had work.
     pub fn serve(
         &mut self,
         sockets: &mut SocketSet<'_>,
@@ -58,7 +58,7 @@ impl Streams {
 }
 
 impl Role {
-    /// Memory is the kernel's zero page until bytes come.
+    /// Creates a socket. Its buffers are zero pages of the kernel until bytes arrive.
     fn socket(self) -> Socket<'static> {
         let (receive, send) = match self {
             Self::Echo => (64 << 10, 64 << 10),

@@ -1,4 +1,5 @@
-//! A datagram of 64 bytes from a device in memory, handed to the socket's owner and sent back.
+//! Echo of datagrams of 64 bytes: received from an in-memory device, passed to the socket's owner,
+//! and sent back.
 
 use std::collections::VecDeque;
 use std::error::Error;
@@ -62,7 +63,7 @@ impl Server {
         let socket = sockets.add(socket);
         let frame = frame();
         let mut server = Self { device, interface, sockets, socket, frame, served: 0, now };
-        // The neighbour is learned from its question.
+        // The stack learns the neighbour from its ARP request.
         server.device.received.push_back(question());
         server.turn()?;
         server.device.taken = 0;
@@ -80,7 +81,7 @@ impl Server {
         self.turn()
     }
 
-    /// Takes what came, answers it, and sends the answers.
+    /// Receives datagrams, answers them, and sends the answers.
     fn turn(&mut self) -> Result<(), Box<dyn Error>> {
         self.now += smoltcp::time::Duration::from_micros(1);
         let Self { device, interface, sockets, socket, now, .. } = self;
@@ -150,7 +151,7 @@ fn question() -> Vec<u8> {
     bytes
 }
 
-/// A device that gives what it was given and drops what it is sent. Buffers are used again.
+/// Device that delivers queued frames and drops sent ones. Reuses its buffers.
 #[derive(Default)]
 struct Memory {
     received: VecDeque<Vec<u8>>,

@@ -1,5 +1,5 @@
-//! Cost of headers in smoltcp: the peer of `lab/packets/src/headers.rs`, with the same packets.
-//! `echo` is the peer of its `echo.rs`.
+//! Cost of headers in smoltcp, with the same packets as `lab/packets/src/headers.rs`. `echo`
+//! corresponds to `lab/packets/src/echo.rs`.
 #![forbid(unsafe_code)]
 
 mod echo;
