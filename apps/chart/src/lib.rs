@@ -22,7 +22,7 @@ pub const FINE: &[f64] = &[1., 2., 5.];
 /// Ticks of a decade where there are many decades.
 pub const COARSE: &[f64] = &[1.];
 
-/// Returns `text` without characters that HTML and SVG interpret.
+/// Returns `text` with the special characters of HTML and SVG escaped.
 pub fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

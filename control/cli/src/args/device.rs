@@ -3,7 +3,7 @@
 use clap::{Arg, ArgGroup, ArgMatches, Args, Command, Error, FromArgMatches, Id, ValueHint};
 use towpath_uplink::{DEVICES, DeviceDriver, DeviceSpec, ParameterKind};
 
-/// Device of a stack, of which there is at most one: `--xdp eth1` stands for `xdp:eth1`.
+/// Device of a stack, at most one: `--xdp eth1` stands for `xdp:eth1`.
 #[derive(Debug, Default)]
 pub struct DeviceArgs(Option<DeviceSpec>);
 
@@ -11,12 +11,12 @@ pub struct DeviceArgs(Option<DeviceSpec>);
 const GROUP: &str = "device";
 
 impl DeviceArgs {
-    /// Returns the device that was given; None: the rootless gateway.
+    /// Returns the requested device; `None` selects the rootless gateway.
     pub fn device(&self) -> Option<&DeviceSpec> {
         self.0.as_ref()
     }
 
-    /// Returns the option if its value may be left out, as that of `--tap`.
+    /// Returns the option of the device if its value is optional, as that of `--tap`.
     pub fn option_without_value(&self) -> Option<String> {
         let driver = self.0.as_ref()?.driver();
         (driver.kind == ParameterKind::NewInterface).then(|| format!("--{}", driver.name))

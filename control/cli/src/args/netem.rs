@@ -7,7 +7,7 @@ use towpath_link::{Netem, NetemError};
 /// A value of `--netem`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NetemOption {
-    /// "out" or "in". None: both.
+    /// Direction that the link applies to, "out" or "in"; `None` for both.
     way: Option<&'static str>,
     /// Parameters in the syntax of tc-netem(8), validated when they were parsed.
     pub words: String,

@@ -15,12 +15,12 @@ use towpath_uplink::{Dns, MTUS, PortRange, Transport};
 /// options.
 const SNAPLENS: RangeInclusive<u32> = 64..=SNAPLEN_DEFAULT;
 
-/// `--mtu`: bytes.
+/// Parses `--mtu`, in bytes.
 pub fn parse_mtu(text: &str) -> Result<u32, String> {
     parse_bytes(text, MTUS, 1500)
 }
 
-/// `--pcap-snaplen`: bytes.
+/// Parses `--pcap-snaplen`, in bytes.
 pub fn parse_snaplen(text: &str) -> Result<u32, String> {
     parse_bytes(text, SNAPLENS, 128)
 }
@@ -34,12 +34,12 @@ fn parse_bytes(text: &str, range: RangeInclusive<u32>, example: u32) -> Result<u
 /// loopback.
 const BUSY_POLL_US_MAX: u32 = 1000;
 
-/// `--busy-poll`.
+/// Parses `--busy-poll`, in microseconds.
 pub fn parse_microseconds(text: &str) -> Result<u32, String> {
     parse_number(text, 0..=BUSY_POLL_US_MAX, "microseconds")
 }
 
-/// `--run`: a process id, of which Linux gives out at most 2^22.
+/// Parses `--run`: any number above 0, although Linux assigns process ids only up to 2^22.
 pub fn parse_pid(text: &str) -> Result<u32, String> {
     let pid = text.parse().ok().filter(|pid| *pid > 0);
     pid.ok_or_else(|| "expected a process id, as `towpath ss -p` shows them".to_owned())
@@ -48,7 +48,7 @@ pub fn parse_pid(text: &str) -> Result<u32, String> {
 /// Parses a number of `what` within a range.
 ///
 /// # Errors
-/// With what is expected, where std would say "invalid digit found in string".
+/// Returns the expected range, because std's message is only "invalid digit found in string".
 pub fn parse_number(text: &str, range: RangeInclusive<u32>, what: &str) -> Result<u32, String> {
     let (least, most) = (*range.start(), *range.end());
     let number = text.parse().ok().filter(|number| range.contains(number));
@@ -64,7 +64,7 @@ pub enum StatsFormat {
     Json,
 }
 
-/// A rule of `--ports`.
+/// Parses a rule of `--ports`.
 pub fn parse_port_range(text: &str) -> Result<PortRange, String> {
     let wanted =
         || format!("\"{text}\": expected tcp:PORT or udp:PORT, or a range as tcp:8000-8010");
@@ -86,14 +86,14 @@ pub fn parse_port_range(text: &str) -> Result<PortRange, String> {
 /// `--shards`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shards {
-    /// So many.
+    /// Fixed number of shards, a power of two.
     Count(usize),
     /// As many shards as this machine can use, with threads added on demand.
     Auto,
 }
 
 impl Shards {
-    /// How many.
+    /// Returns the number of shards.
     pub fn count(self) -> usize {
         match self {
             Self::Count(count) => count,
@@ -114,7 +114,7 @@ impl Shards {
     }
 }
 
-/// `--shards`.
+/// Parses `--shards`.
 pub fn parse_shards(text: &str) -> Result<Shards, String> {
     if text == "auto" {
         return Ok(Shards::Auto);
@@ -127,7 +127,7 @@ pub fn parse_shards(text: &str) -> Result<Shards, String> {
 /// Maximum of `--stop-timeout` in seconds: a day, whose milliseconds fit 32 bits.
 const STOP_TIMEOUT_MAX: u64 = 86_400;
 
-/// Times in seconds.
+/// Parses a time in whole seconds, at most a day.
 pub fn parse_seconds(text: &str) -> Result<Duration, String> {
     let seconds = text.parse().ok().filter(|seconds| *seconds <= STOP_TIMEOUT_MAX);
     let wrong = || format!("{text:?} is not a number of seconds from 0 to {STOP_TIMEOUT_MAX}");
@@ -151,7 +151,7 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
     })
 }
 
-/// `--dns`.
+/// Parses `--dns`: the address of a nameserver, or "none".
 pub fn parse_dns(text: &str) -> Result<Dns, String> {
     if text == "none" {
         return Ok(Dns::None);
@@ -160,7 +160,7 @@ pub fn parse_dns(text: &str) -> Result<Dns, String> {
     ip.map(Dns::At).map_err(|error| format!("{error}; \"none\" is for no nameserver"))
 }
 
-/// Address of a nameserver.
+/// Parses the address of a nameserver.
 pub fn parse_nameserver(text: &str) -> Result<IpAddr, String> {
     let ip: IpAddr =
         text.parse().map_err(|_| format!("{text:?} is not an IP address, for example 9.9.9.9"))?;
@@ -170,13 +170,13 @@ pub fn parse_nameserver(text: &str) -> Result<IpAddr, String> {
     Ok(ip)
 }
 
-/// A name of a run.
+/// Parses the name of a run.
 pub fn parse_name(text: &str) -> Result<Word, String> {
     let name = Word::try_from(text).ok().filter(|_| is_name(text));
     name.ok_or_else(|| "expected 1 to 32 letters, digits and underscores".to_owned())
 }
 
-/// `--user`: a name or a number.
+/// Parses `--user`: a name or a number.
 pub fn parse_user(text: &str) -> Result<u32, String> {
     user_id(text).ok_or_else(|| "no user of this system has this name or number".to_owned())
 }

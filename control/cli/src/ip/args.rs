@@ -59,7 +59,7 @@ pub struct IpArgs {
 }
 
 impl IpArgs {
-    /// Family that is asked for.
+    /// Returns the IP version that `-4` or `-6` selects; `None` for both.
     pub fn family(&self) -> Option<Family> {
         match (self.ipv4, self.ipv6) {
             (true, _) => Some(Family::V4),
@@ -69,8 +69,8 @@ impl IpArgs {
     }
 }
 
-/// Long options of ip(8) have one dash: words of `towpath ip` in front of the OBJECT become options
-/// with two.
+/// Rewrites the long options of ip(8), which have one dash, to options with two dashes. Only words
+/// of `towpath ip` in front of the OBJECT are changed.
 pub fn as_options(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut words: Vec<OsString> = words.collect();
     if words.get(1).is_none_or(|word| word != "ip") {

@@ -86,7 +86,7 @@ pub struct LoadArgs {
     #[arg(long, value_name = "WHERE", default_value = "kernel", help_heading = SERVER)]
     pub on: Place,
 
-    /// Place of a tester that another one has started.
+    /// Set only in a tester that `--on` has started under `towpath run`: the stack that it uses.
     #[arg(long, value_name = "WHERE", hide = true)]
     pub inside: Option<Place>,
 
@@ -306,7 +306,7 @@ impl LoadArgs {
     /// Creates the plan for a server, and for the path of its URL.
     ///
     /// # Errors
-    /// Options that contradict each other.
+    /// Fails if options contradict each other, or a value is invalid.
     pub fn plan(&self, target: Target, url: Option<HttpUrl>) -> Result<Plan> {
         let mut plan = Plan::new(target);
         plan.protocol = self.protocol(url)?;
@@ -345,7 +345,7 @@ impl LoadArgs {
     /// Returns the server as URL or HOST:PORT.
     ///
     /// # Errors
-    /// The URL in front of the options has no scheme.
+    /// Fails if the argument URL has no scheme.
     pub fn url(&self) -> Result<&str> {
         match &self.url {
             Some(url) if !url.contains("://") => Err(usage(format!(
@@ -463,7 +463,7 @@ impl LoadArgs {
     /// there.
     ///
     /// # Errors
-    /// Two formats for standard output.
+    /// Fails if two formats are requested for standard output.
     pub fn outputs(&self) -> Result<Vec<Output>> {
         let mut outputs = self.output.clone();
         let on_stdout = outputs.iter().filter(|output| output.file.is_none()).count();
@@ -484,13 +484,13 @@ impl LoadArgs {
     }
 }
 
-/// Reads `--rounds`.
+/// Parses `--rounds`.
 fn parse_rounds(text: &str) -> Result<u32, String> {
     let number = parse_number(text, 5..=50, "rounds");
     number.map_err(|error| format!("{error}: fewer cannot tell a difference from chance"))
 }
 
-/// Reads `--header`.
+/// Parses `--header`.
 fn parse_header(text: &str) -> Result<Header, String> {
     Header::parse(text).map_err(|error| error.to_string())
 }

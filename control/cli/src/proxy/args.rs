@@ -190,7 +190,7 @@ mod tests {
 
     use super::*;
 
-    /// The command line of `towpath proxy` alone.
+    /// Parser of the command line of `towpath proxy`, without the other commands.
     #[derive(Debug, Parser)]
     struct Alone {
         #[command(flatten)]

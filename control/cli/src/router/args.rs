@@ -166,12 +166,12 @@ impl From<SourceCheckWord> for SourceCheck {
     }
 }
 
-/// `--port`.
+/// Value of `--port`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortArg {
     /// Name of the port.
     pub name: String,
-    /// Device behind it.
+    /// Device of the port.
     pub device: PortDevice,
     /// Addresses of the router on the link.
     pub addresses: Vec<Prefix>,
@@ -184,13 +184,13 @@ pub enum PortDevice {
     Device(DeviceSpec),
     /// The VLAN with this tag on another port.
     Vlan(String, u16),
-    /// Other ports as one link.
+    /// Other ports, bridged to one link.
     Bridge {
-        /// Names of the ports.
+        /// Names of the bridged ports.
         members: Vec<String>,
-        /// Seconds for which an address is known after its last frame.
+        /// Time in seconds after its last frame at which a learned MAC address expires.
         ageing: Option<u32>,
-        /// Addresses that are known behind each port.
+        /// Maximum number of MAC addresses learned per port.
         addresses: Option<u32>,
     },
 }
@@ -258,7 +258,7 @@ pub fn parse_port(text: &str) -> Result<PortArg, String> {
     Ok(PortArg { name: name.to_owned(), device, addresses })
 }
 
-/// Parses the parameters of a device, and the addresses behind them.
+/// Parses the parameters of a device, and the port's addresses that follow them.
 fn parse_device(
     driver: &'static DeviceDriver,
     text: &str,
@@ -280,7 +280,7 @@ fn parse_device(
     Ok((PortDevice::Device(spec), addresses))
 }
 
-/// Splits parameters that may have commas from the addresses behind them.
+/// Splits the parameters of a device, which may contain commas, from the addresses that follow.
 fn split_text(text: &str) -> (&str, Option<&str>) {
     let is_address = |word: &str| word.contains('/') && !word.contains('=');
     let mut end = text.len();
@@ -292,7 +292,7 @@ fn split_text(text: &str) -> (&str, Option<&str>) {
     (&text[..end], text.get(end + 1..))
 }
 
-/// Refuses options, which only a bridge has.
+/// Fails if there are options, because only a bridge has any.
 fn refuse_options(kind: &str, options: &[&str]) -> Result<(), String> {
     match options.first() {
         Some(option) => Err(format!("{option:?} is for a bridge, not for {kind}; {PORT_FORM}")),

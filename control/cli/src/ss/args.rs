@@ -96,7 +96,7 @@ pub struct SsArgs {
 }
 
 impl SsArgs {
-    /// Why an option of ss(8) that was given means nothing here.
+    /// Returns why `towpath ss` does not support an option of ss(8) that was given.
     pub fn refusal(&self) -> Option<&'static str> {
         let kernel =
             "a run has TCP, UDP and ping sockets; all others are the kernel's, and `ss` shows them";
@@ -114,7 +114,7 @@ impl SsArgs {
         .find_map(|(given, why)| given.then_some(why))
     }
 
-    /// The process id of the run, and the words of the filter.
+    /// Returns the process id of the run, and the words of the filter.
     pub fn pid_and_filter(&self) -> (Option<u32>, &[String]) {
         match self.words.split_first() {
             Some((first, rest)) if first.bytes().all(|byte| byte.is_ascii_digit()) => {
