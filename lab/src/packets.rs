@@ -25,10 +25,10 @@ pub struct Options {
     /// Duration of each measurement in milliseconds.
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
     ms: u32,
-    /// Rounds; medians are reported.
+    /// Number of rounds; medians are reported.
     #[arg(long, default_value_t = 11, value_parser = clap::value_parser!(u32).range(1..))]
     repeat: u32,
-    /// Prints a JSON object instead of tables.
+    /// Print a JSON object instead of tables.
     #[arg(long)]
     json: bool,
 }

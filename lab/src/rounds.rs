@@ -6,7 +6,7 @@ pub struct Rounds {
     /// Time of each measurement.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..))]
     pub seconds: u64,
-    /// Rounds; medians are reported.
+    /// Number of rounds; medians are reported.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..))]
     pub repeat: u64,
     /// Print everything as JSON instead of tables.

@@ -44,42 +44,41 @@ use world::World;
 
 #[derive(clap::Args)]
 pub struct Options {
-    /// Seconds of each run of a client: 1, and 8 for those of `loss`, unless given.
+    /// Duration of each client's run in seconds. Default: 1, and 8 for cases of `loss`.
     #[arg(long)]
     seconds: Option<u32>,
-    /// Rounds; medians are reported.
+    /// Number of rounds; medians are reported.
     #[arg(long, default_value_t = 15)]
     repeat: usize,
-    /// Groups to measure, with commas between them. Programs, unless some are named.
+    /// Groups to measure, separated by commas. Default: programs.
     #[arg(long, value_enum, value_delimiter = ',')]
     group: Vec<Group>,
-    /// Only measurements whose name contains this; of all groups, unless some are named.
+    /// Run only measurements whose names contain this, from all groups unless --group is given.
     #[arg(long, default_value = "")]
     only: String,
-    /// Lists the measurements, and measures nothing.
+    /// List the measurements, and measure nothing.
     #[arg(long)]
     list: bool,
-    /// Ways to run the engine, each beside the kernel in the same run; several with commas between
-    /// them.
+    /// Ways to run the engine, separated by commas. Each is compared with the kernel in the same
+    /// rounds.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "run")]
     hosting: Vec<Hosting>,
-    /// Other stacks and servers in the same rounds: smoltcp, lwip, netstack-smoltcp, gvisor, go,
-    /// netpoll, or all; several with commas between them. Each is built first; one that cannot be
-    /// built is reported as missing.
+    /// Other stacks and servers to measure in the same rounds, separated by commas: smoltcp, lwip,
+    /// netstack-smoltcp, gvisor, go, netpoll, or all. Each is built first, and reported as missing
+    /// if its build fails.
     #[arg(long, value_delimiter = ',', conflicts_with = "beside")]
     peers: Vec<String>,
-    /// Another `towpath`, an earlier build for instance, to measure beside this one instead of the
-    /// kernel.
+    /// Another `towpath`, such as an earlier build, to compare with this one instead of the kernel.
     #[arg(long, value_name = "BINARY")]
     beside: Option<PathBuf>,
-    /// Writes all that was measured, as JSON.
+    /// Write all results to this file as JSON.
     #[arg(long, value_name = "FILE", conflicts_with = "beside")]
     json: Option<PathBuf>,
-    /// Writes a page with plots of it.
+    /// Write a page with plots of the results to this file.
     #[arg(long, value_name = "FILE", conflicts_with = "beside")]
     html: Option<PathBuf>,
-    /// A further round of each measurement, under perf (root; Debian's linux-perf) and without
-    /// figures. The page shows where the time went, as flame graphs of all sides.
+    /// Run each measurement once more under perf (root; Debian's linux-perf), and add flame graphs
+    /// of all sides to the page. The results exclude the additional round.
     #[arg(long, conflicts_with = "beside")]
     flame: bool,
 }

@@ -31,19 +31,21 @@ use workloads::{Programs, WORKLOADS, Workload};
 
 #[derive(clap::Args)]
 pub struct Options {
-    /// Only the workloads whose names contain this: "redis GET", "nginx", "bulk", "instructions".
+    /// Measure only workloads whose names contain this: "redis GET", "nginx", "bulk",
+    /// "instructions".
     #[arg(long, default_value = "")]
     only: String,
-    /// Prints a JSON object instead of tables.
+    /// Print a JSON object instead of tables.
     #[arg(long)]
     json: bool,
-    /// Lists the code that copies, the first that copies the most.
+    /// List the code that copies, by decreasing number of copied bytes.
     #[arg(long, conflicts_with = "json")]
     copies: bool,
-    /// Builds this commit, too, and names what rose since: an error if anything did.
+    /// Also build this commit, and report the counts that have risen since. Fails if there are any.
     #[arg(long, value_name = "COMMIT")]
     beside: Option<String>,
-    /// Runs of each build with --beside. A rise has to be larger than they differ.
+    /// Number of runs of each build with --beside. A rise counts only if it exceeds their
+    /// variation.
     #[arg(long, default_value_t = 3, requires = "beside")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,

@@ -39,7 +39,7 @@ pub struct Options {
     /// counted.
     #[arg(long, default_value_t = 32)]
     turns: u32,
-    /// Prints a JSON object instead of tables.
+    /// Print a JSON object instead of tables.
     #[arg(long)]
     json: bool,
 }
