@@ -35,7 +35,7 @@ impl RunClock {
     }
 }
 
-/// Kernel timer that makes its token readable.
+/// Timer of the kernel (timerfd) whose expiry mio reports under its token.
 pub struct TimerAlarm {
     timer: OwnedFd,
     /// Time of expiry; in the past once the timer has expired.

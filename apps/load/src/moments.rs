@@ -24,7 +24,7 @@ pub struct Quota {
     left: AtomicU64,
     /// Requests not yet answered or lost.
     open: AtomicU64,
-    /// Time of the last answer or loss; `u64::MAX` until then.
+    /// Time at which the last request was answered or lost; `u64::MAX` before.
     pub over: AtomicU64,
 }
 

@@ -341,7 +341,8 @@ while :; do sleep 0.05; done";
     assert_eq!(run.gone().0.code(), Some(3));
 }
 
-/// The caller of towpath may ignore SIGCHLD, so that the kernel reaps its children.
+/// A program under towpath has the same ignored and blocked signals as if the caller had started
+/// it. The caller may ignore SIGCHLD, so that the kernel reaps its children.
 #[test]
 fn ignored_signals_and_blocked_ones_are_the_callers() {
     let caller = "
