@@ -10,8 +10,8 @@ use super::world::{DEVICE, NEAR, PROXIED, Place, World};
 use crate::bench::cpu;
 use crate::bench::peers::{build_rust, locked, succeed};
 use crate::namespace::until;
-use crate::workspace::build_release;
 use crate::running::Running;
+use crate::workspace::build_release;
 
 /// A proxy between client and server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
