@@ -22,6 +22,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("core/lpm", &[]),
     ("core/cbpf", &[]),
     ("core/dns", &[]),
+    ("core/dhcp", &["core/wire", "core/tcp", "memory/dice"]),
     ("core/", &["core/", "memory/"]),
     ("devices/shape", &["memory/", "core/link", "core/qdisc"]),
     ("devices/virtio", &["memory/pool"]),

@@ -1,0 +1,61 @@
+//! Transactions: identifiers and retransmission.
+
+use core::time::Duration;
+
+use towpath_dice::Dice;
+use towpath_tcp::Instant;
+
+/// Time before the first retransmission, and the maximum (RFC 2131 §4.1).
+const FIRST_MS: u64 = 4_000;
+const LAST_MS: u64 = 64_000;
+/// Maximum deviation from these times.
+const SPREAD_MS: u64 = 1_000;
+
+/// A transaction of a client.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Transaction {
+    /// Transaction identifier.
+    pub xid: u32,
+    /// Time of the first message of the current kind.
+    pub began: Instant,
+    /// Time of the last message.
+    pub sent: Instant,
+    /// Number of messages of the current kind.
+    pub tries: u32,
+    /// Time at which the client began to search.
+    searching: Instant,
+}
+
+impl Transaction {
+    /// Creates a transaction with a random identifier.
+    pub fn new(dice: &mut Dice, now: Instant) -> Self {
+        Self { xid: dice.next_u32(), began: now, sent: now, tries: 0, searching: now }
+    }
+
+    /// Begins with messages of another kind.
+    pub fn restart(&mut self, now: Instant) {
+        (self.began, self.tries) = (now, 0);
+    }
+
+    /// Notes that a message was sent, and returns the time of its retransmission.
+    //= https://www.rfc-editor.org/rfc/rfc2131#section-4.1
+    //# The
+    //# client MUST adopt a retransmission strategy that incorporates a
+    //# randomized exponential backoff algorithm to determine the delay
+    //# between retransmissions.
+    pub fn sent_at(&mut self, now: Instant, dice: &mut Dice) -> Instant {
+        if self.tries == 0 {
+            self.began = now;
+        }
+        self.sent = now;
+        let delay_ms = LAST_MS.min(FIRST_MS << self.tries.min(8));
+        self.tries += 1;
+        let spread_ms = dice.below(2 * SPREAD_MS + 1);
+        now + Duration::from_millis(delay_ms - SPREAD_MS + spread_ms)
+    }
+
+    /// Returns the seconds since the client began to search.
+    pub fn secs(&self, now: Instant) -> u16 {
+        u16::try_from(now.since(self.searching).as_secs()).unwrap_or(u16::MAX)
+    }
+}

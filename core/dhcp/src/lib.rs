@@ -1,0 +1,36 @@
+//! DHCPv4 (RFC 2131, RFC 2132) for the hosts of an Ethernet link, without I/O.
+//!
+//! ```text
+//!   on_frame(now, frame) ──► Client / Server ──► poll_frame() ──► frames to send
+//!   on_timeout(now) ───────►                 ──► poll_event() ──► leases, for their owner
+//! ```
+//!
+//! A client has no address before it has a lease, so that both machines exchange whole Ethernet
+//! frames, and not datagrams of sockets. Time and randomness are arguments: equal calls have equal
+//! results.
+//!
+//! - [`DhcpClient`]: obtains and keeps a [`Lease`];
+//! - [`DhcpServer`]: grants the addresses of a pool;
+//! - [`DhcpMessage`]: a message, parsed and emitted;
+//! - [`frame`]: Ethernet frames of messages and of ARP.
+//!
+//! The codec is not a dependency, because the crates with one bring a resolver or a URL parser.
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+pub mod frame;
+
+mod client;
+mod lease;
+mod message;
+mod server;
+
+pub use client::{ClientConfig, ClientCounters, ClientEvent, DhcpClient, LeaseLoss};
+pub use lease::{KeptLease, Lease, LeaseError, LeaseRoute};
+pub use message::{BootOp, ClasslessRoute, DhcpMessage, DhcpOptions, MessageError, MessageKind};
+pub use server::{DhcpServer, LeaseRecord, POOL_MAX, Reservation, ServerConfig, ServerCounters};
+
+/// UDP port of servers.
+pub const SERVER_PORT: u16 = 67;
+/// UDP port of clients.
+pub const CLIENT_PORT: u16 = 68;

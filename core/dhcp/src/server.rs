@@ -1,0 +1,438 @@
+//! A server for the network of one interface. Read RFC 2131 §4.3 first.
+//!
+//! ```text
+//!   DISCOVER ──► choose ──► ARP probe ──► OFFER        a known client skips the probe
+//!   REQUEST  ──► find the binding ──► ACK, NAK or silence
+//! ```
+//!
+//! Relayed requests are ignored, because the server serves its own link only.
+
+mod bindings;
+#[cfg(test)]
+mod tests;
+
+use core::net::{IpAddr, Ipv4Addr};
+use core::time::Duration;
+use std::collections::VecDeque;
+
+use towpath_tcp::Instant;
+use towpath_wire::{MacAddr, Prefix};
+
+use crate::frame::{self, DhcpDatagram, DhcpFrame, LinkEndpoint};
+use crate::message::{BootOp, DhcpMessage, DhcpOptions, MessageKind};
+use crate::{CLIENT_PORT, SERVER_PORT};
+pub use bindings::POOL_MAX;
+use bindings::{Binding, BindingState, Bindings, Chosen};
+
+/// Time after an ARP probe without an answer, after which an address is offered. A host on the link
+/// answers within milliseconds.
+const PROBE_WAIT: Duration = Duration::from_millis(300);
+/// Time for which an offered address is kept for its client (RFC 2131 §4.3.1).
+const OFFER_HOLD: Duration = Duration::from_secs(60);
+/// Time for which an address is not offered after a conflict.
+const CONFLICT_HOLD: Duration = Duration::from_secs(600);
+/// Maximum number of probes in progress. Further clients retransmit their request.
+const PROBES_MAX: usize = 64;
+/// Maximum number of frames in `frames`. A call creates one, and the owner sends it at once.
+const FRAMES_MAX: usize = 256;
+
+/// Configuration of a server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerConfig {
+    /// Ethernet address of the interface.
+    pub mac: MacAddr,
+    /// Address of the server in its network, which is also the clients' router.
+    pub address: Prefix,
+    /// First and last address of the pool, at most [`POOL_MAX`] addresses.
+    pub pool: (Ipv4Addr, Ipv4Addr),
+    /// Addresses of certain clients, which may be outside the pool.
+    pub reservations: Vec<Reservation>,
+    /// Duration of leases in seconds.
+    pub lease_s: u32,
+    /// Nameservers of the clients.
+    pub nameservers: Vec<Ipv4Addr>,
+    /// Domain in which clients resolve names.
+    pub domain: Option<String>,
+}
+
+/// An address that only one client obtains.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reservation {
+    /// Ethernet address of the client.
+    pub mac: MacAddr,
+    /// Address that the client obtains.
+    pub address: Ipv4Addr,
+}
+
+/// A lease of a server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeaseRecord {
+    /// Address.
+    pub address: Ipv4Addr,
+    /// Ethernet address of the client.
+    pub mac: MacAddr,
+    /// Identifier of the client.
+    pub client: Vec<u8>,
+    /// End of the lease.
+    pub until: Instant,
+    /// Name that the client reports.
+    pub host_name: Option<String>,
+}
+
+/// Counters of a server.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ServerCounters {
+    /// Messages received.
+    pub rx_messages: u64,
+    /// Addresses offered.
+    pub offers: u64,
+    /// Leases granted or extended.
+    pub acks: u64,
+    /// Requests refused.
+    pub naks: u64,
+    /// Addresses that another host used.
+    pub conflicts: u64,
+    /// Requests without an answer because the pool was full.
+    pub pool_full: u64,
+    /// Requests without an answer because the client had the maximum number of addresses.
+    pub client_full: u64,
+    /// Requests dropped because of too many probes or frames.
+    pub dropped: u64,
+}
+
+impl ServerCounters {
+    /// Returns the counters with their names.
+    pub fn list(&self) -> [(&'static str, u64); 8] {
+        let Self { rx_messages, offers, acks, naks, conflicts, pool_full, .. } = *self;
+        [
+            ("rx_messages", rx_messages),
+            ("offers", offers),
+            ("acks", acks),
+            ("naks", naks),
+            ("conflicts", conflicts),
+            ("pool_full", pool_full),
+            ("client_full", self.client_full),
+            ("dropped", self.dropped),
+        ]
+    }
+}
+
+/// A server. Call [`Self::on_frame`] for each frame that [`frame::concerns`] the server's port, and
+/// [`Self::on_timeout`] when [`Self::next_timeout`] is reached. After each call, take the frames.
+#[derive(Debug)]
+pub struct DhcpServer {
+    config: ServerConfig,
+    bindings: Bindings,
+    probes: VecDeque<ProbedOffer>,
+    frames: VecDeque<Vec<u8>>,
+    counters: ServerCounters,
+    /// Whether leases have changed since [`Self::take_changed`].
+    changed: bool,
+}
+
+/// An address that is being probed, and the request to be answered.
+#[derive(Debug, Clone)]
+struct ProbedOffer {
+    address: Ipv4Addr,
+    request: DhcpMessage,
+    until: Instant,
+}
+
+impl DhcpServer {
+    /// Creates a server without leases. `key` must be random: it determines which address of the
+    /// pool a new client obtains.
+    pub fn new(config: ServerConfig, key: u64) -> Self {
+        let bindings = Bindings::new(&config, key);
+        let (probes, frames) = (VecDeque::new(), VecDeque::new());
+        let counters = ServerCounters::default();
+        Self { config, bindings, probes, frames, counters, changed: false }
+    }
+
+    /// Adds leases that an earlier server granted. Ignores addresses outside the pool and the
+    /// reservations.
+    pub fn restore(&mut self, records: Vec<LeaseRecord>) {
+        for LeaseRecord { address, mac, client, until, host_name } in records {
+            let state = BindingState::Leased;
+            self.bindings.restore(address, Binding { client, mac, until, state, host_name });
+        }
+    }
+
+    /// Returns the leases that have not ended, by address.
+    pub fn leases(&self, now: Instant) -> Vec<LeaseRecord> {
+        self.bindings.leases(now).collect()
+    }
+
+    /// Returns whether leases have changed since the last call.
+    pub fn take_changed(&mut self) -> bool {
+        std::mem::take(&mut self.changed)
+    }
+
+    /// Returns the counters.
+    pub fn counters(&self) -> &ServerCounters {
+        &self.counters
+    }
+
+    /// Returns the next frame to send.
+    pub fn poll_frame(&mut self) -> Option<Vec<u8>> {
+        self.frames.pop_front()
+    }
+
+    /// Returns the time at which [`Self::on_timeout`] is due.
+    pub fn next_timeout(&self) -> Option<Instant> {
+        self.probes.front().map(|probe| probe.until)
+    }
+
+    /// Offers addresses whose probe nobody has answered.
+    pub fn on_timeout(&mut self, now: Instant) {
+        while let Some(probe) = self.probes.pop_front_if(|probe| probe.until <= now) {
+            self.offer(now, probe.address, &probe.request);
+        }
+    }
+
+    /// Handles a received frame. Returns true if it was a request to this server, and of no use for
+    /// others. `is_verified` is that of [`frame::parse`].
+    pub fn on_frame(&mut self, now: Instant, bytes: &[u8], is_verified: bool) -> bool {
+        match frame::parse(bytes, is_verified) {
+            Some(DhcpFrame::Arp(packet)) => {
+                let is_rival = |probe: &ProbedOffer| {
+                    packet.sender_mac != probe.request.chaddr
+                        && frame::is_conflict(&packet, self.config.mac, probe.address)
+                };
+                if let Some(at) = self.probes.iter().position(is_rival)
+                    && let Some(probe) = self.probes.remove(at)
+                {
+                    self.on_conflict(now, probe.address, packet.sender_mac);
+                    self.discover(now, &probe.request);
+                }
+                false
+            }
+            Some(DhcpFrame::Datagram(datagram)) => self.on_datagram(now, &datagram),
+            None => false,
+        }
+    }
+
+    fn on_datagram(&mut self, now: Instant, datagram: &DhcpDatagram<'_>) -> bool {
+        let is_for_us = datagram.to.ip.is_broadcast() || datagram.to.ip == self.ip();
+        if datagram.to.port != SERVER_PORT || !is_for_us {
+            return false;
+        }
+        let Ok(message) = DhcpMessage::parse(datagram.payload) else { return false };
+        let is_direct = message.giaddr.is_unspecified() && message.chaddr.is_unicast();
+        if message.op != BootOp::Request || !is_direct {
+            return false;
+        }
+        self.counters.rx_messages += 1;
+        match message.kind {
+            MessageKind::Discover => self.discover(now, &message),
+            MessageKind::Request => self.request(now, &message),
+            MessageKind::Decline => self.decline(now, &message),
+            MessageKind::Release => {
+                self.changed |= self.bindings.release(now, &client_of(&message), message.ciaddr);
+            }
+            MessageKind::Inform => self.inform(&message),
+            MessageKind::Offer | MessageKind::Ack | MessageKind::Nak => {}
+        }
+        true
+    }
+
+    /// Chooses an address, and probes it unless the client has it already.
+    fn discover(&mut self, now: Instant, message: &DhcpMessage) {
+        let client = client_of(message);
+        let requested = message.options.requested;
+        let (address, is_known) =
+            match self.bindings.choose(now, &client, message.chaddr, requested) {
+                Chosen::Known(address) => (address, true),
+                Chosen::New(address) => (address, false),
+                Chosen::ClientFull => return self.counters.client_full += 1,
+                Chosen::PoolFull => return self.counters.pool_full += 1,
+            };
+        if is_known {
+            return self.offer(now, address, message);
+        }
+        if self.probes.iter().any(|probe| probe.address == address) {
+            return;
+        }
+        if self.probes.len() >= PROBES_MAX {
+            return self.counters.dropped += 1;
+        }
+        self.bindings.hold(address, offered(now, client, message));
+        self.put(frame::arp_probe(self.config.mac, address));
+        let (request, until) = (message.clone(), now + PROBE_WAIT);
+        self.probes.push_back(ProbedOffer { address, request, until });
+    }
+
+    fn offer(&mut self, now: Instant, address: Ipv4Addr, message: &DhcpMessage) {
+        if !self.bindings.is_leased(now, address) {
+            self.bindings.hold(address, offered(now, client_of(message), message));
+        }
+        self.counters.offers += 1;
+        let mut offer = self.reply(MessageKind::Offer, message, address);
+        self.set_times(&mut offer.options);
+        self.send(&offer);
+    }
+
+    //= https://www.rfc-editor.org/rfc/rfc2131#section-4.3.2
+    //# If the DHCPREQUEST message contains a 'server
+    //# identifier' option, the message is in response to a DHCPOFFER
+    //# message.  Otherwise, the message is a request to verify or extend an
+    //# existing lease.
+    fn request(&mut self, now: Instant, message: &DhcpMessage) {
+        let client = client_of(message);
+        if let Some(server) = message.options.server {
+            match message.options.requested {
+                _ if server != self.ip() => self.bindings.withdraw(now, &client),
+                Some(address)
+                    if self.bindings.is_of(now, &client, address)
+                        && !self.bindings.is_reserved_for_other(message.chaddr, address) =>
+                {
+                    self.grant(now, client, address, message);
+                }
+                _ => self.refuse(message),
+            }
+            return;
+        }
+        let extended = Some(message.ciaddr).filter(|ip| !ip.is_unspecified());
+        let Some(address) = extended.or(message.options.requested) else { return };
+        let is_outside = !self.config.address.contains(IpAddr::V4(address));
+        if is_outside || self.bindings.is_reserved_for_other(message.chaddr, address) {
+            return self.refuse(message);
+        }
+        //= https://www.rfc-editor.org/rfc/rfc2131#section-4.3.2
+        //# If the DHCP
+        //# server has no record of this client, then it MUST remain silent,
+        //# and MAY output a warning to the network administrator.
+        match self.bindings.of_client(&client) {
+            Some(known)
+                if known == address && self.bindings.is_grantable(now, &client, address) =>
+            {
+                self.grant(now, client, address, message);
+            }
+            Some(_) => self.refuse(message),
+            None => {}
+        }
+    }
+
+    fn grant(&mut self, now: Instant, client: Vec<u8>, address: Ipv4Addr, message: &DhcpMessage) {
+        let until = now + Duration::from_secs(self.config.lease_s.into());
+        let (mac, host_name) = (message.chaddr, message.options.host_name.clone());
+        let state = BindingState::Leased;
+        self.bindings.hold(address, Binding { client, mac, until, state, host_name });
+        self.changed = true;
+        self.counters.acks += 1;
+        let mut ack = self.reply(MessageKind::Ack, message, address);
+        ack.ciaddr = message.ciaddr;
+        self.set_times(&mut ack.options);
+        self.send(&ack);
+    }
+
+    fn refuse(&mut self, message: &DhcpMessage) {
+        self.counters.naks += 1;
+        let mut nak = self.reply(MessageKind::Nak, message, Ipv4Addr::UNSPECIFIED);
+        nak.options = DhcpOptions { server: Some(self.ip()), ..DhcpOptions::default() };
+        nak.broadcast = true;
+        self.send(&nak);
+    }
+
+    //= https://www.rfc-editor.org/rfc/rfc2131#section-4.3.3
+    //# The server MUST mark the network address
+    //# as not available and SHOULD notify the local system administrator of
+    //# a possible configuration problem.
+    fn decline(&mut self, now: Instant, message: &DhcpMessage) {
+        let Some(address) = message.options.requested else { return };
+        if self.bindings.is_of(now, &client_of(message), address) {
+            self.on_conflict(now, address, message.chaddr);
+        }
+    }
+
+    /// Blocks an address that a host uses without a lease. `mac` is the host that uses or reports
+    /// it, whose limit of addresses then includes this one.
+    fn on_conflict(&mut self, now: Instant, address: Ipv4Addr, mac: MacAddr) {
+        self.counters.conflicts += 1;
+        self.changed = true;
+        let (client, until) = (Vec::new(), now + CONFLICT_HOLD);
+        let state = BindingState::Blocked;
+        self.bindings.hold(address, Binding { client, mac, until, state, host_name: None });
+    }
+
+    fn inform(&mut self, message: &DhcpMessage) {
+        if self.config.address.contains(IpAddr::V4(message.ciaddr)) {
+            let mut ack = self.reply(MessageKind::Ack, message, Ipv4Addr::UNSPECIFIED);
+            ack.ciaddr = message.ciaddr;
+            self.send(&ack);
+        }
+    }
+
+    /// Creates a reply with the parameters of the network.
+    fn reply(&self, kind: MessageKind, request: &DhcpMessage, yiaddr: Ipv4Addr) -> DhcpMessage {
+        let options = DhcpOptions {
+            server: Some(self.ip()),
+            mask_len: Some(self.config.address.len()),
+            routers: vec![self.ip()],
+            nameservers: self.config.nameservers.clone(),
+            domain: self.config.domain.clone(),
+            ..DhcpOptions::default()
+        };
+        let mut reply = DhcpMessage::request(kind, request.xid, request.chaddr);
+        (reply.op, reply.broadcast, reply.yiaddr) = (BootOp::Reply, request.broadcast, yiaddr);
+        DhcpMessage { options, ..reply }
+    }
+
+    fn set_times(&self, options: &mut DhcpOptions) {
+        let lease_s = self.config.lease_s;
+        options.lease_s = Some(lease_s);
+        options.renew_s = Some(lease_s / 2);
+        options.rebind_s = Some(lease_s - lease_s / 8);
+    }
+
+    /// Sends a reply to the address that the client can receive at.
+    //= https://www.rfc-editor.org/rfc/rfc2131#section-4.1
+    //# If the 'giaddr'
+    //# field is zero and the 'ciaddr' field is nonzero, then the server
+    //# unicasts DHCPOFFER and DHCPACK messages to the address in 'ciaddr'.
+    //# If 'giaddr' is zero and 'ciaddr' is zero, and the broadcast bit is
+    //# set, then the server broadcasts DHCPOFFER and DHCPACK messages to
+    //# 0xffffffff. If the broadcast bit is not set and 'giaddr' is zero and
+    //# 'ciaddr' is zero, then the server unicasts DHCPOFFER and DHCPACK
+    //# messages to the client's hardware address and 'yiaddr' address.  In
+    //# all cases, when 'giaddr' is zero, the server broadcasts any DHCPNAK
+    //# messages to 0xffffffff.
+    fn send(&mut self, reply: &DhcpMessage) {
+        let from = LinkEndpoint { mac: self.config.mac, ip: self.ip(), port: SERVER_PORT };
+        let unicast = |ip| LinkEndpoint { mac: reply.chaddr, ip, port: CLIENT_PORT };
+        let to = match () {
+            () if !reply.ciaddr.is_unspecified() => unicast(reply.ciaddr),
+            () if reply.broadcast => LinkEndpoint::broadcast(CLIENT_PORT),
+            () => unicast(reply.yiaddr),
+        };
+        self.put(frame::datagram(&from, &to, &reply.emit()));
+    }
+
+    fn put(&mut self, frame: Vec<u8>) {
+        match self.frames.len() < FRAMES_MAX {
+            true => self.frames.push_back(frame),
+            false => self.counters.dropped += 1,
+        }
+    }
+
+    fn ip(&self) -> Ipv4Addr {
+        match self.config.address.addr() {
+            IpAddr::V4(ip) => ip,
+            IpAddr::V6(_) => Ipv4Addr::UNSPECIFIED,
+        }
+    }
+}
+
+fn offered(now: Instant, client: Vec<u8>, message: &DhcpMessage) -> Binding {
+    let (mac, until, state) = (message.chaddr, now + OFFER_HOLD, BindingState::Offered);
+    Binding { client, mac, until, state, host_name: None }
+}
+
+/// Returns the identifier of a client.
+//= https://www.rfc-editor.org/rfc/rfc2131#section-4.2
+//# If the client does not provide a
+//# 'client identifier' option, the server MUST use the contents of the
+//# 'chaddr' field to identify the client.
+fn client_of(message: &DhcpMessage) -> Vec<u8> {
+    let of_hardware = || [&[1], &message.chaddr.0[..]].concat();
+    message.options.client_id.clone().unwrap_or_else(of_hardware)
+}

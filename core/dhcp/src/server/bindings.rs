@@ -1,0 +1,245 @@
+//! Addresses of a server, each bound to a client.
+
+use core::net::{IpAddr, Ipv4Addr};
+use std::collections::BTreeMap;
+
+use towpath_dice::mix;
+use towpath_tcp::Instant;
+use towpath_wire::MacAddr;
+
+use super::{LeaseRecord, Reservation, ServerConfig};
+
+/// Maximum number of addresses in a pool. A request may search all of them.
+pub const POOL_MAX: usize = 4096;
+/// Maximum number of addresses of one Ethernet address, including those that it reported as used.
+/// A host with many identifiers can otherwise use up the pool.
+const PER_MAC_MAX: usize = 4;
+
+/// State of a binding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum BindingState {
+    /// Offered; the client has not requested it yet.
+    Offered,
+    /// Granted.
+    Leased,
+    /// Used by a host without a lease.
+    Blocked,
+}
+
+/// An address bound to a client until a time. Afterwards the client still gets the same address, as
+/// long as no other client needs it.
+#[derive(Debug, Clone)]
+pub(super) struct Binding {
+    pub client: Vec<u8>,
+    pub mac: MacAddr,
+    pub until: Instant,
+    pub state: BindingState,
+    pub host_name: Option<String>,
+}
+
+/// Result of choosing an address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Chosen {
+    /// Address that the client has already.
+    Known(Ipv4Addr),
+    /// Address that the client has not, or no more.
+    New(Ipv4Addr),
+    /// The client has the maximum number of addresses.
+    ClientFull,
+    /// No address is free.
+    PoolFull,
+}
+
+#[derive(Debug)]
+pub(super) struct Bindings {
+    first: u32,
+    last: u32,
+    own: Ipv4Addr,
+    reservations: Vec<Reservation>,
+    key: u64,
+    by_address: BTreeMap<Ipv4Addr, Binding>,
+    by_client: BTreeMap<Vec<u8>, Ipv4Addr>,
+}
+
+impl Bindings {
+    pub fn new(config: &ServerConfig, key: u64) -> Self {
+        let (first, last) = (config.pool.0.to_bits(), config.pool.1.to_bits());
+        let own = match config.address.addr() {
+            IpAddr::V4(ip) => ip,
+            IpAddr::V6(_) => Ipv4Addr::UNSPECIFIED,
+        };
+        Self {
+            first,
+            last: last.min(first.saturating_add(POOL_MAX as u32 - 1)),
+            own,
+            reservations: config.reservations.clone(),
+            key,
+            by_address: BTreeMap::new(),
+            by_client: BTreeMap::new(),
+        }
+    }
+
+    /// Returns the number of addresses with a binding, which may have ended.
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        assert!(self.by_client.len() <= self.by_address.len());
+        self.by_address.len()
+    }
+
+    /// Returns the address that a client is bound to, or was last.
+    pub fn of_client(&self, client: &[u8]) -> Option<Ipv4Addr> {
+        self.by_client.get(client).copied()
+    }
+
+    /// Returns whether an address is bound to a client now.
+    pub fn is_of(&self, now: Instant, client: &[u8], address: Ipv4Addr) -> bool {
+        let is_bound = |binding: &Binding| binding.client == client && now < binding.until;
+        self.by_address.get(&address).is_some_and(is_bound)
+    }
+
+    /// Returns whether a client that was bound to an address may extend it.
+    pub fn is_grantable(&self, now: Instant, client: &[u8], address: Ipv4Addr) -> bool {
+        let is_its = |binding: &Binding| binding.client == client;
+        self.by_address.get(&address).is_some_and(is_its) || self.is_free(now, address)
+    }
+
+    pub fn is_leased(&self, now: Instant, address: Ipv4Addr) -> bool {
+        let is_leased =
+            |binding: &Binding| binding.state == BindingState::Leased && now < binding.until;
+        self.by_address.get(&address).is_some_and(is_leased)
+    }
+
+    pub fn leases(&self, now: Instant) -> impl Iterator<Item = LeaseRecord> {
+        let leased = move |(_, binding): &(&Ipv4Addr, &Binding)| {
+            binding.state == BindingState::Leased && now < binding.until
+        };
+        self.by_address.iter().filter(leased).map(|(address, binding)| LeaseRecord {
+            address: *address,
+            mac: binding.mac,
+            client: binding.client.clone(),
+            until: binding.until,
+            host_name: binding.host_name.clone(),
+        })
+    }
+
+    /// Adds a binding of an earlier server.
+    pub fn restore(&mut self, address: Ipv4Addr, binding: Binding) {
+        let is_reserved = self.reserved(binding.mac) == Some(address);
+        if is_reserved || self.is_in_pool(address) {
+            self.hold(address, binding);
+        }
+    }
+
+    /// Binds an address. A client has one address, so that its earlier one is free again.
+    pub fn hold(&mut self, address: Ipv4Addr, binding: Binding) {
+        if let Some(old) = self.by_address.remove(&address) {
+            self.by_client.remove(&old.client);
+        }
+        if !binding.client.is_empty()
+            && let Some(earlier) = self.by_client.insert(binding.client.clone(), address)
+        {
+            self.by_address.remove(&earlier);
+        }
+        self.by_address.insert(address, binding);
+    }
+
+    /// Ends the lease of a client. The client gets the same address next time, if it is free then.
+    pub fn release(&mut self, now: Instant, client: &[u8], address: Ipv4Addr) -> bool {
+        let is_of = self.is_of(now, client, address);
+        if let Some(binding) = self.by_address.get_mut(&address).filter(|_| is_of) {
+            binding.until = now;
+        }
+        is_of
+    }
+
+    /// Ends an offer that the client has not accepted.
+    pub fn withdraw(&mut self, now: Instant, client: &[u8]) {
+        let Some(address) = self.of_client(client) else { return };
+        if let Some(binding) = self.by_address.get_mut(&address)
+            && binding.state == BindingState::Offered
+        {
+            binding.until = binding.until.min(now);
+        }
+    }
+
+    /// Chooses an address for a client.
+    //= https://www.rfc-editor.org/rfc/rfc2131#section-4.3.1
+    //# If an address is available, the new address
+    //# SHOULD be chosen as follows:
+    pub fn choose(
+        &self,
+        now: Instant,
+        client: &[u8],
+        mac: MacAddr,
+        requested: Option<Ipv4Addr>,
+    ) -> Chosen {
+        let reserved = self.reserved(mac);
+        let may_keep = |known: &Ipv4Addr| {
+            reserved.is_none_or(|it| it == *known) && !self.is_reserved_for_other(mac, *known)
+        };
+        let known = self.of_client(client).filter(may_keep);
+        if let Some(address) = known {
+            return match self.is_of(now, client, address) {
+                true => Chosen::Known(address),
+                false => Chosen::New(address),
+            };
+        }
+        let active = |binding: &&Binding| binding.mac == mac && now < binding.until;
+        if self.by_address.values().filter(active).count() >= PER_MAC_MAX {
+            return Chosen::ClientFull;
+        }
+        let is_possible =
+            |address: &Ipv4Addr| self.is_in_pool(*address) && self.is_free(now, *address);
+        let address = reserved
+            .filter(|address| self.is_free(now, *address))
+            .or_else(|| requested.filter(is_possible))
+            .or_else(|| self.unused(mac))
+            .or_else(|| self.longest_ended(now));
+        address.map_or(Chosen::PoolFull, Chosen::New)
+    }
+
+    fn reserved(&self, mac: MacAddr) -> Option<Ipv4Addr> {
+        self.reservations.iter().find(|it| it.mac == mac).map(|it| it.address)
+    }
+
+    /// Returns whether an address is reserved, but not for `mac`.
+    pub fn is_reserved_for_other(&self, mac: MacAddr, address: Ipv4Addr) -> bool {
+        self.reservations.iter().any(|it| it.address == address && it.mac != mac)
+    }
+
+    fn is_free(&self, now: Instant, address: Ipv4Addr) -> bool {
+        self.by_address.get(&address).is_none_or(|binding| binding.until <= now)
+    }
+
+    /// Returns whether clients without a reservation can obtain an address.
+    fn is_in_pool(&self, address: Ipv4Addr) -> bool {
+        let is_reserved = || self.reservations.iter().any(|it| it.address == address);
+        (self.first..=self.last).contains(&address.to_bits())
+            && address != self.own
+            && !is_reserved()
+    }
+
+    /// Returns an address that no client has had. The search begins at a place that depends on the
+    /// client. A server that lost its leases therefore assigns the same addresses again.
+    fn unused(&self, mac: MacAddr) -> Option<Ipv4Addr> {
+        let [a, b, c, d, e, f] = mac.0.map(u64::from);
+        let number = a << 40 | b << 32 | c << 24 | d << 16 | e << 8 | f;
+        let size = u64::from(self.last.checked_sub(self.first)?) + 1;
+        let start = mix(self.key ^ number) % size;
+        let all =
+            (start..size).chain(0..start).map(|at| Ipv4Addr::from_bits(self.first + at as u32));
+        let is_unused = |address: &Ipv4Addr| {
+            self.is_in_pool(*address) && !self.by_address.contains_key(address)
+        };
+        all.into_iter().find(is_unused)
+    }
+
+    /// Returns the address whose binding ended first.
+    fn longest_ended(&self, now: Instant) -> Option<Ipv4Addr> {
+        let ended = self
+            .by_address
+            .iter()
+            .filter(|(address, binding)| binding.until <= now && self.is_in_pool(**address));
+        ended.min_by_key(|(_, binding)| binding.until).map(|(address, _)| *address)
+    }
+}
