@@ -6,6 +6,7 @@
 
 use core::fmt;
 use core::net::IpAddr;
+use core::time::Duration;
 
 use towpath_tcp::Instant;
 use towpath_wire::{MacAddr, Prefix};
@@ -34,6 +35,15 @@ pub enum Change {
         addr: IpAddr,
         /// Prefix length, which must match that of the address; `None` accepts any length.
         len: Option<u8>,
+    },
+    /// Sets the lifetimes of an address. The address is removed when its valid lifetime ends.
+    SetLifetime {
+        /// Interface that has the address.
+        iface: IfaceId,
+        /// The address.
+        addr: IpAddr,
+        /// Valid and preferred lifetime from now on; `None`: infinite.
+        lifetime: Option<Duration>,
     },
     /// Adds or replaces a route.
     SetRoute(RouteSpec, How),

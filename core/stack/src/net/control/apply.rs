@@ -1,6 +1,7 @@
 //! Applies a list of changes by the owner atomically.
 
 use core::net::IpAddr;
+use core::time::Duration;
 
 use towpath_tcp::Instant;
 use towpath_wire::{MacAddr, Prefix};
@@ -19,6 +20,7 @@ use crate::net::route::RouteEntry;
 pub(super) enum Step {
     PutAddress(IfaceId, Prefix),
     TakeAddress(IfaceId, IpAddr),
+    SetLifetime(IfaceId, IpAddr, Option<Duration>),
     AddRoute(RouteEntry),
     RemoveRoute(RouteEntry),
     SetNeighbor(HopKey, MacAddr),
@@ -56,6 +58,9 @@ impl Control {
             Step::TakeAddress(iface, addr) => {
                 let removed = self.take_address(now, iface, addr);
                 debug_assert!(removed, "{addr} was there");
+            }
+            Step::SetLifetime(iface, addr, lifetime) => {
+                self.set_lifetime(now, iface, addr, lifetime);
             }
             Step::AddRoute(entry) => {
                 let added = self.routes.add(entry);

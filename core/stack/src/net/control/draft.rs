@@ -60,6 +60,12 @@ impl<'a> Draft<'a> {
         match *change {
             Change::AddAddress { iface, prefix } => self.add_address(iface, prefix),
             Change::RemoveAddress { iface, addr, len } => self.remove_address(iface, addr, len),
+            Change::SetLifetime { iface, addr, lifetime } => {
+                let interface = self.interface(iface)?;
+                self.address(interface, addr).ok_or(Fault::NoAddress)?;
+                self.steps.push(Step::SetLifetime(iface, addr, lifetime));
+                Ok(())
+            }
             Change::SetRoute(route, how) => self.set_route(route, how),
             Change::RemoveRoute(route) => self.remove_route(route),
             Change::SetNeighbor { iface, addr, mac, how } => {

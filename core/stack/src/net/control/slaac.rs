@@ -478,6 +478,25 @@ impl Control {
         }
     }
 
+    /// Sets both lifetimes of an address.
+    pub(super) fn set_lifetime(
+        &mut self,
+        now: Instant,
+        iface: IfaceId,
+        addr: IpAddr,
+        lifetime: Option<Duration>,
+    ) {
+        let addresses = &mut self.ifaces[iface.index()].addresses;
+        let Some(address) = addresses.find_mut(addr) else { return };
+        let until = lifetime.map(|lifetime| now + lifetime);
+        (address.preferred_until, address.valid_until) = (until, until);
+        if address.state == AddressState::Deprecated {
+            address.state = AddressState::Preferred;
+        }
+        self.on_addresses_changed();
+        self.watch_lifetimes(iface);
+    }
+
     /// Schedules [`end_lifetimes`](Self::end_lifetimes) for the next end of a lifetime.
     fn watch_lifetimes(&mut self, iface: IfaceId) {
         self.schedule.cancel(iface, |task| *task == Task::Lifetimes);
@@ -499,8 +518,7 @@ impl Control {
         self.end_routes(iface, gone);
         let addresses = &mut self.ifaces[iface.index()].addresses;
         let mut deprecated = false;
-        let ended: Vec<_> =
-            addresses.iter().filter(|a| over(a.valid_until)).map(Address::addr).collect();
+        let ended: Vec<_> = addresses.iter().filter(|a| over(a.valid_until)).copied().collect();
         for address in addresses.iter_mut() {
             if !over(address.preferred_until) {
                 continue;
@@ -521,8 +539,14 @@ impl Control {
         if deprecated {
             self.on_addresses_changed();
         }
-        for addr in ended {
-            self.forget_address(now, iface, addr);
+        for address in ended {
+            match address.origin {
+                // The route to its network ends as well.
+                Origin::Static => {
+                    self.take_address(now, iface, address.addr());
+                }
+                Origin::Link | Origin::Router => self.forget_address(now, iface, address.addr()),
+            }
         }
         self.watch_lifetimes(iface);
     }

@@ -299,3 +299,31 @@ fn appended_routers_share_a_route_that_is_replaced_and_removed_as_one() {
         Change::SetNeighbor { iface: ETH, addr: ip("10.0.0.9"), mac: MAC_B, how: How::Append };
     assert_eq!(apply(&mut a, &[neighbor]), Err((0, Fault::Invalid)));
 }
+
+#[test]
+fn addresses_end_with_their_lifetime() {
+    let mut a = Host::a().settled();
+    let lifetime = |seconds| Change::SetLifetime {
+        iface: ETH,
+        addr: ip("10.5.0.1"),
+        lifetime: Some(Duration::from_secs(seconds)),
+    };
+    assert_eq!(apply(&mut a, &[lifetime(1)]), Err((0, Fault::NoAddress)));
+    assert_eq!(apply(&mut a, &[address("10.5.0.1/24"), lifetime(100)]), Ok(()));
+    let known = |a: &Host| {
+        let all = a.net.addresses(ETH);
+        all.into_iter().find(|known| known.addr() == ip("10.5.0.1"))
+    };
+    let found = known(&a).expect("it is there");
+    assert_eq!(found.valid_until, Some(a.now + Duration::from_secs(100)));
+    assert_eq!(found.preferred_until, found.valid_until);
+    // An extension replaces the lifetime.
+    a.pass(Duration::from_secs(99));
+    assert_eq!(apply(&mut a, &[lifetime(100)]), Ok(()));
+    a.pass(Duration::from_secs(99));
+    assert!(a.net.is_local(ip("10.5.0.1")));
+    a.pass(Duration::from_secs(2));
+    assert_eq!(known(&a), None);
+    assert!(!a.net.is_local(ip("10.5.0.1")));
+    assert!(a.net.routes().all(|route| route.prefix != prefix("10.5.0.0/24")));
+}
