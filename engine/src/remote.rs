@@ -111,6 +111,14 @@ impl Remote {
         let _ = self.send(RemoteRequest::Stop);
     }
 
+    /// Requests a turn of the engine, in which ports are polled, and waits for it.
+    ///
+    /// # Errors
+    /// Fails if the engine has ended.
+    pub fn wake(&self) -> Result<(), Gone> {
+        self.query(SettleQuery)
+    }
+
     /// Creates a control socket for one more process, as [`crate::Engine::attach`] does.
     ///
     /// # Errors

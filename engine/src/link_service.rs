@@ -1,0 +1,313 @@
+//! Services of a link: protocols that exchange whole frames with the hosts of an Ethernet link.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use towpath_pool::{Batch, Checksum, Packet, Pool, Port, PortCounters};
+use towpath_tcp::Instant;
+
+/// A protocol below the sockets of an engine, such as a DHCP client, which sends and receives
+/// before the host has an address.
+///
+/// Calls must not block, because the thread of the caller handles packets.
+pub trait LinkService: Send {
+    /// Returns whether a frame may be for the service. Called for each received packet, so that
+    /// other packets cost neither a lock nor a copy.
+    fn concerns(frame: &[u8]) -> bool;
+
+    /// Handles a received frame. Returns true if the stack must not receive it. `is_verified`: the
+    /// transport checksum was verified, or its sender is on this host and left it incomplete.
+    fn on_frame(&mut self, now: Instant, frame: &[u8], is_verified: bool) -> bool;
+
+    /// Handles a reached [`Self::next_timeout`].
+    fn on_timeout(&mut self, now: Instant);
+
+    /// Returns the next frame to send. Called after each other call until it returns `None`.
+    fn poll_frame(&mut self) -> Option<Vec<u8>>;
+
+    /// Returns the time at which [`Self::on_timeout`] is due.
+    fn next_timeout(&self) -> Option<Instant>;
+
+    /// Returns the counters of the service, under its name.
+    fn counters(&self) -> PortCounters {
+        PortCounters::new()
+    }
+}
+
+/// A service, shared by the queues of a port and by threads that control the service.
+#[derive(Debug)]
+pub struct SharedLinkService<S>(Arc<ServiceState<S>>);
+
+#[derive(Debug)]
+struct ServiceState<S> {
+    service: Mutex<S>,
+    /// Time in ns at which a port calls the service; `u64::MAX`: never.
+    due_ns: AtomicU64,
+    /// Number of queues with the service.
+    queues: AtomicU64,
+}
+
+impl<S> Clone for SharedLinkService<S> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<S: LinkService> SharedLinkService<S> {
+    /// Shares a service.
+    pub fn new(service: S) -> Self {
+        let due_ns = AtomicU64::new(due(&service));
+        let (service, queues) = (Mutex::new(service), AtomicU64::new(0));
+        Self(Arc::new(ServiceState { service, due_ns, queues }))
+    }
+
+    /// Adds the service to a queue of a port. All queues of the port need it, because a frame may
+    /// arrive at any of them.
+    pub fn serve<P: Port>(&self, port: P) -> LinkServicePort<P, S> {
+        let is_first = self.0.queues.fetch_add(1, Relaxed) == 0;
+        LinkServicePort { port, shared: self.clone(), frames: Batch::new(), is_first }
+    }
+
+    /// Calls the service from another thread. Frames are sent in the next turn of the engine;
+    /// [`crate::Remote::wake`] requests one.
+    pub fn with<T>(&self, call: impl FnOnce(&mut S) -> T) -> T {
+        let result = call(&mut self.lock());
+        self.0.due_ns.store(0, Relaxed);
+        result
+    }
+
+    fn lock(&self) -> MutexGuard<'_, S> {
+        self.0.service.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn due(service: &impl LinkService) -> u64 {
+    service.next_timeout().map_or(u64::MAX, |at| at.0)
+}
+
+/// A queue of a port, whose link has a service.
+pub struct LinkServicePort<P, S> {
+    port: P,
+    shared: SharedLinkService<S>,
+    /// Frames of the service that the port has not taken yet.
+    frames: Batch,
+    /// Whether this is the first queue, which reports the counters of the service.
+    is_first: bool,
+}
+
+impl<P: Port, S: LinkService> LinkServicePort<P, S> {
+    /// Passes received packets from index `first` on to the service, and removes those that are
+    /// for the service alone.
+    fn receive(&mut self, now_ns: u64, pool: &mut Pool, out: &mut Batch, first: usize) {
+        let mut at = first;
+        while let Some(packet) = out.get(at) {
+            let is_taken = packet.meta.vlan.is_none()
+                && S::concerns(packet.linear())
+                && self.call(pool, |service| {
+                    let is_verified = packet.meta.checksum != Checksum::Unknown;
+                    service.on_frame(Instant(now_ns), packet.linear(), is_verified)
+                });
+            if !is_taken {
+                at += 1;
+            } else if let Some(packet) = out.remove(at) {
+                pool.give(packet);
+            }
+        }
+    }
+
+    /// Calls the service, and takes its frames.
+    fn call<T>(&mut self, pool: &mut Pool, call: impl FnOnce(&mut S) -> T) -> T {
+        let mut service = self.shared.lock();
+        let result = call(&mut service);
+        while let Some(frame) = service.poll_frame() {
+            self.frames.push_back(packet(pool, &frame));
+        }
+        self.shared.0.due_ns.store(due(&*service), Relaxed);
+        result
+    }
+
+    fn send(&mut self, now_ns: u64, pool: &mut Pool) {
+        if !self.frames.is_empty() {
+            self.port.submit(now_ns, pool, &mut self.frames);
+        }
+    }
+}
+
+fn packet(pool: &mut Pool, frame: &[u8]) -> Packet {
+    let mut packet = pool.take(frame.len());
+    if let Some(bytes) = packet.push_back(frame.len()) {
+        bytes.copy_from_slice(frame);
+    }
+    packet
+}
+
+impl<P: Port, S: LinkService> Port for LinkServicePort<P, S> {
+    fn poll(&mut self, now_ns: u64, pool: &mut Pool, out: &mut Batch, max: usize) -> usize {
+        let first = out.len();
+        self.port.poll(now_ns, pool, out, max);
+        self.receive(now_ns, pool, out, first);
+        if self.shared.0.due_ns.load(Relaxed) <= now_ns {
+            self.call(pool, |service| service.on_timeout(Instant(now_ns)));
+        }
+        self.send(now_ns, pool);
+        out.len() - first
+    }
+
+    fn submit(&mut self, now_ns: u64, pool: &mut Pool, batch: &mut Batch) -> usize {
+        self.send(now_ns, pool);
+        self.port.submit(now_ns, pool, batch)
+    }
+
+    fn next_timeout_ns(&self) -> Option<u64> {
+        let due_ns = self.shared.0.due_ns.load(Relaxed);
+        let own = (due_ns != u64::MAX).then_some(due_ns);
+        self.port.next_timeout_ns().into_iter().chain(own).min()
+    }
+
+    fn counters(&self) -> PortCounters {
+        match self.is_first {
+            true => self.shared.lock().counters(),
+            false => PortCounters::new(),
+        }
+    }
+
+    towpath_pool::forward_port!(port: offloads, link_type, wake_fd, looked, blocked);
+    towpath_pool::forward_port!(port: is_gone, undelivered, undelivered_of_ended);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::os::fd::BorrowedFd;
+
+    use towpath_pool::{LinkType, Offloads};
+
+    use super::*;
+
+    /// Answers frames that begin with 1, keeps those that continue with 1, and sends one at a time.
+    struct Answers {
+        frames: VecDeque<Vec<u8>>,
+        at: Option<Instant>,
+    }
+
+    impl LinkService for Answers {
+        fn concerns(frame: &[u8]) -> bool {
+            frame.first() == Some(&1)
+        }
+
+        fn on_frame(&mut self, _: Instant, frame: &[u8], is_verified: bool) -> bool {
+            self.frames.push_back(vec![2, u8::from(is_verified)]);
+            frame.get(1) == Some(&1)
+        }
+
+        fn on_timeout(&mut self, now: Instant) {
+            if self.at.is_some_and(|at| at <= now) {
+                self.at = None;
+                self.frames.push_back(vec![3]);
+            }
+        }
+
+        fn poll_frame(&mut self) -> Option<Vec<u8>> {
+            self.frames.pop_front()
+        }
+
+        fn next_timeout(&self) -> Option<Instant> {
+            self.at
+        }
+    }
+
+    /// Port with packets in both directions, and room for some.
+    #[derive(Default)]
+    struct Queue {
+        rx: Batch,
+        tx: Vec<Vec<u8>>,
+        room: usize,
+    }
+
+    impl Port for Queue {
+        fn poll(&mut self, _: u64, _: &mut Pool, out: &mut Batch, max: usize) -> usize {
+            let count = self.rx.len().min(max);
+            out.extend(self.rx.drain(..count));
+            count
+        }
+
+        fn submit(&mut self, _: u64, pool: &mut Pool, batch: &mut Batch) -> usize {
+            let count = batch.len().min(self.room);
+            self.room -= count;
+            for packet in batch.drain(..count) {
+                self.tx.push(packet.linear().to_vec());
+                pool.give(packet);
+            }
+            count
+        }
+
+        fn offloads(&self) -> Offloads {
+            Offloads::default()
+        }
+
+        fn link_type(&self) -> LinkType {
+            LinkType::Ethernet
+        }
+
+        fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+            None
+        }
+    }
+
+    fn queue(pool: &mut Pool, frames: &[&[u8]]) -> Queue {
+        let rx = frames.iter().map(|frame| packet(pool, frame)).collect();
+        Queue { rx, room: 9, ..Queue::default() }
+    }
+
+    fn shared(at: Option<Instant>) -> SharedLinkService<Answers> {
+        SharedLinkService::new(Answers { frames: VecDeque::new(), at })
+    }
+
+    #[test]
+    fn passes_frames_to_the_service_and_the_stack() {
+        let (mut pool, mut out) = (Pool::default(), Batch::new());
+        let mut inner = queue(&mut pool, &[&[7], &[1, 1], &[1, 0], &[8]]);
+        inner.rx[1].meta.checksum = Checksum::Verified;
+        inner.rx.push_back(packet(&mut pool, &[1, 1]));
+        inner.rx[4].meta.vlan = Some(5);
+        let mut port = shared(None).serve(inner);
+        assert_eq!(port.poll(0, &mut pool, &mut out, 64), 4);
+        let kept: Vec<_> = out.iter().map(|packet| packet.linear().to_vec()).collect();
+        assert_eq!(kept, [vec![7], vec![1, 0], vec![8], vec![1, 1]]);
+        assert_eq!(port.port.tx, [vec![2, 1], vec![2, 0]]);
+    }
+
+    #[test]
+    fn service_is_called_when_due() {
+        let (mut pool, mut out) = (Pool::default(), Batch::new());
+        let shared = shared(Some(Instant(5)));
+        let mut port = shared.serve(queue(&mut pool, &[]));
+        assert_eq!(port.next_timeout_ns(), Some(5));
+        port.poll(4, &mut pool, &mut out, 64);
+        assert!(port.port.tx.is_empty());
+        port.poll(5, &mut pool, &mut out, 64);
+        assert_eq!((port.port.tx.len(), port.next_timeout_ns()), (1, None));
+        shared.with(|service| service.frames.push_back(vec![9]));
+        assert_eq!(port.next_timeout_ns(), Some(0), "the frame is due at once");
+        port.poll(6, &mut pool, &mut out, 64);
+        assert_eq!(port.port.tx, [vec![3], vec![9]]);
+        assert_eq!(port.next_timeout_ns(), None);
+    }
+
+    /// Both queues of a port call one service.
+    #[test]
+    fn frames_wait_for_room() {
+        let (mut pool, mut out) = (Pool::default(), Batch::new());
+        let shared = shared(Some(Instant(5)));
+        let mut ports = [(); 2].map(|()| shared.serve(queue(&mut pool, &[])));
+        ports[1].port.room = 0;
+        ports[1].poll(5, &mut pool, &mut out, 64);
+        ports[0].poll(5, &mut pool, &mut out, 64);
+        assert!(ports.iter().all(|port| port.port.tx.is_empty()));
+        ports[1].port.room = 1;
+        let mut batch: Batch = [packet(&mut pool, &[4])].into();
+        assert_eq!(ports[1].submit(6, &mut pool, &mut batch), 0, "frames come first");
+        assert_eq!(ports[1].port.tx, [vec![3]]);
+    }
+}
