@@ -6,6 +6,7 @@ mod activation;
 mod at_once;
 mod control;
 mod death;
+mod dhcp;
 mod dpdk;
 mod ecn;
 mod errors;

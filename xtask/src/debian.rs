@@ -20,6 +20,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("tcpdump", "/usr/bin/tcpdump"),
     ("iproute2", "/usr/sbin/ip"),
     ("nftables", "/usr/sbin/nft"),
+    ("dnsmasq-base", "/usr/sbin/dnsmasq"),
     ("iputils-ping", "/usr/bin/ping"),
     ("iputils-tracepath", "/usr/bin/tracepath"),
     ("traceroute", "/usr/bin/traceroute"),

@@ -373,8 +373,8 @@ impl Plan {
 
 impl fmt::Display for PlannedPort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let addresses: Vec<_> = self.addresses.iter().map(Prefix::to_string).collect();
-        write!(f, "{} {}", self.name, addresses.join(" "))
+        f.write_str(&self.name)?;
+        self.addresses.iter().try_for_each(|address| write!(f, " {address}"))
     }
 }
 

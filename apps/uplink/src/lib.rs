@@ -10,6 +10,7 @@
 //!   later messages;
 //! - [`Namespaced`]: configuration of a device between the gateway and a network namespace;
 //! - [`NetemSpec`]: emulated links with delay and loss in front of a port;
+//! - [`LeaseClient`]: obtains the addresses of a port, and applies them to an engine;
 //! - [`Counting`]: a port whose counters can be read after the port was dropped.
 
 #![forbid(unsafe_code)]
@@ -21,6 +22,7 @@ mod claims;
 mod coalescing;
 mod counting;
 mod device;
+mod dhcp;
 mod facts;
 mod host_routes;
 mod kernel_ports;
@@ -50,6 +52,7 @@ pub use device::{
     DEVICES, DeviceDriver, DeviceRequest, DeviceSite, DeviceSpec, DeviceTraits, DeviceUse,
     OpenDevice, ParameterKind, spec::names as device_names,
 };
+pub use dhcp::{DhcpNotice, DhcpSettings, Lease, LeaseClient, LeaseLoss, RunningDhcp};
 pub use launch::{LaunchMessage, LaunchSocket, LaunchSpec, Said};
 pub use mtu::{Followed, MTUS, MtuFollower, set_engine_mtu};
 pub use names::{HostEntry, NameDestination, Names, parse_hostname};

@@ -15,6 +15,7 @@ use towpath_stack::net::{RouteKind, SourceCheck};
 use towpath_uplink::{DEVICES, DeviceDriver, DeviceSpec, ParameterKind, device_names, parse_cidr};
 use towpath_wire::Prefix;
 
+use super::services::ServiceArgs;
 use crate::args::{
     CaptureArgs, Shards, StatsFormat, parse_microseconds, parse_name, parse_number, parse_shards,
 };
@@ -24,12 +25,13 @@ use crate::args::{
 pub struct RouterArgs {
     /// A file with ports, routes and the like, instead of the options of these names
     ///
-    /// TOML, with the keys name, routes, acl, source-check, neighbors, nat, forwards and flows.
+    /// TOML, with the keys name, routes, acl, source-check, neighbors, nat, forwards, flows and
+    /// dhcp.
     /// Each port is a table [[port]] with name, device and addresses. docs/router.md has an
     /// example.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     #[arg(conflicts_with_all = ["port", "name", "route", "acl", "source_check", "neighbors"])]
-    #[arg(conflicts_with_all = ["nat", "forward", "flows"])]
+    #[arg(conflicts_with_all = ["nat", "forward", "flows", "dhcp"])]
     pub config: Option<PathBuf>,
 
     // The text of --help comes from the table of devices.
@@ -79,6 +81,9 @@ pub struct RouterArgs {
     #[arg(long, value_name = "NUMBER", default_value_t = FLOWS_MAX as u32)]
     #[arg(value_parser = |text: &str| parse_number(text, FLOWS_RANGE, "flows"))]
     pub flows: u32,
+
+    #[command(flatten)]
+    pub services: ServiceArgs,
 
     /// Check of each packet's source by the route to it: off, loose or strict
     ///
@@ -175,6 +180,15 @@ pub struct PortArg {
     pub device: PortDevice,
     /// Addresses of the router on the link.
     pub addresses: Vec<Prefix>,
+    /// Whether the port obtains its address by DHCP (`--dhcp`).
+    pub by_dhcp: bool,
+}
+
+impl PortArg {
+    /// Returns whether the port is an interface of the router. Otherwise, other ports stand on it.
+    pub fn is_interface(&self) -> bool {
+        self.by_dhcp || !self.addresses.is_empty()
+    }
 }
 
 /// Device of a port, or the ports below it.
@@ -238,7 +252,7 @@ pub fn parse_port(text: &str) -> Result<PortArg, String> {
     check_port_name(name)?;
     if let Some(driver) = DEVICES.iter().find(|driver| driver.name == kind) {
         let (device, addresses) = parse_device(driver, rest)?;
-        return Ok(PortArg { name: name.to_owned(), device, addresses });
+        return Ok(PortArg { name: name.to_owned(), device, addresses, by_dhcp: false });
     }
     let mut words = rest.split(',');
     let below = words.next().unwrap_or_default();
@@ -255,7 +269,7 @@ pub fn parse_port(text: &str) -> Result<PortArg, String> {
         }
     };
     let addresses = addresses.into_iter().map(parse_cidr).collect::<Result<Vec<_>, _>>()?;
-    Ok(PortArg { name: name.to_owned(), device, addresses })
+    Ok(PortArg { name: name.to_owned(), device, addresses, by_dhcp: false })
 }
 
 /// Parses the parameters of a device, and the port's addresses that follow them.
@@ -424,7 +438,8 @@ ping, ARP and neighbour discovery at its own addresses, tells senders by ICMP wh
 and judges packets by the rules of --acl. The kernel's own routes, addresses and settings stay as \
 they are; nothing is left behind, also when towpath is killed.
 
-It sends no router advertisements: hosts are told their gateway by hand.
+A port can obtain its address by DHCP (--dhcp). It sends no router advertisements: hosts are told \
+their gateway by hand.
 
 Ctrl-C or SIGTERM ends it.";
 

@@ -32,9 +32,8 @@ pub fn without(ports: &[PortArg], name: &str) -> Vec<String> {
     let mut lost = vec![name.to_owned()];
     loop {
         left.retain(|port| !lost.contains(&port.name));
-        let is_unused = |port: &&PortArg| {
-            port.addresses.is_empty() && users_of(&left, &port.name).next().is_none()
-        };
+        let is_unused =
+            |port: &&PortArg| !port.is_interface() && users_of(&left, &port.name).next().is_none();
         let unused: Vec<_> = left.iter().filter(is_unused).map(|port| port.name.clone()).collect();
         if unused.is_empty() {
             return lost;
@@ -109,7 +108,7 @@ fn check_port<'a>(
                 if matches!(below.device, PortDevice::Bridge { .. }) {
                     return Err(format!("{name}: a bridge cannot be part of another, {member}"));
                 }
-                if !below.addresses.is_empty() {
+                if below.is_interface() {
                     return Err(format!(
                         "{member} is part of the bridge {name}, which has the addresses: give \
                          {member} none"
@@ -124,10 +123,17 @@ fn check_port<'a>(
         PortDevice::Device(_) => {}
     }
     let carries = is_member(ports, name) || vlans_of(ports, name).next().is_some();
-    if port.addresses.is_empty() && !carries {
+    if !port.is_interface() && !carries {
         return Err(format!(
-            "the port {name} has no address: expected ADDRESS/LENGTH behind a comma, unless a \
-             VLAN or a bridge stands on it"
+            "the port {name} has no address: expected ADDRESS/LENGTH behind a comma, or --dhcp \
+             {name}, unless a VLAN or a bridge stands on it"
+        ));
+    }
+    if port.by_dhcp && port.device.device().is_some() && !has_all_frames(port) {
+        return Err(format!(
+            "--dhcp {name}: DHCP needs broadcasts, which {} does not receive: use {}",
+            port.device.words().0,
+            kinds_with_all_frames().join(" or ")
         ));
     }
     Ok(())
@@ -170,7 +176,8 @@ mod tests {
 
     fn port(name: &str, device: PortDevice, has_address: bool) -> PortArg {
         let addresses = has_address.then(|| "10.1.0.1/24".parse().unwrap());
-        PortArg { name: name.to_owned(), device, addresses: addresses.into_iter().collect() }
+        let addresses = addresses.into_iter().collect();
+        PortArg { name: name.to_owned(), device, addresses, by_dhcp: false }
     }
 
     fn packet(name: &str, has_address: bool) -> PortArg {

@@ -3,9 +3,9 @@
 //!
 //! `args` defines the options, `config` reads them from a file, and `layers` checks VLANs and
 //! bridges. `open` opens the devices, `apps/router` creates the engine, and `running` runs it.
-//! `carrier` and `mtu` follow the kernel's interfaces, `report` formats counters and logs, `served`
-//! answers commands such as `towpath ip`. The kernel closes sockets and devices when the process
-//! ends.
+//! `services` adds DHCP clients to ports. `carrier` and `mtu` follow the kernel's interfaces,
+//! `report` formats counters and logs, `served` answers commands such as `towpath ip`. The kernel
+//! closes sockets and devices when the process ends.
 
 mod args;
 mod carrier;
@@ -17,6 +17,7 @@ mod ports;
 mod report;
 mod running;
 mod served;
+mod services;
 
 use std::time::Duration;
 
@@ -49,17 +50,18 @@ use crate::{output, recording, stats};
 /// Returns a sentence for the user.
 pub fn router(args: &RouterArgs) -> Result<()> {
     let of_file = args.config.as_deref().map(|path| config::read(path, args)).transpose()?;
-    let (args, places) = match &of_file {
+    let (args, places) = match of_file {
         Some((args, places)) => (args, Some(places)),
-        None => (args, None),
+        None => (args.clone(), None),
     };
     let wrong = |part: Option<PlanPart<'_>>, why: String| {
-        let why = match (part, places) {
+        let why = match (part, &places) {
             (Some(part), Some(places)) => places.tell(part, &why),
             _ => why,
         };
         Failure::error(ExitCode::Usage, why)
     };
+    let args = &services::assigned(args).map_err(|why| wrong(None, why))?;
     let plan = plan(args, wrong)?;
     plan.check().map_err(|error| wrong(error.part(), error.to_string()))?;
     check_shards(args, &plan)?;
@@ -108,7 +110,7 @@ fn plan(
     let ports = args
         .port
         .iter()
-        .filter(|port| !port.addresses.is_empty())
+        .filter(|port| port.is_interface())
         .map(|port| PlannedPort { name: port.name.clone(), addresses: port.addresses.clone() });
     let mut nat: Vec<NatRule> = Vec::new();
     for rule in args.nat.iter().chain(&args.forward) {
@@ -145,7 +147,8 @@ fn forward(
         open::ports(&args.port, PortQueues { count, is_auto, seed: &seed }, capture)
     };
     let opened = open(shards).or_else(|error| if is_auto { open(1) } else { Err(error) });
-    let Opened { ports, counters, followed } = opened?;
+    let Opened { mut ports, counters, followed } = opened?;
+    let clients = services::clients(args, &mut ports, &counters)?;
     let settings = settings(args, &seed);
     let can_track = ports.iter().all(|port| port.queues.len() == 1);
     let tracker = can_track.then_some(settings.tracker);
@@ -164,6 +167,7 @@ fn forward(
     let mut running = RunningRouter::start(engine, &ports, capture, messages)?;
     messages.say(&format!("router with {}; Ctrl-C ends", report::summary(plan)));
     let follower = mtu::follow(&ports, followed, remote.clone(), messages);
+    let services = clients.run(&remote, messages)?;
     let ended = running.wait(signals, || {
         let (Ok(counters), Ok(rules)) = (remote.counters(), remote.rules()) else { return };
         // An error is ignored: counters can always be written as JSON.
@@ -172,6 +176,7 @@ fn forward(
         let _ = put_stats(args, messages, layers);
     });
     drop((instance, follower));
+    services.end();
     let rules = remote.rules().ok().flatten();
     let tracked = conntrack_layer(&remote).ok().flatten();
     // The ports' counters are final when the engine has closed the ports.

@@ -159,7 +159,7 @@ pub fn ports(
         parts.insert(port.name.clone(), part);
     }
     let is_alone = words.len() == 1;
-    for port in words.iter().filter(|port| is_alone || !port.addresses.is_empty()) {
+    for port in words.iter().filter(|port| is_alone || port.is_interface()) {
         let Some(PortPart { mut queues, mac, mtu }) = parts.remove(&port.name) else { continue };
         if let Some(file) = capture {
             let recorded = file.capture_queues(&port.name, queues).context("--pcap")?;
@@ -216,7 +216,7 @@ fn split(
         return Ok(());
     }
     let PortPart { queues, mac, mtu } = part;
-    if is_member || !port.addresses.is_empty() {
+    if is_member || port.is_interface() {
         wanted.push((port.name.clone(), Vlan::Untagged));
     }
     let vlans: Vec<_> = wanted.iter().map(|(_, vlan)| *vlan).collect();

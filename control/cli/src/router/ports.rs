@@ -43,7 +43,7 @@ impl RouterPorts {
     pub fn new(words: &[PortArg], counters: &[Left]) -> Self {
         let mut next = 1;
         let ports = words.iter().zip(counters).map(|(port, counters)| {
-            let iface = (!port.addresses.is_empty()).then_some(IfaceId(next));
+            let iface = port.is_interface().then_some(IfaceId(next));
             next += u16::from(iface.is_some());
             RouterPort {
                 words: port.clone(),

@@ -1,0 +1,162 @@
+//! DHCP of `towpath router`, with Debian's servers and clients. Skipped without root.
+#![allow(clippy::print_stderr)] // Output for readers of the tests.
+
+use rustix::process::Signal;
+use towpath_tests::{Namespace, PATIENCE, Process, Scratch, eventually, towpath};
+
+/// A host, a router and a provider, one behind the other. The provider's kernel has 192.0.2.1.
+struct Lab {
+    host: Namespace,
+    router: Namespace,
+    provider: Namespace,
+    folder: Scratch,
+}
+
+fn ip(words: &str) {
+    let words: Vec<_> = words.split_whitespace().collect();
+    Process::spawn(&words).wait(PATIENCE).ok();
+}
+
+impl Lab {
+    /// Creates the namespaces; None without root.
+    fn new() -> Option<Self> {
+        let [host, router, provider] = [(); 3].map(|()| Namespace::new());
+        let names = (host.name(), router.name(), provider.name());
+        let (Some(left), Some(middle), Some(right)) = names else {
+            eprintln!("left out: needs root");
+            return None;
+        };
+        ip(&format!("ip link add e0 netns {left} type veth peer name lan0 netns {middle}"));
+        ip(&format!("ip link add e0 netns {right} type veth peer name wan0 netns {middle}"));
+        ip(&format!("ip -n {left} link set e0 up"));
+        ip(&format!("ip -n {right} addr add 192.0.2.1/24 dev e0"));
+        ip(&format!("ip -n {right} link set e0 up"));
+        for dev in ["lan0", "wan0"] {
+            ip(&format!("ip netns exec {middle} sysctl -qw net.ipv6.conf.{dev}.disable_ipv6=1"));
+            ip(&format!("ip -n {middle} link set {dev} up"));
+        }
+        Some(Self { host, router, provider, folder: Scratch::new() })
+    }
+
+    /// Starts dnsmasq at the provider, with leases of two minutes.
+    fn dnsmasq(&self, options: &[&str]) -> Process {
+        let leases = format!("--dhcp-leasefile={}", self.path("dnsmasq.leases"));
+        let fixed = [
+            "dnsmasq",
+            "--keep-in-foreground",
+            "--log-facility=-",
+            "--log-dhcp",
+            "--conf-file=/dev/null",
+            "--user=root",
+            "--pid-file=",
+            "--port=0",
+            "--no-ping",
+            "--bind-interfaces",
+            "--interface=e0",
+            "--dhcp-range=192.0.2.100,192.0.2.101,255.255.255.0,120",
+            "--dhcp-option=3,192.0.2.1",
+            "--dhcp-option=6,192.0.2.53",
+            leases.as_str(),
+        ];
+        self.provider.spawn(&[&fixed[..], options].concat())
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.folder.path().join(name).to_str().expect("plain").to_owned()
+    }
+
+    /// Starts the router, whose port `wan` is a client.
+    fn start(&self, dhcp: &str, options: &[&str]) -> Process {
+        let towpath = towpath();
+        let fixed = [
+            towpath.as_str(),
+            "router",
+            "--name",
+            self.router.name().expect("root"),
+            "--port",
+            "lan=packet:lan0,10.1.0.1/24",
+            "--port",
+            "wan=packet:wan0",
+            "--dhcp",
+            dhcp,
+        ];
+        self.router.spawn(&[&fixed[..], options].concat())
+    }
+
+    /// Returns the output of `towpath ip` for the router.
+    fn shown(&self, line: &str) -> String {
+        let towpath = towpath();
+        let mut words = vec![towpath.as_str(), "ip", "--name", self.router.name().expect("root")];
+        words.extend(line.split_whitespace());
+        let output = self.router.run(&words);
+        output.stdout
+    }
+}
+
+fn end(router: Process) -> String {
+    router.signal(Signal::TERM);
+    router.wait(PATIENCE).ok().stderr
+}
+
+#[test]
+fn client_obtains_and_releases_a_lease_of_dnsmasq() {
+    let Some(lab) = Lab::new() else { return };
+    let server = lab.dnsmasq(&["--dhcp-option=121,10.77.0.0/16,192.0.2.7,0.0.0.0/0,192.0.2.1"]);
+    let router = lab.start("wan,hostname=gate", &["--nat", "masquerade out wan"]);
+    eventually("an address", || lab.shown("addr show wan").contains("192.0.2.10"));
+    let address = lab.shown("addr show wan");
+    assert!(address.contains("/24") && address.contains("valid_lft 1"), "{address}");
+    let routes = lab.shown("route");
+    assert!(routes.contains("default via 192.0.2.1 dev wan metric 102"), "{routes}");
+    assert!(routes.contains("10.77.0.0/16 via 192.0.2.7 dev wan"), "{routes}");
+    eventually("the lease's message", || router.stderr().contains("nameservers 192.0.2.53"));
+    // The host behind the router reaches the provider through the lease's address.
+    let host = lab.host.name().expect("root");
+    ip(&format!("ip -n {host} addr add 10.1.0.2/24 dev e0"));
+    ip(&format!("ip -n {host} route add default via 10.1.0.1"));
+    let ping = ["ping", "-c1", "-W1", "192.0.2.1"];
+    eventually("the provider answers", || lab.host.run(&ping).success());
+    let log = server.stderr();
+    assert!(log.contains("client provides name: gate"), "{log}");
+    end(router);
+    eventually("a release", || server.stderr().contains("DHCPRELEASE"));
+    server.signal(Signal::TERM);
+}
+
+#[test]
+fn kept_lease_is_verified_after_a_restart() {
+    let Some(lab) = Lab::new() else { return };
+    let server = lab.dnsmasq(&[]);
+    let dhcp = format!("wan,lease={}", lab.path("wan.lease"));
+    let router = lab.start(&dhcp, &[]);
+    eventually("an address", || lab.shown("addr show wan").contains("192.0.2.10"));
+    let before = lab.shown("-br addr show wan");
+    end(router);
+    let log = server.stderr();
+    assert!(!log.contains("DHCPRELEASE"), "{log}");
+    let router = lab.start(&dhcp, &[]);
+    eventually("the same address", || lab.shown("-br addr show wan") == before);
+    let log = server.stderr();
+    assert_eq!(log.matches("DHCPDISCOVER(").count(), 1, "{log}");
+    assert_eq!(log.matches("DHCPACK(").count(), 2, "{log}");
+    end(router);
+    server.signal(Signal::TERM);
+}
+
+/// The provider's host uses one of two addresses of the server without telling it.
+#[test]
+fn address_in_use_is_declined() {
+    let Some(lab) = Lab::new() else { return };
+    let provider = lab.provider.name().expect("root");
+    ip(&format!("ip -n {provider} addr add 192.0.2.100/32 dev e0"));
+    ip(&format!("ip -n {provider} addr add 192.0.2.101/32 dev e0"));
+    let server = lab.dnsmasq(&[]);
+    let router = lab.start("wan", &[]);
+    eventually("a decline", || server.stderr().contains("DHCPDECLINE"));
+    eventually("a message", || router.stderr().contains("which another host uses"));
+    assert!(!lab.shown("addr show wan").contains("192.0.2.10"));
+    ip(&format!("ip -n {provider} addr del 192.0.2.100/32 dev e0"));
+    ip(&format!("ip -n {provider} addr del 192.0.2.101/32 dev e0"));
+    end(router);
+    server.signal(Signal::TERM);
+}
