@@ -51,6 +51,13 @@ impl Memory {
         true
     }
 
+    /// Returns the address and length of each stretch of a range. Empty stretches have no address.
+    fn places(&self, position: u32, n: u32) -> [Option<(*mut u8, usize)>; 2] {
+        let Some(mapping) = self.mapping.as_ref().filter(|_| n > 0) else { return [None; 2] };
+        let place = |(at, len)| (mapping.at(at, len as usize), len as usize);
+        self.geometry().stretches(position, n).map(|it| (it.1 > 0).then(|| place(it)))
+    }
+
     /// Returns whether fragments reference the memory.
     fn is_lent(&self) -> bool {
         let lent = self.mapping.as_ref().is_some_and(|mapping| Arc::strong_count(mapping) > 1);
@@ -179,7 +186,8 @@ const FIRST: u32 = 16 << 10;
 /// recv.peek().copy_to(0, &mut bytes);
 /// assert_eq!(&bytes, b"down towpath");
 /// assert_eq!(recv.slices().concat(), b"down towpath");
-/// recv.consume(12);
+/// assert_eq!(recv.take(5), Some([&b"down "[..], b""]));
+/// recv.consume(7);
 /// assert!(recv.peek().is_empty());
 /// ```
 #[derive(Debug)]
@@ -187,6 +195,9 @@ pub struct HeapRecv {
     memory: Memory,
     head: u32,
     tail: u32,
+    /// Bytes before this position may be overwritten. [`KeptBytes`] may reference bytes between it
+    /// and `head`.
+    free: u32,
     ahead: u32,
     nominal: u32,
     nominal_max: u32,
@@ -198,7 +209,8 @@ impl HeapRecv {
     pub fn new(nominal: u32, nominal_max: u32) -> Self {
         let nominal_max = nominal_max.min(1 << 30);
         let nominal = nominal.min(nominal_max);
-        Self { memory: Memory::default(), head: 0, tail: 0, ahead: 0, nominal, nominal_max }
+        let memory = Memory::default();
+        Self { memory, head: 0, tail: 0, free: 0, ahead: 0, nominal, nominal_max }
     }
 
     /// Raises the size to which the FIFO may grow, to at most 1 GiB. Never lowers it, because the
@@ -213,34 +225,71 @@ impl HeapRecv {
     }
 
     /// Returns all unread bytes as two slices: up to the end of the memory, and from its start.
-    /// Both are empty if fragments reference the memory and no other memory is available.
     pub fn slices(&mut self) -> [&[u8]; 2] {
-        let unread = self.unread();
-        if self.memory.is_lent() && !self.memory.leave(self.head, unread + self.ahead) {
-            return [&[]; 2];
-        }
-        let Some(mapping) = self.memory.mapping.as_ref().filter(|_| unread > 0) else {
-            return [&[]; 2];
-        };
-        self.memory.geometry().stretches(self.head, unread).map(|(at, len)| match len {
-            0 => &[][..],
-            // SAFETY: the bytes are in a private mapping, which no other process can write to.
-            // `is_lent` says that no fragments reference it, and none are made while `self` is
-            // borrowed exclusively. The mapping lives as long as `self`, and begins with zeros.
-            _ => unsafe {
-                let start = Stretch::new(mapping, at, len).as_ptr();
-                std::slice::from_raw_parts(start, len as usize)
-            },
+        self.memory.places(self.head, self.unread()).map(|place| match place {
+            None => &[][..],
+            // SAFETY: the bytes are in a private mapping, which begins with zeros and lives as long
+            // as `self`. Only methods of `self` write to it, and `self` is borrowed exclusively.
+            Some((start, len)) => unsafe { std::slice::from_raw_parts(start, len) },
         })
+    }
+
+    /// Removes `n` unread bytes from the front, and returns them as two slices; `None` if there are
+    /// fewer.
+    pub fn take(&mut self, n: u32) -> Option<[&[u8]; 2]> {
+        if n > self.unread() {
+            return None;
+        }
+        let places = self.memory.places(self.head, n);
+        self.consume(n);
+        Some(places.map(|place| match place {
+            None => &[][..],
+            // SAFETY: as for `slices`. Nothing overwrites the consumed bytes while `self` is
+            // borrowed.
+            Some((start, len)) => unsafe { std::slice::from_raw_parts(start, len) },
+        }))
+    }
+
+    /// Removes up to `n` unread bytes from the front, and returns them without copying them. Bytes
+    /// that arrive later are stored elsewhere, so the result keeps all memory of the FIFO. To keep
+    /// a few bytes for long, copy them instead.
+    pub fn keep(&mut self, n: u32) -> KeptBytes {
+        let n = n.min(self.unread());
+        let fragments = self.memory.fragments(self.head, n);
+        self.head = self.head.wrapping_add(n);
+        KeptBytes { fragments }
     }
 
     /// Removes up to `n` unread bytes from the front.
     pub fn consume(&mut self, n: u32) {
+        let nothing_kept = self.free == self.head;
         self.head = self.head.wrapping_add(n.min(self.unread()));
-        if self.unread() == 0 && self.ahead == 0 {
-            // Reuse pages that exist already.
-            self.memory.shift = 0u32.wrapping_sub(self.tail);
+        if nothing_kept {
+            self.free = self.head;
+            if self.unread() == 0 && self.ahead == 0 {
+                // Reuse pages that exist already.
+                self.memory.shift = 0u32.wrapping_sub(self.tail);
+            }
         }
+    }
+
+    /// Ensures that the FIFO can store bytes up to `end`, relative to `head`, without overwriting
+    /// [kept](Self::keep) ones. Returns false if memory is not available.
+    fn ensure(&mut self, end: u32) -> bool {
+        let used = self.unread() + self.ahead;
+        // Reserve the full capacity, because pages cost nothing until touched.
+        if !self.memory.ensure(self.nominal, self.head, used) {
+            return false;
+        }
+        let kept = self.head.wrapping_sub(self.free);
+        if kept == 0 || end <= self.memory.geometry().cap.saturating_sub(kept) {
+            return true;
+        }
+        if self.memory.is_lent() && !self.memory.leave(self.head, used) {
+            return false;
+        }
+        self.free = self.head;
+        true
     }
 
     /// Sends unread bytes on a kernel socket and consumes them. Returns the number of bytes, 0 if
@@ -267,12 +316,54 @@ impl HeapRecv {
     pub fn release_idle(&mut self) {
         if self.unread() == 0 && self.ahead == 0 {
             self.memory.give_back();
+            self.free = self.head;
         }
     }
 
     /// Returns the number of bytes for which the kernel has pages.
     pub fn memory_bytes(&self) -> u32 {
         self.memory.touched
+    }
+}
+
+/// Bytes that were removed from a [`HeapRecv`], in its memory. Another thread may read them.
+///
+/// ```
+/// use towpath_ring::{HeapRecv, Payload, RecvBuffer};
+/// use towpath_shm::Fragments;
+///
+/// let mut recv = HeapRecv::new(16 << 10, 16 << 10);
+/// assert!(recv.write_at(0, &Payload::new(b"down the towpath", Fragments::empty())));
+/// recv.commit(16);
+/// let kept = recv.keep(8);
+/// assert_eq!(kept.slices(), [&b"down the"[..], b""]);
+/// assert_eq!(recv.unread(), 8);
+/// ```
+#[derive(Debug)]
+pub struct KeptBytes {
+    fragments: Fragments,
+}
+
+impl KeptBytes {
+    /// Returns the number of bytes.
+    pub fn len(&self) -> usize {
+        self.fragments.len() as usize
+    }
+
+    /// Returns whether there are no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.fragments.is_empty()
+    }
+
+    /// Returns the bytes in order. The second slice is empty unless they wrapped in the FIFO.
+    pub fn slices(&self) -> [&[u8]; 2] {
+        let mut slices = [&[][..]; 2];
+        for (slice, part) in slices.iter_mut().zip(self.fragments.iter()) {
+            // SAFETY: the bytes are in a private mapping, which `fragments` keeps. The FIFO moves
+            // to new memory before it would overwrite them: `HeapRecv::ensure`.
+            *slice = unsafe { std::slice::from_raw_parts(part.as_ptr(), part.len() as usize) };
+        }
+        slices
     }
 }
 
@@ -286,12 +377,10 @@ impl RecvBuffer for HeapRecv {
     }
 
     fn write_at(&mut self, offset: u32, data: &Payload<'_>) -> bool {
-        let used = self.unread() + self.ahead;
         let Some(end) = offset.checked_add(data.len()).filter(|end| *end <= self.free()) else {
             return false;
         };
-        // Reserve the full capacity, because pages cost nothing until touched.
-        if !self.memory.ensure(self.nominal, self.head, used) {
+        if !self.ensure(self.unread() + end) {
             return false;
         }
         self.memory.write(self.tail.wrapping_add(offset), data);
@@ -377,14 +466,39 @@ impl HeapSend {
         n
     }
 
-    /// Returns the free space, for a system call that writes into it; call [`HeapSend::commit`]
-    /// with the number of bytes afterwards. Empty if the FIFO is full or memory is not available.
-    pub fn spare(&mut self) -> Fragments {
+    /// Returns the free space, for a system call that writes into it. Empty if the FIFO is full or
+    /// memory is not available.
+    fn spare(&mut self) -> Fragments {
         let n = self.room();
         if n == 0 || !self.ensure() {
             return Fragments::empty();
         }
         self.memory.fragments(self.tail, n)
+    }
+
+    /// Returns the free space as two slices, to write into it; call [`HeapSend::commit`] with the
+    /// number of bytes afterwards. Empty if the FIFO is full or memory is not available. The bytes
+    /// in the slices are those of earlier data.
+    ///
+    /// ```
+    /// let mut send = towpath_ring::HeapSend::new(16, 16);
+    /// let [space, _] = send.spare_slices();
+    /// space[..5].copy_from_slice(b"ahoy!");
+    /// send.commit(5);
+    /// assert_eq!(send.room(), 11);
+    /// ```
+    pub fn spare_slices(&mut self) -> [&mut [u8]; 2] {
+        let n = self.room();
+        if n == 0 || !self.ensure() {
+            return [&mut [], &mut []];
+        }
+        self.memory.places(self.tail, n).map(|place| match place {
+            None => &mut [][..],
+            // SAFETY: the bytes are in a private mapping, which begins with zeros and lives as long
+            // as `self`, which is borrowed exclusively. The two stretches do not overlap. Fragments
+            // reference only queued bytes, because `ensure` leaves memory with other ones.
+            Some((start, len)) => unsafe { std::slice::from_raw_parts_mut(start, len) },
+        })
     }
 
     /// Ensures that no fragment references the memory after the queued bytes. Returns false if
@@ -437,7 +551,14 @@ impl HeapSend {
         self.memory.touched
     }
 
-    /// Queues `n` bytes that were written to the start of [`HeapSend::spare`].
+    /// Ensures that an empty FIFO has [room](HeapSend::room) for `n` bytes, within its maximum.
+    pub fn want_room(&mut self, n: u32) {
+        if self.is_empty() {
+            self.want_capacity(n);
+        }
+    }
+
+    /// Queues `n` bytes that were written to the start of [`HeapSend::spare_slices`].
     pub fn commit(&mut self, n: u32) {
         let n = n.min(self.room());
         self.memory.touch(self.tail, n);
@@ -598,6 +719,71 @@ mod tests {
                 assert_eq!(bytes(&send.peek(offset, n)), there, "{n} bytes from {offset} on");
             }
         }
+    }
+
+    #[test]
+    fn kept_bytes_stay_while_the_fifo_wraps() {
+        let mut recv = HeapRecv::new(16 << 10, 16 << 10);
+        let (mut kept, mut unread) = (Vec::new(), Vec::new());
+        for round in 0..60u8 {
+            let data: Vec<u8> = (0..5000u32).map(|i| (i / 3) as u8 ^ round).collect();
+            // The second half arrives first.
+            assert!(recv.write_at(2500, &payload(&data[2500..])), "{round}");
+            assert!(recv.write_at(0, &payload(&data[..2500])));
+            recv.commit(5000);
+            unread.extend_from_slice(&data);
+            assert_eq!(recv.slices().concat(), unread);
+            let n = 1000 + usize::from(round) * 70;
+            let expected: Vec<u8> = unread.drain(..n).collect();
+            match round % 3 {
+                // Sometimes nothing references the bytes when new ones arrive.
+                0 => recv.consume(n as u32),
+                1 => drop(recv.keep(n as u32)),
+                _ => kept.push((recv.keep(n as u32), expected)),
+            }
+            if unread.len() > 9000 {
+                recv.consume(unread.len() as u32);
+                unread.clear();
+            }
+            for (kept, expected) in &kept {
+                assert_eq!(
+                    (kept.len(), kept.slices().concat()),
+                    (expected.len(), expected.clone())
+                );
+            }
+        }
+        assert!(kept.iter().any(|(kept, _)| !kept.slices()[1].is_empty()), "one wraps");
+        recv.consume(unread.len() as u32);
+        recv.release_idle();
+        assert!(kept.iter().all(|(kept, expected)| kept.slices().concat() == *expected));
+    }
+
+    #[test]
+    fn reserved_space_wraps_and_spares_packets_in_flight() {
+        let mut send = HeapSend::new(16 << 10, 16 << 10);
+        let (mut queued, mut lent) = (Vec::new(), Vec::new());
+        for round in 0..50u8 {
+            let mut left = 6000.min(send.room() as usize);
+            for space in send.spare_slices() {
+                let n = space.len().min(left);
+                space[..n].fill(round);
+                left -= n;
+                queued.extend(std::iter::repeat_n(round, n));
+            }
+            assert_eq!(left, 0);
+            send.commit(6000.min(send.room()));
+            assert_eq!(bytes(&send.peek(0, send.len())), queued, "{round}");
+            let packet = send.peek(0, 4000);
+            lent.push((bytes(&packet), packet));
+            let n = if round % 7 == 0 { send.len() } else { 5000.min(send.len()) };
+            send.release(n);
+            queued.drain(..n as usize);
+            assert!(lent.iter().all(|(expected, packet)| bytes(packet) == *expected), "{round}");
+            lent.truncate(3);
+        }
+        send.release(send.len());
+        send.want_room(20_000);
+        assert_eq!(send.room(), 16 << 10, "its maximum");
     }
 
     #[test]

@@ -105,7 +105,7 @@ pub use call::{answer_to, answer_word, ask, await_answer};
 pub use engine_recv::EngineRecv;
 pub use engine_send::{Attach, EngineSend, take_tx_wanted};
 pub use exchange::{Giver, Taker, exchange};
-pub use heap::{HeapRecv, HeapSend};
+pub use heap::{HeapRecv, HeapSend, KeptBytes};
 pub use life::Life;
 pub use lock::{
     Door, Guard, are_out, end_generation, forget_thread_id, is_inside, lock_rx, lock_tx,

@@ -172,7 +172,12 @@ impl Mapping {
         self.file.as_deref()
     }
 
-    fn at(&self, offset: usize, len: usize) -> *mut u8 {
+    /// Returns the address of `len` bytes. Other threads and processes may access them, so only the
+    /// owner of private memory may create slices of them.
+    ///
+    /// # Panics
+    /// If the range exceeds the mapping.
+    pub fn at(&self, offset: usize, len: usize) -> *mut u8 {
         let end = offset.checked_add(len);
         assert!(end.is_some_and(|end| end <= self.len), "offset {offset}+{len} beyond the mapping");
         // SAFETY: offset <= self.len, checked above, so the result is inside the mapping.
