@@ -227,9 +227,26 @@ impl Engine {
         if !self.others.is_empty() || !self.helpers.is_empty() {
             return Err(ServiceError::SeveralShards);
         }
-        let Shard { net, sockets, .. } = &mut self.shard;
-        let now = sockets.read_clocks(&net.clock);
-        Ok(sockets.private.add(net, now, service)?)
+        self.add_services(vec![service])
+    }
+
+    /// Adds a service that runs on all shards, given as one [`Service`] for each. Only that of the
+    /// first shard may listen. Each shard passes connections that it receives for a listener to
+    /// its own service, as [`NodeEvent::Connected`](towpath_direct::NodeEvent::Connected).
+    ///
+    /// # Errors
+    /// Returns errors of the first sockets, and [`ServiceError::Shards`] for a wrong number of
+    /// services, or while the shards run on several threads.
+    pub fn add_services(&mut self, services: Vec<Box<dyn Service>>) -> Result<(), ServiceError> {
+        if services.len() != 1 + self.others.len() {
+            return Err(ServiceError::Shards(1 + self.others.len()));
+        }
+        let shards = std::iter::once(&mut self.shard).chain(&mut self.others);
+        shards.zip(services).try_for_each(|(shard, service)| {
+            let Shard { net, sockets, .. } = shard;
+            let now = sockets.read_clocks(&net.clock);
+            sockets.private.add(net, now, service)
+        })
     }
 
     /// Creates a control socket for one process, to be inherited by it or sent to it. The process

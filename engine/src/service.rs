@@ -1,12 +1,20 @@
 //! Services: servers and clients that run in the engine.
 
-use towpath_direct::{NodeEvent, PrivateSockets, SetUpError};
+use std::os::fd::BorrowedFd;
+
+use towpath_direct::{DirectConfig, NodeEvent, PrivateSockets, SetUpError};
+use towpath_tcp::Instant;
 
 /// A program that runs on the engine's thread, with sockets in the engine's stack. Buffers are
 /// private memory, and never shared with another process.
 ///
 /// Calls must not block, because the same thread handles packets.
 pub trait Service: Send {
+    /// Returns the limits of the service's sockets, and their default buffer sizes.
+    fn limits(&self) -> DirectConfig {
+        DirectConfig::default()
+    }
+
     /// Opens the first sockets of the service. Called once, when the service is added.
     ///
     /// # Errors
@@ -15,6 +23,25 @@ pub trait Service: Send {
 
     /// Handles an event of one of the sockets.
     fn on_event(&mut self, event: NodeEvent, sockets: &mut dyn PrivateSockets);
+
+    /// Handles timers, and messages of other threads. Called in every turn of the shard, after the
+    /// events. Returns whether it used a socket or has more to do, so that another turn follows at
+    /// once.
+    fn on_turn(&mut self, now: Instant, sockets: &mut dyn PrivateSockets) -> bool {
+        let _ = (now, sockets);
+        false
+    }
+
+    /// Returns the time at which [`Self::on_turn`] has work, if no event comes before.
+    fn next_timeout(&self) -> Option<Instant> {
+        None
+    }
+
+    /// Returns an eventfd. Each write to it lets the shard call [`Self::on_turn`]. Called once,
+    /// after [`Self::start`]. The descriptor must stay open as long as the service exists.
+    fn notification(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
 }
 
 /// Reason why a service does not start.
@@ -24,9 +51,15 @@ pub enum ServiceError {
     /// The engine has several shards.
     #[error("services need an engine with one shard")]
     SeveralShards,
+    /// The number of services is not that of the shards on the engine's thread.
+    #[error("expected a service for each of {0} shards")]
+    Shards(usize),
     /// A socket could not be opened.
     #[error(transparent)]
     Socket(#[from] SetUpError),
+    /// The shard cannot wait for the service's notification.
+    #[error("waiting for a service's notification: {0}")]
+    Notification(std::io::Error),
 }
 
 #[cfg(test)]

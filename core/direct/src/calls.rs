@@ -13,7 +13,7 @@ use crate::direct::{Direct, family_of, make_buffers};
 use crate::error::{ReadError, SetUpError, WriteError};
 use crate::handle::SocketHandle;
 use crate::stream::StreamOptions;
-use crate::table::{DirectKind, ReceivedDatagram, SocketLife};
+use crate::table::{DirectEntry, DirectKind, ReceivedDatagram, SocketLife, StreamStatus};
 
 /// Length of an ICMP echo header (RFC 792, RFC 4443 §4.1).
 const ECHO_HEADER_LEN: usize = 8;
@@ -46,6 +46,9 @@ impl PrivateHost for Direct {
 
 /// Sockets with buffers in private memory. Their owner is on the stack's thread.
 pub trait PrivateSockets {
+    /// Returns the time of the calls.
+    fn now(&self) -> Instant;
+
     /// Listens on `local`; the accept queue holds `backlog + 1` connections.
     ///
     /// # Errors
@@ -120,6 +123,24 @@ pub trait PrivateSockets {
     /// Same as [`Self::recv`].
     fn discard(&mut self, handle: SocketHandle, max: usize) -> Result<usize, ReadError>;
 
+    /// Borrows the buffers of an open connection, to read and write their bytes in place. Call
+    /// [`Self::buffers_used`] afterwards. `None` if the handle is dead or the handshake failed.
+    fn buffers(&mut self, handle: SocketHandle) -> Option<(&mut HeapRecv, &mut HeapSend)>;
+
+    /// Lets the stack act on bytes that were removed from the receive buffer, or added to the send
+    /// buffer, through [`Self::buffers`].
+    fn buffers_used(&mut self, handle: SocketHandle, was_read: bool, was_written: bool);
+
+    /// Returns the state of an open connection; `None` if the handle is dead.
+    fn status(&self, handle: SocketHandle) -> Option<StreamStatus>;
+
+    /// Returns the local and remote address of a socket, as far as it has them.
+    fn ends(&self, handle: SocketHandle) -> (Option<SocketAddr>, Option<SocketAddr>);
+
+    /// Frees buffer memory that holds no bytes, and memory that TCP keeps for its next flight. For
+    /// connections that have been idle for a while: the next byte allocates again.
+    fn release_idle(&mut self, handle: SocketHandle);
+
     /// Closes the sending direction after the bytes written so far; reading remains possible.
     fn shutdown(&mut self, handle: SocketHandle);
 
@@ -164,6 +185,9 @@ pub trait PrivateSockets {
     /// Returns the oldest received datagram of a socket.
     fn recv_from(&mut self, handle: SocketHandle) -> Option<ReceivedDatagram>;
 
+    /// Gives the memory of a received datagram back, so that a later one needs no allocation.
+    fn recycle(&mut self, bytes: Vec<u8>);
+
     /// Closes a socket. Written bytes are still sent.
     /// [`NodeEvent::Closed`](crate::NodeEvent::Closed) follows once it is removed, for connections
     /// after the peer has closed. Does nothing if the handle is dead.
@@ -186,6 +210,10 @@ pub struct DirectCalls<'a, H: PrivateHost> {
 }
 
 impl<H: PrivateHost> PrivateSockets for DirectCalls<'_, H> {
+    fn now(&self) -> Instant {
+        self.now
+    }
+
     fn listen(&mut self, local: SocketAddr, backlog: u32) -> Result<SocketHandle, SetUpError> {
         self.listen_with(local, backlog, &StreamOptions::default())
     }
@@ -289,6 +317,42 @@ impl<H: PrivateHost> PrivateSockets for DirectCalls<'_, H> {
         Ok(n as usize)
     }
 
+    fn buffers(&mut self, handle: SocketHandle) -> Option<(&mut HeapRecv, &mut HeapSend)> {
+        let id = self.direct.open(handle)?.id;
+        let (recv, send) = self.stack.buffers(id)?;
+        H::heap_recv(recv).zip(H::heap_send(send))
+    }
+
+    fn buffers_used(&mut self, handle: SocketHandle, was_read: bool, was_written: bool) {
+        let Some(id) = self.direct.open(handle).map(|entry| entry.id) else { return };
+        if was_read {
+            self.stack.recv_taken(self.now, id);
+        }
+        if was_written {
+            self.stack.send_ready(id);
+        }
+    }
+
+    fn status(&self, handle: SocketHandle) -> Option<StreamStatus> {
+        let DirectEntry { ended, shut, failure, .. } = self.direct.open(handle)?;
+        Some(StreamStatus { ended: *ended, shut: *shut, failure: *failure })
+    }
+
+    fn ends(&self, handle: SocketHandle) -> (Option<SocketAddr>, Option<SocketAddr>) {
+        let entry = self.direct.table.get(handle);
+        let info = entry.and_then(|entry| self.stack.info(self.now, entry.id));
+        info.map_or((None, None), |info| (info.local, info.remote))
+    }
+
+    fn release_idle(&mut self, handle: SocketHandle) {
+        let Some(id) = self.direct.open(handle).map(|entry| entry.id) else { return };
+        if let Some((recv, send)) = self.buffers(handle) {
+            recv.release_idle();
+            send.release_idle();
+        }
+        self.stack.release_idle_memory(id);
+    }
+
     fn shutdown(&mut self, handle: SocketHandle) {
         let Some(entry) = self.direct.open_mut(handle) else { return };
         entry.shut = true;
@@ -340,6 +404,10 @@ impl<H: PrivateHost> PrivateSockets for DirectCalls<'_, H> {
         let datagram = received.pop_front()?;
         *bytes -= ReceivedDatagram::size(datagram.bytes.len());
         Some(datagram)
+    }
+
+    fn recycle(&mut self, bytes: Vec<u8>) {
+        self.direct.spare.give(bytes);
     }
 
     fn close(&mut self, handle: SocketHandle) {

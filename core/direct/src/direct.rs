@@ -82,7 +82,7 @@ pub struct Direct {
     strays: VecDeque<Stray>,
     /// Flows of datagrams sent from foreign addresses.
     pub(crate) sent: SentFlows,
-    /// Memory for the next stray datagrams.
+    /// Memory for the next datagrams.
     pub(crate) spare: SpareBytes,
 }
 
@@ -158,6 +158,23 @@ impl Direct {
         None
     }
 
+    /// Creates an open socket for a connection to a listener of another shard, with the default
+    /// buffer sizes. [`NodeEvent::Connected`] follows. Returns the socket's index and buffers;
+    /// `None` if there are too many sockets.
+    pub fn accept_elsewhere(&mut self, child: SocketId) -> Option<(u32, HeapRecv, HeapSend)> {
+        if self.is_full() {
+            self.counters.children_refused += 1;
+            return None;
+        }
+        let handle = self.add(DirectKind::Stream, SocketLife::Open);
+        if let Some(entry) = self.table.get_mut(handle) {
+            entry.id = child;
+        }
+        self.note(handle.index, PendingEvents::CONNECTED);
+        let (recv, send) = make_buffers(self.config.buffers);
+        Some((handle.index, recv, send))
+    }
+
     pub(crate) fn take_stray(&mut self) -> Option<Stray> {
         self.strays.pop_front()
     }
@@ -176,6 +193,11 @@ impl Direct {
             ended: false,
             shut: false,
         })
+    }
+
+    /// Returns the default buffer sizes of connections.
+    pub fn default_buffers(&self) -> BufferSizes {
+        self.config.buffers
     }
 
     pub(crate) fn is_full(&self) -> bool {
@@ -302,6 +324,7 @@ impl Host for Direct {
 
     fn datagram(&mut self, user: u32, meta: &DatagramMeta, payload: &Payload<'_>) -> bool {
         let max = self.config.datagram_bytes_max;
+        let spare = &mut self.spare;
         let entry = self.table.at_mut(user).filter(|entry| entry.life == SocketLife::Open);
         let Some(DirectKind::Datagram { received, bytes }) = entry.map(|entry| &mut entry.kind)
         else {
@@ -313,7 +336,9 @@ impl Host for Direct {
             return false;
         }
         *bytes += size;
-        received.push_back(ReceivedDatagram { meta: *meta, bytes: bytes_of(payload) });
+        let mut content = spare.take(payload.len() as usize);
+        payload.copy_to(0, &mut content);
+        received.push_back(ReceivedDatagram { meta: *meta, bytes: content });
         self.note(user, PendingEvents::READABLE);
         true
     }

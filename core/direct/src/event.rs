@@ -11,7 +11,8 @@ use crate::handle::SocketHandle;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NodeEvent {
-    /// The handshake of a connect or an accepted SYN has completed.
+    /// The handshake of a connect, an accepted SYN, or a connection to a listener of another shard
+    /// has completed.
     Connected(SocketHandle),
     /// A listener has a connection to accept.
     Incoming(SocketHandle),

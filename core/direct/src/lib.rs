@@ -79,4 +79,4 @@ pub use event::{NodeEvent, PendingSyn};
 pub use handle::SocketHandle;
 pub use node::{Node, NodeConfig};
 pub use stream::StreamOptions;
-pub use table::{BufferSizes, ReceivedDatagram};
+pub use table::{BufferSizes, ReceivedDatagram, StreamStatus};

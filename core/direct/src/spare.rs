@@ -1,4 +1,4 @@
-//! Memory of stray datagrams that is used again.
+//! Memory of datagrams that is used again.
 
 /// Maximum number of kept buffers: the datagrams of one turn.
 const KEPT_MAX: usize = 64;

@@ -28,6 +28,17 @@ impl Default for BufferSizes {
     }
 }
 
+/// State of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StreamStatus {
+    /// Whether the peer has closed its direction: the stream ends after the unread bytes.
+    pub ended: bool,
+    /// Whether the owner has closed the sending direction.
+    pub shut: bool,
+    /// Error that ended the connection.
+    pub failure: Option<SocketError>,
+}
+
 /// Received datagram; for an echo socket, an ICMP message including its header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReceivedDatagram {

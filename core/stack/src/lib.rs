@@ -187,6 +187,7 @@ pub use ports::receiver_watch::{ReceiverAt, ReceiverChange, ReceiverWatch};
 pub use received::ReceivedFields;
 pub use shards::{Owners, ShardId};
 pub use stack::{Stack, StackConfig};
+pub use tables::timer::{TimerId, TimerWheel};
 pub use tcp::active::{is_on_link, scope_of};
 pub use towpath_tcp::{Instant, KeepAliveConfig};
 pub use udp::lengths::MtuDiscovery;

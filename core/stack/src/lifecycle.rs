@@ -35,6 +35,17 @@ impl<H: Host> Stack<H> {
         }
     }
 
+    /// Returns the receive and send buffer of a connection, for reading and writing between turns.
+    /// Call [`Stack::recv_taken`] and [`Stack::send_ready`] afterwards.
+    pub fn buffers(&mut self, id: SocketId) -> Option<(&mut H::Recv, &mut H::Send)> {
+        let index = self.index(id)?;
+        match &mut self.sockets.get_mut(index)?.kind {
+            SocketRole::Stream(stream) => Some((&mut stream.recv, &mut stream.send)),
+            SocketRole::EarlyAccept(early) => Some((&mut early.recv, &mut early.send)),
+            _ => None,
+        }
+    }
+
     /// Frees memory that an idle connection keeps for its next flight.
     pub fn release_idle_memory(&mut self, id: SocketId) {
         if let Some(index) = self.index(id)

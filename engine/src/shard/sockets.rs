@@ -134,6 +134,7 @@ impl Sockets {
             self.deferred.next_timeout(),
             self.sweep.next_timeout(),
             self.released.next_timeout(),
+            self.private.next_timeout(),
             (!self.outgoing.to_send.is_empty()).then_some(self.now),
         ];
         own.into_iter().flatten().min()

@@ -18,7 +18,7 @@ use crate::tables::slab::{List, NONE, Queue};
 
 /// Identifies an armed timer. The owner sets it to [`TimerId::NONE`] when the timer has fired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct TimerId(u32);
+pub struct TimerId(u32);
 
 impl TimerId {
     /// No timer.
@@ -32,7 +32,7 @@ impl TimerId {
 
 /// The wheel. `O` identifies the owner of a timer.
 #[derive(Debug)]
-pub(crate) struct TimerWheel<O> {
+pub struct TimerWheel<O> {
     /// Current tick; all timers of earlier ticks have fired.
     elapsed: u64,
     lists: Lists,
@@ -116,6 +116,11 @@ impl<O: Copy> TimerWheel<O> {
     /// Returns the number of armed timers.
     pub fn len(&self) -> usize {
         self.timers.len()
+    }
+
+    /// Returns whether no timer is armed.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 
     /// Arms `id` for `deadline`, or disarms it. A timer that is armed for an earlier time is not
@@ -461,7 +466,7 @@ mod tests {
                     assert!(wheel.next_timeout() <= first.copied() || first.is_none());
                     assert!(wheel.next_timeout().is_some() || first.is_none());
                 }
-                assert!(pending.is_empty() && wheel.len() == 0);
+                assert!(pending.is_empty() && wheel.is_empty());
             }
         }
     }

@@ -80,6 +80,9 @@ impl towpath_stack::Host for Sockets {
     }
 
     fn recv_room_for(&self, listener: &Elsewhere) -> u32 {
+        if let Some(index) = private_index(listener.user) {
+            return self.private.default_recv_room(index);
+        }
         self.recv_room_of(Parent::of(listener).rcvbuf)
     }
 
@@ -116,6 +119,9 @@ impl towpath_stack::Host for Sockets {
         local: SocketAddr,
         remote: SocketAddr,
     ) -> Option<ChildElsewhere<SocketRecv, SocketSend>> {
+        if let Some(index) = private_index(listener.user) {
+            return self.private.accept_elsewhere(index, child);
+        }
         let parent = Parent::of(listener);
         let deferred = self.deferred.by_listener.get(&parent.slot).copied().unwrap_or(0);
         if deferred > parent.backlog {
@@ -149,6 +155,10 @@ impl towpath_stack::Host for Sockets {
     }
 
     fn listener_gone(&mut self, listener: &Elsewhere) {
+        // Services keep the connections of their listeners.
+        if private_index(listener.user).is_some() {
+            return;
+        }
         let parent = Parent::of(listener);
         if !self.deferred.by_listener.contains_key(&parent.slot) {
             return;

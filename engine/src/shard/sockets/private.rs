@@ -5,13 +5,14 @@
 use std::fmt;
 use std::net::SocketAddr;
 
-use towpath_direct::{Direct, DirectCalls, DirectConfig, PrivateHost, PrivateSockets, SetUpError};
+use towpath_direct::{Direct, DirectCalls, PrivateHost, PrivateSockets, SetUpError};
 use towpath_ring::{HeapRecv, HeapSend, Payload, SocketRecv, SocketSend};
-use towpath_stack::{DatagramMeta, Host, SocketEvent, SocketId};
+use towpath_stack::{ChildElsewhere, DatagramMeta, Host, SocketEvent, SocketId};
 use towpath_tcp::Instant;
 
-use crate::service::Service;
+use crate::service::{Service, ServiceError};
 use crate::shard::net::Net;
+use crate::shard::net::sources::ShardSource;
 use crate::shard::sockets::Sockets;
 
 /// First user number of private sockets. Slots have lower numbers.
@@ -63,21 +64,27 @@ impl PrivateTables {
         net: &mut Net,
         now: Instant,
         mut service: Box<dyn Service>,
-    ) -> Result<(), SetUpError> {
+    ) -> Result<(), ServiceError> {
         let number = self.services.len();
         if number >= SERVICES_MAX {
-            return Err(SetUpError::TooMany(SERVICES_MAX));
+            return Err(SetUpError::TooMany(SERVICES_MAX).into());
         }
         let first_user = FIRST_USER + ((number as u32) << INDEX_BITS);
-        let mut direct = Direct::numbered(DirectConfig::default(), first_user);
-        let started = service.start(&mut calls(net, &mut direct, now));
+        let mut direct = Direct::numbered(service.limits(), first_user);
+        let started = service.start(&mut calls(net, &mut direct, now)).map_err(Into::into);
+        let started = started.and_then(|()| match service.notification() {
+            Some(bell) => {
+                net.poller.add(bell, ShardSource::Mail).map_err(ServiceError::Notification)
+            }
+            None => Ok(()),
+        });
         // If starting fails, sockets that were opened remain until the end of the engine. The
         // numbers are not reused.
         self.services.push(RunningService { direct, service });
         started
     }
 
-    /// Lets services handle their events. Returns whether there were any.
+    /// Lets services handle their events, timers and messages. Returns whether there were any.
     pub(crate) fn serve(&mut self, net: &mut Net, now: Instant) -> bool {
         let mut served = false;
         for RunningService { direct, service } in &mut self.services {
@@ -86,8 +93,14 @@ impl PrivateTables {
                 service.on_event(event, &mut calls(net, direct, now));
                 served = true;
             }
+            served |= service.on_turn(now, &mut calls(net, direct, now));
         }
         served
+    }
+
+    /// Returns the time of the earliest timer of a service.
+    pub(super) fn next_timeout(&self) -> Option<Instant> {
+        self.services.iter().filter_map(|running| running.service.next_timeout()).min()
     }
 
     pub(super) fn has_events(&self) -> bool {
@@ -114,6 +127,26 @@ impl PrivateTables {
         let (index, recv, send) = direct.accept(listener.index, child, local, remote)?;
         let (recv, send) = Sockets::buffers(recv, send);
         Some((FIRST_USER + ((listener.service as u32) << INDEX_BITS) + index, recv, send))
+    }
+
+    /// Returns the receive buffer capacity of connections to a listener of another shard.
+    pub(super) fn default_recv_room(&self, listener: PrivateIndex) -> u32 {
+        let running = self.services.get(listener.service);
+        running.map_or(0, |running| running.direct.default_buffers().recv)
+    }
+
+    /// Creates the socket of a connection to a service's listener in another shard. The service of
+    /// this shard keeps the connection, so it enters no accept queue.
+    pub(super) fn accept_elsewhere(
+        &mut self,
+        listener: PrivateIndex,
+        child: SocketId,
+    ) -> Option<ChildElsewhere<SocketRecv, SocketSend>> {
+        let direct = self.at(listener)?;
+        let (index, recv, send) = direct.accept_elsewhere(child)?;
+        let (recv, send) = Sockets::buffers(recv, send);
+        let user = FIRST_USER + ((listener.service as u32) << INDEX_BITS) + index;
+        Some(ChildElsewhere { user, tag: 0, recv, send, waits: true })
     }
 
     pub(super) fn datagram(
