@@ -40,7 +40,7 @@ pub(crate) struct HandlerPlace(AtomicU64);
 
 /// A handler: its address, and its flags SA_RESTART and SA_SIGINFO.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Handler(u64);
+pub(crate) struct SignalHandler(u64);
 
 /// Bit for SA_RESTART.
 const RESTART: u64 = 1 << 63;
@@ -79,17 +79,17 @@ impl Handlers {
 }
 
 impl HandlerPlace {
-    pub fn load(&self) -> Handler {
-        Handler(self.0.load(Acquire))
+    pub fn load(&self) -> SignalHandler {
+        SignalHandler(self.0.load(Acquire))
     }
 
     /// Sets the handler. The caller must hold [`Handlers::changes`].
-    pub fn store(&self, handler: Handler) {
+    pub fn store(&self, handler: SignalHandler) {
         self.0.store(handler.0, Release);
     }
 }
 
-impl Handler {
+impl SignalHandler {
     /// Returns the handler that `new` sets. `entry` is our handler, which the kernel has for every
     /// signal. If `new` contains `entry`, `known` is meant: the program has read `entry` from the
     /// kernel and sets it again.
@@ -148,10 +148,10 @@ mod tests {
         let handlers = Handlers::new();
         let place = handlers.of(libc::SIGUSR1).unwrap();
         let (entry, none) = (0x1000, place.load());
-        place.store(Handler::of(&action(0x2000, libc::SA_RESTART), none, entry));
+        place.store(SignalHandler::of(&action(0x2000, libc::SA_RESTART), none, entry));
         let set = place.load();
         assert_eq!((set.address(), set.restarts(), set.is_informed()), (0x2000, true, false));
-        let again = Handler::of(&action(entry, libc::SA_SIGINFO), set, entry);
+        let again = SignalHandler::of(&action(entry, libc::SA_SIGINFO), set, entry);
         assert_eq!((again.address(), again.restarts(), again.is_informed()), (0x2000, false, true));
         assert_eq!(handlers.of(libc::SIGUSR2).map(HandlerPlace::load), Some(none));
         assert!([-1, 65, c_int::MIN].iter().all(|&signal| handlers.of(signal).is_none()));

@@ -11,7 +11,7 @@ use towpath_client::syscall::{SignalsBlocked, syscall};
 use towpath_client::{LockGuard, interrupt};
 
 use crate::Posix;
-use crate::handlers::{ENDING, Handler, HandlerPlace};
+use crate::handlers::{ENDING, HandlerPlace, SignalHandler};
 
 /// First real-time signal, with which libcs cancel threads. sigaction(3) refuses this number.
 const SIGCANCEL: c_int = 32;
@@ -52,7 +52,7 @@ pub unsafe fn sigaction(
     if let Some(mut new) = unsafe { new.as_ref() }.copied() {
         let is_handler = !matches!(new.sa_sigaction, libc::SIG_DFL | libc::SIG_IGN);
         if is_handler {
-            handler.store(Handler::of(&new, known, entry));
+            handler.store(SignalHandler::of(&new, known, entry));
             new.sa_sigaction = entry;
             new.sa_flags |= libc::SA_SIGINFO;
         } else if new.sa_sigaction == libc::SIG_DFL
@@ -158,7 +158,7 @@ pub fn hear_cancellation(posix: &'static Posix, entry: usize) {
     let is_there = change(0, (&raw mut action).addr()) && action.handler > libc::SIG_IGN;
     let place = posix.handlers.of(SIGCANCEL).filter(|_| is_there && action.handler != entry);
     if let Some(place) = place {
-        place.store(Handler::at(action.handler));
+        place.store(SignalHandler::at(action.handler));
         action.handler = entry;
         change((&raw const action).addr(), 0);
     }
