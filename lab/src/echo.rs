@@ -33,7 +33,8 @@ pub struct Options {
     /// Number of measurements per server, alternating between servers. The table has medians.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     repeat: u32,
-    /// Measure only these servers: go, netpoll, std, tokio, tap, rootless, both.
+    /// Measure only these servers: go, netpoll, std, tokio, tap, rootless, handlers-tap, handlers-rootless,
+    /// both.
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     only: Vec<String>,
     /// Print all measurements as JSON instead of a table.
@@ -52,13 +53,15 @@ enum Side {
     Tokio,
     Tap,
     Rootless,
+    HandlersTap,
+    HandlersRootless,
     Both,
 }
 
 /// Programs of the measurement.
 struct Built {
     towpath: PathBuf,
-    /// Echo server of our Rust library.
+    /// The echo servers of the library.
     ours: PathBuf,
     go: PathBuf,
     rust: PathBuf,
@@ -131,8 +134,17 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
 }
 
 impl Side {
-    const ALL: [Self; 7] =
-        [Self::Go, Self::Netpoll, Self::Std, Self::Tokio, Self::Tap, Self::Rootless, Self::Both];
+    const ALL: [Self; 9] = [
+        Self::Go,
+        Self::Netpoll,
+        Self::Std,
+        Self::Tokio,
+        Self::Tap,
+        Self::Rootless,
+        Self::HandlersTap,
+        Self::HandlersRootless,
+        Self::Both,
+    ];
 
     fn key(self) -> &'static str {
         match self {
@@ -142,6 +154,8 @@ impl Side {
             Self::Tokio => "tokio",
             Self::Tap => "tap",
             Self::Rootless => "rootless",
+            Self::HandlersTap => "handlers-tap",
+            Self::HandlersRootless => "handlers-rootless",
             Self::Both => "both",
         }
     }
@@ -154,6 +168,8 @@ impl Side {
             Self::Tokio => "tokio, kernel",
             Self::Tap => "towpath::net, TAP",
             Self::Rootless => "towpath::net, rootless",
+            Self::HandlersTap => "towpath::handler, TAP",
+            Self::HandlersRootless => "towpath::handler, rootless",
             Self::Both => "std and tester in one `towpath run`",
         }
     }
@@ -170,14 +186,18 @@ impl Side {
             Self::Netpoll => (vec![&go, "netpoll", &port], at.clone()),
             Self::Std => (vec![&rust, "std", &at], at.clone()),
             Self::Tokio => (vec![&rust, "tokio", &at], at.clone()),
-            Self::Tap => (vec![&ours, "tap", "tw0", &port], format!("10.77.0.2:{PORT}")),
-            Self::Rootless => (vec![&ours, "rootless", &at, &port], at.clone()),
+            Self::Tap => (vec![&ours, "std", "tap", "tw0", &port], format!("10.77.0.2:{PORT}")),
+            Self::Rootless => (vec![&ours, "std", "rootless", &at, &port], at.clone()),
+            Self::HandlersTap => {
+                (vec![&ours, "handlers", "tap", "tw0", &port], format!("10.77.0.2:{PORT}"))
+            }
+            Self::HandlersRootless => (vec![&ours, "handlers", "rootless", &at, &port], at.clone()),
             Self::Both => return measure_both(&world, built, options),
         };
         let server = Running(world.command(&line).spawn().context("the server")?);
         let (address, port) = host.rsplit_once(':').context("a port")?;
         world.wait_for(address, port.parse()?)?;
-        if self == Self::Tap {
+        if matches!(self, Self::Tap | Self::HandlersTap) {
             world.use_cubic("10.77.0.0/24 dev tw0 src 10.77.0.1")?;
         }
         let pid = server.0.id();
@@ -280,11 +300,12 @@ impl Built {
     fn new(root: &Path) -> Result<Self> {
         let target = workspace::target(root);
         workspace::build_release(root, &["-p", "towpath-cli"])?;
-        let release = workspace::build_release(root, &["-p", "towpath", "--example", "echo_over"])?;
+        let example = ["-p", "towpath", "--features", "tokio", "--example", "echoes"];
+        let release = workspace::build_release(root, &example)?;
         let program = |name: &str| release.join(name);
         Ok(Self {
             towpath: program("towpath"),
-            ours: program("examples/echo_over"),
+            ours: program("examples/echoes"),
             go: Peer::Go.build(root, &target)?,
             rust: build_rust(root, &target, "rust-echo")?,
         })

@@ -15,6 +15,7 @@ use towpath_uplink::{
 use crate::engine::Recipe;
 use crate::error::StartError;
 use crate::fork::Origin;
+use crate::handler::HandlerSpec;
 use crate::place::{Published, StackAddresses};
 use crate::stack::Stack;
 
@@ -35,13 +36,15 @@ pub struct Builder {
     publish: Vec<String>,
     addresses: Vec<String>,
     mtu: Option<u32>,
-    shards: usize,
+    pub(crate) shards: usize,
     pub(crate) seed: Option<[u8; 32]>,
     pub(crate) linger: Duration,
     capture: Option<PathBuf>,
     netem: Option<String>,
     tcp: Vec<String>,
     pub(crate) nameserver: Option<IpAddr>,
+    /// Event handlers of the stack.
+    pub(crate) handlers: Vec<HandlerSpec>,
 }
 
 /// The link of a stack.
@@ -67,6 +70,7 @@ impl Builder {
             netem: None,
             tcp: Vec::new(),
             nameserver: None,
+            handlers: Vec::new(),
         }
     }
 
@@ -385,7 +389,7 @@ impl Builder {
         config.set_tcp(&self.tcp_defaults()?);
         config.resolver = self.resolver();
         let ports = (0..self.shards).map(|_| Vec::new()).collect();
-        Ok(Recipe { config, ports, seed, recording: None })
+        Ok(Recipe { config, ports, seed, recording: None, services: self.services()? })
     }
 
     /// Opens the link, and returns the recipe of an engine with it.
@@ -394,6 +398,7 @@ impl Builder {
         device: Option<DeviceSpec>,
         seed: [u8; 32],
     ) -> Result<(Recipe, StackAddresses), StartError> {
+        let services = self.services()?;
         // Ignore remarks, because the library has no user to show them to.
         let mut plan = Plan::new(device, Tell::ignore());
         for text in &self.publish {
@@ -434,7 +439,8 @@ impl Builder {
         let addresses = addresses.iter().map(|prefix| prefix.addr()).collect();
         let published =
             published.iter().map(|(publish, at)| Published::new(publish, *at)).collect();
-        Ok((Recipe { config, ports, seed, recording }, StackAddresses { addresses, published }))
+        let recipe = Recipe { config, ports, seed, recording, services };
+        Ok((recipe, StackAddresses { addresses, published }))
     }
 
     /// Parses the configuration of [`Self::netem`]. Losses are derived from the stack's seed.
@@ -525,7 +531,7 @@ pub(crate) fn random_unless(seed: Option<[u8; 32]>) -> Result<[u8; 32], StartErr
 /// Maximum number of shards of an engine.
 const SHARDS_MAX: usize = towpath_shm::layout::SHARDS_MAX as usize;
 
-fn wrong(call: &str, value: &str, why: &str) -> StartError {
+pub(crate) fn wrong(call: &str, value: &str, why: &str) -> StartError {
     StartError::Option(format!("{call}({value:?}): {why}"))
 }
 

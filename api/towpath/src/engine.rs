@@ -13,6 +13,7 @@ use towpath_shm::Fd;
 use towpath_uplink::Recording;
 
 use crate::error::{ShutdownError, StartError};
+use crate::handler::HandlerServices;
 
 /// Everything needed to create an engine.
 pub(crate) struct Recipe {
@@ -22,6 +23,8 @@ pub(crate) struct Recipe {
     pub seed: [u8; 32],
     /// File to which packets are recorded.
     pub recording: Option<Recording>,
+    /// Event handlers.
+    pub services: HandlerServices,
 }
 
 std::thread_local! {
@@ -47,6 +50,9 @@ impl Recipe {
         let mut engine = engine.map_err(StartError::from_engine)?;
         if let Some(recording) = &self.recording {
             recording.add_drops(&mut engine);
+        }
+        for services in self.services.services {
+            engine.add_services(services).map_err(StartError::from_service)?;
         }
         let control = engine.attach_host().map_err(StartError::System)?;
         Ok((engine, control.into()))

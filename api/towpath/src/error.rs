@@ -5,7 +5,7 @@ use std::{fmt, io};
 
 use rustix::io::Errno;
 use towpath_client::Error;
-use towpath_engine::EngineError;
+use towpath_engine::{EngineError, ServiceError};
 use towpath_uplink::PlanError;
 
 /// Reason why [`Builder::start`](crate::Builder::start) failed. Every message says what to do.
@@ -93,6 +93,14 @@ impl StartError {
         match io::Error::from(error) {
             error if error.kind() == io::ErrorKind::OutOfMemory => Self::AddressSpace,
             error => Self::System(error),
+        }
+    }
+
+    /// Converts an error of starting an event handler.
+    pub(crate) fn from_service(error: ServiceError) -> Self {
+        match error {
+            ServiceError::Notification(error) => Self::System(error),
+            error => Self::Option(format!("serve(): {error}: use an address of the stack")),
         }
     }
 

@@ -63,6 +63,7 @@ mod error;
 mod exit;
 mod exiting;
 mod fork;
+pub mod handler;
 #[cfg(feature = "intercept")]
 pub mod intercept;
 pub mod net;

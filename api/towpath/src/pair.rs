@@ -8,6 +8,7 @@ use crate::builder::{Builder, random_unless};
 use crate::engine::Recipe;
 use crate::error::StartError;
 use crate::fork::Origin;
+use crate::handler::HandlerServices;
 use crate::place::StackAddresses;
 use crate::stack::Stack;
 
@@ -70,7 +71,9 @@ impl Builder {
             None => Box::new(port),
         };
         let ports = vec![vec![port]];
-        let recipe = Recipe { config, ports, seed, recording: None };
+        // Handlers are on the first host.
+        let services = if end == 0 { self.services()? } else { HandlerServices::default() };
+        let recipe = Recipe { config, ports, seed, recording: None, services };
         Stack::begin(recipe, place, self.linger, origin)
     }
 }

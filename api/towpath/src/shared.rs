@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::mem::ManuallyDrop;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::net::Shutdown;
 use towpath_client::Client;
@@ -12,6 +12,7 @@ use crate::attachment::Attachment;
 use crate::engine::EngineThread;
 use crate::error::{ShutdownError, StartError};
 use crate::fork::Origin;
+use crate::handler::SharedCounters;
 use crate::place::StackAddresses;
 use crate::unused;
 
@@ -23,6 +24,8 @@ pub(crate) struct SharedStack {
     engine: Mutex<Option<EngineThread>>,
     place: StackAddresses,
     origin: Origin,
+    /// Counters of event handlers.
+    pub(crate) handlers: Vec<Arc<SharedCounters>>,
     #[cfg(feature = "tokio")]
     pub(crate) dispatchers: crate::tokio::dispatch::Dispatchers,
 }
@@ -41,6 +44,7 @@ impl SharedStack {
                 engine: Mutex::new(Some(engine)),
                 place,
                 origin,
+                handlers: Vec::new(),
                 #[cfg(feature = "tokio")]
                 dispatchers: Default::default(),
             }),

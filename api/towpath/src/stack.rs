@@ -61,8 +61,10 @@ impl Stack {
         linger: Duration,
         origin: Origin,
     ) -> Result<Self, StartError> {
+        let handlers = recipe.services.counters.clone();
         let (engine, control) = EngineThread::start(recipe, linger)?;
-        let shared = SharedStack::new(engine, control, place, origin)?;
+        let mut shared = SharedStack::new(engine, control, place, origin)?;
+        shared.handlers = handlers;
         let shared = Arc::new(shared);
         exit::register(&shared);
         Ok(Self { shared })

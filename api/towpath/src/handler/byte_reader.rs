@@ -1,0 +1,149 @@
+//! Reads received bytes in place.
+
+use std::fmt;
+
+use towpath_ring::{HeapRecv, KeptBytes, RecvBuffer};
+
+use super::conn_table::Searched;
+
+/// Received bytes of a connection, borrowed from its receive buffer.
+///
+/// A method that returns more than one byte returns one slice. Bytes that wrap in the buffer are
+/// copied for that.
+pub struct ByteReader<'a> {
+    pub(super) recv: Option<&'a mut HeapRecv>,
+    /// Contiguous copy of bytes that wrap.
+    pub(super) scratch: &'a mut Vec<u8>,
+    pub(super) searched: &'a mut Searched,
+    /// Set if bytes were removed.
+    pub(super) was_read: &'a mut bool,
+    pub(super) is_ended: bool,
+}
+
+impl ByteReader<'_> {
+    /// Returns the number of unread bytes.
+    pub fn len(&self) -> usize {
+        self.recv.as_ref().map_or(0, |recv| recv.unread() as usize)
+    }
+
+    /// Returns whether there are no unread bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns whether the peer has ended its bytes: none follow the unread ones.
+    pub fn is_ended(&self) -> bool {
+        self.is_ended
+    }
+
+    /// Returns whether no more bytes arrive before some are removed, because the buffer is full.
+    pub fn is_full(&self) -> bool {
+        self.recv.as_ref().is_none_or(|recv| recv.free() == 0)
+    }
+
+    /// Returns all unread bytes in order. The second slice is empty unless they wrap.
+    pub fn slices(&mut self) -> [&[u8]; 2] {
+        self.recv.as_mut().map_or([&[]; 2], |recv| recv.slices())
+    }
+
+    /// Returns the first `n` unread bytes without removing them; `None` if there are fewer.
+    pub fn peek(&mut self, n: usize) -> Option<&[u8]> {
+        let recv = self.recv.as_mut()?;
+        let [front, back] = recv.slices();
+        contiguous([front, back], n, self.scratch)
+    }
+
+    /// Removes the first `n` unread bytes, or all if there are fewer. Returns their number.
+    pub fn skip(&mut self, n: usize) -> usize {
+        let n = n.min(self.len());
+        if let Some(recv) = &mut self.recv
+            && n > 0
+        {
+            recv.consume(n as u32);
+            *self.was_read = true;
+            self.searched.forget(n);
+        }
+        n
+    }
+
+    /// Removes and returns the first `n` unread bytes; `None` if there are fewer.
+    pub fn next(&mut self, n: usize) -> Option<&[u8]> {
+        let recv = self.recv.as_mut()?;
+        *self.was_read |= n > 0;
+        self.searched.forget(n);
+        let [front, back] = recv.take(u32::try_from(n).ok()?)?;
+        contiguous([front, back], n, self.scratch)
+    }
+
+    /// Returns the position of the first `byte` among the unread bytes. Bytes that an earlier call
+    /// has searched for it are not searched again.
+    pub fn find(&mut self, byte: u8) -> Option<usize> {
+        let from = self.searched.begin(byte);
+        let mut at = 0;
+        let mut found = None;
+        for slice in self.slices() {
+            let skip = from.saturating_sub(at).min(slice.len());
+            found = slice[skip..].iter().position(|it| *it == byte).map(|n| at + skip + n);
+            at += slice.len();
+            if found.is_some() {
+                break;
+            }
+        }
+        self.searched.until(found.unwrap_or(at));
+        found
+    }
+
+    /// Removes and returns the unread bytes up to the first `delimiter`, which is the last byte of
+    /// the result. `None` if there is none yet.
+    ///
+    /// A peer that never sends the delimiter fills the buffer: limit [`Self::len`].
+    pub fn until(&mut self, delimiter: u8) -> Option<&[u8]> {
+        let n = self.find(delimiter)? + 1;
+        self.next(n)
+    }
+
+    /// Removes the first `n` unread bytes, and returns them to be kept, or sent to another thread,
+    /// without a copy. `None` if there are fewer.
+    ///
+    /// The bytes keep all memory of the receive buffer; to keep a few bytes for long, copy them.
+    pub fn slice(&mut self, n: usize) -> Option<KeptBytes> {
+        let recv = self.recv.as_mut().filter(|recv| n <= recv.unread() as usize)?;
+        *self.was_read |= n > 0;
+        self.searched.forget(n);
+        Some(recv.keep(n as u32))
+    }
+
+    /// Removes and copies as many unread bytes as fit into `to`, and returns their number.
+    pub fn read(&mut self, to: &mut [u8]) -> usize {
+        let mut done = 0;
+        for slice in self.slices() {
+            let n = slice.len().min(to.len() - done);
+            to[done..done + n].copy_from_slice(&slice[..n]);
+            done += n;
+        }
+        self.skip(done)
+    }
+}
+
+impl fmt::Debug for ByteReader<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut out = f.debug_struct("ByteReader");
+        out.field("len", &self.len()).field("is_ended", &self.is_ended).finish_non_exhaustive()
+    }
+}
+
+/// Returns the first `n` bytes of two slices as one, by a copy if they are in both.
+fn contiguous<'a>(
+    [front, back]: [&'a [u8]; 2],
+    n: usize,
+    scratch: &'a mut Vec<u8>,
+) -> Option<&'a [u8]> {
+    if let Some(bytes) = front.get(..n) {
+        return Some(bytes);
+    }
+    let back = back.get(..n - front.len())?;
+    scratch.clear();
+    scratch.extend_from_slice(front);
+    scratch.extend_from_slice(back);
+    Some(scratch)
+}

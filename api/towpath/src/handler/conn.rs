@@ -1,0 +1,142 @@
+//! A connection during a call of its handler.
+
+use std::fmt;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use towpath_direct::{PrivateSockets, SocketHandle, StreamStatus};
+
+use super::byte_reader::ByteReader;
+use super::byte_writer::ByteWriter;
+use super::conn_table::Searched;
+use super::handler_shard::HandlerShard;
+use super::service_core::ServiceCore;
+
+/// Identifies a connection of a handler. Never used again for another connection of the handler.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConnId(pub(super) SocketHandle);
+
+/// A connection, during a call of its handler.
+pub struct Conn<'a> {
+    core: &'a mut ServiceCore,
+    sockets: &'a mut dyn PrivateSockets,
+    handle: SocketHandle,
+    was_read: bool,
+    was_written: bool,
+    /// Whether the handshake was begun by this stack.
+    is_outgoing: bool,
+    /// Empty history of searches, for a connection that has ended during the call.
+    no_searches: Searched,
+}
+
+impl<'a> Conn<'a> {
+    pub(super) fn new(
+        core: &'a mut ServiceCore,
+        sockets: &'a mut dyn PrivateSockets,
+        handle: SocketHandle,
+        is_outgoing: bool,
+    ) -> Self {
+        let no_searches = Searched::default();
+        let (was_read, was_written) = (false, false);
+        Self { core, sockets, handle, was_read, was_written, is_outgoing, no_searches }
+    }
+
+    /// Lets the stack act on the bytes that were read and written.
+    pub(super) fn settle(self) {
+        if self.was_read || self.was_written {
+            self.sockets.buffers_used(self.handle, self.was_read, self.was_written);
+        }
+    }
+
+    /// Returns the id of the connection, for calls of the shard or of another thread.
+    pub fn id(&self) -> ConnId {
+        ConnId(self.handle)
+    }
+
+    /// Returns the peer's address.
+    pub fn peer_addr(&self) -> SocketAddr {
+        self.sockets.ends(self.handle).1.unwrap_or(UNSPECIFIED)
+    }
+
+    /// Returns the address of this end.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.sockets.ends(self.handle).0.unwrap_or(UNSPECIFIED)
+    }
+
+    /// Returns whether [`HandlerShard::connect`] began the connection. Only for
+    /// [`Handler::accepted`](super::Handler::accepted); false in later calls.
+    pub fn is_outgoing(&self) -> bool {
+        self.is_outgoing
+    }
+
+    /// Returns the received bytes.
+    pub fn reader(&mut self) -> ByteReader<'_> {
+        self.split().0
+    }
+
+    /// Returns the space for bytes to be sent.
+    pub fn writer(&mut self) -> ByteWriter<'_> {
+        self.split().1
+    }
+
+    /// Returns the received bytes, and the space for bytes to be sent.
+    pub fn split(&mut self) -> (ByteReader<'_>, ByteWriter<'_>) {
+        let status = self.status();
+        let buffers = self.sockets.buffers(self.handle);
+        let (recv, send) = buffers.unzip();
+        let ServiceCore { table, read_scratch, write_scratch, .. } = &mut *self.core;
+        let entry = table.get_mut(self.handle);
+        let reader = ByteReader {
+            recv,
+            scratch: read_scratch,
+            searched: entry.map_or(&mut self.no_searches, |entry| &mut entry.searched),
+            was_read: &mut self.was_read,
+            is_ended: status.ended,
+        };
+        let writer = ByteWriter {
+            send: send.filter(|_| !status.shut && status.failure.is_none()),
+            scratch: write_scratch,
+            was_written: &mut self.was_written,
+        };
+        (reader, writer)
+    }
+
+    /// Ends the sending direction after the bytes written so far; reading remains possible.
+    pub fn end_bytes(&mut self) {
+        if std::mem::take(&mut self.was_written) {
+            self.sockets.buffers_used(self.handle, false, true);
+        }
+        self.sockets.shutdown(self.handle);
+    }
+
+    /// Sets the timer of the connection, in place of an earlier setting. After the time
+    /// [`Handler::timer`](super::Handler::timer) is called once.
+    pub fn set_timer(&mut self, after: Duration) {
+        let deadline = self.sockets.now() + after;
+        self.core.table.set_timer(self.handle, Some(deadline));
+    }
+
+    /// Clears the timer of the connection.
+    pub fn clear_timer(&mut self) {
+        self.core.table.set_timer(self.handle, None);
+    }
+
+    /// Returns the shard, which has other connections and sockets of the handler.
+    pub fn shard(&mut self) -> HandlerShard<'_> {
+        HandlerShard { core: self.core, sockets: self.sockets }
+    }
+
+    fn status(&self) -> StreamStatus {
+        let ended = StreamStatus { ended: true, shut: true, failure: None };
+        self.sockets.status(self.handle).unwrap_or(ended)
+    }
+}
+
+/// Address of a connection that the stack has removed.
+const UNSPECIFIED: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+
+impl fmt::Debug for Conn<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Conn").field("id", &self.id()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,176 @@
+//! Access to a handler from other threads.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{fmt, io};
+
+use towpath_ring::notification;
+use towpath_shm::Fd;
+
+use super::conn::{Conn, ConnId};
+use super::conn_action::ConnAction;
+use super::handler_shard::HandlerShard;
+
+/// Runs closures on the thread of a handler `H` with connection states `S`, from other threads.
+/// Clones refer to the same handler.
+///
+/// A handler hands work that blocks or takes long to another thread, and pauses the connection. The
+/// thread then resumes it:
+///
+/// ```
+/// use std::thread;
+/// use towpath::handler::{Conn, ConnAction, Handler, HandlerRemote, HandlerShard};
+///
+/// #[derive(Default)]
+/// struct Sums {
+///     remote: Option<HandlerRemote<Self, ()>>,
+/// }
+///
+/// impl Handler for Sums {
+///     type State = ();
+///
+///     fn started(&mut self, _: &mut HandlerShard<'_>, remote: HandlerRemote<Self, ()>) {
+///         self.remote = Some(remote);
+///     }
+///
+///     fn readable(&mut self, conn: &mut Conn<'_>, _: &mut ()) -> ConnAction {
+///         let id = conn.id();
+///         let Some(bytes) = conn.reader().slice(8) else { return ConnAction::Continue };
+///         let Some(remote) = self.remote.clone() else { return ConnAction::Reset };
+///         thread::spawn(move || {
+///             let bytes = bytes.slices().into_iter().flatten();
+///             let sum: u32 = bytes.map(|byte| u32::from(*byte)).sum();
+///             // An error says that the stack has ended.
+///             let _ = remote.call(id, move |_, conn, _| {
+///                 conn.writer().write_all(&sum.to_be_bytes());
+///                 ConnAction::Continue
+///             });
+///         });
+///         ConnAction::Pause
+///     }
+/// }
+///
+/// let builder = towpath::Stack::builder().serve("0.0.0.0:7", |_| Sums::default());
+/// let (_server, client) = builder.pair()?;
+/// use std::io::{Read, Write};
+/// let mut connection = client.connect("10.0.0.1:7")?;
+/// connection.write_all(&[1, 2, 3, 4, 5, 6, 7, 8])?;
+/// let mut sum = [0; 4];
+/// connection.read_exact(&mut sum)?;
+/// assert_eq!(u32::from_be_bytes(sum), 36);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct HandlerRemote<H, S> {
+    mailbox: Arc<HandlerMailbox<H, S>>,
+}
+
+/// A closure for a connection.
+pub(super) type CallOfConn<H, S> =
+    Box<dyn FnOnce(&mut H, &mut Conn<'_>, &mut S) -> ConnAction + Send>;
+/// A closure for the handler.
+pub(super) type CallOfShard<H> = Box<dyn FnOnce(&mut H, &mut HandlerShard<'_>) + Send>;
+
+/// A message of another thread.
+pub(super) enum HandlerMail<H, S> {
+    Conn(ConnId, CallOfConn<H, S>),
+    Shard(CallOfShard<H>),
+}
+
+/// Messages of other threads to a handler.
+pub(super) struct HandlerMailbox<H, S> {
+    /// Whether there are messages, so that a turn without any takes no lock.
+    has_mail: AtomicBool,
+    /// `None` after the end of the handler.
+    messages: Mutex<Option<Vec<HandlerMail<H, S>>>>,
+    bell: Fd,
+}
+
+impl<H, S> HandlerRemote<H, S> {
+    pub(super) fn new(mailbox: Arc<HandlerMailbox<H, S>>) -> Self {
+        Self { mailbox }
+    }
+
+    /// Calls `work` with a connection on its thread, and takes the resulting action. If that is
+    /// [`ConnAction::Continue`], [`Handler::readable`](super::Handler::readable) follows if there
+    /// are unread bytes. `work` is dropped if the connection has ended.
+    ///
+    /// # Errors
+    /// `NetworkDown` if the stack has ended.
+    pub fn call(
+        &self,
+        id: ConnId,
+        work: impl FnOnce(&mut H, &mut Conn<'_>, &mut S) -> ConnAction + Send + 'static,
+    ) -> io::Result<()> {
+        self.mailbox.push(HandlerMail::Conn(id, Box::new(work)))
+    }
+
+    /// Calls `work` with the handler on its thread.
+    ///
+    /// # Errors
+    /// `NetworkDown` if the stack has ended.
+    pub fn run(
+        &self,
+        work: impl FnOnce(&mut H, &mut HandlerShard<'_>) + Send + 'static,
+    ) -> io::Result<()> {
+        self.mailbox.push(HandlerMail::Shard(Box::new(work)))
+    }
+}
+
+impl<H, S> HandlerMailbox<H, S> {
+    pub fn new() -> io::Result<Self> {
+        let (has_mail, messages) = (AtomicBool::new(false), Mutex::new(Some(Vec::new())));
+        Ok(Self { has_mail, messages, bell: notification::create()? })
+    }
+
+    fn push(&self, mail: HandlerMail<H, S>) -> io::Result<()> {
+        let mut messages = self.lock();
+        let Some(queue) = messages.as_mut() else {
+            return Err(io::ErrorKind::NetworkDown.into());
+        };
+        queue.push(mail);
+        drop(messages);
+        // Pairs with `take`. The first message after a `take` wakes the thread.
+        if !self.has_mail.swap(true, Ordering::AcqRel) {
+            notification::ring(self.bell());
+        }
+        Ok(())
+    }
+
+    /// Moves all messages to `to`, which is empty.
+    pub fn take(&self, to: &mut Vec<HandlerMail<H, S>>) {
+        if !self.has_mail.load(Ordering::Relaxed) {
+            return;
+        }
+        // Cleared first, so that a message that comes later wakes the thread again.
+        self.has_mail.swap(false, Ordering::AcqRel);
+        if let Some(queue) = self.lock().as_mut() {
+            std::mem::swap(queue, to);
+        }
+    }
+
+    /// Refuses messages from now on, and drops the queued ones.
+    pub fn close(&self) {
+        drop(self.lock().take());
+    }
+
+    pub fn bell(&self) -> BorrowedFd<'_> {
+        self.bell.as_fd()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Vec<HandlerMail<H, S>>>> {
+        self.messages.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<H, S> Clone for HandlerRemote<H, S> {
+    fn clone(&self) -> Self {
+        Self { mailbox: Arc::clone(&self.mailbox) }
+    }
+}
+
+impl<H, S> fmt::Debug for HandlerRemote<H, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HandlerRemote").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,138 @@
+//! The thread of a handler, with all its connections and sockets.
+
+use std::net::SocketAddr;
+use std::{fmt, io};
+
+use towpath_direct::{PrivateSockets, SocketHandle, WriteError};
+
+use super::conn::ConnId;
+use super::conn_action::ConnAction;
+use super::conn_table::CallGate;
+use super::service_core::ServiceCore;
+
+/// Identifies a UDP socket of a handler.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct UdpId(pub(super) SocketHandle);
+
+/// All connections and sockets of a handler, on one thread of the stack.
+pub struct HandlerShard<'a> {
+    pub(super) core: &'a mut ServiceCore,
+    pub(super) sockets: &'a mut dyn PrivateSockets,
+}
+
+impl HandlerShard<'_> {
+    /// Returns the number of the thread, from 0.
+    pub fn number(&self) -> usize {
+        self.core.shard
+    }
+
+    /// Returns the number of connections, including outgoing ones during their handshake.
+    pub fn connections(&self) -> usize {
+        self.core.table.len()
+    }
+
+    /// Writes bytes to another connection of the handler. Writes all of them, or none if there is
+    /// less room.
+    ///
+    /// # Errors
+    /// `WouldBlock` if there is less room. `NotConnected` if the connection has ended, or its
+    /// handshake is not complete. `BrokenPipe` after [`Conn::end_bytes`](super::Conn::end_bytes).
+    pub fn write(&mut self, to: ConnId, bytes: &[u8]) -> io::Result<()> {
+        match self.core.table.get(to.0) {
+            Some(entry) if entry.gate != CallGate::Connecting => {}
+            _ => return Err(io::ErrorKind::NotConnected.into()),
+        }
+        if self.sockets.send_room(to.0) < bytes.len() {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        self.sockets.send(to.0, bytes).map(drop).map_err(|error| match error {
+            WriteError::Full => io::ErrorKind::WouldBlock.into(),
+            WriteError::ShutDown | WriteError::Failed(_) => io::ErrorKind::BrokenPipe.into(),
+            _ => io::ErrorKind::NotConnected.into(),
+        })
+    }
+
+    /// Calls [`Handler::readable`](super::Handler::readable) of a connection again, after this call
+    /// of the handler, if it has unread bytes. Ends [`ConnAction::Pause`].
+    pub fn resume(&mut self, id: ConnId) {
+        self.request(id, ConnAction::Continue);
+    }
+
+    /// Ends a connection as [`ConnAction::Finish`] does, after this call of the handler.
+    pub fn finish(&mut self, id: ConnId) {
+        self.request(id, ConnAction::Finish);
+    }
+
+    /// Resets a connection, after this call of the handler.
+    pub fn reset(&mut self, id: ConnId) {
+        self.request(id, ConnAction::Reset);
+    }
+
+    fn request(&mut self, id: ConnId, action: ConnAction) {
+        if self.core.table.get(id.0).is_some() {
+            self.core.requested.push((id.0, action));
+        }
+    }
+
+    /// Connects to `to`. [`Handler::accepted`](super::Handler::accepted) is called after the
+    /// handshake, or [`Handler::refused`](super::Handler::refused) after its failure.
+    ///
+    /// # Errors
+    /// Fails without a route or a free port, or if the handler has its maximum number of sockets.
+    pub fn connect(&mut self, to: SocketAddr) -> io::Result<ConnId> {
+        let handle = self.sockets.connect(to).map_err(|error| match error {
+            towpath_direct::SetUpError::Connect(_) => {
+                io::Error::new(io::ErrorKind::NetworkUnreachable, error)
+            }
+            error => io::Error::other(error),
+        })?;
+        self.core.table.insert(handle, CallGate::Connecting);
+        self.core.count_connections();
+        Ok(ConnId(handle))
+    }
+
+    /// Opens a UDP socket. Port 0 chooses a free port.
+    ///
+    /// # Errors
+    /// Fails if the address is in use or not of this stack, or if the handler has its maximum
+    /// number of sockets.
+    pub fn udp(&mut self, at: SocketAddr) -> io::Result<UdpId> {
+        let handle = self.sockets.udp(at).map_err(|error| match error {
+            towpath_direct::SetUpError::Bind(_) => io::Error::new(io::ErrorKind::AddrInUse, error),
+            error => io::Error::other(error),
+        })?;
+        self.core.udp.push(handle);
+        Ok(UdpId(handle))
+    }
+
+    /// Returns the handler's UDP sockets: those of [`super::ServeOptions::udp`], in order, and then
+    /// those of [`Self::udp`].
+    pub fn udp_sockets(&self) -> impl Iterator<Item = UdpId> + '_ {
+        self.core.udp.iter().copied().map(UdpId)
+    }
+
+    /// Returns the address of a UDP socket.
+    pub fn udp_addr(&self, socket: UdpId) -> Option<SocketAddr> {
+        self.sockets.ends(socket.0).0
+    }
+
+    /// Sends one datagram.
+    ///
+    /// # Errors
+    /// Fails without a route, if the datagram is too long, or if the queue of the link is full.
+    pub fn send_to(&mut self, socket: UdpId, to: SocketAddr, bytes: &[u8]) -> io::Result<()> {
+        self.sockets.send_to(socket.0, to, bytes).map_err(io::Error::other)
+    }
+
+    /// Closes a UDP socket.
+    pub fn close_udp(&mut self, socket: UdpId) {
+        self.core.udp.retain(|open| *open != socket.0);
+        self.sockets.close(socket.0);
+    }
+}
+
+impl fmt::Debug for HandlerShard<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HandlerShard").field("number", &self.number()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,405 @@
+//! The service of a handler: turns events of sockets into calls.
+//!
+//! Each call ends with [`HandlerService::apply`], so that all ends of a connection pass
+//! [`HandlerService::end`]. Requests of a call for connections are taken in `on_turn`, so that
+//! calls are never nested.
+
+use std::os::fd::BorrowedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::{fmt, io, mem};
+
+use towpath_direct::{DirectConfig, NodeEvent, PrivateSockets, SetUpError, SocketHandle};
+use towpath_engine::Service;
+use towpath_ring::{RecvBuffer, SendBuffer};
+use towpath_stack::Instant;
+
+use super::conn::{Conn, ConnId};
+use super::conn_action::{CloseReason, ConnAction};
+use super::conn_table::{CallGate, ConnTable};
+use super::counters::SharedCounters;
+use super::handler_remote::{HandlerMail, HandlerMailbox, HandlerRemote};
+use super::handler_shard::{HandlerShard, UdpId};
+use super::handler_trait::Handler;
+use super::options::FirstSockets;
+use super::service_core::ServiceCore;
+
+/// A handler of one shard, with its connections.
+pub(super) struct HandlerService<H: Handler> {
+    handler: H,
+    /// States of connections, by the index of their handle.
+    states: Vec<Option<H::State>>,
+    core: ServiceCore,
+    first: FirstSockets,
+    mailbox: Arc<HandlerMailbox<H, H::State>>,
+    /// Messages and requests of this turn, kept to reuse the memory.
+    mail: Vec<HandlerMail<H, H::State>>,
+    requested: Vec<(SocketHandle, ConnAction)>,
+}
+
+impl<H: Handler> HandlerService<H> {
+    pub fn new(
+        handler: H,
+        shard: usize,
+        first: FirstSockets,
+        counters: Arc<SharedCounters>,
+    ) -> io::Result<Self> {
+        Ok(Self {
+            handler,
+            states: Vec::new(),
+            core: ServiceCore::new(shard, counters),
+            first,
+            mailbox: Arc::new(HandlerMailbox::new()?),
+            mail: Vec::new(),
+            requested: Vec::new(),
+        })
+    }
+
+    /// Begins a connection whose handshake is complete. Connections to a listener, of this shard or
+    /// another one, are not in the table yet.
+    fn open(&mut self, handle: SocketHandle, sockets: &mut dyn PrivateSockets) {
+        let is_outgoing = self.core.table.get_mut(handle).is_some_and(|entry| {
+            entry.gate = CallGate::Open;
+            true
+        });
+        if !is_outgoing {
+            self.core.table.insert(handle, CallGate::Open);
+            self.core.count_connections();
+        }
+        let Self { handler, core, .. } = self;
+        let counters = Arc::clone(&core.counters);
+        let mut conn = Conn::new(core, sockets, handle, is_outgoing);
+        let made = guarded(&counters, || handler.accepted(&mut conn));
+        conn.settle();
+        match made {
+            Some(Some(state)) => {
+                counters.accepted.add(1);
+                self.store(handle, state);
+            }
+            Some(None) | None => self.forget(handle, sockets),
+        }
+    }
+
+    fn store(&mut self, handle: SocketHandle, state: H::State) {
+        let index = handle.index();
+        if index >= self.states.len() {
+            self.states.resize_with(index + 1, || None);
+        }
+        self.states[index] = Some(state);
+    }
+
+    /// Resets a connection that has no state.
+    fn forget(&mut self, handle: SocketHandle, sockets: &mut dyn PrivateSockets) {
+        if self.core.table.remove(handle) {
+            self.core.counters.closed.add(1);
+            self.core.count_connections();
+        }
+        sockets.abort(handle);
+    }
+
+    /// Calls the handler for a connection that is not waiting for room or paused.
+    fn read(&mut self, handle: SocketHandle, sockets: &mut dyn PrivateSockets) {
+        if self.core.table.get(handle).is_some_and(|entry| entry.gate == CallGate::Open) {
+            self.call(handle, sockets, CallKind::Bytes, |handler, conn, state| {
+                handler.readable(conn, state)
+            });
+        }
+    }
+
+    /// Calls the handler for a connection that waited for room.
+    fn write(&mut self, handle: SocketHandle, sockets: &mut dyn PrivateSockets) {
+        if self.core.table.get(handle).is_some_and(|entry| entry.gate == CallGate::AwaitsRoom) {
+            self.call(handle, sockets, CallKind::Bytes, |handler, conn, state| {
+                handler.writable(conn, state)
+            });
+        }
+    }
+
+    fn call(
+        &mut self,
+        handle: SocketHandle,
+        sockets: &mut dyn PrivateSockets,
+        kind: CallKind,
+        callback: impl FnOnce(&mut H, &mut Conn<'_>, &mut H::State) -> ConnAction,
+    ) {
+        let Self { handler, states, core, .. } = self;
+        let Some(Some(state)) = states.get_mut(handle.index()) else { return };
+        let now = sockets.now();
+        core.table.touch(handle, now);
+        let counters = Arc::clone(&core.counters);
+        let mut conn = Conn::new(core, sockets, handle, false);
+        let result = guarded(&counters, || callback(handler, &mut conn, state));
+        conn.settle();
+        match result {
+            Some(action) => self.apply(handle, action, kind, sockets),
+            None => self.end(handle, ConnAction::Reset, CloseReason::Panicked, sockets),
+        }
+    }
+
+    /// Takes the action that a call has returned.
+    fn apply(
+        &mut self,
+        handle: SocketHandle,
+        action: ConnAction,
+        kind: CallKind,
+        sockets: &mut dyn PrivateSockets,
+    ) {
+        let gate = match action {
+            ConnAction::Continue => CallGate::Open,
+            // An empty buffer never gets more room, so no event would follow.
+            ConnAction::AwaitRoom if is_send_empty(handle, sockets) => CallGate::Open,
+            ConnAction::AwaitRoom => CallGate::AwaitsRoom,
+            ConnAction::Pause => CallGate::Paused,
+            ConnAction::Finish => {
+                return self.end(handle, action, CloseReason::Finished, sockets);
+            }
+            ConnAction::Reset => return self.end(handle, action, CloseReason::Reset, sockets),
+        };
+        if let Some(entry) = self.core.table.get_mut(handle) {
+            entry.gate = gate;
+        }
+        // No call follows the one that was told the end of the bytes.
+        let is_over = kind == CallKind::Bytes && gate == CallGate::Open;
+        if is_over && sockets.status(handle).is_none_or(|status| status.ended) {
+            self.end(handle, ConnAction::Finish, CloseReason::Finished, sockets);
+        }
+    }
+
+    /// Ends a connection, and passes its state to the handler.
+    fn end(
+        &mut self,
+        handle: SocketHandle,
+        how: ConnAction,
+        reason: CloseReason,
+        sockets: &mut dyn PrivateSockets,
+    ) {
+        if !self.core.table.remove(handle) {
+            return;
+        }
+        match how {
+            ConnAction::Reset => sockets.abort(handle),
+            _ => {
+                // The stack would reset a connection that is closed with unread bytes.
+                let _ = sockets.discard(handle, usize::MAX);
+                sockets.shutdown(handle);
+                sockets.close(handle);
+            }
+        }
+        let Self { handler, states, core, .. } = self;
+        core.counters.closed.add(1);
+        core.count_connections();
+        let Some(state) = states.get_mut(handle.index()).and_then(Option::take) else { return };
+        let counters = Arc::clone(&core.counters);
+        let mut shard = HandlerShard { core, sockets };
+        guarded(&counters, || handler.closed(&mut shard, ConnId(handle), state, reason));
+    }
+
+    /// Handles the failure of a connection, or of a datagram.
+    fn fail(
+        &mut self,
+        handle: SocketHandle,
+        reason: CloseReason,
+        sockets: &mut dyn PrivateSockets,
+    ) {
+        match self.core.table.get(handle).map(|entry| entry.gate) {
+            // A datagram that was not delivered: UDP promises nothing else.
+            None => {}
+            Some(CallGate::Connecting) => {
+                self.forget(handle, sockets);
+                let Self { handler, core, .. } = self;
+                let counters = Arc::clone(&core.counters);
+                let mut shard = HandlerShard { core, sockets };
+                guarded(&counters, || handler.refused(&mut shard, ConnId(handle), reason));
+            }
+            Some(_) => self.end(handle, ConnAction::Reset, reason, sockets),
+        }
+    }
+
+    /// Passes the datagrams of a socket to the handler. Their number is bounded by
+    /// [`DirectConfig::datagram_bytes_max`].
+    fn datagrams(&mut self, socket: SocketHandle, sockets: &mut dyn PrivateSockets) {
+        while let Some(datagram) = sockets.recv_from(socket) {
+            let Self { handler, core, .. } = self;
+            let counters = Arc::clone(&core.counters);
+            let mut shard = HandlerShard { core, sockets };
+            let (from, bytes) = (datagram.meta.remote, &datagram.bytes);
+            guarded(&counters, || handler.datagram(&mut shard, UdpId(socket), from, bytes));
+            sockets.recycle(datagram.bytes);
+        }
+    }
+
+    /// Handles the messages of other threads. Returns whether there were any.
+    fn take_mail(&mut self, sockets: &mut dyn PrivateSockets) -> bool {
+        let mut mail = mem::take(&mut self.mail);
+        self.mailbox.take(&mut mail);
+        let is_any = !mail.is_empty();
+        for mail in mail.drain(..) {
+            match mail {
+                HandlerMail::Conn(ConnId(handle), work) => self.resume_with(handle, work, sockets),
+                HandlerMail::Shard(work) => {
+                    let Self { handler, core, .. } = self;
+                    let counters = Arc::clone(&core.counters);
+                    let mut shard = HandlerShard { core, sockets };
+                    guarded(&counters, || work(handler, &mut shard));
+                }
+            }
+        }
+        self.mail = mail;
+        is_any
+    }
+
+    fn resume_with(
+        &mut self,
+        handle: SocketHandle,
+        work: impl FnOnce(&mut H, &mut Conn<'_>, &mut H::State) -> ConnAction,
+        sockets: &mut dyn PrivateSockets,
+    ) {
+        if self.core.table.get(handle).is_none_or(|entry| entry.gate == CallGate::Connecting) {
+            return;
+        }
+        self.call(handle, sockets, CallKind::Message, work);
+        self.read_unread(handle, sockets);
+    }
+
+    /// Calls the handler if a connection has unread bytes, or the peer has ended them.
+    fn read_unread(&mut self, handle: SocketHandle, sockets: &mut dyn PrivateSockets) {
+        let unread = sockets.buffers(handle).map_or(0, |(recv, _)| recv.unread());
+        if unread > 0 || sockets.status(handle).is_some_and(|status| status.ended) {
+            self.read(handle, sockets);
+        }
+    }
+
+    /// Takes the actions that calls have requested. Returns whether there were any.
+    fn take_requests(&mut self, sockets: &mut dyn PrivateSockets) -> bool {
+        let mut requested = mem::take(&mut self.requested);
+        mem::swap(&mut requested, &mut self.core.requested);
+        let is_any = !requested.is_empty();
+        for (handle, action) in requested.drain(..) {
+            // The connection may have ended since.
+            let Some(entry) = self.core.table.get_mut(handle) else { continue };
+            match (action, entry.gate) {
+                (ConnAction::Continue, CallGate::Paused) => {
+                    entry.gate = CallGate::Open;
+                    self.read_unread(handle, sockets);
+                }
+                (ConnAction::Continue, CallGate::Open) => self.read_unread(handle, sockets),
+                (ConnAction::Continue, _) => {}
+                (ConnAction::Finish, _) => {
+                    self.end(handle, action, CloseReason::Finished, sockets);
+                }
+                _ => self.end(handle, ConnAction::Reset, CloseReason::Reset, sockets),
+            }
+        }
+        self.requested = requested;
+        is_any
+    }
+
+    /// Calls the handler for timers that have fired. Returns whether there were any.
+    fn fire_timers(&mut self, now: Instant, sockets: &mut dyn PrivateSockets) -> bool {
+        let (mut moves, mut is_any) = (ConnTable::timer_budget(), false);
+        while let Some(handle) = self.core.table.next_fired(now, &mut moves) {
+            is_any = true;
+            self.call(handle, sockets, CallKind::Message, |handler, conn, state| {
+                handler.timer(conn, state)
+            });
+        }
+        is_any
+    }
+}
+
+impl<H: Handler> Service for HandlerService<H> {
+    fn limits(&self) -> DirectConfig {
+        self.first.limits
+    }
+
+    fn start(&mut self, sockets: &mut dyn PrivateSockets) -> Result<(), SetUpError> {
+        self.core.table = ConnTable::new(sockets.now());
+        // Other shards receive connections to the listeners of the first one.
+        if self.core.shard == 0 {
+            for address in &self.first.listen {
+                sockets.listen_with(*address, self.first.backlog, &self.first.streams)?;
+            }
+            for address in &self.first.udp {
+                self.core.udp.push(sockets.udp(*address)?);
+            }
+        }
+        let remote = HandlerRemote::new(Arc::clone(&self.mailbox));
+        self.handler.started(&mut HandlerShard { core: &mut self.core, sockets }, remote);
+        Ok(())
+    }
+
+    fn on_event(&mut self, event: NodeEvent, sockets: &mut dyn PrivateSockets) {
+        match event {
+            NodeEvent::Incoming(listener) => {
+                while let Some(child) = sockets.accept(listener) {
+                    self.open(child, sockets);
+                }
+            }
+            NodeEvent::Connected(handle) => self.open(handle, sockets),
+            NodeEvent::Readable(handle) if self.core.udp.contains(&handle) => {
+                self.datagrams(handle, sockets);
+            }
+            NodeEvent::Readable(handle) | NodeEvent::PeerClosed(handle) => {
+                self.read(handle, sockets);
+            }
+            NodeEvent::Writable(handle) => self.write(handle, sockets),
+            NodeEvent::Failed(handle, error) => self.fail(handle, error.into(), sockets),
+            // The connection has left the table when it was closed.
+            _ => {}
+        }
+    }
+
+    fn on_turn(&mut self, now: Instant, sockets: &mut dyn PrivateSockets) -> bool {
+        let mut worked = self.take_mail(sockets);
+        worked |= self.take_requests(sockets);
+        worked |= self.fire_timers(now, sockets);
+        self.core.table.release_idle(now, sockets);
+        worked || !self.core.requested.is_empty()
+    }
+
+    fn next_timeout(&self) -> Option<Instant> {
+        self.core.table.next_timeout()
+    }
+
+    fn notification(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.mailbox.bell())
+    }
+}
+
+impl<H: Handler> Drop for HandlerService<H> {
+    fn drop(&mut self) {
+        self.mailbox.close();
+    }
+}
+
+impl<H: Handler> fmt::Debug for HandlerService<H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HandlerService").field("core", &self.core).finish_non_exhaustive()
+    }
+}
+
+/// Why the handler is called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum CallKind {
+    /// For bytes that arrived, or room for bytes.
+    Bytes,
+    /// For a timer, or a message of another thread.
+    Message,
+}
+
+/// Calls the handler, and measures the call. `None` if it panicked.
+fn guarded<T>(counters: &SharedCounters, call: impl FnOnce() -> T) -> Option<T> {
+    let begin = std::time::Instant::now();
+    // The state of a connection is dropped after a panic. The handler's own state may be half
+    // changed, as after any panic on a thread that continues.
+    let result = catch_unwind(AssertUnwindSafe(call));
+    counters.count_call(begin.elapsed());
+    if result.is_err() {
+        counters.panics.add(1);
+    }
+    result.ok()
+}
+
+fn is_send_empty(handle: SocketHandle, sockets: &mut dyn PrivateSockets) -> bool {
+    sockets.buffers(handle).is_none_or(|(_, send)| send.is_empty())
+}
