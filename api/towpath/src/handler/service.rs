@@ -30,6 +30,7 @@ pub(super) struct HandlerService<H: Handler> {
     /// States of connections, by the index of their handle.
     states: Vec<Option<H::State>>,
     core: ServiceCore,
+    counters: Arc<SharedCounters>,
     first: FirstSockets,
     mailbox: Arc<HandlerMailbox<H, H::State>>,
     /// Messages and requests of this turn, kept to reuse the memory.
@@ -47,7 +48,8 @@ impl<H: Handler> HandlerService<H> {
         Ok(Self {
             handler,
             states: Vec::new(),
-            core: ServiceCore::new(shard, counters),
+            core: ServiceCore::new(shard, Arc::clone(&counters)),
+            counters,
             first,
             mailbox: Arc::new(HandlerMailbox::new()?),
             mail: Vec::new(),
@@ -66,10 +68,9 @@ impl<H: Handler> HandlerService<H> {
             self.core.table.insert(handle, CallGate::Open);
             self.core.count_connections();
         }
-        let Self { handler, core, .. } = self;
-        let counters = Arc::clone(&core.counters);
+        let Self { handler, core, counters, .. } = self;
         let mut conn = Conn::new(core, sockets, handle, is_outgoing);
-        let made = guarded(&counters, || handler.accepted(&mut conn));
+        let made = guarded(counters, || handler.accepted(&mut conn));
         conn.settle();
         match made {
             Some(Some(state)) => {
@@ -91,7 +92,7 @@ impl<H: Handler> HandlerService<H> {
     /// Resets a connection that has no state.
     fn forget(&mut self, handle: SocketHandle, sockets: &mut dyn PrivateSockets) {
         if self.core.table.remove(handle) {
-            self.core.counters.closed.add(1);
+            self.counters.closed.add(1);
             self.core.count_connections();
         }
         sockets.abort(handle);
@@ -122,13 +123,12 @@ impl<H: Handler> HandlerService<H> {
         kind: CallKind,
         callback: impl FnOnce(&mut H, &mut Conn<'_>, &mut H::State) -> ConnAction,
     ) {
-        let Self { handler, states, core, .. } = self;
+        let Self { handler, states, core, counters, .. } = self;
         let Some(Some(state)) = states.get_mut(handle.index()) else { return };
         let now = sockets.now();
         core.table.touch(handle, now);
-        let counters = Arc::clone(&core.counters);
         let mut conn = Conn::new(core, sockets, handle, false);
-        let result = guarded(&counters, || callback(handler, &mut conn, state));
+        let result = guarded(counters, || callback(handler, &mut conn, state));
         conn.settle();
         match result {
             Some(action) => self.apply(handle, action, kind, sockets),
@@ -185,13 +185,12 @@ impl<H: Handler> HandlerService<H> {
                 sockets.close(handle);
             }
         }
-        let Self { handler, states, core, .. } = self;
-        core.counters.closed.add(1);
+        let Self { handler, states, core, counters, .. } = self;
+        counters.closed.add(1);
         core.count_connections();
         let Some(state) = states.get_mut(handle.index()).and_then(Option::take) else { return };
-        let counters = Arc::clone(&core.counters);
         let mut shard = HandlerShard { core, sockets };
-        guarded(&counters, || handler.closed(&mut shard, ConnId(handle), state, reason));
+        guarded(counters, || handler.closed(&mut shard, ConnId(handle), state, reason));
     }
 
     /// Handles the failure of a connection, or of a datagram.
@@ -206,10 +205,9 @@ impl<H: Handler> HandlerService<H> {
             None => {}
             Some(CallGate::Connecting) => {
                 self.forget(handle, sockets);
-                let Self { handler, core, .. } = self;
-                let counters = Arc::clone(&core.counters);
+                let Self { handler, core, counters, .. } = self;
                 let mut shard = HandlerShard { core, sockets };
-                guarded(&counters, || handler.refused(&mut shard, ConnId(handle), reason));
+                guarded(counters, || handler.refused(&mut shard, ConnId(handle), reason));
             }
             Some(_) => self.end(handle, ConnAction::Reset, reason, sockets),
         }
@@ -219,11 +217,10 @@ impl<H: Handler> HandlerService<H> {
     /// [`DirectConfig::datagram_bytes_max`].
     fn datagrams(&mut self, socket: SocketHandle, sockets: &mut dyn PrivateSockets) {
         while let Some(datagram) = sockets.recv_from(socket) {
-            let Self { handler, core, .. } = self;
-            let counters = Arc::clone(&core.counters);
+            let Self { handler, core, counters, .. } = self;
             let mut shard = HandlerShard { core, sockets };
             let (from, bytes) = (datagram.meta.remote, &datagram.bytes);
-            guarded(&counters, || handler.datagram(&mut shard, UdpId(socket), from, bytes));
+            guarded(counters, || handler.datagram(&mut shard, UdpId(socket), from, bytes));
             sockets.recycle(datagram.bytes);
         }
     }
@@ -237,10 +234,9 @@ impl<H: Handler> HandlerService<H> {
             match mail {
                 HandlerMail::Conn(ConnId(handle), work) => self.resume_with(handle, work, sockets),
                 HandlerMail::Shard(work) => {
-                    let Self { handler, core, .. } = self;
-                    let counters = Arc::clone(&core.counters);
+                    let Self { handler, core, counters, .. } = self;
                     let mut shard = HandlerShard { core, sockets };
-                    guarded(&counters, || work(handler, &mut shard));
+                    guarded(counters, || work(handler, &mut shard));
                 }
             }
         }
@@ -299,9 +295,7 @@ impl<H: Handler> HandlerService<H> {
         let (mut moves, mut is_any) = (ConnTable::timer_budget(), false);
         while let Some(handle) = self.core.table.next_fired(now, &mut moves) {
             is_any = true;
-            self.call(handle, sockets, CallKind::Message, |handler, conn, state| {
-                handler.timer(conn, state)
-            });
+            self.resume_with(handle, |handler, conn, state| handler.timer(conn, state), sockets);
         }
         is_any
     }

@@ -3,6 +3,7 @@
 mod allocations;
 mod bad_input;
 mod behaviour;
+mod examples;
 mod handlers;
 mod threads;
 
