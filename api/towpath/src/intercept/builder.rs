@@ -24,16 +24,16 @@ use super::handle::{InterceptHandle, SharedCore};
 use super::limits::InterceptLimits;
 use super::listener::TcpListener;
 use super::runner::InterceptRunner;
-use super::source::{DeviceSource, MpscLink, PacketLink, PacketSource, SourcePort, StreamSinkLink};
+use super::source::{
+    DeviceSource, MpscLink, PacketLink, PacketSource, SourcePort, StagedSource, StreamSinkLink,
+    TURN_PACKETS,
+};
 use super::udp::UdpSocket;
 
 /// Minimum MTU: that of IPv6 (RFC 8200 §5).
 const MTU_MIN: u32 = 1280;
 /// Maximum MTU: an IP packet of 65,535 bytes.
 const MTU_MAX: u32 = 65_535;
-/// Maximum number of packets that a turn receives and sends, up to 64 KiB each. Sockets wait for
-/// the lock during a turn, at most about 1 ms.
-const TURN_PACKETS: usize = 64;
 
 /// Handle of an interceptor. See the [module](super) for an example.
 #[derive(Debug, Clone)]
@@ -137,8 +137,8 @@ impl InterceptBuilder {
     /// Takes IP packets from a stream, and sends IP packets to a sink, like [`Self::channels`]. The
     /// end of the stream ends the runner, and an error of the sink becomes its result.
     ///
-    /// Both are polled under the lock of the interceptor. Calls of its sockets or counters by the
-    /// stream or the sink would wait forever.
+    /// The sink is polled under the lock of the interceptor. Calls of its sockets or counters by
+    /// the sink would wait forever.
     pub fn packets<R, S>(self, stream: R, sink: S) -> Self
     where
         R: Stream<Item = Bytes> + Send + Unpin + 'static,
@@ -250,7 +250,11 @@ impl InterceptBuilder {
         Ok(SourcePort::Device(Box::new(DeviceSource::new(tap))))
     }
 
-    fn node(&self, port: SourcePort, own: Vec<Prefix>) -> Result<Node<SourcePort>, InterceptError> {
+    fn node(
+        &self,
+        port: SourcePort,
+        own: Vec<Prefix>,
+    ) -> Result<Node<StagedSource>, InterceptError> {
         let limits = &self.limits;
         let seed = random()?;
         let now = Instant(now_ns());
@@ -277,7 +281,7 @@ impl InterceptBuilder {
             kernel_cuts: false,
             in_process: false,
         };
-        let iface = node.add_interface(interface, Box::new(port));
+        let iface = node.add_interface(interface, Box::new(StagedSource::new(port)));
         if link == LinkType::Ip {
             for all in ["0.0.0.0/0", "::/0"] {
                 let all = all.parse().expect("a valid prefix");

@@ -17,7 +17,7 @@ use super::datagrams::DatagramQueue;
 use super::echo::{EchoPolicy, EchoQueue};
 use super::error::{ended, of_option, of_read, of_send, of_write};
 use super::limits::InterceptLimits;
-use super::source::SourcePort;
+use super::source::StagedSource;
 use super::streams::{IdleLimits, MemoryLimits, StreamTable, SweepStep};
 use super::syns::SynTable;
 
@@ -26,7 +26,8 @@ const SOURCE_IFACE: IfaceId = IfaceId(1);
 
 /// Stack, sockets and queues. The lock of [`SharedCore`](super::handle::SharedCore) protects it.
 pub(super) struct Core {
-    pub(super) node: Node<SourcePort>,
+    /// Stack. The runner lends it the source for each turn.
+    pub(super) node: Node<StagedSource>,
     streams: StreamTable,
     syns: SynTable,
     pub(super) datagrams: DatagramQueue,
@@ -40,6 +41,8 @@ pub(super) struct Core {
     has_ended: bool,
     /// Waker of the sleeping runner.
     runner: Option<Waker>,
+    /// Whether the runner pauses until the program has read datagrams.
+    is_pausing: bool,
     /// Whether a call since the last turn queued a packet.
     is_due: bool,
     /// Wakers to be called after the lock is released.
@@ -55,7 +58,7 @@ impl fmt::Debug for Core {
 }
 
 impl Core {
-    pub(super) fn new(node: Node<SourcePort>, limits: InterceptLimits, echo: EchoPolicy) -> Self {
+    pub(super) fn new(node: Node<StagedSource>, limits: InterceptLimits, echo: EchoPolicy) -> Self {
         Self {
             node,
             streams: StreamTable::default(),
@@ -68,6 +71,7 @@ impl Core {
             is_listening: true,
             has_ended: false,
             runner: None,
+            is_pausing: false,
             is_due: false,
             due: Vec::new(),
             steps: Vec::new(),
@@ -78,7 +82,7 @@ impl Core {
 
     /// Runs a turn of the stack, and passes its results on. Returns whether more work is pending.
     pub(super) fn turn(&mut self) -> bool {
-        self.is_due = false;
+        (self.is_due, self.is_pausing) = (false, false);
         // The runner is awake, so calls need not wake it.
         self.runner = None;
         let now = Instant(now_ns());
@@ -106,9 +110,11 @@ impl Core {
         node.into_iter().chain(self.streams.next_sweep_ns()).min()
     }
 
-    /// Returns whether the program needs time to read datagrams.
-    pub(super) fn is_crowded(&self) -> bool {
-        self.datagrams.is_crowded(&self.limits)
+    /// Returns whether the program needs time to read datagrams. The call that has read enough of
+    /// them wakes the runner.
+    pub(super) fn pauses(&mut self) -> bool {
+        self.is_pausing = self.datagrams.is_crowded(&self.limits);
+        self.is_pausing
     }
 
     /// Returns whether no part of the program is left, and every connection has ended.
@@ -143,7 +149,9 @@ impl Core {
     pub(super) fn runner_if_due(&mut self) -> Option<Waker> {
         self.runner.as_ref()?;
         let now = self.node.now();
-        let is_due = self.is_due || self.node.stack.next_timeout().is_some_and(|at| at <= now);
+        let has_read = self.is_pausing && self.datagrams.has_room(&self.limits);
+        let is_due =
+            has_read || self.is_due || self.node.stack.next_timeout().is_some_and(|at| at <= now);
         if is_due { self.runner.take() } else { None }
     }
 

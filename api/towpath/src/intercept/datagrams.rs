@@ -73,7 +73,17 @@ impl DatagramQueue {
 
     /// Returns whether so many datagrams wait that another turn may drop some.
     pub(super) fn is_crowded(&self, limits: &InterceptLimits) -> bool {
-        self.bytes > limits.datagram_bytes.min(limits.datagram_bytes_per_source) / 2
+        self.bytes > Self::bytes_max(limits) / 2
+    }
+
+    /// Returns whether so few datagrams wait that a turn drops none.
+    pub(super) fn has_room(&self, limits: &InterceptLimits) -> bool {
+        self.bytes < Self::bytes_max(limits) / 8
+    }
+
+    /// Returns the maximum number of bytes that one source may fill.
+    fn bytes_max(limits: &InterceptLimits) -> usize {
+        limits.datagram_bytes.min(limits.datagram_bytes_per_source)
     }
 
     /// Wakes the tasks that something is there for.
@@ -138,6 +148,22 @@ mod tests {
         while queue.pop().is_some() {}
         assert_eq!(queue.bytes, 0);
         assert!(queue.push(meta(1), vec![0; 36], &limits, &mut counters).is_none());
+    }
+
+    #[test]
+    fn a_crowded_queue_has_room_again_only_after_most_of_it_was_read() {
+        let limits = InterceptLimits { datagram_bytes_per_source: 1600, ..Default::default() };
+        let (mut queue, mut counters) = (DatagramQueue::default(), InterceptCounters::default());
+        queue.sockets = 1;
+        while !queue.is_crowded(&limits) {
+            assert!(queue.push(meta(1), vec![0; 36], &limits, &mut counters).is_none());
+        }
+        assert_eq!(queue.queue.len(), 9);
+        let read = std::iter::from_fn(|| {
+            let is_full = !queue.has_room(&limits);
+            is_full.then(|| queue.pop())
+        });
+        assert_eq!(read.count(), 8);
     }
 
     #[test]

@@ -8,9 +8,11 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tokio::time::{Instant as TokioInstant, Sleep};
+use towpath_pool::Pool;
 use towpath_uplink::now_ns;
 
 use super::handle::SharedCore;
+use super::source::StagedSource;
 
 /// Maximum number of turns until other tasks of the same thread run.
 const TURNS_A_POLL: usize = 4;
@@ -27,10 +29,15 @@ const SLEEP_MAX_NS: u64 = 3_600_000_000_000;
 ///
 /// # Panics
 /// Polling panics outside of a Tokio runtime with time and, for devices, I/O enabled.
-#[derive(Debug)]
 #[must_use = "nothing is received or sent while the runner is not polled"]
 pub struct InterceptRunner {
     shared: Arc<SharedCore>,
+    /// Source of packets, lent to the node for each turn; empty after the end.
+    #[expect(clippy::vec_box, reason = "exchanged with the ports of the node")]
+    ports: Vec<Box<StagedSource>>,
+    /// Memory of packets, exchanged with that of the node at each turn. Packets that the node has
+    /// created return to it by the next exchange.
+    pool: Pool,
     sleep: Option<Pin<Box<Sleep>>>,
     /// Time for which `sleep` is set, in ns.
     sleep_ns: u64,
@@ -41,7 +48,19 @@ pub struct InterceptRunner {
 /// Pause for the program to read waiting datagrams, in ns.
 const CROWDED_NS: u64 = 1_000_000;
 
-/// Result of the part of a poll that needs the lock.
+/// Result of the part of a step that needs the lock.
+enum TurnOutcome {
+    /// More work is pending.
+    More,
+    /// The program needs time to read datagrams.
+    Pause,
+    /// There is nothing to do until the given time, if any, unless the source is ready.
+    Idle(Option<u64>),
+    /// The program has dropped all parts.
+    Over,
+}
+
+/// Result of a step.
 enum PollOutcome {
     /// More work is pending.
     More,
@@ -50,40 +69,67 @@ enum PollOutcome {
     Ended(io::Result<()>),
 }
 
+impl std::fmt::Debug for InterceptRunner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("InterceptRunner").field("shared", &self.shared).finish_non_exhaustive()
+    }
+}
+
 impl InterceptRunner {
     pub(super) fn new(shared: Arc<SharedCore>) -> Self {
-        Self { shared, sleep: None, sleep_ns: u64::MAX, due: Vec::new() }
+        let ports = std::mem::take(&mut shared.lock().node.ports);
+        let (pool, due) = (Pool::default(), Vec::new());
+        Self { shared, ports, pool, sleep: None, sleep_ns: u64::MAX, due }
     }
 
+    /// Receives packets, runs a turn, and sends packets. Only the turn needs the lock.
     fn advance(&mut self, cx: &mut Context<'_>) -> PollOutcome {
-        let mut core = self.shared.lock();
-        core.node.ports[0].set_waker(cx);
-        let more = core.turn();
-        core.take_due(&mut self.due);
-        if let Some(result) = core.node.ports[0].take_end() {
+        let started_ns = now_ns();
+        for source in &mut self.ports {
+            source.receive(started_ns, &mut self.pool, cx);
+        }
+        let outcome = self.turn(cx);
+        self.due.drain(..).for_each(Waker::wake);
+        // The node has one port, which is here between turns until the end.
+        let Some(source) = self.ports.first_mut() else { return PollOutcome::Ended(Ok(())) };
+        source.send(started_ns, &mut self.pool);
+        if let Some(result) = source.take_end() {
             return PollOutcome::Ended(result);
         }
-        if core.is_over() {
-            return PollOutcome::Ended(Ok(()));
+        match outcome {
+            TurnOutcome::Over => PollOutcome::Ended(Ok(())),
+            TurnOutcome::More => PollOutcome::More,
+            TurnOutcome::Pause => PollOutcome::Idle(Some(now_ns() + CROWDED_NS)),
+            TurnOutcome::Idle(timeout) => match source.poll_ready(cx) {
+                Poll::Ready(Err(error)) => PollOutcome::Ended(Err(error)),
+                Poll::Ready(Ok(())) => PollOutcome::More,
+                Poll::Pending => PollOutcome::Idle(timeout),
+            },
         }
-        if core.is_crowded() {
+    }
+
+    fn turn(&mut self, cx: &Context<'_>) -> TurnOutcome {
+        let mut core = self.shared.lock();
+        std::mem::swap(&mut core.node.ports, &mut self.ports);
+        std::mem::swap(&mut core.node.pool, &mut self.pool);
+        let more = core.turn();
+        std::mem::swap(&mut core.node.ports, &mut self.ports);
+        core.take_due(&mut self.due);
+        if core.is_over() {
+            return TurnOutcome::Over;
+        }
+        if core.pauses() {
             // The program takes the lock for each datagram, and a busy runner would take it again
             // at once. Meanwhile packets wait in the source.
             core.sleep(cx);
-            return PollOutcome::Idle(Some(now_ns() + CROWDED_NS));
+            return TurnOutcome::Pause;
         }
         if more {
-            return PollOutcome::More;
+            return TurnOutcome::More;
         }
-        match core.node.ports[0].poll_ready(cx) {
-            Poll::Ready(Err(error)) => PollOutcome::Ended(Err(error)),
-            Poll::Ready(Ok(())) => PollOutcome::More,
-            Poll::Pending => {
-                let timeout = core.next_timeout_ns();
-                core.sleep(cx);
-                PollOutcome::Idle(timeout)
-            }
-        }
+        // A call after the lock is released wakes the runner.
+        core.sleep(cx);
+        TurnOutcome::Idle(core.next_timeout_ns())
     }
 
     /// Returns whether the time `at_ns` has passed; otherwise the task is woken then.
@@ -113,10 +159,9 @@ impl InterceptRunner {
         let mut core = self.shared.lock();
         core.end();
         core.take_due(&mut self.due);
-        // Sockets may exist for long, and would keep the device or the channels.
-        let ports = std::mem::take(&mut core.node.ports);
         drop(core);
-        drop(ports);
+        // The future may exist for long, and would keep the device or the channels.
+        self.ports.clear();
         self.due.drain(..).for_each(Waker::wake);
     }
 }
@@ -126,9 +171,7 @@ impl Future for InterceptRunner {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         for _ in 0..TURNS_A_POLL {
-            let outcome = self.advance(cx);
-            self.due.drain(..).for_each(Waker::wake);
-            match outcome {
+            match self.advance(cx) {
                 PollOutcome::More => {}
                 PollOutcome::Ended(result) => {
                     self.end();

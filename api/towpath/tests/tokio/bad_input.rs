@@ -158,6 +158,25 @@ fn events_that_no_task_takes_are_bounded_and_not_lost() {
 }
 
 #[test]
+fn a_full_table_of_ports_is_an_error_until_a_socket_is_dropped() {
+    current_thread().block_on(async {
+        let (stack, mut sockets) = (stack(), Vec::new());
+        let bind = || UdpSocket::bind_on(&stack, "127.0.0.1:0");
+        let error = loop {
+            match bind().await {
+                Ok(socket) => sockets.push(socket),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(error.kind(), ErrorKind::AddrInUse);
+        assert!(sockets.len() > 10_000, "{}", sockets.len());
+        let last = sockets.pop().map(|socket| socket.local_addr().expect("bound"));
+        let next = bind().await.expect("a port");
+        assert_eq!(Some(next.local_addr().expect("bound")), last);
+    });
+}
+
+#[test]
 fn an_empty_buffer_reads_nothing() {
     on_both(|stack| async move {
         let (mut client, mut server) = connection(&stack).await;

@@ -3,6 +3,7 @@
 mod channels;
 mod device;
 mod packets;
+mod staged;
 mod stream_sink;
 
 use std::io;
@@ -14,6 +15,7 @@ use towpath_pool::{Batch, LinkType, Offloads, Pool, Port, PortCounters};
 pub(super) use channels::MpscLink;
 pub(super) use device::DeviceSource;
 pub(super) use packets::{PacketLink, PacketSource};
+pub(super) use staged::{StagedSource, TURN_PACKETS};
 pub(super) use stream_sink::StreamSinkLink;
 
 /// Port of an interceptor's stack.

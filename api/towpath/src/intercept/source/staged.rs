@@ -1,0 +1,157 @@
+//! Receives from a source, and sends to it, without the lock of the interceptor.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::task::{Context, Poll};
+
+use towpath_pool::{Batch, LinkType, Offloads, Pool, Port, PortCounters};
+
+use super::SourcePort;
+
+/// Maximum number of packets that a turn receives and sends, up to 64 KiB each. Sockets wait for
+/// the lock during a turn, at most about 1 ms.
+pub(crate) const TURN_PACKETS: usize = 64;
+
+/// A source whose system calls are made before and after a turn, so that sockets do not wait for
+/// them. During the turn, it is the port of the stack.
+pub(crate) struct StagedSource {
+    source: SourcePort,
+    /// Packets for the next turn.
+    received: Batch,
+    /// Packets of the last turn.
+    outgoing: Batch,
+}
+
+impl StagedSource {
+    pub(crate) fn new(source: SourcePort) -> Self {
+        Self { source, received: Batch::new(), outgoing: Batch::new() }
+    }
+
+    /// Receives packets for the next turn. The task is woken when the source is ready again.
+    pub(crate) fn receive(&mut self, now_ns: u64, pool: &mut Pool, cx: &Context<'_>) {
+        self.source.set_waker(cx);
+        let max = TURN_PACKETS.saturating_sub(self.received.len());
+        self.source.poll(now_ns, pool, &mut self.received, max);
+    }
+
+    /// Sends the packets of the last turn. If the source is blocked, the others wait.
+    pub(crate) fn send(&mut self, now_ns: u64, pool: &mut Pool) {
+        self.source.submit(now_ns, pool, &mut self.outgoing);
+    }
+
+    /// Returns the result of a source that has ended.
+    pub(crate) fn take_end(&mut self) -> Option<io::Result<()>> {
+        self.source.take_end()
+    }
+
+    /// Returns ready if packets may be received, or sent after the source was blocked. Otherwise
+    /// the task is woken then.
+    pub(crate) fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.source.poll_ready(cx)
+    }
+}
+
+impl Port for StagedSource {
+    fn poll(&mut self, _now_ns: u64, _pool: &mut Pool, out: &mut Batch, max: usize) -> usize {
+        let count = self.received.len().min(max);
+        out.extend(self.received.drain(..count));
+        count
+    }
+
+    fn submit(&mut self, now_ns: u64, pool: &mut Pool, batch: &mut Batch) -> usize {
+        let mut taken = 0;
+        while self.outgoing.len() < TURN_PACKETS
+            && let Some(packet) = batch.pop_front_if(|packet| packet.tail.is_empty())
+        {
+            self.outgoing.push_back(packet);
+            taken += 1;
+        }
+        // The tail of a packet is in the FIFO of its connection. If the packet waited until the
+        // lock is released, a write to the connection would have to move the FIFO.
+        if !batch.is_empty() {
+            self.source.submit(now_ns, pool, &mut self.outgoing);
+            if self.outgoing.is_empty() {
+                taken += self.source.submit(now_ns, pool, batch);
+            }
+        }
+        taken
+    }
+
+    fn offloads(&self) -> Offloads {
+        self.source.offloads()
+    }
+
+    fn link_type(&self) -> LinkType {
+        self.source.link_type()
+    }
+
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn counters(&self) -> PortCounters {
+        self.source.counters()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use tokio::sync::mpsc::{Receiver, channel};
+    use towpath_pool::Packet;
+    use towpath_ring::{HeapSend, Payload, SendBuffer};
+    use towpath_shm::Fragments;
+
+    use super::*;
+    use crate::intercept::source::{MpscLink, PacketSource};
+
+    /// Returns a source over channels, and the receiver of at most `room` sent packets.
+    fn source(room: usize) -> (StagedSource, Receiver<Bytes>) {
+        let ((_, packets), (to, sent)) = (channel(1), channel(room));
+        let packets = PacketSource::new(Box::new(MpscLink::new(packets, to)));
+        (StagedSource::new(SourcePort::Packets(Box::new(packets))), sent)
+    }
+
+    fn packet(pool: &mut Pool, number: u8) -> Packet {
+        let mut packet = pool.take(1);
+        packet.push_back(1).expect("taken with room")[0] = number;
+        packet
+    }
+
+    fn sent_to(receiver: &mut Receiver<Bytes>) -> Vec<Vec<u8>> {
+        std::iter::from_fn(|| receiver.try_recv().ok()).map(Vec::from).collect()
+    }
+
+    #[test]
+    fn packets_are_sent_after_the_turn_unless_data_of_a_connection_follows() {
+        let (mut source, mut sent) = source(8);
+        let (mut pool, mut batch) = (Pool::default(), Batch::new());
+        batch.extend([1, 2].map(|number| packet(&mut pool, number)));
+        assert_eq!(source.submit(1, &mut pool, &mut batch), 2);
+        assert!(sent_to(&mut sent).is_empty());
+        source.send(1, &mut pool);
+        assert_eq!(sent_to(&mut sent), [[1], [2]]);
+
+        let mut fifo = HeapSend::new(64, 64);
+        fifo.write(&Payload::new(b"x", Fragments::empty()));
+        batch.extend([3, 4, 5].map(|number| packet(&mut pool, number)));
+        batch[1].tail = fifo.peek(0, 1);
+        assert_eq!(source.submit(1, &mut pool, &mut batch), 3);
+        assert_eq!(sent_to(&mut sent), [&[3][..], b"\x04x", &[5]]);
+    }
+
+    #[test]
+    fn packets_for_a_full_source_are_bounded() {
+        let (mut source, _sent) = source(1);
+        let (mut pool, mut batch) = (Pool::default(), Batch::new());
+        let mut taken = 0;
+        for _ in 0..10 {
+            batch.extend((0..100).map(|number| packet(&mut pool, number)));
+            taken += source.submit(1, &mut pool, &mut batch);
+            source.send(1, &mut pool);
+        }
+        assert_eq!(taken + batch.len(), 1000);
+        // The channel, the link and the batch for it are full.
+        assert!(taken <= 3 * TURN_PACKETS, "{taken}");
+    }
+}
