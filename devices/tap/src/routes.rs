@@ -23,7 +23,8 @@ const RTMSG_LEN: usize = 12;
 /// Offset of `rtm_scope`.
 const RTMSG_SCOPE: usize = 6;
 
-/// Adds a route to each of `networks` through interface `name`. The kernel removes the routes
+/// Adds a route to each of `networks` through interface `name`. Ignores a route that leads there
+/// already: a device that stays has kept those of an earlier program. The kernel removes routes
 /// together with the interface.
 ///
 /// # Errors
@@ -39,6 +40,10 @@ pub fn add_routes(name: &str, networks: &[Network]) -> Result<(), HostError> {
         message.attribute(libc::RTA_DST, &octets(ip));
         message.attribute(libc::RTA_OIF, &link.index.to_ne_bytes());
         let Err(source) = netlink.exchange(message) else { continue };
+        let is_there = source.raw_os_error() == Some(libc::EEXIST);
+        if is_there && leads_through(name, ip, Marks::default()).unwrap_or(false) {
+            continue;
+        }
         return Err(match source.raw_os_error() {
             Some(libc::EEXIST) => HostError::RouteTaken { name: name.into(), ip, len },
             Some(libc::EPERM) => HostError::NotPermitted {

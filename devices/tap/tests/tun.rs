@@ -172,8 +172,11 @@ fn a_route_leads_through_the_device_but_for_marked_or_bound_packets() {
             leads_through("tw0", BEHIND.into(), Marks { mark: None, interface: Some("x") });
         assert_eq!(missing.expect_err("no interface").raw_os_error(), Some(libc::ENODEV));
 
-        let network = [(IpAddr::from([10, 9, 0, 0]), 16)];
-        let taken = add_routes(tun.name(), &network).expect_err("there is one");
+        // As after the end of a program whose device stays.
+        let network = |second| [(IpAddr::from([10, second, 0, 0]), 16)];
+        add_routes(tun.name(), &network(9)).expect("a route that leads there already");
+        ip("route add 10.10.0.0/16 dev va");
+        let taken = add_routes(tun.name(), &network(10)).expect_err("a route of another device");
         assert!(matches!(taken, HostError::RouteTaken { len: 16, .. }), "{taken:?}");
         drop(tun);
         assert!(leads_through("tw0", BEHIND.into(), Marks::default()).is_err(), "gone");
