@@ -481,6 +481,9 @@ impl<H: PrivateHost> DirectCalls<'_, H> {
         if let Some(congestion) = options.congestion {
             self.stack.set_option(id, SocketOption::Congestion(congestion))?;
         }
+        if options.nodelay {
+            self.stack.set_option(id, SocketOption::NoDelay(true))?;
+        }
         if let Some(local) = local {
             let reuse = BindOptions { reuse_addr: true, ..BindOptions::default() };
             self.stack.bind(id, local, reuse)?;

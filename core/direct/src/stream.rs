@@ -22,6 +22,8 @@ pub struct StreamOptions {
     pub buffers: Option<BufferSizes>,
     /// Congestion control (for a listener, of its children); the stack's default if `None`.
     pub congestion: Option<CongestionKind>,
+    /// Whether short segments are sent while bytes are in flight (for a listener, by its children).
+    pub nodelay: bool,
 }
 
 impl<P: Port + ?Sized> Node<P> {

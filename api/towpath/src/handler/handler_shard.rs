@@ -80,7 +80,8 @@ impl HandlerShard<'_> {
     /// # Errors
     /// Fails without a route or a free port, or if the handler has its maximum number of sockets.
     pub fn connect(&mut self, to: SocketAddr) -> io::Result<ConnId> {
-        let handle = self.sockets.connect(to).map_err(|error| match error {
+        let made = self.sockets.connect_with(to, &self.core.streams);
+        let handle = made.map_err(|error| match error {
             towpath_direct::SetUpError::Connect(_) => {
                 io::Error::new(io::ErrorKind::NetworkUnreachable, error)
             }

@@ -103,10 +103,16 @@ impl ServeOptions {
             listen: self.listen.iter().map(parse).collect::<Result<_, _>>()?,
             udp: self.udp.iter().map(parse).collect::<Result<_, _>>()?,
             backlog: self.backlog,
-            streams: StreamOptions { buffers, ..StreamOptions::default() },
+            streams: StreamOptions { buffers, ..stream_options() },
             limits: self.limits,
         })
     }
+}
+
+/// Returns the options of all connections. The bytes of a call are sent together after it, so
+/// Nagle's algorithm would only delay the last of them.
+fn stream_options() -> StreamOptions {
+    StreamOptions { nodelay: true, ..StreamOptions::default() }
 }
 
 impl Default for ServeOptions {

@@ -48,7 +48,7 @@ impl<H: Handler> HandlerService<H> {
         Ok(Self {
             handler,
             states: Vec::new(),
-            core: ServiceCore::new(shard, Arc::clone(&counters)),
+            core: ServiceCore::new(shard, Arc::clone(&counters), first.streams),
             counters,
             first,
             mailbox: Arc::new(HandlerMailbox::new()?),

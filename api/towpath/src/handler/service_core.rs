@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use towpath_direct::SocketHandle;
+use towpath_direct::{SocketHandle, StreamOptions};
 use towpath_stack::Instant;
 
 use super::conn_action::ConnAction;
@@ -24,10 +24,12 @@ pub(super) struct ServiceCore {
     /// Actions that calls have requested for connections, to be taken after the call.
     pub requested: Vec<(SocketHandle, ConnAction)>,
     pub counters: Arc<SharedCounters>,
+    /// Options of outgoing connections.
+    pub streams: StreamOptions,
 }
 
 impl ServiceCore {
-    pub fn new(shard: usize, counters: Arc<SharedCounters>) -> Self {
+    pub fn new(shard: usize, counters: Arc<SharedCounters>, streams: StreamOptions) -> Self {
         Self {
             table: ConnTable::new(Instant::ZERO),
             shard,
@@ -36,6 +38,7 @@ impl ServiceCore {
             write_scratch: Vec::new(),
             requested: Vec::new(),
             counters,
+            streams,
         }
     }
 

@@ -90,7 +90,7 @@ impl Drop for Site {
 
 /// More bytes than all buffers on the way take.
 fn large() -> Vec<u8> {
-    (0..20_000_000u32).map(|n| (n ^ n >> 9) as u8).collect()
+    (0..100_000u32).map(|n| (n ^ n >> 9) as u8).collect::<Vec<_>>().repeat(200)
 }
 
 /// Runs curl, and returns its output; `None` if it is not installed.

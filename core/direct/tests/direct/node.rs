@@ -183,6 +183,7 @@ fn options_of_a_connection_hold_from_its_first_segment() {
         local: Some(([10, 0, 0, 1], 7777).into()),
         buffers: Some(buffers),
         congestion: Some(CongestionKind::NewReno),
+        nodelay: true,
     };
     let listener = pair.b.listen_with(
         ([10, 0, 0, 2], 80).into(),
