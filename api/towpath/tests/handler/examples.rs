@@ -112,7 +112,7 @@ fn curl_gets_files() {
     let Some(home) = get("/") else { return };
     assert_eq!(home, b"<h1>home</h1> 200");
     assert_eq!(get("/nothing").unwrap(), b"404 Not Found\n 404");
-    // One connection serves several requests.
+    // The second request uses the connection of the first.
     let twice = curl(&["-w", " %{num_connects} ", &site.url("/"), &site.url("/?x=1")]).unwrap();
     assert_eq!(twice, b"<h1>home</h1> 1 <h1>home</h1> 0 ");
     let head = String::from_utf8(curl(&["-I", &site.url("/sub/large")]).unwrap()).unwrap();
