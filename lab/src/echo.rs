@@ -33,8 +33,8 @@ pub struct Options {
     /// Number of measurements per server, alternating between servers. The table has medians.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     repeat: u32,
-    /// Measure only these servers: go, netpoll, std, tokio, tap, rootless, handlers-tap, handlers-rootless,
-    /// both.
+    /// Measure only these servers: go, netpoll, std, tokio, tap, rootless, handlers-tap,
+    /// handlers-rootless, both.
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     only: Vec<String>,
     /// Print all measurements as JSON instead of a table.

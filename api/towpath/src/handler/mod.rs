@@ -77,6 +77,7 @@ mod options;
 mod serve;
 mod service;
 mod service_core;
+mod services;
 
 pub use byte_reader::ByteReader;
 pub use byte_writer::{ByteWriter, ReservedBytes};
@@ -91,4 +92,4 @@ pub use towpath_ring::KeptBytes;
 
 pub(crate) use counters::SharedCounters;
 pub(crate) use options::HandlerSpec;
-pub(crate) use serve::HandlerServices;
+pub(crate) use services::HandlerServices;

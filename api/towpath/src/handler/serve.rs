@@ -1,13 +1,9 @@
 //! Adds handlers to a stack.
 
-use std::io;
-use std::sync::Arc;
-
-use towpath_engine::Service;
-
-use super::counters::{HandlerCounters, SharedCounters};
+use super::counters::HandlerCounters;
 use super::handler_trait::Handler;
-use super::options::{HandlerSpec, MadeService, ServeOptions};
+use super::options::{HandlerSpec, ServeOptions};
+use super::services::HandlerServices;
 use crate::builder::{Builder, wrong};
 use crate::error::StartError;
 use crate::stack::Stack;
@@ -79,27 +75,5 @@ impl Stack {
     /// ```
     pub fn handlers(&self) -> Vec<HandlerCounters> {
         self.shared.handlers.iter().map(|counters| counters.snapshot()).collect()
-    }
-}
-
-/// Services of all handlers of a stack.
-#[derive(Default)]
-pub(crate) struct HandlerServices {
-    /// For each handler its services, in the order of the shards.
-    pub services: Vec<Vec<Box<dyn Service>>>,
-    pub counters: Vec<Arc<SharedCounters>>,
-}
-
-impl HandlerServices {
-    /// Adds the services of a handler.
-    fn add(&mut self, on_shards: impl Iterator<Item = MadeService>) -> io::Result<()> {
-        let mut services = Vec::new();
-        for made in on_shards {
-            let (service, counters) = made?;
-            services.push(service);
-            self.counters.push(counters);
-        }
-        self.services.push(services);
-        Ok(())
     }
 }

@@ -1,0 +1,31 @@
+//! Services that run the handlers of a stack.
+
+use std::io;
+use std::sync::Arc;
+
+use towpath_engine::Service;
+
+use super::counters::SharedCounters;
+use super::options::MadeService;
+
+/// Services of all handlers of a stack.
+#[derive(Default)]
+pub(crate) struct HandlerServices {
+    /// For each handler its services, in the order of the shards.
+    pub services: Vec<Vec<Box<dyn Service>>>,
+    pub counters: Vec<Arc<SharedCounters>>,
+}
+
+impl HandlerServices {
+    /// Adds the services of a handler.
+    pub fn add(&mut self, on_shards: impl Iterator<Item = MadeService>) -> io::Result<()> {
+        let mut services = Vec::new();
+        for made in on_shards {
+            let (service, counters) = made?;
+            services.push(service);
+            self.counters.push(counters);
+        }
+        self.services.push(services);
+        Ok(())
+    }
+}
