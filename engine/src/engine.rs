@@ -421,7 +421,7 @@ fn shard(
     let slots = Slots::new(&domain.region, first_slot(place.number, place.of), config.sockets_max);
     let sockets = Sockets::new(place, windows, slots, config.buffers, &net.clock);
     let mut shard = Shard::new(net, sockets);
-    (shard.requests.resolver, shard.processes.departure.stalled) =
+    (shard.processes.resolver, shard.processes.departure.stalled) =
         (config.resolver, config.leave_stalled);
     shard.requests.names = Arc::clone(&config.names);
     shard.processes.are_excluded = config.channels_max == 0;

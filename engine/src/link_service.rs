@@ -29,6 +29,11 @@ pub trait LinkService: Send {
     /// Returns the time at which [`Self::on_timeout`] is due.
     fn next_timeout(&self) -> Option<Instant>;
 
+    /// Sends last frames, because the port is about to be closed.
+    fn on_close(&mut self, now: Instant) {
+        let _ = now;
+    }
+
     /// Returns the counters of the service, under its name.
     fn counters(&self) -> PortCounters {
         PortCounters::new()
@@ -66,15 +71,14 @@ impl<S: LinkService> SharedLinkService<S> {
     /// arrive at any of them.
     pub fn serve<P: Port>(&self, port: P) -> LinkServicePort<P, S> {
         let is_first = self.0.queues.fetch_add(1, Relaxed) == 0;
-        LinkServicePort { port, shared: self.clone(), frames: Batch::new(), is_first }
+        let (shared, frames) = (self.clone(), Batch::new());
+        LinkServicePort { port, shared, frames, is_first, polled_ns: 0 }
     }
 
-    /// Calls the service from another thread. Frames are sent in the next turn of the engine;
-    /// [`crate::Remote::wake`] requests one.
+    /// Calls the service on another thread, to read or set its parameters. The call must not cause
+    /// frames or change timeouts. The thread of the engine may wait for it.
     pub fn with<T>(&self, call: impl FnOnce(&mut S) -> T) -> T {
-        let result = call(&mut self.lock());
-        self.0.due_ns.store(0, Relaxed);
-        result
+        call(&mut self.lock())
     }
 
     fn lock(&self) -> MutexGuard<'_, S> {
@@ -87,13 +91,15 @@ fn due(service: &impl LinkService) -> u64 {
 }
 
 /// A queue of a port, whose link has a service.
-pub struct LinkServicePort<P, S> {
+pub struct LinkServicePort<P: Port, S: LinkService> {
     port: P,
     shared: SharedLinkService<S>,
     /// Frames of the service that the port has not taken yet.
     frames: Batch,
-    /// Whether this is the first queue, which reports the counters of the service.
+    /// Whether this is the first queue, which reports the counters of the service, and closes it.
     is_first: bool,
+    /// Time of the last poll.
+    polled_ns: u64,
 }
 
 impl<P: Port, S: LinkService> LinkServicePort<P, S> {
@@ -134,6 +140,16 @@ impl<P: Port, S: LinkService> LinkServicePort<P, S> {
     }
 }
 
+impl<P: Port, S: LinkService> Drop for LinkServicePort<P, S> {
+    fn drop(&mut self) {
+        if self.is_first {
+            let (mut pool, now_ns) = (Pool::default(), self.polled_ns);
+            self.call(&mut pool, |service| service.on_close(Instant(now_ns)));
+            self.send(now_ns, &mut pool);
+        }
+    }
+}
+
 fn packet(pool: &mut Pool, frame: &[u8]) -> Packet {
     let mut packet = pool.take(frame.len());
     if let Some(bytes) = packet.push_back(frame.len()) {
@@ -145,6 +161,7 @@ fn packet(pool: &mut Pool, frame: &[u8]) -> Packet {
 impl<P: Port, S: LinkService> Port for LinkServicePort<P, S> {
     fn poll(&mut self, now_ns: u64, pool: &mut Pool, out: &mut Batch, max: usize) -> usize {
         let first = out.len();
+        self.polled_ns = now_ns;
         self.port.poll(now_ns, pool, out, max);
         self.receive(now_ns, pool, out, first);
         if self.shared.0.due_ns.load(Relaxed) <= now_ns {
@@ -215,13 +232,17 @@ mod tests {
         fn next_timeout(&self) -> Option<Instant> {
             self.at
         }
+
+        fn on_close(&mut self, _: Instant) {
+            self.frames.push_back(vec![9]);
+        }
     }
 
     /// Port with packets in both directions, and room for some.
     #[derive(Default)]
     struct Queue {
         rx: Batch,
-        tx: Vec<Vec<u8>>,
+        tx: Arc<Mutex<Vec<Vec<u8>>>>,
         room: usize,
     }
 
@@ -236,7 +257,7 @@ mod tests {
             let count = batch.len().min(self.room);
             self.room -= count;
             for packet in batch.drain(..count) {
-                self.tx.push(packet.linear().to_vec());
+                self.tx.lock().expect("no panic").push(packet.linear().to_vec());
                 pool.give(packet);
             }
             count
@@ -252,6 +273,12 @@ mod tests {
 
         fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
             None
+        }
+    }
+
+    impl Queue {
+        fn sent(&self) -> Vec<Vec<u8>> {
+            self.tx.lock().expect("no panic").clone()
         }
     }
 
@@ -275,7 +302,7 @@ mod tests {
         assert_eq!(port.poll(0, &mut pool, &mut out, 64), 4);
         let kept: Vec<_> = out.iter().map(|packet| packet.linear().to_vec()).collect();
         assert_eq!(kept, [vec![7], vec![1, 0], vec![8], vec![1, 1]]);
-        assert_eq!(port.port.tx, [vec![2, 1], vec![2, 0]]);
+        assert_eq!(port.port.sent(), [vec![2, 1], vec![2, 0]]);
     }
 
     #[test]
@@ -285,14 +312,21 @@ mod tests {
         let mut port = shared.serve(queue(&mut pool, &[]));
         assert_eq!(port.next_timeout_ns(), Some(5));
         port.poll(4, &mut pool, &mut out, 64);
-        assert!(port.port.tx.is_empty());
+        assert!(port.port.sent().is_empty());
         port.poll(5, &mut pool, &mut out, 64);
-        assert_eq!((port.port.tx.len(), port.next_timeout_ns()), (1, None));
-        shared.with(|service| service.frames.push_back(vec![9]));
-        assert_eq!(port.next_timeout_ns(), Some(0), "the frame is due at once");
-        port.poll(6, &mut pool, &mut out, 64);
-        assert_eq!(port.port.tx, [vec![3], vec![9]]);
-        assert_eq!(port.next_timeout_ns(), None);
+        assert_eq!((port.port.sent().len(), port.next_timeout_ns()), (1, None));
+        assert!(shared.with(|service| service.frames.is_empty()));
+    }
+
+    #[test]
+    fn last_frame_is_sent_once_when_the_port_is_closed() {
+        let mut pool = Pool::default();
+        let shared = shared(None);
+        let ports = [(); 2].map(|()| shared.serve(queue(&mut pool, &[])));
+        let sent = [0, 1].map(|at: usize| Arc::clone(&ports[at].port.tx));
+        drop(ports);
+        let count = |at: usize| sent[at].lock().expect("no panic").len();
+        assert_eq!((count(0), count(1)), (1, 0));
     }
 
     /// Both queues of a port call one service.
@@ -304,10 +338,10 @@ mod tests {
         ports[1].port.room = 0;
         ports[1].poll(5, &mut pool, &mut out, 64);
         ports[0].poll(5, &mut pool, &mut out, 64);
-        assert!(ports.iter().all(|port| port.port.tx.is_empty()));
+        assert!(ports.iter().all(|port| port.port.sent().is_empty()));
         ports[1].port.room = 1;
         let mut batch: Batch = [packet(&mut pool, &[4])].into();
         assert_eq!(ports[1].submit(6, &mut pool, &mut batch), 0, "frames come first");
-        assert_eq!(ports[1].port.tx, [vec![3]]);
+        assert_eq!(ports[1].port.sent(), [vec![3]]);
     }
 }

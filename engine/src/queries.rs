@@ -7,6 +7,7 @@ use towpath_pool::Port;
 use towpath_stack::IfaceId;
 use towpath_stack::net::Traffic;
 
+use crate::config::ResolverConfig;
 use crate::net::NetState;
 use crate::query::{ListingProgress, Portion, Query, QueryTarget};
 use crate::report::{Counters, SocketEntry};
@@ -118,6 +119,22 @@ impl Query for SettleQuery {
 
     fn ask(&mut self, shard: &mut dyn QueryTarget) -> Portion<Self::Part> {
         shard.net().catch_up();
+        Portion::Last(())
+    }
+
+    fn join(_: Vec<Self::Part>) -> Self::Answer {}
+}
+
+/// Sets the nameserver of programs in each shard.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SetResolverQuery(pub Option<ResolverConfig>);
+
+impl Query for SetResolverQuery {
+    type Part = ();
+    type Answer = ();
+
+    fn ask(&mut self, shard: &mut dyn QueryTarget) -> Portion<Self::Part> {
+        shard.set_resolver(self.0);
         Portion::Last(())
     }
 

@@ -18,6 +18,7 @@ use towpath_stack::IfaceId;
 use towpath_stack::net::Net;
 use towpath_tcp::Instant;
 
+use crate::config::ResolverConfig;
 use crate::report::{Counters, SocketEntry};
 
 /// A query to all shards, each of which returns a part of the answer.
@@ -62,6 +63,8 @@ pub trait QueryTarget {
     fn attach(&mut self, iface: IfaceId, port: Box<dyn Port + Send>) -> io::Result<()>;
     /// Removes the port of a removed interface, and drops the packets that are queued for it.
     fn detach(&mut self, iface: IfaceId) -> Option<Box<dyn Port + Send>>;
+    /// Sets the nameserver that programs find in /etc/resolv.conf.
+    fn set_resolver(&mut self, resolver: Option<ResolverConfig>);
     /// Returns the counters of all layers of the shard.
     fn counters(&self) -> Counters;
     /// Returns the number of bytes and packets that no peer or port has taken yet.

@@ -15,9 +15,11 @@ use towpath_stack::IfaceId;
 use towpath_stack::net::{Change, Fault, InterfaceConfig, Net, Refused, RuleSet};
 use towpath_tcp::Instant;
 
+use crate::config::ResolverConfig;
 use crate::net::{Applied, NetState};
 use crate::queries::{
-    AttachQuery, CountersQuery, DetachQuery, NetQuery, SettleQuery, SocketsQuery, UnsentQuery,
+    AttachQuery, CountersQuery, DetachQuery, NetQuery, SetResolverQuery, SettleQuery, SocketsQuery,
+    UnsentQuery,
 };
 use crate::query::{PendingQuery, PendingWork, Portion, Query, QueryTarget, ShardQuery};
 use crate::report::{Counters, Left, SocketEntry};
@@ -111,12 +113,13 @@ impl Remote {
         let _ = self.send(RemoteRequest::Stop);
     }
 
-    /// Requests a turn of the engine, in which ports are polled, and waits for it.
+    /// Sets the nameserver that programs find in /etc/resolv.conf. Programs that have read the file
+    /// keep the earlier one.
     ///
     /// # Errors
     /// Fails if the engine has ended.
-    pub fn wake(&self) -> Result<(), Gone> {
-        self.query(SettleQuery)
+    pub fn set_resolver(&self, resolver: Option<ResolverConfig>) -> Result<(), Gone> {
+        self.query(SetResolverQuery(resolver))
     }
 
     /// Creates a control socket for one more process, as [`crate::Engine::attach`] does.

@@ -17,6 +17,7 @@ use std::time::Duration;
 use towpath_stack::SocketId;
 use towpath_tcp::Instant;
 
+use crate::config::ResolverConfig;
 use crate::ids::ChannelId;
 use crate::mail::ShardReport;
 use crate::shard::processes::channels::Channels;
@@ -48,6 +49,8 @@ pub(crate) struct Processes {
     /// Reports to the registry, in order.
     pub notices: Vec<ShardReport>,
     pub departure: Departure,
+    /// Nameserver that programs find in /etc/resolv.conf.
+    pub resolver: Option<ResolverConfig>,
 }
 
 /// State of waiting until the data of ended processes is sent.

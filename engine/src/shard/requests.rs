@@ -11,7 +11,6 @@ mod socket_requests;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::config::ResolverConfig;
 use crate::query::{ShardJob, ShardQuery};
 use crate::shard::net::Net;
 use crate::shard::peers::ShardPeers;
@@ -30,7 +29,6 @@ pub(crate) struct Requests {
     pub unfinished: VecDeque<Box<dyn ShardQuery>>,
     /// First slot of the next shard, at which a program continues a listing of all sockets.
     pub next_shard: Option<u32>,
-    pub resolver: Option<ResolverConfig>,
     /// See [`crate::EngineConfig::names`].
     pub names: Arc<str>,
 }

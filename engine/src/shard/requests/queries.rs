@@ -7,6 +7,7 @@ use towpath_stack::IfaceId;
 use towpath_stack::net::Net;
 use towpath_tcp::Instant;
 
+use crate::config::ResolverConfig;
 use crate::mail::ShardReport;
 use crate::query::{ListingProgress, QueryTarget, ShardQuery};
 use crate::report::{Counters, SocketEntry};
@@ -54,6 +55,10 @@ impl QueryTarget for RequestCx<'_> {
 
     fn detach(&mut self, iface: IfaceId) -> Option<Box<dyn Port + Send>> {
         self.net.detach(self.sockets.now, iface)
+    }
+
+    fn set_resolver(&mut self, resolver: Option<ResolverConfig>) {
+        self.processes.resolver = resolver;
     }
 
     fn counters(&self) -> Counters {

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use towpath_shm::control::{ControlReply, DATA_MAX, Request, SOCKETS_MAX, call};
 use towpath_shm::layout::{Command, Plain, RawAddr};
 
+use crate::config::ResolverConfig;
 use crate::errno::{EBADF, EOPNOTSUPP, Errno};
 use crate::ids::ChannelId;
 use crate::shard::requests::rounds::Answer;
@@ -23,7 +24,7 @@ impl Requests {
         request: &Request,
     ) -> Answer {
         match request.call {
-            call::RESOLVER => return Ok(self.resolver()),
+            call::RESOLVER => return Ok(resolver(cx.processes.resolver)),
             call::NAMES => return Ok(self.names(request.a)),
             call::SOCKETS => return Ok(self.list_sockets(cx, request.a)),
             call::SOCKET_ROWS => return Ok(self.socket_rows(cx, request)),
@@ -114,14 +115,6 @@ impl Requests {
         Ok((slot, generation))
     }
 
-    fn resolver(&self) -> ControlReply {
-        self.resolver.map_or_else(ControlReply::default, |resolver| ControlReply {
-            a: resolver.only_loopback.into(),
-            addr: RawAddr::new(SocketAddr::new(resolver.address, 0)),
-            ..ControlReply::default()
-        })
-    }
-
     /// Returns as much of the text as fits in a reply, starting at byte `from`.
     fn names(&self, from: u32) -> ControlReply {
         let rest = self.names.as_bytes().get(from as usize..).unwrap_or_default();
@@ -132,4 +125,12 @@ impl Requests {
         reply.a = if told.len() < rest.len() { from + told.len() as u32 } else { 0 };
         reply
     }
+}
+
+fn resolver(config: Option<ResolverConfig>) -> ControlReply {
+    config.map_or_else(ControlReply::default, |resolver| ControlReply {
+        a: resolver.only_loopback.into(),
+        addr: RawAddr::new(SocketAddr::new(resolver.address, 0)),
+        ..ControlReply::default()
+    })
 }
