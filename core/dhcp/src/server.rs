@@ -31,6 +31,9 @@ const PROBE_WAIT: Duration = Duration::from_millis(300);
 const OFFER_HOLD: Duration = Duration::from_secs(60);
 /// Time for which an address is not offered after a conflict.
 const CONFLICT_HOLD: Duration = Duration::from_secs(600);
+/// Maximum duration of leases in seconds, while the nameservers are unknown. Clients renew after
+/// half of this time.
+const UNNAMED_LEASE_S: u32 = 60;
 /// Maximum number of probes in progress. Further clients retransmit their request.
 const PROBES_MAX: usize = 64;
 /// Maximum number of frames in `frames`. A call creates one, and the owner sends it at once.
@@ -49,8 +52,11 @@ pub struct ServerConfig {
     pub reservations: Vec<Reservation>,
     /// Duration of leases in seconds.
     pub lease_s: u32,
-    /// Nameservers of the clients.
+    /// Nameservers of the clients; empty: those of [`DhcpServer::set_nameservers`].
     pub nameservers: Vec<Ipv4Addr>,
+    /// Whether [`DhcpServer::set_nameservers`] is expected. Until then leases are short, so that
+    /// clients soon learn the nameservers.
+    pub awaits_nameservers: bool,
     /// Domain in which clients resolve names.
     pub domain: Option<String>,
 }
@@ -122,6 +128,7 @@ impl ServerCounters {
 #[derive(Debug)]
 pub struct DhcpServer {
     config: ServerConfig,
+    nameservers: Vec<Ipv4Addr>,
     bindings: Bindings,
     probes: VecDeque<ProbedOffer>,
     frames: VecDeque<Vec<u8>>,
@@ -145,7 +152,16 @@ impl DhcpServer {
         let bindings = Bindings::new(&config, key);
         let (probes, frames) = (VecDeque::new(), VecDeque::new());
         let counters = ServerCounters::default();
-        Self { config, bindings, probes, frames, counters, changed: false }
+        let nameservers = config.nameservers.clone();
+        Self { config, nameservers, bindings, probes, frames, counters, changed: false }
+    }
+
+    /// Sets the nameservers of clients, which learn them by their next renewal. Ignored if the
+    /// configuration has nameservers.
+    pub fn set_nameservers(&mut self, nameservers: &[Ipv4Addr]) {
+        if self.config.nameservers.is_empty() {
+            self.nameservers = nameservers.to_vec();
+        }
     }
 
     /// Adds leases that an earlier server granted. Ignores addresses outside the pool and the
@@ -313,7 +329,7 @@ impl DhcpServer {
     }
 
     fn grant(&mut self, now: Instant, client: Vec<u8>, address: Ipv4Addr, message: &DhcpMessage) {
-        let until = now + Duration::from_secs(self.config.lease_s.into());
+        let until = now + Duration::from_secs(self.lease_s().into());
         let (mac, host_name) = (message.chaddr, message.options.host_name.clone());
         let state = BindingState::Leased;
         self.bindings.hold(address, Binding { client, mac, until, state, host_name });
@@ -368,7 +384,7 @@ impl DhcpServer {
             server: Some(self.ip()),
             mask_len: Some(self.config.address.len()),
             routers: vec![self.ip()],
-            nameservers: self.config.nameservers.clone(),
+            nameservers: self.nameservers.clone(),
             domain: self.config.domain.clone(),
             ..DhcpOptions::default()
         };
@@ -377,8 +393,16 @@ impl DhcpServer {
         DhcpMessage { options, ..reply }
     }
 
+    /// Returns the duration of leases in seconds.
+    fn lease_s(&self) -> u32 {
+        match self.config.awaits_nameservers && self.nameservers.is_empty() {
+            true => self.config.lease_s.min(UNNAMED_LEASE_S),
+            false => self.config.lease_s,
+        }
+    }
+
     fn set_times(&self, options: &mut DhcpOptions) {
-        let lease_s = self.config.lease_s;
+        let lease_s = self.lease_s();
         options.lease_s = Some(lease_s);
         options.renew_s = Some(lease_s / 2);
         options.rebind_s = Some(lease_s - lease_s / 8);

@@ -27,6 +27,7 @@ fn config() -> ServerConfig {
         reservations: Vec::new(),
         lease_s: 3600,
         nameservers: vec![SERVER],
+        awaits_nameservers: false,
         domain: Some("home.arpa".to_owned()),
     }
 }
@@ -139,6 +140,20 @@ fn clients_obtain_distinct_addresses_with_parameters() {
     link.clients[0].release(link.now);
     link.pass(seconds(120));
     assert_eq!(link.ip(fourth), Some(lease.ip()));
+}
+
+#[test]
+fn clients_soon_learn_nameservers_that_the_server_learns_later() {
+    let (nameservers, awaits_nameservers) = (Vec::new(), true);
+    let mut link = Link::new(ServerConfig { nameservers, awaits_nameservers, ..config() });
+    let client = link.client(1, None);
+    link.pass(seconds(10));
+    assert!(link.lease(client).expect("a lease").nameservers.is_empty());
+    link.server.set_nameservers(&[address(53)]);
+    link.pass(seconds(35));
+    let lease = link.lease(client).expect("a lease").clone();
+    assert_eq!(lease.nameservers, [address(53)]);
+    assert!(lease.valid_until > Some(link.now + seconds(3500)), "the lease is a long one");
 }
 
 #[test]
