@@ -2,7 +2,7 @@
 #![allow(clippy::print_stderr)] // Output for readers of the tests.
 
 use rustix::process::Signal;
-use towpath_tests::{Namespace, PATIENCE, Process, Scratch, eventually, towpath};
+use towpath_tests::{Namespace, PATIENCE, Process, Scratch, eventually, towpath, wait_for_port};
 
 /// A host, a router and a provider, one behind the other. The provider's kernel has 192.0.2.1.
 struct Lab {
@@ -65,14 +65,19 @@ impl Lab {
         self.folder.path().join(name).to_str().expect("plain").to_owned()
     }
 
+    /// Returns the name of the router, which is unique on the machine.
+    fn name(&self) -> String {
+        self.router.name().expect("root").replace('-', "_")
+    }
+
     /// Starts the router, whose port `wan` is a client.
     fn start(&self, dhcp: &str, options: &[&str]) -> Process {
-        let towpath = towpath();
+        let (towpath, name) = (towpath(), self.name());
         let fixed = [
             towpath.as_str(),
             "router",
             "--name",
-            self.router.name().expect("root"),
+            name.as_str(),
             "--port",
             "lan=packet:lan0,10.1.0.1/24",
             "--port",
@@ -86,7 +91,8 @@ impl Lab {
     /// Returns the output of `towpath ip` for the router.
     fn shown(&self, line: &str) -> String {
         let towpath = towpath();
-        let mut words = vec![towpath.as_str(), "ip", "--name", self.router.name().expect("root")];
+        let name = self.name();
+        let mut words = vec![towpath.as_str(), "ip", "--name", &name];
         words.extend(line.split_whitespace());
         let output = self.router.run(&words);
         output.stdout
@@ -143,20 +149,95 @@ fn kept_lease_is_verified_after_a_restart() {
     server.signal(Signal::TERM);
 }
 
-/// The provider's host uses one of two addresses of the server without telling it.
+/// Another host of the provider's link uses the addresses of the server without a lease.
 #[test]
 fn address_in_use_is_declined() {
     let Some(lab) = Lab::new() else { return };
-    let provider = lab.provider.name().expect("root");
-    ip(&format!("ip -n {provider} addr add 192.0.2.100/32 dev e0"));
-    ip(&format!("ip -n {provider} addr add 192.0.2.101/32 dev e0"));
+    let (provider, host) = (lab.provider.name().expect("root"), lab.host.name().expect("root"));
+    // The kernel puts both interfaces of the provider's namespace on one link.
+    ip(&format!("ip -n {provider} link add s0 link e0 netns {host} type macvlan mode bridge"));
+    for n in [100, 101] {
+        ip(&format!("ip -n {host} addr add 192.0.2.{n}/24 dev s0"));
+    }
+    ip(&format!("ip -n {host} link set s0 up"));
     let server = lab.dnsmasq(&[]);
     let router = lab.start("wan", &[]);
     eventually("a decline", || server.stderr().contains("DHCPDECLINE"));
     eventually("a message", || router.stderr().contains("which another host uses"));
     assert!(!lab.shown("addr show wan").contains("192.0.2.10"));
-    ip(&format!("ip -n {provider} addr del 192.0.2.100/32 dev e0"));
-    ip(&format!("ip -n {provider} addr del 192.0.2.101/32 dev e0"));
     end(router);
     server.signal(Signal::TERM);
+}
+
+/// `towpath run`: PROGRAM starts with the address, the route and the nameserver of the lease.
+#[test]
+fn run_starts_with_the_lease() {
+    const PROGRAM: &str = "
+import socket
+s = socket.create_connection(('192.0.2.1', 8000), 5)
+print(s.getsockname()[0], open('/etc/resolv.conf').read().split())
+";
+    let Some(lab) = Lab::new() else { return };
+    let server = lab.dnsmasq(&[]);
+    let web = ["python3", "-m", "http.server", "--bind", "192.0.2.1"];
+    let _web = lab.provider.spawn(&web);
+    wait_for_port(&lab.provider, "192.0.2.1", 8000);
+    let towpath = towpath();
+    let line = [&*towpath, "run", "--packet", "wan0", "--dhcp", "--", "python3", "-c", PROGRAM];
+    let output = lab.router.run(&line).ok();
+    assert!(output.stdout.starts_with("192.0.2.10"), "{}", output.stdout);
+    assert!(output.stdout.contains("'nameserver', '192.0.2.53'"), "{}", output.stdout);
+    assert!(output.stderr.contains("by DHCP from 192.0.2.1"), "{}", output.stderr);
+    eventually("a release", || server.stderr().contains("DHCPRELEASE"));
+    let refused = lab.router.run(&[&*towpath, "run", "--dhcp", "--", "true"]);
+    assert!(refused.stderr.contains("DHCP needs a device"), "{}", refused.stderr);
+    server.signal(Signal::TERM);
+}
+
+/// Applies a lease of udhcpc(8) to its interface, and prints the nameserver.
+const UDHCPC: &str = "#!/bin/sh
+[ \"$1\" = bound ] || exit 0
+ip addr add $ip/$mask dev $interface
+ip route add default via $router
+echo dns $dns domain $domain
+";
+
+/// Clients of three kinds obtain addresses of the router's server, and reach the provider.
+#[test]
+fn server_grants_leases_to_clients_of_debian() {
+    let Some(lab) = Lab::new() else { return };
+    let dnsmasq = lab.dnsmasq(&[]);
+    let host = lab.host.name().expect("root");
+    ip(&format!("ip -n {host} link set e0 down"));
+    ip(&format!("ip -n {host} link set e0 address 02:00:00:00:00:07"));
+    ip(&format!("ip -n {host} link set e0 up"));
+    let leases = lab.path("lan.leases");
+    let server = format!(
+        "lan,pool=10.1.0.100-10.1.0.101,reserve=02:00:00:00:00:07@10.1.0.7,domain=home.arpa,\
+         leases={leases}"
+    );
+    let options = ["--dhcp-server", &server, "--nat", "masquerade out wan"];
+    let router = lab.start("wan", &options);
+    eventually("an address", || lab.shown("addr show wan").contains("192.0.2.10"));
+    let script = lab.folder.write("udhcpc", UDHCPC);
+    ip(&format!("chmod +x {script}"));
+    let line = ["busybox", "udhcpc", "-i", "e0", "-n", "-q", "-f", "-s", &script];
+    let output = lab.host.run(&line).ok();
+    // The nameserver is that of the router's own lease.
+    assert!(output.stdout.contains("dns 192.0.2.53 domain home.arpa"), "{}", output.stdout);
+    assert!(output.stderr.contains("lease of 10.1.0.7 obtained"), "{}", output.stderr);
+    let ping = ["ping", "-c1", "-W1", "192.0.2.1"];
+    eventually("the provider answers", || lab.host.run(&ping).success());
+    // A client of another kind, behind the same interface.
+    let (pid, file) = (lab.path("pid"), lab.path("dhclient.leases"));
+    let dhclient = ["dhclient", "-1", "-v", "-sf", "/bin/true", "-pf", &pid, "-lf", &file, "e0"];
+    let output = lab.host.run(&dhclient).ok();
+    assert!(output.stderr.contains("DHCPACK of 10.1.0.7 from 10.1.0.1"), "{}", output.stderr);
+    lab.host.run(&["dhclient", "-x", "-sf", "/bin/true", "-pf", &pid, "-lf", &file, "e0"]);
+    eventually("the lease in its file", || {
+        std::fs::read_to_string(&leases)
+            .is_ok_and(|text| text.contains("10.1.0.7 02:00:00:00:00:07"))
+    });
+    end(router);
+    dnsmasq.signal(Signal::TERM);
 }

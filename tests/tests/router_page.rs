@@ -34,6 +34,12 @@ except ConnectionRefusedError: raise SystemExit(0)
 raise SystemExit(\"no error of ICMP\")'
 ";
 
+/// Notes the job of the page's commands, if there is one, so that it ends with the script.
+const JOB: &str = "
+job=$!
+trap '[ -z \"$job\" ] || kill $job' EXIT
+";
+
 /// Ends the router, which must succeed.
 const END: &str = "
 kill -TERM $router
@@ -61,7 +67,8 @@ fn run(title: &str, rules: &str, checks: &str) {
     folder.write(rules, acl);
     let commands = blocks(title, "sh");
     let (router, others) = commands.split_last().expect("commands");
-    let script = format!("{FRAME}\n{}\n{router} & router=$!\n{checks}\n{END}", others.join("\n"));
+    let script =
+        format!("{FRAME}\n{}\n{JOB}\n{router} & router=$!\n{checks}\n{END}", others.join("\n"));
     let towpath = towpath();
     let (bin, _) = towpath.rsplit_once('/').expect("a whole path");
     let place = folder.path().to_str().expect("plain").to_owned();
@@ -117,11 +124,20 @@ fn the_home_router_works_as_the_page_says() {
     run(
         "A home router",
         "home.acl",
-        "waits_for ping_from laptop 192.0.2.1
-         gets_none ping_from internet 192.0.2.2
+        "printf '#!/bin/sh\n[ $1 = bound ] || exit 0
+           ip addr add $ip/$mask dev $interface; ip route add default via $router
+           echo $dns > nameserver\n' > udhcpc
+         chmod +x udhcpc
+         lease() {
+             ip netns exec laptop busybox udhcpc -i e0 -n -q -f -s ./udhcpc
+             grep -q 192.0.2.1 nameserver
+         }
+         waits_for lease
+         waits_for ping_from laptop 192.0.2.1
+         gets_none ping_from internet 192.0.2.100
          ip netns exec laptop python3 -m http.server 80 >/dev/null 2>&1 & web=$!
-         waits_for ip netns exec internet curl -sf -m 2 http://192.0.2.2:8080/
-         waits_for ip netns exec laptop curl -sf -m 2 http://192.0.2.2:8080/
+         waits_for ip netns exec internet curl -sf -m 2 http://192.0.2.100:8080/
+         waits_for ip netns exec laptop curl -sf -m 2 http://192.0.2.100:8080/
          kill $web",
     );
 }

@@ -51,6 +51,7 @@ const SMOKE: &[&str] = &[
     "packet",
     "router",
     "router_page",
+    "dhcp",
     "xdp",
     "dpdk",
     "replay",

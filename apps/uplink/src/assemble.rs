@@ -8,6 +8,7 @@ use towpath_wire::Prefix;
 use crate::address::other_host;
 use crate::device::DeviceSpec;
 use crate::device::driver::{DeviceSite, MTU_ETHERNET, OpenDevice, counted};
+use crate::dhcp::LeaseClient;
 use crate::netem::NetemSpec;
 use crate::plan::{Connected, Dns, Plan};
 use crate::plan_error::{PlanError, Result, system};
@@ -30,6 +31,13 @@ impl Plan {
         let OpenDevice { ports, site, receivers, replay } = device.open(&self.request(seed))?;
         let mut connected = self.finish(ports, &self.behind(&site), site.facts)?;
         connected.config.stack.receivers = receivers;
+        if let Some(settings) = &self.dhcp {
+            let client = LeaseClient::new(settings.clone(), site.mac)?;
+            let ports = std::mem::take(&mut connected.ports).into_iter();
+            connected.ports = ports.map(|ports| client.serve(ports)).collect();
+            // The addresses are reported once they are known.
+            (connected.dhcp, connected.facts) = (Some(client), String::new());
+        }
         Ok(Connected { followed: site.followed, replay, ..connected })
     }
 
@@ -89,8 +97,18 @@ impl Plan {
             None => self.recorded(ports)?,
         };
         let (addresses, published) = (shape.addresses.clone(), Vec::new());
-        let (notices, followed, replay) = (None, None, None);
-        Ok(Connected { config, ports, addresses, published, facts, notices, followed, replay })
+        let (notices, followed, replay, dhcp) = (None, None, None, None);
+        Ok(Connected {
+            config,
+            ports,
+            addresses,
+            published,
+            facts,
+            notices,
+            followed,
+            replay,
+            dhcp,
+        })
     }
 
     /// Adds emulated links with delay and loss in front of ports.

@@ -16,8 +16,11 @@ use towpath_stack::IfaceId;
 use towpath_tcp::Instant;
 use towpath_wire::MacAddr;
 
+use crate::plan_error::PlanError;
+use crate::random::random;
 use crate::uplink::now_ns;
 use lease_changes::LeaseApplier;
+pub(crate) use lease_file::{replace, unix_s};
 
 /// Settings of a DHCP client.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -51,15 +54,22 @@ pub struct LeaseClient {
 
 impl LeaseClient {
     /// Creates a client for a port with this Ethernet address. Reads the file with the kept lease;
-    /// an invalid one is ignored. `seed` must be random.
-    pub fn new(settings: DhcpSettings, mac: [u8; 6], seed: u64) -> Self {
+    /// an invalid one is ignored.
+    ///
+    /// # Errors
+    /// Fails if there are no random bytes.
+    pub fn new(settings: DhcpSettings, mac: [u8; 6]) -> Result<Self, PlanError> {
         let kept = settings.lease_file.as_deref().and_then(lease_file::read);
         let config =
             ClientConfig { mac: MacAddr(mac), host_name: settings.host_name.clone(), kept };
         let (sender, events) = channel();
+        let [a, b, c, d, e, f, g, h, ..] = random()?;
+        let seed = u64::from_ne_bytes([a, b, c, d, e, f, g, h]);
         let client = DhcpClient::new(config, seed, Instant(now_ns()));
-        let service = SharedLinkService::new(ClientService { client, events: Some(sender) });
-        Self { service, events, settings }
+        let releases = settings.lease_file.is_none();
+        let service = ClientService { client, events: Some(sender), releases };
+        let service = SharedLinkService::new(service);
+        Ok(Self { service, events, settings })
     }
 
     /// Adds the client to the queues of its port.
@@ -68,7 +78,7 @@ impl LeaseClient {
     }
 
     /// Applies leases to interface `iface` of an engine on a thread of its own. `tell` receives
-    /// news.
+    /// news. The thread ends after the engine has closed the port.
     ///
     /// # Errors
     /// Fails if no thread can be created.
@@ -77,47 +87,21 @@ impl LeaseClient {
         remote: Remote,
         iface: IfaceId,
         tell: impl Fn(DhcpNotice) + Send + 'static,
-    ) -> io::Result<RunningDhcp> {
-        let Self { service, events, settings } = self;
-        let releases = settings.lease_file.is_none();
-        let follower =
-            LeaseFollower { applier: LeaseApplier::new(remote.clone(), iface), settings, tell };
+    ) -> io::Result<JoinHandle<()>> {
+        let Self { events, settings, .. } = self;
+        let follower = LeaseFollower { applier: LeaseApplier::new(remote, iface), settings, tell };
         let thread = Builder::new().name("towpath-dhcp".into());
-        let thread = thread.spawn(move || follower.run(&events))?;
-        Ok(RunningDhcp { service, remote, releases, thread })
-    }
-}
-
-/// A client whose leases are applied.
-pub struct RunningDhcp {
-    service: SharedLinkService<ClientService>,
-    remote: Remote,
-    releases: bool,
-    thread: JoinHandle<()>,
-}
-
-impl RunningDhcp {
-    /// Releases the lease, unless a file keeps it, and ends the thread. Called before the engine
-    /// ends.
-    pub fn end(self) {
-        self.service.with(|service| {
-            if self.releases {
-                service.client.release(Instant(now_ns()));
-            }
-            service.events = None;
-        });
-        // Otherwise the engine would send the message later, or not at all. Fails only if the
-        // engine has ended.
-        let _ = self.remote.wake();
-        let _ = self.thread.join();
+        thread.spawn(move || follower.run(&events))
     }
 }
 
 /// The client on the thread of the engine.
 struct ClientService {
     client: DhcpClient,
-    /// Queue of events to the follower; `None` after [`RunningDhcp::end`].
+    /// Queue of events to the follower; `None` after the port was closed.
     events: Option<Sender<ClientEvent>>,
+    /// Whether the lease is released at the end.
+    releases: bool,
 }
 
 impl ClientService {
@@ -153,6 +137,13 @@ impl LinkService for ClientService {
 
     fn next_timeout(&self) -> Option<Instant> {
         self.client.next_timeout()
+    }
+
+    fn on_close(&mut self, now: Instant) {
+        self.events = None;
+        if self.releases {
+            self.client.release(now);
+        }
     }
 
     fn counters(&self) -> PortCounters {

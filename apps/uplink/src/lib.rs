@@ -11,6 +11,7 @@
 //! - [`Namespaced`]: configuration of a device between the gateway and a network namespace;
 //! - [`NetemSpec`]: emulated links with delay and loss in front of a port;
 //! - [`LeaseClient`]: obtains the addresses of a port, and applies them to an engine;
+//! - [`LeaseServer`]: serves addresses to the hosts of a port;
 //! - [`Counting`]: a port whose counters can be read after the port was dropped.
 
 #![forbid(unsafe_code)]
@@ -23,6 +24,7 @@ mod coalescing;
 mod counting;
 mod device;
 mod dhcp;
+mod dhcp_server;
 mod facts;
 mod host_routes;
 mod kernel_ports;
@@ -52,7 +54,8 @@ pub use device::{
     DEVICES, DeviceDriver, DeviceRequest, DeviceSite, DeviceSpec, DeviceTraits, DeviceUse,
     OpenDevice, ParameterKind, spec::names as device_names,
 };
-pub use dhcp::{DhcpNotice, DhcpSettings, Lease, LeaseClient, LeaseLoss, RunningDhcp};
+pub use dhcp::{DhcpNotice, DhcpSettings, Lease, LeaseClient, LeaseLoss};
+pub use dhcp_server::{LeaseServer, POOL_MAX, Reservation, ServerConfig};
 pub use launch::{LaunchMessage, LaunchSocket, LaunchSpec, Said};
 pub use mtu::{Followed, MTUS, MtuFollower, set_engine_mtu};
 pub use names::{HostEntry, NameDestination, Names, parse_hostname};

@@ -21,6 +21,7 @@ use towpath_wire::Prefix;
 use crate::counting::Tally;
 use crate::device::DeviceSpec;
 use crate::device::driver::{DeviceRequest, DeviceUse, PackedDevice};
+use crate::dhcp::{DhcpSettings, LeaseClient};
 use crate::launch::LaunchSpec;
 use crate::mtu::{Followed, MTUS};
 use crate::names::Names;
@@ -51,6 +52,8 @@ pub struct Plan {
     pub device: Option<DeviceSpec>,
     /// Addresses of the stack. Empty: the device or the gateway chooses them.
     pub addresses: Vec<Prefix>,
+    /// DHCP client that obtains the address; None: none.
+    pub dhcp: Option<DhcpSettings>,
     /// Ports that the stack takes of the kernel's addresses on the interface. Empty: the stack has
     /// its own addresses and Ethernet address.
     pub ports: Vec<PortRange>,
@@ -106,6 +109,8 @@ pub struct Connected {
     pub followed: Option<Followed>,
     /// Reports the end of a replay; None for other links.
     pub replay: Option<ReplayEnd>,
+    /// DHCP client of the interface, whose leases the caller applies; None without one.
+    pub dhcp: Option<LeaseClient>,
 }
 
 /// An open link for an engine in PROGRAM's process.
@@ -131,6 +136,9 @@ pub(crate) struct Parted {
     pub(crate) facts: String,
 }
 
+/// Reason why [`Plan::pack`] refuses a DHCP client.
+const DHCP_NOT_INLINE: &str = "the client needs the engine in a process of its own";
+
 impl Plan {
     /// Creates a plan with the defaults of its device, or of the gateway without a device.
     pub fn new(device: Option<DeviceSpec>, tell: Tell) -> Self {
@@ -140,6 +148,7 @@ impl Plan {
             mtu: None,
             device,
             addresses: Vec::new(),
+            dhcp: None,
             ports: Vec::new(),
             host_loopback: true,
             dns: None,
@@ -173,6 +182,9 @@ impl Plan {
     /// or an error for a part that the device does not support.
     pub fn check(&mut self) -> Result<()> {
         let device = self.device.as_ref();
+        if self.dhcp.is_some() && device.is_none() {
+            return Err(PlanError::NoDhcp { device: "the gateway" });
+        }
         let most = device.map_or(*MTUS.end(), |device| device.driver().traits.mtu_max);
         let mtu = self.mtu();
         if !MTUS.contains(&mtu) || mtu > most {
@@ -204,7 +216,11 @@ impl Plan {
         if let Some(publish) = self.ports_of_host().first() {
             return Err(PlanError::PublishWithDevice(*publish));
         }
+        if self.dhcp.is_some() && !traits.has_all_frames {
+            return Err(PlanError::NoDhcp { device: device.driver().name });
+        }
         if let Some(sentence) = traits.needs_address
+            && self.dhcp.is_none()
             && self.addresses.is_empty()
             && self.ports.is_empty()
         {
@@ -246,6 +262,9 @@ impl Plan {
             return Ok(Packed { spec, descriptors, device, facts, followed });
         };
         let name = device.driver().name;
+        if self.dhcp.is_some() {
+            return Err(PlanError::NotInline { device: "dhcp", why: DHCP_NOT_INLINE });
+        }
         let pack =
             device.driver().pack.map_err(|why| PlanError::NotInline { device: name, why })?;
         // With a single queue, flows need no assignment to queues.
@@ -259,13 +278,15 @@ impl Plan {
 
     /// Returns the device request of a stack whose secret is `seed`.
     pub(crate) fn request<'a>(&'a self, seed: &'a [u8; 32]) -> DeviceRequest<'a> {
+        // The server is on the link, so that this host does not configure its end of a device.
+        let usage = if self.dhcp.is_some() { DeviceUse::Router } else { DeviceUse::Host };
         DeviceRequest {
             ports: &self.ports,
             mtu: self.mtu,
             queues: self.shards,
             auto: self.auto,
             seed,
-            ..DeviceRequest::new(DeviceUse::Host, &self.addresses, &self.port_counters, &self.tell)
+            ..DeviceRequest::new(usage, &self.addresses, &self.port_counters, &self.tell)
         }
     }
 

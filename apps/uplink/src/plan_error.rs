@@ -16,6 +16,12 @@ pub(crate) type Result<T> = std::result::Result<T, PlanError>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlanError {
+    /// The link has no broadcasts, which DHCP needs.
+    #[error("DHCP needs a device that receives broadcasts, such as packet or tap, not {device}")]
+    NoDhcp {
+        /// Name of the device's driver, or of the gateway.
+        device: &'static str,
+    },
     /// The link does not support the MTU.
     #[error("an MTU of {mtu}: {link} takes 1280 to {most} bytes")]
     Mtu {

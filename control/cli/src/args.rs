@@ -17,10 +17,11 @@ use clap::{Args, Parser, Subcommand, ValueHint};
 use towpath_engine::BUSY_POLL;
 use towpath_model::Word;
 use towpath_tcp::{CongestionKind, TCP_DEFAULTS, TcpDefaultError, TcpDefaultRow, TcpDefaults};
-use towpath_uplink::{DeviceSpec, Dns, PortRange, parse_cidr};
+use towpath_uplink::{DeviceSpec, DhcpSettings, Dns, PortRange, parse_cidr};
 use towpath_wire::Prefix;
 
 use crate::activation::PublishArg;
+use crate::dhcp::parse_run_settings;
 use crate::error::{ExitCode, Failure};
 
 pub use capture::CaptureArgs;
@@ -128,6 +129,16 @@ pub struct RunArgs {
     /// of the network. With --packet and --xdp the router has it, unless the kernel knows another.
     #[arg(long, value_name = "CIDR", value_parser = parse_cidr)]
     pub address: Vec<Prefix>,
+
+    /// Obtain the address from a DHCP server on the link: [lease=FILE][,hostname=NAME]
+    ///
+    /// With --packet, or with --tap and a server on this host. The program starts when the stack
+    /// has an address. Routes and the nameserver are those of the lease, unless --dns is given.
+    /// lease=FILE keeps the lease for the next start; otherwise it is released at the end.
+    #[arg(long, value_name = "OPTIONS", num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "", value_parser = parse_run_settings)]
+    #[arg(conflicts_with_all = ["address", "ports", "inline"])]
+    pub dhcp: Option<DhcpSettings>,
 
     /// Ports of the interface's own addresses for the stack: tcp:80, udp:53, tcp:8000-8010
     ///

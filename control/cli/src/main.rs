@@ -22,6 +22,7 @@ mod child;
 mod completions;
 mod conntrack;
 mod counters;
+mod dhcp;
 mod error;
 mod guardian;
 mod hints;

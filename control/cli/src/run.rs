@@ -12,11 +12,14 @@ use rustix::fs::Mode;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use towpath_engine::{Engine, Left, Remote, Report};
 use towpath_model::{Instance, NoInstance, Reply, RunKind};
-use towpath_uplink::{Connected, Followed, Layer, MtuFollower, Plan, random, record_drops};
+use towpath_uplink::{
+    Connected, Followed, Layer, LeaseClient, MtuFollower, Plan, random, record_drops,
+};
 
 use crate::activation::Activation;
 use crate::args::RunArgs;
 use crate::child::{Ended, ProgramChild};
+use crate::dhcp;
 use crate::error::{ExitCode, Failure};
 use crate::guardian::{Job, Way};
 use crate::hints;
@@ -65,8 +68,15 @@ fn run_beside(
     let limit = raise_descriptor_limit();
 
     let (lifeline, keep) = parent_death_pipe()?;
-    let stack = begin_stack(args, &plan, &messages, lifeline, library)?;
+    let mut stack = begin_stack(args, &plan, &messages, lifeline, library)?;
     let host = stack.host.clone();
+    let leases = match (stack.dhcp.take(), &host) {
+        (Some(client), Host::Here(remote)) => {
+            let keeps_dns = args.dns.is_some();
+            Some(dhcp::obtain(client, remote, &messages, signals, keeps_dns)?)
+        }
+        _ => None,
+    };
     let instance = serve(host.clone(), args, &messages, &plan)?;
 
     let job = job(args, path, library, (signals, activation));
@@ -94,6 +104,7 @@ fn run_beside(
     let ended = run.supervise();
     drop((instance, follower));
     let outcome = stack.finish(&observer.host)?;
+    leases.into_iter().for_each(|thread| drop(thread.join()));
     if !outcome.attached {
         messages.put_error(&never_used(&name, library));
     }
@@ -237,6 +248,8 @@ enum Host {
 struct StackThread {
     facts: String,
     followed: Option<Followed>,
+    /// DHCP client, until its leases are applied.
+    dhcp: Option<LeaseClient>,
     host: Host,
     control: OwnedFd,
     rest: RunningStack,
@@ -255,6 +268,7 @@ struct RunningStack {
 struct UplinkReady {
     facts: String,
     followed: Option<Followed>,
+    dhcp: Option<LeaseClient>,
     remote: Remote,
     control: OwnedFd,
 }
@@ -273,11 +287,12 @@ impl StackThread {
                 Outcome { attached: has_attached(&report), layers }
             })?;
         let ready = receiver.recv().map_err(|_| anyhow!("the stack's thread ended"))??;
-        let UplinkReady { facts, followed, remote, control } = ready;
+        let UplinkReady { facts, followed, dhcp, remote, control } = ready;
         let host = Host::Here(remote);
         Ok(Self {
             facts,
             followed,
+            dhcp,
             host,
             control,
             rest: RunningStack { ended, leaves: None, thread },
@@ -301,7 +316,8 @@ impl StackThread {
         })?;
         let host = Host::There(desk);
         let leaves = Some(leaves);
-        Ok(Self { facts, followed, host, control, rest: RunningStack { ended, leaves, thread } })
+        let rest = RunningStack { ended, leaves, thread };
+        Ok(Self { facts, followed, dhcp: None, host, control, rest })
     }
 
     /// Starts following the MTU of the stack's interface, if the kernel has an interface below.
@@ -359,7 +375,7 @@ fn turn(
         engine.on_unintercepted(move |outsider| gate.may_pass(outsider));
         let control = engine.attach().context("the channel")?;
         let remote = engine.remote();
-        let Connected { facts, followed, notices, replay, .. } = uplink;
+        let Connected { facts, followed, notices, replay, dhcp, .. } = uplink;
         let mut reporters = Vec::new();
         if let Some(notices) = notices {
             let hints = hints::start(notices, remote.clone(), messages.clone());
@@ -371,7 +387,7 @@ fn turn(
             let thread = std::thread::Builder::new().name("towpath-replay".into()).spawn(tell);
             reporters.push(thread.context("a thread for the replay")?);
         }
-        Ok((engine, UplinkReady { facts, followed, remote, control }, reporters))
+        Ok((engine, UplinkReady { facts, followed, dhcp, remote, control }, reporters))
     };
     let (engine, first, reporters) = match prepare() {
         Ok((engine, ready, reporters)) => (Some(engine), Ok(ready), reporters),

@@ -28,6 +28,7 @@ pub fn plan(
     }
     plan.mtu = args.mtu;
     plan.addresses.clone_from(&args.address);
+    plan.dhcp.clone_from(&args.dhcp);
     plan.ports.clone_from(&args.ports);
     plan.host_loopback = !args.no_host_loopback;
     plan.dns = args.dns;

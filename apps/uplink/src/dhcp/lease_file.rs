@@ -17,7 +17,7 @@ pub(super) fn read(path: &Path) -> Option<Ipv4Addr> {
     kept.is_valid(unix_s()).then_some(kept.address)
 }
 
-/// Replaces the content of the file by `lease`. Readers see the old content or the new one.
+/// Replaces the content of the file by `lease`.
 ///
 /// # Errors
 /// As of open(2), write(2) and rename(2).
@@ -25,13 +25,22 @@ pub(super) fn write(path: &Path, lease: &Lease) -> io::Result<()> {
     let left = |until: Instant| until.since(Instant(now_ns())).as_secs();
     let until_unix_s = lease.valid_until.map(|until| unix_s() + left(until));
     let kept = KeptLease { address: lease.ip(), until_unix_s };
+    replace(path, &format!("{kept}\n"))
+}
+
+/// Replaces the content of a file. Readers see the old content or the new one.
+///
+/// # Errors
+/// As of open(2), write(2) and rename(2).
+pub(crate) fn replace(path: &Path, text: &str) -> io::Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".new");
     let new = path.with_file_name(name);
-    fs::write(&new, format!("{kept}\n"))?;
+    fs::write(&new, text)?;
     fs::rename(&new, path)
 }
 
-fn unix_s() -> u64 {
+/// Returns the Unix time in seconds.
+pub(crate) fn unix_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }

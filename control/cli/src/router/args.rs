@@ -25,13 +25,13 @@ use crate::args::{
 pub struct RouterArgs {
     /// A file with ports, routes and the like, instead of the options of these names
     ///
-    /// TOML, with the keys name, routes, acl, source-check, neighbors, nat, forwards, flows and
-    /// dhcp.
+    /// TOML, with the keys name, routes, acl, source-check, neighbors, nat, forwards, flows,
+    /// dhcp and dhcp-servers.
     /// Each port is a table [[port]] with name, device and addresses. docs/router.md has an
     /// example.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     #[arg(conflicts_with_all = ["port", "name", "route", "acl", "source_check", "neighbors"])]
-    #[arg(conflicts_with_all = ["nat", "forward", "flows", "dhcp"])]
+    #[arg(conflicts_with_all = ["nat", "forward", "flows", "dhcp", "dhcp_server"])]
     pub config: Option<PathBuf>,
 
     // The text of --help comes from the table of devices.
@@ -438,8 +438,8 @@ ping, ARP and neighbour discovery at its own addresses, tells senders by ICMP wh
 and judges packets by the rules of --acl. The kernel's own routes, addresses and settings stay as \
 they are; nothing is left behind, also when towpath is killed.
 
-A port can obtain its address by DHCP (--dhcp). It sends no router advertisements: hosts are told \
-their gateway by hand.
+A port can obtain its address by DHCP (--dhcp), or serve addresses to its hosts (--dhcp-server). \
+The router sends no router advertisements: hosts of IPv6 are told their gateway by hand.
 
 Ctrl-C or SIGTERM ends it.";
 

@@ -11,7 +11,7 @@ use towpath_uplink::parse_cidr;
 use towpath_wire::Prefix;
 
 use super::args::{self, RouterArgs, SourceCheckWord};
-use super::services;
+use super::services::{self, DhcpServerArg};
 use crate::args::parse_name;
 use crate::error::{ExitCode, Failure};
 
@@ -34,6 +34,8 @@ struct File {
     flows: Option<Spanned<u32>>,
     #[serde(default)]
     dhcp: Vec<Spanned<String>>,
+    #[serde(default)]
+    dhcp_servers: Vec<Spanned<String>>,
 }
 
 /// Options of one port.
@@ -131,6 +133,10 @@ fn parse(text: &str, mut args: RouterArgs) -> Result<Parsed, ScenarioError> {
         let parsed = services::parse_dhcp(words.get_ref()).map_err(at(words.span().start))?;
         args.services.dhcp.push(parsed);
     }
+    for words in &file.dhcp_servers {
+        let parsed = DhcpServerArg::parse(words.get_ref()).map_err(at(words.span().start))?;
+        args.services.dhcp_server.push(parsed);
+    }
     if let Some(count) = &file.neighbors {
         args.neighbors = within(text, "neighbors", count, args::NEIGHBORS_RANGE)?;
     }
@@ -179,6 +185,7 @@ nat = ['masquerade out wan']
 forwards = ['in wan proto tcp dport 8080 to 10.1.0.5:80']
 flows = 1000
 dhcp = ['wan,hostname=office']
+dhcp-servers = ['lan,pool=10.1.0.100-10.1.0.199']
 
 [[port]]
 name = 'lan'
@@ -216,6 +223,7 @@ addresses = ['192.0.2.2/24']
             "--forward=in wan proto tcp dport 8080 to 10.1.0.5:80",
             "--flows=1000",
             "--dhcp=wan,hostname=office",
+            "--dhcp-server=lan,pool=10.1.0.100-10.1.0.199",
         ]);
         let file = RouterArgs { config: None, ..file };
         assert_eq!(format!("{file:?}"), format!("{options:?}"));
@@ -226,20 +234,21 @@ addresses = ['192.0.2.2/24']
         let cases = [
             ("source-check", "source-chek", "line 4: unknown key `source-chek`; did you mean"),
             ("'strict'", "'strikt'", "line 4: unknown value `strikt`; did you mean `strict`?"),
-            ("addresses = ['192", "adresses = ['192", "line 19: unknown key `adresses`; did you"),
+            ("addresses = ['192", "adresses = ['192", "line 20: unknown key `adresses`; did you"),
             ("4096", "'many'", "line 5: invalid type: string \"many\""),
             ("4096", "0", "line 5: `neighbors` is 0; expected 1 to 16000"),
             ("'office'", "'of fice'", "line 1: "),
             ("default@", "default%", "line 2: expected NETWORK@NEXTHOP"),
-            ("device = 'packet:eth0'\n", "", "line 16: missing field `device`"),
-            ("packet:eth0", "pakket:eth0", "line 18: \"pakket\" is not a kind of port"),
-            ("'wan'", "'w an'", "line 17: \"w an\" is not a name of a port"),
-            ("192.0.2.2/24", "192.0.2.2/33", "line 19: "),
-            ("fd00:1::1/64", "fd00:1::/64x", "line 14: "),
+            ("device = 'packet:eth0'\n", "", "line 17: missing field `device`"),
+            ("packet:eth0", "pakket:eth0", "line 19: \"pakket\" is not a kind of port"),
+            ("'wan'", "'w an'", "line 18: \"w an\" is not a name of a port"),
+            ("192.0.2.2/24", "192.0.2.2/33", "line 20: "),
+            ("fd00:1::1/64", "fd00:1::/64x", "line 15: "),
             ("neighbors = 4096", "neighbors = ", "line 5: "),
             ("masquerade", "masq", "line 6: \"masq\" is no kind of rule"),
             ("dport 8080", "dprot 8080", "line 7: unknown word \"dprot\""),
             ("hostname=", "name=", "line 9: \"name\" is no option of --dhcp"),
+            ("pool=", "pol=", "line 10: \"pol\" is no option of --dhcp-server"),
             ("1000", "1", "line 8: `flows` is 1; expected 64 to 16777216"),
         ];
         for (there, wrong, expected) in cases {

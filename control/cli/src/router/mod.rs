@@ -3,7 +3,7 @@
 //!
 //! `args` defines the options, `config` reads them from a file, and `layers` checks VLANs and
 //! bridges. `open` opens the devices, `apps/router` creates the engine, and `running` runs it.
-//! `services` adds DHCP clients to ports. `carrier` and `mtu` follow the kernel's interfaces,
+//! `services` adds DHCP to ports. `carrier` and `mtu` follow the kernel's interfaces,
 //! `report` formats counters and logs, `served` answers commands such as `towpath ip`. The kernel
 //! closes sockets and devices when the process ends.
 
@@ -17,6 +17,7 @@ mod ports;
 mod report;
 mod running;
 mod served;
+mod server_args;
 mod services;
 
 use std::time::Duration;
@@ -148,7 +149,7 @@ fn forward(
     };
     let opened = open(shards).or_else(|error| if is_auto { open(1) } else { Err(error) });
     let Opened { mut ports, counters, followed } = opened?;
-    let clients = services::clients(args, &mut ports, &counters)?;
+    let services = services::attach(args, &mut ports, &counters)?;
     let settings = settings(args, &seed);
     let can_track = ports.iter().all(|port| port.queues.len() == 1);
     let tracker = can_track.then_some(settings.tracker);
@@ -167,7 +168,7 @@ fn forward(
     let mut running = RunningRouter::start(engine, &ports, capture, messages)?;
     messages.say(&format!("router with {}; Ctrl-C ends", report::summary(plan)));
     let follower = mtu::follow(&ports, followed, remote.clone(), messages);
-    let services = clients.run(&remote, messages)?;
+    let services = services.run(&remote, messages)?;
     let ended = running.wait(signals, || {
         let (Ok(counters), Ok(rules)) = (remote.counters(), remote.rules()) else { return };
         // An error is ignored: counters can always be written as JSON.
@@ -176,11 +177,11 @@ fn forward(
         let _ = put_stats(args, messages, layers);
     });
     drop((instance, follower));
-    services.end();
     let rules = remote.rules().ok().flatten();
     let tracked = conntrack_layer(&remote).ok().flatten();
     // The ports' counters are final when the engine has closed the ports.
     let report = running.stop()?;
+    services.end();
     let mut layers = report::all_layers(&report.counters, rules.as_deref(), &ports.served());
     layers.extend(tracked);
     put_stats(args, messages, layers)?;

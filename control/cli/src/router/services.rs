@@ -1,19 +1,20 @@
-//! Services of a router: DHCP clients of its ports.
+//! Services of a router: DHCP clients and servers of its ports.
 
-use std::net::Ipv4Addr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use clap::Args;
 use towpath_engine::Remote;
+use towpath_pool::Port;
 use towpath_router::OpenPort;
 use towpath_stack::IfaceId;
-use towpath_uplink::{
-    Counting, DhcpNotice, DhcpSettings, Lease, LeaseClient, LeaseLoss, RunningDhcp, parse_hostname,
-    random,
-};
+use towpath_uplink::{Counting, DhcpNotice, DhcpSettings, LeaseClient, LeaseServer};
 
-use super::args::{PortArg, RouterArgs};
+use super::args::RouterArgs;
 use super::open::Left;
+pub use super::server_args::DhcpServerArg;
+use crate::dhcp::{describe, parse_settings};
 use crate::messages::Messages;
 
 /// Options of services.
@@ -26,6 +27,14 @@ pub struct ServiceArgs {
     /// for each port.
     #[arg(long, value_name = "PORT", value_parser = parse_dhcp)]
     pub dhcp: Vec<DhcpArg>,
+
+    /// Serve addresses to the hosts of a port: PORT,pool=FIRST-LAST[,OPTION...]
+    ///
+    /// OPTION is lease=SECONDS (a day), dns=ADDRESS[+ADDRESS], domain=NAME, reserve=MAC@ADDRESS or
+    /// leases=FILE. Unless dns is given, clients learn the nameservers of the router's own lease
+    /// (--dhcp). leases keeps the leases for the next start. May be given once for each port.
+    #[arg(long, value_name = "PORT", value_parser = DhcpServerArg::parse)]
+    pub dhcp_server: Vec<DhcpServerArg>,
 }
 
 /// `--dhcp`.
@@ -38,127 +47,127 @@ pub struct DhcpArg {
 
 pub fn parse_dhcp(text: &str) -> Result<DhcpArg, String> {
     let (port, settings) = match text.split_once(',') {
-        Some((port, options)) => (port, parse_settings("--dhcp", options)?),
+        Some((port, options)) => (port, parse_settings(options)?),
         None => (text, DhcpSettings::default()),
     };
     super::args::check_port_name(port)?;
     Ok(DhcpArg { port: port.to_owned(), settings })
 }
 
-/// Parses `lease=FILE,hostname=NAME`. `whose` is the option in messages.
-pub fn parse_settings(whose: &str, options: &str) -> Result<DhcpSettings, String> {
-    let mut settings = DhcpSettings::default();
-    for option in options.split(',') {
-        let (key, value) = option.split_once('=').unwrap_or((option, ""));
-        if !matches!(key, "lease" | "hostname") {
-            return Err(format!("{key:?} is no option of {whose}: lease=FILE or hostname=NAME"));
-        }
-        if value.is_empty() {
-            return Err(format!("{key} needs a value: lease=FILE or hostname=NAME"));
-        }
-        let is_first = match key {
-            "lease" => settings.lease_file.replace(value.into()).is_none(),
-            _ => settings.host_name.replace(parse_hostname(value)?).is_none(),
-        };
-        if !is_first {
-            return Err(format!("{key} is given twice"));
-        }
-    }
-    Ok(settings)
-}
-
-/// Marks the ports that `--dhcp` names.
+/// Marks the ports that `--dhcp` names, and checks those of `--dhcp-server`.
 ///
 /// # Errors
-/// Returns a sentence for the user if a port does not exist, or is named twice.
+/// Returns a sentence for the user if a port does not exist, is named twice, or has no network for
+/// the pool.
 pub fn assigned(mut args: RouterArgs) -> Result<RouterArgs, String> {
+    let names = args.port.iter().map(|port| port.name.as_str()).collect::<Vec<_>>().join(", ");
+    let unknown =
+        |option: &str, name: &str| format!("--{option} names the port {name:?}; there are {names}");
     for DhcpArg { port: name, .. } in &args.services.dhcp {
-        let names = args.port.iter().map(|port| port.name.as_str()).collect::<Vec<_>>().join(", ");
-        let Some(port) = args.port.iter_mut().find(|port| port.name == *name) else {
-            return Err(format!("--dhcp names the port {name:?}; there are {names}"));
-        };
+        let port = args.port.iter_mut().find(|port| port.name == *name);
+        let port = port.ok_or_else(|| unknown("dhcp", name))?;
         if std::mem::replace(&mut port.by_dhcp, true) {
             return Err(format!("--dhcp names the port {name} twice"));
         }
     }
+    let mut served = Vec::new();
+    for server in &args.services.dhcp_server {
+        let name = &server.port;
+        let port = args.port.iter().find(|port| port.name == *name);
+        let port = port.ok_or_else(|| unknown("dhcp-server", name))?;
+        server.config(port, [0; 6], false)?;
+        if served.contains(&name) {
+            return Err(format!("--dhcp-server names the port {name} twice"));
+        }
+        served.push(name);
+    }
     Ok(args)
 }
 
-/// DHCP clients of open ports.
-pub struct Clients(Vec<(String, IfaceId, LeaseClient)>);
-
-/// Adds a client to each port of `--dhcp`. `ports` are the open ones, in order.
-///
-/// # Errors
-/// Fails if there are no random bytes.
-pub fn clients(args: &RouterArgs, ports: &mut [OpenPort], counters: &[Left]) -> Result<Clients> {
-    let with_counters = args.port.iter().zip(counters);
-    let interfaces = with_counters.filter(|(port, _)| port.is_interface());
-    let mut clients = Vec::new();
-    for (((PortArg { name, .. }, left), open), number) in interfaces.zip(ports).zip(1..) {
-        let Some(arg) = args.services.dhcp.iter().find(|arg| arg.port == *name) else { continue };
-        let [a, b, c, d, e, f, g, h, ..] = random()?;
-        let seed = u64::from_ne_bytes([a, b, c, d, e, f, g, h]);
-        let client = LeaseClient::new(arg.settings.clone(), open.mac, seed);
-        let queues = client.serve(std::mem::take(&mut open.queues)).into_iter();
-        open.queues = queues.map(|queue| Box::new(Counting::new(queue, left)) as _).collect();
-        clients.push((name.clone(), IfaceId(number), client));
-    }
-    Ok(Clients(clients))
+/// Services of open ports, before the engine runs.
+#[derive(Default)]
+pub struct PortServices {
+    clients: Vec<(String, IfaceId, LeaseClient)>,
+    servers: Vec<(String, LeaseServer)>,
 }
 
-impl Clients {
-    /// Applies the leases of all clients to a running engine.
+/// Adds the services to their ports. `ports` are the open ones, in order.
+///
+/// # Errors
+/// Fails if a file of leases is invalid, or if there are no random bytes.
+pub fn attach(
+    args: &RouterArgs,
+    ports: &mut [OpenPort],
+    counters: &[Left],
+) -> Result<PortServices> {
+    let with_counters = args.port.iter().zip(counters);
+    let interfaces = with_counters.filter(|(port, _)| port.is_interface());
+    let mut services = PortServices::default();
+    for (((port, left), open), number) in interfaces.zip(ports).zip(1..) {
+        let name = &port.name;
+        if let Some(arg) = args.services.dhcp.iter().find(|arg| arg.port == *name) {
+            let client = LeaseClient::new(arg.settings.clone(), open.mac)?;
+            wrap(open, left, |queues| client.serve(queues));
+            services.clients.push((name.clone(), IfaceId(number), client));
+        }
+        if let Some(arg) = args.services.dhcp_server.iter().find(|arg| arg.port == *name) {
+            let has_client = !args.services.dhcp.is_empty();
+            let config = arg.config(port, open.mac, has_client).map_err(|why| anyhow!(why))?;
+            let server = LeaseServer::new(config, arg.leases.clone())?;
+            wrap(open, left, |queues| server.serve(queues));
+            services.servers.push((name.clone(), server));
+        }
+    }
+    Ok(services)
+}
+
+/// Adds a service to the queues of a port, which then report its counters.
+fn wrap(
+    open: &mut OpenPort,
+    left: &Left,
+    serve: impl FnOnce(Vec<Box<dyn Port + Send>>) -> Vec<Box<dyn Port + Send>>,
+) {
+    let queues = serve(std::mem::take(&mut open.queues)).into_iter();
+    open.queues = queues.map(|queue| Box::new(Counting::new(queue, left)) as _).collect();
+}
+
+impl PortServices {
+    /// Applies the leases of all clients to a running engine, and writes those of all servers.
     ///
     /// # Errors
     /// Fails if no thread can be created.
     pub fn run(self, remote: &Remote, messages: &Messages) -> Result<RunningServices> {
-        let run = |(name, iface, client): (String, IfaceId, LeaseClient)| {
+        let setters: Vec<_> = self.servers.iter().map(|(_, server)| server.nameservers()).collect();
+        let setters = Arc::new(Mutex::new(setters));
+        let mut threads = Vec::new();
+        for (name, iface, client) in self.clients {
+            let (messages, setters) = (messages.clone(), Arc::clone(&setters));
+            let tell = move |notice: DhcpNotice| {
+                messages.say(&format!("{name}: {}", describe(&notice)));
+                if let DhcpNotice::Bound(lease) = &notice {
+                    let setters = setters.lock().unwrap_or_else(PoisonError::into_inner);
+                    setters.iter().for_each(|set| set(&lease.nameservers));
+                }
+            };
+            threads.push(client.follow(remote.clone(), iface, tell).context("a thread for DHCP")?);
+        }
+        for (name, server) in self.servers {
             let messages = messages.clone();
-            let tell = move |notice| messages.say(&format!("{name}: {}", describe(&notice)));
-            client.follow(remote.clone(), iface, tell).context("a thread for DHCP")
-        };
-        Ok(RunningServices(self.0.into_iter().map(run).collect::<Result<_>>()?))
+            let tell = move |why: String| messages.put_error(&format!("{name}: {why}"));
+            threads.push(server.follow(tell).context("a thread for leases")?);
+        }
+        Ok(RunningServices(threads))
     }
 }
 
 /// Services of a running router.
-pub struct RunningServices(Vec<RunningDhcp>);
+pub struct RunningServices(Vec<JoinHandle<()>>);
 
 impl RunningServices {
-    /// Ends all services. Called before the engine ends.
+    /// Waits for the threads, which end after the engine.
     pub fn end(self) {
-        self.0.into_iter().for_each(RunningDhcp::end);
+        self.0.into_iter().for_each(|thread| drop(thread.join()));
     }
-}
-
-/// Formats news about a lease.
-pub fn describe(notice: &DhcpNotice) -> String {
-    match notice {
-        DhcpNotice::Bound(lease) => bound(lease),
-        DhcpNotice::Lost(LeaseLoss::Expired) => {
-            "the DHCP lease has ended, because no server has extended it".to_owned()
-        }
-        DhcpNotice::Lost(LeaseLoss::InUse(address)) => {
-            format!("the DHCP server has offered {address}, which another host uses")
-        }
-        DhcpNotice::Lost(LeaseLoss::Released) => "the DHCP lease is released".to_owned(),
-        DhcpNotice::Lost(_) => "the DHCP server has refused to extend the lease".to_owned(),
-        DhcpNotice::Refused(why) => format!("the DHCP lease cannot be used: {why}"),
-        DhcpNotice::NotKept(why) => format!("the DHCP lease is not kept: {why}"),
-    }
-}
-
-fn bound(lease: &Lease) -> String {
-    let list =
-        |ips: &[Ipv4Addr]| ips.iter().map(Ipv4Addr::to_string).collect::<Vec<_>>().join(", ");
-    let nameservers = match &lease.nameservers[..] {
-        [] => String::new(),
-        all => format!(", nameservers {}", list(all)),
-    };
-    let via = lease.routes.iter().filter(|route| route.prefix.len() == 0).find_map(|it| it.via);
-    let gateway = via.map(|via| format!(", gateway {via}")).unwrap_or_default();
-    format!("address {} by DHCP from {}{gateway}{nameservers}", lease.address, lease.server)
 }
 
 #[cfg(test)]
