@@ -142,6 +142,60 @@ fn a_panic_ends_only_its_connection() {
 }
 
 #[test]
+fn a_peer_that_resets_during_a_call_ends_after_it() {
+    /// Waits in each call until the test has reset the connection.
+    struct Waits(Sender<Option<CloseReason>>, std::sync::mpsc::Receiver<()>);
+    impl Handler for Waits {
+        type State = ();
+        fn readable(&mut self, conn: &mut Conn<'_>, _: &mut ()) -> ConnAction {
+            self.0.send(None).unwrap();
+            self.1.recv_timeout(LIMIT).unwrap();
+            let (mut reader, mut writer) = conn.split();
+            assert_eq!(reader.next(5), Some(&b"hello"[..]));
+            assert!(writer.write_all(b"an answer"));
+            conn.set_timer(Duration::from_millis(1));
+            ConnAction::Continue
+        }
+        fn timer(&mut self, _: &mut Conn<'_>, _: &mut ()) -> ConnAction {
+            ConnAction::Pause
+        }
+        fn closed(&mut self, _: &mut HandlerShard<'_>, _: ConnId, (): (), reason: CloseReason) {
+            self.0.send(Some(reason)).unwrap();
+        }
+    }
+    let ((to, events), (go_on, waits)) = (channel(), channel());
+    let parts = Mutex::new(Some((to, waits)));
+    let hosts = Hosts::new(move |_| {
+        let (to, waits) = parts.lock().unwrap().take().expect("one thread");
+        Waits(to, waits)
+    });
+    let mut stream = hosts.connect();
+    stream.write_all(b"hello").unwrap();
+    assert_eq!(events.recv_timeout(LIMIT), Ok(None));
+    stream.set_linger(Some(Duration::ZERO)).unwrap();
+    drop(stream);
+    go_on.send(()).unwrap();
+    assert_eq!(events.recv_timeout(LIMIT), Ok(Some(CloseReason::PeerReset)));
+    assert_eq!(hosts.server.handlers()[0].panics, 0);
+}
+
+#[test]
+fn a_handler_that_never_writes_takes_all_bytes() {
+    let hosts = Hosts::new(|_| {
+        OnBytes(|conn: &mut Conn<'_>| {
+            conn.reader().skip(usize::MAX);
+            ConnAction::Continue
+        })
+    });
+    let mut stream = hosts.connect();
+    for _ in 0..500 {
+        stream.write_all(&[7; 10_000]).unwrap();
+    }
+    drop(stream);
+    hosts.until(|counters| counters.closed == 1);
+}
+
+#[test]
 fn slow_calls_are_counted() {
     let hosts = Hosts::new(|_| {
         OnBytes(|conn: &mut Conn<'_>| {
