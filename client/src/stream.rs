@@ -203,9 +203,17 @@ pub fn unread(client: &Client, socket: Socket) -> usize {
     })
 }
 
+/// Hints of a call about the end of its bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SendHints {
+    /// Further bytes follow at once, so these are not sent in a short segment (MSG_MORE).
+    pub more: bool,
+    /// The last byte ends a record, and shares no segment with later bytes (MSG_EOR).
+    pub ends_record: bool,
+}
+
 /// Queues bytes `skip..` of `buffers` to be sent, as many as there is room for, without waiting.
-/// `more`: further bytes follow at once, so these are not sent in a short segment. Returns the
-/// number of queued bytes, which is at least one unless no bytes were given.
+/// Returns the number of queued bytes, which is at least one unless no bytes were given.
 ///
 /// # Errors
 /// - `WouldBlock`: there is no room, or a connect is in progress. An event reports when the socket
@@ -224,12 +232,16 @@ pub unsafe fn send(
     socket: Socket,
     buffers: &[Buffer],
     skip: usize,
-    more: bool,
+    hints: SendHints,
 ) -> Result<usize, Error> {
-    let note = |slot: &Slot, _, _| {
+    let SendHints { more, ends_record } = hints;
+    let note = |slot: &Slot, at: u32, n: u32| {
         if more != (slot.more.load(Relaxed) != 0) {
             slot.more.store(u32::from(more), Relaxed);
             client.setting(socket, setting::MORE, u64::from(more));
+        }
+        if ends_record && skip + n as usize == Buffer::total(buffers) {
+            client.setting(socket, setting::RECORD_END, at.wrapping_add(n).into());
         }
     };
     // SAFETY: the buffers are valid for reads, by the contract of this function.

@@ -76,7 +76,7 @@ pub const CALLS: &[CallRow] = &[
         "send sendto sendmsg sendmmsg",
         "MSG_DONTWAIT, MSG_MORE (TCP, UDP), MSG_FASTOPEN (TCP), MSG_NOSIGNAL; otherwise SIGPIPE as \
          on Linux. MSG_ZEROCOPY (TCP, UDP) copies all the same. \
-         MSG_EOR has no effect; on Linux it ends a segment for time stamps (TCP). \
+         MSG_EOR ends a segment (TCP). \
          MSG_OOB (TCP; ignored with UDP over IPv6, otherwise EOPNOTSUPP). Control \
          messages: IP_PKTINFO, IPV6_PKTINFO, IP_TTL, IPV6_HOPLIMIT, IP_TOS, IPV6_TCLASS, \
          UDP_SEGMENT; other ones of these levels and SOL_SOCKET: EINVAL",

@@ -1,7 +1,7 @@
 //! sendfile(2) and splice(2) with a socket of the stack at one end. Bytes are copied through a
 //! buffer of bounded size.
 
-use towpath_client::stream::OnError;
+use towpath_client::stream::{OnError, SendHints};
 use towpath_client::syscall::syscall;
 use towpath_client::{Buffer, WaitLimit, stream};
 use towpath_shm::layout::Kind;
@@ -234,7 +234,7 @@ fn room_to_send(handle: &OpenSocket) -> Result<usize> {
     match towpath_ring::program_fifo::room(handle.slot) as usize {
         0 => {
             // SAFETY: the list of buffers is empty.
-            unsafe { stream::send(handle.client, handle.socket, &[], 0, false) }?;
+            unsafe { stream::send(handle.client, handle.socket, &[], 0, SendHints::default()) }?;
             Ok(FIRST)
         }
         room => Ok(room),

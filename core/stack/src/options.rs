@@ -36,6 +36,9 @@ pub enum SocketOption {
     /// MSG_OOB on a connection: marks the byte before this offset as urgent. The offset is relative
     /// to the start of the send buffer.
     UrgentEnd(u32),
+    /// MSG_EOR on a connection: no segment carries bytes of both sides of this offset, which is
+    /// relative to the start of the send buffer.
+    RecordEnd(u32),
     /// TCP_QUICKACK: true sends the pending ACK and the following ones without delay. According to
     /// tcp(7) the mode is not permanent; false ends it at once. Connections only.
     QuickAck(bool),
@@ -531,6 +534,7 @@ fn set_stream(
         SocketOption::Cork(on) => stage.now(|c| c.set_cork(on))?,
         SocketOption::MoreComing(on) => stage.now(|c| c.more_coming(on))?,
         SocketOption::UrgentEnd(end) => stage.now(|c| c.set_urgent(end))?,
+        SocketOption::RecordEnd(end) => stage.now(|c| _ = c.end_record(end))?,
         SocketOption::QuickAck(on) => stage.now(|c| c.set_quickack(on))?,
         _ => return Err(OptionError::NotApplicable),
     }

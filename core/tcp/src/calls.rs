@@ -135,6 +135,16 @@ impl Connection {
         }
     }
 
+    /// Ends a record (MSG_EOR) after `end` bytes of the send buffer: no segment carries bytes of
+    /// both sides. Returns false, and ignores the end, if the connection has too many of them.
+    pub fn end_record(&mut self, end: u32) -> bool {
+        if end == 0 || !self.state.is_synchronized() {
+            return true;
+        }
+        let seq = self.snd.una + end + u32::from(self.syn_in_flight());
+        self.recovery.add_boundary(seq, self.snd.una)
+    }
+
     /// Stops the cork timer. In FIN-WAIT-2 the same timer limits the wait for the peer's FIN, so it
     /// keeps running.
     fn stop_cork(&mut self) {

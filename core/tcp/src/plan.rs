@@ -293,7 +293,8 @@ impl Connection {
     fn plan_retransmit(&self, room: u32, max_payload: u32) -> Option<Transmit> {
         let mss = self.segment_size();
         let hole = self.in_flight(self.recovery.next_hole()?)?;
-        let len = hole.right - hole.left;
+        let len = self.within_record(hole.left, hole.right - hole.left);
+        let hole = Hole { right: hole.left + len, ..hole };
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6
         //# The sender MAY also retransmit old data beyond SND.UNA+SND.WND (MAY-7)
         if self.recovery.is_forced() {
@@ -386,7 +387,7 @@ impl Connection {
             //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.2
             //# The transmitter SHOULD collapse successive bits when it packetizes data, to send the
             //# largest possible segment (SHLD-27).
-            push: last && len > 0,
+            push: len > 0 && len == self.within_record(self.snd.nxt, unsent),
         })
     }
 
@@ -402,7 +403,8 @@ impl Connection {
             return Ok(0);
         }
         let mss = self.segment_size();
-        let allowed = unsent.min(usable).min(max_payload);
+        let record = self.within_record(self.snd.nxt, unsent);
+        let allowed = record.min(usable).min(max_payload);
         let whole = allowed.min(room);
         if self.owed.is_aborting() {
             return self.length_of_last(whole);
@@ -410,17 +412,18 @@ impl Connection {
         if whole < allowed && whole < mss {
             return Err(Idle::CongestionWindow);
         }
-        if whole < unsent && whole < mss {
+        if whole < record && whole < mss {
             return self.length_in_small_window(whole);
         }
-        if whole < unsent {
+        if whole < record {
             //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.2
             //# a TCP implementation SHOULD send a maximum-sized segment whenever possible (SHLD-28)
             return Ok(whole - whole % mss);
         }
         let tail = whole % mss;
+        // A short segment in the middle of the buffer cannot grow, so waiting is useless.
         match self.holds_short_segment() {
-            Some(idle) if tail > 0 => match whole - tail {
+            Some(idle) if tail > 0 && record == unsent => match whole - tail {
                 0 => Err(idle),
                 full => Ok(full),
             },
@@ -476,6 +479,12 @@ impl Connection {
         // Urgent data is not delayed, as in Linux's `tcp_nagle_test`.
         (!self.settings.nodelay && self.snd.small_end.gt(self.snd.una) && !self.is_urgent())
             .then_some(Idle::Nagle)
+    }
+
+    /// Returns how many of the `len` bytes from `seq` on belong to the same record (MSG_EOR).
+    #[inline]
+    fn within_record(&self, seq: SeqNum, len: u32) -> u32 {
+        self.recovery.within_boundary(seq, len, self.snd.una)
     }
 
     /// Returns the offset of the byte `seq` in the send FIFO.

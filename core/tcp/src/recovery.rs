@@ -13,6 +13,7 @@
 //! First transmissions are sent in the order of their sequence numbers, so one mark (`lost_end`)
 //! separates those that were judged. Retransmissions are judged in the order of their send times.
 
+mod boundaries;
 mod episode;
 mod prr;
 mod scoreboard;
@@ -21,6 +22,7 @@ mod tail;
 mod tests;
 mod undo;
 
+use self::boundaries::Boundaries;
 use self::prr::Prr;
 pub(crate) use self::prr::RecoveryAck;
 pub(crate) use self::scoreboard::Detected;
@@ -90,6 +92,8 @@ struct Outstanding {
     /// SND.NXT when the peer discarded bytes that it had SACKed. Until it is acknowledged, SACK
     /// blocks are ignored. Otherwise a peer could report the whole flight with each ACK.
     reneged_until: Option<SeqNum>,
+    /// Ends of records (MSG_EOR) that are not acknowledged.
+    boundaries: Boundaries,
     /// Memory of the last record, reused to avoid an allocation per flight.
     spare: VecDeque<Transmission>,
 }
@@ -127,6 +131,7 @@ impl Outstanding {
         {
             self.reneged_until = Some(nxt);
         }
+        self.boundaries.trim(old, una);
         // D-SACKs arrive within a round trip; drop marks before sequence numbers wrap.
         if self.undo.as_ref().is_some_and(|undo| undo.is_old(una)) {
             self.undo = None;
@@ -141,6 +146,7 @@ impl Outstanding {
             || self.board.is_some()
             || self.undo.is_some()
             || !self.probe.is_clear()
+            || !self.boundaries.is_empty()
             || self.spare.capacity() > 0
     }
 }
@@ -359,6 +365,19 @@ impl Recovery {
         if !self.outstanding.as_deref().is_some_and(Outstanding::is_needed) {
             self.outstanding = None;
         }
+    }
+
+    /// Adds a boundary that no segment crosses. Returns false if there are too many.
+    #[cold]
+    pub(crate) fn add_boundary(&mut self, end: SeqNum, snd_una: SeqNum) -> bool {
+        self.outstanding.get_or_insert_default().boundaries.add(end, snd_una)
+    }
+
+    /// Returns how many of the `len` bytes from `seq` on one segment may carry.
+    #[inline]
+    pub(crate) fn within_boundary(&self, seq: SeqNum, len: u32, snd_una: SeqNum) -> u32 {
+        let boundary = self.outstanding.as_ref().and_then(|it| it.boundaries.after(seq, snd_una));
+        boundary.map_or(len, |end| len.min(end - seq))
     }
 
     /// Whether losses are certain without a reordering window: in recovery, or because three

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use towpath_client::stream::OnError;
+use towpath_client::stream::{OnError, SendHints};
 use towpath_client::{Buffer, Error, WaitLimit, stream, urgent};
 use towpath_shm::layout::{RawAddr, connect_asked, flags};
 
@@ -112,7 +112,8 @@ pub(super) unsafe fn send_stream(
     limit: WaitLimit,
 ) -> Result<usize> {
     let (client, socket) = (handle.client, handle.socket);
-    let more = how & libc::MSG_MORE != 0;
+    let hints =
+        SendHints { more: how & libc::MSG_MORE != 0, ends_record: how & libc::MSG_EOR != 0 };
     let opening = handle.slot.flags.load(Relaxed) & flags::OPENING != 0;
     let mut in_syn = Vec::new();
     let buffers = if opening && limit.nonblocking {
@@ -131,7 +132,7 @@ pub(super) unsafe fn send_stream(
         // SAFETY: the buffers are valid for reads, by the contract of this function.
         let attempt = || unsafe {
             match how & libc::MSG_OOB {
-                0 => stream::send(client, socket, buffers, done, more),
+                0 => stream::send(client, socket, buffers, done, hints),
                 _ => urgent::send(client, socket, buffers, done),
             }
         };

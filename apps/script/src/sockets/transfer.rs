@@ -81,7 +81,8 @@ impl ScriptSocket {
         if self.stage == SocketStage::Listener {
             return fail("EPIPE");
         }
-        if cx.progress.written == 0
+        let is_open = self.status(cx.world).connected;
+        if (cx.progress.written == 0 || !is_open)
             && let Some(errno) = self.take_error(cx.world)
         {
             return fail(errno);
@@ -107,9 +108,13 @@ impl ScriptSocket {
 
     fn write(&mut self, cx: &mut CallCx<'_>, transfer: &TransferArgs) -> Outcome {
         let id = self.id(cx.world);
+        let mut fills_syn = false;
         loop {
             let left = transfer.len - cx.progress.written;
-            let room = self.room(cx);
+            let room = match self.defers_connect && !sleeps(self, transfer.flags) {
+                true => self.syn_room(cx),
+                false => self.room(cx),
+            };
             let bytes = vec![0; left.min(room as usize)];
             let more = transfer.flags & sys::MSG_MORE != 0;
             let Some(buffer) = cx.world.stack.send_buffer(id) else { return fail("EPIPE") };
@@ -123,19 +128,21 @@ impl ScriptSocket {
                 if transfer.flags & sys::MSG_OOB != 0 {
                     let _ = cx.world.stack.set_option(id, SocketOption::UrgentEnd(queued));
                 }
+                if transfer.flags & sys::MSG_EOR != 0 && cx.progress.written == transfer.len {
+                    let _ = cx.world.stack.set_option(id, SocketOption::RecordEnd(queued));
+                }
                 cx.world.stack.send_ready(id);
-                self.defers_connect = false;
+                fills_syn =
+                    std::mem::take(&mut self.defers_connect) && !sleeps(self, transfer.flags);
                 cx.world.settle();
             }
-            if cx.progress.written == transfer.len {
-                break;
-            }
-            if n == 0 {
+            if cx.progress.written == transfer.len || n == 0 || fills_syn {
                 break;
             }
         }
         let written = cx.progress.written;
-        if written < transfer.len && sleeps(self, transfer.flags) {
+        let is_open = self.status(cx.world).connected;
+        if (written < transfer.len || !is_open) && sleeps(self, transfer.flags) {
             return Ok(CallOutcome::Blocked);
         }
         if written == 0 && transfer.len > 0 {
@@ -147,6 +154,16 @@ impl ScriptSocket {
             self.zero_copies.begin(self.written);
         }
         done(written as i64)
+    }
+
+    /// Returns bytes that fit a SYN with all options (RFC 7413 section 4.1.3). A call that may not
+    /// wait sends no others.
+    fn syn_room(&self, cx: &mut CallCx<'_>) -> u32 {
+        const OPTIONS_MAX: u32 = 40;
+        const TIMESTAMPS: u32 = 12;
+        let tcp = self.info(cx).and_then(|info| info.tcp);
+        let mss = tcp.map_or(0, |tcp| tcp.snd_mss + if tcp.timestamps { TIMESTAMPS } else { 0 });
+        mss.saturating_sub(OPTIONS_MAX)
     }
 
     /// Returns bytes that can be written now, within TCP_NOTSENT_LOWAT.

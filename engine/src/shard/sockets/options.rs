@@ -101,7 +101,8 @@ impl SocketOptions<'_> {
                 let v4 = what == setting::RECVERR;
                 if v4 { SocketOption::RecvErrors(on) } else { SocketOption::RecvErrorsV6(on) }
             }
-            setting::URGENT => SocketOption::UrgentEnd(self.urgent_end(value as u32)?),
+            setting::URGENT => SocketOption::UrgentEnd(self.send_offset(value as u32)?),
+            setting::RECORD_END => SocketOption::RecordEnd(self.send_offset(value as u32)?),
             setting::MAXSEG => {
                 let mss = u16::try_from(value).unwrap_or(u16::MAX);
                 self.keep(|rare| rare.mss_max = mss);
@@ -152,8 +153,8 @@ impl SocketOptions<'_> {
             setting::NOTSENT_LOWAT => self.set_notsent_lowat(value != 0),
             // The slot's value is read at close.
             setting::LINGER => {}
-            // Only a connection has urgent data.
-            setting::URGENT => {}
+            // Only a connection has urgent data and records.
+            setting::URGENT | setting::RECORD_END => {}
             setting::DEFER_ACCEPT => {
                 let seconds = clamp(value).min(DEFER_ACCEPT_MAX_S);
                 self.keep(|rare| rare.defer_accept_s = seconds);
@@ -372,7 +373,7 @@ impl SocketOptions<'_> {
 
     /// Converts a position in the transmit FIFO to an offset in the send buffer. Returns `None` if
     /// it is out of range.
-    fn urgent_end(&mut self, position: u32) -> Option<u32> {
+    fn send_offset(&mut self, position: u32) -> Option<u32> {
         let id = self.sockets.slots.get(self.slot)?.id?;
         let front = self.net.stack.send_buffer(id).and_then(SocketSend::slot)?.position();
         Some(position.wrapping_sub(front)).filter(|end| *end <= towpath_ring::WINDOW_MAX)

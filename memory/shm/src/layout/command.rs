@@ -141,6 +141,8 @@ pub mod setting {
     /// SO_TIMESTAMPING: a call queued bytes up to position b of the transmit FIFO; report when the
     /// last of them is sent and acknowledged.
     pub const STAMP: u32 = 50;
+    /// MSG_EOR: bytes before and after position b of the transmit FIFO share no segment.
+    pub const RECORD_END: u32 = 51;
 }
 }
 

@@ -2,7 +2,7 @@
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 
-use towpath_client::stream::{self, OnError};
+use towpath_client::stream::{self, OnError, SendHints};
 use towpath_client::{Buffer, Error};
 
 use super::TcpStream;
@@ -72,7 +72,7 @@ impl TcpStream {
     pub(crate) unsafe fn attempt_send(&self, buffers: &[Buffer]) -> Result<usize, Error> {
         let (client, socket) = (self.handle.client(), self.handle.socket);
         // SAFETY: the buffers are valid for reads, by the contract of this function.
-        unsafe { stream::send(client, socket, buffers, 0, false) }
+        unsafe { stream::send(client, socket, buffers, 0, SendHints::default()) }
     }
 
     /// # Safety
@@ -87,7 +87,8 @@ impl TcpStream {
         let mut done = 0;
         loop {
             // SAFETY: the buffers are valid for reads, by the contract of this function.
-            let attempt = || unsafe { stream::send(client, socket, buffers, done, false) };
+            let attempt =
+                || unsafe { stream::send(client, socket, buffers, done, SendHints::default()) };
             match handle.sending(patience, attempt) {
                 Ok(n) => done += n,
                 Err(_) if done > 0 => return Ok(done),
