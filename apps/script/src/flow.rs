@@ -14,7 +14,8 @@ pub struct ScriptFlow {
     pub remote: SocketAddr,
     /// Offset of the stack's sequence numbers.
     local_offset: u32,
-    /// Offset of the peer's sequence numbers in SYNs, which scripts number freely.
+    /// Offset of the peer's sequence numbers in SYNs and their acknowledgements, which scripts
+    /// number freely.
     syn_offset: u32,
     /// Offset of the peer's sequence numbers in other segments, relative to its first SYN.
     remote_offset: u32,
@@ -122,7 +123,8 @@ impl ScriptFlow {
             TcpOption::Sack(blocks) => TcpOption::Sack(shift(blocks, negative)),
             option => option.clone(),
         };
-        let ack = if live.has(flag::ACK) { live.ack.wrapping_sub(self.remote_offset) } else { 0 };
+        let offset = if live.has(flag::SYN) { self.syn_offset } else { self.remote_offset };
+        let ack = if live.has(flag::ACK) { live.ack.wrapping_sub(offset) } else { 0 };
         WireSegment {
             seq: live.seq.wrapping_sub(self.local_offset),
             ack,

@@ -387,12 +387,13 @@ impl<'a> ScriptRunner<'a> {
         window: Option<TimeWindow>,
     ) -> Result<Instant, Stop> {
         let latest = window.map(|window| window.latest + self.tolerance());
-        let sent = self.wait_for_packet(line, latest)?;
+        let is_syn = spec.flags & (flag::SYN | flag::ACK) == flag::SYN;
+        let sent = self.wait_for_packet(line, latest, is_syn)?;
         let mut live = self.flow_segment(line, spec, &sent)?;
         self.flow.learn(spec, &live);
         self.note_sent(&sent, &live);
         while !self.knobs.strict_segments && live.len < spec.len && live.len > 0 {
-            let next = self.wait_for_packet(line, latest)?;
+            let next = self.wait_for_packet(line, latest, is_syn)?;
             let Some((_, segment)) = wire::parse_segment(&next.bytes) else { break };
             self.note_sent(&next, &segment);
             if segment.seq != live.seq.wrapping_add(live.len) || segment.ack != live.ack {
@@ -436,13 +437,14 @@ impl<'a> ScriptRunner<'a> {
         &mut self,
         line: usize,
         latest: Option<Instant>,
+        is_syn: bool,
     ) -> Result<SentPacket, Stop> {
         loop {
             while let Some(sent) = self.world.pop_sent() {
                 let at_ns = sent.at.0 - self.start.0;
                 let bytes = sent.bytes.clone();
                 self.captured.push(CapturedPacket { at_ns, direction: Direction::Outbound, bytes });
-                if self.is_watched(&sent) {
+                if self.is_watched(&sent, is_syn) {
                     if latest.is_some_and(|latest| sent.at > latest) {
                         return Err(self.missing(line, latest, Some(&sent)));
                     }
@@ -476,12 +478,13 @@ impl<'a> ScriptRunner<'a> {
         fail(line, format!("no packet was sent {by}{next}"))
     }
 
-    /// Whether a packet belongs to the current connection, or begins one.
-    fn is_watched(&self, sent: &SentPacket) -> bool {
+    /// Whether a packet belongs to the current connection, or begins one. A script that expects a
+    /// SYN (`is_syn`) has left the current connection.
+    fn is_watched(&self, sent: &SentPacket, is_syn: bool) -> bool {
         let Some((ends, segment)) = wire::parse_segment(&sent.bytes) else { return false };
         let is_open = segment.has(flag::SYN) && !segment.has(flag::ACK);
         let is_old = self.old_flows.iter().any(|flow| flow.sends(ends));
-        self.flow.sends(ends) || is_open && !is_old
+        self.flow.sends(ends) && (is_open || !is_syn) || is_open && !is_old
     }
 
     fn flow_segment(
@@ -510,7 +513,7 @@ impl<'a> ScriptRunner<'a> {
     fn refuse_leftovers(&mut self) -> Step {
         let line = self.script.events.last().map_or(0, |event| event.line);
         while let Some(sent) = self.world.pop_sent() {
-            if !self.is_watched(&sent) {
+            if !self.is_watched(&sent, false) {
                 continue;
             }
             let Some((_, live)) = wire::parse_segment(&sent.bytes) else { continue };

@@ -279,6 +279,10 @@ impl Connection {
         let shrunk = self.snd.mss_with_options() < before;
         self.congestion.on_mss(self.mss());
         let flight = self.snd.flight();
+        if shrunk && self.state == State::SynSent && flight > 1 {
+            // A router has dropped the SYN because of its data. The repeated SYN has none.
+            self.owed.syn = true;
+        }
         let long = flight.saturating_sub(self.recovery.short_tail.into());
         if shrunk && self.state.may_send() && long > 0 {
             // Retransmit at once without a congestion response (RFC 1191 §6.5). We do not know

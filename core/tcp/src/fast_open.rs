@@ -104,6 +104,11 @@ impl FastOpenState {
         self.add(Self::DATA_ACKED);
     }
 
+    /// Whether the data of a SYN was acknowledged, a client's as a whole.
+    pub(crate) fn is_data_acked(self) -> bool {
+        self.has(Self::DATA_ACKED)
+    }
+
     /// Records that the SYN or SYN-ACK is retransmitted.
     pub(crate) fn on_syn_repeated(&mut self) {
         self.add(Self::REPEATED);
@@ -112,12 +117,13 @@ impl FastOpenState {
         }
     }
 
-    /// Records that the peer acknowledged our SYN and `bytes` bytes of data after it.
-    pub(crate) fn on_syn_acked(&mut self, bytes: u32) {
+    /// Records that the peer acknowledged our SYN. `is_whole` means that nothing after it is left
+    /// unacknowledged.
+    pub(crate) fn on_syn_acked(&mut self, is_whole: bool) {
         if self.has(Self::DATA_SENT) {
-            match bytes {
-                0 => self.fail(FastOpenFailure::DataNotAcked),
-                _ => self.add(Self::DATA_ACKED),
+            match is_whole {
+                true => self.add(Self::DATA_ACKED),
+                false => self.fail(FastOpenFailure::DataNotAcked),
             }
         }
     }
@@ -152,7 +158,7 @@ impl FastOpenState {
 
     pub(crate) fn outcome(self) -> FastOpenOutcome {
         FastOpenOutcome {
-            data_acked: self.has(Self::DATA_ACKED),
+            data_acked: self.is_data_acked(),
             failure: match self.0 >> Self::FAIL_SHIFT {
                 0 => None,
                 1 => Some(FastOpenFailure::NoCookie),

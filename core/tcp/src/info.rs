@@ -245,7 +245,10 @@ impl Connection {
         let resent = self.counters.rare().data_retransmitted;
         let first = self.counters.data_segs_out.wrapping_sub(resent);
         let missing = self.data_in_flight().saturating_sub(self.recovery.sacked_bytes());
-        let control = u32::from(self.state.is_synchronized()) + u32::from(self.snd.fin_acked());
+        // As on Linux, a SYN with data that was acknowledged as a whole counts once.
+        let syn_alone = !self.ext.fast_open.is_client() || !self.ext.fast_open.is_data_acked();
+        let syn = u32::from(self.state.is_synchronized() && syn_alone);
+        let control = syn + u32::from(self.snd.fin_acked());
         first.saturating_sub(missing.div_ceil(self.mss())).wrapping_add(control)
     }
 

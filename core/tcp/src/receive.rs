@@ -16,7 +16,7 @@ use crate::connection::Connection;
 use crate::disposition::{Disposition, FifoChanges, SegmentDropReason};
 use crate::ecn::EcnState;
 use crate::event::pending;
-use crate::receive_space::NewText;
+use crate::receive_space::{NewText, WhenRead};
 use crate::segment::{FifoLevels, Segment};
 use crate::state::State;
 use crate::time::Instant;
@@ -120,6 +120,12 @@ impl Connection {
         self.ecn.on_syn_ack(segment.flags);
         self.note_peer_syn(segment);
         let mut received = FifoChanges::default();
+        if buffers.send_len > self.data_in_flight() {
+            // The SYN had no room for these bytes of a Fast Open. Their answer carries the ACK of
+            // the server's bytes, as on Linux.
+            self.timers.quick_acks = 0;
+            self.rcv.when_read = WhenRead::Answers;
+        }
         self.on_syn_acked(now, segment, &mut received);
         self.owed.ack = true;
         let text =
@@ -203,6 +209,12 @@ impl Connection {
         let mut received = FifoChanges::default();
         if self.state == State::Closed {
             return Ok(received);
+        }
+        if self.ext.fast_open.is_client() && self.is_syn_of_peer(segment) {
+            // SYNs with data crossed. As on Linux, the SYN-ACK gets an ACK of its own, because the
+            // peer may not know yet that its SYN arrived.
+            self.owed.ack = true;
+            self.note_repeated_text(segment.seq, 1);
         }
         self.check_ack(now, segment, buffers, &mut received)?;
         self.note_marks(segment);

@@ -224,8 +224,8 @@ impl ScriptSocket {
     /// Takes the pending error, as SO_ERROR does.
     fn take_error(&self, world: &mut ScriptWorld) -> Option<&'static str> {
         let status = &mut world.host.sockets[self.user as usize];
-        // Linux's `tcp_reset`: a reset behind a FIN is EPIPE.
-        let ended = status.ended;
+        // Linux's `tcp_reset`: a reset in CLOSE-WAIT is EPIPE.
+        let ended = status.ended && !self.shut_write;
         status.error.take().map(|error| match error {
             SocketError::Reset if ended => "EPIPE",
             error => name_of(error),

@@ -217,8 +217,8 @@ impl FastOpens {
             //= https://www.rfc-editor.org/rfc/rfc7413#section-4.1.3
             //# The client MUST cache cookies from servers for later Fast Open connections.
             server.cookie = Some(cookie);
-            server.mss = mss.unwrap_or(0);
         }
+        server.mss = mss.unwrap_or(0);
         //= https://www.rfc-editor.org/rfc/rfc7413#section-4.2.1
         //# We also RECOMMEND the client to record the set of servers that failed to respond to
         //# cookie requests and only attempt another cookie request after a certain period.

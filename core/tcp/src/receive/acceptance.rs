@@ -74,7 +74,7 @@ impl Connection {
 
     /// Whether the segment has the sequence number of the peer's SYN, the only segment received so
     /// far.
-    fn is_syn_of_peer(&self, segment: &Segment) -> bool {
+    pub(super) fn is_syn_of_peer(&self, segment: &Segment) -> bool {
         self.state == State::SynReceived && segment.seq + 1 == self.rcv.nxt
     }
 

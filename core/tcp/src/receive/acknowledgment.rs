@@ -184,7 +184,7 @@ impl Connection {
     /// early.
     fn on_early_bytes_acked(&mut self, now: Instant, bytes: u32) {
         self.counters.bytes_acked += u64::from(bytes);
-        self.ext.fast_open.on_syn_acked(bytes);
+        self.ext.fast_open.on_syn_acked(self.snd.flight() == 0);
         if self.snd.flight() == 0 {
             return;
         }
