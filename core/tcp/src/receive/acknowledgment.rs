@@ -230,6 +230,7 @@ impl Connection {
         progress.after_timeout = phase == Phase::Loss && !over;
         progress.in_recovery = phase == Phase::Recovery;
         self.snd.keep_marks_ahead();
+        self.end_hold();
         self.snd.wl2 = self.snd.wl2.max(self.snd.una);
 
         //= https://www.rfc-editor.org/rfc/rfc6298#section-5
@@ -246,6 +247,13 @@ impl Connection {
         self.note_progress(now);
         self.timers.retransmit =
             if self.snd.flight() == 0 { Instant::FAR } else { now + self.rtt.rto() };
+    }
+
+    /// Releases bytes that MSG_MORE holds back, unless Nagle's algorithm holds them, too. On Linux
+    /// the flag affects only the call's own attempt to send, so that the next ACK sends the bytes.
+    fn end_hold(&mut self) {
+        let is_due = self.settings.nodelay || self.snd.small_end.leq(self.snd.una);
+        self.owed.cork_flush |= self.snd.more_coming && !self.settings.corked && is_due;
     }
 
     /// Takes an RTT sample if this ACK provides one (Karn's algorithm, RFC 6298 §3). Returns the
