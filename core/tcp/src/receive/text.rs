@@ -51,9 +51,7 @@ impl Connection {
                 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.6.1
                 //# if new data is received after CLOSE is called, its TCP implementation SHOULD send a RST
                 //# to show that data was lost (SHLD-3).
-                // The RST follows the bytes written before CLOSE, which Linux has already sent by
-                // then.
-                self.abort();
+                self.refuse_text(segment);
                 // Accept the segment's ACK: the bytes that it acknowledges need not be sent before
                 // the RST.
                 received.payload_dropped = Some(SegmentDropReason::AfterClose);
@@ -77,6 +75,18 @@ impl Connection {
         if self.rcv.fin_ahead() == Some(self.rcv.nxt) {
             self.process_fin();
         }
+    }
+
+    /// Ends the connection because bytes arrived for which there is no reader.
+    #[cold]
+    fn refuse_text(&mut self, segment: &Segment) {
+        if self.timers.retransmits == 0 {
+            // The RST follows the bytes written before CLOSE, which Linux has already sent by then.
+            return self.abort();
+        }
+        // The bytes in flight are lost, so the peer accepts only a RST with its RCV.NXT.
+        self.enter_closed();
+        self.owed.set_reset_reply(segment.ack);
     }
 
     /// Schedules a report of the bytes before RCV.NXT that a segment repeated (RFC 2883 §4.1), so
