@@ -24,7 +24,7 @@ impl<H: Host> Stack<H> {
                 return Some((id(), rule));
             }
         }
-        if orphans != self.orphans {
+        if orphans != self.ended.orphans {
             return Some((None, "each closed socket is counted as an orphan"));
         }
         let usage = self.usage();

@@ -91,7 +91,7 @@ impl<H: Host> Stack<H> {
             half_open: self.handshakes.half_open.len(),
             pending: self.handshakes.pending.len(),
             time_wait: self.time_waits.len(),
-            orphans: self.orphans,
+            orphans: self.ended.orphans,
             memberships: self.datagrams.memberships,
             timers: self.wheel.len(),
         }
@@ -158,7 +158,8 @@ impl<H: Host> Stack<H> {
                 ..info
             },
             SocketRole::Stream(stream) => {
-                let tcp = stream.connection.as_ref().map(|c| c.info(now, stream.buffers()));
+                let current = stream.connection.as_ref().map(|c| c.info(now, stream.buffers()));
+                let tcp = current.or_else(|| self.ended.info(index));
                 SocketInfo {
                     state: SocketState::Tcp(tcp.map_or(State::Closed, |tcp| tcp.state)),
                     local: Some(stream.flow.local()),

@@ -129,7 +129,7 @@ impl<H: Host> Stack<H> {
     /// separate sockets, which the owner must close with [`Linger::Abort`].
     pub fn close(&mut self, now: Instant, id: SocketId, linger: Linger) {
         let Some(index) = self.index(id) else { return };
-        let too_many = self.orphans >= self.config.orphans_max;
+        let too_many = self.ended.orphans >= self.config.orphans_max;
         let Some(socket) = self.sockets.get_mut(index) else { return };
         if socket.orphan {
             return;
@@ -159,7 +159,7 @@ impl<H: Host> Stack<H> {
             connection.close(now);
         }
         socket.orphan = true;
-        self.orphans += 1;
+        self.ended.orphans += 1;
         self.mark_dirty(index);
     }
 
@@ -185,6 +185,7 @@ impl<H: Host> Stack<H> {
         self.close_half_open(index);
         self.forget_datagram(now, index);
         self.end_fast_open(now, index, HandshakeEnd::Over);
+        self.ended.forget(index);
         if !self.handshakes.saved_syns.is_empty() {
             self.handshakes.saved_syns.remove(&index);
         }
@@ -192,7 +193,7 @@ impl<H: Host> Stack<H> {
         self.stop_listening(index);
         let Some(socket) = self.sockets.remove(index) else { return };
         let StackSocket { user, bound, orphan, kind, family: _, dirty: _, waits: _ } = socket;
-        self.orphans -= usize::from(orphan);
+        self.ended.orphans -= usize::from(orphan);
         self.events.push(user, SocketEvent::Closed);
         match kind {
             // The datagram socket was removed from its tables above.

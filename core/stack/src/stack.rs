@@ -26,6 +26,7 @@ use crate::socket::{SocketRole, StackSocket};
 use crate::tables::flow::{Flow, FlowRef, FlowTable};
 use crate::tables::slab::Slab;
 use crate::tables::timer::TimerWheel;
+use crate::tcp::ended::EndedParts;
 use crate::tcp::fast_open::FastOpens;
 use crate::tcp::handshake::Handshakes;
 use crate::tcp::output_lines::OutputLines;
@@ -85,8 +86,7 @@ pub struct Stack<H: Host> {
     pub net: Net,
     pub(crate) config: StackConfig,
     pub(crate) sockets: Slab<StackSocket<H>>,
-    /// Number of connections whose socket was closed.
-    pub(crate) orphans: usize,
+    pub(crate) ended: EndedParts,
     /// Connections by 4-tuple.
     pub(crate) flows: FlowTable,
     pub(crate) ports: LocalPorts,
@@ -200,7 +200,7 @@ impl<H: Host> Stack<H> {
         Self {
             net,
             sockets: Slab::default(),
-            orphans: 0,
+            ended: EndedParts::default(),
             flows: FlowTable::default(),
             ports: LocalPorts::new(binds, Ephemeral::new(&config.ephemeral)),
             handshakes: Handshakes::default(),

@@ -33,6 +33,7 @@ mod ports;
 mod processes;
 mod processors;
 mod queues;
+mod records;
 mod reuse;
 mod signals;
 mod sockets;
@@ -75,6 +76,7 @@ fn main() -> std::process::ExitCode {
         copies::CASES,
         processors::CASES,
         stamps::CASES,
+        records::CASES,
     ]
     .concat();
     harness::main(&cases, TOWPATHS_OWN)

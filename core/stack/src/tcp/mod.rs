@@ -2,6 +2,7 @@
 //! connections.
 
 pub(crate) mod active;
+pub(crate) mod ended;
 pub(crate) mod fast_open;
 pub(crate) mod handshake;
 pub(crate) mod late_segments;

@@ -84,7 +84,11 @@ impl<H: Host> Stack<H> {
         let held = socket.bound.as_deref().filter(|bound| bound.has_port());
         let sharing = held.map(|bound| bound.options.sharing());
         let SocketRole::Stream(stream) = &mut socket.kind else { return };
-        stream.connection = None;
+        let buffers = stream.buffers();
+        let connection = stream.connection.take();
+        if let Some(connection) = connection.filter(|_| !orphan) {
+            self.ended.keep(index, connection.info(now, buffers));
+        }
         self.wheel.cancel(&mut stream.timer);
         let hash = self.keys.table.ends(&stream.flow);
         match time_wait {
