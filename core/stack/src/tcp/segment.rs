@@ -32,6 +32,10 @@ impl<H: Host> Stack<H> {
         }
         let received = match stream.on_segment(cx.now, &incoming) {
             Ok(received) => received,
+            // The connection has ended in this turn, and its socket still owns the flow.
+            Err(reason @ DropReason::TcpAfterClose) if !stream.is_aborting() => {
+                return self.refuse_segment(cx, incoming, reason);
+            }
             Err(reason) => {
                 self.drop_local(incoming.local, reason, cx.pool);
                 return self.mark_dirty(index);

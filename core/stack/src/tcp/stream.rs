@@ -126,6 +126,11 @@ impl<H: Host> StreamSocket<H> {
         }
     }
 
+    /// Whether the connection still has to send the RST that ends it.
+    pub fn is_aborting(&self) -> bool {
+        self.connection.as_ref().is_some_and(Connection::is_aborting)
+    }
+
     /// Returns the levels of the buffers.
     pub fn buffers(&self) -> FifoLevels {
         FifoLevels {

@@ -19,7 +19,7 @@
 
 use towpath_pool::{Packet, Pool};
 use towpath_ring::SendBuffer;
-use towpath_tcp::{Connection, Flags, Instant, Outgoing, Plan, Transmit, TransmitKind};
+use towpath_tcp::{Flags, Instant, Outgoing, Plan, Transmit, TransmitKind};
 
 use crate::cx::Cx;
 use crate::drop::DropReason;
@@ -138,7 +138,7 @@ impl<H: Host> Stack<H> {
         let SocketRole::Stream(stream) = &self.sockets.get(index)?.kind else { return None };
         // Never hold back a connection that still has its RST to send; otherwise it would exist
         // until the device's queue drains.
-        if stream.connection.as_ref().is_some_and(Connection::is_aborting) {
+        if stream.is_aborting() {
             return None;
         }
         let iface = stream.path.filter(|path| self.paths.is_current(path, &self.net))?.iface;
