@@ -27,9 +27,17 @@ pub const CASES: &[Case] = &[
     bulk("20 ms, nothing lost, to the program", |at| iperf(at, &[]), 0.),
     bulk("20 ms, 0.1 % lost, to the program", |at| iperf(at, &[]), 0.1),
     bulk("20 ms, 1 % lost, to the program", |at| iperf(at, &[]), 1.),
+    bulk("20 ms, 5 % lost, to the program", |at| iperf(at, &[]), 5.),
     bulk("20 ms, nothing lost, from the program", |at| iperf(at, &["-R"]), 0.),
     bulk("20 ms, 0.1 % lost, from the program", |at| iperf(at, &["-R"]), 0.1),
     bulk("20 ms, 1 % lost, from the program", |at| iperf(at, &["-R"]), 1.),
+    bulk("20 ms, 5 % lost, from the program", |at| iperf(at, &["-R"]), 5.),
+    bulk("20 ms, 0.1 % lost, BBR, to the program", |at| iperf(at, &["-C", "bbr"]), 0.1),
+    bulk("20 ms, 1 % lost, BBR, to the program", |at| iperf(at, &["-C", "bbr"]), 1.),
+    bulk("20 ms, 5 % lost, BBR, to the program", |at| iperf(at, &["-C", "bbr"]), 5.),
+    bulk("20 ms, 0.1 % lost, BBR, from the program", |at| iperf(at, &["-C", "bbr", "-R"]), 0.1),
+    bulk("20 ms, 1 % lost, BBR, from the program", |at| iperf(at, &["-C", "bbr", "-R"]), 1.),
+    bulk("20 ms, 5 % lost, BBR, from the program", |at| iperf(at, &["-C", "bbr", "-R"]), 5.),
 ];
 
 #[cfg(test)]
@@ -53,10 +61,13 @@ mod tests {
             crowd: "/nowhere".as_ref(),
             load: "/nowhere".as_ref(),
         };
-        let line = CASES[3].client(&place).join(" ");
+        let line = CASES[4].client(&place).join(" ");
         assert!(
             line.contains("-C cubic") && line.contains("-t 8") && line.ends_with("-R"),
             "{line}"
         );
+        // iperf3 takes the last algorithm.
+        let line = CASES[13].client(&place).join(" ");
+        assert!(line.ends_with("-C bbr -R"), "{line}");
     }
 }
