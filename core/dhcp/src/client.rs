@@ -19,10 +19,9 @@ use towpath_dice::Dice;
 use towpath_tcp::Instant;
 use towpath_wire::MacAddr;
 
-use crate::frame::{self, DhcpDatagram, DhcpFrame, LinkEndpoint};
+use crate::frame::{self, CLIENT_PORT, DhcpDatagram, DhcpFrame, LinkEndpoint, SERVER_PORT};
 use crate::lease::{Lease, address_of};
 use crate::message::{BootOp, DhcpMessage, DhcpOptions, MessageKind};
-use crate::{CLIENT_PORT, SERVER_PORT};
 use transaction::Transaction;
 
 /// Number of ARP probes for a new address, and the time after each. RFC 5227 waits for five

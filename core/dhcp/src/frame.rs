@@ -6,6 +6,11 @@ use towpath_wire::arp::{ArpOp, ArpPacket};
 use towpath_wire::ethernet::{self, EtherType};
 use towpath_wire::{IpProtocol, MacAddr, checksum, ipv4, udp};
 
+/// UDP port of servers.
+pub const SERVER_PORT: u16 = 67;
+/// UDP port of clients.
+pub const CLIENT_PORT: u16 = 68;
+
 /// Time to live of emitted packets.
 const TTL: u8 = 64;
 
@@ -171,7 +176,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{CLIENT_PORT, SERVER_PORT};
 
     fn frame() -> Vec<u8> {
         let from = LinkEndpoint {

@@ -26,11 +26,7 @@ mod message;
 mod server;
 
 pub use client::{ClientConfig, ClientCounters, ClientEvent, DhcpClient, LeaseLoss};
+pub use frame::{CLIENT_PORT, SERVER_PORT};
 pub use lease::{KeptLease, Lease, LeaseError, LeaseRoute};
 pub use message::{BootOp, ClasslessRoute, DhcpMessage, DhcpOptions, MessageError, MessageKind};
 pub use server::{DhcpServer, LeaseRecord, POOL_MAX, Reservation, ServerConfig, ServerCounters};
-
-/// UDP port of servers.
-pub const SERVER_PORT: u16 = 67;
-/// UDP port of clients.
-pub const CLIENT_PORT: u16 = 68;

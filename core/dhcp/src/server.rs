@@ -18,9 +18,8 @@ use std::collections::VecDeque;
 use towpath_tcp::Instant;
 use towpath_wire::{MacAddr, Prefix};
 
-use crate::frame::{self, DhcpDatagram, DhcpFrame, LinkEndpoint};
+use crate::frame::{self, CLIENT_PORT, DhcpDatagram, DhcpFrame, LinkEndpoint, SERVER_PORT};
 use crate::message::{BootOp, DhcpMessage, DhcpOptions, MessageKind};
-use crate::{CLIENT_PORT, SERVER_PORT};
 pub use bindings::POOL_MAX;
 use bindings::{Binding, BindingState, Bindings, Chosen};
 

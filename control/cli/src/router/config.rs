@@ -11,7 +11,9 @@ use towpath_uplink::parse_cidr;
 use towpath_wire::Prefix;
 
 use super::args::{self, RouterArgs, SourceCheckWord};
-use super::services::{self, DhcpServerArg};
+use super::port_arg;
+use super::server_args::DhcpServerArg;
+use super::service_args;
 use crate::args::parse_name;
 use crate::error::{ExitCode, Failure};
 
@@ -101,9 +103,9 @@ fn parse(text: &str, mut args: RouterArgs) -> Result<Parsed, ScenarioError> {
     let at = |start: usize| move |why: String| ScenarioError::at(text, start, why);
     for port in &file.port {
         let PortTable { name, device, addresses } = port.get_ref();
-        args::check_port_name(name.get_ref()).map_err(at(name.span().start))?;
+        port_arg::check_port_name(name.get_ref()).map_err(at(name.span().start))?;
         let words = format!("{}={}", name.get_ref(), device.get_ref());
-        let mut parsed = args::parse_port(&words).map_err(at(device.span().start))?;
+        let mut parsed = port_arg::parse_port(&words).map_err(at(device.span().start))?;
         for address in addresses {
             let prefix = parse_cidr(address.get_ref()).map_err(at(address.span().start))?;
             parsed.addresses.push(prefix);
@@ -130,7 +132,7 @@ fn parse(text: &str, mut args: RouterArgs) -> Result<Parsed, ScenarioError> {
         args.forward.push(args::parse_forward(rule.get_ref()).map_err(at(rule.span().start))?);
     }
     for words in &file.dhcp {
-        let parsed = services::parse_dhcp(words.get_ref()).map_err(at(words.span().start))?;
+        let parsed = service_args::parse_dhcp(words.get_ref()).map_err(at(words.span().start))?;
         args.services.dhcp.push(parsed);
     }
     for words in &file.dhcp_servers {

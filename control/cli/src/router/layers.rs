@@ -2,7 +2,7 @@
 
 use towpath_uplink::DEVICES;
 
-use super::args::{PortArg, PortDevice};
+use super::port_arg::{PortArg, PortDevice};
 
 /// Returns the VLAN ports whose device is the port `name`, with their tags.
 pub fn vlans_of<'a>(

@@ -3,9 +3,9 @@
 //!
 //! `args` defines the options, `config` reads them from a file, and `layers` checks VLANs and
 //! bridges. `open` opens the devices, `apps/router` creates the engine, and `running` runs it.
-//! `services` adds DHCP to ports. `carrier` and `mtu` follow the kernel's interfaces,
-//! `report` formats counters and logs, `served` answers commands such as `towpath ip`. The kernel
-//! closes sockets and devices when the process ends.
+//! `services` adds DHCP to ports. `carrier` and `mtu` follow the kernel's interfaces, `report`
+//! formats counters and logs, `served` answers commands such as `towpath ip`. The kernel closes
+//! sockets and devices when the process ends.
 
 mod args;
 mod carrier;
@@ -13,11 +13,13 @@ mod config;
 mod layers;
 mod mtu;
 mod open;
+mod port_arg;
 mod ports;
 mod report;
 mod running;
 mod served;
 mod server_args;
+mod service_args;
 mod services;
 
 use std::time::Duration;
@@ -31,8 +33,9 @@ use towpath_router::{Plan, PlanPart, PlannedPort, RouterError, Settings, Tracker
 use towpath_stack::net::Keys;
 use towpath_uplink::random;
 
-pub use args::{ABOUT, AFTER, RouterArgs, parse_port};
+pub use args::{ABOUT, AFTER, RouterArgs};
 use open::{Opened, PortQueues};
+pub use port_arg::parse_port;
 use ports::{PORTS_MAX, PortChanger, RouterPorts};
 use running::{Ended, RunningRouter};
 

@@ -14,8 +14,8 @@ use towpath_uplink::{
 };
 use towpath_vlan::Vlan;
 
-use super::args::{PortArg, PortDevice};
 use super::layers;
+use super::port_arg::{PortArg, PortDevice};
 use crate::args::Shards;
 use crate::error::{ExitCode, Failure};
 

@@ -8,8 +8,8 @@ use towpath_pcap::CaptureFile;
 use towpath_stack::IfaceId;
 use towpath_uplink::MtuFollower;
 
-use super::args::{PortArg, parse_port};
 use super::open::{self, Left, PortQueues};
+use super::port_arg::{PortArg, parse_port};
 use super::{layers, mtu};
 use crate::messages::Messages;
 use crate::served::{PortList, ServedPort, gone};

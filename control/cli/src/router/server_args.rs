@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use towpath_uplink::{POOL_MAX, Reservation, ServerConfig};
 use towpath_wire::{MacAddr, Prefix};
 
-use super::args::{PortArg, check_port_name};
+use super::port_arg::{PortArg, check_port_name};
 
 /// Duration of leases in seconds, unless given: a day, as usual for a home.
 const LEASE_S: u32 = 86_400;
@@ -157,7 +157,7 @@ fn parse_reservation(text: &str) -> Result<Reservation, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::args::parse_port;
+    use super::super::port_arg::parse_port;
     use super::*;
 
     #[test]

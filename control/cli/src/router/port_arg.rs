@@ -1,0 +1,259 @@
+//! `--port`: name, device and addresses of a router's port.
+
+use towpath_uplink::{DEVICES, DeviceDriver, DeviceSpec, ParameterKind, device_names, parse_cidr};
+use towpath_wire::Prefix;
+
+/// Value of `--port`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PortArg {
+    /// Name of the port.
+    pub name: String,
+    /// Device of the port.
+    pub device: PortDevice,
+    /// Addresses of the router on the link.
+    pub addresses: Vec<Prefix>,
+    /// Whether the port obtains its address by DHCP (`--dhcp`).
+    pub by_dhcp: bool,
+}
+
+impl PortArg {
+    /// Returns whether the port is an interface of the router. Otherwise, other ports stand on it.
+    pub fn is_interface(&self) -> bool {
+        self.by_dhcp || !self.addresses.is_empty()
+    }
+}
+
+/// Device of a port, or the ports below it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PortDevice {
+    /// A device.
+    Device(DeviceSpec),
+    /// The VLAN with this tag on another port.
+    Vlan(String, u16),
+    /// Other ports, bridged to one link.
+    Bridge {
+        /// Names of the bridged ports.
+        members: Vec<String>,
+        /// Time in seconds after its last frame at which a learned MAC address expires.
+        ageing: Option<u32>,
+        /// Maximum number of MAC addresses learned per port.
+        addresses: Option<u32>,
+    },
+}
+
+impl PortDevice {
+    /// Returns the kind of the device, and the interface or the ports below it.
+    pub fn words(&self) -> (&'static str, String) {
+        match self {
+            Self::Device(spec) => (spec.driver().name, spec.parameters().to_owned()),
+            Self::Vlan(parent, id) => ("vlan", format!("{parent}.{id}")),
+            Self::Bridge { members, .. } => ("bridge", members.join("+")),
+        }
+    }
+
+    /// Returns the device; `None` for a VLAN or a bridge.
+    pub fn device(&self) -> Option<&DeviceSpec> {
+        match self {
+            Self::Device(spec) => Some(spec),
+            Self::Vlan(..) | Self::Bridge { .. } => None,
+        }
+    }
+}
+
+/// Maximum length of a port's name, as of an interface's (IFNAMSIZ, without the NUL).
+const NAME_LEN_MAX: usize = 15;
+
+pub fn check_port_name(name: &str) -> Result<(), String> {
+    let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    if name.is_empty() || name.len() > NAME_LEN_MAX || !name.chars().all(is_word) {
+        return Err(format!(
+            "{name:?} is not a name of a port: expected 1 to {NAME_LEN_MAX} letters, \
+             digits, '-' or '_'"
+        ));
+    }
+    Ok(())
+}
+
+/// Example of `--port`.
+const PORT_FORM: &str =
+    "expected NAME=packet:INTERFACE,ADDRESS/LENGTH, for example lan=packet:eth1,10.1.0.1/24";
+
+pub fn parse_port(text: &str) -> Result<PortArg, String> {
+    let (name, rest) = text.split_once('=').ok_or(PORT_FORM)?;
+    let (kind, rest) = rest.split_once(':').ok_or(PORT_FORM)?;
+    check_port_name(name)?;
+    if let Some(driver) = DEVICES.iter().find(|driver| driver.name == kind) {
+        let (device, addresses) = parse_device(driver, rest)?;
+        return Ok(PortArg { name: name.to_owned(), device, addresses, by_dhcp: false });
+    }
+    let mut words = rest.split(',');
+    let below = words.next().unwrap_or_default();
+    let (options, addresses): (Vec<_>, Vec<_>) = words.partition(|word| word.contains('='));
+    let device = match kind {
+        "vlan" => {
+            refuse_options(kind, &options)?;
+            parse_vlan(below)?
+        }
+        "bridge" => parse_bridge(below, &options)?,
+        _ => {
+            let kinds = device_names(&["vlan", "bridge"]);
+            return Err(format!("{kind:?} is not a kind of port: expected {kinds}; {PORT_FORM}"));
+        }
+    };
+    let addresses = addresses.into_iter().map(parse_cidr).collect::<Result<Vec<_>, _>>()?;
+    Ok(PortArg { name: name.to_owned(), device, addresses, by_dhcp: false })
+}
+
+/// Parses the parameters of a device, and the port's addresses that follow them.
+fn parse_device(
+    driver: &'static DeviceDriver,
+    text: &str,
+) -> Result<(PortDevice, Vec<Prefix>), String> {
+    let (parameters, words) = match driver.kind {
+        ParameterKind::Text => split_text(text),
+        _ => text.split_once(',').map_or((text, None), |(device, words)| (device, Some(words))),
+    };
+    let words: Vec<_> = words.into_iter().flat_map(|words| words.split(',')).collect();
+    let (options, addresses): (Vec<_>, Vec<_>) =
+        words.into_iter().partition(|word| word.contains('='));
+    refuse_options(driver.name, &options)?;
+    // Rules, carriers and `towpath port` know a port's device by its name.
+    if driver.kind == ParameterKind::NewInterface && parameters.is_empty() {
+        return Err(format!("{parameters:?} is not a name of an interface; {PORT_FORM}"));
+    }
+    let spec = DeviceSpec::new(driver, parameters).map_err(|why| format!("{why}; {PORT_FORM}"))?;
+    let addresses = addresses.into_iter().map(parse_cidr).collect::<Result<Vec<_>, _>>()?;
+    Ok((PortDevice::Device(spec), addresses))
+}
+
+/// Splits the parameters of a device, which may contain commas, from the addresses that follow.
+fn split_text(text: &str) -> (&str, Option<&str>) {
+    let is_address = |word: &str| word.contains('/') && !word.contains('=');
+    let mut end = text.len();
+    while let Some(comma) = text[..end].rfind(',')
+        && is_address(&text[comma + 1..end])
+    {
+        end = comma;
+    }
+    (&text[..end], text.get(end + 1..))
+}
+
+/// Fails if there are options, because only a bridge has any.
+fn refuse_options(kind: &str, options: &[&str]) -> Result<(), String> {
+    match options.first() {
+        Some(option) => Err(format!("{option:?} is for a bridge, not for {kind}; {PORT_FORM}")),
+        None => Ok(()),
+    }
+}
+
+/// Returns the first line of `--port` in `--help`.
+pub fn port_help() -> String {
+    let kinds = DEVICES.iter().map(|driver| format!("{}:{}", driver.name, driver.parameters));
+    let kinds: Vec<_> = kinds.collect();
+    format!(
+        "A port: NAME=DEVICE,CIDR[,CIDR], where DEVICE is {}, vlan:PORT.ID or bridge:PORT+PORT",
+        kinds.join(", ")
+    )
+}
+
+pub fn port_long_help() -> String {
+    let devices: Vec<_> = DEVICES.iter().map(|driver| driver.port_help).collect();
+    format!("{}\n\n{PORT_NAME} {}\n\n{PORT_LAYERS}", port_help(), devices.join(" "))
+}
+
+const PORT_NAME: &str = "\
+NAME is for rules, routes and counters. CIDR is an address of the router on the link, with the \
+length of its network. May be given up to 64 times.";
+
+const PORT_LAYERS: &str = "\
+vlan is the VLAN with the tag ID on another port. All VLANs of a port share its device. Its own \
+CIDR are for frames without a tag, and may be left out.
+
+bridge joins other ports to one link; these have no CIDR. A host's place is forgotten \
+ageing=SECONDS (300) after its last frame. Each port has room for addresses=NUMBER (4096). Both \
+stand in front of the CIDR: lan=bridge:a+b,ageing=60,10.1.0.1/24.";
+
+fn parse_vlan(text: &str) -> Result<PortDevice, String> {
+    let form = "expected vlan:PORT.ID, for example vlan:lan.10";
+    let (port, id) = text.rsplit_once('.').ok_or_else(|| format!("{text:?}: {form}"))?;
+    let number: u16 = id.parse().map_err(|_| format!("{id:?} is not a tag of a VLAN; {form}"))?;
+    towpath_vlan::Vlan::tagged(number).map_err(|error| error.to_string())?;
+    Ok(PortDevice::Vlan(port.to_owned(), number))
+}
+
+fn parse_bridge(text: &str, options: &[&str]) -> Result<PortDevice, String> {
+    let members: Vec<_> = text.split('+').map(str::to_owned).collect();
+    if members.len() < 2 {
+        return Err(format!("{text:?}: expected bridge:PORT+PORT, for example bridge:a+b"));
+    }
+    let (mut ageing, mut addresses) = (None, None);
+    for option in options {
+        let (key, value) = option.split_once('=').unwrap_or((option, ""));
+        let number: u32 = value.parse().ok().filter(|number| *number > 0).ok_or_else(|| {
+            format!("{option:?}: expected a number from 1, as ageing=300 or addresses=1024")
+        })?;
+        let place = match key {
+            "ageing" => &mut ageing,
+            "addresses" => &mut addresses,
+            _ => return Err(format!("{key:?} is no option of a bridge: ageing or addresses")),
+        };
+        if place.replace(number).is_some() {
+            return Err(format!("{key} is given twice"));
+        }
+    }
+    Ok(PortDevice::Bridge { members, ageing, addresses })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_have_a_name_a_device_and_addresses() {
+        let port = parse_port("lan=packet:eth1,10.1.0.1/24,fd00:1::1/64").unwrap();
+        let device = |text: &str| PortDevice::Device(DeviceSpec::parse(text).unwrap());
+        assert_eq!((port.name.as_str(), port.device), ("lan", device("packet:eth1")));
+        assert_eq!(port.addresses.len(), 2);
+        assert_eq!(parse_port("w-1=tap:tw1,192.0.2.2/24").unwrap().device, device("tap:tw1"));
+        let vlan = parse_port("o=vlan:lan.10,10.10.0.1/24").unwrap();
+        assert_eq!(vlan.device, PortDevice::Vlan("lan".into(), 10));
+        let bridge = parse_port("br=bridge:a+b,ageing=60,10.0.0.1/24").unwrap();
+        let members = vec!["a".to_owned(), "b".to_owned()];
+        let wanted = PortDevice::Bridge { members, ageing: Some(60), addresses: None };
+        assert_eq!((bridge.device, bridge.addresses.len()), (wanted, 1));
+        let wrong = [
+            ("eth1", "expected NAME=packet:INTERFACE"),
+            ("lan=eth1,10.1.0.1/24", "expected NAME=packet:INTERFACE"),
+            ("=packet:eth1,10.1.0.1/24", "\"\" is not a name of a port"),
+            ("l an=packet:eth1,10.1.0.1/24", "is not a name of a port"),
+            ("lan=packet:,10.1.0.1/24", "\"\" is not a name of an interface"),
+            ("lan=packet:e\0,10.1.0.1/24", "is not a name of an interface"),
+            ("lan=dpkd:eth1,10.1.0.1/24", "expected tap, packet, xdp, "),
+            ("lan=tap:,10.1.0.1/24", "\"\" is not a name of an interface"),
+            ("lan=dpdk:,10.1.0.1/24", "dpdk needs EAL ARGS"),
+            ("lan=dpdk:--no-huge,10.1.0.1/33", "expected 1 to 32"),
+            ("lan=packet:eth1,ageing=3", "is for a bridge, not for packet"),
+            ("a=vlan:lan,10.1.0.1/24", "expected vlan:PORT.ID"),
+            ("a=vlan:lan.4095,10.1.0.1/24", "4095 is no VLAN"),
+            ("a=bridge:b,10.1.0.1/24", "expected bridge:PORT+PORT"),
+            ("a=bridge:b+c,ageing=0,10.1.0.1/24", "expected a number from 1"),
+            ("a=bridge:b+c,max=9,10.1.0.1/24", "\"max\" is no option of a bridge"),
+            ("lan=packet:eth1,10.1.0.0/24", "network or broadcast"),
+            ("lan=packet:eth1,", "expected ADDRESS/LENGTH"),
+        ];
+        for (text, wanted) in wrong {
+            let error = parse_port(text).expect_err(text);
+            assert!(error.contains(wanted), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn each_device_can_be_a_port() {
+        for driver in DEVICES {
+            let text = format!("p={}:{},10.1.0.1/24,fd00::1/64", driver.name, driver.example);
+            let port = parse_port(&text).expect(&text);
+            let words = (driver.name, driver.example.to_owned());
+            assert_eq!((port.device.words(), port.addresses.len()), (words, 2));
+        }
+    }
+}
