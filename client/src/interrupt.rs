@@ -106,7 +106,8 @@ pub struct CancellationPoint {
 }
 
 impl CancellationPoint {
-    /// Value that is neither an address nor common on stacks.
+    /// Value of `mark` in an intact point, neither an address nor common on stacks. So an
+    /// overwritten frame hardly ever contains the value.
     const MARK: u32 = 0x9e4b_71d3;
 
     /// Creates a point that is not entered yet.

@@ -216,7 +216,8 @@ pub fn close(number: i32) -> Result<()> {
 
 /// Shuts remaining stacks down at the end of the process, so that their data is sent.
 extern "C" fn end_stacks() {
-    // An engine's thread cannot wait for itself. A panic hook may call exit(3) there.
+    // If a panic hook calls exit(3) on the thread of an engine, that engine cannot end while this
+    // function waits for it.
     if EmbeddedEngine::is_current_thread() {
         return;
     }

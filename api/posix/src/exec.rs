@@ -70,9 +70,9 @@ pub unsafe fn exec<T>(
     result
 }
 
-/// Prepares exec in a process that contains the engine, which ends at exec. The executed program
-/// creates a new engine: its environment names `socket` instead of a control socket, and `library`
-/// is preloaded to create the engine. Called once in a process.
+/// Prepares exec(3) in a process that contains the engine. The engine ends at exec, and the
+/// executed program creates a new one. For this, `library` is preloaded, and the environment names
+/// `socket` instead of a control socket. Called once in a process.
 pub fn host(posix: &'static Posix, socket: Fd, library: Vec<u8>) {
     let socket = HighFd::new(socket, &posix.process.descriptors);
     posix.spawns.set_host(EngineHost { socket, library });

@@ -112,7 +112,7 @@ impl LockedReactor<'_> {
     }
 }
 
-/// A call of epoll_wait(2) in a set.
+/// A call of epoll_wait(2) on an epoll set.
 #[derive(Debug)]
 pub struct SetCall<'a> {
     process: &'a Process,

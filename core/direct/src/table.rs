@@ -55,7 +55,7 @@ impl ReceivedDatagram {
     }
 }
 
-/// Socket of a node.
+/// A socket of a [`Node`](crate::Node), with the events that its owner has not polled yet.
 #[derive(Debug)]
 pub(crate) struct DirectEntry {
     pub handle: SocketHandle,

@@ -228,8 +228,8 @@ pub struct ChildElsewhere<R, S> {
 pub enum SocketEvent {
     /// Bytes were added to the receive buffer.
     Readable,
-    /// Bytes were released from the send buffer, or were sent while the amount of unsent bytes is
-    /// limited.
+    /// Bytes were acknowledged and released from the send buffer. With TCP_NOTSENT_LOWAT, which
+    /// limits unsent bytes, also: bytes were sent.
     Writable,
     /// The peer sent or announced urgent data; its mark is in the receive buffer.
     Urgent {

@@ -60,7 +60,8 @@ pub enum SocketState {
 pub struct Usage {
     /// Number of sockets of all kinds.
     pub sockets: usize,
-    /// TCP 4-tuples: connections, half-open connections, TIME-WAITs, undecided SYNs.
+    /// TCP 4-tuples: connections, half-open connections, TIME-WAITs, and SYNs that the owner has
+    /// neither accepted nor refused yet.
     pub flows: usize,
     /// Number of connected datagram sockets.
     pub peers: usize,

@@ -131,7 +131,8 @@ impl Port for ChannelPort {
     }
 
     fn offloads(&self) -> Offloads {
-        // The peer accepts partial checksums and segments as they are.
+        // The other end of the channel accepts packets with partial checksums and unsegmented
+        // packets with offload metadata.
         Offloads { checksum: true, tcp_segmentation: true, udp_segmentation: true }
     }
 

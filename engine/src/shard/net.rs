@@ -34,7 +34,7 @@ pub(crate) struct Net {
     /// that needs no request.
     pub status: EngineStatus,
     pub poller: Poller<ShardSource>,
-    /// Maximum work of the stack in a turn.
+    /// Limits on what the stack does per turn, the loop iteration of the shard.
     pub budget: Budget,
     pub observers: Observers,
 }

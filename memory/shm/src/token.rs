@@ -72,7 +72,8 @@ pub struct Name {
     pub generation: u32,
 }
 
-/// Creates a token that identifies no socket. The descriptor is close-on-exec.
+/// Creates a blank token, the kernel object behind all socket descriptors of a process, which
+/// identifies none of the sockets. The descriptor is close-on-exec.
 ///
 /// # Errors
 /// Errors of socket(2), and of open_tree(2) or, if that fails, of opening /proc/self/fd. EMFILE and

@@ -4,12 +4,12 @@ use nix::net::if_::InterfaceFlags;
 use towpath_model::{Interface, Port, Word};
 use towpath_uplink::{PortCounters, Tally};
 
-/// Port as known to its owner.
+/// Port of a stack, as described by the run or router that opened it.
 #[derive(Debug, Clone)]
 pub struct Device {
     /// Name of the port.
     pub name: String,
-    /// Kind of the device.
+    /// Kind of the port's device, such as `tap`.
     pub driver: String,
     /// Device of the host, or the ports below this one.
     pub device: Option<String>,

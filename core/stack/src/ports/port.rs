@@ -36,8 +36,8 @@ impl<H: Host> Stack<H> {
         let socket = self.sockets.get(index).ok_or(BindError::Invalid)?;
         let (table, connected) = match &socket.kind {
             SocketRole::Fresh(_) => (PortProtocol::Tcp, false),
-            // After the end of its connection, the socket no longer holds a port that the program
-            // did not name.
+            // A socket whose connection has ended may be bound again. If the stack had chosen its
+            // port, the port was released with the connection.
             SocketRole::Stream(stream) => (PortProtocol::Tcp, stream.connection.is_some()),
             SocketRole::Datagram(datagram) => (datagram.table(), datagram.peer.is_some()),
             _ => return Err(BindError::Invalid),

@@ -67,7 +67,7 @@ struct GroupReceiver {
     /// Number of members inserted before.
     number: u64,
     device: Option<IfaceId>,
-    /// Position of the socket in `sharing`.
+    /// Position of the socket among the sockets that share the load by SO_REUSEPORT, if it does.
     slot: Option<SharingSlot>,
     /// SO_INCOMING_CPU of the socket.
     processor: Option<u32>,

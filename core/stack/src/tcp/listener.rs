@@ -16,7 +16,7 @@ use crate::tables::slab::List;
 pub(crate) struct ListeningSocket {
     pub settings: StreamSettings,
     pub backlog: u32,
-    /// Number of children in the accept queue.
+    /// Number of connections in the accept queue.
     pub waiting: u32,
     /// Half-open connections with a reserved place in the queue, because their peers are in this
     /// process ([`InterfaceConfig::in_process`](crate::net::InterfaceConfig::in_process)). SYNs

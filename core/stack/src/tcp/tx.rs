@@ -154,8 +154,8 @@ impl<H: Host> Stack<H> {
         (share >= TX_SHARE_BYTES && share >= share_max(stream)).then_some(HeldBack::ByShare)
     }
 
-    /// Makes a connection with something to send wait until its device has taken packets. Timers,
-    /// received segments and calls of the program still cause visits.
+    /// Makes a connection with something to send wait until its device has taken packets.
+    /// Meanwhile timers, received segments and calls of the program are still handled.
     fn wait(&mut self, held: HeldBack, index: u32) {
         let Some(socket) = self.sockets.get_mut(index) else { return };
         match held {
