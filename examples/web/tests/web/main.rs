@@ -1,5 +1,7 @@
 //! The services, with clients of hyper over the same stack, and with programs of this machine.
 
+#![allow(clippy::duplicate_mod, reason = "the example `tls` includes the service, too")]
+
 mod programs;
 mod tls;
 
