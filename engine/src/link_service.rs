@@ -7,6 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use towpath_pool::{Batch, Checksum, Packet, Pool, Port, PortCounters};
 use towpath_tcp::Instant;
 
+/// Maximum number of frames of a service that wait for room in a queue. Further ones are dropped,
+/// because peers can cause answers for as long as the queue takes none.
+const FRAMES_MAX: usize = 256;
+
 /// A protocol below the sockets of an engine, such as a DHCP client, which sends and receives
 /// before the host has an address.
 ///
@@ -127,7 +131,9 @@ impl<P: Port, S: LinkService> LinkServicePort<P, S> {
         let mut service = self.shared.lock();
         let result = call(&mut service);
         while let Some(frame) = service.poll_frame() {
-            self.frames.push_back(packet(pool, &frame));
+            if self.frames.len() < FRAMES_MAX {
+                self.frames.push_back(packet(pool, &frame));
+            }
         }
         self.shared.0.due_ns.store(due(&*service), Relaxed);
         result
@@ -173,6 +179,10 @@ impl<P: Port, S: LinkService> Port for LinkServicePort<P, S> {
 
     fn submit(&mut self, now_ns: u64, pool: &mut Pool, batch: &mut Batch) -> usize {
         self.send(now_ns, pool);
+        // The port is blocked, and would forget this in a call with an empty batch.
+        if !self.frames.is_empty() {
+            return 0;
+        }
         self.port.submit(now_ns, pool, batch)
     }
 
@@ -244,6 +254,7 @@ mod tests {
         rx: Batch,
         tx: Arc<Mutex<Vec<Vec<u8>>>>,
         room: usize,
+        is_blocked: bool,
     }
 
     impl Port for Queue {
@@ -260,7 +271,12 @@ mod tests {
                 self.tx.lock().expect("no panic").push(packet.linear().to_vec());
                 pool.give(packet);
             }
+            self.is_blocked = !batch.is_empty();
             count
+        }
+
+        fn blocked(&self) -> bool {
+            self.is_blocked
         }
 
         fn offloads(&self) -> Offloads {
@@ -329,6 +345,18 @@ mod tests {
         assert_eq!((count(0), count(1)), (1, 0));
     }
 
+    #[test]
+    fn few_frames_wait_for_room() {
+        let (mut pool, mut out) = (Pool::default(), Batch::new());
+        let mut port = shared(None).serve(queue(&mut pool, &[]));
+        port.port.room = 0;
+        for _ in 0..FRAMES_MAX + 9 {
+            port.port.rx.push_back(packet(&mut pool, &[1, 1]));
+            port.poll(0, &mut pool, &mut out, 64);
+        }
+        assert_eq!(port.frames.len(), FRAMES_MAX);
+    }
+
     /// Both queues of a port call one service.
     #[test]
     fn frames_wait_for_room() {
@@ -339,6 +367,8 @@ mod tests {
         ports[1].poll(5, &mut pool, &mut out, 64);
         ports[0].poll(5, &mut pool, &mut out, 64);
         assert!(ports.iter().all(|port| port.port.sent().is_empty()));
+        ports[1].submit(5, &mut pool, &mut Batch::new());
+        assert!(ports[1].blocked() && !ports[0].blocked());
         ports[1].port.room = 1;
         let mut batch: Batch = [packet(&mut pool, &[4])].into();
         assert_eq!(ports[1].submit(6, &mut pool, &mut batch), 0, "frames come first");

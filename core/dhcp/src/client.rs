@@ -245,13 +245,23 @@ impl DhcpClient {
         //# 'xid' of the most recent DHCPDISCOVER message, the DHCPOFFER message
         //# must be silently discarded.  Any arriving DHCPACK messages must be
         //# silently discarded.
-        let is_expected =
-            message.xid == self.transaction.xid && self.handle(now, &message, datagram.from.mac);
+        let is_own = message.xid == self.transaction.xid && self.is_own_id(&message);
+        let is_expected = is_own && self.handle(now, &message, datagram.from.mac);
         match is_expected {
             true => self.counters.rx_messages += 1,
             false => self.counters.rx_ignored += 1,
         }
         true
+    }
+
+    /// Returns whether a reply has the identifier of this client, or none. RFC 6842 §3 requires the
+    /// client to discard replies with another one.
+    fn is_own_id(&self, message: &DhcpMessage) -> bool {
+        message.options.client_id.as_ref().is_none_or(|id| *id == self.id())
+    }
+
+    fn id(&self) -> Vec<u8> {
+        [&[1], &self.config.mac.0[..]].concat()
     }
 
     /// Handles a message of the current transaction. Returns false if it is not expected, or
@@ -378,9 +388,13 @@ impl DhcpClient {
         }
     }
 
-    /// Gives the lease back, and stops.
+    /// Gives the lease back, also one whose address is still being probed, and stops.
     pub fn release(&mut self, now: Instant) {
-        if let Some(HeldLease { lease, server_mac }) = self.held.clone() {
+        let granted = match &self.state {
+            ClientState::Probing(granted, _) => Some(granted.clone()),
+            _ => self.held.clone(),
+        };
+        if let Some(HeldLease { lease, server_mac }) = granted {
             self.transaction = Transaction::new(&mut self.dice, now);
             let mut message = self.message(MessageKind::Release, now);
             message.ciaddr = lease.ip();
@@ -492,8 +506,7 @@ impl DhcpClient {
     fn message(&self, kind: MessageKind, now: Instant) -> DhcpMessage {
         let mut message = DhcpMessage::request(kind, self.transaction.xid, self.config.mac);
         message.secs = self.transaction.secs(now);
-        let [a, b, c, d, e, f] = self.config.mac.0;
-        message.options.client_id = Some(vec![1, a, b, c, d, e, f]);
+        message.options.client_id = Some(self.id());
         message
     }
 

@@ -267,6 +267,15 @@ mod tests {
     }
 
     #[test]
+    fn empty_routes_do_not_replace_routers() {
+        let mut bytes = DhcpMessage::request(MessageKind::Offer, 1, MacAddr([2; 6])).emit();
+        bytes.truncate(HEADER_LEN + 4);
+        bytes.extend([53, 1, 2, 3, 4, 10, 0, 0, 1, 121, 0, 255]);
+        let message = DhcpMessage::parse(&bytes).expect("it is valid");
+        assert_eq!((message.options.routes, message.options.routers), (None, vec![ip("10.0.0.1")]));
+    }
+
+    #[test]
     fn refuses_bytes_that_are_no_message() {
         let good = full().emit();
         let changed = |at: usize, byte| {

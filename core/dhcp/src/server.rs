@@ -155,12 +155,13 @@ impl DhcpServer {
         Self { config, nameservers, bindings, probes, frames, counters, changed: false }
     }
 
-    /// Sets the nameservers of clients, which learn them by their next renewal. Ignored if the
-    /// configuration has nameservers.
+    /// Sets the nameservers of clients, which learn them by their next renewal. Later leases have
+    /// the full time, even if the list is empty. The list is ignored if the configuration has one.
     pub fn set_nameservers(&mut self, nameservers: &[Ipv4Addr]) {
         if self.config.nameservers.is_empty() {
             self.nameservers = nameservers.to_vec();
         }
+        self.config.awaits_nameservers = false;
     }
 
     /// Adds leases that an earlier server granted. Ignores addresses outside the pool and the
@@ -318,7 +319,8 @@ impl DhcpServer {
         //# and MAY output a warning to the network administrator.
         match self.bindings.of_client(&client) {
             Some(known)
-                if known == address && self.bindings.is_grantable(now, &client, address) =>
+                if known == address
+                    && self.bindings.is_extendable(now, &client, message.chaddr) =>
             {
                 self.grant(now, client, address, message);
             }
@@ -343,7 +345,8 @@ impl DhcpServer {
     fn refuse(&mut self, message: &DhcpMessage) {
         self.counters.naks += 1;
         let mut nak = self.reply(MessageKind::Nak, message, Ipv4Addr::UNSPECIFIED);
-        nak.options = DhcpOptions { server: Some(self.ip()), ..DhcpOptions::default() };
+        let (server, client_id) = (Some(self.ip()), nak.options.client_id.take());
+        nak.options = DhcpOptions { server, client_id, ..DhcpOptions::default() };
         nak.broadcast = true;
         self.send(&nak);
     }
@@ -377,7 +380,8 @@ impl DhcpServer {
         }
     }
 
-    /// Creates a reply with the parameters of the network.
+    /// Creates a reply with the parameters of the network, and with the identifier of the client
+    /// (RFC 6842 §3).
     fn reply(&self, kind: MessageKind, request: &DhcpMessage, yiaddr: Ipv4Addr) -> DhcpMessage {
         let options = DhcpOptions {
             server: Some(self.ip()),
@@ -385,6 +389,7 @@ impl DhcpServer {
             routers: vec![self.ip()],
             nameservers: self.nameservers.clone(),
             domain: self.config.domain.clone(),
+            client_id: request.options.client_id.clone(),
             ..DhcpOptions::default()
         };
         let mut reply = DhcpMessage::request(kind, request.xid, request.chaddr);
@@ -394,7 +399,7 @@ impl DhcpServer {
 
     /// Returns the duration of leases in seconds.
     fn lease_s(&self) -> u32 {
-        match self.config.awaits_nameservers && self.nameservers.is_empty() {
+        match self.config.awaits_nameservers {
             true => self.config.lease_s.min(UNNAMED_LEASE_S),
             false => self.config.lease_s,
         }

@@ -1,7 +1,7 @@
 //! The file that keeps a lease for the next start.
 
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Write};
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -28,19 +28,48 @@ pub(super) fn write(path: &Path, lease: &Lease) -> io::Result<()> {
     replace(path, &format!("{kept}\n"))
 }
 
-/// Replaces the content of a file. Readers see the old content or the new one.
+/// Replaces the content of a file. Readers see the old content or the new one, also after a crash.
 ///
 /// # Errors
-/// As of open(2), write(2) and rename(2).
+/// As of unlink(2), open(2), write(2), fdatasync(2) and rename(2).
 pub(crate) fn replace(path: &Path, text: &str) -> io::Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".new");
     let new = path.with_file_name(name);
-    fs::write(&new, text)?;
+    // The name is predictable, so another user of the directory may have placed a link there.
+    if let Err(error) = fs::remove_file(&new)
+        && error.kind() != io::ErrorKind::NotFound
+    {
+        return Err(error);
+    }
+    let mut file = File::create_new(&new)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_data()?;
     fs::rename(&new, path)
 }
 
 /// Returns the Unix time in seconds.
 pub(crate) fn unix_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn replaces_files_without_following_links() {
+        let dir = std::env::temp_dir().join(format!("towpath-replace-{}", std::process::id()));
+        fs::create_dir(&dir).expect("it is new");
+        let (path, target) = (dir.join("lease"), dir.join("target"));
+        fs::write(&target, "kept").expect("it can be written");
+        symlink(&target, dir.join("lease.new")).expect("it can be created");
+        replace(&path, "first").expect("it can be written");
+        replace(&path, "second").expect("it can be written");
+        let read = |path: &Path| fs::read_to_string(path).expect("it is there");
+        assert_eq!((read(&path), read(&target)), ("second".to_owned(), "kept".to_owned()));
+        fs::remove_dir_all(&dir).expect("it is there");
+    }
 }

@@ -129,14 +129,23 @@ fn check_port<'a>(
              {name}, unless a VLAN or a bridge stands on it"
         ));
     }
-    if port.by_dhcp && port.device.device().is_some() && !has_all_frames(port) {
-        return Err(format!(
-            "--dhcp {name}: DHCP needs broadcasts, which {} does not receive: use {}",
-            port.device.words().0,
-            kinds_with_all_frames().join(" or ")
-        ));
+    if port.by_dhcp { check_dhcp("dhcp", port) } else { Ok(()) }
+}
+
+/// Checks that a port of `--dhcp` or `--dhcp-server` receives broadcasts.
+///
+/// # Errors
+/// Returns a sentence for the user.
+pub fn check_dhcp(option: &str, port: &PortArg) -> Result<(), String> {
+    if port.device.device().is_none() || has_all_frames(port) {
+        return Ok(());
     }
-    Ok(())
+    Err(format!(
+        "--{option} {}: DHCP needs broadcasts, which {} does not receive: use {}",
+        port.name,
+        port.device.words().0,
+        kinds_with_all_frames().join(" or ")
+    ))
 }
 
 /// Returns whether a port receives frames of all VLANs and to all Ethernet addresses.
@@ -199,6 +208,14 @@ mod tests {
         let tap = port("b", device("tap:t0"), false);
         assert_eq!(below(&[bridge("br", &["a", "b"]), packet("a", false), tap]), ["eth0", "t0"]);
         assert_eq!(below(&[vlan("office", "lan", 10), packet("lan", false)]), ["eth0"]);
+    }
+
+    #[test]
+    fn dhcp_needs_broadcasts() {
+        let error = check_dhcp("dhcp-server", &port("l", device("xdp:eth0"), true)).unwrap_err();
+        assert!(error.starts_with("--dhcp-server l: DHCP needs broadcasts"), "{error}");
+        assert_eq!(check_dhcp("dhcp-server", &packet("l", true)), Ok(()));
+        assert_eq!(check_dhcp("dhcp", &bridge("b", &["l"])), Ok(()));
     }
 
     #[test]

@@ -79,7 +79,7 @@ impl DhcpServerArg {
                 }
             }
             "domain" => self.domain = Some(towpath_uplink::parse_hostname(value)?),
-            "reserve" => self.reservations.push(parse_reservation(value)?),
+            "reserve" => self.reserve(parse_reservation(value)?)?,
             "leases" if !value.is_empty() => self.leases = Some(value.into()),
             _ => {
                 return Err(format!(
@@ -88,6 +88,16 @@ impl DhcpServerArg {
                 ));
             }
         }
+        Ok(())
+    }
+
+    /// Adds a reservation. An address for two hosts would be refused to both.
+    fn reserve(&mut self, new: Reservation) -> Result<(), String> {
+        let Reservation { mac, address } = new;
+        if self.reservations.iter().any(|it| it.mac == mac || it.address == address) {
+            return Err(format!("reserve={mac}@{address}: the host or address has a reservation"));
+        }
+        self.reservations.push(new);
         Ok(())
     }
 
@@ -119,6 +129,11 @@ impl DhcpServerArg {
                 "--dhcp-server {name}: {outside} is not an address of a host in {}",
                 address.trunc()
             ));
+        }
+        let is_own = |ip: Ipv4Addr| port.addresses.iter().any(|it| it.addr() == IpAddr::V4(ip));
+        if let Some(own) = self.reservations.iter().find(|it| is_own(it.address)) {
+            let address = own.address;
+            return Err(format!("--dhcp-server {name}: {address} is an address of the router"));
         }
         Ok(ServerConfig {
             mac: MacAddr(mac),
@@ -181,6 +196,11 @@ mod tests {
             ("lan,pool=10.1.0.1-10.1.0.2,dns=x", "\"x\" is not an IPv4 address"),
             ("lan,pool=10.1.0.1-10.1.0.2,domain=-", "is not a name"),
             ("lan,pool=10.1.0.1-10.1.0.2,reserve=10.1.0.7", "expected reserve=MAC@ADDRESS"),
+            (
+                "lan,pool=10.1.0.1-10.1.0.2,reserve=02:00:00:00:00:07@10.1.0.7,\
+                 reserve=02:00:00:00:00:08@10.1.0.7",
+                "the host or address has a reservation",
+            ),
             ("lan,pool=10.1.0.1-10.1.0.2,mtu=1", "\"mtu\" is no option of --dhcp-server"),
             ("lan,lease=60,lease=60", "lease is given twice"),
         ];
@@ -188,6 +208,10 @@ mod tests {
             let error = DhcpServerArg::parse(text).expect_err(text);
             assert!(error.contains(wanted), "{text}: {error}");
         }
+        let words = "lan,pool=10.1.0.2-10.1.0.9,reserve=02:00:00:00:00:07@10.1.0.1";
+        let arg = DhcpServerArg::parse(words).expect("valid");
+        let error = arg.config(&port, [2; 6], false).expect_err("the router's own");
+        assert!(error.contains("10.1.0.1 is an address of the router"), "{error}");
         for pool in ["10.2.0.100-10.2.0.101", "10.1.0.0-10.1.0.9", "10.1.0.250-10.1.0.255"] {
             let arg = DhcpServerArg::parse(&format!("lan,pool={pool}")).expect("valid");
             let error = arg.config(&port, [2; 6], false).expect_err(pool);

@@ -11,6 +11,7 @@ use towpath_stack::IfaceId;
 use towpath_uplink::{Counting, DhcpNotice, LeaseClient, LeaseServer};
 
 use super::args::RouterArgs;
+use super::layers;
 use super::open::Left;
 use super::service_args::DhcpArg;
 use crate::dhcp::describe;
@@ -37,6 +38,7 @@ pub fn assigned(mut args: RouterArgs) -> Result<RouterArgs, String> {
         let name = &server.port;
         let port = args.port.iter().find(|port| port.name == *name);
         let port = port.ok_or_else(|| unknown("dhcp-server", name))?;
+        layers::check_dhcp("dhcp-server", port)?;
         server.config(port, [0; 6], false)?;
         if served.contains(&name) {
             return Err(format!("--dhcp-server names the port {name} twice"));

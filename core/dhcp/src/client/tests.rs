@@ -161,6 +161,22 @@ fn retransmits_with_doubled_random_delay() {
 }
 
 #[test]
+fn requests_repeat_the_seconds_of_the_search() {
+    let mut world = World::new();
+    world.wait();
+    world.sent();
+    world.wait();
+    let (discover, _) = world.sent();
+    assert!(discover.secs >= 3);
+    world.now += Duration::from_secs(2);
+    assert!(world.reply(MessageKind::Offer, |_| {}));
+    for _ in 0..2 {
+        assert_eq!(world.sent().0.secs, discover.secs);
+        world.wait();
+    }
+}
+
+#[test]
 fn renews_by_unicast_then_rebinds_by_broadcast_then_expires() {
     let mut world = World::new();
     world.granted();
@@ -284,6 +300,7 @@ fn ignores_messages_of_other_transactions_servers_and_clients() {
     assert!(!world.reply(MessageKind::Offer, |offer| offer.xid ^= 1));
     assert!(!world.reply(MessageKind::Offer, |offer| offer.chaddr = SERVER_MAC));
     assert!(!world.reply(MessageKind::Offer, |offer| offer.op = BootOp::Request));
+    assert!(!world.reply(MessageKind::Offer, |offer| offer.options.client_id = Some(vec![1, 9])));
     assert!(!world.reply(MessageKind::Offer, |offer| offer.options.server = None));
     assert!(!world.reply(MessageKind::Offer, |offer| offer.yiaddr = Ipv4Addr::BROADCAST));
     assert!(!world.reply(MessageKind::Ack, |_| {}), "nothing was requested");
@@ -361,6 +378,17 @@ fn releases_lease_by_unicast() {
     assert_eq!((world.lost(), world.client.next_timeout()), (LeaseLoss::Released, None));
     world.client.release(world.now);
     assert_eq!((world.client.poll_frame(), world.client.poll_event()), (None, None));
+}
+
+#[test]
+fn releases_lease_that_is_being_probed() {
+    let mut world = World::new();
+    world.granted();
+    world.probed();
+    world.client.release(world.now);
+    let (release, _) = world.sent();
+    assert_eq!((release.kind, release.ciaddr), (MessageKind::Release, ADDRESS));
+    assert_eq!((world.client.poll_event(), world.client.next_timeout()), (None, None));
 }
 
 /// Step of a hostile network.

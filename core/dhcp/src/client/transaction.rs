@@ -24,16 +24,21 @@ pub(super) struct Transaction {
     pub tries: u32,
     /// Time at which the client began to search.
     searching: Instant,
+    /// Field `secs` of the search that led to the accepted offer.
+    accepted_secs: Option<u16>,
 }
 
 impl Transaction {
     /// Creates a transaction with a random identifier.
     pub fn new(dice: &mut Dice, now: Instant) -> Self {
-        Self { xid: dice.next_u32(), began: now, sent: now, tries: 0, searching: now }
+        let (xid, accepted_secs) = (dice.next_u32(), None);
+        Self { xid, began: now, sent: now, tries: 0, searching: now, accepted_secs }
     }
 
-    /// Begins with messages of another kind.
+    /// Begins with requests for an offer. Repeats the `secs` of the last search, so that relays
+    /// forward the requests to the same servers (RFC 2131 §3.1).
     pub fn restart(&mut self, now: Instant) {
+        self.accepted_secs = Some(self.secs(self.sent));
         (self.began, self.tries) = (now, 0);
     }
 
@@ -54,8 +59,9 @@ impl Transaction {
         now + Duration::from_millis(delay_ms - SPREAD_MS + spread_ms)
     }
 
-    /// Returns the seconds since the client began to search.
+    /// Returns the field `secs` of a message: the seconds since the client began to search.
     pub fn secs(&self, now: Instant) -> u16 {
-        u16::try_from(now.since(self.searching).as_secs()).unwrap_or(u16::MAX)
+        let elapsed = || u16::try_from(now.since(self.searching).as_secs()).unwrap_or(u16::MAX);
+        self.accepted_secs.unwrap_or_else(elapsed)
     }
 }

@@ -130,7 +130,9 @@ impl DhcpOptions {
             routes: value(code::ROUTES).and_then(routes),
             host_name: name(code::HOST_NAME),
             domain: name(code::DOMAIN),
-            client_id: value(code::CLIENT_ID).filter(|id| id.len() >= 2).map(<[u8]>::to_vec),
+            client_id: value(code::CLIENT_ID)
+                .filter(|id| (2..=VALUE_MAX).contains(&id.len()))
+                .map(<[u8]>::to_vec),
             parameters: value(code::PARAMETERS).unwrap_or_default().to_vec(),
             size_max: value(code::SIZE_MAX)
                 .and_then(|value| value.try_into().ok())
@@ -231,7 +233,8 @@ fn mask(len: u8) -> u32 {
 }
 
 /// Parses classless routes: a length, the significant bytes of the destination, and the router.
-/// Ignores bits of the destination after the prefix length.
+/// Ignores bits of the destination after the prefix length. Returns `None` without any route, so
+/// that an empty option does not replace the routers.
 fn routes(mut value: &[u8]) -> Option<Vec<ClasslessRoute>> {
     let mut list = Vec::new();
     while let Some((len, rest)) = value.split_first() {
@@ -244,7 +247,7 @@ fn routes(mut value: &[u8]) -> Option<Vec<ClasslessRoute>> {
         list.push(ClasslessRoute { prefix, via: Ipv4Addr::from(*via) });
         value = rest;
     }
-    Some(list)
+    (!list.is_empty()).then_some(list)
 }
 
 fn route_bytes(route: &ClasslessRoute) -> Vec<u8> {

@@ -59,6 +59,9 @@ pub(super) struct Bindings {
     key: u64,
     by_address: BTreeMap<Ipv4Addr, Binding>,
     by_client: BTreeMap<Vec<u8>, Ipv4Addr>,
+    /// Time before which no address of the pool is free, unless a binding changes. Clients cannot
+    /// cause a search of a full pool for each request.
+    full_until: Instant,
 }
 
 impl Bindings {
@@ -76,6 +79,7 @@ impl Bindings {
             key,
             by_address: BTreeMap::new(),
             by_client: BTreeMap::new(),
+            full_until: Instant::ZERO,
         }
     }
 
@@ -97,10 +101,19 @@ impl Bindings {
         self.by_address.get(&address).is_some_and(is_bound)
     }
 
-    /// Returns whether a client that was bound to an address may extend it.
-    pub fn is_grantable(&self, now: Instant, client: &[u8], address: Ipv4Addr) -> bool {
-        let is_its = |binding: &Binding| binding.client == client;
-        self.by_address.get(&address).is_some_and(is_its) || self.is_free(now, address)
+    /// Returns whether a client may extend [`Self::of_client`], which may have ended.
+    pub fn is_extendable(&self, now: Instant, client: &[u8], mac: MacAddr) -> bool {
+        let is_bound = |address| self.is_of(now, client, address);
+        self.of_client(client).is_some_and(is_bound) || self.has_room(now, client, mac)
+    }
+
+    /// Returns whether `client` may have an address besides those of other clients with the same
+    /// Ethernet address.
+    fn has_room(&self, now: Instant, client: &[u8], mac: MacAddr) -> bool {
+        let is_others = |binding: &&Binding| {
+            binding.mac == mac && binding.client != client && now < binding.until
+        };
+        self.by_address.values().filter(is_others).count() < PER_MAC_MAX
     }
 
     pub fn is_leased(&self, now: Instant, address: Ipv4Addr) -> bool {
@@ -132,6 +145,7 @@ impl Bindings {
 
     /// Binds an address. A client has one address, so that its earlier one is free again.
     pub fn hold(&mut self, address: Ipv4Addr, binding: Binding) {
+        self.full_until = Instant::ZERO;
         if let Some(old) = self.by_address.remove(&address) {
             self.by_client.remove(&old.client);
         }
@@ -148,6 +162,7 @@ impl Bindings {
         let is_of = self.is_of(now, client, address);
         if let Some(binding) = self.by_address.get_mut(&address).filter(|_| is_of) {
             binding.until = now;
+            self.full_until = Instant::ZERO;
         }
         is_of
     }
@@ -159,6 +174,7 @@ impl Bindings {
             && binding.state == BindingState::Offered
         {
             binding.until = binding.until.min(now);
+            self.full_until = Instant::ZERO;
         }
     }
 
@@ -167,7 +183,7 @@ impl Bindings {
     //# If an address is available, the new address
     //# SHOULD be chosen as follows:
     pub fn choose(
-        &self,
+        &mut self,
         now: Instant,
         client: &[u8],
         mac: MacAddr,
@@ -178,15 +194,17 @@ impl Bindings {
             reserved.is_none_or(|it| it == *known) && !self.is_reserved_for_other(mac, *known)
         };
         let known = self.of_client(client).filter(may_keep);
-        if let Some(address) = known {
-            return match self.is_of(now, client, address) {
-                true => Chosen::Known(address),
-                false => Chosen::New(address),
-            };
+        if let Some(address) = known.filter(|known| self.is_of(now, client, *known)) {
+            return Chosen::Known(address);
         }
-        let active = |binding: &&Binding| binding.mac == mac && now < binding.until;
-        if self.by_address.values().filter(active).count() >= PER_MAC_MAX {
+        if reserved.is_none() && now < self.full_until {
+            return Chosen::PoolFull;
+        }
+        if !self.has_room(now, client, mac) {
             return Chosen::ClientFull;
+        }
+        if let Some(address) = known {
+            return Chosen::New(address);
         }
         let is_possible =
             |address: &Ipv4Addr| self.is_in_pool(*address) && self.is_free(now, *address);
@@ -195,7 +213,17 @@ impl Bindings {
             .or_else(|| requested.filter(is_possible))
             .or_else(|| self.unused(mac))
             .or_else(|| self.longest_ended(now));
-        address.map_or(Chosen::PoolFull, Chosen::New)
+        let Some(address) = address else {
+            self.full_until = self.first_end();
+            return Chosen::PoolFull;
+        };
+        Chosen::New(address)
+    }
+
+    /// Returns the time at which the first binding of the pool ends.
+    fn first_end(&self) -> Instant {
+        let in_pool = self.by_address.iter().filter(|(address, _)| self.is_in_pool(**address));
+        in_pool.map(|(_, binding)| binding.until).min().unwrap_or(Instant::FAR)
     }
 
     fn reserved(&self, mac: MacAddr) -> Option<Ipv4Addr> {

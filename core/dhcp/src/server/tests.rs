@@ -157,6 +157,17 @@ fn clients_soon_learn_nameservers_that_the_server_learns_later() {
 }
 
 #[test]
+fn leases_are_long_if_there_are_no_nameservers_to_wait_for() {
+    let (nameservers, awaits_nameservers) = (Vec::new(), true);
+    let mut link = Link::new(ServerConfig { nameservers, awaits_nameservers, ..config() });
+    link.server.set_nameservers(&[]);
+    let client = link.client(1, None);
+    link.pass(seconds(10));
+    let lease = link.lease(client).expect("a lease");
+    assert!(lease.valid_until > Some(link.now + seconds(3500)));
+}
+
+#[test]
 fn leases_are_extended_for_days() {
     let mut link = Link::new(config());
     let client = link.client(1, None);
@@ -265,6 +276,56 @@ fn a_host_with_many_identifiers_gets_few_addresses() {
     assert_eq!((link.server.counters.offers, link.server.counters.client_full), (4, 46));
 }
 
+/// An identifier whose lease has ended gets its address again, but counts like a new one.
+#[test]
+fn a_host_with_many_ended_leases_gets_few_addresses() {
+    let mut link = Link::new(ServerConfig { pool: (address(10), address(200)), ..config() });
+    let send = |link: &mut Link, kind: MessageKind, n: u8, ciaddr: Ipv4Addr| {
+        let frame = request(kind, 1, |message| {
+            message.options.client_id = Some(vec![0, n]);
+            message.ciaddr = ciaddr;
+        });
+        link.server.on_frame(link.now, &frame, false);
+        link.pass(seconds(1));
+    };
+    let bound = |link: &Link, n: u8| link.server.bindings.of_client(&[0, n]).expect("an offer");
+    for n in 0..9 {
+        send(&mut link, MessageKind::Discover, n, Ipv4Addr::UNSPECIFIED);
+        let address = bound(&link, n);
+        send(&mut link, MessageKind::Release, n, address);
+    }
+    for n in 0..9 {
+        let address = bound(&link, n);
+        send(&mut link, MessageKind::Request, n, address);
+    }
+    assert_eq!((link.server.leases(link.now).len(), link.server.counters.naks), (4, 5));
+    for n in 0..9 {
+        send(&mut link, MessageKind::Discover, n, Ipv4Addr::UNSPECIFIED);
+    }
+    assert_eq!(link.server.counters.client_full, 5);
+}
+
+#[test]
+fn a_full_pool_is_searched_again_when_a_binding_ends_or_changes() {
+    let mut link = Link::new(ServerConfig { pool: (address(10), address(10)), ..config() });
+    let discover = |link: &mut Link, n: u8| {
+        let frame = request(MessageKind::Discover, n, |_| {});
+        link.server.on_frame(link.now, &frame, false);
+        link.pass(seconds(1));
+        (link.server.counters.offers, link.server.counters.pool_full)
+    };
+    assert_eq!(discover(&mut link, 1), (1, 0));
+    assert_eq!(discover(&mut link, 2), (1, 1));
+    assert_eq!(discover(&mut link, 3), (1, 2));
+    let release = request(MessageKind::Release, 1, |message| message.ciaddr = address(10));
+    link.server.on_frame(link.now, &release, false);
+    assert_eq!(discover(&mut link, 2), (2, 2));
+    assert_eq!(discover(&mut link, 3), (2, 3));
+    // The offer ends.
+    link.pass(seconds(60));
+    assert_eq!(discover(&mut link, 3), (3, 3));
+}
+
 #[test]
 fn requests_for_others_are_ignored() {
     let mut link = Link::new(config());
@@ -294,6 +355,25 @@ fn inform_is_answered_without_a_lease() {
     assert_eq!((ack.kind, ack.options.lease_s), (MessageKind::Ack, None));
     assert_eq!((ack.yiaddr, datagram.to.ip), (Ipv4Addr::UNSPECIFIED, address(77)));
     assert!(link.server.leases(link.now).is_empty());
+}
+
+#[test]
+fn replies_return_the_identifier_of_the_client() {
+    let mut link = Link::new(config());
+    let id = Some(vec![0, 5]);
+    for (kind, ciaddr, reply) in [
+        (MessageKind::Inform, address(77), MessageKind::Ack),
+        (MessageKind::Request, Ipv4Addr::new(192, 168, 0, 7), MessageKind::Nak),
+    ] {
+        let frame = request(kind, 1, |message| {
+            (message.ciaddr, message.options.client_id) = (ciaddr, id.clone());
+        });
+        assert!(link.server.on_frame(link.now, &frame, false));
+        let frame = link.server.poll_frame().expect("an answer");
+        let Some(DhcpFrame::Datagram(datagram)) = frame::parse(&frame, false) else { panic!() };
+        let found = DhcpMessage::parse(datagram.payload).expect("a message");
+        assert_eq!((found.kind, found.options.client_id), (reply, id.clone()));
+    }
 }
 
 proptest! {
