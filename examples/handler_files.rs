@@ -20,7 +20,8 @@ const LINES_MAX: usize = 100;
 const ANSWER_HEAD_MAX: usize = 200;
 /// Bytes of a file that are read at once.
 const PIECE: usize = 32 << 10;
-/// Time that a client has for a request, and for taking a piece of the answer.
+/// Time after which a connection ends if no byte of a request arrives, and no piece of an answer is
+/// taken.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 pub struct Files {

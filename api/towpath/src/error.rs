@@ -5,7 +5,9 @@ use std::{fmt, io};
 
 use rustix::io::Errno;
 use towpath_client::Error;
+use towpath_direct::SetUpError;
 use towpath_engine::{EngineError, ServiceError};
+use towpath_stack::BindError;
 use towpath_uplink::PlanError;
 
 /// Reason why [`Builder::start`](crate::Builder::start) failed. Every message says what to do.
@@ -100,7 +102,16 @@ impl StartError {
     pub(crate) fn from_service(error: ServiceError) -> Self {
         match error {
             ServiceError::Notification(error) => Self::System(error),
-            error => Self::Option(format!("serve(): {error}: use an address of the stack")),
+            error => {
+                let advice = match &error {
+                    ServiceError::Socket(SetUpError::Bind(BindError::AddrNotAvailable)) => {
+                        "use an address of the stack"
+                    }
+                    ServiceError::Socket(SetUpError::TooMany(_)) => "raise sockets_max()",
+                    _ => "use another address or port",
+                };
+                Self::Option(format!("serve(): {error}: {advice}"))
+            }
         }
     }
 

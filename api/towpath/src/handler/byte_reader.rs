@@ -68,10 +68,10 @@ impl ByteReader<'_> {
 
     /// Removes and returns the first `n` unread bytes; `None` if there are fewer.
     pub fn next(&mut self, n: usize) -> Option<&[u8]> {
-        let recv = self.recv.as_mut()?;
+        let recv = self.recv.as_mut().filter(|recv| n <= recv.unread() as usize)?;
         *self.was_read |= n > 0;
         self.searched.forget(n);
-        let [front, back] = recv.take(u32::try_from(n).ok()?)?;
+        let [front, back] = recv.take(n as u32)?;
         contiguous([front, back], n, self.scratch)
     }
 

@@ -12,7 +12,10 @@ use super::conn_table::Searched;
 use super::handler_shard::HandlerShard;
 use super::service_core::ServiceCore;
 
-/// Identifies a connection of a handler. Never used again for another connection of the handler.
+/// Identifies a connection of a handler on one thread of the stack. Never used again for another
+/// connection there. Handlers of several threads have the same ids, so keep the
+/// [number](HandlerShard::number) of the thread, or its [`HandlerRemote`](super::HandlerRemote),
+/// with the id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnId(pub(super) SocketHandle);
 

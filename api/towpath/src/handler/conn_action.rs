@@ -10,11 +10,13 @@ pub enum ConnAction {
     Continue,
     /// Calls [`writable`](super::Handler::writable) when the send buffer has more room than now.
     /// Does not call [`readable`](super::Handler::readable) before. Same as `Continue` if the send
-    /// buffer is empty.
+    /// buffer is empty. A timer or a [message](super::HandlerRemote::call) that returns `Continue`
+    /// meanwhile changes nothing.
     AwaitRoom,
     /// Does not call [`readable`](super::Handler::readable) until another thread has
     /// [called](super::HandlerRemote::call) the connection, or another call has
-    /// [resumed](super::HandlerShard::resume) it. The timer runs on.
+    /// [resumed](super::HandlerShard::resume) it. The timer runs on, and if
+    /// [`timer`](super::Handler::timer) returns `Continue`, that resumes the connection, too.
     Pause,
     /// Ends the connection after all written bytes are sent. Unread bytes are discarded.
     Finish,

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use towpath_direct::{PrivateSockets, SocketHandle};
+use towpath_ring::{RecvBuffer, SendBuffer};
 use towpath_stack::{Instant, TimerId, TimerWheel};
 
 /// Number of timers that are moved or fire in a turn. Later ones wait for the next turn.
@@ -72,7 +73,7 @@ pub(super) struct ConnTable {
     examine_at: Option<Instant>,
     /// Next index to examine.
     examined: usize,
-    /// Whether a connection was found active in this round.
+    /// Whether a connection was found active, or with bytes in its buffers, in this round.
     found_active: bool,
 }
 
@@ -175,6 +176,9 @@ impl ConnTable {
             self.found_active |= entry.is_active;
             if !std::mem::take(&mut entry.is_active) {
                 sockets.release_idle(entry.handle);
+                let buffers = sockets.buffers(entry.handle);
+                self.found_active |=
+                    buffers.is_some_and(|(recv, send)| recv.unread() > 0 || !send.is_empty());
             }
         }
         self.examined = end;

@@ -1,5 +1,6 @@
 //! Access to a handler from other threads.
 
+use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,7 +14,7 @@ use super::conn_action::ConnAction;
 use super::handler_shard::HandlerShard;
 
 /// Runs closures on the thread of a handler `H` with connection states `S`, from other threads.
-/// Clones refer to the same handler.
+/// Clones refer to the same handler. The number of waiting closures has no limit.
 ///
 /// A handler hands work that blocks or takes long to another thread, and pauses the connection. The
 /// thread then resumes it:
@@ -82,7 +83,7 @@ pub(super) struct HandlerMailbox<H, S> {
     /// Whether there are messages, so that a turn without any takes no lock.
     has_mail: AtomicBool,
     /// `None` after the end of the handler.
-    messages: Mutex<Option<Vec<HandlerMail<H, S>>>>,
+    messages: Mutex<Option<VecDeque<HandlerMail<H, S>>>>,
     bell: Fd,
 }
 
@@ -93,7 +94,8 @@ impl<H, S> HandlerRemote<H, S> {
 
     /// Calls `work` with a connection on its thread, and takes the resulting action. If that is
     /// [`ConnAction::Continue`], [`Handler::readable`](super::Handler::readable) follows if there
-    /// are unread bytes. `work` is dropped if the connection has ended.
+    /// are unread bytes. `work` is dropped if the connection has ended, or if its handshake is not
+    /// complete.
     ///
     /// # Errors
     /// `NetworkDown` if the stack has ended.
@@ -119,7 +121,7 @@ impl<H, S> HandlerRemote<H, S> {
 
 impl<H, S> HandlerMailbox<H, S> {
     pub fn new() -> io::Result<Self> {
-        let (has_mail, messages) = (AtomicBool::new(false), Mutex::new(Some(Vec::new())));
+        let (has_mail, messages) = (AtomicBool::new(false), Mutex::new(Some(VecDeque::new())));
         Ok(Self { has_mail, messages, bell: notification::create()? })
     }
 
@@ -128,7 +130,7 @@ impl<H, S> HandlerMailbox<H, S> {
         let Some(queue) = messages.as_mut() else {
             return Err(io::ErrorKind::NetworkDown.into());
         };
-        queue.push(mail);
+        queue.push_back(mail);
         drop(messages);
         // Pairs with `take`. The first message after a `take` wakes the thread.
         if !self.has_mail.swap(true, Ordering::AcqRel) {
@@ -138,7 +140,7 @@ impl<H, S> HandlerMailbox<H, S> {
     }
 
     /// Moves all messages to `to`, which is empty.
-    pub fn take(&self, to: &mut Vec<HandlerMail<H, S>>) {
+    pub fn take(&self, to: &mut VecDeque<HandlerMail<H, S>>) {
         if !self.has_mail.load(Ordering::Relaxed) {
             return;
         }
@@ -151,14 +153,17 @@ impl<H, S> HandlerMailbox<H, S> {
 
     /// Refuses messages from now on, and drops the queued ones.
     pub fn close(&self) {
-        drop(self.lock().take());
+        let queued = self.lock().take();
+        // Dropped after the lock is released, because the closures may own values that send
+        // messages when they are dropped.
+        drop(queued);
     }
 
     pub fn bell(&self) -> BorrowedFd<'_> {
         self.bell.as_fd()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Vec<HandlerMail<H, S>>>> {
+    fn lock(&self) -> MutexGuard<'_, Option<VecDeque<HandlerMail<H, S>>>> {
         self.messages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -172,5 +177,29 @@ impl<H, S> Clone for HandlerRemote<H, S> {
 impl<H, S> fmt::Debug for HandlerRemote<H, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HandlerRemote").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Sends a message when it is dropped.
+    struct SendsAtDrop(HandlerRemote<(), ()>);
+
+    impl Drop for SendsAtDrop {
+        fn drop(&mut self) {
+            let error = self.0.run(|_, _| {}).expect_err("the mailbox is closed");
+            assert_eq!(error.kind(), io::ErrorKind::NetworkDown);
+        }
+    }
+
+    #[test]
+    fn messages_that_are_dropped_at_the_end_may_send_messages() {
+        let mailbox = Arc::new(HandlerMailbox::new().expect("a descriptor"));
+        let remote = HandlerRemote::new(Arc::clone(&mailbox));
+        let value = SendsAtDrop(remote.clone());
+        remote.run(move |_, _| drop(value)).expect("the mailbox is open");
+        mailbox.close();
     }
 }

@@ -3,7 +3,8 @@
 use std::net::SocketAddr;
 use std::{fmt, io};
 
-use towpath_direct::{PrivateSockets, SocketHandle, WriteError};
+use towpath_direct::{PrivateSockets, SetUpError, SocketHandle, WriteError};
+use towpath_stack::{BindError, ConnectError};
 
 use super::conn::ConnId;
 use super::conn_action::ConnAction;
@@ -36,15 +37,21 @@ impl HandlerShard<'_> {
     ///
     /// # Errors
     /// `WouldBlock` if there is less room. `NotConnected` if the connection has ended, or its
-    /// handshake is not complete. `BrokenPipe` after [`Conn::end_bytes`](super::Conn::end_bytes).
+    /// handshake is not complete. `BrokenPipe` after [`Conn::end_bytes`](super::Conn::end_bytes),
+    /// or if the connection has just failed.
     pub fn write(&mut self, to: ConnId, bytes: &[u8]) -> io::Result<()> {
         match self.core.table.get(to.0) {
             Some(entry) if entry.gate != CallGate::Connecting => {}
             _ => return Err(io::ErrorKind::NotConnected.into()),
         }
+        let status = self.sockets.status(to.0);
+        if status.is_none_or(|status| status.shut || status.failure.is_some()) {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
         if self.sockets.send_room(to.0) < bytes.len() {
             return Err(io::ErrorKind::WouldBlock.into());
         }
+        self.core.table.touch(to.0, self.sockets.now());
         self.sockets.send(to.0, bytes).map(drop).map_err(|error| match error {
             WriteError::Full => io::ErrorKind::WouldBlock.into(),
             WriteError::ShutDown | WriteError::Failed(_) => io::ErrorKind::BrokenPipe.into(),
@@ -58,12 +65,15 @@ impl HandlerShard<'_> {
         self.request(id, ConnAction::Continue);
     }
 
-    /// Ends a connection as [`ConnAction::Finish`] does, after this call of the handler.
+    /// Ends a connection as [`ConnAction::Finish`] does, after this call of the handler. An
+    /// outgoing connection whose handshake is not complete has no state, so no call reports its
+    /// end.
     pub fn finish(&mut self, id: ConnId) {
         self.request(id, ConnAction::Finish);
     }
 
-    /// Resets a connection, after this call of the handler.
+    /// Resets a connection, after this call of the handler. As for [`Self::finish`], no call
+    /// reports the end of an incomplete handshake.
     pub fn reset(&mut self, id: ConnId) {
         self.request(id, ConnAction::Reset);
     }
@@ -81,12 +91,7 @@ impl HandlerShard<'_> {
     /// Fails without a route or a free port, or if the handler has its maximum number of sockets.
     pub fn connect(&mut self, to: SocketAddr) -> io::Result<ConnId> {
         let made = self.sockets.connect_with(to, &self.core.streams);
-        let handle = made.map_err(|error| match error {
-            towpath_direct::SetUpError::Connect(_) => {
-                io::Error::new(io::ErrorKind::NetworkUnreachable, error)
-            }
-            error => io::Error::other(error),
-        })?;
+        let handle = made.map_err(to_io)?;
         self.core.table.insert(handle, CallGate::Connecting);
         self.core.count_connections();
         Ok(ConnId(handle))
@@ -98,10 +103,7 @@ impl HandlerShard<'_> {
     /// Fails if the address is in use or not of this stack, or if the handler has its maximum
     /// number of sockets.
     pub fn udp(&mut self, at: SocketAddr) -> io::Result<UdpId> {
-        let handle = self.sockets.udp(at).map_err(|error| match error {
-            towpath_direct::SetUpError::Bind(_) => io::Error::new(io::ErrorKind::AddrInUse, error),
-            error => io::Error::other(error),
-        })?;
+        let handle = self.sockets.udp(at).map_err(to_io)?;
         self.core.udp.push(handle);
         Ok(UdpId(handle))
     }
@@ -130,6 +132,21 @@ impl HandlerShard<'_> {
         self.core.udp.retain(|open| *open != socket.0);
         self.sockets.close(socket.0);
     }
+}
+
+/// Converts an error of creating a socket. Kinds are those of the same error of a system call.
+fn to_io(error: SetUpError) -> io::Error {
+    let kind = match error {
+        SetUpError::Bind(BindError::AddrInUse) => io::ErrorKind::AddrInUse,
+        SetUpError::Bind(BindError::AddrNotAvailable)
+        | SetUpError::Connect(ConnectError::NoPort) => io::ErrorKind::AddrNotAvailable,
+        SetUpError::Connect(ConnectError::NetUnreachable) => io::ErrorKind::NetworkUnreachable,
+        SetUpError::Connect(ConnectError::Refused) => io::ErrorKind::ConnectionRefused,
+        SetUpError::Connect(ConnectError::Forbidden) => io::ErrorKind::PermissionDenied,
+        SetUpError::Connect(ConnectError::Invalid) => io::ErrorKind::InvalidInput,
+        _ => io::ErrorKind::Other,
+    };
+    io::Error::new(kind, error)
 }
 
 impl fmt::Debug for HandlerShard<'_> {

@@ -35,6 +35,10 @@ pub trait Handler: Sized + Send + 'static {
     fn readable(&mut self, conn: &mut Conn<'_>, state: &mut Self::State) -> ConnAction;
 
     /// Continues after [`ConnAction::AwaitRoom`], because the send buffer has more room.
+    ///
+    /// [`Self::readable`] is not called for bytes that have arrived during the wait, so end an own
+    /// implementation with a call of it. If the peer has ended its bytes meanwhile,
+    /// [`ConnAction::Continue`] finishes the connection and discards unread bytes.
     fn writable(&mut self, conn: &mut Conn<'_>, state: &mut Self::State) -> ConnAction {
         self.readable(conn, state)
     }

@@ -4,6 +4,7 @@
 //! [`HandlerService::end`]. Requests of a call for connections are taken in `on_turn`, so that
 //! calls are never nested.
 
+use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -24,6 +25,10 @@ use super::handler_trait::Handler;
 use super::options::FirstSockets;
 use super::service_core::ServiceCore;
 
+/// Maximum number of messages of other threads that are handled in a turn, so that packets are not
+/// delayed. Later messages wait for the next turn.
+const MESSAGES_A_TURN: usize = 256;
+
 /// A handler of one shard, with its connections.
 pub(super) struct HandlerService<H: Handler> {
     handler: H,
@@ -33,8 +38,9 @@ pub(super) struct HandlerService<H: Handler> {
     counters: Arc<SharedCounters>,
     first: FirstSockets,
     mailbox: Arc<HandlerMailbox<H, H::State>>,
-    /// Messages and requests of this turn, kept to reuse the memory.
-    mail: Vec<HandlerMail<H, H::State>>,
+    /// Messages of other threads that are not handled yet.
+    mail: VecDeque<HandlerMail<H, H::State>>,
+    /// Requests of this turn, kept to reuse the memory.
     requested: Vec<(SocketHandle, ConnAction)>,
 }
 
@@ -52,7 +58,7 @@ impl<H: Handler> HandlerService<H> {
             counters,
             first,
             mailbox: Arc::new(HandlerMailbox::new()?),
-            mail: Vec::new(),
+            mail: VecDeque::new(),
             requested: Vec::new(),
         })
     }
@@ -68,6 +74,7 @@ impl<H: Handler> HandlerService<H> {
             self.core.table.insert(handle, CallGate::Open);
             self.core.count_connections();
         }
+        self.core.table.touch(handle, sockets.now());
         let Self { handler, core, counters, .. } = self;
         let mut conn = Conn::new(core, sockets, handle, is_outgoing);
         let made = guarded(counters, || handler.accepted(&mut conn));
@@ -144,7 +151,14 @@ impl<H: Handler> HandlerService<H> {
         kind: CallKind,
         sockets: &mut dyn PrivateSockets,
     ) {
+        let before = self.core.table.get(handle).map(|entry| entry.gate);
         let gate = match action {
+            // A timer or a message does not end the wait for room, so `writable` still follows.
+            ConnAction::Continue
+                if kind == CallKind::Message && before == Some(CallGate::AwaitsRoom) =>
+            {
+                return;
+            }
             ConnAction::Continue => CallGate::Open,
             // An empty buffer never gets more room, so no event would follow.
             ConnAction::AwaitRoom if is_send_empty(handle, sockets) => CallGate::Open,
@@ -227,10 +241,12 @@ impl<H: Handler> HandlerService<H> {
 
     /// Handles the messages of other threads. Returns whether there were any.
     fn take_mail(&mut self, sockets: &mut dyn PrivateSockets) -> bool {
-        let mut mail = mem::take(&mut self.mail);
-        self.mailbox.take(&mut mail);
-        let is_any = !mail.is_empty();
-        for mail in mail.drain(..) {
+        if self.mail.is_empty() {
+            self.mailbox.take(&mut self.mail);
+        }
+        let count = self.mail.len().min(MESSAGES_A_TURN);
+        for _ in 0..count {
+            let Some(mail) = self.mail.pop_front() else { break };
             match mail {
                 HandlerMail::Conn(ConnId(handle), work) => self.resume_with(handle, work, sockets),
                 HandlerMail::Shard(work) => {
@@ -240,8 +256,7 @@ impl<H: Handler> HandlerService<H> {
                 }
             }
         }
-        self.mail = mail;
-        is_any
+        count > 0
     }
 
     fn resume_with(
@@ -251,6 +266,8 @@ impl<H: Handler> HandlerService<H> {
         sockets: &mut dyn PrivateSockets,
     ) {
         if self.core.table.get(handle).is_none_or(|entry| entry.gate == CallGate::Connecting) {
+            // Destructors of what the closure owns may panic.
+            guarded(&self.counters, || drop(work));
             return;
         }
         self.call(handle, sockets, CallKind::Message, work);
@@ -330,7 +347,9 @@ impl<H: Handler> Service for HandlerService<H> {
                 }
             }
             NodeEvent::Connected(handle) => self.open(handle, sockets),
-            NodeEvent::Readable(handle) if self.core.udp.contains(&handle) => {
+            // A UDP socket, because connections are in the table. A search of `udp` would take long
+            // for every connection if there are many UDP sockets.
+            NodeEvent::Readable(handle) if self.core.table.get(handle).is_none() => {
                 self.datagrams(handle, sockets);
             }
             NodeEvent::Readable(handle) | NodeEvent::PeerClosed(handle) => {

@@ -19,6 +19,8 @@ const GROW_AFTER: u64 = 128 << 10;
 const GROW_PART: u64 = 64;
 /// Time without a byte after which a connection's unused memory is released.
 const RELEASE_AFTER_NS: u64 = 2_000_000_000;
+/// Minimum time between two sweeps. Otherwise a limit of zero would keep the runner busy.
+const SWEEP_MIN_NS: u64 = 1_000_000;
 /// Maximum number of connections that one sweep visits, about 10 µs.
 const SWEEP_MAX: usize = 256;
 /// Minimum free space in bytes for which a writer is woken. Smaller writes would cost a wake-up for
@@ -303,7 +305,7 @@ impl StreamTable {
         if end == self.entries.len() {
             self.sweep_at = 0;
             // An idle connection is found within an eighth of its time.
-            self.sweep_ns = now_ns + (limits.at_limit_ns / 8).min(RELEASE_AFTER_NS);
+            self.sweep_ns = now_ns + (limits.at_limit_ns / 8).clamp(SWEEP_MIN_NS, RELEASE_AFTER_NS);
         }
     }
 }
@@ -405,6 +407,14 @@ mod tests {
         steps.clear();
         table.sweep(58_000_000_000, &idle(60, 30), &mut steps);
         assert!(!steps.iter().any(|step| matches!(step, SweepStep::ResetAtLimit(_))), "{steps:?}");
+    }
+
+    #[test]
+    fn a_limit_of_zero_does_not_keep_the_runner_busy() {
+        let mut table = StreamTable::default();
+        table.insert(handles()(), ClientKey::of(CLIENT.into()), 1);
+        table.sweep(1000, &idle(60, 0), &mut Vec::new());
+        assert!(table.next_sweep_ns() > Some(1000));
     }
 
     /// Returns limits in seconds, for sources with two connections.

@@ -157,6 +157,42 @@ fn waits_for_room_and_writes_in_place() {
 }
 
 #[test]
+fn timers_do_not_end_the_wait_for_room() {
+    // Answers a request by a megabyte, while a timer fires again and again.
+    struct Source;
+    impl Handler for Source {
+        type State = u32;
+        fn readable(&mut self, conn: &mut Conn<'_>, sent: &mut u32) -> ConnAction {
+            conn.reader().skip(1);
+            conn.set_timer(Duration::from_millis(1));
+            self.writable(conn, sent)
+        }
+        fn writable(&mut self, conn: &mut Conn<'_>, sent: &mut u32) -> ConnAction {
+            while *sent < 1000 {
+                if !conn.writer().write_all(&[*sent as u8; 1000]) {
+                    return ConnAction::AwaitRoom;
+                }
+                *sent += 1;
+            }
+            ConnAction::Finish
+        }
+        fn timer(&mut self, conn: &mut Conn<'_>, _: &mut u32) -> ConnAction {
+            conn.set_timer(Duration::from_millis(1));
+            ConnAction::Continue
+        }
+    }
+    let options = ServeOptions::new().listen("0.0.0.0:7").send_buffer(8192, 8192);
+    let hosts = Hosts::with(options, |_| Source);
+    let mut stream = hosts.connect();
+    stream.write_all(b"x").unwrap();
+    // The client's receive buffer is full long before, so most calls are those of the timer.
+    hosts.until(|counters| counters.calls > 1000);
+    let mut all = Vec::new();
+    stream.read_to_end(&mut all).unwrap();
+    assert_eq!(all.len(), 1_000_000);
+}
+
+#[test]
 fn reserves_more_than_the_buffer_has_at_first_when_it_is_empty() {
     let options = ServeOptions::new().listen("0.0.0.0:7").send_buffer(1000, 5000);
     let hosts = Hosts::with(options, |_| {
@@ -254,9 +290,10 @@ fn reports_a_reset_of_the_peer() {
 #[test]
 fn fires_timers_and_not_after_the_end() {
     let (hosts, events) = recorded(Some(Duration::from_millis(30)));
+    // Before the timer is set, so that a delay of this thread only adds to the time.
+    let begin = std::time::Instant::now();
     let mut stream = hosts.connect();
     assert_eq!(next(&events), "accepted 10.0.0.2");
-    let begin = std::time::Instant::now();
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
     assert_eq!(text, "too late");
@@ -388,7 +425,8 @@ fn opens_datagram_sockets_later() {
         type State = ();
         fn started(&mut self, shard: &mut HandlerShard<'_>, _: HandlerRemote<Self, ()>) {
             let socket = shard.udp("0.0.0.0:0".parse().unwrap()).unwrap();
-            assert!(shard.udp("10.9.9.9:1".parse().unwrap()).is_err());
+            let error = shard.udp("10.9.9.9:1".parse().unwrap()).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::AddrNotAvailable);
             shard.send_to(socket, "127.0.0.1:9999".parse().unwrap(), b"to nobody").unwrap();
             let other = shard.udp("127.0.0.1:9998".parse().unwrap()).unwrap();
             shard.send_to(socket, "127.0.0.1:9998".parse().unwrap(), b"to myself").unwrap();
@@ -448,6 +486,9 @@ fn ends_its_bytes_and_reads_on() {
                 conn.end_bytes();
                 assert_eq!((conn.writer().room(), conn.writer().write(b"more")), (0, 0));
                 let error = io::Write::write(&mut conn.writer(), b"more").unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::BrokenPipe);
+                let id = conn.id();
+                let error = conn.shard().write(id, b"more").unwrap_err();
                 assert_eq!(error.kind(), ErrorKind::BrokenPipe);
             }
             ConnAction::Continue

@@ -32,6 +32,15 @@ impl Handler for HandsOff {
     }
 }
 
+/// A value whose destructor panics.
+struct PanicsAtDrop;
+
+impl Drop for PanicsAtDrop {
+    fn drop(&mut self) {
+        panic!("a panic in a destructor");
+    }
+}
+
 type Work = Receiver<(Remote, ConnId, KeptBytes)>;
 
 fn hosts() -> (Hosts, Work) {
@@ -75,6 +84,13 @@ fn calls_for_ended_connections_and_stacks_are_dropped() {
     stream.set_linger(Some(std::time::Duration::ZERO)).unwrap();
     drop(stream);
     hosts.until(|counters| counters.closed == 1);
+    let value = PanicsAtDrop;
+    remote
+        .call(id, move |_, _, _| {
+            drop(value);
+            ConnAction::Continue
+        })
+        .unwrap();
     let (called, calls) = mpsc::channel::<()>();
     remote
         .call(id, move |_, _, _| {

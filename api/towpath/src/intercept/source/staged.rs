@@ -20,15 +20,21 @@ pub(crate) struct StagedSource {
     received: Batch,
     /// Packets of the last turn.
     outgoing: Batch,
+    /// Whether the stack has kept packets of the last turn.
+    is_behind: bool,
+    /// Whether the source has room again for these packets.
+    has_room: bool,
 }
 
 impl StagedSource {
     pub(crate) fn new(source: SourcePort) -> Self {
-        Self { source, received: Batch::new(), outgoing: Batch::new() }
+        let (received, outgoing) = (Batch::new(), Batch::new());
+        Self { source, received, outgoing, is_behind: false, has_room: false }
     }
 
     /// Receives packets for the next turn. The task is woken when the source is ready again.
     pub(crate) fn receive(&mut self, now_ns: u64, pool: &mut Pool, cx: &Context<'_>) {
+        (self.is_behind, self.has_room) = (false, false);
         self.source.set_waker(cx);
         let max = TURN_PACKETS.saturating_sub(self.received.len());
         self.source.poll(now_ns, pool, &mut self.received, max);
@@ -36,7 +42,12 @@ impl StagedSource {
 
     /// Sends the packets of the last turn. If the source is blocked, the others wait.
     pub(crate) fn send(&mut self, now_ns: u64, pool: &mut Pool) {
+        // The source was blocked in the turn, and would forget this in a call without packets.
+        if self.is_behind && self.outgoing.is_empty() {
+            return;
+        }
         self.source.submit(now_ns, pool, &mut self.outgoing);
+        self.has_room = self.is_behind && self.outgoing.is_empty();
     }
 
     /// Returns the result of a source that has ended.
@@ -47,7 +58,7 @@ impl StagedSource {
     /// Returns ready if packets may be received, or sent after the source was blocked. Otherwise
     /// the task is woken then.
     pub(crate) fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.source.poll_ready(cx)
+        if self.has_room { Poll::Ready(Ok(())) } else { self.source.poll_ready(cx) }
     }
 }
 
@@ -74,6 +85,7 @@ impl Port for StagedSource {
                 taken += self.source.submit(now_ns, pool, batch);
             }
         }
+        self.is_behind = !batch.is_empty();
         taken
     }
 
@@ -96,6 +108,8 @@ impl Port for StagedSource {
 
 #[cfg(test)]
 mod tests {
+    use std::task::Waker;
+
     use bytes::Bytes;
     use tokio::sync::mpsc::{Receiver, channel};
     use towpath_pool::Packet;
@@ -138,6 +152,24 @@ mod tests {
         batch[1].tail = fifo.peek(0, 1);
         assert_eq!(source.submit(1, &mut pool, &mut batch), 3);
         assert_eq!(sent_to(&mut sent), [&[3][..], b"\x04x", &[5]]);
+    }
+
+    #[test]
+    fn is_ready_for_packets_of_the_stack_if_room_appears_after_the_turn() {
+        let ((_incoming, packets), (to, mut sent)) = (channel(1), channel(100));
+        let packets = PacketSource::new(Box::new(MpscLink::new(packets, to)));
+        let mut source = StagedSource::new(SourcePort::Packets(Box::new(packets)));
+        let (mut pool, mut batch) = (Pool::default(), Batch::new());
+        let mut cx = Context::from_waker(Waker::noop());
+        batch.extend((0..=255).map(|number| packet(&mut pool, number)));
+        for _ in 0..2 {
+            source.receive(1, &mut pool, &cx);
+            source.submit(1, &mut pool, &mut batch);
+        }
+        assert!(!batch.is_empty());
+        assert_eq!(sent_to(&mut sent).len(), 100);
+        source.send(1, &mut pool);
+        assert!(source.poll_ready(&mut cx).is_ready());
     }
 
     #[test]
