@@ -230,8 +230,16 @@ impl Connection {
 
     /// Returns the payload bytes sent, each transmission counted.
     fn bytes_sent(&self) -> u64 {
-        let once = self.counters.bytes_acked + u64::from(self.data_in_flight());
+        // After a failed handshake, the SYN is among the sequence numbers in flight.
+        let syn = u32::from(self.state == State::Closed && !self.is_syn_acked());
+        let in_flight = self.data_in_flight().saturating_sub(syn);
+        let once = self.counters.bytes_acked + u64::from(in_flight);
         once + self.counters.rare().bytes_retransmitted
+    }
+
+    /// Whether the peer has acknowledged our SYN. Also correct after the connection has ended.
+    fn is_syn_acked(&self) -> bool {
+        self.snd.una - self.snd.iss != self.counters.bytes_acked as u32
     }
 
     /// Returns the SYN and the FIN that the peer acknowledged, except the SYN of a passive open.
@@ -247,7 +255,7 @@ impl Connection {
         let missing = self.data_in_flight().saturating_sub(self.recovery.sacked_bytes());
         // As on Linux, a SYN with data that was acknowledged as a whole counts once.
         let syn_alone = !self.ext.fast_open.is_client() || !self.ext.fast_open.is_data_acked();
-        let syn = u32::from(self.state.is_synchronized() && syn_alone);
+        let syn = u32::from(self.is_syn_acked() && syn_alone);
         let control = syn + u32::from(self.snd.fin_acked());
         first.saturating_sub(missing.div_ceil(self.mss())).wrapping_add(control)
     }

@@ -252,7 +252,10 @@ impl Connection {
         //# highest-sequence segment sent so far
         let start = self.recovery.record().map_or(self.snd.una, |it| it.last_start());
         let fin = u32::from(self.snd.fin_in_flight());
-        let tail = match self.snd.nxt - start.max(self.snd.una) - fin {
+        // The record merges short transmissions, so the last one may contain several records.
+        let boundary = self.recovery.boundary_before(self.snd.nxt - fin, self.snd.una);
+        let start = start.max(boundary.unwrap_or(self.snd.una)).max(self.snd.una);
+        let tail = match self.snd.nxt - start - fin {
             0 => 0,
             bytes => (bytes - 1) % mss + 1,
         };

@@ -380,6 +380,11 @@ impl Recovery {
         boundary.map_or(len, |end| len.min(end - seq))
     }
 
+    /// Returns the last boundary before `seq`, which is at SND.UNA or later.
+    pub(crate) fn boundary_before(&self, seq: SeqNum, snd_una: SeqNum) -> Option<SeqNum> {
+        self.outstanding.as_ref()?.boundaries.before(seq, snd_una)
+    }
+
     /// Whether losses are certain without a reordering window: in recovery, or because three
     /// segments have arrived beyond a hole (RFC 8985 §6.2, step 4).
     pub(crate) fn is_loss_certain(&self, mss: u32) -> bool {

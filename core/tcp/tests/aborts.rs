@@ -36,6 +36,17 @@ fn bytes_written_before_an_abort_precede_its_reset() {
     assert!(matches!(pair.a.life, Life::Gone) && matches!(pair.b.life, Life::Gone));
 }
 
+#[test]
+fn the_syn_counts_as_delivered_after_the_end() {
+    let mut pair = Pair::connected();
+    let (now, buffers) = (pair.now, FifoLevels::default());
+    let connection = pair.a.connection();
+    let before = connection.info(now, buffers).delivered;
+    connection.abort();
+    assert_eq!(connection.info(now, buffers).delivered, before);
+    assert!(before > 0);
+}
+
 /// Every turn of the owner sends little, as when its budget is used up.
 #[test]
 fn bytes_before_a_reset_leave_in_as_many_turns_as_the_owner_needs() {

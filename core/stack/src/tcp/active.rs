@@ -127,6 +127,7 @@ impl<H: Host> Stack<H> {
         self.flows.insert(self.keys.table.ends(&flow), FlowRef::Socket(index));
         self.shards.claim(index, SocketId(self.sockets.id(index)), flow);
         self.fast_opens.opens(index, beginning);
+        self.ended.forget(index);
         self.mark_dirty(index);
         Ok(matches!(beginning, Beginning::WithBytes(..)))
     }

@@ -31,6 +31,12 @@ impl Boundaries {
         self.0.get(at).copied()
     }
 
+    /// Returns the last boundary before `seq`, which is at SND.UNA or later.
+    pub(super) fn before(&self, seq: SeqNum, una: SeqNum) -> Option<SeqNum> {
+        let count = self.0.partition_point(|end| *end - una < seq - una);
+        self.0.get(count.checked_sub(1)?).copied()
+    }
+
     /// Removes the boundaries up to SND.UNA. `old` is SND.UNA before.
     pub(super) fn trim(&mut self, old: SeqNum, una: SeqNum) {
         while self.0.front().is_some_and(|end| *end - old <= una - old) {
@@ -55,6 +61,9 @@ mod tests {
         assert_eq!(boundaries.after(una, una), Some(una + 5));
         assert_eq!(boundaries.after(una + 5, una), Some(una + 20));
         assert_eq!(boundaries.after(una + 20, una), None);
+        assert_eq!(boundaries.before(una + 5, una), None);
+        assert_eq!(boundaries.before(una + 20, una), Some(una + 5));
+        assert_eq!(boundaries.before(una + 21, una), Some(una + 20));
         boundaries.trim(una, una + 5);
         assert_eq!(boundaries.after(una + 5, una + 5), Some(una + 20));
         boundaries.trim(una + 5, una + 30);
