@@ -367,8 +367,10 @@ impl Handler for Forwarder {
 #[test]
 fn connects_to_other_hosts() {
     let hosts = Hosts::new(|_| Forwarder::default());
-    let mut refused = hosts.connect();
-    let error = refused.read(&mut [0]).expect_err("nothing listens at port 8");
+    // The handler resets the connection at once, before or after `connect` returns.
+    let refused = hosts.client.connect("10.0.0.1:7");
+    let error = refused.and_then(|mut stream| stream.read(&mut [0]));
+    let error = error.expect_err("nothing listens at port 8");
     assert_eq!(error.kind(), ErrorKind::ConnectionReset);
 
     let listener = hosts.client.listen("0.0.0.0:8").unwrap();
