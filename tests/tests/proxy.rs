@@ -492,19 +492,20 @@ fn a_device_is_taken_over_by_its_descriptor() {
     let line = |flags, options: &'static [&str]| {
         [&["python3", "-c", HAND_OVER, flags, &towpath][..], options].concat()
     };
-    // IFF_TUN, IFF_NO_PI and IFF_VNET_HDR.
-    let proxy = lab.here.spawn(&line("5001", &["--interface", "va"]));
-    eventually("the device is taken over", || proxy.stderr().contains("tw0 is up"));
-    assert_eq!(lab.curl("http://10.9.0.1:7801/").ok().stdout, "a page\n");
-    proxy.signal(Signal::TERM);
-    assert_eq!(proxy.wait(PATIENCE).code(), 0);
-    assert!(lab.is_clean());
+    // IFF_TUN and IFF_NO_PI, with and without IFF_VNET_HDR.
+    for flags in ["5001", "1001"] {
+        let proxy = lab.here.spawn(&line(flags, &["--interface", "va"]));
+        eventually("the device is taken over", || proxy.stderr().contains("tw0 is up"));
+        assert_eq!(lab.curl("http://10.9.0.1:7801/").ok().stdout, "a page\n");
+        proxy.signal(Signal::TERM);
+        assert_eq!(proxy.wait(PATIENCE).code(), 0);
+        assert!(lab.is_clean());
+    }
 
     let refused = |flags, options, wanted| {
         let output = lab.here.run(&line(flags, options));
         assert!(output.code() != 0 && output.stderr.contains(wanted), "{}", output.stderr);
     };
-    refused("1001", &[], "made without IFF_NO_PI and IFF_VNET_HDR");
     refused("5002", &[], "of the other kind");
     refused("5001", &["--route", "10.8.0.0/16", "--interface", "va"], "leave --route out");
     let no_device = lab.here.run(&[&towpath, "proxy", "--tun", "fd:0"]);

@@ -43,7 +43,7 @@ pub struct ProxyArgs {
     /// sudo ip tuntap add dev NAME mode tun user $USER. A device that towpath made vanishes
     /// with it, and its addresses and routes with the device, also when towpath is killed.
     /// fd:NUMBER takes over the device of an inherited descriptor, which its maker sets up. Its
-    /// flags have to be IFF_TUN, IFF_NO_PI and IFF_VNET_HDR.
+    /// flags have to be IFF_TUN and IFF_NO_PI. IFF_VNET_HDR allows segments of 64 KiB.
     #[arg(long, value_name = "NAME", required = true)]
     pub tun: String,
 
