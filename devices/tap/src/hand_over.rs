@@ -32,8 +32,12 @@ impl Tap {
     /// created without IFF_VNET_HDR, frames have no offloads, and at most the MTU.
     ///
     /// # Errors
-    /// [`OpenError::Descriptor`] if the descriptor is not a device of this kind, or the device was
-    /// created without IFF_NO_PI. [`OpenError::Io`] if the kernel refuses the offloads.
+    /// [`OpenError::Descriptor`] if the descriptor is not a device of this kind, or if the kernel
+    /// reports that the device was created without IFF_NO_PI. [`OpenError::Io`] if the kernel
+    /// refuses the offloads.
+    ///
+    /// Linux 6.18 reports IFF_NO_PI for a TUN device that was created without the flag, too.
+    /// Packets of such a device begin with a further header, and are dropped.
     pub fn from_descriptor(fd: Fd, kind: Kind) -> Result<Self, OpenError> {
         let refused = |why| OpenError::Descriptor { kind, why };
         let (name, flags) = sys::attached(fd.as_fd())
