@@ -72,8 +72,7 @@ fn run_beside(
     let host = stack.host.clone();
     let leases = match (stack.dhcp.take(), &host) {
         (Some(client), Host::Here(remote)) => {
-            let keeps_dns = args.dns.is_some();
-            Some(dhcp::obtain(client, remote, &messages, signals, keeps_dns)?)
+            Some(dhcp::obtain(client, remote, &messages, signals, args.dns.is_some())?)
         }
         _ => None,
     };

@@ -155,6 +155,12 @@ impl DeliveryRate {
         u64::try_from(rate).unwrap_or(u64::MAX)
     }
 
+    /// Returns whether the network may deliver at a higher rate, because the program limited this
+    /// one or there is no sample.
+    pub(crate) fn is_lower_bound(self) -> bool {
+        self.is_app_limited || self.bytes_per_second() == 0
+    }
+
     fn is_below(self, other: DeliveryRate) -> bool {
         u128::from(self.bytes) * other.interval.as_nanos()
             < u128::from(other.bytes) * self.interval.as_nanos()

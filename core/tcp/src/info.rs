@@ -293,15 +293,19 @@ impl Connection {
         [network + peer_window + send_buffer, peer_window, send_buffer]
     }
 
+    /// Returns the slow start threshold in segments; Linux's value for "none" if it was never set.
+    fn ssthresh_segments(&self) -> u32 {
+        let bytes = self.congestion.ssthresh();
+        if bytes >= 1 << 30 { 0x7fff_ffff } else { bytes / self.mss() }
+    }
+
     /// Returns a snapshot of all statistics. Too expensive for every segment; use the accessors for
     /// a single value.
     pub fn info(&self, now: Instant, buffers: FifoLevels) -> Info {
         let mss = self.mss();
         let segments = |bytes: u32| bytes.div_ceil(mss);
         let (counters, rare) = (&self.counters, self.counters.rare());
-        let since = |then: Instant| (then != Instant::ZERO).then(|| now.since(then));
         let [busy_time, rwnd_limited, sndbuf_limited] = self.limit_times(now);
-        let ssthresh = self.congestion.ssthresh();
         let delivery_rate = self.delivery_rate();
         Info {
             state: self.state,
@@ -329,8 +333,8 @@ impl Connection {
             advmss: self.advmss(),
             cwnd_bytes: self.congestion.cwnd(),
             cwnd: self.congestion.cwnd() / mss,
-            ssthresh_bytes: ssthresh,
-            ssthresh: if ssthresh >= 1 << 30 { 0x7fff_ffff } else { ssthresh / mss },
+            ssthresh_bytes: self.congestion.ssthresh(),
+            ssthresh: self.ssthresh_segments(),
             unacked: segments(self.snd.flight()),
             sacked: segments(self.recovery.sacked_bytes()),
             lost: segments(self.recovery.lost_bytes(self.snd.una)),
@@ -359,14 +363,18 @@ impl Connection {
             pacing_rate: self.pacing_rate(),
             congestion_info: self.congestion.info(),
             delivery_rate: delivery_rate.bytes_per_second(),
-            delivery_rate_app_limited: delivery_rate.is_app_limited
-                || delivery_rate.bytes_per_second() == 0,
-            since_data_sent: since(counters.last_data_sent),
-            since_data_recv: since(counters.last_data_recv),
+            delivery_rate_app_limited: delivery_rate.is_lower_bound(),
+            since_data_sent: since(counters.last_data_sent, now),
+            since_data_recv: since(counters.last_data_recv, now),
             since_ack_recv: self.state.is_synchronized().then(|| now.since(self.timers.last_recv)),
             busy_time,
             rwnd_limited,
             sndbuf_limited,
         }
     }
+}
+
+/// Returns the time since an event, or `None` if there was none.
+fn since(then: Instant, now: Instant) -> Option<Duration> {
+    (then != Instant::ZERO).then(|| now.since(then))
 }
