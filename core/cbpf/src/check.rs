@@ -14,7 +14,8 @@ pub enum Refused {
     Instruction(usize),
     /// The instruction at this index jumps beyond the end.
     Jump(usize),
-    /// The last instruction does not return.
+    /// The last instruction of the program is not a return instruction, so a run could leave the
+    /// program.
     NoReturn,
     /// The instruction at this index may read a cell of the scratch memory before it is written.
     Unwritten(usize),
@@ -34,7 +35,7 @@ impl fmt::Display for Refused {
 
 impl std::error::Error for Refused {}
 
-/// Validates a program, and returns its decoded steps.
+/// Validates a BPF program like Linux, and returns its decoded instructions.
 pub(crate) fn check(program: &[Instruction]) -> Result<Box<[Step]>, Refused> {
     if program.is_empty() || program.len() > INSTRUCTIONS_MAX {
         return Err(Refused::Length);
@@ -55,7 +56,8 @@ pub(crate) fn check(program: &[Instruction]) -> Result<Box<[Step]>, Refused> {
     }
 }
 
-/// Returns the distances by which an instruction may jump; `None` if it does not jump.
+/// Returns the two distances, in instructions, by which an instruction may jump: if its comparison
+/// holds, and if not. Returns `None` if the instruction does not jump.
 fn targets(step: &Step) -> Option<[usize; 2]> {
     match *step {
         Step::Jump(skip) => Some([skip as usize; 2]),
@@ -64,9 +66,11 @@ fn targets(step: &Step) -> Option<[usize; 2]> {
     }
 }
 
-/// Checks that every cell is written before it is read, as in `check_load_and_stores`. `on_arrival`
-/// has a bit for each cell that is written on every path to an instruction. After a jump, only
-/// jumps lead to the next instruction, so its bits come from `on_arrival`.
+/// Checks that the program writes every cell of the scratch memory before it reads it, like Linux's
+/// `check_load_and_stores`.
+///
+/// For each instruction, `on_arrival` has one bit per cell. A bit is set if all jumps to the
+/// instruction come after a write to that cell.
 fn check_cells(steps: &[Step]) -> Result<(), Refused> {
     let mut on_arrival = vec![u16::MAX; steps.len()];
     let mut written = 0;

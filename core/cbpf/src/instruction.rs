@@ -1,22 +1,22 @@
-//! Instructions in their encoded and decoded forms.
+//! Encoded and decoded forms of BPF instructions.
 
 use crate::packet::Ancillary;
 
-/// Maximum instructions of a program: BPF_MAXINSNS.
+/// Maximum number of instructions of a BPF program; Linux's BPF_MAXINSNS.
 pub const INSTRUCTIONS_MAX: usize = 4096;
-/// Number of cells of the scratch memory: BPF_MEMWORDS.
+/// Number of 32-bit cells in the scratch memory of a BPF program; Linux's BPF_MEMWORDS.
 pub(crate) const CELLS: usize = 16;
 
-/// An encoded instruction, with the fields of Linux's `struct sock_filter`.
+/// A BPF instruction in encoded form, with the fields of Linux's `struct sock_filter`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Instruction {
-    /// Class, size, mode and operation.
+    /// Opcode: instruction class, operand size, addressing mode and operation.
     pub code: u16,
     /// Number of instructions to skip if the comparison holds.
     pub jt: u8,
     /// Number of instructions to skip if the comparison does not hold.
     pub jf: u8,
-    /// Operand.
+    /// Constant operand of the instruction.
     pub k: u32,
 }
 
@@ -61,7 +61,7 @@ impl Instruction {
     }
 }
 
-/// A decoded and validated instruction.
+/// A BPF instruction after decoding and validation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
     LoadA(Load),
@@ -78,18 +78,18 @@ pub(crate) enum Step {
     XToA,
 }
 
-/// Source of a register's new value.
+/// Source of the value that a load instruction writes to register A or X.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Load {
     Constant(u32),
     Cell(u8),
     PacketLen,
-    /// Bytes of the packet at a fixed offset.
+    /// Bytes of the packet at a constant offset.
     At(Width, u32),
-    /// Bytes of the packet at offset X plus a constant.
+    /// Bytes of the packet at the offset in register X plus a constant.
     AtX(Width, u32),
-    /// Length of the IPv4 header whose first byte is at this offset: four times its lower four
-    /// bits.
+    /// Length in bytes of the IPv4 header whose first byte is at this offset. The length is four
+    /// times the lower four bits of that byte.
     HeaderLen(u32),
     About(Ancillary),
 }
@@ -129,7 +129,7 @@ pub(crate) enum Operand {
     X,
 }
 
-// Numbers of linux/bpf_common.h and linux/filter.h.
+// Opcode constants of linux/bpf_common.h and linux/filter.h.
 const CLASS: u16 = 0x07;
 const LD: u16 = 0x00;
 const LDX: u16 = 0x01;
@@ -139,11 +139,11 @@ const ALU: u16 = 0x04;
 const JMP: u16 = 0x05;
 const RET: u16 = 0x06;
 const MISC: u16 = 0x07;
-/// BPF_X: the operand is X.
+/// BPF_X: the operand is register X, not a constant.
 const X: u16 = 0x08;
-/// BPF_A: the result is the accumulator A.
+/// BPF_A: a return instruction returns the accumulator A, not a constant.
 const FROM_A: u16 = 0x10;
-/// BPF_TXA: copies X to A; otherwise A to X (BPF_TAX).
+/// BPF_TXA: copies register X to A. Without this bit the instruction copies A to X (BPF_TAX).
 const XA: u16 = 0x80;
 const NEG: u16 = 0x80;
 const HALF: u16 = 0x08;
@@ -193,7 +193,8 @@ fn operand(code: u16, k: u32) -> Operand {
     if code & X == 0 { Operand::Constant(k) } else { Operand::X }
 }
 
-/// Decodes an operation. Rejects a constant divisor of 0, and a constant shift of 32 or more.
+/// Decodes an arithmetic operation. Returns `None` for a division by the constant 0, and for a
+/// shift by a constant of 32 or more.
 fn operation(code: u16, by: Operand) -> Option<Operation> {
     let operation = match code & !(CLASS | X) {
         0x00 => Operation::Add,

@@ -1,24 +1,24 @@
-//! The packet interface of a program.
+//! The interface through which a BPF program reads a packet.
 
-/// A packet on which a program runs.
+/// A packet that a BPF program can read.
 pub trait FilterPacket {
-    /// Returns the length of the data in bytes: BPF_LEN.
+    /// Returns the length of the packet data in bytes; Linux's BPF_LEN.
     fn len(&self) -> u32;
 
-    /// Returns whether there is no data.
+    /// Returns whether the packet has no data.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Fills `bytes` from offset `at` relative to `origin`. Returns false if the packet is too
-    /// short.
+    /// Copies bytes from the packet into `bytes`, from offset `at` relative to `origin` on. Returns
+    /// false if the packet ends before `bytes` is full.
     fn read(&self, origin: Origin, at: u32, bytes: &mut [u8]) -> bool;
 
-    /// Returns metadata of the packet.
+    /// Returns a metadata word of the packet, such as its protocol or interface.
     fn about(&self, what: Ancillary) -> u32;
 }
 
-/// Plain bytes without headers and metadata.
+/// Lets programs run on plain bytes, which have neither lower-layer headers nor metadata.
 impl FilterPacket for [u8] {
     fn len(&self) -> u32 {
         u32::try_from(<[u8]>::len(self)).unwrap_or(u32::MAX)
@@ -36,25 +36,25 @@ impl FilterPacket for [u8] {
     }
 }
 
-/// Base of an offset.
+/// The position in a packet to which an offset is relative.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
-    /// The data; for a UDP socket it begins with the UDP header.
+    /// The start of the packet data; on a UDP socket, this is the UDP header.
     Data,
-    /// SKF_NET_OFF: the IP header.
+    /// The IP header (Linux's SKF_NET_OFF).
     Network,
-    /// SKF_LL_OFF: the link header.
+    /// The link-layer header (Linux's SKF_LL_OFF).
     Link,
 }
 
 impl Origin {
-    /// Start of the offsets relative to the IP header (SKF_NET_OFF).
+    /// First encoded offset that is relative to the IP header (SKF_NET_OFF).
     const NETWORK: u32 = (-0x10_0000_i32) as u32;
-    /// Start of the offsets relative to the link header (SKF_LL_OFF).
+    /// First encoded offset that is relative to the link-layer header (SKF_LL_OFF).
     const LINK: u32 = (-0x20_0000_i32) as u32;
 
-    /// Splits a program's offset into its origin and the distance from that origin. Returns `None`
-    /// if the offset is before all origins.
+    /// Splits the offset encoded in an instruction into its origin and the distance from it.
+    /// Returns `None` if the encoded offset is below the ranges of all origins.
     pub(crate) fn of(offset: u32) -> Option<(Self, u32)> {
         if offset as i32 >= 0 {
             Some((Self::Data, offset))
@@ -66,33 +66,33 @@ impl Origin {
     }
 }
 
-/// Metadata: Linux's SKF_AD_ words, except those for netlink messages, because there are no netlink
-/// sockets.
+/// A metadata word of a packet: Linux's SKF_AD_ words. The words for netlink messages are missing,
+/// because there are no netlink sockets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ancillary {
-    /// Ethernet type of the network protocol.
+    /// Ethernet type of the packet's network protocol, for example 0x0800 for IPv4.
     Protocol,
-    /// PACKET_HOST, PACKET_BROADCAST or PACKET_MULTICAST.
+    /// Packet type: PACKET_HOST, PACKET_BROADCAST or PACKET_MULTICAST.
     PacketType,
-    /// Index of the interface.
+    /// Index of the interface that received the packet.
     InterfaceIndex,
-    /// SO_MARK of the packet.
+    /// Mark of the packet (SO_MARK).
     Mark,
-    /// Receive queue of the device.
+    /// Number of the device's receive queue on which the packet arrived.
     Queue,
-    /// ARPHRD_ number of the interface.
+    /// Hardware type of the interface: an ARPHRD_ number.
     HardwareType,
-    /// Flow hash.
+    /// Hash of the packet's flow.
     FlowHash,
     /// Number of the processor that runs the program.
     Processor,
     /// VLAN tag.
     VlanTag,
-    /// Whether there is a VLAN tag.
+    /// 1 if the packet has a VLAN tag, otherwise 0.
     HasVlanTag,
-    /// Protocol of the VLAN tag.
+    /// Ethernet type of the packet's VLAN tag.
     VlanProtocol,
-    /// Offset of the payload after the transport header.
+    /// Offset in bytes of the payload that follows the transport header.
     PayloadOffset,
     /// A random number.
     Random,
@@ -101,10 +101,10 @@ pub enum Ancillary {
 }
 
 impl Ancillary {
-    /// Offset of the first metadata word (SKF_AD_OFF).
+    /// First encoded offset of the metadata words (SKF_AD_OFF).
     pub(crate) const OFFSET: u32 = (-0x1000_i32) as u32;
 
-    /// Returns the word with this offset from SKF_AD_OFF.
+    /// Returns the metadata word whose encoded offset is `number` above SKF_AD_OFF.
     pub(crate) fn numbered(number: u32) -> Option<Self> {
         Some(match number {
             0 => Self::Protocol,

@@ -1,10 +1,10 @@
-//! The virtual machine: two registers, sixteen cells, and a packet.
+//! The virtual machine of BPF: two registers, sixteen cells of scratch memory, and a packet.
 
 use crate::check::{Refused, check};
 use crate::instruction::{CELLS, Instruction, Load, Operand, Operation, Step, Test, Width};
 use crate::packet::{Ancillary, FilterPacket, Origin};
 
-/// A validated program.
+/// A BPF program that was validated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Program {
     steps: Box<[Step]>,
@@ -12,10 +12,10 @@ pub struct Program {
 }
 
 impl Program {
-    /// Validates a program like Linux.
+    /// Validates a BPF program like Linux.
     ///
     /// # Errors
-    /// [`Refused`] contains the reason.
+    /// Returns the reason as [`Refused`] if Linux would reject the program.
     pub fn check(instructions: &[Instruction]) -> Result<Self, Refused> {
         Ok(Self { steps: check(instructions)?, instructions: instructions.into() })
     }
@@ -41,7 +41,8 @@ struct FilterMachine {
 }
 
 impl FilterMachine {
-    /// Runs the steps; returns `None` if a load exceeds the packet, or a divisor is 0.
+    /// Runs the decoded instructions. Returns `None` if a load reads beyond the packet, or a
+    /// divisor is 0.
     fn run<P: FilterPacket + ?Sized>(&mut self, steps: &[Step], packet: &P) -> Option<u32> {
         let mut at = 0;
         // `check` guarantees that jumps lead forward, and that the last step returns.
@@ -91,7 +92,7 @@ impl FilterMachine {
             Operation::Or => a | by,
             Operation::And => a & by,
             Operation::Xor => a ^ by,
-            // Like Linux, shift by the lowest five bits of X.
+            // Like Linux, use only the lowest five bits of the shift distance.
             Operation::ShiftLeft => a.wrapping_shl(by),
             Operation::ShiftRight => a.wrapping_shr(by),
         })

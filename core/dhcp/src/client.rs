@@ -1,4 +1,4 @@
-//! A client of one interface. Read RFC 2131 §4.4 first; the states are those of its figure 5.
+//! A DHCP client of one interface. Read RFC 2131 §4.4 first; the states are those of its figure 5.
 //!
 //! ```text
 //!   Init ──► Selecting ──► Requesting ──► Probing ──► Bound ──► Renewing ──► Rebinding
@@ -24,81 +24,83 @@ use crate::lease::{Lease, address_of};
 use crate::message::{BootOp, DhcpMessage, DhcpOptions, MessageKind};
 use transaction::Transaction;
 
-/// Number of ARP probes for a new address, and the time after each. RFC 5227 waits for five
-/// seconds; RFC 2131 requires one request only. A host on the link answers within milliseconds.
+/// Number of ARP probes for a new address, and the time to wait after each one. A host on the link
+/// answers within milliseconds, so the five seconds of RFC 5227 are not needed.
 const PROBES: u32 = 3;
 const PROBE_INTERVAL: Duration = Duration::from_millis(200);
-/// Number of requests for an offered or kept address before the client searches for servers again.
-/// With back-off these take a minute.
+/// Number of DHCPREQUEST messages for an offered address, or for that of an earlier lease, before
+/// the client searches for servers again. With back-off this takes a minute.
 const REQUESTS: u32 = 4;
-/// Time without a request after a conflict.
+/// Time to wait after an address conflict before the next DHCPDISCOVER.
 const CONFLICT_DELAY: Duration = Duration::from_secs(10);
-/// Maximum time between a refusal and the next search.
+/// Maximum time to wait after a server's refusal before the next search for servers.
 const REFUSED_DELAY_MAX: Duration = Duration::from_secs(64);
-/// Minimum time between requests for an extension (RFC 2131 §4.4.5).
+/// Minimum time between two requests to extend a lease (RFC 2131 §4.4.5).
 const EXTENSION_INTERVAL_MIN: Duration = Duration::from_secs(60);
-/// Maximum length of messages to the client, which fits in a frame of Ethernet.
+/// Maximum length in bytes of DHCP messages that servers may send to the client. A message of this
+/// length fits in one Ethernet frame.
 const MESSAGE_SIZE_MAX: u16 = 1472;
-/// Maximum number of frames in `frames`. A call creates one or two, and the owner sends them at
-/// once.
+/// Maximum number of frames that wait in `frames` to be sent. A call adds one or two frames, and
+/// the caller sends them at once.
 const FRAMES_MAX: usize = 16;
 
-/// Configuration of a client.
+/// Configuration of a DHCP client.
 #[derive(Debug, Clone)]
 pub struct ClientConfig {
-    /// Ethernet address of the interface, by which the server identifies the client.
+    /// Ethernet address of the interface, by which the DHCP server identifies the client.
     pub mac: MacAddr,
-    /// Name that the client reports to the server.
+    /// Host name that the client sends to the DHCP server.
     pub host_name: Option<String>,
-    /// Address of a lease that the client had before, to be verified first (INIT-REBOOT).
+    /// Address of a lease from an earlier run. The client asks the server first whether it is still
+    /// valid (INIT-REBOOT).
     pub kept: Option<Ipv4Addr>,
 }
 
-/// Change of a client's lease.
+/// Change of a DHCP client's lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ClientEvent {
-    /// The client has a lease: a new one, or one with a new duration or other parameters.
+    /// The client has obtained a lease, or its lease has a new duration or other new parameters.
     Bound(Lease),
-    /// The client has no lease any more, so the address must not be used.
+    /// The client has lost its lease, so the host must stop using the address.
     Lost(LeaseLoss),
 }
 
-/// Reason why a client has no lease.
+/// Reason why a DHCP client lost its lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LeaseLoss {
-    /// No server has extended the lease.
+    /// No server extended the lease before it expired.
     Expired,
-    /// The server has refused to extend the lease.
+    /// A DHCP server refused to extend the lease.
     Refused,
-    /// The offered address is in use on the link.
+    /// Another host on the link already uses the offered address.
     InUse(Ipv4Addr),
-    /// The owner has released the lease.
+    /// [`DhcpClient::release`] was called.
     Released,
 }
 
-/// Counters of a client.
+/// Counters of a DHCP client.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ClientCounters {
-    /// Messages sent.
+    /// DHCP messages sent.
     pub tx_messages: u64,
-    /// Messages received that matched the state.
+    /// DHCP messages that the client received and accepted in its current state.
     pub rx_messages: u64,
-    /// Messages to this client that were ignored: of another transaction or server, unexpected or
-    /// invalid.
+    /// DHCP messages to this client that it ignored: of another transaction or server, unexpected
+    /// in its state, or invalid.
     pub rx_ignored: u64,
-    /// Leases obtained or extended.
+    /// Number of times that a lease was obtained or extended.
     pub leases: u64,
-    /// Requests refused by a server.
+    /// Requests that a DHCP server refused (DHCPNAK).
     pub refusals: u64,
-    /// Addresses declined because they were in use.
+    /// Offered addresses that the client declined because another host used them.
     pub conflicts: u64,
-    /// Frames dropped because they were not taken.
+    /// Frames dropped because the queue of frames to send was full.
     pub frames_dropped: u64,
 }
 
 impl ClientCounters {
-    /// Returns the counters with their names.
+    /// Returns all counters with their names.
     pub fn list(&self) -> [(&'static str, u64); 7] {
         let Self { tx_messages, rx_messages, rx_ignored, leases, refusals, conflicts, .. } = *self;
         [
@@ -113,35 +115,35 @@ impl ClientCounters {
     }
 }
 
-/// A client. Call [`Self::on_frame`] for each frame that [`frame::concerns`] the client's port, and
-/// [`Self::on_timeout`] when [`Self::next_timeout`] is reached. After each call, take the frames
-/// and events.
+/// A DHCP client. Call [`Self::on_frame`] for each received frame for which [`frame::concerns`]
+/// returns true, and [`Self::on_timeout`] at [`Self::next_timeout`]. After each call, send the
+/// frames and handle the events.
 #[derive(Debug)]
 pub struct DhcpClient {
     config: ClientConfig,
     dice: Dice,
     state: ClientState,
-    /// Time of the next transition or retransmission.
+    /// Time of the client's next state change or retransmission.
     timer: Option<Instant>,
     transaction: Transaction,
     held: Option<HeldLease>,
-    /// Server whose offer came to nothing. Offers of other servers are preferred.
+    /// Server whose last offer did not lead to a lease. The client prefers offers of other servers.
     avoided: Option<Ipv4Addr>,
-    /// Refusals and conflicts since the last lease.
+    /// Number of refusals and address conflicts since the client last obtained a lease.
     failures: u32,
     frames: VecDeque<Vec<u8>>,
     events: VecDeque<ClientEvent>,
     counters: ClientCounters,
 }
 
-/// A lease, and the Ethernet address through which its server is reached.
+/// A lease, and the Ethernet address to which messages for its server are sent.
 #[derive(Debug, Clone)]
 struct HeldLease {
     lease: Lease,
     server_mac: MacAddr,
 }
 
-/// Offer of a server.
+/// Address that a DHCP server offers.
 #[derive(Debug, Clone, Copy)]
 struct LeaseOffer {
     address: Ipv4Addr,
@@ -151,16 +153,18 @@ struct LeaseOffer {
 #[derive(Debug, Clone)]
 enum ClientState {
     Init,
-    /// An offer of the avoided server, to be accepted if no other server answers.
+    /// The client waits for offers. The field has an offer of the server to be avoided, which the
+    /// client accepts if no other server answers.
     Selecting(Option<LeaseOffer>),
     Requesting(LeaseOffer),
     Rebooting(Ipv4Addr),
-    /// A granted lease, and the number of probes to send.
+    /// A granted lease whose address is being probed with ARP, and the number of probes still to
+    /// send.
     Probing(HeldLease, u32),
     Bound,
     Renewing,
     Rebinding,
-    /// Released; the client does nothing more.
+    /// The lease was released, and the client sends no more messages.
     Ended,
 }
 
@@ -190,33 +194,33 @@ impl DhcpClient {
         }
     }
 
-    /// Returns the current lease.
+    /// Returns the lease that the client has.
     pub fn lease(&self) -> Option<&Lease> {
         self.held.as_ref().map(|held| &held.lease)
     }
 
-    /// Returns the counters.
+    /// Returns the counters of the client.
     pub fn counters(&self) -> &ClientCounters {
         &self.counters
     }
 
-    /// Returns the next frame to send.
+    /// Removes and returns the oldest frame that is to be sent.
     pub fn poll_frame(&mut self) -> Option<Vec<u8>> {
         self.frames.pop_front()
     }
 
-    /// Returns the next event.
+    /// Removes and returns the oldest event.
     pub fn poll_event(&mut self) -> Option<ClientEvent> {
         self.events.pop_front()
     }
 
-    /// Returns the time at which [`Self::on_timeout`] is due.
+    /// Returns the time at which [`Self::on_timeout`] must be called.
     pub fn next_timeout(&self) -> Option<Instant> {
         self.timer
     }
 
-    /// Handles a received frame. Returns true if it was a message to this client, and of no use for
-    /// others. `is_verified` is that of [`frame::parse`].
+    /// Handles a received frame. Returns true if it was a DHCP message to this client, so that no
+    /// other receiver needs the frame. `is_verified` is passed to [`frame::parse`].
     pub fn on_frame(&mut self, now: Instant, bytes: &[u8], is_verified: bool) -> bool {
         match frame::parse(bytes, is_verified) {
             Some(DhcpFrame::Arp(packet)) => {
@@ -254,8 +258,8 @@ impl DhcpClient {
         true
     }
 
-    /// Returns whether a reply has the identifier of this client, or none. RFC 6842 §3 requires the
-    /// client to discard replies with another one.
+    /// Returns whether a reply has this client's identifier, or no client identifier. RFC 6842 §3
+    /// requires clients to discard replies with a different identifier.
     fn is_own_id(&self, message: &DhcpMessage) -> bool {
         message.options.client_id.as_ref().is_none_or(|id| *id == self.id())
     }
@@ -264,8 +268,8 @@ impl DhcpClient {
         [&[1], &self.config.mac.0[..]].concat()
     }
 
-    /// Handles a message of the current transaction. Returns false if it is not expected, or
-    /// invalid.
+    /// Handles a message of the current transaction. Returns false if the message is invalid, or is
+    /// not expected in the client's state.
     fn handle(&mut self, now: Instant, message: &DhcpMessage, from: MacAddr) -> bool {
         let server = message.options.server;
         match (message.kind, &self.state) {
@@ -298,7 +302,8 @@ impl DhcpClient {
         self.held.as_ref().map(|held| held.lease.server)
     }
 
-    /// Accepts the first valid offer. An offer of the avoided server waits for other offers.
+    /// Handles an offer: accepts the first valid one. An offer of the server to be avoided is only
+    /// stored, and used if no other server makes an offer.
     fn on_offer(&mut self, now: Instant, message: &DhcpMessage) -> bool {
         let Some(server) = message.options.server else { return false };
         if address_of(message.yiaddr, message.options.mask_len).is_err() {
@@ -344,7 +349,8 @@ impl DhcpClient {
     fn on_refusal(&mut self, now: Instant) -> bool {
         self.counters.refusals += 1;
         self.lose(LeaseLoss::Refused);
-        // The first search follows at once, because the host may have moved to another network.
+        // Search at once after the first failure, because the host may have moved to another
+        // network.
         let factor = 1 << self.failures.min(10);
         let delay = Duration::from_secs(factor - 1).min(REFUSED_DELAY_MAX);
         self.failures += 1;
@@ -352,7 +358,7 @@ impl DhcpClient {
         true
     }
 
-    /// Handles a reached [`Self::next_timeout`].
+    /// Performs the state change or retransmission that is due at [`Self::next_timeout`].
     pub fn on_timeout(&mut self, now: Instant) {
         if self.timer.is_none_or(|timer| now < timer) {
             return;
@@ -376,7 +382,8 @@ impl DhcpClient {
         }
     }
 
-    /// Begins to verify a kept lease, or to search for servers.
+    /// Begins to verify the lease of an earlier run if there is one, and otherwise to search for
+    /// servers.
     fn begin(&mut self, now: Instant) {
         self.transaction = Transaction::new(&mut self.dice, now);
         match self.config.kept.take() {
@@ -388,7 +395,8 @@ impl DhcpClient {
         }
     }
 
-    /// Gives the lease back, also one whose address is still being probed, and stops.
+    /// Releases the lease and stops the client. A lease whose address is still being probed is
+    /// released too.
     pub fn release(&mut self, now: Instant) {
         let granted = match &self.state {
             ClientState::Probing(granted, _) => Some(granted.clone()),
@@ -414,7 +422,7 @@ impl DhcpClient {
         self.timer = Some(self.transaction.sent_at(now, &mut self.dice));
     }
 
-    /// Requests the offered or the kept address.
+    /// Sends a DHCPREQUEST for the offered address, or for that of the earlier lease.
     fn request(&mut self, now: Instant) {
         let mut message = self.message(MessageKind::Request, now);
         match &self.state {
@@ -490,7 +498,7 @@ impl DhcpClient {
         self.timer = Some((now + wait).min(end));
     }
 
-    /// Begins a new search at `at`.
+    /// Schedules a new search for servers at the time `at`.
     fn restart(&mut self, at: Instant) {
         self.state = ClientState::Init;
         self.timer = Some(at);
@@ -502,7 +510,7 @@ impl DhcpClient {
         }
     }
 
-    /// Creates a message of the current transaction.
+    /// Creates a DHCP message of the current transaction.
     fn message(&self, kind: MessageKind, now: Instant) -> DhcpMessage {
         let mut message = DhcpMessage::request(kind, self.transaction.xid, self.config.mac);
         message.secs = self.transaction.secs(now);

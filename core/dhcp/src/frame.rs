@@ -6,35 +6,35 @@ use towpath_wire::arp::{ArpOp, ArpPacket};
 use towpath_wire::ethernet::{self, EtherType};
 use towpath_wire::{IpProtocol, MacAddr, checksum, ipv4, udp};
 
-/// UDP port of servers.
+/// UDP port of DHCP servers.
 pub const SERVER_PORT: u16 = 67;
-/// UDP port of clients.
+/// UDP port of DHCP clients.
 pub const CLIENT_PORT: u16 = 68;
 
-/// Time to live of emitted packets.
+/// Time to live of the IPv4 packets that DHCP clients and servers send.
 const TTL: u8 = 64;
 
-/// A received frame that concerns DHCP.
+/// A received frame that a DHCP client or server handles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DhcpFrame<'a> {
-    /// An ARP packet.
+    /// An ARP packet, which may show that an address is in use.
     Arp(ArpPacket),
-    /// A datagram.
+    /// A UDP datagram, whose payload may be a DHCP message.
     Datagram(DhcpDatagram<'a>),
 }
 
 /// A UDP datagram in an Ethernet frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DhcpDatagram<'a> {
-    /// Sender.
+    /// Addresses and port of the sender.
     pub from: LinkEndpoint,
-    /// Receiver.
+    /// Addresses and port of the receiver.
     pub to: LinkEndpoint,
-    /// Payload.
+    /// Payload of the UDP datagram.
     pub payload: &'a [u8],
 }
 
-/// Sender or receiver of a datagram.
+/// Link address, IP address and UDP port of a datagram's sender or receiver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LinkEndpoint {
     /// Ethernet address.
@@ -46,14 +46,15 @@ pub struct LinkEndpoint {
 }
 
 impl LinkEndpoint {
-    /// Returns the broadcast address of the link, with a port.
+    /// Returns an endpoint with the broadcast addresses of Ethernet and IPv4, and with the given
+    /// port.
     pub const fn broadcast(port: u16) -> Self {
         Self { mac: MacAddr::BROADCAST, ip: Ipv4Addr::BROADCAST, port }
     }
 }
 
-/// Returns whether a frame is ARP, or an unfragmented UDP datagram over IPv4 to `port`. Called for
-/// each received packet of a port with a DHCP client or server.
+/// Returns whether a frame is an ARP packet, or an unfragmented UDP datagram over IPv4 to `port`.
+/// Called for each packet that a port with a DHCP client or server receives, so it must be fast.
 #[inline]
 pub fn concerns(frame: &[u8], port: u16) -> bool {
     const IP: usize = ethernet::HEADER_LEN;
@@ -69,9 +70,10 @@ pub fn concerns(frame: &[u8], port: u16) -> bool {
     }
 }
 
-/// Parses a frame. Returns `None` if the frame is invalid, or neither ARP nor a UDP datagram over
-/// IPv4. `is_verified` skips the check of the UDP checksum, which senders on this host leave to
-/// their device.
+/// Parses a frame. Returns `None` if it is invalid, or is neither ARP nor a UDP datagram over IPv4.
+///
+/// If `is_verified` is true, the UDP checksum is not checked. Senders on this host leave its
+/// computation to their device.
 pub fn parse(frame: &[u8], is_verified: bool) -> Option<DhcpFrame<'_>> {
     let (link, at) = ethernet::Header::parse(frame).ok()?;
     if link.vlan.is_some() {
@@ -103,7 +105,7 @@ pub fn parse(frame: &[u8], is_verified: bool) -> Option<DhcpFrame<'_>> {
     }))
 }
 
-/// Returns a frame with a datagram. `payload` must fit in a UDP datagram.
+/// Returns an Ethernet frame that contains a UDP datagram. `payload` must fit in one datagram.
 pub fn datagram(from: &LinkEndpoint, to: &LinkEndpoint, payload: &[u8]) -> Vec<u8> {
     let udp_len = udp::HEADER_LEN + payload.len();
     let mut frame = vec![0; ethernet::HEADER_LEN + ipv4::HEADER_LEN + udp_len];

@@ -1,4 +1,4 @@
-//! Leases: addresses with routes and nameservers, for a limited time.
+//! DHCP leases: addresses with routes and nameservers, for a limited time.
 
 use core::fmt;
 use core::net::Ipv4Addr;
@@ -11,31 +11,33 @@ use towpath_wire::{Prefix, addr};
 
 use crate::message::{DhcpMessage, DhcpOptions};
 
-/// Minimum duration of an accepted lease. With shorter leases, renewals would never end.
+/// Minimum duration in seconds of a lease that a client accepts. With shorter leases the client
+/// would renew all the time.
 const DURATION_MIN_S: u32 = 10;
-/// Lease that does not end (RFC 2131 §3.3).
+/// Duration of a lease that never ends (RFC 2131 §3.3).
 const INFINITE: u32 = u32::MAX;
-/// Maximum number of routes of a lease. A message of maximum length could have thousands.
+/// Maximum number of routes that a client takes from a lease. A DHCP message of maximum length
+/// could have thousands.
 const ROUTES_MAX: usize = 64;
-/// Maximum number of nameservers of a lease.
+/// Maximum number of nameservers that a client takes from a lease.
 const NAMESERVERS_MAX: usize = 8;
 
-/// A lease that a client has obtained.
+/// A lease that a DHCP client has obtained.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lease {
-    /// Address with the prefix length of its network.
+    /// Address of the client, with the prefix length of its network.
     pub address: Prefix,
-    /// Identifier of the server.
+    /// Address by which the DHCP server identifies itself.
     pub server: Ipv4Addr,
-    /// Routes, in the order of the server.
+    /// Routes of the client, in the order in which the server lists them.
     pub routes: Vec<LeaseRoute>,
-    /// Nameservers, by preference.
+    /// Nameservers, the preferred one first.
     pub nameservers: Vec<Ipv4Addr>,
-    /// Domain in which names are resolved.
+    /// Domain in which the client resolves names.
     pub domain: Option<String>,
-    /// Time at which the lease ends; `None`: never.
+    /// Time at which the lease ends; `None` if it never ends.
     pub valid_until: Option<Instant>,
-    /// Time at which the client renews the lease (T1).
+    /// Time at which the client asks the server of the lease to extend it (T1).
     pub renew_at: Option<Instant>,
     /// Time at which the client asks any server to extend the lease (T2).
     pub rebind_at: Option<Instant>,
@@ -44,17 +46,18 @@ pub struct Lease {
 /// A route of a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LeaseRoute {
-    /// Destination network.
+    /// Address of the next router; `None` if the destination is on the link.
     pub prefix: Prefix,
     /// Router; `None` if the destination is on the link.
     pub via: Option<Ipv4Addr>,
 }
 
-/// Reason why a message grants no usable lease.
+/// Reason why a DHCP message does not contain a usable lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LeaseError {
-    /// No host of the network can have the address.
+    /// The address cannot be that of a host, for example because it is the network's broadcast
+    /// address.
     #[error("no host can have the address")]
     Address,
     /// The server identifier is missing.
@@ -66,7 +69,7 @@ pub enum LeaseError {
 }
 
 impl Lease {
-    /// Returns the address without its prefix length.
+    /// Returns the address of the lease without its prefix length.
     pub fn ip(&self) -> Ipv4Addr {
         match self.address.addr() {
             core::net::IpAddr::V4(ip) => ip,
@@ -74,11 +77,11 @@ impl Lease {
         }
     }
 
-    /// Validates the lease of an acknowledgment to a request that was sent at `requested`. `dice`
-    /// spreads the renewals of several clients.
+    /// Creates a lease from a DHCPACK. `requested` is the time at which the client sent its
+    /// request. `dice` randomizes the renewal time, so that several clients do not renew at once.
     ///
     /// # Errors
-    /// Fails if the address, the server or the duration is missing or invalid.
+    /// Fails if the address, the server identifier or the duration is missing or invalid.
     pub fn of_message(
         message: &DhcpMessage,
         requested: Instant,
@@ -108,8 +111,8 @@ impl Lease {
     }
 }
 
-/// Validates an address that a server assigns. Without a mask, the prefix length is that of the
-/// address's class, as in other clients.
+/// Validates an address that a DHCP server assigns. If the server sends no subnet mask, the address
+/// class determines the prefix length, as in other DHCP clients.
 pub(crate) fn address_of(ip: Ipv4Addr, mask_len: Option<u8>) -> Result<Prefix, LeaseError> {
     let of_class = match ip.octets()[0] {
         ..128 => 8,
@@ -135,7 +138,8 @@ fn times(duration: u32, options: &DhcpOptions, dice: &mut Dice) -> (u32, u32) {
     let rebind = rebind.unwrap_or(duration - duration / 8);
     let renew = options.renew_s.filter(|at| (1..rebind).contains(at));
     let renew = renew.unwrap_or(duration / 2).min(rebind - 1);
-    // At most a sixteenth earlier, so that T1 stays before T2.
+    // Subtract a random time of at most a sixteenth from T1. T1 is never delayed, so it stays
+    // before T2.
     let fuzz = dice.below(u64::from(renew / 16) + 1) as u32;
     (renew - fuzz, rebind)
 }
@@ -171,9 +175,9 @@ fn routes(options: &DhcpOptions) -> Vec<LeaseRoute> {
 /// `192.0.2.7 until 1790000000`, with a Unix time in seconds, or `192.0.2.7 for ever`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeptLease {
-    /// Address.
+    /// Address of the lease.
     pub address: Ipv4Addr,
-    /// Unix time in seconds at which the lease ends; `None`: never.
+    /// Unix time in seconds at which the lease ends; `None` if it never ends.
     pub until_unix_s: Option<u64>,
 }
 

@@ -8,27 +8,27 @@ use towpath_wire::MacAddr;
 
 pub use options::{ClasslessRoute, DhcpOptions};
 
-/// Length of the fixed part of a message, up to the options.
+/// Length in bytes of the fixed part of a DHCP message, before the options.
 const HEADER_LEN: usize = 236;
-/// First bytes of the options field (RFC 2131 §3).
+/// First bytes of a DHCP message's options field (RFC 2131 §3).
 const MAGIC_COOKIE: [u8; 4] = [99, 130, 83, 99];
-/// Minimum length of an emitted message. Some relays drop messages that are shorter than those of
-/// BOOTP (RFC 1542 §2.1).
+/// Minimum length in bytes of DHCP messages that we send. Some relays drop messages that are
+/// shorter than BOOTP messages (RFC 1542 §2.1).
 const LEN_MIN: usize = 300;
-/// Ranges of the fields that may contain options: `sname` and `file`.
+/// Byte ranges of the fields `sname` and `file`, which may contain further options.
 const SNAME: core::ops::Range<usize> = 44..108;
 const FILE: core::ops::Range<usize> = 108..HEADER_LEN;
-/// Flag by which a client requests that replies are broadcast.
+/// Flag by which a client requests that the server broadcasts its replies.
 const BROADCAST: u8 = 0x80;
-/// Hardware type and address length of Ethernet.
+/// Hardware type and hardware address length of Ethernet.
 const ETHERNET: [u8; 2] = [1, 6];
 
-/// Direction of a message.
+/// Direction of a DHCP message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BootOp {
-    /// From a client.
+    /// The message is from a client.
     Request,
-    /// From a server.
+    /// The message is from a server.
     Reply,
 }
 
@@ -36,21 +36,21 @@ pub enum BootOp {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum MessageKind {
-    /// A client searches for servers.
+    /// DHCPDISCOVER: a client searches for servers.
     Discover = 1,
-    /// A server offers an address.
+    /// DHCPOFFER: a server offers an address.
     Offer = 2,
-    /// A client requests an offered address, or verifies or extends a lease.
+    /// DHCPREQUEST: a client requests an offered address, or verifies or extends a lease.
     Request = 3,
-    /// A client reports that an address is in use.
+    /// DHCPDECLINE: a client reports that another host uses an address.
     Decline = 4,
-    /// A server grants a lease.
+    /// DHCPACK: a server grants or extends a lease.
     Ack = 5,
-    /// A server refuses a request.
+    /// DHCPNAK: a server refuses a request.
     Nak = 6,
-    /// A client gives up its lease.
+    /// DHCPRELEASE: a client gives up its lease.
     Release = 7,
-    /// A client with an address requests other parameters.
+    /// DHCPINFORM: a client that already has an address requests other parameters.
     Inform = 8,
 }
 
@@ -72,48 +72,48 @@ impl MessageKind {
     }
 }
 
-/// A message.
+/// A DHCP message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DhcpMessage {
-    /// Direction.
+    /// Direction of the message.
     pub op: BootOp,
-    /// Type.
+    /// Type of the message.
     pub kind: MessageKind,
-    /// Transaction, chosen by the client.
+    /// Transaction identifier, chosen by the client.
     pub xid: u32,
-    /// Seconds since the client began.
+    /// Seconds since the client began to search for servers.
     pub secs: u16,
-    /// Whether the client requests that replies are broadcast.
+    /// Whether the client requests that the server broadcasts its replies.
     pub broadcast: bool,
-    /// Address that the client uses already.
+    /// Address that the client already uses; otherwise 0.0.0.0.
     pub ciaddr: Ipv4Addr,
-    /// Address that the server assigns.
+    /// Address that the server assigns to the client.
     pub yiaddr: Ipv4Addr,
-    /// Address of the relay agent.
+    /// Address of the relay agent that forwards the message; 0.0.0.0 without one.
     pub giaddr: Ipv4Addr,
     /// Ethernet address of the client.
     pub chaddr: MacAddr,
-    /// Options.
+    /// Options of the message.
     pub options: DhcpOptions,
 }
 
-/// Reason why bytes are no DHCP message.
+/// Reason why received bytes are not a DHCP message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MessageError {
-    /// The message ends within its fixed part, or has no magic cookie.
+    /// The message is shorter than its fixed part, or has no magic cookie.
     #[error("not a DHCP message")]
     Header,
-    /// The hardware of the client is not Ethernet.
+    /// The hardware type of the client is not Ethernet.
     #[error("the client's hardware is not Ethernet")]
     Hardware,
-    /// There is no message type, or an unknown one.
+    /// The option with the message type is missing, or has an unknown value.
     #[error("no known message type")]
     Kind,
 }
 
 impl DhcpMessage {
-    /// Creates a message of a client, without addresses and options.
+    /// Creates a message from a client, without addresses and options.
     pub fn request(kind: MessageKind, xid: u32, chaddr: MacAddr) -> Self {
         let none = Ipv4Addr::UNSPECIFIED;
         Self {
@@ -130,10 +130,10 @@ impl DhcpMessage {
         }
     }
 
-    /// Parses a message. Options with invalid values count as missing.
+    /// Parses a DHCP message. Options with invalid values are treated as missing.
     ///
     /// # Errors
-    /// Fails if the bytes are no DHCP message of an Ethernet client.
+    /// Fails if the bytes are not a DHCP message of an Ethernet client.
     pub fn parse(data: &[u8]) -> Result<Self, MessageError> {
         let (header, rest) = data.split_first_chunk::<HEADER_LEN>().ok_or(MessageError::Header)?;
         let field = rest.strip_prefix(&MAGIC_COOKIE).ok_or(MessageError::Header)?;
@@ -163,7 +163,7 @@ impl DhcpMessage {
         })
     }
 
-    /// Returns the bytes of the message.
+    /// Returns the encoded DHCP message.
     pub fn emit(&self) -> Vec<u8> {
         let mut bytes = vec![0; HEADER_LEN];
         bytes[0] = match self.op {
@@ -239,7 +239,8 @@ mod tests {
         assert_eq!(DhcpMessage::parse(&short.emit()), Ok(short));
     }
 
-    /// The options field, then `file`, then `sname`; a list continues in the next field.
+    /// Options may continue in the fields `file` and `sname`. An option whose value continues in
+    /// the next field is joined.
     #[test]
     fn reads_options_in_the_fields_of_names() {
         let mut bytes = DhcpMessage::request(MessageKind::Offer, 1, MacAddr([2; 6])).emit();
@@ -257,7 +258,8 @@ mod tests {
         let mut bytes = DhcpMessage::request(MessageKind::Offer, 1, MacAddr([2; 6])).emit();
         bytes.truncate(HEADER_LEN + 4);
         bytes.extend([53, 1, 2]);
-        // A mask with a hole, a name with a control character, a prefix of 33 bits.
+        // A subnet mask that is not contiguous, a name with a control character, a prefix length of
+        // 33.
         bytes.extend([1, 4, 255, 0, 255, 0]);
         bytes.extend([15, 3, b'a', b'\n', b'b']);
         bytes.extend([121, 9, 33, 1, 1, 1, 1, 1, 2, 2, 2]);
@@ -286,7 +288,7 @@ mod tests {
         assert_eq!(changed(0, 3), Err(MessageError::Header));
         assert_eq!(changed(1, 6), Err(MessageError::Hardware));
         assert_eq!(changed(HEADER_LEN, 0), Err(MessageError::Header));
-        // The type of the message is the first option.
+        // The message type is the first option, so its value is at this offset.
         assert_eq!(changed(HEADER_LEN + 6, 9), Err(MessageError::Kind));
         assert_eq!(DhcpMessage::parse(&good[..HEADER_LEN + 3]), Err(MessageError::Header));
     }

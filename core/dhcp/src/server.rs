@@ -1,4 +1,4 @@
-//! A server for the network of one interface. Read RFC 2131 §4.3 first.
+//! A DHCP server for the network of one interface. Read RFC 2131 §4.3 first.
 //!
 //! ```text
 //!   DISCOVER ──► choose ──► ARP probe ──► OFFER        a known client skips the probe
@@ -23,90 +23,96 @@ use crate::message::{BootOp, DhcpMessage, DhcpOptions, MessageKind};
 pub use bindings::POOL_MAX;
 use bindings::{Binding, BindingState, Bindings, Chosen};
 
-/// Time after an ARP probe without an answer, after which an address is offered. A host on the link
-/// answers within milliseconds.
+/// Time for which the server waits for an answer to its ARP probe before it offers an address. A
+/// host on the link answers within milliseconds.
 const PROBE_WAIT: Duration = Duration::from_millis(300);
-/// Time for which an offered address is kept for its client (RFC 2131 §4.3.1).
+/// Time for which an offered address is reserved for its client (RFC 2131 §4.3.1).
 const OFFER_HOLD: Duration = Duration::from_secs(60);
-/// Time for which an address is not offered after a conflict.
+/// Time for which the server does not offer an address after another host was found to use it.
 const CONFLICT_HOLD: Duration = Duration::from_secs(600);
-/// Maximum duration of leases in seconds, while the nameservers are unknown. Clients renew after
-/// half of this time.
+/// Maximum duration of leases in seconds as long as the server does not know its nameservers.
+/// Clients renew after half of this time, and then learn the nameservers.
 const UNNAMED_LEASE_S: u32 = 60;
-/// Maximum number of probes in progress. Further clients retransmit their request.
+/// Maximum number of addresses that the server probes at a time. Requests beyond this limit are
+/// dropped, and the clients retransmit them.
 const PROBES_MAX: usize = 64;
-/// Maximum number of frames in `frames`. A call creates one, and the owner sends it at once.
+/// Maximum number of frames that wait in `frames` to be sent. A call adds one frame, and the caller
+/// sends it at once.
 const FRAMES_MAX: usize = 256;
 
-/// Configuration of a server.
+/// Configuration of a DHCP server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerConfig {
-    /// Ethernet address of the interface.
+    /// Ethernet address of the server's interface.
     pub mac: MacAddr,
-    /// Address of the server in its network, which is also the clients' router.
+    /// Address of the server with the prefix length of its network. Clients use this address as
+    /// their router.
     pub address: Prefix,
-    /// First and last address of the pool, at most [`POOL_MAX`] addresses.
+    /// First and last address that the server assigns; at most [`POOL_MAX`] addresses.
     pub pool: (Ipv4Addr, Ipv4Addr),
-    /// Addresses of certain clients, which may be outside the pool.
+    /// Fixed addresses of certain clients, which may be outside the pool.
     pub reservations: Vec<Reservation>,
     /// Duration of leases in seconds.
     pub lease_s: u32,
-    /// Nameservers of the clients; empty: those of [`DhcpServer::set_nameservers`].
+    /// Nameservers that clients learn. If this is empty, they learn those of
+    /// [`DhcpServer::set_nameservers`].
     pub nameservers: Vec<Ipv4Addr>,
-    /// Whether [`DhcpServer::set_nameservers`] is expected. Until then leases are short, so that
-    /// clients soon learn the nameservers.
+    /// Whether [`DhcpServer::set_nameservers`] will be called. Until that call, leases are short,
+    /// so that clients soon renew and learn the nameservers.
     pub awaits_nameservers: bool,
     /// Domain in which clients resolve names.
     pub domain: Option<String>,
 }
 
-/// An address that only one client obtains.
+/// An address that the server assigns only to one client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reservation {
     /// Ethernet address of the client.
     pub mac: MacAddr,
-    /// Address that the client obtains.
+    /// Address that this client obtains.
     pub address: Ipv4Addr,
 }
 
-/// A lease of a server.
+/// A lease that a DHCP server has granted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeaseRecord {
-    /// Address.
+    /// Address of the lease.
     pub address: Ipv4Addr,
     /// Ethernet address of the client.
     pub mac: MacAddr,
-    /// Identifier of the client.
+    /// Client identifier, or the Ethernet address if the client sent no identifier.
     pub client: Vec<u8>,
-    /// End of the lease.
+    /// Time at which the lease ends.
     pub until: Instant,
-    /// Name that the client reports.
+    /// Host name that the client sent.
     pub host_name: Option<String>,
 }
 
-/// Counters of a server.
+/// Counters of a DHCP server.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ServerCounters {
-    /// Messages received.
+    /// DHCP messages received.
     pub rx_messages: u64,
-    /// Addresses offered.
+    /// Addresses offered to clients.
     pub offers: u64,
     /// Leases granted or extended.
     pub acks: u64,
-    /// Requests refused.
+    /// Requests refused with a DHCPNAK.
     pub naks: u64,
-    /// Addresses that another host used.
+    /// Addresses that were found to be in use by a host without a lease.
     pub conflicts: u64,
-    /// Requests without an answer because the pool was full.
+    /// Requests that were not answered because no address of the pool was free.
     pub pool_full: u64,
-    /// Requests without an answer because the client had the maximum number of addresses.
+    /// Requests that were not answered because the client already had the maximum number of
+    /// addresses.
     pub client_full: u64,
-    /// Requests dropped because of too many probes or frames.
+    /// Requests dropped because too many ARP probes were in progress, or too many frames waited to
+    /// be sent.
     pub dropped: u64,
 }
 
 impl ServerCounters {
-    /// Returns the counters with their names.
+    /// Returns all counters with their names.
     pub fn list(&self) -> [(&'static str, u64); 8] {
         let Self { rx_messages, offers, acks, naks, conflicts, pool_full, .. } = *self;
         [
@@ -122,8 +128,9 @@ impl ServerCounters {
     }
 }
 
-/// A server. Call [`Self::on_frame`] for each frame that [`frame::concerns`] the server's port, and
-/// [`Self::on_timeout`] when [`Self::next_timeout`] is reached. After each call, take the frames.
+/// A DHCP server. Call [`Self::on_frame`] for each received frame for which [`frame::concerns`]
+/// returns true, and [`Self::on_timeout`] at [`Self::next_timeout`]. After each call, send the
+/// frames.
 #[derive(Debug)]
 pub struct DhcpServer {
     config: ServerConfig,
@@ -132,11 +139,12 @@ pub struct DhcpServer {
     probes: VecDeque<ProbedOffer>,
     frames: VecDeque<Vec<u8>>,
     counters: ServerCounters,
-    /// Whether leases have changed since [`Self::take_changed`].
+    /// Whether leases have changed since the last call of [`Self::take_changed`].
     changed: bool,
 }
 
-/// An address that is being probed, and the request to be answered.
+/// An address that is being probed with ARP, and the request that is answered if no host replies to
+/// the probe.
 #[derive(Debug, Clone)]
 struct ProbedOffer {
     address: Ipv4Addr,
@@ -155,8 +163,9 @@ impl DhcpServer {
         Self { config, nameservers, bindings, probes, frames, counters, changed: false }
     }
 
-    /// Sets the nameservers of clients, which learn them by their next renewal. Later leases have
-    /// the full time, even if the list is empty. The list is ignored if the configuration has one.
+    /// Sets the nameservers that clients learn when they next renew their leases. New leases then
+    /// have their full duration, even if the list is empty. The call has no effect if the
+    /// configuration lists nameservers.
     pub fn set_nameservers(&mut self, nameservers: &[Ipv4Addr]) {
         if self.config.nameservers.is_empty() {
             self.nameservers = nameservers.to_vec();
@@ -164,8 +173,8 @@ impl DhcpServer {
         self.config.awaits_nameservers = false;
     }
 
-    /// Adds leases that an earlier server granted. Ignores addresses outside the pool and the
-    /// reservations.
+    /// Adds leases that this server granted before a restart. Leases of addresses that are neither
+    /// in the pool nor reserved are ignored.
     pub fn restore(&mut self, records: Vec<LeaseRecord>) {
         for LeaseRecord { address, mac, client, until, host_name } in records {
             let state = BindingState::Leased;
@@ -173,40 +182,40 @@ impl DhcpServer {
         }
     }
 
-    /// Returns the leases that have not ended, by address.
+    /// Returns the leases that have not ended, sorted by address.
     pub fn leases(&self, now: Instant) -> Vec<LeaseRecord> {
         self.bindings.leases(now).collect()
     }
 
-    /// Returns whether leases have changed since the last call.
+    /// Returns whether leases have changed since the last call of this method.
     pub fn take_changed(&mut self) -> bool {
         std::mem::take(&mut self.changed)
     }
 
-    /// Returns the counters.
+    /// Returns the counters of the server.
     pub fn counters(&self) -> &ServerCounters {
         &self.counters
     }
 
-    /// Returns the next frame to send.
+    /// Removes and returns the oldest frame that is to be sent.
     pub fn poll_frame(&mut self) -> Option<Vec<u8>> {
         self.frames.pop_front()
     }
 
-    /// Returns the time at which [`Self::on_timeout`] is due.
+    /// Returns the time at which [`Self::on_timeout`] must be called.
     pub fn next_timeout(&self) -> Option<Instant> {
         self.probes.front().map(|probe| probe.until)
     }
 
-    /// Offers addresses whose probe nobody has answered.
+    /// Offers the addresses for which no host has answered the ARP probe in time.
     pub fn on_timeout(&mut self, now: Instant) {
         while let Some(probe) = self.probes.pop_front_if(|probe| probe.until <= now) {
             self.offer(now, probe.address, &probe.request);
         }
     }
 
-    /// Handles a received frame. Returns true if it was a request to this server, and of no use for
-    /// others. `is_verified` is that of [`frame::parse`].
+    /// Handles a received frame. Returns true if it was a DHCP request to this server, so that no
+    /// other receiver needs the frame. `is_verified` is passed to [`frame::parse`].
     pub fn on_frame(&mut self, now: Instant, bytes: &[u8], is_verified: bool) -> bool {
         match frame::parse(bytes, is_verified) {
             Some(DhcpFrame::Arp(packet)) => {
@@ -251,7 +260,8 @@ impl DhcpServer {
         true
     }
 
-    /// Chooses an address, and probes it unless the client has it already.
+    /// Handles a DHCPDISCOVER: chooses an address, and probes it with ARP unless the client already
+    /// has it.
     fn discover(&mut self, now: Instant, message: &DhcpMessage) {
         let client = client_of(message);
         let requested = message.options.requested;
@@ -362,8 +372,8 @@ impl DhcpServer {
         }
     }
 
-    /// Blocks an address that a host uses without a lease. `mac` is the host that uses or reports
-    /// it, whose limit of addresses then includes this one.
+    /// Marks an address as in use by a host without a lease, so that it is not offered. The address
+    /// counts toward the limit of `mac`, the host that uses the address or reports its use.
     fn on_conflict(&mut self, now: Instant, address: Ipv4Addr, mac: MacAddr) {
         self.counters.conflicts += 1;
         self.changed = true;
@@ -380,8 +390,7 @@ impl DhcpServer {
         }
     }
 
-    /// Creates a reply with the parameters of the network, and with the identifier of the client
-    /// (RFC 6842 §3).
+    /// Creates a reply with the network's parameters and the client's identifier (RFC 6842 §3).
     fn reply(&self, kind: MessageKind, request: &DhcpMessage, yiaddr: Ipv4Addr) -> DhcpMessage {
         let options = DhcpOptions {
             server: Some(self.ip()),
@@ -397,7 +406,7 @@ impl DhcpServer {
         DhcpMessage { options, ..reply }
     }
 
-    /// Returns the duration of leases in seconds.
+    /// Returns the duration of new leases in seconds.
     fn lease_s(&self) -> u32 {
         match self.config.awaits_nameservers {
             true => self.config.lease_s.min(UNNAMED_LEASE_S),

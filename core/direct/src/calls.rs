@@ -1,4 +1,4 @@
-//! The calls of the owner of private sockets.
+//! Calls on sockets whose buffers are in private memory of the process.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
@@ -15,18 +15,21 @@ use crate::handle::SocketHandle;
 use crate::stream::StreamOptions;
 use crate::table::{DirectEntry, DirectKind, ReceivedDatagram, SocketLife, StreamStatus};
 
-/// Length of an ICMP echo header (RFC 792, RFC 4443 §4.1).
+/// Length of an ICMP echo header in bytes (RFC 792, RFC 4443 §4.1).
 const ECHO_HEADER_LEN: usize = 8;
 
-/// A host of a stack, some or all of whose sockets have buffers in private memory.
+/// A [`Host`] of a stack with sockets whose buffers are in private memory. Other sockets may have
+/// buffers elsewhere.
 pub trait PrivateHost: Host {
     /// Converts buffers in private memory to the buffer types of the host's sockets.
     fn buffers(recv: HeapRecv, send: HeapSend) -> (Self::Recv, Self::Send);
 
-    /// Returns the receive buffer of a private socket.
+    /// Returns the receive buffer as one in private memory; `None` if the socket's buffers are
+    /// elsewhere.
     fn heap_recv(recv: &mut Self::Recv) -> Option<&mut HeapRecv>;
 
-    /// Returns the send buffer of a private socket.
+    /// Returns the send buffer as one in private memory; `None` if the socket's buffers are
+    /// elsewhere.
     fn heap_send(send: &mut Self::Send) -> Option<&mut HeapSend>;
 }
 
@@ -44,19 +47,19 @@ impl PrivateHost for Direct {
     }
 }
 
-/// Sockets with buffers in private memory. Their owner is on the stack's thread.
+/// Calls on sockets whose buffers are in private memory. The caller runs on the same thread as the
+/// stack.
 pub trait PrivateSockets {
-    /// Returns the time of the calls.
+    /// Returns the time at which the calls take place.
     fn now(&self) -> Instant;
 
     /// Listens on `local`; the accept queue holds `backlog + 1` connections.
     ///
-    /// # Errors
-    /// [`SetUpError::Bind`] and [`SetUpError::Listen`] if the address is in use or does not belong
-    /// to the owner; [`SetUpError::TooMany`].
+    /// # Errors [`SetUpError::Bind`] and [`SetUpError::Listen`] if the address is in use or does
+    /// not belong to the host; [`SetUpError::TooMany`] if the limit of sockets is reached.
     fn listen(&mut self, local: SocketAddr, backlog: u32) -> Result<SocketHandle, SetUpError>;
 
-    /// Listens with the given options for the children.
+    /// Listens on `local` with the given options for the connections that are accepted.
     ///
     /// # Errors
     /// Same as [`Self::listen`].
@@ -67,10 +70,11 @@ pub trait PrivateSockets {
         options: &StreamOptions,
     ) -> Result<SocketHandle, SetUpError>;
 
-    /// Connects to `remote`; [`crate::NodeEvent::Connected`] or `Failed` follows.
+    /// Begins to connect to `remote`. The event [`crate::NodeEvent::Connected`] or `Failed`
+    /// follows.
     ///
-    /// # Errors
-    /// [`SetUpError::Connect`] without a route or a free port; [`SetUpError::TooMany`].
+    /// # Errors [`SetUpError::Connect`] if there is no route or no free port;
+    /// [`SetUpError::TooMany`] if the limit of sockets is reached.
     fn connect(&mut self, remote: SocketAddr) -> Result<SocketHandle, SetUpError>;
 
     /// Connects with the given local address, buffers and congestion control.
@@ -89,24 +93,24 @@ pub trait PrivateSockets {
     /// Copies as many of `bytes` as fit into the send buffer and returns their number, at least
     /// one.
     ///
-    /// # Errors
-    /// [`WriteError::Full`] if the buffer is full; other errors are final.
+    /// # Errors [`WriteError::Full`] if the buffer is full. After other errors the connection
+    /// accepts no more bytes.
     fn send(&mut self, handle: SocketHandle, bytes: &[u8]) -> Result<usize, WriteError>;
 
-    /// Returns the free space of the send buffer in bytes.
+    /// Returns the free space of a connection's send buffer in bytes.
     fn send_room(&mut self, handle: SocketHandle) -> usize;
 
-    /// Moves received bytes to `to`; returns 0 at the end of the stream.
+    /// Copies received bytes to `to`, removes them from the receive buffer, and returns their
+    /// number; 0 at the end of the stream.
     ///
     /// # Errors
-    /// [`ReadError::Empty`] if no data is available; [`ReadError::Failed`] after the last byte of a
-    /// failed connection.
+    /// [`ReadError::Empty`] if no data is available; [`ReadError::Failed`] if the connection has
+    /// failed and all its bytes were read.
     fn recv(&mut self, handle: SocketHandle, to: &mut [u8]) -> Result<usize, ReadError>;
 
-    /// Returns the received bytes without removing them; empty at the end of the stream.
+    /// Returns the received bytes without removing them; there are none at the end of the stream.
     ///
-    /// # Errors
-    /// Same as [`Self::recv`].
+    /// # Errors Same as [`Self::recv`].
     fn peek(&mut self, handle: SocketHandle) -> Result<Fragments, ReadError>;
 
     /// Borrows the received bytes as at most two slices, without removing them. Call
@@ -116,43 +120,43 @@ pub trait PrivateSockets {
     /// As for [`Self::recv`].
     fn slices(&mut self, handle: SocketHandle) -> Result<[&[u8]; 2], ReadError>;
 
-    /// Discards up to `max` received bytes without copying and returns their number, for programs
-    /// that only count.
+    /// Discards up to `max` received bytes without copying them, and returns their number. Programs
+    /// that only count bytes need no more.
     ///
     /// # Errors
     /// Same as [`Self::recv`].
     fn discard(&mut self, handle: SocketHandle, max: usize) -> Result<usize, ReadError>;
 
     /// Borrows the buffers of an open connection, to read and write their bytes in place. Call
-    /// [`Self::buffers_used`] afterwards. `None` if the handle is dead or the handshake failed.
+    /// [`Self::buffers_used`] afterwards. Returns `None` if the connection was removed or its
+    /// handshake failed.
     fn buffers(&mut self, handle: SocketHandle) -> Option<(&mut HeapRecv, &mut HeapSend)>;
 
-    /// Lets the stack act on bytes that were removed from the receive buffer, or added to the send
-    /// buffer, through [`Self::buffers`].
+    /// Notifies the stack that the caller removed bytes from the receive buffer, or added bytes to
+    /// the send buffer, through [`Self::buffers`]. The stack then updates the window or sends.
     fn buffers_used(&mut self, handle: SocketHandle, was_read: bool, was_written: bool);
 
-    /// Returns the state of an open connection; `None` if the handle is dead.
+    /// Returns the state of an open connection; `None` if the socket was removed.
     fn status(&self, handle: SocketHandle) -> Option<StreamStatus>;
 
-    /// Returns the local and remote address of a socket, as far as it has them.
+    /// Returns the local and the remote address of a socket; `None` for an address that is not set.
     fn ends(&self, handle: SocketHandle) -> (Option<SocketAddr>, Option<SocketAddr>);
 
-    /// Frees buffer memory that holds no bytes, and memory that TCP keeps for its next flight. For
-    /// connections that have been idle for a while: the next byte allocates again.
+    /// Frees buffer memory that contains no bytes, and the memory that TCP reuses for sent packets.
+    /// Intended for idle connections, because the next byte allocates the memory again.
     fn release_idle(&mut self, handle: SocketHandle);
 
-    /// Closes the sending direction after the bytes written so far; reading remains possible.
+    /// Closes the sending direction after the bytes written so far; the caller can still read.
     fn shutdown(&mut self, handle: SocketHandle);
 
     /// Opens a UDP socket at `local`; port 0 chooses a free port.
     ///
-    /// # Errors
-    /// [`SetUpError::Bind`] if the address is in use or does not belong to the owner;
-    /// [`SetUpError::TooMany`].
+    /// # Errors [`SetUpError::Bind`] if the address is in use or does not belong to the host;
+    /// [`SetUpError::TooMany`] if the limit of sockets is reached.
     fn udp(&mut self, local: SocketAddr) -> Result<SocketHandle, SetUpError>;
 
-    /// Opens an echo socket ("ping socket") at the address of `local`, whose port is the
-    /// identifier; 0 chooses a free identifier.
+    /// Opens an ICMP echo socket ("ping socket") at the address of `local`. The port of `local` is
+    /// the echo identifier; 0 chooses a free identifier.
     ///
     /// # Errors
     /// Same as [`Self::udp`].
@@ -160,8 +164,8 @@ pub trait PrivateSockets {
 
     /// Sends one datagram.
     ///
-    /// # Errors
-    /// See [`towpath_stack::Stack::send_datagram`]; [`SendError::Invalid`] if the handle is dead.
+    /// # Errors See [`towpath_stack::Stack::send_datagram`]; [`SendError::Invalid`] if the socket
+    /// was removed.
     fn send_to(
         &mut self,
         handle: SocketHandle,
@@ -169,8 +173,8 @@ pub trait PrivateSockets {
         bytes: &[u8],
     ) -> Result<(), SendError>;
 
-    /// Sends one echo request with sequence number `seq`. [`Self::recv_from`] returns the reply,
-    /// and [`echo_seq`](crate::Node::echo_seq) extracts its sequence number.
+    /// Sends one ICMP echo request with sequence number `seq`. [`Self::recv_from`] returns the
+    /// reply, and [`echo_seq`](crate::Node::echo_seq) extracts its sequence number.
     ///
     /// # Errors
     /// Same as [`Self::send_to`].
@@ -182,30 +186,32 @@ pub trait PrivateSockets {
         data: &[u8],
     ) -> Result<(), SendError>;
 
-    /// Returns the oldest received datagram of a socket.
+    /// Removes and returns the oldest received datagram of a socket.
     fn recv_from(&mut self, handle: SocketHandle) -> Option<ReceivedDatagram>;
 
-    /// Gives the memory of a received datagram back, so that a later one needs no allocation.
+    /// Returns the memory of a received datagram for reuse, so that a later datagram needs no
+    /// allocation.
     fn recycle(&mut self, bytes: Vec<u8>);
 
-    /// Closes a socket. Written bytes are still sent.
-    /// [`NodeEvent::Closed`](crate::NodeEvent::Closed) follows once it is removed, for connections
-    /// after the peer has closed. Does nothing if the handle is dead.
+    /// Closes a socket. Bytes written before are still sent. The event
+    /// [`NodeEvent::Closed`](crate::NodeEvent::Closed) follows once the socket is removed; a
+    /// connection is removed only after the peer has closed it too. Has no effect if the socket was
+    /// removed.
     fn close(&mut self, handle: SocketHandle);
 
     /// Resets a connection; other sockets are closed as by [`Self::close`].
     fn abort(&mut self, handle: SocketHandle);
 }
 
-/// The private sockets of a stack at one time.
+/// The sockets of a stack whose buffers are in private memory, borrowed for calls at one time.
 pub struct DirectCalls<'a, H: PrivateHost> {
-    /// The stack.
+    /// The stack that processes the packets of the sockets.
     pub stack: &'a mut Stack<H>,
-    /// Its private sockets.
+    /// The sockets of `stack` whose buffers are in private memory.
     pub direct: &'a mut Direct,
-    /// Memory of packets.
+    /// The pool from which packets are allocated.
     pub pool: &'a mut Pool,
-    /// Time of the calls.
+    /// The time at which the calls take place.
     pub now: Instant,
 }
 
@@ -448,7 +454,7 @@ impl<H: PrivateHost> DirectCalls<'_, H> {
         self.stack.recv_taken(self.now, id);
     }
 
-    /// Opens a socket of the address family of `like`.
+    /// Opens a socket with the address family of the address `like`.
     fn open(
         &mut self,
         of: SocketKind,
@@ -491,7 +497,8 @@ impl<H: PrivateHost> DirectCalls<'_, H> {
         Ok(id)
     }
 
-    /// Returns the handle, or closes the socket without an event and returns the error.
+    /// Returns the handle if the result is a success. Otherwise closes the socket without an event,
+    /// and returns the error.
     fn keep_if(
         &mut self,
         handle: SocketHandle,
@@ -538,7 +545,7 @@ impl<H: PrivateHost> DirectCalls<'_, H> {
     fn end(&mut self, handle: SocketHandle, linger: Linger) {
         let Some(entry) = self.direct.open_mut(handle) else { return };
         entry.life = SocketLife::Closing;
-        // Discard events that precede the close; only `Closed` follows.
+        // Discard pending events: after a close, only the event `Closed` follows.
         entry.pending = Default::default();
         let id = entry.id;
         if let DirectKind::Listener { children, .. } = &mut entry.kind {
@@ -549,7 +556,7 @@ impl<H: PrivateHost> DirectCalls<'_, H> {
         self.stack.close(self.now, id, linger);
     }
 
-    /// Resets a child that was never accepted.
+    /// Resets a connection that the listener never accepted.
     fn abandon(&mut self, child: SocketHandle) {
         let Some(entry) = self.direct.table.get_mut(child) else { return };
         entry.life = SocketLife::Silent;

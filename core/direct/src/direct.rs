@@ -1,4 +1,5 @@
-//! [`towpath_stack::Host`] with sockets, buffers in private memory, and an event queue.
+//! Implementation of [`towpath_stack::Host`]: a socket table, buffers in private memory, and an
+//! event queue.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
@@ -15,18 +16,19 @@ use crate::sent::SentFlows;
 use crate::spare::SpareBytes;
 use crate::table::{BufferSizes, DirectEntry, DirectKind, ReceivedDatagram, SocketLife, Table};
 
-/// Limits and defaults of a [`Direct`].
+/// Limits and defaults of the sockets in a [`Direct`].
 #[derive(Debug, Clone, Copy)]
 pub struct DirectConfig {
-    /// Maximum number of sockets of all kinds, including closing ones and unaccepted children.
+    /// Maximum number of sockets of all kinds, including closing sockets and connections that wait
+    /// to be accepted.
     pub sockets_max: usize,
-    /// Default buffer sizes of connections.
+    /// Default sizes of a connection's buffers.
     pub buffers: BufferSizes,
-    /// Maximum number of bytes queued for reading at one socket; each datagram counts 64 bytes
-    /// extra. The default is Linux's `rmem_default`.
+    /// Maximum number of bytes of received datagrams that wait in one socket to be read. Each
+    /// datagram counts 64 bytes extra. The default is Linux's `rmem_default`.
     pub datagram_bytes_max: usize,
-    /// Maximum number of queued datagrams and echo requests to foreign addresses, see
-    /// [`crate::Node::take_stray`].
+    /// Maximum number of queued datagrams and echo requests to addresses that are not the host's
+    /// own, see [`crate::Node::take_stray`].
     pub strays_max: usize,
 }
 
@@ -41,48 +43,51 @@ impl Default for DirectConfig {
     }
 }
 
-/// Counters of reached limits.
+/// Number of times that each limit was reached.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DirectCounters {
-    /// Children refused because of `sockets_max`; the last ACK of their handshake was dropped.
+    /// Incoming connections refused because of `sockets_max`. The last ACK of their handshake was
+    /// dropped.
     pub children_refused: u64,
-    /// Datagrams dropped because the socket's queue was full.
+    /// Datagrams dropped because the queue of their socket was full.
     pub datagrams_refused: u64,
-    /// Datagrams and echo requests to foreign addresses dropped because of `strays_max`.
+    /// Datagrams and echo requests to addresses that are not the host's own, dropped because of
+    /// `strays_max`.
     pub strays_dropped: u64,
 }
 
-/// Packet on an any-address interface without a matching socket, or an error about an answer.
+/// Packet to an address that is not the host's own, received on an interface that accepts packets
+/// to any address. Or an ICMP error about an answer to such a packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stray {
-    /// Datagram, to be answered using [`crate::Node::send_datagram_from`].
+    /// UDP datagram. Answer it using [`crate::Node::send_datagram_from`].
     Datagram(DatagramMeta, Vec<u8>),
-    /// Echo request, to be answered using [`crate::Node::send_echo_from`].
+    /// ICMP echo request. Answer it using [`crate::Node::send_echo_from`].
     Echo(EchoMeta, Vec<u8>),
-    /// ICMP error about a datagram of [`crate::Node::send_datagram_from`].
+    /// ICMP error about a datagram that was sent by [`crate::Node::send_datagram_from`].
     Error(IcmpError),
 }
 
 /// Sockets of a [`crate::Node`] and their pending events.
 #[derive(Debug)]
 pub struct Direct {
-    /// User number in the stack of the first socket in the table. The following sockets have the
-    /// following numbers.
+    /// Number by which the stack knows the first socket of the table. The socket at index `i` has
+    /// the number `first_user + i`.
     pub(crate) first_user: u32,
     pub(crate) config: DirectConfig,
     pub(crate) table: Table,
     pub(crate) counters: DirectCounters,
-    /// Indices of sockets with events, each at most once. An index may have been reused, so the
-    /// event bits of the current socket are checked.
+    /// Indices of sockets with pending events, each at most once. Since an index may be reused by a
+    /// new socket, the reader checks the event bits of the current socket.
     ready: VecDeque<u32>,
     syns: VecDeque<PendingSyn>,
-    /// SYNs that the stack dropped after they were polled. While one is queued no further SYN is
-    /// polled, so that the stack's limit bounds this queue.
+    /// SYNs that the stack dropped after they were reported as events. While this queue is not
+    /// empty, no further SYN is reported. The stack's limit of SYNs therefore bounds the queue.
     forgotten: VecDeque<PendingId>,
     strays: VecDeque<Stray>,
-    /// Flows of datagrams sent from foreign addresses.
+    /// Flows of the datagrams that were sent from addresses that are not the host's own.
     pub(crate) sent: SentFlows,
-    /// Memory for the next datagrams.
+    /// Memory of read datagrams, reused for the next ones.
     pub(crate) spare: SpareBytes,
 }
 
@@ -92,8 +97,9 @@ impl Direct {
         Self::numbered(config, 0)
     }
 
-    /// Creates a host without sockets, whose user numbers in the stack begin with `first_user`. The
-    /// owner of the stack subtracts `first_user` before it forwards calls of [`Host`].
+    /// Creates a host without sockets. The stack numbers its sockets from `first_user` on. The
+    /// owner of the stack subtracts `first_user` from the numbers before it forwards calls of
+    /// [`Host`].
     pub fn numbered(config: DirectConfig, first_user: u32) -> Self {
         Self {
             first_user,
@@ -109,7 +115,8 @@ impl Direct {
         }
     }
 
-    /// Returns the number of sockets of all kinds, including closing ones and unaccepted children.
+    /// Returns the number of sockets of all kinds, including closing sockets and connections that
+    /// wait to be accepted.
     pub fn len(&self) -> usize {
         self.table.len()
     }
@@ -119,7 +126,7 @@ impl Direct {
         self.len() == 0
     }
 
-    /// Returns the next event; sockets are served round-robin.
+    /// Removes and returns the next event; sockets take turns in round-robin order.
     pub fn poll_event(&mut self) -> Option<NodeEvent> {
         if let Some(id) = self.forgotten.pop_front() {
             return Some(NodeEvent::SynForgotten(id));
@@ -158,9 +165,9 @@ impl Direct {
         None
     }
 
-    /// Creates an open socket for a connection to a listener of another shard, with the default
-    /// buffer sizes. [`NodeEvent::Connected`] follows. Returns the socket's index and buffers;
-    /// `None` if there are too many sockets.
+    /// Creates a socket for a connection to a listener of another shard, with default buffer sizes.
+    /// The event [`NodeEvent::Connected`] follows. Returns the socket's index and buffers; `None`
+    /// if there are too many sockets.
     pub fn accept_elsewhere(&mut self, child: SocketId) -> Option<(u32, HeapRecv, HeapSend)> {
         if self.is_full() {
             self.counters.children_refused += 1;
@@ -179,7 +186,8 @@ impl Direct {
         self.strays.pop_front()
     }
 
-    /// Adds a socket before it is opened in the stack, which knows it as user number `index`.
+    /// Adds a socket to the table before the stack opens it. The stack knows the socket by its
+    /// `index`.
     pub(crate) fn add(&mut self, kind: DirectKind, life: SocketLife) -> SocketHandle {
         self.table.insert(|handle| DirectEntry {
             handle,
@@ -204,12 +212,12 @@ impl Direct {
         self.table.len() >= self.config.sockets_max
     }
 
-    /// Whether there may be an event to poll.
+    /// Returns whether sockets have pending events.
     pub fn has_events(&self) -> bool {
         !self.ready.is_empty()
     }
 
-    /// Returns a socket that its owner may use.
+    /// Returns the table entry of a socket that is open, and `None` for a closing or removed one.
     pub(crate) fn open(&self, handle: SocketHandle) -> Option<&DirectEntry> {
         self.table.get(handle).filter(|entry| entry.life == SocketLife::Open)
     }
@@ -218,14 +226,15 @@ impl Direct {
         self.table.get_mut(handle).filter(|entry| entry.life == SocketLife::Open)
     }
 
-    /// Records an event. Events of a child in an accept queue are reported after it is accepted.
+    /// Records an event of the socket at `index`. Events of a connection that waits to be accepted
+    /// are reported after it is accepted.
     fn note(&mut self, index: u32, what: PendingEvents) {
         let Some(entry) = self.table.at_mut(index) else { return };
         entry.pending.add(what);
         self.queue(index);
     }
 
-    /// Queues a socket with events.
+    /// Adds the socket at `index` to the queue of sockets with events.
     pub(crate) fn queue(&mut self, index: u32) {
         let Some(entry) = self.table.at_mut(index) else { return };
         if !entry.queued && !entry.pending.is_empty() && entry.life != SocketLife::Unaccepted {
@@ -234,7 +243,7 @@ impl Direct {
         }
     }
 
-    /// Returns the buffer sizes of a listener's children.
+    /// Returns the buffer sizes of the connections that a listener accepts.
     fn child_buffers(&self, listener: u32) -> BufferSizes {
         match self.table.at(listener).map(|entry| &entry.kind) {
             Some(DirectKind::Listener { buffers, .. }) => *buffers,
@@ -251,7 +260,7 @@ impl Direct {
     }
 }
 
-/// Creates the buffers of a connection.
+/// Creates the receive and the send buffer of a connection.
 pub(crate) fn make_buffers(sizes: BufferSizes) -> (HeapRecv, HeapSend) {
     let recv = HeapRecv::new(sizes.recv, sizes.recv_max.max(sizes.recv));
     let send = HeapSend::new(sizes.send, sizes.send_max.max(sizes.send));
@@ -309,7 +318,8 @@ impl Host for Direct {
     }
 
     fn displace_syn(&mut self, remote: SocketAddr) -> Option<PendingId> {
-        // The owner limits sources only between turns. Until then, a flood displaces itself.
+        // The owner limits SYNs per source only between calls of the stack. If a source sends a
+        // flood during a call, drop a SYN of this source, so that those of other sources remain.
         let is_of_source = |syn: &&PendingSyn| is_same_source(syn.remote.ip(), remote.ip());
         self.syns.iter().rev().find(is_of_source).map(|syn| syn.id)
     }
@@ -388,7 +398,8 @@ impl Host for Direct {
                 PendingEvents::PEER_CLOSED
             }
             SocketEvent::Error(error) => {
-                // Datagram sockets remain usable after errors, so report the latest one.
+                // A datagram socket remains usable after an error, so report the latest error; a
+                // connection reports its first.
                 entry.failure = if is_stream { entry.failure.or(Some(error)) } else { Some(error) };
                 PendingEvents::FAILED
             }
@@ -398,7 +409,7 @@ impl Host for Direct {
     }
 }
 
-/// Returns whether two addresses are equal, or in the same IPv6 network of 64 bits.
+/// Returns whether two addresses are equal, or are IPv6 addresses with the same prefix of 64 bits.
 fn is_same_source(a: IpAddr, b: IpAddr) -> bool {
     match (a, b) {
         (IpAddr::V6(a), IpAddr::V6(b)) => (a.to_bits() ^ b.to_bits()).leading_zeros() >= 64,
@@ -406,7 +417,7 @@ fn is_same_source(a: IpAddr, b: IpAddr) -> bool {
     }
 }
 
-/// Returns the address family of `ip`.
+/// Returns the address family of the address `ip`.
 pub(crate) fn family_of(ip: IpAddr) -> towpath_stack::Family {
     if ip.is_ipv4() { towpath_stack::Family::V4 } else { towpath_stack::Family::V6 }
 }

@@ -10,7 +10,7 @@ pub enum SetUpError {
     /// The node has `sockets_max` sockets, including closing ones.
     #[error("the node has {0} sockets, which is its limit")]
     TooMany(usize),
-    /// A limit of the stack is reached.
+    /// A limit of the stack on its sockets is reached.
     #[error("opening a socket: {0}")]
     Open(#[from] OpenError),
     /// The local address is in use or does not belong to the node.
@@ -22,10 +22,10 @@ pub enum SetUpError {
     /// The stack rejects the peer or has no route to it.
     #[error("connecting: {0}")]
     Connect(#[from] ConnectError),
-    /// The option is not valid for this socket.
+    /// The option cannot be set on this kind of socket.
     #[error("setting an option: {0}")]
     Option(#[from] OptionError),
-    /// The stack has dropped the SYN.
+    /// The stack has dropped the SYN that was to be accepted.
     #[error("the SYN was given up")]
     SynForgotten,
 }

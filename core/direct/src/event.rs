@@ -11,41 +11,43 @@ use crate::handle::SocketHandle;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NodeEvent {
-    /// The handshake of a connect, an accepted SYN, or a connection to a listener of another shard
-    /// has completed.
+    /// A connection is established: one that the node opened, one whose SYN it accepted, or one to
+    /// a listener of another shard.
     Connected(SocketHandle),
-    /// A listener has a connection to accept.
+    /// A listener has a connection that can be accepted.
     Incoming(SocketHandle),
-    /// Bytes or datagrams are available.
+    /// The socket has received bytes or datagrams.
     Readable(SocketHandle),
-    /// The send buffer has space again.
+    /// The send buffer of a full connection has space again.
     Writable(SocketHandle),
-    /// The peer has closed its direction: the stream ends after the unread bytes.
+    /// The peer has closed its sending direction; the stream ends after the unread bytes.
     PeerClosed(SocketHandle),
-    /// The connection has failed, or a datagram could not be delivered.
+    /// The connection has failed, or an ICMP error reports that a datagram was not delivered.
     Failed(SocketHandle, SocketError),
-    /// A closed socket was removed, so its handle is dead. Always the last event.
+    /// A closed socket was removed, so its handle is no longer valid. `Closed` is always the last
+    /// event of a socket.
     Closed(SocketHandle),
-    /// A SYN on an any-address interface awaits [`crate::Node::accept_syn`] or
-    /// [`crate::Node::refuse_syn`].
+    /// A SYN arrived on an interface that accepts packets to any address. The SYN waits for
+    /// [`crate::Node::accept_syn`] or [`crate::Node::refuse_syn`].
     Syn(PendingSyn),
-    /// A reported SYN was dropped, because its sender stopped retransmitting or too many were
-    /// pending.
+    /// The stack dropped a SYN that was reported as an event. Its sender stopped retransmitting, or
+    /// too many SYNs were waiting.
     SynForgotten(PendingId),
 }
 
-/// SYN received on an any-address interface.
+/// SYN received on an interface that accepts packets to any address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PendingSyn {
-    /// Identifier for accepting or refusing.
+    /// Identifier of the SYN, to accept or refuse it.
     pub id: PendingId,
-    /// Destination address.
+    /// Destination address and port of the SYN.
     pub local: SocketAddr,
-    /// Source address.
+    /// Source address and port of the SYN.
     pub remote: SocketAddr,
 }
 
-/// Set of pending events of a socket; one bit per kind bounds their number.
+/// Set of a socket's pending events, with one bit for each kind of event. Several events of one
+/// kind use the same bit, so the set is bounded.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct PendingEvents(u8);
 
@@ -66,7 +68,8 @@ impl PendingEvents {
         self.0 |= other.0;
     }
 
-    /// Takes the first event in the order of the constants, which follows the life of a connection.
+    /// Removes and returns the pending event that comes first in the life of a connection; the
+    /// constants are in this order.
     pub fn take(&mut self) -> Option<Self> {
         let lowest = self.0 & self.0.wrapping_neg();
         self.0 &= !lowest;

@@ -1,7 +1,7 @@
 //! Socket handles.
 
-/// Identifies a socket of a node. A handle is dead once its socket is removed and is never reused:
-/// another socket at the same index gets another generation.
+/// Identifies a socket of a node. A handle is never reused. A later socket at the same table index
+/// has a different generation, so the handle of a removed socket is detected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SocketHandle {
     pub(crate) index: u32,

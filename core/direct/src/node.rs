@@ -16,11 +16,11 @@ use crate::table::{DirectEntry, DirectKind, SocketLife};
 /// Settings of a node.
 #[derive(Debug, Clone, Default)]
 pub struct NodeConfig {
-    /// Settings of the stack.
+    /// Settings of the protocol stack.
     pub stack: StackConfig,
     /// Limits of the node's sockets and events.
     pub direct: DirectConfig,
-    /// Work limit of one turn.
+    /// Maximum work, such as packets, of one call of [`Node::turn`].
     pub budget: Budget,
 }
 
@@ -29,16 +29,17 @@ pub struct NodeConfig {
 /// The fields are public, so that all methods of the stack are available. `ports[i]` drives
 /// interface `i + 1` of the stack.
 pub struct Node<P: Port + ?Sized = dyn Port> {
-    /// Protocol stack.
+    /// Protocol stack of the node.
     pub stack: Stack<Direct>,
-    /// Sockets and events.
+    /// Sockets of the node and their pending events.
     pub direct: Direct,
-    /// Devices, in the order of the interfaces.
+    /// Devices, in the order of the stack's interfaces.
     pub ports: Vec<Box<P>>,
-    /// Packet memory. Several nodes of one thread may share a pool by swapping it in for each turn.
+    /// Memory of packets. Several nodes on one thread may share a pool, which is then swapped in
+    /// for each call of [`Node::turn`].
     pub pool: Pool,
     budget: Budget,
-    /// Time of the last turn, used by calls between turns.
+    /// Time of the last call of [`Node::turn`], used by socket calls until the next one.
     now: Instant,
 }
 
@@ -56,13 +57,13 @@ impl<P: Port + ?Sized> Node<P> {
         }
     }
 
-    /// Adds a port and its interface with an MTU of 1500 bytes. See [`Node::add_interface`] for
+    /// Adds a port and its interface with an MTU of 1500 bytes. Use [`Node::add_interface`] for
     /// other configurations.
     pub fn add_port(&mut self, name: &str, port: Box<P>, addresses: &[Prefix]) -> IfaceId {
         let config = InterfaceConfig {
             name: name.to_owned(),
             link: port.link_type(),
-            // Locally administered address; the last byte is the number of the port.
+            // A locally administered address, whose last byte is the number of the port.
             mac: MacAddr([2, 0, 0, 0, 0, self.ports.len() as u8 + 1]),
             mtu: 1500,
             offloads: port.offloads(),
@@ -75,49 +76,53 @@ impl<P: Port + ?Sized> Node<P> {
         self.add_interface(config, port)
     }
 
-    /// Adds a port and its interface. Link type and offloads must match the port's.
+    /// Adds a port and its interface. The link type and the offloads of `config` must be those of
+    /// `port`.
     pub fn add_interface(&mut self, config: InterfaceConfig, port: Box<P>) -> IfaceId {
         self.ports.push(port);
         self.stack.net.add_interface(self.now, config)
     }
 
-    /// Receives packets, fires timers and sends. If the result says `more`, call it again
-    /// immediately.
+    /// Runs the stack once: receives packets, handles expired timers and sends packets. If the
+    /// result has `more` set, call this again immediately.
     pub fn turn(&mut self, now: Instant) -> Turn {
         self.now = now;
         let Self { stack, direct, ports, pool, budget, now } = self;
         stack.turn(*now, direct, ports, pool, *budget)
     }
 
-    /// Returns the time of the next turn if no packet arrives; in the past if work is pending.
+    /// Returns the time at which [`Node::turn`] must be called if no packet arrives before. A time
+    /// in the past means that work is pending.
     pub fn next_timeout(&self) -> Option<Instant> {
         let ports = self.ports.iter().filter_map(|port| port.next_timeout_ns()).map(Instant);
         ports.chain(self.stack.next_timeout()).min()
     }
 
-    /// Returns the calls on sockets, at the time of the last turn.
+    /// Returns access to the socket calls, at the time of the last call of [`Node::turn`].
     pub(crate) fn calls(&mut self) -> DirectCalls<'_, Direct> {
         let Self { stack, direct, pool, now, .. } = self;
         DirectCalls { stack, direct, pool, now: *now }
     }
 
-    /// Sets the time of calls until the next turn. A call that starts a timer, such as
-    /// [`Node::accept_syn`], would otherwise start it at the time of the last turn.
+    /// Sets the time of socket calls until the next [`Node::turn`]. A call that starts a timer,
+    /// such as [`Node::accept_syn`], would otherwise start it at the time of the last turn.
     pub fn set_now(&mut self, now: Instant) {
         self.now = self.now.max(now);
     }
 
-    /// Returns the next event; `None` if there is none.
+    /// Removes and returns the next event; `None` if there is none.
     pub fn poll_event(&mut self) -> Option<NodeEvent> {
         self.direct.poll_event()
     }
 
-    /// Takes the next packet to a foreign address that arrived on an any-address interface.
+    /// Removes and returns the next packet to an address that is not the host's own. The packets
+    /// arrive on an interface that accepts packets to any address.
     pub fn take_stray(&mut self) -> Option<Stray> {
         self.direct.take_stray()
     }
 
-    /// Gives the memory of a [`Stray::Datagram`] back, so that a later one needs no allocation.
+    /// Returns the memory of a [`Stray::Datagram`] for reuse, so that a later datagram needs no
+    /// allocation.
     pub fn recycle(&mut self, bytes: Vec<u8>) {
         self.direct.spare.give(bytes);
     }
@@ -127,19 +132,20 @@ impl<P: Port + ?Sized> Node<P> {
         self.now
     }
 
-    /// Returns the node's limit counters; see [`Stack::counters`] for the stack's.
+    /// Returns how often the node's limits were reached; see [`Stack::counters`] for the stack's
+    /// counters.
     pub fn counters(&self) -> DirectCounters {
         self.direct.counters
     }
 
-    /// Returns a snapshot of a socket, with TCP statistics for connections; `None` if the handle is
-    /// dead.
+    /// Returns the state of a socket, with TCP statistics for connections; `None` if the socket was
+    /// removed.
     pub fn info(&self, handle: SocketHandle) -> Option<SocketInfo> {
         self.stack.info(self.now, self.direct.table.get(handle)?.id)
     }
 
-    /// Returns the total memory of all socket buffers in bytes; memory never written to is
-    /// excluded.
+    /// Returns the total memory of all socket buffers in bytes, without pages that were never
+    /// written.
     pub fn buffer_bytes(&mut self) -> u64 {
         let Self { stack, direct, .. } = self;
         let of = |entry: &DirectEntry| match &entry.kind {
@@ -154,8 +160,8 @@ impl<P: Port + ?Sized> Node<P> {
         direct.table.iter().map(of).sum()
     }
 
-    /// Frees buffer memory that holds no bytes, and memory that TCP keeps for its next flight. For
-    /// connections that have been idle for a while: the next byte allocates again.
+    /// Frees buffer memory that contains no bytes, and the memory that TCP reuses for sent packets.
+    /// Intended for idle connections, because the next byte allocates the memory again.
     pub fn release_idle(&mut self, handle: SocketHandle) {
         let Some(id) = self.direct.open(handle).map(|entry| entry.id) else { return };
         if let Some(recv) = self.stack.recv_buffer(id) {
@@ -178,7 +184,7 @@ impl<P: Port + ?Sized> Node<P> {
         }
     }
 
-    /// Iterates over open sockets by index, excluding children in accept queues.
+    /// Iterates over open sockets by index, without connections that wait to be accepted.
     pub fn handles(&self) -> impl Iterator<Item = SocketHandle> + '_ {
         self.direct
             .table
@@ -189,8 +195,8 @@ impl<P: Port + ?Sized> Node<P> {
 
     /// Sets an option, for example [`SocketOption::Congestion`].
     ///
-    /// # Errors
-    /// [`OptionError::NoSocket`] if the handle is dead; otherwise see [`Stack::set_option`].
+    /// # Errors [`OptionError::NoSocket`] if the socket was removed; otherwise see
+    /// [`Stack::set_option`].
     pub fn set_option(
         &mut self,
         handle: SocketHandle,
@@ -200,8 +206,9 @@ impl<P: Port + ?Sized> Node<P> {
         self.stack.set_option(id, option)
     }
 
-    /// Closes a socket. Written bytes are still sent. [`NodeEvent::Closed`] follows once it is
-    /// removed, for connections after the peer has closed. Does nothing if the handle is dead.
+    /// Closes a socket. Bytes written before are still sent. The event [`NodeEvent::Closed`]
+    /// follows once the socket is removed; a connection is removed only after the peer has closed
+    /// it too. Has no effect if the socket was removed.
     pub fn close(&mut self, handle: SocketHandle) {
         self.calls().close(handle)
     }

@@ -1,4 +1,4 @@
-//! ICMP errors about datagrams to foreign addresses.
+//! ICMP errors about datagrams to addresses that are not the host's own.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -9,14 +9,16 @@ use towpath_wire::{IpProtocol, ipv4, ipv6, udp};
 
 use crate::node::Node;
 
-/// Maximum number of payload bytes that are quoted, as in the longest ICMPv6 error (RFC 4443 §2.4).
+/// Maximum number of payload bytes that an ICMP error quotes, as in the longest ICMPv6 error (RFC
+/// 4443 §2.4).
 const QUOTED_MAX: usize = 1280 - 2 * ipv6::HEADER_LEN - udp::HEADER_LEN - 8;
 
 impl<P: Port + ?Sized> Node<P> {
-    /// Answers a [`crate::Stray::Datagram`] by an ICMP error in the name of its destination.
-    /// `answer` has the addresses of an answer, and the TTL and type of service of the datagram. At
-    /// most [`ICMP_ERRORS_PER_SECOND`](towpath_stack::net::limits::ICMP_ERRORS_PER_SECOND) errors
-    /// are sent, and none about a datagram to a broadcast or multicast address.
+    /// Answers a [`crate::Stray::Datagram`] with an ICMP error whose source is the datagram's
+    /// destination. `answer` has the addresses of an answer, and the TTL and type of service of the
+    /// datagram. Per second, at most
+    /// [`ICMP_ERRORS_PER_SECOND`](towpath_stack::net::limits::ICMP_ERRORS_PER_SECOND) errors are
+    /// sent, and none about a datagram to a broadcast or multicast address.
     pub fn refuse_datagram(
         &mut self,
         iface: IfaceId,
@@ -49,8 +51,8 @@ fn is_group(ip: IpAddr) -> bool {
     ip.is_multicast() || matches!(ip, IpAddr::V4(ip) if ip.is_broadcast())
 }
 
-/// Creates the datagram that `answer` answers, and returns it with the offset of its UDP header.
-/// The UDP checksum is 0, because the quoted payload may be incomplete.
+/// Rebuilds the received datagram, which an ICMP error is to quote, and returns it with the offset
+/// of its UDP header. Its UDP checksum is 0, because the quoted payload may be incomplete.
 fn quoted(answer: &DatagramFrom, payload: &[u8], pool: &mut Pool) -> Option<(Packet, usize)> {
     let (from, to) = (answer.remote, answer.local);
     let length = u16::try_from(udp::HEADER_LEN + payload.len()).ok()?;
@@ -63,7 +65,8 @@ fn quoted(answer: &DatagramFrom, payload: &[u8], pool: &mut Pool) -> Option<(Pac
     Some((packet, offset))
 }
 
-/// Adds the IP header, and returns its length; `None` if the addresses are of different families.
+/// Prepends the IP header to a packet, and returns its length in bytes. Returns `None` if one of
+/// the addresses is IPv4 and the other one IPv6.
 fn push_ip(
     packet: &mut Packet,
     ends: (SocketAddr, SocketAddr),

@@ -1,18 +1,21 @@
-//! Memory of datagrams that is used again.
+//! Memory of received datagrams that is reused.
 
-/// Maximum number of kept buffers: the datagrams of one turn.
+/// Maximum number of buffers that are kept for reuse: as many as one call of the stack may fill
+/// with datagrams.
 const KEPT_MAX: usize = 64;
-/// Maximum capacity of a kept buffer in bytes, so that at most 256 KiB are kept.
+/// Maximum capacity in bytes of a buffer that is kept for reuse. At most 256 KiB of memory are
+/// kept.
 const KEPT_LEN_MAX: usize = 4096;
 
-/// Buffers of datagrams that were handled.
+/// Buffers of datagrams that the program has handled, for reuse by later datagrams.
 #[derive(Debug, Default)]
 pub(crate) struct SpareBytes {
     buffers: Vec<Vec<u8>>,
 }
 
 impl SpareBytes {
-    /// Returns a buffer of `len` bytes with unspecified content.
+    /// Returns a buffer of `len` bytes. Its content is unspecified, because the buffer may be
+    /// reused.
     pub fn take(&mut self, len: usize) -> Vec<u8> {
         let mut bytes = self.buffers.pop().unwrap_or_default();
         bytes.resize(len, 0);

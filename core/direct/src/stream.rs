@@ -1,4 +1,4 @@
-//! Calls of connections and listeners.
+//! Calls on TCP connections and listeners.
 
 use std::net::SocketAddr;
 
@@ -13,30 +13,32 @@ use crate::handle::SocketHandle;
 use crate::node::Node;
 use crate::table::{BufferSizes, DirectKind, SocketLife};
 
-/// Options of a connection, or of a listener and its children.
+/// Options of a connection, or of a listener and the connections that it accepts.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct StreamOptions {
-    /// Local address; chosen by the stack if `None`.
+    /// Local address; if this is `None`, the stack chooses one.
     pub local: Option<SocketAddr>,
-    /// Buffer sizes (for a listener, of its children); the node's default if `None`.
+    /// Buffer sizes of the connection, or of the connections that a listener accepts. If this is
+    /// `None`, the default of the node is used.
     pub buffers: Option<BufferSizes>,
-    /// Congestion control (for a listener, of its children); the stack's default if `None`.
+    /// Congestion control of the connection, or of the connections that a listener accepts. If this
+    /// is `None`, the default of the stack is used.
     pub congestion: Option<CongestionKind>,
-    /// Whether short segments are sent while bytes are in flight (for a listener, by its children).
+    /// Whether Nagle's algorithm is disabled: short segments are sent although bytes are in flight.
+    /// For a listener, this applies to the connections that it accepts.
     pub nodelay: bool,
 }
 
 impl<P: Port + ?Sized> Node<P> {
     /// Listens on `local`; the accept queue holds `backlog + 1` connections.
     ///
-    /// # Errors
-    /// [`SetUpError::Bind`] and [`SetUpError::Listen`] if the address is in use or does not belong
-    /// to the node; [`SetUpError::TooMany`].
+    /// # Errors [`SetUpError::Bind`] and [`SetUpError::Listen`] if the address is in use or does
+    /// not belong to the node; [`SetUpError::TooMany`] if the limit of sockets is reached.
     pub fn listen(&mut self, local: SocketAddr, backlog: u32) -> Result<SocketHandle, SetUpError> {
         self.calls().listen(local, backlog)
     }
 
-    /// Listens with the given options for the children.
+    /// Listens on `local` with the given options for the connections that are accepted.
     ///
     /// # Errors
     /// Same as [`Node::listen`].
@@ -49,18 +51,19 @@ impl<P: Port + ?Sized> Node<P> {
         self.calls().listen_with(local, backlog, options)
     }
 
-    /// Connects to `remote`; [`crate::NodeEvent::Connected`] or `Failed` follows.
+    /// Begins to connect to `remote`. The event [`crate::NodeEvent::Connected`] or `Failed`
+    /// follows.
     ///
-    /// # Errors
-    /// [`SetUpError::Connect`] without a route or a free port; [`SetUpError::TooMany`].
+    /// # Errors [`SetUpError::Connect`] if there is no route or no free port;
+    /// [`SetUpError::TooMany`] if the limit of sockets is reached.
     pub fn connect(&mut self, remote: SocketAddr) -> Result<SocketHandle, SetUpError> {
         self.calls().connect(remote)
     }
 
     /// Connects with the given local address, buffers and congestion control.
     ///
-    /// # Errors
-    /// Same as [`Node::connect`], and [`SetUpError::Bind`].
+    /// # Errors Same as [`Node::connect`], and [`SetUpError::Bind`] if the local address cannot be
+    /// used.
     pub fn connect_with(
         &mut self,
         remote: SocketAddr,
@@ -72,9 +75,8 @@ impl<P: Port + ?Sized> Node<P> {
     /// Connects from any source address, as a gateway does. No port is bound, and `local` need not
     /// belong to the node; port 0 chooses a port.
     ///
-    /// # Errors
-    /// [`SetUpError::Connect`], see [`towpath_stack::Stack::connect_from`];
-    /// [`SetUpError::TooMany`].
+    /// # Errors [`SetUpError::Connect`], see [`towpath_stack::Stack::connect_from`];
+    /// [`SetUpError::TooMany`] if the limit of sockets is reached.
     pub fn connect_from(
         &mut self,
         local: SocketAddr,
@@ -98,15 +100,17 @@ impl<P: Port + ?Sized> Node<P> {
         }
     }
 
-    /// Takes the oldest connection from a listener's accept queue.
+    /// Removes and returns the oldest connection of a listener's accept queue.
     pub fn accept(&mut self, listener: SocketHandle) -> Option<SocketHandle> {
         self.calls().accept(listener)
     }
 
-    /// Accepts a SYN on an any-address interface; [`crate::NodeEvent::Connected`] follows.
+    /// Accepts a SYN of the event [`crate::NodeEvent::Syn`]. The event
+    /// [`crate::NodeEvent::Connected`] follows.
     ///
     /// # Errors
-    /// [`SetUpError::SynForgotten`] if the stack has dropped the SYN; [`SetUpError::TooMany`].
+    /// [`SetUpError::SynForgotten`] if the stack has dropped the SYN; [`SetUpError::TooMany`] if
+    /// the limit of sockets is reached.
     pub fn accept_syn(&mut self, syn: PendingId) -> Result<SocketHandle, SetUpError> {
         self.accept_syn_with(syn, self.direct.config.buffers)
     }
@@ -137,19 +141,21 @@ impl<P: Port + ?Sized> Node<P> {
         }
     }
 
-    /// Refuses a SYN on an any-address interface; does nothing if the stack has dropped it.
+    /// Refuses a SYN of the event [`crate::NodeEvent::Syn`]. Has no effect if the stack has dropped
+    /// the SYN.
     pub fn refuse_syn(&mut self, syn: PendingId, refusal: Refusal) {
         let now = self.now();
         self.stack.refuse_pending(now, syn, refusal, &mut self.pool);
     }
 
-    /// Returns the IP fields of a pending SYN; `None` if the stack has dropped it.
+    /// Returns the IP header fields of a SYN that waits to be accepted; `None` if the stack has
+    /// dropped it.
     pub fn syn_fields(&self, syn: PendingId) -> Option<ReceivedFields> {
         self.stack.pending_fields(syn)
     }
 
-    /// Returns the IP fields of the last segment that a connection received. Returns `None` before
-    /// the first segment after the handshake, and if the handle is dead.
+    /// Returns the IP header fields of the last segment that a connection received. Returns `None`
+    /// before the first segment after the handshake, and if the connection was removed.
     pub fn received_fields(&self, handle: SocketHandle) -> Option<ReceivedFields> {
         self.direct.open(handle)?.received
     }
@@ -157,22 +163,23 @@ impl<P: Port + ?Sized> Node<P> {
     /// Copies as many of `bytes` as fit into the send buffer and returns their number, at least
     /// one.
     ///
-    /// # Errors
-    /// [`WriteError::Full`] if the buffer is full; other errors are final.
+    /// # Errors [`WriteError::Full`] if the buffer is full; after other errors the connection
+    /// accepts no more bytes.
     pub fn send(&mut self, handle: SocketHandle, bytes: &[u8]) -> Result<usize, WriteError> {
         self.calls().send(handle, bytes)
     }
 
-    /// Returns the free space of the send buffer in bytes.
+    /// Returns the free space of a connection's send buffer in bytes.
     pub fn send_room(&mut self, handle: SocketHandle) -> usize {
         self.calls().send_room(handle)
     }
 
-    /// Moves received bytes to `to`; returns 0 at the end of the stream.
+    /// Copies received bytes to `to`, removes them from the receive buffer, and returns their
+    /// number; 0 at the end of the stream.
     ///
     /// # Errors
-    /// [`ReadError::Empty`] if no data is available; [`ReadError::Failed`] after the last byte of a
-    /// failed connection.
+    /// [`ReadError::Empty`] if no data is available; [`ReadError::Failed`] if the connection has
+    /// failed and all its bytes were read.
     pub fn recv(&mut self, handle: SocketHandle, to: &mut [u8]) -> Result<usize, ReadError> {
         self.calls().recv(handle, to)
     }
@@ -185,8 +192,8 @@ impl<P: Port + ?Sized> Node<P> {
         self.calls().peek(handle)
     }
 
-    /// Discards up to `max` received bytes without copying and returns their number, for programs
-    /// that only count.
+    /// Discards up to `max` received bytes without copying them, and returns their number. Programs
+    /// that only count bytes need no more.
     ///
     /// # Errors
     /// Same as [`Node::recv`].
@@ -194,18 +201,18 @@ impl<P: Port + ?Sized> Node<P> {
         self.calls().discard(handle, max)
     }
 
-    /// Closes the sending direction after the bytes written so far; reading remains possible.
+    /// Closes the sending direction after the bytes written so far; the caller can still read.
     pub fn shutdown(&mut self, handle: SocketHandle) {
         self.calls().shutdown(handle)
     }
 
-    /// Returns the local and remote address of a connection, or the local address of another
-    /// socket.
+    /// Returns the local and the remote address of a socket. The remote address is `None` unless
+    /// the socket is a connection.
     pub fn ends(&self, handle: SocketHandle) -> (Option<SocketAddr>, Option<SocketAddr>) {
         self.info(handle).map_or((None, None), |info| (info.local, info.remote))
     }
 
-    /// Returns the state of a socket; `None` if the handle is dead.
+    /// Returns the state of a socket; `None` if the socket was removed.
     pub fn state(&self, handle: SocketHandle) -> Option<SocketState> {
         self.info(handle).map(|info| info.state)
     }

@@ -1,4 +1,4 @@
-//! Table of a node's sockets by handle.
+//! Table that maps socket handles to the sockets of a node.
 
 use std::collections::VecDeque;
 
@@ -10,83 +10,85 @@ use crate::handle::SocketHandle;
 /// Buffer sizes of a connection in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BufferSizes {
-    /// Initial capacity of the receive buffer, which determines the first window.
+    /// Initial size of the receive buffer in bytes, which determines the first receive window.
     pub recv: u32,
-    /// Maximum capacity under receive autotuning.
+    /// Maximum size of the receive buffer in bytes, to which receive autotuning may enlarge it.
     pub recv_max: u32,
-    /// Initial capacity of the send buffer.
+    /// Initial size of the send buffer in bytes.
     pub send: u32,
-    /// Maximum capacity of the send buffer as the congestion window grows.
+    /// Maximum size of the send buffer in bytes. The buffer grows with the congestion window.
     pub send_max: u32,
 }
 
 impl Default for BufferSizes {
     /// Returns the defaults of Linux's `tcp_rmem` and `tcp_wmem`, except that the send buffer
-    /// starts at 64 KiB.
+    /// starts with 64 KiB.
     fn default() -> Self {
         Self { recv: 128 << 10, recv_max: 6 << 20, send: 64 << 10, send_max: 4 << 20 }
     }
 }
 
-/// State of a connection.
+/// State of a TCP connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StreamStatus {
-    /// Whether the peer has closed its direction: the stream ends after the unread bytes.
+    /// Whether the peer has closed its sending direction; the stream ends after the unread bytes.
     pub ended: bool,
-    /// Whether the owner has closed the sending direction.
+    /// Whether the program has closed its own sending direction.
     pub shut: bool,
-    /// Error that ended the connection.
+    /// Error that ended the connection; `None` if it has not failed.
     pub failure: Option<SocketError>,
 }
 
-/// Received datagram; for an echo socket, an ICMP message including its header.
+/// A received datagram. On an ICMP echo socket, this is an ICMP message with its header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReceivedDatagram {
-    /// Addresses and header fields.
+    /// Addresses and IP header fields of the datagram.
     pub meta: DatagramMeta,
-    /// Payload.
+    /// Payload of the datagram.
     pub bytes: Vec<u8>,
 }
 
 impl ReceivedDatagram {
-    /// Returns the bytes counted against `datagram_bytes_max`; empty datagrams use memory, too.
+    /// Returns the number of bytes by which a datagram counts toward `datagram_bytes_max`. Each
+    /// datagram counts 64 bytes extra, because even an empty one uses memory.
     pub(crate) fn size(payload: usize) -> usize {
         payload + 64
     }
 }
 
-/// A socket of a [`Node`](crate::Node), with the events that its owner has not polled yet.
+/// A socket of a [`Node`](crate::Node), and its events that were not polled yet.
 #[derive(Debug)]
 pub(crate) struct DirectEntry {
     pub handle: SocketHandle,
-    /// Id in the stack.
+    /// Identifier of the socket in the stack.
     pub id: SocketId,
     pub kind: DirectKind,
-    /// Events not polled yet.
+    /// Events of the socket that were not polled yet.
     pub pending: PendingEvents,
     /// Whether the socket is in the queue of sockets with events.
     pub queued: bool,
     pub life: SocketLife,
-    /// IP fields of the last segment of a connection.
+    /// IP header fields of the last segment that the connection received.
     pub received: Option<ReceivedFields>,
     /// Error that ended the connection, or the latest error of a datagram socket.
     pub failure: Option<SocketError>,
-    /// Whether the peer's FIN was received.
+    /// Whether a FIN from the peer was received.
     pub ended: bool,
-    /// Whether the sending direction was shut down.
+    /// Whether the program has closed the sending direction.
     pub shut: bool,
 }
 
-/// Ownership state of a socket.
+/// Phase in the life of a socket, from the accept queue to its removal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SocketLife {
-    /// Child in an accept queue whose handle was not given out.
+    /// The connection waits in a listener's accept queue, and the program does not have its handle
+    /// yet.
     Unaccepted,
-    /// In use by its owner.
+    /// The program uses the socket.
     Open,
-    /// Closed by its owner: [`crate::NodeEvent::Closed`] follows.
+    /// The program has closed the socket, and [`crate::NodeEvent::Closed`] follows.
     Closing,
-    /// Removed without an event, because the owner never had the handle.
+    /// The socket is removed without an event, because the program never had its handle.
     Silent,
 }
 
@@ -94,18 +96,18 @@ pub(crate) enum SocketLife {
 pub(crate) enum DirectKind {
     Stream,
     Listener {
-        /// Children to be accepted, oldest first.
+        /// Connections that the listener can accept, oldest first.
         children: VecDeque<SocketHandle>,
         buffers: BufferSizes,
     },
     Datagram {
         received: VecDeque<ReceivedDatagram>,
-        /// Bytes counted for `received`, including 64 per datagram.
+        /// Number of bytes in the queue `received`, plus 64 per datagram.
         bytes: usize,
     },
 }
 
-/// All sockets of a node.
+/// Table of all sockets of a node.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
     places: Vec<TablePlace>,
@@ -114,7 +116,7 @@ pub(crate) struct Table {
 
 #[derive(Debug)]
 struct TablePlace {
-    /// Generation of the current socket, or of the next one.
+    /// Generation of the socket in this table slot, or of the next socket if the slot is empty.
     generation: u32,
     entry: Option<DirectEntry>,
 }
@@ -124,11 +126,11 @@ impl Table {
         self.places.len() - self.free.len()
     }
 
-    /// Adds a socket; `make` receives its handle.
+    /// Adds the socket that `make` creates for a new handle, and returns the handle.
     pub fn insert(&mut self, make: impl FnOnce(SocketHandle) -> DirectEntry) -> SocketHandle {
         let index = self.free.pop().unwrap_or_else(|| {
             self.places.push(TablePlace { generation: 0, entry: None });
-            // The stack's SOCKETS_MAX fits 22 bits.
+            // The index fits in 32 bits, since the stack's limit SOCKETS_MAX fits in 22 bits.
             self.places.len() as u32 - 1
         });
         let place = &mut self.places[index as usize];
@@ -145,8 +147,8 @@ impl Table {
         self.at_mut(handle.index).filter(|entry| entry.handle == handle)
     }
 
-    /// Returns the socket at an index, which is the stack's `user` number, regardless of the
-    /// generation.
+    /// Returns the socket at an index of the table, whatever its generation. The stack uses this
+    /// index as the socket's `user` number.
     pub fn at(&self, index: u32) -> Option<&DirectEntry> {
         self.places.get(index as usize)?.entry.as_ref()
     }

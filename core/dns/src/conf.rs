@@ -1,11 +1,11 @@
-//! Settings of resolv.conf(5), with glibc's limits.
+//! Settings of the file resolv.conf(5), with the limits of glibc.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use crate::message::Name;
 
-/// Maximum number of nameservers (MAXNS of resolv.h).
+/// Maximum number of nameservers; MAXNS of resolv.h.
 const SERVERS_MAX: usize = 3;
 /// Maximum values of the options `ndots`, `timeout` (in seconds) and `attempts` (RES_MAXNDOTS,
 /// RES_MAXRETRANS and RES_MAXRETRY of resolv.h).
@@ -15,35 +15,38 @@ const ATTEMPTS_MAX: u32 = 5;
 /// UDP and TCP port of nameservers.
 const PORT: u16 = 53;
 
-/// Settings of the resolver.
+/// Settings of the DNS resolver.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conf {
     /// Addresses of the nameservers.
     pub servers: Vec<SocketAddr>,
     /// Domains of the search list, which are appended to names.
     pub search: Vec<String>,
-    /// Number of dots in a name from which the name itself is looked up before the search list is
-    /// used.
+    /// Minimum number of dots in a name for which the name itself is looked up before the search
+    /// list is used.
     pub ndots: usize,
-    /// Time to wait for the first nameserver: see [`Self::patience`].
+    /// Time to wait for an answer of the first nameserver. [`Self::patience`] computes the time for
+    /// the other ones.
     pub timeout: Duration,
-    /// Number of times that each nameserver is asked.
+    /// Maximum number of times that each nameserver is asked.
     pub attempts: u32,
-    /// Whether each lookup begins with a random nameserver.
+    /// Whether each lookup begins with a randomly chosen nameserver.
     pub rotate: bool,
-    /// Whether questions announce EDNS(0).
+    /// Whether DNS questions announce support of EDNS(0).
     pub edns: bool,
-    /// Whether all questions are sent over TCP (`use-vc`).
+    /// Whether all questions are sent over TCP (option `use-vc`).
     pub use_vc: bool,
-    /// Whether the A question is answered before the AAAA question is sent (`single-request`).
+    /// Whether the resolver waits for the answer to its A question before it sends the AAAA
+    /// question (option `single-request`).
     pub single_request: bool,
-    /// Whether AAAA questions are left out if both families are wanted (`no-aaaa`).
+    /// Whether AAAA questions are omitted if both IPv4 and IPv6 addresses are wanted (option
+    /// `no-aaaa`).
     pub no_aaaa: bool,
 }
 
 impl Conf {
-    /// Reads the settings from the text of the file, then from RES_OPTIONS and LOCALDOMAIN of the
-    /// environment. If neither names a domain, the domain of `hostname` is used.
+    /// Parses the text of resolv.conf, and then the variables RES_OPTIONS and LOCALDOMAIN of the
+    /// environment. If none of them specifies a domain, the domain of `hostname` is used.
     pub fn new(text: &str, hostname: Option<&str>, env: impl Fn(&str) -> Option<String>) -> Self {
         let mut conf = Self {
             servers: Vec::new(),
@@ -78,9 +81,11 @@ impl Conf {
         conf
     }
 
-    /// Uses `nameserver` instead of the file's servers, or only instead of those on the host's
-    /// loopback, which a stack cannot reach. Without a server in the file, resolvers use that of
-    /// the machine (resolv.conf(5)), so it counts as one on the loopback.
+    /// Replaces the nameservers of the file by `nameserver`. With `only_loopback`, replaces only
+    /// servers on the host's loopback, which a stack cannot reach.
+    ///
+    /// If the file lists no server, resolvers use a server on the local machine (resolv.conf(5)). A
+    /// file without servers is therefore treated like a server on the loopback.
     pub fn replace_servers(&mut self, nameserver: IpAddr, only_loopback: bool) {
         let is_kept = |server: &SocketAddr| {
             only_loopback && !server.ip().is_loopback() && !server.ip().is_unspecified()
@@ -94,15 +99,18 @@ impl Conf {
         self.servers.insert(place, SocketAddr::new(nameserver, PORT));
     }
 
-    /// Returns the names to look up for `name`, in the order of glibc's res_search: with the
-    /// domains of the search list, and without. Leaves out those that are no DNS names. An empty
-    /// name has none, because a domain alone would be the name of a different host.
+    /// Returns the names to look up for `name`: with the domains of the search list appended, and
+    /// without, in the order of glibc's res_search. Invalid DNS names are left out.
+    ///
+    /// The result is empty for an empty name. Otherwise a lookup of the domain alone would return
+    /// the addresses of a different host.
     pub fn candidates(&self, name: &str) -> Vec<Name> {
         let domains = self.domains(name).into_iter();
         domains.filter_map(|domain| Name::new(name.as_bytes(), domain.as_bytes())).collect()
     }
 
-    /// Returns the domains to append to `name`. An empty domain stands for the name itself.
+    /// Returns the domains to append to `name`, in order. An empty domain means that `name` is
+    /// looked up as it is.
     fn domains(&self, name: &str) -> Vec<&str> {
         if name.is_empty() {
             return Vec::new();
@@ -121,8 +129,9 @@ impl Conf {
         all
     }
 
-    /// Returns the time to wait for the server at `place`, as glibc does. The time doubles for each
-    /// server. From the second server on, it is divided by the number of servers.
+    /// Returns the time to wait for an answer of the server at index `place` of the list, as glibc
+    /// does. The time doubles for each further server. From the second server on, it is divided by
+    /// the number of servers.
     pub fn patience(&self, place: usize) -> Duration {
         let doubled = self.timeout * (1 << place);
         let shared = if place == 0 { doubled } else { doubled / self.servers.len().max(1) as u32 };
@@ -147,7 +156,7 @@ impl Conf {
 }
 
 /// Parses the address of a nameserver. Returns `None` for an address with a scope (`fe80::1%eth0`),
-/// because the interface is one of the host.
+/// because the interface in the scope belongs to the host and not to the stack.
 fn server(word: &str) -> Option<SocketAddr> {
     word.parse().ok().map(|ip: IpAddr| SocketAddr::new(ip, PORT))
 }

@@ -1,8 +1,9 @@
-//! Lines of hosts(5): an address, and its names.
+//! Parser of hosts(5), whose lines consist of an address and its names.
 
 use std::net::IpAddr;
 
-/// Returns the addresses of `name` in `lines`: IPv4 before IPv6, and otherwise in their order.
+/// Returns the addresses of `name` in `lines`: IPv4 addresses before IPv6 addresses, and otherwise
+/// in the order of the lines.
 pub fn addresses(lines: &str, name: &[u8]) -> Vec<IpAddr> {
     // DNS names are compared without regard to case (RFC 4343).
     let is_name = |word: &str| word.as_bytes().eq_ignore_ascii_case(name);
@@ -16,7 +17,7 @@ pub fn addresses(lines: &str, name: &[u8]) -> Vec<IpAddr> {
     all
 }
 
-/// Returns the first name that `lines` have for an address.
+/// Returns the first name in `lines` for an address.
 pub fn name(lines: &str, ip: IpAddr) -> Option<String> {
     lines.lines().find_map(|line| {
         let mut words = words(line);
@@ -24,7 +25,7 @@ pub fn name(lines: &str, ip: IpAddr) -> Option<String> {
     })
 }
 
-/// Returns the words of a line without its comment.
+/// Returns the words of a line; a comment after `#` is skipped.
 fn words(line: &str) -> std::str::SplitWhitespace<'_> {
     line.split('#').next().unwrap_or_default().split_whitespace()
 }

@@ -1,4 +1,4 @@
-//! Asking of nameservers: which one, over which protocol, and when to ask the next.
+//! Queries to nameservers: which server to ask, over UDP or TCP, and when to ask the next one.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -7,72 +7,75 @@ use std::time::Duration;
 use crate::conf::Conf;
 use crate::message::{self, DnsAnswer, Question, rcode};
 
-/// Maximum length of an answer over UDP. Some servers send more than the question allows.
+/// Maximum length in bytes of an answer over UDP. Some servers send more than the size that the
+/// question announces.
 pub const DATAGRAM_MAX: usize = 65_535;
-/// Maximum number of messages read in one attempt, including those that match no question.
+/// Maximum number of messages that the resolver reads in one attempt, including messages that match
+/// no question.
 pub const MESSAGES_MAX: usize = 64;
 
 /// Transport protocol of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
-    /// All messages are sent at once, and answers arrive in any order.
+    /// All questions are sent at once, and the answers arrive in any order.
     Udp,
-    /// Each message is preceded by its length as 16 bits (RFC 1035 §4.2.2). The next message is
-    /// sent after the answer.
+    /// Each message is preceded by its length in 16 bits (RFC 1035 §4.2.2). A question is sent
+    /// after the answer to the previous one.
     Tcp,
 }
 
-/// Messages to send to a server.
+/// Questions to send to one nameserver.
 ///
-/// Use a new socket with a random port, and connect it, so that the stack drops datagrams of other
-/// hosts (RFC 5452).
+/// Send them from a new socket with a random port, and connect the socket. The stack then drops
+/// datagrams of other hosts, which makes forged answers less likely (RFC 5452).
 #[derive(Debug, PartialEq, Eq)]
 pub struct Attempt {
     /// Address of the nameserver.
     pub server: SocketAddr,
-    /// Time after which the attempt fails.
+    /// Time after which the attempt has failed if not all questions are answered.
     pub timeout: Duration,
-    /// How to send the messages.
+    /// Transport protocol over which the questions are sent.
     pub protocol: Protocol,
     /// Questions in wire format.
     pub messages: Vec<Vec<u8>>,
 }
 
-/// Asks the nameservers until all questions are answered.
+/// Queries nameservers until all questions are answered.
 ///
-/// Carry out each [`Self::next_attempt`]: pass received messages to [`Self::on_message`] until it
-/// returns true. An attempt that is given up before, because of its timeout or an error, counts as
-/// failed. The next server is asked then.
+/// Carry out each attempt that [`Self::next_attempt`] returns: send its questions, and pass the
+/// received messages to [`Self::on_message`] until it returns true. If an attempt ends before that,
+/// because of its timeout or an error, it has failed, and the next server is asked.
 #[derive(Debug)]
 pub struct Inquiry<'a> {
     conf: &'a Conf,
     questions: &'a [Question],
     answers: Vec<Option<DnsAnswer>>,
-    /// Reports of servers that they failed, by question.
+    /// For each question, the answer of a server that reported a failure (SERVFAIL).
     failures: Vec<Option<DnsAnswer>>,
-    /// Returns numbers that an attacker cannot guess.
+    /// Returns random numbers that an attacker cannot predict.
     random: fn() -> u16,
-    /// Index of the server that is asked first.
+    /// Index in the configuration of the server that is asked first.
     first: usize,
-    /// Number of servers asked so far, in all rounds.
+    /// Number of servers asked so far, counting a server again for each time that it was asked.
     asked: usize,
     edns: bool,
-    /// Further attempts with the current server: questions by their index.
+    /// Further attempts with the current server: the protocol, and the indices of the questions.
     todo: VecDeque<(Protocol, Vec<usize>)>,
     protocol: Protocol,
-    /// Questions of the current attempt without an answer, with their identifiers.
+    /// Questions of the current attempt without an answer: the index of the question, and the
+    /// identifier of its message.
     open: Vec<(usize, u16)>,
-    /// Questions of the current attempt whose answers did not fit into a datagram.
+    /// Indices of the questions in the current attempt whose answers did not fit in a UDP datagram.
     truncated: Vec<usize>,
-    /// All answers of the current attempt were useful.
+    /// Whether all answers of the current attempt so far were useful.
     is_useful: bool,
-    /// Messages that the current attempt may still read.
+    /// Number of messages that the current attempt may still read.
     left: usize,
 }
 
 impl<'a> Inquiry<'a> {
-    /// Creates an inquiry. `random` returns numbers that an attacker cannot guess, as identifiers
-    /// of messages (RFC 5452).
+    /// Creates an inquiry. `random` must return numbers that an attacker cannot predict, which are
+    /// used as message identifiers (RFC 5452).
     pub fn new(conf: &'a Conf, questions: &'a [Question], random: fn() -> u16) -> Self {
         let first = if conf.rotate { usize::from(random()) % conf.servers.len().max(1) } else { 0 };
         Self {
@@ -93,10 +96,12 @@ impl<'a> Inquiry<'a> {
         }
     }
 
-    /// Returns the next attempt, or `None` if all questions are answered or all servers were asked.
+    /// Returns the next attempt, or `None` if all questions are answered or all servers were asked
+    /// as often as configured.
     pub fn next_attempt(&mut self) -> Option<Attempt> {
         if !self.open.is_empty() {
-            // The attempt was given up.
+            // The previous attempt was abandoned by the caller, so skip the others with the same
+            // server.
             self.todo.clear();
         }
         if self.todo.is_empty() {
@@ -119,18 +124,19 @@ impl<'a> Inquiry<'a> {
         Some(Attempt { server, timeout, protocol, messages })
     }
 
-    /// Evaluates a message of the server. Returns whether the attempt is over.
+    /// Handles a message from the server. Returns true if the attempt is over.
     pub fn on_message(&mut self, message: &[u8]) -> bool {
         self.left = self.left.saturating_sub(1);
         let found = self.open.iter().enumerate().find_map(|(at, &(place, id))| {
             Some((at, place, message::read(message, id, &self.questions[place])?))
         });
         let Some((at, place, answer)) = found else {
-            // Datagrams may be forged, but a connection is the server's.
+            // Ignore the message if it arrived over UDP, because it may be forged. A message over
+            // TCP is from the server, so the attempt has failed.
             return self.protocol == Protocol::Tcp || self.left == 0;
         };
         if self.edns && answer.code == rcode::FORMAT_ERROR && !answer.truncated {
-            // The server does not support EDNS(0).
+            // The server does not support EDNS(0), so ask it again without.
             self.edns = false;
             self.open.clear();
             self.plan();
@@ -145,7 +151,7 @@ impl<'a> Inquiry<'a> {
         } else if matches!(answer.code, rcode::NO_ERROR | rcode::NAME_ERROR) && !answer.lame {
             self.answers[place] = Some(answer);
         } else {
-            // After SERVFAIL, NOTIMP, REFUSED and lame answers, another server may know more.
+            // After SERVFAIL, NOTIMP, REFUSED or a lame answer, ask the next server.
             self.is_useful = false;
             if answer.code == rcode::SERVER_FAILURE {
                 self.failures[place] = Some(answer);
@@ -157,14 +163,14 @@ impl<'a> Inquiry<'a> {
         self.open.is_empty() || self.left == 0
     }
 
-    /// Returns the answers, by question. If no server had an answer, the result is a report of
-    /// [`rcode::SERVER_FAILURE`], or `None`.
+    /// Returns the answer to each question. For a question that no server answered, returns the
+    /// answer of a server that reported [`rcode::SERVER_FAILURE`], or `None`.
     pub fn into_answers(self) -> Vec<Option<DnsAnswer>> {
         let failures = self.failures.into_iter();
         self.answers.into_iter().zip(failures).map(|(answer, failure)| answer.or(failure)).collect()
     }
 
-    /// Plans the attempts with the current server, for all questions without an answer.
+    /// Plans the attempts with the current server for all unanswered questions.
     fn plan(&mut self) {
         let open = self.answers.iter().enumerate().filter(|(_, answer)| answer.is_none());
         let open: Vec<usize> = open.map(|(place, _)| place).collect();
@@ -177,7 +183,7 @@ impl<'a> Inquiry<'a> {
         }
     }
 
-    /// Ends an attempt with an answer to each question.
+    /// Ends an attempt in which each question was answered.
     fn complete(&mut self) {
         if !self.is_useful {
             self.todo.clear();
@@ -187,12 +193,12 @@ impl<'a> Inquiry<'a> {
         }
     }
 
-    /// Returns the index of the current server.
+    /// Returns the index of the server that is asked now.
     fn server(&self) -> usize {
         (self.first + self.asked - 1) % self.conf.servers.len()
     }
 
-    /// Returns a different random identifier for each question.
+    /// Returns a random message identifier for each question; all are different.
     fn identifiers(&self) -> Vec<u16> {
         let mut ids = Vec::with_capacity(self.questions.len());
         while ids.len() < self.questions.len() {
@@ -229,11 +235,12 @@ mod tests {
         [A, AAAA].map(|kind| Question { name: name.clone(), kind }).into()
     }
 
-    /// Makes the answer to a question: flags of the second and third octet, and no records.
+    /// Creates the answer to `question` without records: sets the flags in the third and fourth
+    /// byte of its header.
     fn answer(question: &[u8], truncated: bool, code: u8) -> Vec<u8> {
         let mut message = question.to_vec();
         (message[2], message[3]) = (0x81 | u8::from(truncated) << 1, 0x80 | code);
-        // Without the record of EDNS(0).
+        // Remove the OPT record of EDNS(0) from the record count.
         message[11] = 0;
         message
     }
@@ -263,7 +270,7 @@ mod tests {
         forged[0] ^= 0x80;
         assert!(!inquiry.on_message(&forged));
         assert!(!inquiry.on_message(&answer(second, false, 0)));
-        // A repeated answer.
+        // The answer to the second question arrives a second time, and is ignored.
         assert!(!inquiry.on_message(&answer(second, false, 0)));
         assert!(inquiry.on_message(&answer(first, false, 3)));
         assert_eq!(inquiry.next_attempt(), None);

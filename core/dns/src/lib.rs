@@ -1,13 +1,14 @@
-//! A stub resolver without I/O: the questions for a name, the answers, and files of the resolver.
+//! A stub resolver without I/O: it creates questions, parses answers, and parses the configuration
+//! files.
 //!
 //! - [`Conf`]: settings of resolv.conf(5);
 //! - [`NameLookup`]: the questions for the addresses of a name, with the search list;
-//! - [`Inquiry`]: which server to ask, over UDP or TCP, and what its messages say;
+//! - [`Inquiry`]: which server to ask, over UDP or TCP, and the handling of its answers;
 //! - [`Name`], [`Question`], [`DnsAnswer`]: messages (RFC 1035);
 //! - [`hosts`]: lines of hosts(5);
 //! - [`Policy`]: the order in which to try the addresses of a name (RFC 6724).
 //!
-//! The caller sends and receives, and passes random numbers:
+//! The caller sends and receives the messages, and passes a function that returns random numbers:
 //!
 //! ```
 //! use towpath_dns::{Conf, Inquiry, NameLookup, Protocol};

@@ -6,37 +6,37 @@ use std::vec;
 use crate::conf::Conf;
 use crate::message::{AAAA, DnsAnswer, Name, Question, rcode};
 
-/// Error of a lookup.
+/// Error of a name lookup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResolveError {
     /// The name does not exist (HOST_NOT_FOUND).
     NotFound,
-    /// The name exists, but has no records of this type (NO_DATA).
+    /// The name exists, but has no records of the requested type (NO_DATA).
     NoData,
-    /// No nameserver answered (TRY_AGAIN).
+    /// No nameserver gave an answer; a later lookup may succeed (TRY_AGAIN).
     TryAgain,
     /// No nameserver is configured.
     Unavailable,
 }
 
-/// Result of a lookup.
+/// Result of a name lookup.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FoundAddresses {
-    /// Canonical name.
+    /// Canonical name of the host.
     pub name: String,
-    /// Other names, which CNAMEs map to the canonical one.
+    /// Other names of the host, which CNAME records map to the canonical name.
     pub aliases: Vec<String>,
-    /// Addresses, in the nameserver's order.
+    /// Addresses of the host, in the order of the nameserver's answer.
     pub addresses: Vec<IpAddr>,
-    /// TTL in seconds.
+    /// Time to live of the addresses in seconds.
     pub ttl: u32,
 }
 
-/// Lookup of the addresses of a name: asks for one candidate after the other until one has
-/// addresses, as res_search(3).
+/// Lookup of the addresses of a name. Like res_search(3), it looks up one candidate name after
+/// another until one has addresses.
 ///
-/// Call [`Self::next_questions`], and [`Self::on_answers`] with the answers, until one of them
-/// returns the result.
+/// Call [`Self::next_questions`], and pass the answers to [`Self::on_answers`]. Repeat this until
+/// either call returns the result.
 #[derive(Debug)]
 pub struct NameLookup {
     candidates: vec::IntoIter<Name>,
@@ -46,7 +46,7 @@ pub struct NameLookup {
 
 impl NameLookup {
     /// Creates the lookup of records of the types `kinds` ([`A`](crate::A), [`AAAA`]). `names` are
-    /// the candidates: see [`Conf::candidates`].
+    /// the candidate names, as returned by [`Conf::candidates`].
     pub fn new(conf: &Conf, names: Vec<Name>, kinds: &[u16]) -> Self {
         let mut kinds = kinds.to_vec();
         if conf.no_aaaa && kinds.len() > 1 {
@@ -55,28 +55,29 @@ impl NameLookup {
         Self { candidates: names.into_iter(), kinds, worst: ResolveError::NotFound }
     }
 
-    /// Returns the questions for the next candidate.
+    /// Returns the questions for the next candidate name.
     ///
     /// # Errors
-    /// The result of the lookup, if there are no more candidates.
+    /// If no candidates are left, returns the error with which the lookup ends.
     pub fn next_questions(&mut self) -> Result<Vec<Question>, ResolveError> {
         let name = self.candidates.next().ok_or(self.worst)?;
         Ok(self.kinds.iter().map(|&kind| Question { name: name.clone(), kind }).collect())
     }
 
-    /// Evaluates the answers to [`Self::next_questions`]. Returns the result of the lookup, or
-    /// `None` if the next candidate may have addresses.
+    /// Handles the answers to the questions of [`Self::next_questions`]. Returns the result of the
+    /// lookup, or `None` if the next candidate name must be looked up.
     pub fn on_answers(
         &mut self,
         answers: Vec<Option<DnsAnswer>>,
     ) -> Option<Result<FoundAddresses, ResolveError>> {
         let is_answered = answers.iter().all(Option::is_some);
         match merge(answers) {
-            // As glibc does, try the next domain if the name has only other records.
+            // Like glibc, try the next candidate name if this one has only records of other types.
             Err(ResolveError::NoData) => self.worst = ResolveError::NoData,
             Err(ResolveError::NotFound) => {}
-            // As glibc does, try the next domain if the servers of this one failed. Silent
-            // nameservers would not answer for the next one, either.
+            // Like glibc, try the next candidate name if the servers reported a failure for this
+            // one. If no server answered at all, stop, because they would not answer the next
+            // question either.
             Err(ResolveError::TryAgain) if is_answered => {
                 if self.worst == ResolveError::NotFound {
                     self.worst = ResolveError::TryAgain;
@@ -88,7 +89,8 @@ impl NameLookup {
     }
 }
 
-/// Merges the addresses of all answers. A missing answer is no error if another one has addresses.
+/// Merges the addresses of all answers. A missing answer is an error only if no answer has
+/// addresses.
 fn merge(answers: Vec<Option<DnsAnswer>>) -> Result<FoundAddresses, ResolveError> {
     let asked = answers.len();
     let is_answer = |answer: &DnsAnswer| answer.code != rcode::SERVER_FAILURE;

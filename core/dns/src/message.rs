@@ -1,54 +1,56 @@
 //! DNS messages (RFC 1035): creates questions and parses answers, as far as a stub resolver needs
 //! them.
 //!
-//! The parser checks all input: no bytes of an answer cause a panic, and at most [`POINTERS_MAX`]
-//! compression pointers of a name are followed.
+//! The parser accepts any bytes: it does not panic, and follows at most [`POINTERS_MAX`]
+//! compression pointers per name.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Type of records with an IPv4 address. The types are also values of QTYPE.
+/// Record type A: an IPv4 address. The constants are also values of QTYPE.
 pub const A: u16 = 1;
-/// Type of records with the canonical name of an alias.
+/// Record type CNAME: the canonical name of an alias.
 pub const CNAME: u16 = 5;
-/// Type of records with the name of an address.
+/// Record type PTR: the name of an address.
 pub const PTR: u16 = 12;
-/// Type of records with an IPv6 address.
+/// Record type AAAA: an IPv6 address.
 pub const AAAA: u16 = 28;
-/// Type of the OPT record of EDNS(0) (RFC 6891).
+/// Record type OPT, which announces EDNS(0) (RFC 6891).
 const OPT: u16 = 41;
-/// Class IN, the Internet.
+/// Record class IN: the Internet.
 const IN: u16 = 1;
 
-/// UDP payload size in bytes that questions with EDNS(0) announce: glibc's RESOLV_EDNS_BUFFER_SIZE.
+/// UDP payload size in bytes that questions with EDNS(0) announce; glibc's RESOLV_EDNS_BUFFER_SIZE.
 const EDNS_SIZE: u16 = 1200;
-/// Maximum lengths in bytes of names and labels (RFC 1035 §2.3.4).
+/// Maximum length in bytes of an encoded name, and of one label of it (RFC 1035 §2.3.4).
 const NAME_MAX: usize = 255;
 const LABEL_MAX: usize = 63;
 const HEADER: usize = 12;
-/// Maximum number of compression pointers in a name (RFC 1035 §4.1.4), which has at most 127
-/// labels.
+/// Maximum number of compression pointers that are followed in a name (RFC 1035 §4.1.4). A name has
+/// at most 127 labels, so more pointers form a loop.
 const POINTERS_MAX: usize = 127;
-/// Maximum number of CNAMEs from a question to its answer. BIND has the same limit.
+/// Maximum number of CNAME records that are followed from the name of a question to its addresses.
+/// BIND has the same limit.
 const CHAIN_MAX: usize = 16;
 
-/// RCODEs of RFC 1035 §4.1.1.
+/// Response codes (RCODEs) of RFC 1035 §4.1.1.
 pub mod rcode {
     /// No error.
     pub const NO_ERROR: u8 = 0;
-    /// The server could not parse the question.
+    /// FORMERR: the server could not parse the question.
     pub const FORMAT_ERROR: u8 = 1;
-    /// The server failed, for example because those of the domain do not answer (SERVFAIL).
+    /// SERVFAIL: the server failed, for example because the domain's own servers do not answer.
     pub const SERVER_FAILURE: u8 = 2;
-    /// The name does not exist.
+    /// NXDOMAIN: the name does not exist.
     pub const NAME_ERROR: u8 = 3;
 }
 
-/// A name in wire format: labels, each preceded by its length.
+/// A DNS name in wire format: labels, each preceded by its length.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Name(Vec<u8>);
 
 impl Name {
-    /// Encodes `text` followed by `domain`. Returns `None` if the result is not a valid DNS name.
+    /// Encodes the name that consists of `text` followed by `domain`. Returns `None` if the result
+    /// is not a valid DNS name.
     pub fn new(text: &[u8], domain: &[u8]) -> Option<Self> {
         let mut wire = Vec::with_capacity(text.len() + domain.len() + 2);
         for part in [text, domain] {
@@ -57,7 +59,7 @@ impl Name {
                 if part.is_empty() {
                     continue;
                 }
-                // Host names contain no escapes such as `\.`.
+                // Reject a label with an escape such as `\\.`, because host names contain none.
                 if label.is_empty() || label.len() > LABEL_MAX || label.contains(&b'\\') {
                     return None;
                 }
@@ -69,7 +71,8 @@ impl Name {
         (wire.len() > 1 && wire.len() <= NAME_MAX).then_some(Self(wire))
     }
 
-    /// Returns the name for the reverse lookup of an address, in in-addr.arpa or ip6.arpa.
+    /// Returns the name for the reverse lookup of an address, in the domain in-addr.arpa or
+    /// ip6.arpa.
     pub fn of_address(ip: IpAddr) -> Self {
         let mut text = String::new();
         match ip {
@@ -89,7 +92,7 @@ impl Name {
         Self::new(text.as_bytes(), b"").expect("74 bytes at most")
     }
 
-    /// Reads the name at `at` of a message. Returns the name, and the position after it.
+    /// Reads the name at offset `at` of a message. Returns the name and the offset after it.
     fn read(message: &[u8], mut at: usize) -> Option<(Self, usize)> {
         let (mut wire, mut end, mut pointers) = (Vec::new(), None, 0);
         loop {
@@ -117,21 +120,21 @@ impl Name {
                         return None;
                     }
                 }
-                // Other label types are obsolete (RFC 6891 §5).
+                // Labels of other types are obsolete (RFC 6891 §5), so reject the message.
                 _ => return None,
             }
         }
         Some((Self(wire), end.unwrap_or(at)))
     }
 
-    /// Compares names without regard to case (RFC 4343). Length bytes are at most 63, so they are
-    /// no letters.
+    /// Compares two names without regard to case (RFC 4343). The length bytes between the labels
+    /// are at most 63, so they are never mistaken for letters.
     fn is(&self, other: &Self) -> bool {
         self.0.eq_ignore_ascii_case(&other.0)
     }
 
-    /// Returns the name as text, if it is a valid host name. As glibc, this rejects other names,
-    /// because programs pass names to shells (CVE-1999-0867).
+    /// Returns the name as text if it is a valid host name. Like glibc, this rejects other names,
+    /// because programs may pass names to a shell (CVE-1999-0867).
     fn host(&self) -> Option<String> {
         let mut text = String::with_capacity(self.0.len());
         let mut rest = &self.0[..];
@@ -151,17 +154,17 @@ impl Name {
     }
 }
 
-/// A question for records of one name and type.
+/// A DNS question: a request for the records of one name and type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Question {
-    /// Name of the records.
+    /// Name whose records are requested.
     pub name: Name,
-    /// Type of the records, such as [`A`].
+    /// Type of the requested records, such as [`A`].
     pub kind: u16,
 }
 
 impl Question {
-    /// Encodes the question as a message that requests recursion.
+    /// Encodes the question as a DNS message that requests recursion.
     pub fn message(&self, id: u16, edns: bool) -> Vec<u8> {
         let mut to = Vec::with_capacity(HEADER + self.name.0.len() + 4 + 11);
         to.extend(id.to_be_bytes());
@@ -173,32 +176,33 @@ impl Question {
             to.push(0);
             to.extend(OPT.to_be_bytes());
             to.extend(EDNS_SIZE.to_be_bytes());
-            // The remaining fields of OPT are 0: extended RCODE, version, flags, and length of the
-            // data.
+            // The remaining fields of the OPT record are 0: extended RCODE, version, flags, and
+            // data length.
             to.extend([0; 6]);
         }
         to
     }
 }
 
-/// The answer to a question.
+/// The answer to a DNS question.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DnsAnswer {
     /// Response code, see [`rcode`].
     pub code: u8,
-    /// Whether the answer is truncated; the whole answer is available over TCP.
+    /// Whether the answer is truncated. The complete answer is available over TCP.
     pub truncated: bool,
-    /// Whether the answer is lame: from a server that is neither authoritative nor recursive,
-    /// without records.
+    /// Whether the answer is lame: it has no records, and the server is neither authoritative nor
+    /// recursive.
     pub lame: bool,
-    /// The question's name, followed by the targets of CNAMEs; the last name owns the records.
-    /// Empty if one of them is not a valid host name.
+    /// The name of the question, followed by the names to which its CNAME records lead. The
+    /// addresses belong to the last name. The list is empty if one of the names is not a valid host
+    /// name.
     pub names: Vec<String>,
-    /// Addresses in A and AAAA records.
+    /// Addresses in the A and AAAA records of the answer.
     pub addresses: Vec<IpAddr>,
-    /// Host names in PTR records.
+    /// Host names in the PTR records of the answer.
     pub hosts: Vec<String>,
-    /// Minimum TTL of the records used, in seconds.
+    /// Minimum time to live of the answer's records, in seconds.
     pub ttl: u32,
 }
 
@@ -210,24 +214,25 @@ struct ResourceRecord<'a> {
     data_at: usize,
 }
 
-/// Parses the answer to `question`. Returns `None` if the message is malformed or does not match
-/// the question.
+/// Parses the answer to `question`. Returns `None` if the message is malformed, or does not match
+/// the identifier `id` or the question.
 pub fn read(message: &[u8], id: u16, question: &Question) -> Option<DnsAnswer> {
     let header = message.first_chunk::<HEADER>()?;
     let count = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
-    // An answer has the bit QR and the opcode QUERY (0).
+    // Ignore the message unless it is an answer: the bit QR is set, and the opcode is QUERY (0).
     if count(0) != id || header[2] & 0xf8 != 0x80 {
         return None;
     }
     let code = header[3] & 15;
-    // A lame answer: neither AA nor RA, and no records. res_send then asks the next server.
+    // Detect a lame answer: flags AA and RA are clear, and there are no records. glibc's res_send
+    // then asks the next server, too.
     let lame = header[2] & 4 == 0
         && header[3] & 0x80 == 0
         && code == rcode::NO_ERROR
         && (count(6), count(10)) == (0, 0);
     let mut answer =
         DnsAnswer { code, truncated: header[2] & 2 != 0, lame, ttl: u32::MAX, ..<_>::default() };
-    // Some servers do not repeat a question that they could not parse.
+    // Some servers do not repeat the question in their answer if they could not parse it.
     if code == rcode::FORMAT_ERROR && count(4) == 0 {
         return Some(answer);
     }
@@ -240,7 +245,8 @@ pub fn read(message: &[u8], id: u16, question: &Question) -> Option<DnsAnswer> {
     let (mut at, mut records) = (at + 4, Vec::new());
     for _ in 0..count(6) {
         let Some((record, end)) = record(message, at) else {
-            // A truncated answer is requested again over TCP.
+            // The records of a truncated answer are not needed, because it is requested again over
+            // TCP.
             if answer.truncated {
                 return Some(answer);
             }
@@ -249,14 +255,15 @@ pub fn read(message: &[u8], id: u16, question: &Question) -> Option<DnsAnswer> {
         at = end;
         records.extend(record);
     }
-    // Ignore records in an answer that the name does not exist.
+    // Ignore the records of an answer that says that the name does not exist.
     if code == rcode::NO_ERROR {
         take(message, question, &records, &mut answer)?;
     }
     Some(answer)
 }
 
-/// Reads the record at `at`. Returns the record if its class is IN, and the position after it.
+/// Parses the record at offset `at`. Returns the offset after it, and the record if its class is
+/// IN.
 fn record(message: &[u8], at: usize) -> Option<(Option<ResourceRecord<'_>>, usize)> {
     let (owner, at) = Name::read(message, at)?;
     let fixed = message.get(at..)?.first_chunk::<10>()?;
@@ -270,7 +277,7 @@ fn record(message: &[u8], at: usize) -> Option<(Option<ResourceRecord<'_>>, usiz
     Some((record, data_at + len))
 }
 
-/// Follows CNAMEs to the requested records, in whatever order the records are.
+/// Follows the CNAME records to the requested records, which may precede the CNAMEs in the message.
 fn take(
     message: &[u8],
     question: &Question,

@@ -1,4 +1,4 @@
-//! Answers as servers make them, and as nobody should.
+//! Tests with correct and with malformed answers.
 
 use super::*;
 
@@ -6,7 +6,8 @@ fn question(name: &str, kind: u16) -> Question {
     Question { name: Name::new(name.as_bytes(), b"").unwrap(), kind }
 }
 
-/// An answer of `records`: owner (an offset or a name), type, data.
+/// Returns an answer with the given records. Each is an owner (an offset in the message, or a
+/// name), a type and data.
 fn answer(asked: &Question, records: &[(&str, u16, Vec<u8>)]) -> Vec<u8> {
     let mut message = asked.message(7, false);
     (message[2], message[3], message[7]) = (0x81, 0x80, records.len() as u8);
@@ -56,7 +57,7 @@ fn answers_to_other_questions_are_left() {
     assert_eq!(read(&no_response, 7, &asked), None);
 }
 
-/// As with glibc: a name that does not exist has no address, whatever stands behind that.
+/// If the answer says that the name does not exist, its addresses are ignored, as in glibc.
 #[test]
 fn records_of_a_name_that_does_not_exist_are_left() {
     let asked = question("www.example", A);
@@ -112,7 +113,7 @@ fn names_have_limits() {
     assert!(v6.starts_with("7.0.0.0.") && v6.ends_with(".8.b.d.0.1.0.0.2.ip6.arpa"), "{v6}");
 }
 
-/// Each prefix of an answer, and each byte of it changed.
+/// Parses each prefix of an answer, and the answer with each of its bytes changed.
 #[test]
 fn no_bytes_lead_to_a_panic() {
     let asked = question("www.example", A);

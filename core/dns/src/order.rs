@@ -1,33 +1,36 @@
-//! Sorts the addresses of a name (RFC 6724 §6), by the source addresses that a stack would use.
+//! Sorts the addresses of a name (RFC 6724 §6), by the source address that the stack would use for
+//! each.
 //!
-//! Rules and tables are those of glibc (gai.conf(5)), whose tables are older than RFC 6724.
+//! The rules and the policy tables are those of glibc (gai.conf(5)). Its tables are older than
+//! those of RFC 6724.
 
 use std::cmp::Ordering::{self, Equal};
 use std::net::{IpAddr, Ipv6Addr};
 
-/// Maximum number of addresses that should be sorted, because each needs a look-up of its route and
-/// is compared with all others.
+/// Maximum number of addresses that callers should pass to be sorted. Each address needs a route
+/// lookup, and is compared with all others.
 pub const ADDRESSES_MAX: usize = 256;
-/// Scopes of RFC 4007, which RFC 6724 §3.1 applies to unicast addresses as well.
+/// Scopes of RFC 4007. RFC 6724 §3.1 assigns them to unicast addresses as well.
 const LINK_LOCAL: u32 = 2;
 const SITE_LOCAL: u32 = 5;
 const GLOBAL: u32 = 14;
 
-/// A destination, and the source address by which the stack reaches it.
+/// A destination address, and the source address that the stack would use for it.
 #[derive(Debug, Clone, Copy)]
 pub struct Routed {
-    /// An address of the name.
+    /// Destination: one of the addresses of a name.
     pub destination: IpAddr,
-    /// Source address; `None` without a route to the destination.
+    /// Source address; `None` if there is no route to the destination.
     pub source: Option<IpAddr>,
     /// Prefix length of the network of `source`, in bits.
     pub prefix_len: u32,
 }
 
-/// Entries of prefix, prefix length and value, the longest prefix first.
+/// A policy table. Its entries are a prefix, the prefix length in bits, and a value; the longest
+/// prefix comes first.
 type Table = Vec<(u128, u32, u32)>;
 
-/// Policy tables of gai.conf(5).
+/// Policy tables of gai.conf(5), which determine the order of destination addresses.
 #[derive(Debug)]
 pub struct Policy {
     labels: Table,
@@ -36,8 +39,8 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// Parses gai.conf(5). If the file has a line for a table, the default entries of that table do
-    /// not apply.
+    /// Parses the text of gai.conf(5). If the text has at least one line for a policy table, the
+    /// default entries of that table are not used.
     pub fn new(text: &str) -> Self {
         let mut tables = [Table::new(), Table::new(), Table::new()];
         for line in text.lines() {
@@ -60,7 +63,8 @@ impl Policy {
                 .filter_map(|(text, value)| prefix(text).map(|(bits, len)| (bits, len, *value)));
             let mut table: Table = if given.is_empty() { own.collect() } else { given };
             table.push((0, 0, rest));
-            // The stable sort keeps the first of several lines for the same prefix in front.
+            // The sort is stable: of several lines for the same prefix, the first one remains in
+            // front.
             table.sort_by_key(|(_, len, _)| std::cmp::Reverse(*len));
             table
         };
@@ -73,8 +77,8 @@ impl Policy {
 
     /// Returns the indices of `all` in the order in which a program should try the destinations.
     ///
-    /// Sorts by insertion, because std's sorts may panic. The order is not total, since rule 9
-    /// compares only addresses of the same family.
+    /// The function uses an insertion sort, because the order is not total: rule 9 compares only
+    /// addresses of the same family. The sorts of the standard library may panic for such an order.
     pub fn sort(&self, all: &[Routed]) -> Vec<usize> {
         let mut order: Vec<usize> = Vec::with_capacity(all.len());
         for place in 0..all.len() {
@@ -84,16 +88,16 @@ impl Policy {
         order
     }
 
-    /// Compares two destinations by RFC 6724 §6, without the rules on address states that the stack
-    /// does not have.
+    /// Compares two destinations by the rules of RFC 6724 §6. Rules on address states that the
+    /// stack does not have are left out.
     fn compare(&self, a: &Routed, b: &Routed) -> Ordering {
         let scope = |ip: IpAddr| self.scope(ip);
         let fits_scope = |r: &Routed| r.source.map(scope) == Some(scope(r.destination));
         let label = |ip: IpAddr| value(&self.labels, ip);
         let fits_label = |r: &Routed| r.source.map(label) == Some(label(r.destination));
         let precedence = |r: &Routed| value(&self.precedences, r.destination);
-        // Rules 1, 2, 5 and 6 prefer the larger value, rule 8 the smaller scope. Rule 9 applies to
-        // addresses of the same family.
+        // In rules 1, 2, 5 and 6 the destination with the larger value comes first, in rule 8 that
+        // with the smaller scope. Rule 9 applies to addresses of the same family.
         let first = b.source.is_some().cmp(&a.source.is_some());
         first
             .then_with(|| fits_scope(b).cmp(&fits_scope(a)))
@@ -118,9 +122,10 @@ fn is_v4(routed: &Routed) -> bool {
     routed.destination.to_canonical().is_ipv4()
 }
 
-/// Returns the number of leading bits that a destination shares with its source. As in glibc, bits
-/// of IPv4 addresses count only inside the source's network. Elsewhere they would undo the order by
-/// which a nameserver distributes its clients.
+/// Returns the number of leading bits that a destination has in common with its source address.
+///
+/// As in glibc, bits of an IPv4 address count only if it is in the source's network. Otherwise the
+/// sort would undo the order by which a nameserver distributes clients among servers.
 fn common(routed: &Routed) -> u32 {
     let Some(source) = routed.source else { return 0 };
     let (a, b) = (mapped(routed.destination), mapped(source));
@@ -128,7 +133,8 @@ fn common(routed: &Routed) -> u32 {
     if is_v4(routed) && bits < 96 + routed.prefix_len { 0 } else { bits }
 }
 
-/// Returns an address as IPv6 bits; IPv4 addresses become `::ffff:a.b.c.d`.
+/// Returns the bits of an address as those of an IPv6 address; an IPv4 address becomes
+/// `::ffff:a.b.c.d`.
 fn mapped(ip: IpAddr) -> u128 {
     match ip {
         IpAddr::V4(ip) => ip.to_ipv6_mapped().to_bits(),
@@ -148,7 +154,8 @@ fn prefix(text: &str) -> Option<(u128, u32)> {
     (len <= 128).then_some((ip.to_bits(), len))
 }
 
-/// glibc's default tables (gai.conf(5) of Debian), without the entries for all other addresses.
+/// Default tables of glibc (gai.conf(5) of Debian). The value for addresses without an entry is not
+/// in the tables.
 const LABELS: &[(&str, u32)] = &[
     ("::1/128", 0),
     ("2002::/16", 2),
@@ -167,7 +174,8 @@ const V4_SCOPES: &[(&str, u32)] =
 mod tests {
     use super::*;
 
-    /// Destinations with their sources ("" for none), in the order that comes of it.
+    /// Sorts destinations, each given with its source address ("" if it has no route), and returns
+    /// the sorted destinations.
     fn sorted<'a>(gai: &str, rows: &[(&'a str, &str)]) -> Vec<&'a str> {
         let routed: Vec<_> = rows
             .iter()
@@ -181,7 +189,7 @@ mod tests {
         places.into_iter().map(|place| rows[place].0).collect()
     }
 
-    /// The examples of RFC 6724 §10.2 that glibc's tables agree with.
+    /// Tests the examples of RFC 6724 §10.2 that have the same result with glibc's tables.
     #[test]
     fn examples_of_the_rfc() {
         let v6 = ("2001:db8:1::1", "2001:db8:1::2");
@@ -211,7 +219,7 @@ mod tests {
         let from = "192.0.2.100";
         let spread = [("198.51.100.9", from), ("192.0.3.1", from), ("198.51.100.1", from)];
         assert_eq!(sorted("", &spread), ["198.51.100.9", "192.0.3.1", "198.51.100.1"]);
-        // A host of the stack's own network comes first.
+        // A destination in the source address's own network comes first.
         let near = [("198.51.100.9", from), ("192.0.2.1", from)];
         assert_eq!(sorted("", &near), ["192.0.2.1", "198.51.100.9"]);
     }
@@ -226,7 +234,7 @@ mod tests {
         assert_eq!(sorted("scopev4 ::ffff:10.0.0.0/104 5\n", &scopes)[0], "10.0.0.1");
     }
 
-    /// An order that is not total ends, and keeps every address.
+    /// If the comparison is circular, the sort still ends, and returns every address.
     #[test]
     fn circles_end() {
         let rows = [

@@ -1,4 +1,5 @@
-//! A cable between two ports of one thread, in virtual time: one link per direction.
+//! A cable between two ports on one thread, in virtual time. The cable consists of a link for each
+//! direction.
 
 use std::cell::RefCell;
 use std::os::fd::BorrowedFd;
@@ -9,17 +10,19 @@ use towpath_qdisc::{Dice, Dropped, QueuedPacket};
 
 use crate::{Link, LinkConfig, LinkStats};
 
-/// Properties of a cable and the devices at its ends.
+/// Properties of a cable, and of the devices at its ends.
 #[derive(Debug, Clone, Copy)]
 pub struct CableConfig {
-    /// First header of the packets.
+    /// First header of the packets: Ethernet or IP.
     pub link_type: LinkType,
-    /// Offloads of the devices. Segmentation is not performed: a large packet arrives as a whole.
+    /// Offloads of the devices at the ends. The cable does not segment: a large packet arrives as
+    /// one packet.
     pub offloads: Offloads,
-    /// Properties of each direction.
+    /// Properties of the link in each direction.
     pub link: LinkConfig,
-    /// Maximum packets in a device's queue; further packets stay with the stack. With `None` the
-    /// device accepts all packets, and [`LinkConfig::limit`] drops the excess.
+    /// Maximum number of packets in the queue of each sending device; further packets wait in the
+    /// stack. If this is `None`, the device accepts all packets, and [`LinkConfig::limit`] drops
+    /// the excess.
     pub ring: Option<usize>,
 }
 
@@ -30,34 +33,34 @@ impl Default for CableConfig {
     }
 }
 
-/// An observer of the packets sent by end 0 or 1.
+/// A function that is called for each sent packet, with the number of the sending end (0 or 1).
 pub type Observer = Box<dyn FnMut(usize, &Packet)>;
 
-/// A cable with the ends 0 and 1. Clones refer to the same cable.
+/// A cable with two ends, 0 and 1. A clone refers to the same cable.
 #[derive(Clone)]
 pub struct Cable(Rc<RefCell<Shared>>);
 
 struct Shared {
     config: CableConfig,
-    /// `ways[n]` transmits from end `n`.
+    /// Directions of the cable; `ways[n]` transmits from end `n` to the opposite end.
     ways: [Way; 2],
     observer: Option<Observer>,
-    /// Packets dropped by a link; empty between calls.
+    /// Packets that a link dropped during the current call; empty between calls.
     drops: Vec<Dropped<QueuedPacket>>,
 }
 
 struct Way {
     link: Link<QueuedPacket>,
-    /// Packets to deliver before all others.
+    /// Injected packets, which are delivered before the packets of the link.
     injected: Batch,
-    /// Whether the sending device is stopped, and accepts no packets.
+    /// Whether the sending device is stopped, so that it accepts no packets.
     is_stopped: bool,
-    /// Whether the device has refused packets of its stack.
+    /// Whether the device has refused packets from its stack since it last had space.
     is_blocked: bool,
 }
 
 impl Cable {
-    /// Creates a cable; each direction draws from its own random stream, split from `dice`.
+    /// Creates a cable. Each direction has its own stream of random numbers, split from `dice`.
     pub fn new(config: CableConfig, mut dice: Dice) -> Self {
         let ways = [(); 2].map(|()| Way {
             link: Link::new(config.link, dice.split()),
@@ -68,22 +71,24 @@ impl Cable {
         Self(Rc::new(RefCell::new(Shared { config, ways, observer: None, drops: Vec::new() })))
     }
 
-    /// Returns the port at an end.
+    /// Returns the port at end 0 or 1 of the cable.
     pub fn end(&self, end: usize) -> CableEnd {
         CableEnd { cable: self.clone(), end }
     }
 
-    /// Returns both ports.
+    /// Returns the ports at both ends of the cable.
     pub fn ends(&self) -> [CableEnd; 2] {
         [self.end(0), self.end(1)]
     }
 
-    /// Calls `observer` for all packets sent from now on, including those that will be lost.
+    /// Calls `observer` for all packets sent from now on, including packets that the link will
+    /// lose.
     pub fn observe(&self, observer: impl FnMut(usize, &Packet) + 'static) {
         self.0.borrow_mut().observer = Some(Box::new(observer));
     }
 
-    /// Changes both directions, for packets that are not transmitted yet.
+    /// Changes the configuration of both directions. The change applies to packets that are not
+    /// transmitted yet.
     pub fn configure(&self, change: impl Fn(&mut LinkConfig)) {
         for way in &mut self.0.borrow_mut().ways {
             let mut config = *way.link.config();
@@ -92,17 +97,17 @@ impl Cable {
         }
     }
 
-    /// Stops the device of an end, which then accepts no packets, or restarts it.
+    /// Stops or restarts the sending device of an end. A stopped device accepts no packets.
     pub fn stop(&self, end: usize, is_stopped: bool) {
         self.0.borrow_mut().ways[end].is_stopped = is_stopped;
     }
 
-    /// Delivers a packet at an end immediately, before packets in transit.
+    /// Delivers a packet at an end immediately, before the packets in transit.
     pub fn inject(&self, end: usize, packet: Packet) {
         self.0.borrow_mut().ways[1 - end].injected.push_back(packet);
     }
 
-    /// Returns the counters of the directions that start at ends 0 and 1.
+    /// Returns the counters of both directions: of the one from end 0, and of the one from end 1.
     pub fn stats(&self) -> [LinkStats; 2] {
         self.0.borrow().ways.each_ref().map(|way| way.link.stats())
     }
@@ -194,7 +199,7 @@ mod tests {
         packet
     }
 
-    /// Returns the lengths of the packets delivered until now.
+    /// Returns the lengths of the packets that are delivered up to `now_ns`.
     fn poll(end: &mut CableEnd, now_ns: u64) -> Vec<usize> {
         let (mut pool, mut out) = (Pool::default(), Batch::new());
         let count = end.poll(now_ns, &mut pool, &mut out, usize::MAX);
@@ -228,7 +233,7 @@ mod tests {
 
     #[test]
     fn a_device_takes_no_more_than_its_ring_and_names_the_time_of_the_next_place() {
-        // 1000 bytes take a millisecond.
+        // At this rate, 1000 bytes take a millisecond.
         let link = LinkConfig { rate: Some(8_000_000), ..LinkConfig::default() };
         let config = CableConfig { link, ring: Some(2), ..CableConfig::default() };
         let cable = Cable::new(config, Dice::new(1, 0));
@@ -239,7 +244,7 @@ mod tests {
         assert_eq!(a.submit(0, &mut pool, &mut batch), 0);
         assert_eq!(a.next_timeout_ns(), None, "a stopped device names no time");
         cable.stop(0, false);
-        // The link transmits the first packet; the other two wait.
+        // The link transmits the first packet, and the other two wait in the device's queue.
         assert_eq!(a.submit(0, &mut pool, &mut batch), 3);
         assert_eq!(a.next_timeout_ns(), Some(MS));
         assert_eq!(a.submit(MS - 1, &mut pool, &mut batch), 0);

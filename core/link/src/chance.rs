@@ -14,9 +14,9 @@ impl Probability {
     /// Probability 1: the event always occurs.
     pub const ALWAYS: Self = Self(u32::MAX);
 
-    /// Creates a probability; `None` if the number is outside 0 to 1.
+    /// Creates a probability; `None` if the number is less than 0 or greater than 1.
     pub fn new(number: f64) -> Option<Self> {
-        // At least one step, so that a small probability is not rounded to zero.
+        // Use at least one step, because a small positive probability must not become zero.
         let steps = (number * f64::from(u32::MAX)).round() as u32;
         (0. ..=1.).contains(&number).then(|| Self(steps.max(u32::from(number > 0.))))
     }
@@ -32,14 +32,15 @@ impl Probability {
         Self(u32::MAX - self.0)
     }
 
-    /// Returns whether an event occurs for this draw: never for probability 0, always for 1.
+    /// Returns whether the event occurs, given a random draw of 32 bits: never for probability 0,
+    /// always for 1.
     fn strikes(self, draw: u32) -> bool {
         self.0 != 0 && draw <= self.0
     }
 }
 
-/// Random draws that may be correlated with the previous one (`get_crandom` of Linux's
-/// sch_netem.c).
+/// A source of random numbers, each of which may be correlated with the previous one (`get_crandom`
+/// of Linux's sch_netem.c).
 #[derive(Debug)]
 pub(crate) struct Correlated {
     dice: Dice,
@@ -51,7 +52,7 @@ impl Correlated {
         Self { dice, last: 0 }
     }
 
-    /// Returns the next 32 bits.
+    /// Returns the next random number of 32 bits.
     pub(crate) fn draw(&mut self, correlation: Probability) -> u32 {
         let fresh = self.dice.next_u32();
         if correlation == Probability::NEVER {
@@ -63,24 +64,25 @@ impl Correlated {
         self.last
     }
 
-    /// Returns whether an event occurs. If its probability is 0, nothing is drawn.
+    /// Returns whether an event with this probability occurs. No random number is drawn if the
+    /// probability is 0.
     pub(crate) fn strikes(&mut self, chance: Chance) -> bool {
         chance.probability != Probability::NEVER
             && chance.probability.strikes(self.draw(chance.correlation))
     }
 
-    /// Returns the next number below `bound`.
+    /// Returns a random number below `bound`.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.dice.below(bound)
     }
 }
 
-/// State of a link's loss model.
+/// State of the loss model of a link.
 #[derive(Debug)]
 pub(crate) struct Losses {
     draws: Correlated,
     is_bad: bool,
-    /// Number of packets so far.
+    /// Number of packets that the loss model has decided on.
     seen: u64,
 }
 
@@ -89,7 +91,7 @@ impl Losses {
         Self { draws: Correlated::new(dice), is_bad: false, seen: 0 }
     }
 
-    /// Returns whether the next packet is lost.
+    /// Decides whether the next packet is lost.
     pub(crate) fn strike(&mut self, loss: Loss) -> bool {
         let number = self.seen;
         self.seen += 1;

@@ -1,37 +1,39 @@
-//! Properties of a link.
+//! Configuration of a link.
 
 use crate::Probability;
 
-/// Properties of one direction of a link. The default is an ideal wire without delay, loss and
+/// Configuration of one direction of a link. The default is an ideal wire without delay, loss and
 /// limits.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct LinkConfig {
-    /// Rate in bits per second; `None` for unlimited.
+    /// Rate in bits per second; `None` if it is unlimited.
     pub rate: Option<u64>,
-    /// Delay between the end of a packet's transmission and its delivery, in ns.
+    /// Time between the end of a packet's transmission and its delivery, in nanoseconds.
     pub delay_ns: u64,
-    /// Maximum deviation from the delay in either direction, in ns; uniformly distributed.
+    /// Maximum jitter in nanoseconds: the delay of a packet is uniformly distributed between
+    /// `delay_ns - jitter_ns` and `delay_ns + jitter_ns`.
     pub jitter_ns: u64,
     /// Correlation of a packet's jitter with that of the previous packet.
     pub jitter_correlation: Probability,
-    /// Whether packets keep their order despite jitter: none is delivered before an earlier one.
+    /// Whether packets are delivered in the order in which they were sent, despite jitter.
     pub keeps_order: bool,
-    /// Loss model.
+    /// Model by which the link loses packets.
     pub loss: Loss,
-    /// Whether packets that support ECN are marked with CE instead of being lost.
+    /// Whether ECN-capable packets are marked with CE instead of being lost.
     pub ecn: bool,
     /// Probability that a packet is delivered twice.
     pub duplicate: Chance,
-    /// Probability that a bit of a packet is flipped.
+    /// Probability that one bit of a packet is flipped.
     pub corrupt: Chance,
-    /// Probability that a packet is not delayed, and so overtakes earlier ones.
+    /// Probability that a packet is not delayed, so that it overtakes earlier packets.
     pub reorder: Chance,
-    /// Minimum distance of reordered packets: at most every `gap`-th packet is reordered; 0 and 1
-    /// mean no restriction.
+    /// Minimum distance between reordered packets: at most every `gap`-th packet is reordered. The
+    /// values 0 and 1 mean no restriction.
     pub gap: u32,
-    /// Maximum packet length in bytes, including the link header; `None` for unlimited.
+    /// Maximum packet length in bytes, including the link header; `None` if it is unlimited.
     pub mtu: Option<usize>,
-    /// Maximum packets in the queue and in transit. With `None` only the queue's own limit applies.
+    /// Maximum number of packets in the queue and in transit. If this is `None`, only the queue's
+    /// own limit applies.
     pub limit: Option<usize>,
 }
 
@@ -40,12 +42,13 @@ pub struct LinkConfig {
 pub struct Chance {
     /// Probability that the event affects a packet.
     pub probability: Probability,
-    /// Correlation of each draw with the previous one, which causes bursts.
+    /// Correlation of each random draw with the previous one; a high correlation makes the events
+    /// occur in bursts.
     pub correlation: Probability,
 }
 
 impl Chance {
-    /// Creates a chance of independent events.
+    /// Creates a chance whose events are independent of each other.
     pub fn independent(probability: Probability) -> Self {
         Self { probability, correlation: Probability::NEVER }
     }
@@ -54,32 +57,32 @@ impl Chance {
 /// Loss model of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Loss {
-    /// Random losses.
+    /// Losses at random, with a certain probability for each packet.
     Random(Chance),
-    /// Bursts (Gilbert-Elliott): the link is in a good or a bad state, each with its own loss
-    /// probability. A packet is lost by the probability of the current state, and may then change
-    /// the state.
+    /// Losses in bursts (Gilbert-Elliott model): the link is in a good or a bad state, each with
+    /// its own loss probability. After each packet, the state may change.
     GilbertElliott {
-        /// Probability of a change from good to bad: tc's `p`.
+        /// Probability of a change from the good to the bad state; `p` of tc-netem.
         to_bad: Probability,
-        /// Probability of a change from bad to good: tc's `r`.
+        /// Probability of a change from the bad to the good state; `r` of tc-netem.
         to_good: Probability,
-        /// Loss probability in the bad state: tc's `1-h`.
+        /// Loss probability in the bad state; `1-h` of tc-netem.
         in_bad: Probability,
-        /// Loss probability in the good state: tc's `1-k`.
+        /// Loss probability in the good state; `1-k` of tc-netem.
         in_good: Probability,
     },
-    /// Loses `count` packets from number `first` on; the first packet sent has number 0.
+    /// Loses `count` consecutive packets, beginning with packet number `first`. The first packet on
+    /// the link has number 0.
     Numbered {
-        /// Number of the first lost packet.
+        /// Number of the first packet that is lost, counted from 0.
         first: u64,
-        /// Number of lost packets.
+        /// Number of consecutive packets that are lost.
         count: u64,
     },
 }
 
 impl Loss {
-    /// No losses.
+    /// Loss model that loses no packets.
     pub const NONE: Self =
         Self::Random(Chance { probability: Probability::NEVER, correlation: Probability::NEVER });
 }

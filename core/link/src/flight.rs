@@ -3,13 +3,14 @@
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BinaryHeap, VecDeque};
 
-/// Packets in transit: a queue of packets due in the order of their arrival, and a heap of packets
-/// that overtake others.
+/// Packets in transit on a link. A queue has the packets that are delivered in the order in which
+/// they were sent, and a heap those that overtake others.
 #[derive(Debug)]
 pub(crate) struct Flight<T> {
     in_order: VecDeque<Flying<T>>,
     early: BinaryHeap<Reverse<Flying<T>>>,
-    /// Number of the next packet; breaks ties between packets with equal delivery times.
+    /// Sequence number of the next packet. The packet with the lowest number is delivered first if
+    /// several have the same delivery time.
     next: u64,
 }
 
@@ -38,14 +39,14 @@ impl<T> Flight<T> {
         }
     }
 
-    /// Returns the delivery time of the next packet.
+    /// Returns the earliest delivery time of the packets in transit, in nanoseconds.
     pub(crate) fn due_ns(&self) -> Option<u64> {
         let first = self.in_order.front().map(|flying| flying.due_ns);
         let early = self.early.peek().map(|Reverse(flying)| flying.due_ns);
         [first, early].into_iter().flatten().min()
     }
 
-    /// Returns the next packet if it is due.
+    /// Removes and returns the next packet if its delivery time is reached.
     pub(crate) fn pop(&mut self, now_ns: u64) -> Option<T> {
         let first = self.in_order.front();
         let early = self.early.peek().map(|Reverse(flying)| flying);

@@ -7,7 +7,7 @@
 //!
 //! No I/O, no clock: `now_ns` is an argument that never decreases. All random numbers come from one
 //! [`Dice`], so the same calls produce the same packets at the same times. Each impairment has its
-//! own random stream: a different loss does not change the delay of other packets.
+//! own random stream. If the loss model changes, the delays of the packets therefore stay the same.
 //!
 //! Names and semantics follow tc-netem(8), with one difference: a lost packet uses its share of the
 //! rate, as on a wire. A queue in front of the rate makes the link a bottleneck; the default queue
@@ -20,7 +20,7 @@
 //! # Usage
 //! * Call [`Link::on_packet`] at one end, and [`Link::poll_packet`] at the other end until it
 //!   returns `None`, and again at [`Link::next_timeout_ns`].
-//! * Both calls append dropped items to a list, so that the caller can count them or reuse their
+//! * Both calls append dropped packets to a list, so that the caller can count them or reuse their
 //!   memory.
 //!
 //! # Example

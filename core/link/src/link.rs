@@ -1,4 +1,4 @@
-//! A link in one direction.
+//! A simulated link in one direction.
 
 use towpath_qdisc::{Dice, DropCause, Dropped, Fifo, Qdisc, Queueable, QueuedPacket};
 
@@ -6,13 +6,13 @@ use crate::chance::{Correlated, Losses};
 use crate::flight::Flight;
 use crate::{LinkConfig, LinkStats};
 
-/// A packet type that a link can carry.
+/// A type of packet that a [`Link`] can carry.
 pub trait Carried: Queueable + Sized {
-    /// Creates a copy, for a link that duplicates packets.
+    /// Returns a copy of the packet, for a link that duplicates packets.
     #[must_use]
     fn duplicate(&self) -> Self;
 
-    /// Flips bit `bit`, which is below 8 times [`Queueable::bytes`].
+    /// Flips the bit with number `bit`, which is less than 8 times [`Queueable::bytes`].
     fn flip_bit(&mut self, bit: u64);
 }
 
@@ -26,28 +26,29 @@ impl Carried for QueuedPacket {
     }
 }
 
-/// A link in one direction: queue, rate, impairments and packets in transit.
+/// A simulated link in one direction: a queue, a rate, impairments, and the packets in transit.
 pub struct Link<T> {
     config: LinkConfig,
     queue: Box<dyn Qdisc<T>>,
-    /// Number of packets in `queue`, cached because the discipline returns it only with all its
-    /// counters.
+    /// Number of packets in `queue`. The number is cached, because the queueing discipline returns
+    /// its length only together with all its counters.
     waiting: usize,
-    /// Time at which the transmission of the last packet ends.
+    /// Time in nanoseconds at which the transmission of the last packet ends.
     free_ns: u64,
-    /// Time of the next dequeue, when the link is free and the discipline may have a packet.
+    /// Time in nanoseconds at which the next packet may be dequeued: the link is free then, and the
+    /// queueing discipline may have a packet.
     pull_ns: u64,
     flight: Flight<T>,
     flight_bytes: u64,
-    /// Latest delivery time of a delayed packet so far.
+    /// Latest delivery time of all delayed packets so far, in nanoseconds.
     last_due_ns: u64,
-    /// Number of packets since the last reordered one.
+    /// Number of packets since the last packet that was reordered.
     since_reordered: u32,
     draws: Draws,
     stats: LinkStats,
 }
 
-/// A random stream for each impairment.
+/// A separate stream of random numbers for each impairment.
 #[derive(Debug)]
 struct Draws {
     losses: Losses,
@@ -58,12 +59,12 @@ struct Draws {
 }
 
 impl<T: Carried + 'static> Link<T> {
-    /// Creates a link with a FIFO queue that is limited only by [`LinkConfig::limit`].
+    /// Creates a link with a FIFO queue. Only [`LinkConfig::limit`] limits the queue's length.
     pub fn new(config: LinkConfig, dice: Dice) -> Self {
         Self::with_queue(config, Box::new(Fifo::packets(usize::MAX)), dice)
     }
 
-    /// Creates a link with this queue, which should be empty.
+    /// Creates a link with the given queueing discipline, which must be empty.
     pub fn with_queue(config: LinkConfig, queue: Box<dyn Qdisc<T>>, mut dice: Dice) -> Self {
         Self {
             config,
@@ -88,7 +89,7 @@ impl<T: Carried + 'static> Link<T> {
 }
 
 impl<T: Carried> Link<T> {
-    /// Enqueues a packet.
+    /// Enqueues a packet at the sending end.
     pub fn on_packet(&mut self, now_ns: u64, item: T, drops: &mut Vec<Dropped<T>>) {
         self.advance(now_ns, drops);
         let bytes = item.bytes();
@@ -110,7 +111,7 @@ impl<T: Carried> Link<T> {
         self.advance(now_ns, drops);
     }
 
-    /// Returns the next packet to deliver until now.
+    /// Returns the next packet at the receiving end whose delivery time is reached.
     pub fn poll_packet(&mut self, now_ns: u64, drops: &mut Vec<Dropped<T>>) -> Option<T> {
         self.advance(now_ns, drops);
         let item = self.flight.pop(now_ns)?;
@@ -120,8 +121,8 @@ impl<T: Carried> Link<T> {
         Some(item)
     }
 
-    /// Returns the time at which [`Link::poll_packet`] should be called, because a packet is
-    /// delivered or transmitted. Returns `None` if the link is empty.
+    /// Returns the time in nanoseconds at which [`Link::poll_packet`] must be called to transmit or
+    /// deliver the next packet. Returns `None` if the link is empty.
     pub fn next_timeout_ns(&self) -> Option<u64> {
         let pull = (self.waiting > 0).then_some(self.pull_ns);
         [pull, self.flight.due_ns()].into_iter().flatten().min()
@@ -142,28 +143,29 @@ impl<T: Carried> Link<T> {
         self.queue.stats().backlog_bytes + self.flight_bytes
     }
 
-    /// Returns the counters.
+    /// Returns the counters of the link.
     pub fn stats(&self) -> LinkStats {
         self.stats
     }
 
-    /// Returns the queueing discipline.
+    /// Returns the queueing discipline in front of the link.
     pub fn queue(&self) -> &dyn Qdisc<T> {
         &*self.queue
     }
 
-    /// Returns the properties.
+    /// Returns the configuration of the link.
     pub fn config(&self) -> &LinkConfig {
         &self.config
     }
 
-    /// Changes the properties, for packets that are not transmitted yet.
+    /// Replaces the configuration of the link. The new configuration applies to packets that are
+    /// not transmitted yet.
     pub fn configure(&mut self, config: LinkConfig) {
         self.config = config;
     }
 
-    /// Transmits packets that the rate allows until now. [`Link::on_packet`] and
-    /// [`Link::poll_packet`] call this function first.
+    /// Transmits the packets for which the rate permits it until `now_ns`. [`Link::on_packet`] and
+    /// [`Link::poll_packet`] call this first.
     pub fn advance(&mut self, now_ns: u64, drops: &mut Vec<Dropped<T>>) {
         while self.pull_ns <= now_ns && self.waiting > 0 {
             let before = drops.len();
@@ -176,14 +178,14 @@ impl<T: Carried> Link<T> {
                     self.pull_ns = self.free_ns;
                     self.transmit(item, drops);
                 }
-                // If the discipline returns no later time, try again in the next call, to avoid an
-                // endless loop here.
+                // If the queueing discipline gives no later time, wait for the next call. Otherwise
+                // this loop would not end.
                 (None, later) => self.pull_ns = later.unwrap_or(now_ns).max(self.pull_ns + 1),
             }
         }
     }
 
-    /// Accounts for packets that the queue has dropped.
+    /// Counts packets that the queueing discipline has dropped.
     fn leave(&mut self, dropped: usize) {
         self.waiting -= dropped;
         self.stats.queue_dropped += dropped as u64;
@@ -196,7 +198,7 @@ impl<T: Carried> Link<T> {
         self.config.rate.map_or(0, |rate| u64::try_from(send_ns(rate)).unwrap_or(u64::MAX))
     }
 
-    /// Applies the impairments to a packet whose transmission ends at `free_ns`.
+    /// Applies the impairments to a packet, whose transmission ends at the time `free_ns`.
     fn transmit(&mut self, item: T, drops: &mut Vec<Dropped<T>>) {
         let copy = self.draws.duplicate.strikes(self.config.duplicate).then(|| item.duplicate());
         self.carry(item, drops);
@@ -206,7 +208,7 @@ impl<T: Carried> Link<T> {
         }
     }
 
-    /// Loses, corrupts or delays a packet or its copy.
+    /// Loses, corrupts or delays a packet, or the copy of a duplicated one.
     fn carry(&mut self, mut item: T, drops: &mut Vec<Dropped<T>>) {
         if self.draws.losses.strike(self.config.loss) {
             if !(self.config.ecn && item.mark_ce()) {
@@ -225,7 +227,7 @@ impl<T: Carried> Link<T> {
         self.flight.push(due_ns, item);
     }
 
-    /// Returns the delivery time of the packet that was just transmitted.
+    /// Returns the delivery time in nanoseconds of the packet that was just transmitted.
     fn due_ns(&mut self) -> u64 {
         let is_eligible = self.since_reordered >= self.config.gap.saturating_sub(1);
         if is_eligible && self.draws.reorder.strikes(self.config.reorder) {

@@ -1,4 +1,4 @@
-//! A network card: a ring of descriptors, a line rate, and interrupt coalescing.
+//! A simulated network card with a ring of descriptors, a line rate, and interrupt coalescing.
 
 use std::collections::VecDeque;
 
@@ -7,51 +7,54 @@ use towpath_qdisc::{Completed, Device, Queueable};
 /// Properties of a [`RingDevice`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RingConfig {
-    /// Number of descriptors, for packets that wait or are sent but not reported yet.
+    /// Number of transmit descriptors. A packet occupies one until an interrupt reports that it was
+    /// sent.
     pub descriptors: usize,
     /// Line rate in bits per second.
     pub rate: u64,
-    /// Additional bytes per packet on the wire, such as Ethernet's preamble and inter-packet gap.
+    /// Number of bytes that each packet needs on the wire in addition to its length, such as
+    /// Ethernet's preamble and inter-packet gap.
     pub overhead: u64,
     /// Number of sent packets that trigger an interrupt (ethtool's `tx-frames`).
     pub frames: usize,
-    /// Maximum time from the first unreported packet to the interrupt, in ns (`tx-usecs`). With 0
-    /// each packet is reported as soon as it is sent.
+    /// Maximum time in nanoseconds from the first sent packet that was not reported yet to the
+    /// interrupt (ethtool's `tx-usecs`). With 0, an interrupt reports each packet as soon as it is
+    /// sent.
     pub delay_ns: u64,
 }
 
 impl Default for RingConfig {
-    /// Returns a configuration with 256 descriptors, as in many drivers, at 1 Gbit/s, with an
-    /// interrupt per packet.
+    /// Returns a configuration with 256 descriptors, as in many drivers, a rate of 1 Gbit/s, and an
+    /// interrupt for each packet.
     fn default() -> Self {
         Self { descriptors: 256, rate: 1_000_000_000, overhead: 0, frames: 1, delay_ns: 0 }
     }
 }
 
-/// A device that transmits packets sequentially at its line rate.
+/// A simulated network card that transmits packets one after another at its line rate.
 ///
-/// [`RingDevice::poll_sent`] returns the packets in order, each when its transmission ends. A
+/// [`RingDevice::poll_sent`] returns each packet at the time at which its transmission ends. A
 /// descriptor stays in use until an interrupt reports the packet.
 ///
-/// # Usage
-/// Drain [`RingDevice::poll_sent`] before [`Device::poll_completed`], and call both at
+/// # Usage Drain [`RingDevice::poll_sent`] before [`Device::poll_completed`], and call both at
 /// [`Device::next_timeout_ns`].
 #[derive(Debug)]
 pub struct RingDevice<T> {
     config: RingConfig,
-    /// Packets in the ring, each with the time at which its transmission ends.
+    /// Packets in the ring, each with the time in nanoseconds at which its transmission ends.
     waiting: VecDeque<(u64, T)>,
-    /// Time at which the transmission of the last packet ends.
+    /// Time in nanoseconds at which the transmission of the last packet in the ring ends.
     free_ns: u64,
-    /// Packets that are sent, but not reported.
+    /// Sent packets that no interrupt has reported yet.
     unreported: Completed,
-    /// Time of the next interrupt.
+    /// Time of the next interrupt in nanoseconds; `None` if no interrupt is pending.
     interrupt_ns: Option<u64>,
     interrupts: u64,
 }
 
 impl<T: Queueable> RingDevice<T> {
-    /// Creates an idle device; at least one descriptor is assumed.
+    /// Creates an idle device. The device has at least one descriptor, even if the configuration
+    /// has none.
     pub fn new(config: RingConfig) -> Self {
         Self {
             config,
@@ -63,7 +66,7 @@ impl<T: Queueable> RingDevice<T> {
         }
     }
 
-    /// Returns the next packet whose transmission has ended.
+    /// Removes and returns the next packet whose transmission has ended.
     pub fn poll_sent(&mut self, now_ns: u64) -> Option<T> {
         let (sent_ns, item) = self.waiting.pop_front_if(|(sent_ns, _)| *sent_ns <= now_ns)?;
         self.unreported.packets += 1;
@@ -75,17 +78,18 @@ impl<T: Queueable> RingDevice<T> {
         Some(item)
     }
 
-    /// Returns the number of descriptors in use.
+    /// Returns the number of descriptors in use: of packets that wait, and of sent packets that no
+    /// interrupt has reported yet.
     pub fn held(&self) -> usize {
         self.waiting.len() + self.unreported.packets
     }
 
-    /// Returns the number of interrupts.
+    /// Returns the number of interrupts so far.
     pub fn interrupts(&self) -> u64 {
         self.interrupts
     }
 
-    /// Returns the configuration.
+    /// Returns the configuration of the device.
     pub fn config(&self) -> &RingConfig {
         &self.config
     }
@@ -163,7 +167,7 @@ mod tests {
             assert_eq!(ring.transmit(0, frame(number)), Ok(()));
         }
         assert_eq!((ring.room(), ring.transmit(0, frame(4))), (0, Err(frame(4))));
-        // 1250 bytes at 1 Gbit/s are 10 us.
+        // At 1 Gbit/s, 1250 bytes take 10 µs.
         let sent: Vec<(u64, u64)> = (0..=40)
             .filter_map(|us| Some((us, ring.poll_sent(us * US)?.0)))
             .filter(|(us, _)| *us < 21)
@@ -179,7 +183,8 @@ mod tests {
                 reports.push((now / US, report.packets, report.bytes, ring.room()));
             }
         }
-        // Three packets trigger an interrupt; the fourth one waits for the timer.
+        // The third packet triggers an interrupt. The fourth one is reported when the timer
+        // expires.
         assert_eq!(reports, [(30, 3, 3750, 3), (140, 1, 1250, 4)]);
         assert_eq!(ring.interrupts(), 2);
     }
@@ -189,24 +194,24 @@ mod tests {
         let with = RingConfig { overhead: 24, ..RingConfig::default() };
         let mut ring = RingDevice::new(with);
         assert_eq!(ring.transmit(7, Frame(0, 64)), Ok(()));
-        // 88 bytes: the smallest Ethernet frame with its overhead.
+        // The smallest Ethernet frame takes 88 bytes on the wire: 64 bytes and the overhead.
         assert_eq!(ring.next_timeout_ns(), Some(7 + 704));
         assert_eq!(ring.transmit(7, Frame(1, 64)), Ok(()));
         assert_eq!((ring.poll_sent(711), ring.poll_sent(711)), (Some(Frame(0, 64)), None));
         assert_eq!(ring.next_timeout_ns(), Some(711), "the interrupt is due");
     }
 
-    /// Results of a transmit path whose discipline is always backlogged.
+    /// Results of a transmit path whose queue always has packets.
     struct Run {
         sent: Vec<u64>,
         bytes: u64,
-        /// Maximum bytes held by the device in the second half.
+        /// Maximum number of bytes that the device held in the second half of the test.
         inflight_max: u64,
         stats: TransmitStats,
         limits: Vec<(u64, u64)>,
     }
 
-    /// Keeps the discipline backlogged for `end` ns, with random packet lengths if there is a seed.
+    /// Keeps the queue filled for `end` ns. The packets have random lengths if there is a seed.
     fn saturate(
         config: RingConfig,
         limits: Option<QueueLimitsConfig>,
@@ -255,7 +260,7 @@ mod tests {
         let run = saturate(config(64, 1, 0), None, None, 50_000 * US);
         let stats = run.stats;
         assert!(stats.stops > 10 && stats.stops - stats.wakes <= 1, "{stats:?}");
-        // Each wake-up comes with 16 free descriptors, which are filled at once.
+        // Each wake-up of the queue frees 16 descriptors, which are filled at once.
         assert_eq!(stats.queued_packets, 64 + 16 * stats.wakes);
         assert_eq!(run.inflight_max, 64 * 1514);
         assert_eq!(run.sent, (0..run.sent.len() as u64).collect::<Vec<_>>());
@@ -263,7 +268,7 @@ mod tests {
 
     #[test]
     fn limits_keep_the_device_busy_with_few_bytes() {
-        // Interrupts report one packet, 8 packets, or those of 100 us (12,500 bytes).
+        // Interrupts report one packet, 8 packets, or all packets of 100 µs (12,500 bytes).
         let cases =
             [(1, 0, 1514, 3_028), (8, 1_000 * US, 12_112, 20_000), (200, 100 * US, 0, 20_000)];
         for (frames, delay_ns, least, most) in cases {
@@ -285,7 +290,7 @@ mod tests {
         let fast =
             saturate(config(256, 200, 50 * US), Some(Default::default()), None, 3_000_000_000);
         let last = |run: &Run| run.limits.last().expect("a limit").1;
-        // 400 us correspond to 50,000 bytes, 50 us to 6,250.
+        // At this rate, 400 µs correspond to 50,000 bytes, and 50 µs to 6,250 bytes.
         assert!((48_000..80_000).contains(&last(&slow)), "{}", last(&slow));
         assert!((4_000..12_000).contains(&last(&fast)), "{}", last(&fast));
         let steps = slow.limits.windows(2).filter(|pair| pair[1].1 < pair[0].1).count();

@@ -7,13 +7,15 @@
 //!             /0 to /7    /8 to /14   /15 to /24            /25 to /32
 //! ```
 //!
-//! Each part stores only prefixes of its lengths. If no prefix of a part matches an address, the
-//! lookup uses the result of the part before. A change therefore affects one part: the default
-//! route affects no block, and a host route no neighbouring networks. Parts are immutable and
-//! shared by clones, like the nodes of a trie.
+//! Each level stores only prefixes of the lengths in the last line of the figure. If no prefix of a
+//! level matches an address, the lookup uses the result of the level before. A change of a prefix
+//! therefore affects one level: the default route affects no block, and a host route no
+//! neighbouring networks. The tables of a level are immutable and shared by clones, like the nodes
+//! of a trie.
 //!
-//! Runs of equal values are stored once, as in DXR (Zec, Rizzo and Mikuc, 2012). A look-up counts
-//! the bits at which runs start to find the run, as in Poptrie (Asai and Ohara, 2015).
+//! Equal values of adjacent slots (a run) are stored once, as in DXR (Zec, Rizzo and Mikuc, 2012).
+//! A look-up counts the bits at which runs start to find the run, as in Poptrie (Asai and Ohara,
+//! 2015).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,15 +23,16 @@ use std::sync::Arc;
 use crate::runs::SlotRuns;
 use crate::trie::{Bits, Trie};
 
-/// Address bits used by the root and by a middle part, each.
+/// Number of address bits that the root uses, and that each middle table uses.
 const PAGE_BITS: u32 = 7;
 const PAGE: usize = 1 << PAGE_BITS;
-/// Address bits used by root, middle part and block together.
+/// Number of address bits that the root, a middle table and a block use together.
 const BLOCK_LEN: u8 = 24;
-/// Number of 64-bit words that hold the bitmap of a block's or sub's slots.
+/// Numbers of 64-bit words in the bitmaps of a block (1024 slots) and of a sub table (256 slots).
 const BLOCK_WORDS: usize = 16;
 const SUB_WORDS: usize = 4;
-/// Number of interleaved lookups: enough to use all outstanding reads of a core.
+/// Number of addresses that are looked up at a time, interleaved. A core can have about this many
+/// memory reads outstanding.
 const WALKS: usize = 32;
 
 /// A flat copy of the prefixes of a [`Trie`] whose first 32 bits are an IPv4 address.
@@ -49,26 +52,26 @@ const WALKS: usize = 32;
 #[derive(Debug, Clone)]
 pub struct Flat<T> {
     root: Arc<Root<T>>,
-    /// Parts that have to be updated from the trie.
+    /// Parts of the table that must be computed again from the trie.
     stale: BTreeSet<Part>,
 }
 
-/// Identifies a part of the table.
+/// Identifies a part of the table: the root, or one of the smaller tables below it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Part {
     Root,
-    /// A middle part, by the first 7 bits.
+    /// A middle table, identified by the first 7 bits of its addresses.
     Middle(usize),
-    /// A block, by the first 14 bits.
+    /// A block, identified by the first 14 bits of its addresses.
     Block(usize),
-    /// A sub, by the first 24 bits.
+    /// A sub table, identified by the first 24 bits of its addresses.
     Sub(usize),
 }
 
 #[derive(Debug, Clone)]
 struct Root<T> {
-    /// For each slot, the value of the longest matching prefix of up to 7 bits; empty until there
-    /// is such a prefix.
+    /// For each value of the first 7 address bits, the value of the longest matching prefix of up
+    /// to 7 bits. Empty as long as there is no such prefix.
     own: Vec<Option<T>>,
     middles: Vec<Option<Arc<Middle<T>>>>,
 }
@@ -82,7 +85,7 @@ struct Middle<T> {
 #[derive(Debug, Clone)]
 struct Block<T> {
     runs: SlotRuns<BLOCK_WORDS, T>,
-    /// Subs, sorted by slot: one for each /24 network that contains longer prefixes.
+    /// Sub tables, sorted by slot. There is one for each /24 network that contains longer prefixes.
     subs: Vec<(u16, Arc<SlotRuns<SUB_WORDS, T>>)>,
 }
 
@@ -101,7 +104,8 @@ impl<T> Flat<T> {
         block.or_else(|| self.find_short(addr))
     }
 
-    /// Looks up several addresses at once; interleaved lookups overlap their cache misses.
+    /// Looks up several addresses at a time. Interleaving the lookups lets their cache misses
+    /// overlap.
     #[inline]
     pub fn find_all<'a>(&'a self, addrs: &[u32], found: &mut [Option<&'a T>]) {
         for (addrs, found) in addrs.chunks(WALKS).zip(found.chunks_mut(WALKS)) {
@@ -137,7 +141,7 @@ impl<T> Flat<T> {
         self.middle(addr)?.blocks[middle_slot(addr)].as_deref()
     }
 
-    /// Returns the value of the longest matching prefix of up to 14 bits.
+    /// Returns the value of the longest prefix of at most 14 bits that matches `addr`.
     fn find_short(&self, addr: u32) -> Option<&T> {
         let middle = self.middle(addr).and_then(|middle| middle.own[middle_slot(addr)].as_ref());
         middle.or_else(|| self.root.own.get(root_slot(addr))?.as_ref())
@@ -157,7 +161,7 @@ impl<T> Flat<T> {
         self.stale.insert(part);
     }
 
-    /// Returns the memory of the parts in bytes, without memory to which values point.
+    /// Returns the memory of the table in bytes. Memory to which the values point is not included.
     pub fn bytes(&self) -> usize {
         const COUNTS: usize = 2 * size_of::<usize>();
         let page = |own: usize| own * (size_of::<Option<T>>() + size_of::<usize>());
@@ -177,7 +181,7 @@ impl<T> Flat<T> {
 }
 
 impl<T: Clone + PartialEq> Flat<T> {
-    /// Updates all recorded prefixes from `trie`.
+    /// Updates the table from `trie`, for all prefixes that were recorded by [`note`](Self::note).
     pub fn update(&mut self, trie: &Trie<T>) {
         for part in core::mem::take(&mut self.stale) {
             let root = Arc::make_mut(&mut self.root);
@@ -231,14 +235,15 @@ impl<T> Default for Block<T> {
 }
 
 impl<T> Block<T> {
-    /// Returns the value of the longest matching prefix of more than 14 bits.
+    /// Returns the value of the longest matching prefix that has more than 14 bits.
     fn find(&self, addr: u32) -> Option<&T> {
         let slot = block_slot(addr);
         let sub = self.sub_at(slot).ok().and_then(|at| self.subs[at].1.find(sub_slot(addr)));
         sub.or_else(|| self.runs.find(slot))
     }
 
-    /// Returns the index of an address's value in the runs; `None` if there may be longer prefixes.
+    /// Returns the index of the address's value in the block's runs. Returns `None` if prefixes of
+    /// more than 24 bits may match.
     #[inline]
     fn place(&self, addr: u32) -> Option<usize> {
         let slot = block_slot(addr);
@@ -266,8 +271,8 @@ impl<T: Clone + PartialEq> Block<T> {
     }
 }
 
-/// Returns the values of a part's slots, using prefixes of more than `above` and at most `len`
-/// bits. There is a slot for each value of the bits up to `len`.
+/// Computes the values of a table's slots from prefixes of more than `above` and at most `len`
+/// bits. The table has a slot for each value of the address bits before `len` that it uses.
 fn paint<const SLOTS: usize, T: Clone>(
     trie: &Trie<T>,
     addr: u32,
@@ -277,7 +282,8 @@ fn paint<const SLOTS: usize, T: Clone>(
     let mut values: Vec<Option<&T>> = vec![None; SLOTS];
     let shift = u128::BITS - u32::from(len);
     trie.each_within((u128::from(addr) << 96, above), len, &mut |(bits, own), value| {
-        // Only the root may contain prefixes with the length of its own start (the default route).
+        // A prefix that is as short as `above` belongs to the table of the level before. There is
+        // no level before the root, so the root includes the default route.
         if own > above || above == 0 {
             let first = (bits >> shift) as usize % SLOTS;
             values[first..first + (1 << (len - own))].fill(Some(value));

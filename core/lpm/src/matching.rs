@@ -2,15 +2,15 @@
 
 use crate::trie::{NODES_MAX, TrieNode, step};
 
-/// Iterator over the values of all matching prefixes, longest first.
+/// Iterator over the values of all prefixes that match an address, longest prefix first.
 #[derive(Debug)]
 pub struct Matching<'a, T> {
     addr: u128,
-    /// Nodes on the path of the address.
+    /// Trie nodes on the path of the address, beginning with the root.
     nodes: [Option<&'a TrieNode<T>>; NODES_MAX],
-    /// Number of remaining nodes, including the current one.
+    /// Number of nodes that are not finished, including the current one.
     left: usize,
-    /// Matching prefixes of the current node that were not returned yet, as a bitmap.
+    /// Bitmap of the matching prefixes in the current node that were not returned yet.
     places: u64,
 }
 
@@ -28,7 +28,7 @@ impl<'a, T> Matching<'a, T> {
         matching
     }
 
-    /// Returns the number of nodes on the path.
+    /// Returns the number of trie nodes on the path of the address.
     #[cfg(test)]
     pub(crate) fn nodes(&self) -> usize {
         self.nodes.iter().flatten().count()

@@ -1,22 +1,23 @@
-//! Run-length compressed slots, for neighbours that often have equal values.
+//! Run-length compressed tables, for slots whose neighbours often have equal values.
 
-/// Slots with run-length compressed values, because neighbouring slots often have equal values.
-/// Each of the `WORDS` words indexes 64 slots.
+/// A table of slots with run-length compression, because neighbouring slots often have equal
+/// values. Each of the `WORDS` words is the index of 64 slots.
 #[derive(Debug, Clone)]
 pub(crate) struct SlotRuns<const WORDS: usize, T> {
     words: [Word; WORDS],
-    /// Values of the runs in order; empty if no slot has a value.
+    /// Values of the runs, in the order of their slots. Empty if no slot has a value.
     values: Vec<Option<T>>,
 }
 
-/// Index of 64 slots. A lookup reads only this word and the value.
+/// Index of 64 slots: bitmap and counter to find the value of a slot. A lookup reads only this word
+/// and the value.
 #[derive(Debug, Clone, Copy, Default)]
 struct Word {
-    /// Bitmap of the slots at which a run starts.
+    /// Bitmap with a bit for each slot that starts a run of equal values.
     starts: u64,
-    /// Number of runs that start before these slots.
+    /// Number of runs that start before the first slot of this word.
     before: u32,
-    /// Whether any of these slots is marked.
+    /// Whether at least one of the 64 slots is marked.
     marked: bool,
 }
 
@@ -34,28 +35,30 @@ impl<const WORDS: usize, T> SlotRuns<WORDS, T> {
         self.value(self.place(slot))
     }
 
-    /// Returns the index of a slot's value.
+    /// Returns the index in `values` of a slot's value.
     #[inline]
     pub(crate) fn place(&self, slot: usize) -> usize {
         let word = self.words[slot / 64 % WORDS];
         let until = word.starts & (u64::MAX >> (63 - slot % 64));
-        // If no slot has a value there are no runs, and the index wraps to one beyond the values.
+        // If no slot has a value, there are no runs. The index then wraps to `usize::MAX`, where no
+        // value exists.
         (word.before as usize + until.count_ones() as usize).wrapping_sub(1)
     }
 
-    /// Returns the value at an index.
+    /// Returns the value at an index of `values`.
     #[inline]
     pub(crate) fn value(&self, place: usize) -> Option<&T> {
         self.values.get(place)?.as_ref()
     }
 
-    /// Returns whether a slot may be marked; the mark covers 64 slots.
+    /// Returns whether a slot may be marked. Each mark covers 64 slots, so the result may be
+    /// true for an unmarked neighbour.
     #[inline]
     pub(crate) fn is_marked(&self, slot: usize) -> bool {
         self.words[slot / 64 % WORDS].marked
     }
 
-    /// Marks these slots, and clears all other marks.
+    /// Marks the given slots, and clears the marks of all other slots.
     pub(crate) fn mark(&mut self, slots: impl Iterator<Item = usize>) {
         self.words.iter_mut().for_each(|word| word.marked = false);
         slots.for_each(|slot| self.words[slot / 64 % WORDS].marked = true);
@@ -66,14 +69,14 @@ impl<const WORDS: usize, T> SlotRuns<WORDS, T> {
         self.values.is_empty()
     }
 
-    /// Returns the memory of the values in bytes.
+    /// Returns the memory that the values use, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.values.capacity() * size_of::<Option<T>>()
     }
 }
 
 impl<const WORDS: usize, T: Clone + PartialEq> SlotRuns<WORDS, T> {
-    /// Replaces the values of all slots, and keeps the marks.
+    /// Replaces the values of all slots. The marks remain unchanged.
     pub(crate) fn replace(&mut self, slots: &[Option<T>]) {
         debug_assert_eq!(slots.len(), 64 * WORDS);
         self.values.clear();

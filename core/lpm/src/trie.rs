@@ -19,15 +19,15 @@ use std::sync::Arc;
 
 use crate::matching::Matching;
 
-/// Number of address bits by which a node selects a child.
+/// Number of address bits by which a trie node selects a child.
 const STRIDE: u32 = 6;
-/// Address bits used by the root.
+/// Number of address bits by which the root of the trie selects a child.
 const ROOT_STRIDE: u32 = 1;
-/// Maximum nodes on a path, for 128 bits.
+/// Maximum number of trie nodes on the path of an address of 128 bits.
 pub(crate) const NODES_MAX: usize = 23;
 const _: () = assert!(ROOT_STRIDE + (NODES_MAX as u32 - 1) * STRIDE > u128::BITS);
 
-/// A prefix: its bits, left-aligned, and its length. Bits beyond the length are 0.
+/// A prefix: its left-aligned bits, and its length in bits. The bits after the length are 0.
 pub type Bits = (u128, u8);
 
 /// A map from prefixes of at most 128 bits to values.
@@ -36,13 +36,15 @@ pub struct Trie<T>(Arc<TrieNode<T>>);
 
 #[derive(Debug, Clone)]
 pub(crate) struct TrieNode<T> {
-    /// Bitmap of the prefixes that end in this node. [`place_of`] returns the bit of a prefix.
+    /// Bitmap of the prefixes that end in this node. [`place_of`] returns the bit number of a
+    /// prefix.
     inside: u64,
-    /// Bitmap of the steps (values of the next six bits) for which there is a child node.
+    /// Bitmap of this node's children. A child's bit number is the value of the six address bits
+    /// after those of this node.
     below: u64,
-    /// Values of the prefixes in `inside`, in order.
+    /// Values of the prefixes in the bitmap `inside`, in the order of their bits.
     values: Vec<T>,
-    /// Child nodes for the bits of `below`, in order.
+    /// Child nodes, in the order of their bits in the bitmap `below`.
     nodes: Vec<Arc<TrieNode<T>>>,
 }
 
@@ -83,7 +85,7 @@ impl<T> Trie<T> {
         Matching::new(&self.0, addr)
     }
 
-    /// Returns the value of one prefix.
+    /// Returns the value of exactly the given prefix.
     pub fn get(&self, (addr, len): Bits) -> Option<&T> {
         let mut node = &*self.0;
         for depth in 0..depth_of(len) {
@@ -93,8 +95,8 @@ impl<T> Trie<T> {
         (node.inside >> place & 1 == 1).then(|| node.value(place))
     }
 
-    /// Calls `show` for each prefix of at most `len_max` bits that begins with the prefix `(addr,
-    /// len)`. Shorter prefixes come before longer ones that they contain.
+    /// Calls `show` for the prefix `(addr, len)`, and for each prefix of at most `len_max` bits
+    /// that it contains. A prefix is shown before the longer prefixes that it contains.
     pub(crate) fn each_within<'a>(
         &'a self,
         (addr, len): Bits,
@@ -116,7 +118,8 @@ impl<T> Trie<T> {
         });
     }
 
-    /// Returns the memory of the nodes in bytes, without memory to which values point.
+    /// Returns the memory of the trie's nodes in bytes. Memory to which the values point is not
+    /// included.
     pub fn bytes(&self) -> usize {
         self.0.bytes()
     }
@@ -132,7 +135,7 @@ impl<T: Clone> Trie<T> {
             let at = rank(node.below, step);
             if node.below >> step & 1 == 0 {
                 node.below |= 1 << step;
-                // Reserve exactly one entry, because there are many nodes and most have few
+                // Reserve space for exactly one more child, because most of the many nodes have few
                 // children.
                 node.nodes.reserve_exact(1);
                 node.nodes.insert(at, Arc::default());
@@ -151,7 +154,7 @@ impl<T: Clone> Trie<T> {
         }
     }
 
-    /// Removes the value of a prefix, if there is one.
+    /// Removes a prefix and its value, if the trie contains it.
     pub fn remove(&mut self, bits: Bits) {
         if self.get(bits).is_some() {
             remove_below(&mut self.0, bits, 0);
@@ -159,7 +162,7 @@ impl<T: Clone> Trie<T> {
     }
 }
 
-/// Removes an existing value. Returns true if the node is empty afterwards.
+/// Removes a prefix that exists below `node`. Returns true if `node` is empty afterwards.
 fn remove_below<T: Clone>(node: &mut Arc<TrieNode<T>>, bits: Bits, depth: usize) -> bool {
     let node = Arc::make_mut(node);
     if depth < depth_of(bits.1) {
@@ -178,24 +181,26 @@ fn remove_below<T: Clone>(node: &mut Arc<TrieNode<T>>, bits: Bits, depth: usize)
 }
 
 impl<T> TrieNode<T> {
-    /// Returns the child node for a step.
+    /// Returns the child node for `step`, the value of the next six address bits.
     #[inline]
     pub(crate) fn node(&self, step: u32) -> Option<&Self> {
         (self.below >> step & 1 == 1).then(|| &*self.nodes[rank(self.below, step)])
     }
 
-    /// Returns the prefixes in this node that match a step, as a bitmap.
+    /// Returns the bitmap of the prefixes in this node that match `step`, the value of six address
+    /// bits.
     pub(crate) fn places(&self, step: u32) -> u64 {
         self.inside & ANCESTORS[step as usize]
     }
 
-    /// Returns the value of a prefix in this node.
+    /// Returns the value of the prefix with bit number `place` in this node.
     #[inline]
     pub(crate) fn value(&self, place: u32) -> &T {
         &self.values[rank(self.inside, place)]
     }
 
-    /// Calls `show` for the prefixes in this node and below; all of them begin with `addr`.
+    /// Calls `show` for the prefixes in this node and in the nodes below it. All of these prefixes
+    /// begin with the bits of `addr`.
     fn each<'a>(
         &'a self,
         (addr, depth): (u128, usize),
@@ -220,7 +225,7 @@ impl<T> TrieNode<T> {
     }
 
     fn bytes(&self) -> usize {
-        // An `Arc` has two counters before the value.
+        // The allocation of an `Arc` begins with two reference counters.
         let own = 2 * size_of::<usize>() + size_of::<Self>();
         let values = self.values.capacity() * size_of::<T>();
         let nodes = self.nodes.capacity() * size_of::<Arc<Self>>();
@@ -228,25 +233,25 @@ impl<T> TrieNode<T> {
     }
 }
 
-/// Returns the depth of the node that contains prefixes of `len` bits.
+/// Returns the depth of the trie node that contains prefixes of `len` bits; the root has depth 0.
 fn depth_of(len: u8) -> usize {
     let len = u32::from(len);
     (if len < ROOT_STRIDE { 0 } else { 1 + (len - ROOT_STRIDE) / STRIDE }) as usize
 }
 
-/// Returns the number of bits used by the nodes above `depth`.
+/// Returns the number of address bits that the nodes above `depth` use.
 fn begin_of(depth: usize) -> u32 {
     depth.checked_sub(1).map_or(0, |more| ROOT_STRIDE + more as u32 * STRIDE)
 }
 
-/// Returns the bit of an address that is used by the root, as the highest of six bits.
+/// Returns the address bit by which the root selects a child, as the highest of six bits.
 #[inline]
 fn first_step(addr: u128) -> u32 {
     const _: () = assert!(ROOT_STRIDE == 1);
     ((addr >> (u128::BITS - 1)) as u32) << (STRIDE - 1)
 }
 
-/// Returns the six bits of an address that are used by the node at `depth`.
+/// Returns the six address bits by which the node at `depth` selects a child.
 pub(crate) fn step(addr: u128, depth: usize) -> u32 {
     match depth {
         0 => first_step(addr),
@@ -254,15 +259,16 @@ pub(crate) fn step(addr: u128, depth: usize) -> u32 {
     }
 }
 
-/// Returns the bit number of a prefix in its node, numbered like a heap. The empty prefix has
-/// number 1, and appending a bit doubles the number and adds the bit.
+/// Returns the bit number of a prefix in the bitmap of its node. Prefixes are numbered like a
+/// binary heap: the empty prefix has number 1, and appending a bit `b` to prefix `n` gives number
+/// `2n + b`.
 fn place_of((addr, len): Bits) -> u32 {
     let depth = depth_of(len);
     let rest = u32::from(len) - begin_of(depth);
     1 << rest | step(addr, depth) >> (STRIDE - rest)
 }
 
-/// Returns the positions of the set bits, lowest first.
+/// Returns the numbers of the bits that are set, lowest first.
 fn ones(mut bits: u64) -> impl Iterator<Item = u32> {
     core::iter::from_fn(move || {
         let place = (bits != 0).then(|| bits.trailing_zeros())?;
@@ -271,13 +277,13 @@ fn ones(mut bits: u64) -> impl Iterator<Item = u32> {
     })
 }
 
-/// Returns the number of bits set below `at`.
+/// Returns the number of bits that are set below bit `at`.
 #[inline]
 fn rank(bits: u64, at: u32) -> usize {
     (bits & ((1 << at) - 1)).count_ones() as usize
 }
 
-/// For each step of six bits, the bitmap of a node's prefixes that match the step.
+/// For each value of six address bits, the bitmap of the prefixes in a node that match it.
 const ANCESTORS: [u64; 1 << STRIDE] = {
     let mut all = [0; 1 << STRIDE];
     let mut bits = 0;
@@ -304,7 +310,7 @@ mod tests {
         u128::MAX.checked_shl(128 - u32::from(len)).unwrap_or(0)
     }
 
-    /// Generates clustered addresses with overlapping prefixes, and arbitrary addresses.
+    /// Generates addresses: clustered ones, whose prefixes overlap, and arbitrary ones.
     fn addr() -> impl Strategy<Value = u128> {
         let clustered = (0u32..4, 0u32..128, any::<bool>()).prop_map(|(high, at, ones)| {
             let low = if ones { u128::MAX } else { 0 };
@@ -317,7 +323,7 @@ mod tests {
         (addr(), 0u8..=128).prop_map(|(addr, len)| (addr & mask(len), len))
     }
 
-    /// Finds all matching values by a linear search.
+    /// Finds the values of all prefixes that match `addr` by a linear search, to verify the trie.
     fn naive(all: &BTreeMap<Bits, u32>, addr: u128) -> Vec<u32> {
         let mut found: Vec<_> =
             all.iter().filter(|((bits, len), _)| addr & mask(*len) == *bits).collect();
@@ -345,7 +351,7 @@ mod tests {
                     }
                 }
                 prop_assert_eq!(trie.get(*bits), all.get(bits));
-                // An earlier clone must not change.
+                // A clone that was made before the change must still have the old value.
                 prop_assert_eq!(before.get(*bits), was.get(bits));
             }
             let known = changes.iter().map(|(bits, _)| bits.0);
@@ -367,7 +373,7 @@ mod tests {
         for count in [1, 100, 100_000] {
             let mut trie = Trie::default();
             for n in 0..count {
-                // 192.168.1.1/32 and prefixes spread over the address space.
+                // Insert 192.168.1.1/32, and host prefixes spread over the address space.
                 trie.set(((addr ^ (n * 0x9e37_79b1 % (1 << 32)) << 96), 32), n);
             }
             let matching = trie.matching(addr);
@@ -392,7 +398,8 @@ mod tests {
             assert_eq!(shared(old, new), old.nodes.len() - 1);
             (old, new) = (&old.nodes[0], &new.nodes[0]);
         }
-        // The node of the prefix itself is the last copied one.
+        // The node that contains the changed prefix is the last one that was copied; its children
+        // are shared.
         assert!(!Arc::ptr_eq(old, new) && old.nodes.is_empty());
     }
 }

@@ -1,8 +1,8 @@
-//! COBALT: CoDel for responsive flows, combined with BLUE for unresponsive flows that fill the
-//! queue.
+//! COBALT: combines CoDel, for flows that respond to congestion signals, with BLUE, for
+//! unresponsive flows that fill the queue.
 //!
-//! J. Palmei and others, "Design and Evaluation of COBALT Queue Discipline", 2019; the queue of
-//! Linux's sch_cake.c.
+//! J. Palmei and others, "Design and Evaluation of COBALT Queue Discipline", 2019. Implemented like
+//! the queue of Linux's sch_cake.c.
 
 use crate::timed::TimedQueue;
 use crate::{Counter, Dice, DropCause, Dropped, Qdisc, Queueable, Stats};
@@ -10,19 +10,20 @@ use crate::{Counter, Dice, DropCause, Dropped, Qdisc, Queueable, Stats};
 /// Parameters of COBALT.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CobaltParams {
-    /// Maximum packets in the queue.
+    /// Maximum number of packets in the queue.
     pub limit: usize,
-    /// Target sojourn time of a standing queue, in ns.
+    /// Target for the sojourn time of packets in a standing queue, in nanoseconds.
     pub target_ns: u64,
-    /// Time for which the sojourn time may exceed the target, in ns.
+    /// Time in nanoseconds for which the sojourn time may exceed the target before packets are
+    /// dropped.
     pub interval_ns: u64,
     /// Whether CoDel marks ECN-capable packets instead of dropping them; BLUE always drops.
     pub ecn: bool,
-    /// Increment of BLUE's probability when the queue is full. As in sch_cake.c, 1/256 by default
-    /// (`p_inc`).
+    /// Amount by which BLUE's drop probability increases when the queue is full; 1/256 by default,
+    /// as in sch_cake.c (`p_inc`).
     pub increment: f64,
-    /// Decrement of BLUE's probability when the queue is empty. As in sch_cake.c, 1/4096 by default
-    /// (`p_dec`).
+    /// Amount by which BLUE's drop probability decreases when the queue is empty; 1/4096 by
+    /// default, as in sch_cake.c (`p_dec`).
     pub decrement: f64,
 }
 
@@ -39,17 +40,18 @@ impl Default for CobaltParams {
     }
 }
 
-/// A FIFO controlled by COBALT.
+/// A FIFO queue controlled by COBALT.
 #[derive(Debug)]
 pub struct Cobalt<T> {
     params: CobaltParams,
     queue: TimedQueue<T>,
     dice: Dice,
-    /// Strength of CoDel's signal: the interval between drops or marks is interval / sqrt(count).
+    /// Strength of CoDel's signal: the time between two drops or marks is `interval_ns /
+    /// sqrt(count)`.
     count: u32,
     is_dropping: bool,
     drop_next_ns: u64,
-    /// BLUE's drop probability, and the time of its last change.
+    /// BLUE's drop probability, and the time in nanoseconds at which it last changed.
     p_drop: f64,
     blue_ns: u64,
     delay_ns: u64,
@@ -83,7 +85,7 @@ impl<T: Queueable> Cobalt<T> {
         self.count > 0 && now_ns >= self.drop_next_ns
     }
 
-    /// Changes BLUE's probability, at most once per target time.
+    /// Changes BLUE's drop probability by `step`, at most once per target time.
     fn blue(&mut self, now_ns: u64, step: f64) {
         if now_ns.saturating_sub(self.blue_ns) > self.params.target_ns {
             self.p_drop = (self.p_drop + step).clamp(0., 1.);
@@ -91,7 +93,7 @@ impl<T: Queueable> Cobalt<T> {
         }
     }
 
-    /// Handles an overflow, which shows that CoDel's signal is too weak: starts dropping
+    /// Handles a full queue. Since CoDel's signal was too weak to prevent it, drops begin
     /// immediately.
     fn on_full(&mut self, now_ns: u64) {
         self.blue(now_ns, self.params.increment);
@@ -110,14 +112,14 @@ impl<T: Queueable> Cobalt<T> {
         }
     }
 
-    /// Weakens CoDel's signal by one step.
+    /// Weakens CoDel's signal by one step, which increases the time between two drops.
     fn relax(&mut self) {
         self.count -= 1;
         self.drop_next_ns = self.control(self.drop_next_ns);
     }
 
-    /// Returns whether to drop the head of the queue. CoDel marks the head instead, if ECN is
-    /// enabled and the head supports it; BLUE always drops.
+    /// Returns whether to drop the packet at the head of the queue. If CoDel would drop an
+    /// ECN-capable packet and ECN is enabled, CoDel marks it instead. BLUE always drops.
     fn drops(&mut self, now_ns: u64, item: &mut T) -> bool {
         let is_due = self.is_due(now_ns);
         let is_over = self.delay_ns > self.params.target_ns;
@@ -141,7 +143,8 @@ impl<T: Queueable> Cobalt<T> {
             }
         }
         drops = drops || (self.p_drop > 0. && self.dice.falls(self.p_drop));
-        // Without a signal, `drop_next_ns` is the time after which the queue counts as idle.
+        // While CoDel gives no signal, `drop_next_ns` is the time after which the queue counts as
+        // idle.
         if self.count == 0 {
             self.drop_next_ns = now_ns + self.params.interval_ns;
         } else if !drops {

@@ -1,4 +1,5 @@
-//! CoDel (RFC 8289): drops packets from the head while the sojourn time exceeds a target.
+//! CoDel (RFC 8289): drops packets from the head of the queue while their sojourn time exceeds a
+//! target.
 
 use crate::timed::TimedQueue;
 use crate::{Counter, DropCause, Dropped, Qdisc, Queueable, Stats};
@@ -6,31 +7,34 @@ use crate::{Counter, DropCause, Dropped, Qdisc, Queueable, Stats};
 /// Parameters of CoDel, named as in tc-codel(8).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CodelParams {
-    /// Maximum packets in the queue.
+    /// Maximum number of packets in the queue.
     pub limit: usize,
-    /// Target sojourn time of a standing queue, in ns.
+    /// Target for the sojourn time of packets in a standing queue, in nanoseconds.
     pub target_ns: u64,
-    /// Time for which the sojourn time may exceed the target, in ns: a worst-case round-trip time.
+    /// Time in nanoseconds for which the sojourn time may exceed the target before packets are
+    /// dropped: a worst-case round-trip time.
     pub interval_ns: u64,
     /// Whether to mark ECN-capable packets instead of dropping them.
     pub ecn: bool,
-    /// Sojourn time above which every ECN-capable packet is marked; `None` to disable.
+    /// Sojourn time in nanoseconds above which every ECN-capable packet is marked; `None` disables
+    /// this.
     pub ce_threshold_ns: Option<u64>,
-    /// Maximum packet length in bytes: a queue with fewer bytes is never too long.
+    /// Maximum packet length in bytes. While the queue has at most this many bytes, no packet is
+    /// dropped.
     pub mtu: u64,
 }
 
 impl Default for CodelParams {
     fn default() -> Self {
-        // RFC 8289 section 4: the interval covers the round trip of most paths, and the target is 5
-        // % of it.
+        // RFC 8289 section 4: the interval covers the round-trip time of most paths, and the target
+        // is 5 % of the interval.
         let (target_ns, interval_ns) = (5_000_000, 100_000_000);
-        // As in tc: 1000 packets; an Ethernet frame with its header.
+        // As in tc: at most 1000 packets, and the MTU of Ethernet with its header.
         Self { limit: 1000, target_ns, interval_ns, ecn: false, ce_threshold_ns: None, mtu: 1514 }
     }
 }
 
-/// A FIFO controlled by CoDel.
+/// A FIFO queue controlled by CoDel.
 #[derive(Debug)]
 pub struct Codel<T> {
     params: CodelParams,
@@ -95,37 +99,39 @@ impl<T: Queueable> Qdisc<T> for Codel<T> {
     }
 }
 
-/// Counters shared by all queues of a discipline.
+/// Counters that all queues of a queueing discipline share.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) stats: Stats,
-    /// Items marked by `ce_threshold`.
+    /// Number of items marked because of `ce_threshold_ns`.
     pub(crate) ce_mark: u64,
 }
 
-/// State of the control loop of one queue; the variables are those of RFC 8289 section 5.
+/// State of CoDel's control loop for one queue. The fields are named as the variables of RFC 8289
+/// section 5.
 #[derive(Debug, Default)]
 pub(crate) struct Control {
-    /// Number of drops since the dropping state was entered.
+    /// Number of drops since the queue entered the dropping state.
     pub(crate) count: u32,
     last_count: u32,
     is_dropping: bool,
-    /// Time at which the sojourn time will have exceeded the target for an interval.
+    /// Time at which dropping may begin: one interval after the sojourn time first exceeded the
+    /// target. `None` while the sojourn time is below the target.
     first_above_ns: Option<u64>,
     drop_next_ns: u64,
-    /// Sojourn time of the last item, in ns.
+    /// Sojourn time of the item dequeued last, in nanoseconds.
     delay_ns: u64,
 }
 
-/// The head of the queue, and whether its sojourn time has been too long for an interval, so that
-/// CoDel may drop it.
+/// An item removed from the head of the queue, and whether CoDel may drop it. CoDel may drop it if
+/// the sojourn time has exceeded the target for an interval.
 struct CodelHead<T> {
     item: T,
     ok_to_drop: bool,
 }
 
 impl Control {
-    /// Returns the next item to send (`codel_queue_t::deque`).
+    /// Returns the next item to send (`codel_queue_t::deque` of RFC 8289).
     pub(crate) fn dequeue<T: Queueable>(
         &mut self,
         params: &CodelParams,
@@ -153,7 +159,8 @@ impl Control {
         Some(item)
     }
 
-    /// Drops or marks as often as is due; with a large backlog several drops may be due at once.
+    /// Continues in the dropping state: drops or marks items as long as a drop is due. Several
+    /// drops may be due at once if the backlog is large.
     fn go_on<T: Queueable>(
         &mut self,
         params: &CodelParams,
@@ -170,7 +177,8 @@ impl Control {
             //# drop(r.p);
             //# ++count_;
             //# r = dodequeue(now);
-            // The drop that ends the state counts, too, because `enter` continues from that rate.
+            // Count the drop that ends the dropping state as well, because `enter` later continues
+            // from its drop rate.
             self.count = self.count.wrapping_add(1);
             if is_marked {
                 self.drop_next_ns = self.control_law(params, self.drop_next_ns);
@@ -193,8 +201,8 @@ impl Control {
         Some(head)
     }
 
-    /// Enters the dropping state after the sojourn time exceeded the target for an interval: drops
-    /// or marks one item.
+    /// Enters the dropping state, because the sojourn time exceeded the target for an interval:
+    /// drops or marks one item.
     fn enter<T: Queueable>(
         &mut self,
         params: &CodelParams,
@@ -225,7 +233,7 @@ impl Control {
         head
     }
 
-    /// Takes the head, and checks its sojourn time (`dodequeue`).
+    /// Removes the item at the head, and checks its sojourn time (`dodequeue` of RFC 8289).
     fn pop<T: Queueable>(
         &mut self,
         params: &CodelParams,
@@ -260,10 +268,12 @@ impl Control {
     }
 }
 
-/// Number of intervals for which a drop rate is remembered (RFC 8289 section 5.5).
+/// Number of intervals after the dropping state for which the drop rate is remembered (RFC 8289
+/// section 5.5).
 const RECENT_INTERVALS: u64 = 16;
 
-/// Marks an item instead of dropping it, if possible.
+/// Marks an item instead of dropping it, if ECN is enabled and the item is ECN-capable. Returns
+/// whether it was marked.
 fn signal<T: Queueable>(params: &CodelParams, head: &mut CodelHead<T>, tally: &mut Tally) -> bool {
     let is_marked = params.ecn && head.item.mark_ce();
     tally.stats.ecn_mark += u64::from(is_marked);

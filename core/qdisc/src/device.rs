@@ -3,9 +3,10 @@
 /// A device that queues packets in a ring of descriptors, and reports when they are sent.
 ///
 /// A descriptor is in use from [`Device::transmit`] until a call of [`Device::poll_completed`]
-/// reports its packet. A device with interrupt coalescing reports several packets together. Real
-/// devices fit this trait: a TAP device reports a packet when its write returns, and a network card
-/// when its driver cleans the ring.
+/// reports its packet as sent. A device with interrupt coalescing reports several packets together.
+///
+/// Real devices can implement this trait. A TAP device reports a packet when its write returns, and
+/// a network card when its driver cleans the ring.
 pub trait Device<T>: Send {
     /// Returns the number of free descriptors.
     fn room(&self) -> usize;
@@ -16,11 +17,13 @@ pub trait Device<T>: Send {
     /// Returns the packet if [`Device::room`] is 0.
     fn transmit(&mut self, now_ns: u64, item: T) -> Result<(), T>;
 
-    /// Returns the packets whose descriptors have become free since the last call.
+    /// Returns the packets that the device has reported as sent since the last call. Their
+    /// descriptors are free again.
     fn poll_completed(&mut self, now_ns: u64) -> Completed;
 
-    /// Returns the time of the next call of [`Device::poll_completed`] that can report packets.
-    /// `None` if the device is idle, or wakes its owner by other means.
+    /// Returns the time in nanoseconds at which the next call of [`Device::poll_completed`] can
+    /// report packets. Returns `None` if the device is idle, or if it wakes its owner in another
+    /// way.
     fn next_timeout_ns(&self) -> Option<u64>;
 }
 

@@ -4,23 +4,23 @@ use crate::{Counter, Dropped, Queueable, Stats};
 
 /// A queueing discipline for items of type `T`.
 ///
-/// Times are in ns of a clock that never goes back. `drops` collects dropped items: the new one, or
-/// others that make room for it.
+/// Times are in nanoseconds of a clock that never goes backward. Dropped items are appended to
+/// `drops`: the new item, or other items that make room for it.
 pub trait Qdisc<T: Queueable>: Send {
-    /// Queues an item; may drop it or other items.
+    /// Enqueues an item. May drop this item or other items.
     fn enqueue(&mut self, now_ns: u64, item: T, drops: &mut Vec<Dropped<T>>);
 
-    /// Returns the next item to send.
+    /// Removes and returns the next item to send.
     fn dequeue(&mut self, now_ns: u64, drops: &mut Vec<Dropped<T>>) -> Option<T>;
 
-    /// Returns the time of the next [`Qdisc::dequeue`] that can return an item, after one that
-    /// returned none although items wait. Returns `None` if the discipline is empty, or an item may
-    /// be sent now.
+    /// Returns the time in nanoseconds at which [`Qdisc::dequeue`] can return an item, if its last
+    /// call returned none although items wait. Returns `None` if no items wait, or if one may be
+    /// sent now.
     fn next_timeout_ns(&self) -> Option<u64> {
         None
     }
 
-    /// Returns counters of enqueued, sent, dropped and waiting items.
+    /// Returns counters of the enqueued, sent, dropped and waiting items.
     fn stats(&self) -> Stats;
 
     /// Returns counters and state specific to this discipline, named as in `tc -s qdisc show`.
@@ -28,10 +28,11 @@ pub trait Qdisc<T: Queueable>: Send {
         Vec::new()
     }
 
-    /// Returns the memory of tables and queues in bytes, without memory owned by the items.
+    /// Returns the memory that tables and queues use, in bytes. Memory owned by the items is not
+    /// included.
     fn memory_bytes(&self) -> u64;
 
-    /// Returns the name in tc(8), such as "fq_codel".
+    /// Returns the name of the queueing discipline in tc(8), such as "fq_codel".
     fn kind(&self) -> &'static str;
 }
 

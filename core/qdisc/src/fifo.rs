@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 
 use crate::{DropCause, Dropped, Qdisc, Queueable, Stats};
 
-/// A FIFO limited by packets (pfifo) or bytes (bfifo); items that do not fit are dropped.
+/// A FIFO queue that is limited by packets (pfifo) or by bytes (bfifo). Items that do not fit are
+/// dropped.
 #[derive(Debug)]
 pub struct Fifo<T> {
     queue: VecDeque<T>,
@@ -20,12 +21,12 @@ enum Limit {
 }
 
 impl<T: Queueable> Fifo<T> {
-    /// Creates a pfifo with at most `limit` packets.
+    /// Creates a pfifo queue with at most `limit` packets.
     pub fn packets(limit: usize) -> Self {
         Self::new(Limit::Packets(limit))
     }
 
-    /// Creates a bfifo with at most `limit` bytes.
+    /// Creates a bfifo queue with at most `limit` bytes.
     pub fn bytes(limit: usize) -> Self {
         Self::new(Limit::Bytes(limit))
     }

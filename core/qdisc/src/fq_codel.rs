@@ -1,5 +1,5 @@
-//! FQ-CoDel (RFC 8290): a CoDel queue per flow, served round-robin by bytes, with priority for
-//! sparse flows.
+//! FQ-CoDel (RFC 8290): each flow has a queue controlled by CoDel. The queues are served
+//! round-robin by bytes, and sparse flows have priority.
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;
@@ -12,24 +12,25 @@ use towpath_dice::mix;
 /// Parameters of FQ-CoDel, named as in tc-fq_codel(8).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FqCodelParams {
-    /// Parameters of each queue; `limit` applies to all queues together.
+    /// CoDel parameters of each queue; `limit` applies to all queues together.
     pub codel: CodelParams,
-    /// Number of queues to which flows are hashed.
+    /// Number of queues among which flows are distributed by their hash.
     pub flows: usize,
-    /// Bytes that a queue may send per round.
+    /// Number of bytes that a queue may send per round of the round-robin.
     pub quantum: u32,
-    /// Maximum bytes in all queues together.
+    /// Maximum number of bytes in all queues together.
     pub memory_limit: u64,
-    /// Maximum packets dropped at once when a limit is reached.
+    /// Maximum number of packets that are dropped at once when a limit is reached.
     pub drop_batch: usize,
-    /// Key of the hash, so that flows that collide in one discipline do not collide in another.
+    /// Random key of the flow hash. With different keys, flows whose hashes collide here do not
+    /// collide elsewhere.
     pub perturbation: u64,
 }
 
 impl Default for FqCodelParams {
     fn default() -> Self {
-        // As in tc: 10240 packets, 1024 queues, 32 MiB, ECN. RFC 8290 section 5.2.4: a quantum of
-        // 1514.
+        // As in tc: at most 10240 packets and 32 MiB, 1024 queues, and ECN. RFC 8290 section 5.2.4
+        // recommends a quantum of 1514 bytes.
         Self {
             codel: CodelParams { limit: 10_240, ecn: true, ..CodelParams::default() },
             flows: 1024,
@@ -41,15 +42,16 @@ impl Default for FqCodelParams {
     }
 }
 
-/// Flow queues controlled by CoDel.
+/// The FQ-CoDel queueing discipline.
 #[derive(Debug)]
 pub struct FqCodel<T> {
     params: FqCodelParams,
-    /// For each hash value, the index of its queue in `flows` plus one; 0 if no queue is allocated,
-    /// because no packet had this value.
+    /// For each hash value, one plus the index in `flows` of its queue. 0 means that the hash value
+    /// has no queue, because no packet had this value.
     table: Vec<u32>,
     flows: Vec<FlowQueue<T>>,
-    /// `new` has the queues that became active recently, and `old` those that stayed active.
+    /// Indices of the active queues: `new` has those that became active recently, and `old` the
+    /// other ones.
     new: VecDeque<u32>,
     old: VecDeque<u32>,
     tally: Tally,
@@ -61,18 +63,18 @@ pub struct FqCodel<T> {
 
 #[derive(Debug)]
 struct FlowQueue<T> {
-    /// Index in `table`.
+    /// Index of this queue in `table`.
     hash: u32,
     queue: TimedQueue<T>,
     control: Control,
-    /// Remaining bytes in this round.
+    /// Number of bytes that the queue may still send in this round.
     deficit: i64,
-    /// Whether the queue is in one of the two lists.
+    /// Whether the queue is in one of the lists `new` and `old`.
     is_listed: bool,
 }
 
 impl<T: Queueable> FqCodel<T> {
-    /// Creates the discipline without queues.
+    /// Creates an FQ-CoDel discipline, whose queues are allocated later.
     pub fn new(params: FqCodelParams) -> Self {
         Self {
             params,
@@ -88,8 +90,8 @@ impl<T: Queueable> FqCodel<T> {
         }
     }
 
-    /// Returns the index in `flows` of the item's queue; allocates it for the first packet of a
-    /// hash value.
+    /// Returns the index in `flows` of the item's queue. Allocates the queue for the first item
+    /// with this hash value.
     fn classify(&mut self, item: &T) -> u32 {
         let hash = mix(self.params.perturbation ^ u64::from(item.flow_hash())) >> 32;
         let hash = ((hash * self.table.len() as u64) >> 32) as u32;
@@ -107,10 +109,12 @@ impl<T: Queueable> FqCodel<T> {
         *entry - 1
     }
 
-    /// Drops half of the packets of the longest queue from its head, up to a batch. Finding the
-    /// queue takes time proportional to the number of queues; batching amortizes it.
+    /// Drops packets from the head of the longest queue: half of its packets, but at most one
+    /// batch. The search for this queue takes time in proportion to the number of queues, so
+    /// dropping a batch amortizes it.
     fn drop_from_longest(&mut self, drops: &mut Vec<Dropped<T>>) {
-        // Among queues of equal length, the lowest hash value is selected, as in Linux.
+        // If several queues are equally long, select the one with the lowest hash value, like
+        // Linux.
         let order = |flow: &&mut FlowQueue<T>| (flow.queue.bytes(), Reverse(flow.hash));
         let Some(flow) = self.flows.iter_mut().max_by_key(order) else { return };
         //= https://www.rfc-editor.org/rfc/rfc8290#section-4.1
@@ -121,7 +125,7 @@ impl<T: Queueable> FqCodel<T> {
         let half = flow.queue.len().div_ceil(2);
         for _ in 0..half.min(self.params.drop_batch.max(1)) {
             let Some((_, item)) = flow.queue.pop() else { return };
-            // As in Linux, these drops also count in the queue's control state.
+            // Like Linux, count these drops in the CoDel state of the queue as well.
             flow.control.count = flow.control.count.wrapping_add(1);
             self.tally.stats.drop(item.bytes());
             drops.push(Dropped { item, cause: DropCause::Overlimit });
@@ -166,7 +170,8 @@ impl<T: Queueable> Qdisc<T> for FqCodel<T> {
             //# if that queue has a
             //# negative number of credits (i.e., it has already dequeued at least a
             //# quantum of bytes), it is given an additional quantum of credits
-            // As in Linux, a queue without credits counts as having dequeued a whole quantum.
+            // As in Linux, a queue that has used up its bytes of this round gets a new quantum and
+            // moves to the list's end.
             if flow.deficit <= 0 {
                 flow.deficit += i64::from(self.params.quantum.max(1));
                 list.pop_front();
@@ -185,7 +190,7 @@ impl<T: Queueable> Qdisc<T> for FqCodel<T> {
             //# The step that moves an empty queue from the list of new queues to the
             //# end of the list of old queues before it is removed is crucial to
             //# prevent starvation.
-            // Unlike this, Linux skips the step while there are no old queues.
+            // Move the queue to the old queues even if there are none; Linux skips this step then.
             if is_new {
                 self.old.push_back(at);
             } else {

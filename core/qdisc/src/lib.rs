@@ -1,13 +1,13 @@
 //! Queueing disciplines: decide which packet is sent next, which is marked, and which is dropped.
 //!
-//! No I/O, no clock, no threads: `now_ns` is an argument, as for a [`Port`](towpath_pool::Port).
-//! Randomized disciplines use a [`Dice`] with a seed, so the same calls produce the same results.
-//! Parameters and counters are named as in tc(8).
+//! The crate performs no I/O, reads no clock, and starts no threads: the time is passed as
+//! `now_ns`, in nanoseconds. Randomized disciplines use a [`Dice`] with a seed, so the same calls
+//! produce the same results. Parameters and counters are named as in tc(8).
 //!
 //! # Usage
 //! * Call [`Qdisc::enqueue`] and [`Qdisc::dequeue`] with times that never decrease.
-//! * Both append dropped items to a list of [`Dropped`], so that the caller can count them and
-//!   reuse their memory.
+//! * Both functions append dropped items to a list of [`Dropped`], so that the caller can count
+//!   them and reuse their memory.
 //! * If [`Qdisc::dequeue`] returns nothing although items wait, call it again at
 //!   [`Qdisc::next_timeout_ns`].
 //!
@@ -20,8 +20,8 @@
 //! (byte queue limits, BQL). Packets then wait in the discipline, which can choose among them.
 //!
 //! # Cost
-//! The work per packet does not depend on the queue length. In a development build a packet costs 8
-//! ns (pfifo) to 58 ns (fq_codel), with 10 as with 100,000 waiting packets (`examples/cost.rs`).
+//! The work per packet does not depend on the queue length. In a development build, a packet takes
+//! 8 ns (pfifo) to 58 ns (fq_codel), whether 10 or 100,000 packets wait (`examples/cost.rs`).
 //! FQ-CoDel at its limit searches all flows once per batch of drops.
 //!
 //! # Example

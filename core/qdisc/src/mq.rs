@@ -1,30 +1,31 @@
-//! mq: a discipline for each hardware queue of a device.
+//! mq: a separate queueing discipline for each hardware queue of a device.
 
 use crate::{Counter, Dropped, Qdisc, Queueable, Stats};
 
-/// Queues of a device, each with its discipline; a flow always uses the same queue.
+/// The hardware queues of a device, each with its own queueing discipline. All packets of a flow
+/// use the same queue.
 pub struct Mq<T> {
     queues: Vec<Box<dyn Qdisc<T>>>,
-    /// The queue to be served next.
+    /// Index of the queue that is served next.
     next: usize,
 }
 
 impl<T: Queueable> Mq<T> {
-    /// Creates the discipline from one discipline per queue.
+    /// Creates an mq discipline from one queueing discipline for each hardware queue.
     ///
-    /// # Panics
-    /// If `queues` is empty, because packets could not be queued.
+    /// # Panics If `queues` is empty, because packets could not be queued.
     pub fn new(queues: Vec<Box<dyn Qdisc<T>>>) -> Self {
         assert!(!queues.is_empty(), "mq needs a queue");
         Self { queues, next: 0 }
     }
 
-    /// Returns the discipline of each queue.
+    /// Returns the queueing disciplines of all hardware queues.
     pub fn queues(&self) -> &[Box<dyn Qdisc<T>>] {
         &self.queues
     }
 
-    /// Returns the next item of one queue, for a device that serves its queues individually.
+    /// Removes and returns the next item of one hardware queue, for a device that serves its queues
+    /// individually.
     pub fn dequeue_from(
         &mut self,
         queue: usize,
@@ -42,7 +43,8 @@ impl<T: Queueable> Qdisc<T> for Mq<T> {
         self.queues[queue as usize].enqueue(now_ns, item, drops);
     }
 
-    /// Returns the next item of the queues in round-robin order, as a device serves its rings.
+    /// Removes and returns the next item of all queues in round-robin order, in which a device
+    /// serves its rings.
     fn dequeue(&mut self, now_ns: u64, drops: &mut Vec<Dropped<T>>) -> Option<T> {
         let count = self.queues.len();
         let order = (0..count).map(|n| (self.next + n) % count);

@@ -1,4 +1,4 @@
-//! Packets of the pool as items of a discipline.
+//! Packets as items of a queueing discipline.
 
 use towpath_pool::{Checksum, LinkType, Packet, Pool};
 use towpath_wire::checksum;
@@ -6,36 +6,37 @@ use towpath_wire::checksum;
 use crate::{Ecn, Queueable};
 use towpath_dice::mix;
 
-/// A packet, with the header fields that disciplines and links use, which are parsed once.
+/// A packet and those of its header fields that queueing disciplines and links use. The fields are
+/// parsed once.
 ///
-/// The packet owns its bytes, because a queue may hold it for long, and marking or corrupting
-/// modifies it.
+/// The packet owns its bytes, because it may stay in a queue for long, and because marking or
+/// corrupting it changes the bytes.
 #[derive(Debug)]
 pub struct QueuedPacket {
     packet: Packet,
-    /// Offset of the IP header; `None` if the packet is not IP, such as ARP.
+    /// Offset of the IP header in the packet; `None` for other packets, such as ARP.
     ip: Option<u16>,
     ecn: Ecn,
     priority: u8,
     flow_hash: u32,
 }
 
-/// Lengths of an Ethernet header, of an 802.1Q tag, and of minimal IP headers.
+/// Lengths in bytes of an Ethernet header, an 802.1Q tag, and IP headers without options.
 const ETHERNET_LEN: usize = 14;
 const TAG_LEN: usize = 4;
 pub(crate) const IPV4_LEN: usize = 20;
 pub(crate) const IPV6_LEN: usize = 40;
-/// Offset of the checksum in a UDP header.
+/// Offset of the checksum field in a UDP header.
 pub(crate) const UDP_CHECKSUM: usize = 6;
 
-/// Linux's `ip_tos2prio` (net/ipv4/route.c), indexed by bits 1 to 4 of TOS, with best effort
-/// instead of filler.
+/// Priority for bits 1 to 4 of the TOS field: Linux's `ip_tos2prio` (net/ipv4/route.c). Linux's
+/// priority "filler" is replaced by 0 (best effort).
 const PRIORITY_OF_TOS: [u8; 16] = [0, 0, 0, 0, 2, 2, 2, 2, 6, 6, 6, 6, 4, 4, 4, 4];
 
 impl QueuedPacket {
-    /// Parses the headers of a packet; `link_type` determines the first header. A payload outside
-    /// the packet's own buffer is copied, because a program could change or reuse that memory while
-    /// the packet is queued.
+    /// Parses the headers of a packet; `link_type` determines its first header. If the payload is
+    /// outside the packet's own buffer, it is copied. Otherwise a program could change or reuse
+    /// that memory while the packet is queued.
     pub fn new(mut packet: Packet, link_type: LinkType, pool: &mut Pool) -> Self {
         packet.linearize(pool);
         let bytes = packet.linear();
@@ -50,17 +51,17 @@ impl QueuedPacket {
         queued
     }
 
-    /// Returns the packet.
+    /// Returns the queued packet.
     pub fn packet(&self) -> &Packet {
         &self.packet
     }
 
-    /// Returns the packet by value, to be sent or given back.
+    /// Converts this into the packet, to send it or to free its memory.
     pub fn into_packet(self) -> Packet {
         self.packet
     }
 
-    /// Creates a copy of the packet in its own memory.
+    /// Returns a copy of the packet with its own memory.
     #[must_use]
     pub fn duplicate(&self) -> Self {
         let bytes = self.packet.linear();
@@ -70,7 +71,8 @@ impl QueuedPacket {
         Self { packet, ..*self }
     }
 
-    /// Flips a bit. Completes a partial checksum first, so that the receiver can detect the error.
+    /// Flips a bit of the packet. Completes a partial checksum first, so that the receiver can
+    /// detect the error.
     pub fn flip_bit(&mut self, bit: u64) {
         self.complete_checksum();
         let bytes = self.packet.linear_mut();
@@ -79,7 +81,7 @@ impl QueuedPacket {
         }
     }
 
-    /// Completes a partial checksum, for a port without this offload.
+    /// Completes a partial checksum, for a device that does not offload checksums.
     pub fn complete_checksum(&mut self) {
         if let Checksum::Partial { start, offset } = self.packet.meta.checksum {
             complete(self.packet.linear_mut(), start.into(), offset.into());
@@ -92,7 +94,8 @@ impl QueuedPacket {
         let (tos, addresses, protocol, transport) = match bytes.first().map(|byte| byte >> 4) {
             Some(4) if bytes.len() >= IPV4_LEN => {
                 let header_len = usize::from(bytes[0] & 15) * 4;
-                // Only the first fragment has ports, so the flow hash of fragments ignores them.
+                // Only the first fragment has ports, so the flow hash of fragments uses addresses
+                // and protocol alone.
                 let whole = bytes[6] & 0x3f == 0 && bytes[7] == 0;
                 (bytes[1], &bytes[12..20], bytes[9], whole.then_some(header_len))
             }
@@ -110,7 +113,7 @@ impl QueuedPacket {
         self.flow_hash = (hash >> 32) as u32;
     }
 
-    /// Sets both bits of the ECN field, and updates the checksum of an IPv4 header (RFC 1624
+    /// Sets both bits of the ECN field (CE), and updates the checksum of an IPv4 header (RFC 1624
     /// equation 3).
     fn write_ce(&mut self, at: usize) {
         let Some(header) = self.packet.linear_mut().get_mut(at..) else { return };
@@ -130,8 +133,8 @@ impl QueuedPacket {
 }
 
 impl Queueable for QueuedPacket {
-    /// Returns the length as Linux counts it for a packet to be segmented (`qdisc_pkt_len_init`):
-    /// each segment has its own headers.
+    /// Returns the length of the packet in bytes. As in Linux (`qdisc_pkt_len_init`), each segment
+    /// of a packet to be segmented counts with its own headers.
     fn bytes(&self) -> usize {
         let len = self.packet.len();
         let more = self.packet.meta.segmentation.map_or(0, |segmentation| {
@@ -140,8 +143,8 @@ impl Queueable for QueuedPacket {
         len + more
     }
 
-    /// Returns a hash of addresses, ports and protocol. The hash has no key, so a sender can choose
-    /// flows that collide.
+    /// Returns a hash of addresses, ports and protocol. The hash has no secret key, so a sender can
+    /// choose flows whose hashes collide.
     fn flow_hash(&self) -> u32 {
         self.flow_hash
     }
@@ -167,7 +170,8 @@ impl Queueable for QueuedPacket {
     }
 }
 
-/// Returns the offset of the IP header in an Ethernet frame with at most one tag.
+/// Returns the offset of the IP header in an Ethernet frame with at most one VLAN tag; `None` if
+/// the frame has no IP header.
 pub(crate) fn ip_of_frame(frame: &[u8]) -> Option<usize> {
     let ethertype = |at: usize| Some(u16::from_be_bytes([*frame.get(at)?, *frame.get(at + 1)?]));
     let (ethertype, at) = match ethertype(12)? {
@@ -177,10 +181,11 @@ pub(crate) fn ip_of_frame(frame: &[u8]) -> Option<usize> {
     (matches!(ethertype, 0x0800 | 0x86dd) && frame.len() > at).then_some(at)
 }
 
-/// Completes the checksum of a transport header whose field contains the pseudo-header sum.
+/// Completes the checksum of the transport header at `start`. The checksum field at `offset`
+/// contains the sum of the pseudo-header.
 fn complete(packet: &mut [u8], start: usize, offset: usize) {
     let Some(covered) = packet.get(start..) else { return };
-    // A UDP checksum of 0 would mean that there is none (RFC 768).
+    // Send a UDP checksum of 0 as 0xffff, because 0 means that there is no checksum (RFC 768).
     let sum = match checksum::finish(checksum::sum(covered, 0)) {
         0 if offset == UDP_CHECKSUM => 0xffff,
         sum => sum,
@@ -202,7 +207,7 @@ pub(crate) fn refresh_ipv4_checksum(header: &mut [u8]) {
     put16(header, 10, sum);
 }
 
-/// Writes a 16-bit number in network byte order.
+/// Writes a 16-bit number at offset `at` in network byte order.
 pub(crate) fn put16(bytes: &mut [u8], at: usize, number: u16) {
     bytes[at..at + 2].copy_from_slice(&number.to_be_bytes());
 }

@@ -1,4 +1,4 @@
-//! PIE (RFC 8033): drops packets at the tail with a probability that a controller derives from the
+//! PIE (RFC 8033): drops arriving packets with a probability that a controller computes from the
 //! queueing delay.
 
 use crate::timed::TimedQueue;
@@ -7,21 +7,23 @@ use crate::{Counter, Dice, DropCause, Dropped, Qdisc, Queueable, Stats};
 /// Parameters of PIE, named as in tc-pie(8).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PieParams {
-    /// Maximum packets in the queue.
+    /// Maximum number of packets in the queue.
     pub limit: usize,
-    /// Target delay in ns: QDELAY_REF.
+    /// Target of the queueing delay in nanoseconds; QDELAY_REF of RFC 8033.
     pub target_ns: u64,
-    /// Update interval of the probability in ns: T_UPDATE.
+    /// Time between two updates of the drop probability in nanoseconds; T_UPDATE of RFC 8033.
     pub tupdate_ns: u64,
-    /// Weight of the delay's deviation from the target, per second. tc's value is 16 times as
-    /// large.
+    /// Weight of the difference between delay and target in the drop probability, per second. tc's
+    /// value is 16 times as large.
     pub alpha: f64,
-    /// Weight of the delay's change, per second. tc's value is 16 times as large.
+    /// Weight of the change of the delay in the drop probability, per second. tc's value is 16
+    /// times as large.
     pub beta: f64,
-    /// Burst allowance after an idle period, in ns: MAX_BURST.
+    /// Time in nanoseconds for which no packet is dropped after an idle period; MAX_BURST of RFC
+    /// 8033.
     pub max_burst_ns: u64,
-    /// Whether to mark ECN-capable packets instead of dropping them, while the probability is below
-    /// MARK_ECNTH.
+    /// Whether to mark ECN-capable packets instead of dropping them, as long as the drop
+    /// probability is below MARK_ECNTH.
     pub ecn: bool,
     /// Average packet length in bytes. While the queue has at most two packets of this length, no
     /// packet is dropped.
@@ -30,7 +32,7 @@ pub struct PieParams {
 
 impl Default for PieParams {
     fn default() -> Self {
-        // RFC 8033 sections 4 and 5; the limit is tc's.
+        // The values are those of RFC 8033 sections 4 and 5; `limit` is the default of tc.
         Self {
             limit: 1000,
             target_ns: 15_000_000,
@@ -44,25 +46,26 @@ impl Default for PieParams {
     }
 }
 
-/// A FIFO controlled by PIE, as in RFC 8033 appendix A.
+/// A FIFO queue controlled by PIE, as in RFC 8033 appendix A.
 #[derive(Debug)]
 pub struct Pie<T> {
     params: PieParams,
     queue: TimedQueue<T>,
     dice: Dice,
     drop_prob: f64,
-    /// Delay of the packet sent last, in ns; 0 for an empty queue.
+    /// Queueing delay of the packet sent last, in nanoseconds; 0 if the queue is empty.
     delay_ns: u64,
-    /// Value of `delay_ns` at the last update: `qdelay_old_`.
+    /// Queueing delay at the last update of the drop probability, in nanoseconds; `qdelay_old_` of
+    /// RFC 8033.
     delay_old_ns: u64,
     burst_allowance_ns: u64,
-    /// Time of the next update; `None` before the first packet.
+    /// Time of the next update of the drop probability; `None` before the first packet.
     update_ns: Option<u64>,
     overlimit: u64,
     stats: Stats,
 }
 
-/// Probability above which ECN-capable packets are dropped instead of marked (RFC 8033 section
+/// Drop probability above which ECN-capable packets are dropped instead of marked (RFC 8033 section
 /// 5.1).
 const MARK_ECNTH: f64 = 0.1;
 
@@ -83,7 +86,7 @@ impl<T: Queueable> Pie<T> {
         }
     }
 
-    /// Executes the updates that are due.
+    /// Updates the drop probability as often as is due until `now_ns`.
     fn update(&mut self, now_ns: u64) {
         let mut due_ns = *self.update_ns.get_or_insert(now_ns + self.params.tupdate_ns);
         let tupdate_ns = self.params.tupdate_ns.max(1);
@@ -92,7 +95,8 @@ impl<T: Queueable> Pie<T> {
             let before = (self.drop_prob, self.delay_old_ns, self.burst_allowance_ns);
             self.calculate_drop_prob();
             if before == (self.drop_prob, self.delay_old_ns, self.burst_allowance_ns) {
-                // Further updates would change nothing, so skip a long pause.
+                // More updates would not change the probability, so skip those of a long idle
+                // period.
                 due_ns += now_ns.saturating_sub(due_ns) / tupdate_ns * tupdate_ns;
             }
         }
@@ -116,8 +120,8 @@ impl<T: Queueable> Pie<T> {
         self.burst_allowance_ns = burst_ns.saturating_sub(self.params.tupdate_ns);
     }
 
-    /// Returns the divisor by which small probabilities change in smaller steps (RFC 8033 section
-    /// 4.2).
+    /// Returns the divisor that makes the steps smaller while the drop probability is small (RFC
+    /// 8033 section 4.2).
     fn divisor(&self) -> f64 {
         match self.drop_prob {
             p if p < 0.000_001 => 2048.,
@@ -130,7 +134,8 @@ impl<T: Queueable> Pie<T> {
         }
     }
 
-    /// Implements `drop_early` of RFC 8033 section 4.1, and the burst allowance of section 4.4.
+    /// Decides whether to drop an arriving packet: `drop_early` of RFC 8033 section 4.1, and the
+    /// burst allowance of section 4.4.
     fn drops_early(&mut self) -> bool {
         let half_ns = self.params.target_ns / 2;
         //= https://www.rfc-editor.org/rfc/rfc8033#section-4.4

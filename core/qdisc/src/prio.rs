@@ -1,35 +1,36 @@
-//! Strict priorities: prio and pfifo_fast.
+//! Disciplines with strict priorities: prio and pfifo_fast.
 
 use crate::{Counter, Dropped, Fifo, Qdisc, Queueable, Stats};
 
-/// Bands with strict priority: a band is served only if all bands before it are empty.
+/// Queueing disciplines (bands) with strict priorities: a band is served only if all bands before
+/// it are empty.
 pub struct Prio<T> {
     bands: Vec<Box<dyn Qdisc<T>>>,
     priomap: [u8; 16],
     kind: &'static str,
 }
 
-/// Default band of each priority, as in tc-prio(8).
+/// Band for each of the 16 packet priorities; the default of tc-prio(8).
 pub const PRIOMAP: [u8; 16] = [1, 2, 2, 2, 1, 2, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1];
 
 impl<T: Queueable + 'static> Prio<T> {
-    /// Creates a prio discipline from one discipline per band. Priorities whose band is missing use
-    /// the last band.
+    /// Creates a prio discipline from one queueing discipline per band. Priorities mapped to a
+    /// missing band use the last band.
     ///
-    /// # Panics
-    /// If `bands` is empty, because packets could not be queued.
+    /// # Panics If `bands` is empty, because packets could not be queued.
     pub fn new(bands: Vec<Box<dyn Qdisc<T>>>, priomap: [u8; 16]) -> Self {
         assert!(!bands.is_empty(), "prio needs a band");
         Self { bands, priomap, kind: "prio" }
     }
 
-    /// Creates a pfifo_fast discipline: three bands of `limit` packets each (`txqueuelen`).
+    /// Creates a pfifo_fast discipline: three bands with at most `limit` packets each
+    /// (`txqueuelen`).
     pub fn pfifo_fast(limit: usize) -> Self {
         let bands = (0..3).map(|_| Box::new(Fifo::packets(limit)) as Box<dyn Qdisc<T>>).collect();
         Self { kind: "pfifo_fast", ..Self::new(bands, PRIOMAP) }
     }
 
-    /// Returns the discipline of each band.
+    /// Returns the queueing discipline of each band.
     pub fn bands(&self) -> &[Box<dyn Qdisc<T>>] {
         &self.bands
     }

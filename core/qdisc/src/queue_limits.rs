@@ -1,66 +1,70 @@
 //! Byte queue limits: the maximum number of bytes in a device.
 //!
 //! A device needs enough bytes to stay busy between two completion reports. Every byte beyond that
-//! is delay that no discipline above the device can remove, because packets in a ring can be
-//! neither reordered nor dropped. [`QueueLimits`] finds the minimum, and adapts to changes: the
-//! idea of "byte queue limits" (T. Herbert, netdev and LWN.net 454390, 2011). Names are those in
-//! Linux's `/sys/class/net/*/queues/tx-*/byte_queue_limits`.
+//! adds delay. The queueing discipline cannot reduce it, because packets in the device's ring can
+//! be neither reordered nor dropped. [`QueueLimits`] finds the minimum, and adapts it to changes.
+//! The method is known as "byte queue limits" (T. Herbert, netdev and LWN.net 454390, 2011).
+//! Names are those in Linux's `/sys/class/net/*/queues/tx-*/byte_queue_limits`.
 //!
-//! * **Increase.** If the device ran dry while the limit held packets back, the limit was too low
-//!   by an unknown amount. The limit then grows by half of the bytes sent meanwhile.
-//! * **Decrease.** Bytes that are left at a report were not needed to bridge the interval. Their
-//!   minimum over all reports is slack. After [`QueueLimitsConfig::hold_time_ns`] the limit shrinks
-//!   by the slack.
+//! * **Increase.** If the device became idle while the limit prevented further packets, the limit
+//!   was too low by an unknown amount. The limit then grows by half of the bytes that were sent in
+//!   this time.
+//! * **Decrease.** Bytes that the device has not sent at a report were not needed to keep it busy
+//!   until then. Their minimum over all reports is slack. After [`QueueLimitsConfig::hold_time_ns`]
+//!   the limit shrinks by the slack.
 
 /// Configuration of [`QueueLimits`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueueLimitsConfig {
-    /// Minimum of the limit in bytes.
+    /// Minimum to which the limit may shrink, in bytes.
     pub limit_min: u64,
-    /// Maximum of the limit in bytes.
+    /// Maximum to which the limit may grow, in bytes.
     pub limit_max: u64,
-    /// Time for which slack is observed before the limit shrinks, in ns.
+    /// Time in nanoseconds for which unneeded bytes are observed before the limit shrinks.
     pub hold_time_ns: u64,
 }
 
 impl Default for QueueLimitsConfig {
-    /// Returns Linux's defaults: minimum 0, maximum half of the 32-bit range, hold time one second.
+    /// Returns Linux's defaults: a minimum of 0, a maximum of half the 32-bit range, and a hold
+    /// time of one second.
     fn default() -> Self {
         Self { limit_min: 0, limit_max: u64::from(u32::MAX / 2), hold_time_ns: 1_000_000_000 }
     }
 }
 
-/// A snapshot of [`QueueLimits`], for traces.
+/// State of [`QueueLimits`] at one time, for traces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LimitState {
-    /// Maximum bytes in the device before its queue stops.
+    /// Number of bytes in the device at which its queue stops.
     pub limit: u64,
-    /// Bytes in the device.
+    /// Number of bytes in the device that are not reported as sent.
     pub inflight: u64,
-    /// Bytes by which the limit would shrink if the hold time ended now.
+    /// Number of bytes by which the limit would shrink if the hold time ended now.
     pub slack: u64,
 }
 
-/// The limit of one device queue, adapted to the completion reports of the device.
+/// The byte limit of one device queue. The limit adapts to the device's reports of sent bytes.
 #[derive(Debug, Clone)]
 pub struct QueueLimits {
     config: QueueLimitsConfig,
     limit: u64,
     inflight: u64,
-    /// Maximum excess of `inflight` over the limit since the last report; the last packet may
-    /// exceed it.
+    /// Maximum number of bytes by which `inflight` exceeded the limit since the last report. The
+    /// last packet passed to the device may exceed the limit.
     over: u64,
-    /// Whether the last packet reached the limit, which may have held back further packets.
+    /// Whether the last packet passed to the device reached the limit, which may have stopped
+    /// further packets.
     has_stopped: bool,
-    /// Bytes reported as sent since that packet.
+    /// Number of bytes reported as sent since the packet that reached the limit.
     sent: u64,
-    /// Minimum slack of the reports since `hold_start_ns`; `None` if there was no report.
+    /// Minimum number of unneeded bytes in the reports since `hold_start_ns`; `None` if there was
+    /// no report.
     slack: Option<u64>,
     hold_start_ns: u64,
 }
 
 impl QueueLimits {
-    /// Creates a limit that initially allows one packet at a time.
+    /// Creates a limit that at first allows one packet at a time.
     pub fn new(config: QueueLimitsConfig) -> Self {
         Self {
             config,
@@ -74,7 +78,8 @@ impl QueueLimits {
         }
     }
 
-    /// Returns whether the device may get another packet, which may exceed the limit by its length.
+    /// Returns whether another packet may be passed to the device. The packet may exceed the limit
+    /// by its length.
     pub fn has_room(&self) -> bool {
         self.inflight <= self.limit
     }
@@ -86,7 +91,8 @@ impl QueueLimits {
         (self.has_stopped, self.sent) = (!self.has_room(), 0);
     }
 
-    /// Records bytes that the device reports as sent; at most the bytes in flight count.
+    /// Handles a report of the device that `bytes` were sent. Bytes beyond those in flight are
+    /// ignored.
     pub fn on_completed(&mut self, now_ns: u64, bytes: u64) {
         if bytes == 0 {
             return;
@@ -96,7 +102,7 @@ impl QueueLimits {
         if self.inflight == 0 && self.has_stopped {
             let more = (self.sent / 2).max(1);
             self.limit = self.limit.saturating_add(more).min(self.config.limit_max);
-            // Slack measured under the previous limit is meaningless for the new one.
+            // Discard the slack, because it was measured under the previous limit.
             self.slack = None;
         } else if self.inflight > 0 {
             self.note_slack(now_ns);
@@ -104,14 +110,14 @@ impl QueueLimits {
         self.over = self.inflight.saturating_sub(self.limit);
     }
 
-    /// Returns the current limit, bytes in flight and slack.
+    /// Returns the limit, the bytes in flight and the slack.
     pub fn state(&self) -> LimitState {
         let slack = self.slack.unwrap_or(0);
         LimitState { limit: self.limit, inflight: self.inflight, slack }
     }
 
-    /// Records the slack of a report at which the device was still busy, and shrinks the limit when
-    /// the hold time is over.
+    /// Records the number of unneeded bytes at a report for which the device was still busy.
+    /// Shrinks the limit at the end of the hold time.
     fn note_slack(&mut self, now_ns: u64) {
         let spare = self.inflight.saturating_sub(self.over);
         let slack = match self.slack {

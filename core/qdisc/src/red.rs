@@ -1,5 +1,5 @@
-//! RED: drops or marks packets at random, with a probability that grows with the average queue
-//! length.
+//! RED: drops or marks arriving packets at random, with a probability that grows with the average
+//! queue length.
 //!
 //! - S. Floyd and V. Jacobson, "Random Early Detection Gateways for Congestion Avoidance", 1993.
 //! - S. Floyd, "Recommendation on using the gentle variant of RED", 2000.
@@ -12,44 +12,48 @@ use crate::{Counter, Dice, DropCause, Dropped, Qdisc, Queueable, Stats};
 /// Parameters of RED, named as in tc-red(8).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RedParams {
-    /// Maximum bytes in the queue.
+    /// Maximum number of bytes in the queue.
     pub limit: u64,
-    /// Average length in bytes below which no packet is dropped.
+    /// Average queue length in bytes below which no packet is dropped.
     pub min: u64,
-    /// Average length in bytes at which `probability` is reached.
+    /// Average queue length in bytes at which the drop probability is `probability`.
     pub max: u64,
     /// Average packet length in bytes.
     pub avpkt: u64,
-    /// Length in packets of a burst that passes without drops; determines the weight of the
-    /// average.
+    /// Length in packets of a burst that passes without drops. The length determines the weight of
+    /// a new sample in the average.
     pub burst: u32,
-    /// Rate of the link in bits per second, to decay the average of an idle queue.
+    /// Rate of the link in bits per second. The rate determines how fast the average decreases
+    /// while the queue is empty.
     pub bandwidth: u64,
-    /// Drop probability at `max`.
+    /// Drop probability at an average queue length of `max`.
     pub probability: f64,
     /// Whether to mark ECN-capable packets instead of dropping them.
     pub ecn: bool,
-    /// Whether to drop even ECN-capable packets above `max`.
+    /// Whether to drop even ECN-capable packets while the average queue length exceeds `max`.
     pub harddrop: bool,
-    /// Whether to adapt the probability so that the average stays midway between `min` and `max`.
+    /// Whether to adapt the drop probability so that the average queue length stays midway between
+    /// `min` and `max`.
     pub adaptive: bool,
-    /// Whether the probability rises gradually to 1 at twice `max`, instead of at once at `max`.
+    /// Whether the drop probability rises gradually from `probability` at `max` to 1 at twice
+    /// `max`. Otherwise it becomes 1 at `max`.
     pub gentle: bool,
 }
 
-/// A FIFO controlled by RED.
+/// A FIFO queue controlled by RED.
 #[derive(Debug)]
 pub struct Red<T> {
     params: RedParams,
     queue: VecDeque<T>,
     dice: Dice,
-    /// Weight of the newest sample in the average.
+    /// Weight of the newest sample in the average queue length.
     weight: f64,
     /// Average queue length in bytes.
     average: f64,
-    /// Packets since the last drop or mark; `None` if the average is below `min`.
+    /// Number of packets since the last drop or mark; `None` if the average queue length is below
+    /// `min`.
     count: Option<u32>,
-    /// Time since which the queue is empty; `None` if it is not.
+    /// Time in nanoseconds at which the queue became empty; `None` if it is not empty.
     idle_since_ns: Option<u64>,
     probability: f64,
     adapt_ns: u64,
@@ -59,20 +63,22 @@ pub struct Red<T> {
     stats: Stats,
 }
 
-/// Decision about an arriving packet.
+/// Decision about an arriving packet: enqueue it, or drop or mark it.
 enum Verdict {
     Pass,
-    /// Drop or mark, by a random draw.
+    /// Drop or mark the packet, because a random draw selected it.
     Early,
-    /// Drop or mark, because the average is above the thresholds.
+    /// Drop or mark the packet, because the average queue length is above the thresholds.
     Forced,
 }
 
-/// Interval between adaptations, and bounds of the probability (Adaptive RED, section 4.2).
+/// Time between two adaptations of the drop probability in nanoseconds, and its bounds (Adaptive
+/// RED, section 4.2).
 const ADAPT_INTERVAL_NS: u64 = 500_000_000;
 const PROBABILITY_MIN: f64 = 0.01;
 const PROBABILITY_MAX: f64 = 0.5;
-/// Maximum adaptations executed after a pause; by then the probability is at a bound.
+/// Maximum number of adaptations that are made up after an idle period. After so many, the drop
+/// probability is at a bound.
 const ADAPTATIONS_MAX: u64 = 100;
 
 impl<T: Queueable> Red<T> {
@@ -95,21 +101,22 @@ impl<T: Queueable> Red<T> {
         }
     }
 
-    /// Updates the average with the queue length that an arriving packet finds.
+    /// Updates the average with the queue length at the arrival of a packet.
     fn measure(&mut self, now_ns: u64) {
         let Some(since_ns) = self.idle_since_ns else {
             self.average += self.weight * (self.stats.backlog_bytes as f64 - self.average);
             return;
         };
-        // Number of average packets that could have been sent meanwhile; each would have found an
-        // empty queue.
+        // Compute the number of average packets that could have been sent while the queue was
+        // empty. The average decreases as if each of them had arrived at the empty queue.
         let bits = self.params.avpkt.max(1) as f64 * 8.;
         let packets =
             now_ns.saturating_sub(since_ns) as f64 * self.params.bandwidth as f64 / 1e9 / bits;
         self.average *= (1. - self.weight).powf(packets);
     }
 
-    /// Adapts the probability so that the average stays midway between the thresholds.
+    /// Adapts the drop probability so that the average queue length stays midway between the
+    /// thresholds.
     fn adapt(&mut self, now_ns: u64) {
         let due = now_ns.saturating_sub(self.adapt_ns) / ADAPT_INTERVAL_NS;
         if !self.params.adaptive || due == 0 {
@@ -144,7 +151,8 @@ impl<T: Queueable> Red<T> {
         };
         let count = self.count.map_or(0, |count| count.saturating_add(1));
         self.count = Some(count);
-        // Spread the intervals between drops uniformly instead of geometrically.
+        // Increase the probability with each packet since the last drop. The distances between
+        // drops are then distributed uniformly, not geometrically.
         let rest = 1. - f64::from(count) * chance;
         if rest > 0. && !self.dice.falls(chance / rest) {
             return Verdict::Pass;
@@ -160,9 +168,11 @@ impl<T: Queueable> Red<T> {
 }
 
 impl RedParams {
-    /// Returns the weight for which a burst passes, as in tc's `tc_red_eval_ewma`.
+    /// Returns the weight of a new sample in the average for which a burst passes, as in tc's
+    /// `tc_red_eval_ewma`.
     ///
-    /// The largest power of 2 for which an average that starts at 0 stays below `min` (equation 3).
+    /// The weight is the largest power of 2 for which an average that starts at 0 stays below `min`
+    /// during the burst (equation 3).
     fn weight(&self) -> f64 {
         let burst = f64::from(self.burst);
         let room = burst + 1. - self.min as f64 / self.avpkt.max(1) as f64;
@@ -192,7 +202,7 @@ impl<T: Queueable> Qdisc<T> for Red<T> {
             }
             self.stats.ecn_mark += 1;
         }
-        // The backlog already includes the item itself.
+        // The backlog already includes the arriving item.
         if self.stats.backlog_bytes > self.params.limit {
             self.overlimit += 1;
             self.stats.overlimits += 1;

@@ -1,4 +1,5 @@
-//! Software segmentation: a queue counts, delays and drops each segment individually.
+//! Software segmentation: divides a large packet into segments, so that a queue counts, delays and
+//! drops each segment separately.
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 use core::ops::Range;
@@ -9,18 +10,18 @@ use towpath_wire::{IpProtocol, checksum};
 use crate::QueuedPacket;
 use crate::packet::{IPV4_LEN, IPV6_LEN, UDP_CHECKSUM, ip_of_frame, put16, refresh_ipv4_checksum};
 
-/// Offsets in a TCP header: checksum, sequence number and flags.
+/// Offsets in a TCP header of the checksum, the sequence number and the flags.
 const TCP_CHECKSUM: usize = 16;
 const TCP_SEQ: Range<usize> = 4..8;
 const TCP_FLAGS: usize = 13;
 const FIN_PSH: u8 = 0x09;
 const CWR: u8 = 0x80;
-/// Offset of the length in a UDP header.
+/// Offset of the length field in a UDP header.
 const UDP_LEN: usize = 4;
 
 impl QueuedPacket {
-    /// Calls `out` for each packet that `packet` represents, in order: the packet itself, or its
-    /// segments with their own headers.
+    /// Calls `out` for the packet, or for each of its segments in order if it is to be segmented.
+    /// Each segment gets its own headers.
     pub fn each(
         packet: Packet,
         link_type: LinkType,
@@ -39,20 +40,20 @@ impl QueuedPacket {
     }
 }
 
-/// Header offsets of a packet to be segmented.
+/// Offsets of the headers in a packet that is to be segmented.
 struct SegmentCut {
     how: Segmentation,
     ip: usize,
     ip_len: usize,
     transport: usize,
-    /// End of the IP packet; padding of the frame is not payload.
+    /// Offset of the end of the IP packet. Bytes after it are padding of the frame.
     end: usize,
     is_v6: bool,
 }
 
 impl SegmentCut {
-    /// Validates the headers; returns `None` if they do not match the segmentation, so that the
-    /// packet is not segmented.
+    /// Validates the headers of a packet. Returns `None` if they contradict the segmentation
+    /// metadata; the packet is then not segmented.
     fn of(packet: &Packet, how: Segmentation, link_type: LinkType) -> Option<Self> {
         let bytes = packet.linear().get(..how.header_len.into())?;
         let ip = match link_type {
@@ -97,7 +98,8 @@ impl SegmentCut {
         segment
     }
 
-    /// Updates length, identification and checksum of the IP header of segment `n`.
+    /// Updates the length, the identification and the checksum in the IP header of segment number
+    /// `n`.
     fn patch_ip(&self, ip: &mut [u8], n: usize) {
         if self.is_v6 {
             return put16(ip, 4, (ip.len() - IPV6_LEN) as u16);
@@ -108,8 +110,9 @@ impl SegmentCut {
         refresh_ipv4_checksum(&mut ip[..self.ip_len]);
     }
 
-    /// Updates sequence number and flags (TCP) or length (UDP), and stores the pseudo-header sum in
-    /// the checksum field. Returns the offset of that field in the transport header.
+    /// Updates the sequence number and flags (TCP) or the length (UDP), and stores the sum of the
+    /// pseudo-header in the checksum field. Returns the offset of the checksum field in the
+    /// transport header.
     fn patch_transport(&self, bytes: &mut [u8], from: u32, is_first: bool, is_last: bool) -> usize {
         let len = bytes.len() - self.transport;
         let (ip, transport) = bytes[self.ip..].split_at_mut(self.transport - self.ip);
@@ -174,9 +177,10 @@ mod tests {
         all
     }
 
-    /// Returns whether both checksums are correct, after completing a partial TCP checksum.
+    /// Returns whether the IP and the TCP checksum are correct. A partial TCP checksum is completed
+    /// first.
     fn is_right(queued: &mut QueuedPacket) -> bool {
-        // Flipping the same bit twice only completes the checksum.
+        // Flip the same bit twice: this only completes the checksum.
         queued.flip_bit(0);
         queued.flip_bit(0);
         let bytes = queued.packet().linear();
@@ -197,7 +201,8 @@ mod tests {
         let seq = |queued: &QueuedPacket| queued.packet().linear()[38..42].to_vec();
         let flags = |queued: &QueuedPacket| queued.packet().linear()[47];
         assert_eq!(seq(&all[1]), (0xffff_fff0u32.wrapping_add(100)).to_be_bytes());
-        // Only the first segment has CWR; only the last one has FIN and PSH; each has ACK.
+        // Only the first segment has the flag CWR, and only the last one has FIN and PSH. All have
+        // ACK.
         assert_eq!([0, 1, 2].map(|at| flags(&all[at])), [0x90, 0x10, 0x19]);
         let joined: Vec<u8> =
             all.iter().flat_map(|queued| queued.packet().linear()[54..].to_vec()).collect();
@@ -225,7 +230,7 @@ mod tests {
         packet.push_back(50).unwrap().fill(9);
         let all = pieces(packet, &mut pool);
         assert_eq!(all.iter().map(Queueable::bytes).collect::<Vec<_>>(), [154, 154, 154]);
-        // IP lengths that end within the headers, or beyond the frame.
+        // Test IP lengths that end within the headers, or beyond the frame.
         for len in [0, 20, 39, 341] {
             let mut packet = tcp(&[7; 300], 0, 100, &mut pool);
             put16(packet.linear_mut(), 16, len);

@@ -1,32 +1,32 @@
-//! Counters of a discipline.
+//! Counters of a queueing discipline.
 
 use crate::Queueable;
 
-/// An item dropped by a discipline or a link.
+/// An item that a queueing discipline or a link dropped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dropped<T> {
-    /// The item, so that its memory can be reused.
+    /// The dropped item, so that its memory can be reused.
     pub item: T,
     /// Reason of the drop.
     pub cause: DropCause,
 }
 
-/// Reason of a drop.
+/// Reason why an item was dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum DropCause {
-    /// The queue was at its limit.
+    /// The queue or link had reached its limit.
     Overlimit,
-    /// Active queue management dropped the item to signal congestion.
+    /// Active queue management, such as CoDel, dropped the item to signal congestion.
     Early,
-    /// A lossy link lost the item at random.
+    /// A lossy link dropped the item at random.
     Lost,
-    /// The item exceeds the link's MTU, or the size of a token bucket.
+    /// The item is longer than the MTU of the link, or than the size of a token bucket.
     TooLong,
 }
 
 impl DropCause {
-    /// Returns the name used in tables and captures.
+    /// Returns the name of the reason, for tables and captures.
     pub fn name(self) -> &'static str {
         match self {
             Self::Overlimit => "overlimit",
@@ -37,39 +37,40 @@ impl DropCause {
     }
 }
 
-/// A named counter or state.
+/// A counter or state value with its name.
 pub type Counter = (&'static str, u64);
 
-/// Counters of every discipline (Linux's gnet_stats_basic and gnet_stats_queue).
+/// Counters that every queueing discipline has (Linux's gnet_stats_basic and gnet_stats_queue).
 ///
-/// Each enqueued item was sent, was dropped, or waits: `enqueued_packets == sent_packets + dropped
-/// + backlog_packets`.
+/// Each enqueued item was sent, was dropped, or still waits: `enqueued_packets == sent_packets +
+/// dropped + backlog_packets`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Stats {
-    /// Items enqueued, including dropped ones.
+    /// Number of items enqueued, including items that were dropped.
     pub enqueued_packets: u64,
-    /// Bytes enqueued, including dropped ones.
+    /// Number of bytes enqueued, including those of dropped items.
     pub enqueued_bytes: u64,
     /// Items sent.
     pub sent_packets: u64,
     /// Bytes sent.
     pub sent_bytes: u64,
-    /// Items dropped, for any reason.
+    /// Number of items dropped for any reason.
     pub dropped: u64,
-    /// Bytes dropped.
+    /// Number of bytes of the dropped items.
     pub dropped_bytes: u64,
-    /// Number of calls that reached a limit: of the queue, of tokens, or of an average.
+    /// Number of times that an item was dropped or delayed because of a limit: of the queue, of
+    /// tokens, or of an average.
     pub overlimits: u64,
     /// Items marked with CE instead of being dropped.
     pub ecn_mark: u64,
-    /// Items waiting.
+    /// Number of items in the queue.
     pub backlog_packets: u64,
-    /// Bytes waiting.
+    /// Number of bytes in the queue.
     pub backlog_bytes: u64,
 }
 
 impl Stats {
-    /// Counts an enqueued item, which will be sent or dropped later.
+    /// Counts an item that was enqueued. The item must be counted as sent or dropped later.
     pub(crate) fn offer(&mut self, bytes: usize) {
         self.enqueued_packets += 1;
         self.enqueued_bytes += bytes as u64;
@@ -77,7 +78,7 @@ impl Stats {
         self.backlog_bytes += bytes as u64;
     }
 
-    /// Counts a sent item.
+    /// Counts an item that was sent.
     pub(crate) fn send(&mut self, bytes: usize) {
         self.sent_packets += 1;
         self.sent_bytes += bytes as u64;
@@ -85,7 +86,7 @@ impl Stats {
         self.backlog_bytes -= bytes as u64;
     }
 
-    /// Counts a dropped item after [`Stats::offer`].
+    /// Counts a dropped item that [`Stats::offer`] has counted before.
     pub(crate) fn drop(&mut self, bytes: usize) {
         self.dropped += 1;
         self.dropped_bytes += bytes as u64;
@@ -93,12 +94,12 @@ impl Stats {
         self.backlog_bytes -= bytes as u64;
     }
 
-    /// Counts items that an inner discipline has dropped.
+    /// Counts items that an inner queueing discipline has dropped.
     pub(crate) fn drop_all<T: Queueable>(&mut self, drops: &[Dropped<T>]) {
         drops.iter().for_each(|drop| self.drop(drop.item.bytes()));
     }
 
-    /// Returns the sum of two counters, for example of the bands of a discipline.
+    /// Returns the sums of two sets of counters, for example of two bands.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self {

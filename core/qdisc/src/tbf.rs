@@ -1,4 +1,4 @@
-//! Token bucket filter: a rate limit with bursts, and an optional peak rate.
+//! Token bucket filter (tbf): a rate limit that permits bursts, with an optional peak rate.
 
 use crate::{Counter, DropCause, Dropped, Fifo, Qdisc, Queueable, Stats};
 
@@ -7,42 +7,45 @@ use crate::{Counter, DropCause, Dropped, Fifo, Qdisc, Queueable, Stats};
 pub struct TbfParams {
     /// Rate in bits per second.
     pub rate: u64,
-    /// Size of the bucket in bytes: the maximum burst, and the maximum packet length.
+    /// Size of the token bucket in bytes. The size is both the maximum burst and the maximum packet
+    /// length.
     pub burst: u64,
-    /// Peak rate of bursts in bits per second; `None` for unlimited.
+    /// Maximum rate of bursts in bits per second; `None` if it is unlimited.
     pub peakrate: Option<u64>,
-    /// Size of the peak rate's bucket in bytes.
+    /// Size in bytes of the token bucket for the peak rate.
     pub mtu: u64,
-    /// Maximum bytes waiting for tokens.
+    /// Maximum number of bytes that wait for tokens.
     pub limit: usize,
 }
 
-/// A queue that sends at the rate of its tokens.
+/// A token bucket filter, which limits the rate at which a queue sends.
 ///
-/// Tokens are stored as the time in which they accumulate, as in Linux's sch_tbf.c, so rates are
-/// not rounded.
+/// Tokens are stored as the time in which they accumulate, as in Linux's sch_tbf.c. Rates are
+/// therefore not rounded.
 pub struct Tbf<T> {
     params: TbfParams,
     inner: Box<dyn Qdisc<T>>,
-    /// The next item, dequeued from `inner` before it had enough tokens.
+    /// The next item to send. The item was dequeued from `inner` before the bucket had enough
+    /// tokens for it.
     head: Option<T>,
     tokens_ns: i128,
     peak_tokens_ns: i128,
-    /// Time at which the tokens were last counted.
+    /// Time in nanoseconds up to which the tokens are counted.
     counted_ns: u64,
-    /// Time at which the head will have enough tokens.
+    /// Time in nanoseconds at which there are enough tokens for the item in `head`.
     ready_ns: Option<u64>,
     stats: Stats,
 }
 
 impl<T: Queueable + 'static> Tbf<T> {
-    /// Creates a tbf with full buckets and a bfifo of [`TbfParams::limit`] bytes.
+    /// Creates a token bucket filter with full buckets, and a bfifo queue of [`TbfParams::limit`]
+    /// bytes.
     pub fn new(params: TbfParams) -> Self {
         Self::with_queue(params, Box::new(Fifo::bytes(params.limit)))
     }
 
-    /// Creates a tbf with the queue `inner`, which should be empty; [`TbfParams::limit`] is
-    /// ignored.
+    /// Creates a token bucket filter with the queueing discipline `inner`, which must be empty.
+    /// [`TbfParams::limit`] is ignored.
     pub fn with_queue(params: TbfParams, inner: Box<dyn Qdisc<T>>) -> Self {
         let mut tbf = Self {
             params,
@@ -60,7 +63,8 @@ impl<T: Queueable + 'static> Tbf<T> {
 }
 
 impl<T: Queueable> Tbf<T> {
-    /// Returns the sizes of both buckets in ns.
+    /// Returns the sizes of the token bucket and of the peak rate's bucket, as times in
+    /// nanoseconds.
     fn buckets_ns(&self) -> (i128, i128) {
         let TbfParams { rate, burst, peakrate, mtu, .. } = self.params;
         (time_ns(burst, rate), peakrate.map_or(0, |peak| time_ns(mtu, peak)))
@@ -72,7 +76,8 @@ impl<T: Queueable> Tbf<T> {
         peakrate.map_or(burst, |_| burst.min(mtu))
     }
 
-    /// Returns the remaining tokens of both buckets at `now_ns` if `bytes` are sent.
+    /// Returns the tokens that would be left in both buckets, as times in nanoseconds, if `bytes`
+    /// were sent at `now_ns`.
     fn left_ns(&self, now_ns: u64, bytes: u64) -> (i128, i128) {
         let (bucket, peak_bucket) = self.buckets_ns();
         let passed = i128::from(now_ns.saturating_sub(self.counted_ns));
@@ -138,7 +143,8 @@ impl<T: Queueable> Qdisc<T> for Tbf<T> {
     }
 }
 
-/// Returns the time to send `bytes` at a rate, rounded up so that the rate is never exceeded.
+/// Returns the time in nanoseconds to send `bytes` at `rate` bits per second. The time is rounded
+/// up, so that the rate is never exceeded.
 fn time_ns(bytes: u64, rate: u64) -> i128 {
     (i128::from(bytes) * 8_000_000_000 + i128::from(rate) - 1) / i128::from(rate.max(1))
 }

@@ -1,10 +1,11 @@
-//! A FIFO that records arrival times.
+//! A FIFO queue that records when its items arrived.
 
 use std::collections::VecDeque;
 
 use crate::Queueable;
 
-/// Items with their arrival times, and their total length.
+/// A FIFO queue of items with their arrival times in nanoseconds, and the total length of the
+/// items.
 #[derive(Debug)]
 pub(crate) struct TimedQueue<T> {
     items: VecDeque<(u64, T)>,
@@ -24,7 +25,7 @@ impl<T: Queueable> TimedQueue<T> {
         self.bytes
     }
 
-    /// Returns the allocated memory for items in bytes.
+    /// Returns the memory allocated for the items in bytes.
     pub(crate) fn memory_bytes(&self) -> u64 {
         (self.items.capacity() * size_of::<(u64, T)>()) as u64
     }
@@ -34,7 +35,7 @@ impl<T: Queueable> TimedQueue<T> {
         self.items.push_back((now_ns, item));
     }
 
-    /// Removes the first item, and returns it with its arrival time.
+    /// Removes the first item, and returns it with its arrival time in nanoseconds.
     pub(crate) fn pop(&mut self) -> Option<(u64, T)> {
         let (since_ns, item) = self.items.pop_front()?;
         self.bytes -= item.bytes() as u64;

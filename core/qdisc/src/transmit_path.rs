@@ -1,14 +1,13 @@
-//! A discipline above a device, with flow control between both.
+//! A queueing discipline above a device, with flow control between the two.
 
 use crate::{Device, Dropped, Qdisc, Queueable, TransmitQueue};
 
-/// The transmit path of a host: a discipline, a [`TransmitQueue`] and a [`Device`].
+/// The transmit path of a host: a queueing discipline, a [`TransmitQueue`] and a [`Device`].
 ///
-/// While the queue is stopped, packets wait in the discipline, which can reorder and drop them. The
-/// fewer bytes are in the device, the more the discipline can control.
+/// While the [`TransmitQueue`] is stopped, packets wait in the queueing discipline, which can
+/// reorder and drop them. The discipline can no longer do so once packets are in the device.
 ///
-/// # Usage
-/// Call [`TransmitPath::run`] after [`TransmitPath::enqueue`], and at
+/// # Usage Call [`TransmitPath::run`] after [`TransmitPath::enqueue`], and at
 /// [`TransmitPath::next_timeout_ns`].
 pub struct TransmitPath<T, D> {
     qdisc: Box<dyn Qdisc<T>>,
@@ -17,17 +16,18 @@ pub struct TransmitPath<T, D> {
 }
 
 impl<T: Queueable, D: Device<T>> TransmitPath<T, D> {
-    /// Creates a path; discipline and device should be empty.
+    /// Creates a transmit path. The queueing discipline and the device must be empty.
     pub fn new(qdisc: Box<dyn Qdisc<T>>, queue: TransmitQueue, device: D) -> Self {
         Self { qdisc, queue, device }
     }
 
-    /// Enqueues a packet in the discipline; may drop it or other packets.
+    /// Enqueues a packet in the queueing discipline, which may drop this packet or other packets.
     pub fn enqueue(&mut self, now_ns: u64, item: T, drops: &mut Vec<Dropped<T>>) {
         self.qdisc.enqueue(now_ns, item, drops);
     }
 
-    /// Handles completion reports of the device, and passes packets to it until the queue stops.
+    /// Handles the device's reports of sent packets, and passes further packets to the device until
+    /// the transmit queue stops.
     pub fn run(&mut self, now_ns: u64, drops: &mut Vec<Dropped<T>>) {
         let completed = self.device.poll_completed(now_ns);
         if completed.packets > 0 {
@@ -43,16 +43,16 @@ impl<T: Queueable, D: Device<T>> TransmitPath<T, D> {
         }
     }
 
-    /// Returns the time at which [`TransmitPath::run`] has work: a completion report, or a packet
-    /// that the discipline delays.
+    /// Returns the time in nanoseconds at which [`TransmitPath::run`] has work: the device reports
+    /// a sent packet, or the queueing discipline may send a delayed packet.
     pub fn next_timeout_ns(&self) -> Option<u64> {
         let is_running = !self.queue.is_stopped() && self.qdisc.stats().backlog_packets > 0;
         let held = self.qdisc.next_timeout_ns().filter(|_| is_running);
         [self.device.next_timeout_ns(), held].into_iter().flatten().min()
     }
 
-    /// Returns the number of packets of at most `bytes` that would be passed to the device
-    /// immediately. A sender with its own queue should offer no more.
+    /// Returns the number of packets of at most `bytes` that the path would pass to the device
+    /// immediately. A sender with its own queue should enqueue no more than this.
     pub fn room(&self, bytes: u64) -> usize {
         if self.queue.is_stopped() || self.qdisc.stats().backlog_packets > 0 {
             return 0;
@@ -61,22 +61,23 @@ impl<T: Queueable, D: Device<T>> TransmitPath<T, D> {
         self.device.room().min(usize::try_from(by_limit).unwrap_or(usize::MAX))
     }
 
-    /// Returns the discipline.
+    /// Returns the queueing discipline of this path.
     pub fn qdisc(&self) -> &dyn Qdisc<T> {
         &*self.qdisc
     }
 
-    /// Returns the flow control state.
+    /// Returns the state of flow control between the queueing discipline and the device.
     pub fn queue(&self) -> &TransmitQueue {
         &self.queue
     }
 
-    /// Returns the device.
+    /// Returns the device of this path.
     pub fn device(&self) -> &D {
         &self.device
     }
 
-    /// Returns the device, to advance it in time.
+    /// Returns the device of this path for changes, for example to advance a simulated device in
+    /// time.
     pub fn device_mut(&mut self) -> &mut D {
         &mut self.device
     }

@@ -1,5 +1,5 @@
-//! Flow control between a discipline and a device: a full device stops the queue, and wakes it
-//! later.
+//! Flow control between a queueing discipline and a device: the transmit queue stops when the
+//! device is full, and is woken later.
 
 use crate::{Completed, LimitState, QueueLimits, QueueLimitsConfig};
 
@@ -9,7 +9,7 @@ use crate::{Completed, LimitState, QueueLimits, QueueLimitsConfig};
 /// bytes are at their limit (`netdev_tx_sent_queue`).
 #[derive(Debug, Clone)]
 pub struct TransmitQueue {
-    /// Number of free descriptors at which a full device is woken.
+    /// Number of free descriptors at which the queue of a full device is woken.
     wake_room: usize,
     is_full: bool,
     limits: Option<QueueLimits>,
@@ -27,17 +27,18 @@ pub struct TransmitStats {
     pub completed_packets: u64,
     /// Bytes that the device reported as sent.
     pub completed_bytes: u64,
-    /// Number of stops because there were no free descriptors.
+    /// Number of times that the queue stopped because the device had no free descriptors.
     pub stops: u64,
-    /// Number of wake-ups after such stops.
+    /// Number of times that the queue was woken after the device had no free descriptors.
     pub wakes: u64,
-    /// Number of stops because of the byte limit.
+    /// Number of times that the queue stopped because of the byte limit.
     pub limit_stops: u64,
 }
 
 impl TransmitQueue {
-    /// Creates a running queue. A full device is woken when it has `wake_room` free descriptors;
-    /// with a value of one it would stop again immediately. `limits` enables byte queue limits.
+    /// Creates a queue that is not stopped. The queue of a full device is woken when `wake_room`
+    /// descriptors are free. With a value of one, the queue would stop again after a single packet.
+    /// `limits` enables byte queue limits.
     pub fn new(wake_room: usize, limits: Option<QueueLimitsConfig>) -> Self {
         Self {
             wake_room: wake_room.max(1),
@@ -47,7 +48,7 @@ impl TransmitQueue {
         }
     }
 
-    /// Returns whether the device must not get packets now.
+    /// Returns whether the queue is stopped, so that no packet may be passed to the device.
     pub fn is_stopped(&self) -> bool {
         self.is_full || self.limits.as_ref().is_some_and(|limits| !limits.has_room())
     }
@@ -67,7 +68,8 @@ impl TransmitQueue {
         }
     }
 
-    /// Records that the device reported packets as sent, and now has `room` free descriptors.
+    /// Handles a report of the device that packets were sent. The device now has `room` free
+    /// descriptors.
     pub fn on_completed(&mut self, now_ns: u64, completed: Completed, room: usize) {
         self.stats.completed_packets += completed.packets as u64;
         self.stats.completed_bytes += completed.bytes;
@@ -80,23 +82,24 @@ impl TransmitQueue {
         }
     }
 
-    /// Returns the bytes that the device may still get before it stops; `None` without a limit.
+    /// Returns the number of bytes that may be passed to the device before the queue stops; `None`
+    /// without a byte limit.
     pub fn bytes_left(&self) -> Option<u64> {
         let state = self.limits.as_ref()?.state();
         Some((state.limit + 1).saturating_sub(state.inflight))
     }
 
-    /// Returns the bytes in the device.
+    /// Returns the number of bytes in the device that are not reported as sent.
     pub fn inflight(&self) -> u64 {
         self.stats.queued_bytes - self.stats.completed_bytes
     }
 
-    /// Returns the state of the byte queue limit; `None` without one.
+    /// Returns the state of the byte queue limit; `None` if there is no limit.
     pub fn limits(&self) -> Option<LimitState> {
         self.limits.as_ref().map(QueueLimits::state)
     }
 
-    /// Returns the counters.
+    /// Returns the counters of the queue.
     pub fn stats(&self) -> TransmitStats {
         self.stats
     }

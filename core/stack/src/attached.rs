@@ -1,4 +1,4 @@
-//! Ports of a stack, and the interfaces that they drive.
+//! Ports (devices) of a stack, and the interfaces that belong to them.
 
 use towpath_pool::{Pool, Port};
 use towpath_tcp::Instant;
@@ -8,16 +8,18 @@ use crate::net::IfaceId;
 use crate::socket::SocketRole;
 use crate::stack::Stack;
 
-/// A port in the list of [`Stack::turn`].
+/// An entry in the list of ports that is passed to [`Stack::turn`].
 pub trait StackPort {
-    /// Type of the port.
+    /// Type of the port in the entry.
     type Port: Port + ?Sized;
 
-    /// Returns the interface that the port drives, and the port. `place` is its index in the list.
+    /// Returns the port, and the interface for which it sends and receives. `place` is the index of
+    /// the entry in the list.
     fn parts(&mut self, place: usize) -> (IfaceId, &mut Self::Port);
 }
 
-/// The ports of a stack whose interfaces are never removed: port `i` drives interface `i + 1`.
+/// Ports in a plain list, for a stack whose interfaces are never removed: port `i` serves interface
+/// `i + 1`.
 impl<P: Port + ?Sized> StackPort for Box<P> {
     type Port = P;
 
@@ -27,12 +29,12 @@ impl<P: Port + ?Sized> StackPort for Box<P> {
     }
 }
 
-/// A port that drives a given interface.
+/// A port together with the interface for which it sends and receives.
 #[derive(Debug)]
 pub struct AttachedPort<P: ?Sized> {
-    /// Interface that the port drives.
+    /// Interface for which the port sends and receives.
     pub iface: IfaceId,
-    /// The port.
+    /// The port (device) itself.
     pub port: Box<P>,
 }
 
@@ -46,10 +48,12 @@ impl<P: Port + ?Sized> StackPort for AttachedPort<P> {
 }
 
 impl<H: Host> Stack<H> {
-    /// Drops the packets that are queued for a removed interface, and ends the memberships of
-    /// sockets there. The owner calls this in each shard after
-    /// [`Change::RemoveInterface`](crate::net::Change::RemoveInterface), when no port drives the
-    /// interface any more. Visits every socket of the shard.
+    /// Drops the packets queued for a removed interface, and ends the multicast memberships of
+    /// sockets on it.
+    ///
+    /// The owner of the stack calls this in each shard after
+    /// [`Change::RemoveInterface`](crate::net::Change::RemoveInterface), once no port serves the
+    /// interface. The call visits every socket of the shard.
     pub fn detach(&mut self, now: Instant, iface: IfaceId, pool: &mut Pool) {
         self.net.catch_up();
         self.net.drop_output(iface, pool);

@@ -1,14 +1,14 @@
-//! Invariants of the tables between turns, for simulators and tests.
+//! Checks of the invariants of the stack's tables, for simulators and tests.
 
 use crate::host::{Host, SocketId};
 use crate::socket::{SocketRole, Waits};
 use crate::stack::Stack;
 
 impl<H: Host> Stack<H> {
-    /// Returns the first violated invariant and the affected socket, or `None`. Connections to be
-    /// visited in the next turn are skipped.
+    /// Returns the first violated invariant and the affected socket, or `None` if all hold.
+    /// Connections that the next turn of the stack visits are skipped.
     ///
-    /// Takes time in proportion to the number of sockets, and is not used in production.
+    /// The check takes time in proportion to the number of sockets, and is not used in production.
     pub fn audit(&self) -> Option<(Option<SocketId>, &'static str)> {
         let (mut streams, mut orphans) = (0, 0);
         for (index, socket) in self.sockets.iter() {

@@ -1,78 +1,86 @@
-//! Counters of the socket layer. [`crate::Drops`] counts lost packets by reason.
+//! Counters of the sockets of a stack. [`crate::Drops`] counts dropped packets by reason.
 
 towpath_pool::counters! {
     /// Counters of a stack since its creation.
     pub struct Counters {
-        /// TCP segments received; merged segments count as one.
+        /// TCP segments received; segments that were merged into one packet count as one.
         tcp_received,
-        /// TCP packets sent, up to 64 KiB each.
+        /// TCP packets sent. A packet may have up to 64 KiB, which the device or driver segments.
         tcp_sent,
         /// Payload bytes that TCP connections received in order.
         tcp_bytes_received,
-        /// Payload bytes sent, including retransmissions.
+        /// Payload bytes that TCP connections sent, including retransmissions.
         tcp_bytes_sent,
         /// TCP packets with retransmitted bytes.
         tcp_retransmits,
         /// TCP resets sent.
         tcp_resets_sent,
-        /// Connections opened actively.
+        /// TCP connections that programs of this host opened.
         tcp_connects,
-        /// Connections opened by peers whose handshake completed.
+        /// TCP connections that peers opened, and whose handshake completed.
         tcp_accepts,
-        /// SYNs that created a half-open connection.
+        /// SYNs for which a half-open TCP connection was created.
         tcp_syns,
-        /// SYNs with a valid Fast Open cookie that created a connection at once (RFC 7413).
+        /// SYNs with a valid Fast Open cookie for which a connection was created at once (RFC
+        /// 7413).
         tcp_fast_opens,
-        /// SYNs with a valid Fast Open cookie that exceeded the listener's limit.
+        /// SYNs with a valid Fast Open cookie that were treated as normal SYNs, because the
+        /// listener's limit of such connections was reached.
         tcp_fast_open_overflows,
-        /// Handshakes that the peer did not complete in time.
+        /// TCP handshakes that ended because the peer did not complete them in time.
         tcp_half_open_timeouts,
-        /// Half-open connections evicted by newer ones of the same listener.
+        /// Half-open TCP connections that were evicted by newer ones of the same listener.
         tcp_half_open_displaced,
         /// SYN-ACKs sent with a SYN cookie (RFC 4987).
         tcp_syn_cookies_sent,
-        /// Connections created from a valid SYN cookie.
+        /// TCP connections created from an ACK with a valid SYN cookie.
         tcp_syn_cookies_valid,
-        /// ACKs without a valid SYN cookie while a listener accepted cookies.
+        /// ACKs without a valid SYN cookie that arrived while the listener accepted cookies.
         tcp_syn_cookies_invalid,
-        /// Connections that failed by reset or timeout.
+        /// TCP connections that failed by a reset or a timeout.
         tcp_failures,
-        /// TIME-WAITs ended early by a new connection (RFC 6191).
+        /// TIME-WAIT states that ended early because the peer opened a new connection (RFC 6191).
         tcp_time_wait_reused,
-        /// Connections aborted at close because of the orphan limit.
+        /// TCP connections that were reset when the program closed them, because there were too
+        /// many connections without a socket.
         tcp_orphans_aborted,
-        /// Times a connection had to wait for a full device queue.
+        /// Number of times that a TCP connection had to wait because a device queue was full.
         tcp_waits_for_output,
-        /// Times a connection reached its limit in a device's queue.
+        /// Number of times that a TCP connection reached its own limit of packets in a device
+        /// queue.
         tcp_waits_for_share,
-        /// Times a datagram socket reached its limit in a device's queue.
+        /// Number of times that a datagram socket reached its own limit of packets in a device
+        /// queue.
         udp_waits_for_share,
-        /// Connections whose reported path MTU was dropped early to make room.
+        /// TCP connections whose path MTU, learned from ICMP, was forgotten early to make room for
+        /// another one.
         path_mtus_full,
-        /// Datagrams received.
+        /// UDP datagrams received.
         udp_received,
-        /// Packets whose datagrams were deferred to a later turn because of filter or receiver
-        /// work.
+        /// Packets whose delivery was postponed to a later turn of the event loop, because socket
+        /// filters or many receivers took too long.
         deliveries_put_off,
-        /// Upper bound of filter instructions run on datagrams; filters only jump forward.
+        /// Upper bound of the socket filter instructions executed for datagrams. Filters only jump
+        /// forward, so their length is the bound.
         filter_steps,
-        /// Datagrams sent; a segmented datagram counts as one.
+        /// UDP datagrams sent; a datagram to be segmented counts as one.
         udp_sent,
-        /// Echo replies received.
+        /// ICMP echo replies received.
         echo_received,
-        /// Echo messages sent.
+        /// ICMP echo messages sent.
         echo_sent,
-        /// Ports probed while choosing ephemeral ports.
+        /// Ports that were checked while choosing ephemeral ports.
         ports_probed,
-        /// Binds and connects that found no free port.
+        /// Calls of bind and connect that failed because no port was free.
         ports_exhausted,
-        /// Received packets handed over to the shard that owns them.
+        /// Packets that a shard received and passed to the shard that owns their socket.
         shard_handed_over,
-        /// Neighbour updates or path MTUs that a shard lost because it did not take them in time.
+        /// Neighbour updates or path MTUs from other shards that a shard lost, because it did not
+        /// read them in time.
         shard_news_lost,
-        /// Timers fired.
+        /// Timers that expired.
         timers_fired,
-        /// Turns of the stack ([`crate::Stack::turn`]).
+        /// Calls of [`crate::Stack::turn`], each of which is one turn of the event loop.
         turns,
     }
 }

@@ -1,6 +1,6 @@
 //! Receive path from a packet to its socket. `tcp/rx` finds the connection of a segment, `passive`
 //! handles handshakes, `udp/rx` delivers datagrams, and `errors` finds the socket of an ICMP error.
-//! In the same turn, `tx` visits each connection that received a segment.
+//! In the same turn of the event loop, `tx` visits each connection that received a segment.
 //!
 //! ```text
 //!  packet ─► net ─┬─► tcp ─┬─► connection ─► buffers, events      ┐ one probe of the
@@ -24,7 +24,8 @@ use crate::stack::Stack;
 use crate::udp::rx::stray_echo;
 
 impl<H: Host> Stack<H> {
-    /// Receives a packet from the device of `iface`. `hash` is the flow table hash, if known.
+    /// Receives a packet from the device of interface `iface`. `hash` is the packet's hash in the
+    /// flow table, if it was already computed.
     #[inline]
     pub(crate) fn receive_packet(
         &mut self,
@@ -45,8 +46,8 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Delivers a packet or report of the IP layer. `hash` is the flow table hash of a segment, if
-    /// known.
+    /// Delivers a packet or a report of the IP layer to its socket. `hash` is the segment's hash in
+    /// the flow table, if it was already computed.
     pub(crate) fn on_received(
         &mut self,
         cx: &mut Cx<'_, H>,

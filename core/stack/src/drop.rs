@@ -1,15 +1,16 @@
-//! Reasons for dropping packets. Every dropped packet has a reason, which is counted here and
-//! traced if tracing is enabled.
+//! Reasons for dropping packets. Every dropped packet is counted by its reason, and traced if
+//! tracing is enabled.
 
 /// Direction of a dropped packet as seen from the host.
 enum DropDirection {
-    /// Received, including packets to be forwarded.
+    /// The packet was received, possibly to be forwarded.
     Inbound,
-    /// Sent by the host, or forwarded to an output queue.
+    /// The packet was sent by the host, or was to be queued for output after forwarding.
     Outbound,
 }
 
-/// Declares the reasons with direction and name, so that a new reason needs only one line.
+/// Declares all reasons with their directions and names, so that adding a reason takes only one
+/// line.
 macro_rules! drop_reasons {
     ($( $(#[$doc:meta])* $variant:ident: $direction:ident = $name:literal, )*) => {
         /// Reason for dropping a packet.
@@ -18,17 +19,17 @@ macro_rules! drop_reasons {
         pub enum DropReason { $( $(#[$doc])* $variant, )* }
 
         impl DropReason {
-            /// All reasons, in the order of their counters.
+            /// All reasons, in the order in which they are counted.
             pub const ALL: &'static [DropReason] = &[ $( DropReason::$variant, )* ];
-            /// Number of reasons.
+            /// Number of reasons for dropping packets.
             pub const COUNT: usize = Self::ALL.len();
 
-            /// Returns the name used in counters and traces.
+            /// Returns the name of the reason in counters and traces.
             pub const fn as_str(self) -> &'static str {
                 match self { $( DropReason::$variant => $name, )* }
             }
 
-            /// Returns whether the packet was on its way out of the host.
+            /// Returns whether the dropped packet was an outgoing one.
             pub const fn is_outbound(self) -> bool {
                 let direction = match self {
                     $( DropReason::$variant => DropDirection::$direction, )*
@@ -40,107 +41,115 @@ macro_rules! drop_reasons {
 }
 
 drop_reasons! {
-    // Sockets and transports; the IP layer's reasons follow below.
-    /// Invalid TCP, UDP or ICMP checksum.
+    // Reasons of sockets and transport protocols. Reasons of the IP layer follow further below.
+    /// Packet with an invalid TCP, UDP or ICMP checksum.
     TransportChecksum: Inbound = "transport_checksum",
     /// Truncated or inconsistent transport header.
     TransportMalformed: Inbound = "transport_malformed",
     /// TCP segment from or to a broadcast or multicast address (RFC 9293 3.9.2.3).
     TcpNotUnicast: Inbound = "tcp_not_unicast",
-    /// TCP segment without a matching connection or listener; answered by a reset unless it is a
-    /// reset itself.
+    /// TCP segment that belongs to no connection or listener. The segment is answered by a reset,
+    /// unless it is a reset itself.
     TcpNoSocket: Inbound = "tcp_no_socket",
-    /// Segment of a half-open connection or a TIME-WAIT that was answered by an ACK or a reset.
-    /// Also a segment received before the owner decided about its SYN.
+    /// TCP segment for a half-open connection or a TIME-WAIT state that is not acceptable, and was
+    /// answered by an ACK or a reset. Also a segment that arrived before the owner of the stack
+    /// accepted or refused its SYN.
     TcpUnacceptable: Inbound = "tcp_unacceptable",
-    /// Segment of a closed connection, or bytes received after the program closed its socket.
+    /// TCP segment for a closed connection, or bytes that arrived after the program closed the
+    /// socket.
     TcpAfterClose: Inbound = "tcp_after_close",
-    /// Segment entirely outside the receive window, usually an old duplicate.
+    /// TCP segment entirely outside the receive window, usually an old duplicate.
     TcpOutOfWindow: Inbound = "tcp_out_of_window",
-    /// Old timestamp (RFC 7323 5).
+    /// TCP segment with an old timestamp (PAWS, RFC 7323 5).
     TcpPaws: Inbound = "tcp_paws",
-    /// Missing timestamp although timestamps were negotiated (RFC 7323 3.2).
+    /// TCP segment without a timestamp, although timestamps were negotiated (RFC 7323 3.2).
     TcpTimestampMissing: Inbound = "tcp_timestamp_missing",
-    /// ACK of bytes that were never sent or are too old (RFC 5961 5).
+    /// TCP segment whose acknowledgment number is too old, or is of bytes that were never sent (RFC
+    /// 5961 5).
     TcpBadAck: Inbound = "tcp_bad_ack",
-    /// Segment without ACK on a connection whose handshake has begun (RFC 9293 3.10.7.4).
+    /// TCP segment without the ACK flag on a connection whose handshake has begun (RFC 9293
+    /// 3.10.7.4).
     TcpNoAck: Inbound = "tcp_no_ack",
     /// SYN on a synchronized connection (RFC 5961 4).
     TcpSynInWindow: Inbound = "tcp_syn_in_window",
     /// RST in the window but not exactly at RCV.NXT (RFC 5961 3).
     TcpResetInWindow: Inbound = "tcp_reset_in_window",
-    /// RST that none of our segments can have caused.
+    /// RST that cannot be the answer to any segment we sent.
     TcpResetIgnored: Inbound = "tcp_reset_ignored",
-    /// Out-of-order bytes beyond the maximum number of ranges.
+    /// Out-of-order bytes of a TCP connection that has the maximum number of out-of-order ranges.
     TcpTooManyRanges: Inbound = "tcp_too_many_ranges",
-    /// Bytes within the window that do not fit the receive FIFO.
+    /// Bytes within the receive window that do not fit in the receive buffer.
     TcpNoRoom: Inbound = "tcp_no_room",
-    /// TTL or hop limit below the socket's minimum (IP_MINTTL, IPV6_MINHOPCOUNT).
+    /// TCP segment whose TTL or hop limit is below the socket's minimum (IP_MINTTL,
+    /// IPV6_MINHOPCOUNT).
     TcpMinTtl: Inbound = "tcp_min_ttl",
-    /// Segment in SYN-SENT that is neither a SYN nor a valid reset.
+    /// TCP segment in state SYN-SENT that is neither a SYN nor a valid reset.
     TcpUnexpected: Inbound = "tcp_unexpected",
-    /// Bytes within the window for which no buffer memory was available.
+    /// Bytes within the receive window for which no memory was available.
     TcpNoMemory: Inbound = "tcp_no_memory",
-    /// Outgoing segment whose bytes are missing in the send buffer: an internal error.
+    /// Outgoing TCP segment whose bytes are not in the send buffer; this is an internal error.
     TcpPayloadMissing: Outbound = "tcp_payload_missing",
-    /// SYN to a listener with a full accept queue.
+    /// SYN to a listener whose accept queue is full.
     ListenOverflow: Inbound = "listen_overflow",
-    /// Final ACK of a handshake with a full accept queue, or without room at the owner.
+    /// Last ACK of a handshake, received while the listener's accept queue was full or the owner of
+    /// the stack had no room for a socket.
     AcceptOverflow: Inbound = "accept_overflow",
-    /// SYN to a listener at its limit of half-open connections, all of them too recent to evict. A
-    /// SYN cookie was no possible answer.
+    /// SYN to a listener that has the maximum number of half-open connections, all of them too
+    /// recent to be evicted. The SYN could not be answered by a SYN cookie either.
     SynCacheFull: Inbound = "syn_cache_full",
-    /// Segment without a valid SYN cookie to a listener that sent cookies recently, or evicted
-    /// half-open connections. The segment may belong to a correct client, and is therefore not
-    /// answered by a reset.
+    /// Segment without a valid SYN cookie, to a listener that recently sent SYN cookies or evicted
+    /// half-open connections. The segment may be from a client whose half-open connection was
+    /// evicted, so it is not answered by a reset.
     HalfOpenDisplaced: Inbound = "half_open_displaced",
-    /// Segment to a listener with both SYN and FIN, or with neither SYN nor ACK.
+    /// TCP segment to a listener with both SYN and FIN, or with neither SYN nor ACK.
     TcpBadFlags: Inbound = "tcp_bad_flags",
-    /// TIME-WAIT entry evicted by a newer one.
+    /// Entry of a connection in TIME-WAIT, evicted by a newer one because the table was full.
     TimeWaitFull: Inbound = "time_wait_full",
-    /// Undecided SYN on an any-address interface, evicted by a newer one.
+    /// SYN to an address that is not the host's own, which waited to be accepted or refused, and
+    /// was evicted by a newer one.
     PendingFull: Inbound = "pending_full",
-    /// Retransmission of an undecided SYN.
+    /// Retransmission of a SYN that waits to be accepted or refused by the owner of the stack.
     PendingDuplicate: Inbound = "pending_duplicate",
-    /// No memory or free entry for another socket.
+    /// Packet that would have created a socket, while there was no memory or free entry for it.
     SocketTableFull: Inbound = "socket_table_full",
-    /// Datagram to a port without a socket.
+    /// UDP datagram to a port without a socket.
     UdpNoSocket: Inbound = "udp_no_socket",
-    /// Datagram that did not fit its socket's queue.
+    /// UDP datagram that did not fit in the receive queue of its socket.
     UdpNoRoom: Inbound = "udp_no_room",
     /// Datagram or echo reply rejected by the socket's filter (SO_ATTACH_FILTER).
     UdpFiltered: Inbound = "udp_filtered",
-    /// Datagram or echo reply for a program with too many packets waiting for its filters.
+    /// Datagram or echo reply for a program with too many packets that wait for its socket filters.
     UdpFilterBusy: Inbound = "udp_filter_busy",
-    /// Echo reply without a matching socket.
+    /// ICMP echo reply without a matching socket.
     EchoNoSocket: Inbound = "echo_no_socket",
-    /// ICMP error without a matching connection, or failing the sequence check (RFC 5927).
+    /// ICMP error without a matching connection, or whose quoted sequence number was not in flight
+    /// (RFC 5927).
     IcmpErrorStray: Inbound = "icmp_error_stray",
-    /// Unsupported transport protocol.
+    /// Packet of an unsupported transport protocol.
     UnknownProtocol: Inbound = "unknown_protocol",
-    /// Packet for another shard whose queue is full.
+    /// Packet that belongs to another shard whose queue is full.
     ShardFull: Inbound = "shard_full",
-    /// No route to the destination of a segment.
+    /// Outgoing segment for whose destination there is no route.
     NoRoute: Outbound = "no_route",
-    // IP layer.
-    /// Truncated link header, or an 802.3 length instead of a type.
+    // Reasons of the IP layer.
+    /// Frame with a truncated link header, or with an 802.3 length instead of an Ethernet type.
     FrameMalformed: Inbound = "frame_malformed",
-    /// Frame to another station.
+    /// Frame to the Ethernet address of another station.
     FrameNotOurs: Inbound = "frame_not_ours",
-    /// Frame of an unsupported protocol or VLAN.
+    /// Frame of an unsupported network protocol or VLAN.
     FrameUnknown: Inbound = "frame_unknown",
     /// ARP or neighbour discovery message that is malformed or fails its validity checks.
     NeighborMalformed: Inbound = "neighbor_malformed",
-    /// ARP answer that contradicts the MAC address of an answer less than a second ago.
+    /// ARP answer whose MAC address contradicts that of another answer less than a second before.
     NeighborContradicted: Inbound = "neighbor_contradicted",
-    /// Offload metadata that contradict the headers: checksum position, or protocol, header length
-    /// or number of segments.
+    /// Packet whose offload metadata contradict its headers: the position of the checksum, the
+    /// protocol, the header length, or the number of segments.
     OffloadInvalid: Inbound = "offload_invalid",
-    /// Malformed IP header: version, lengths, options, extension headers.
+    /// Malformed IP header: invalid version, lengths, options or extension headers.
     IpMalformed: Inbound = "ip_malformed",
     /// Invalid IPv4 header checksum.
     IpChecksum: Inbound = "ip_checksum",
-    /// Source-routed packet.
+    /// Packet with a source route option or a routing header.
     IpSourceRoute: Inbound = "ip_source_route",
     /// Invalid source or destination address (RFC 1122 3.2.1.3).
     Martian: Inbound = "martian",
@@ -148,30 +157,35 @@ drop_reasons! {
     NotLocal: Inbound = "not_local",
     /// Forwarded packet whose TTL or hop limit expired.
     TransitTtl: Inbound = "transit_ttl",
-    /// Forwarded packet that failed reverse path filtering (RFC 3704).
+    /// Forwarded packet that failed reverse path filtering: the route to its source leads elsewhere
+    /// (RFC 3704).
     TransitSource: Inbound = "transit_source",
     /// Forwarded packet with a link-scoped address.
     TransitScope: Inbound = "transit_scope",
-    /// Forwarded packet without a route to its destination.
+    /// Packet to be forwarded, without a route to its destination.
     TransitNoRoute: Inbound = "transit_no_route",
-    /// Forwarded packet with a blackhole route.
+    /// Packet to be forwarded, whose route is a blackhole route.
     TransitBlackhole: Inbound = "transit_blackhole",
-    /// Forwarded packet with an unreachable route.
+    /// Packet to be forwarded, whose route is an unreachable route.
     TransitUnreachable: Inbound = "transit_unreachable",
-    /// Forwarded packet with a prohibit route.
+    /// Packet to be forwarded, whose route is a prohibit route.
     TransitProhibited: Inbound = "transit_prohibited",
-    /// Forwarded packet that exceeds the next link's MTU and must not be fragmented.
+    /// Packet to be forwarded that exceeds the MTU of the outgoing link, and must not be
+    /// fragmented.
     TransitTooBig: Inbound = "transit_too_big",
-    /// Packet dropped by a rule.
+    /// Incoming or forwarded packet dropped by a rule of the packet filter.
     FilterDrop: Inbound = "filter_drop",
-    /// Packet rejected by a rule; an error is sent.
+    /// Incoming or forwarded packet rejected by a rule of the packet filter, which answers with an
+    /// error.
     FilterReject: Inbound = "filter_reject",
-    /// Fragment that hides a part of the transport header from rules (RFC 1858, RFC 3128). A first
-    /// fragment truncates the header; a fragment at offset 8 or 16 could overwrite it.
+    /// Fragment that hides a part of the transport header from the packet filter (RFC 1858, RFC
+    /// 3128). The fragment is a first fragment with an incomplete header, or a later one that could
+    /// overwrite the header.
     FilterFragment: Inbound = "filter_fragment",
-    /// Malformed extension headers that hide the transport header from rules (RFC 7112).
+    /// Packet with malformed extension headers, which hide the transport header from the packet
+    /// filter (RFC 7112).
     FilterHidden: Inbound = "filter_hidden",
-    /// Packet of this host dropped by a rule.
+    /// Packet sent by this host that a rule of the packet filter dropped.
     FilterOutput: Outbound = "filter_output",
     /// Packet to a multicast group that this host has not joined.
     NotJoined: Inbound = "not_joined",
@@ -179,33 +193,33 @@ drop_reasons! {
     FragmentInvalid: Inbound = "fragment_invalid",
     /// Overlapping fragments; the whole datagram is dropped (RFC 5722).
     FragmentOverlap: Inbound = "fragment_overlap",
-    /// Too many fragments or bytes in reassembly.
+    /// Fragment that exceeds the maximum number of fragments or bytes in reassembly.
     FragmentLimit: Inbound = "fragment_limit",
-    /// Incomplete datagram after the reassembly timeout.
+    /// Fragments of a datagram that was still incomplete at the reassembly timeout.
     FragmentTimeout: Inbound = "fragment_timeout",
-    /// Malformed ICMP message or invalid checksum.
+    /// ICMP message that is malformed, or has an invalid checksum.
     IcmpMalformed: Inbound = "icmp_malformed",
     /// ICMP message of an unsupported type.
     IcmpIgnored: Inbound = "icmp_ignored",
-    /// Next hop that did not answer ARP requests or neighbour solicitations.
+    /// Outgoing packet whose next hop did not answer ARP requests or neighbour solicitations.
     NeighborUnreachable: Outbound = "neighbor_unreachable",
-    /// Too many packets waiting for one neighbour.
+    /// Outgoing packet, because too many packets wait for the link address of its next hop.
     NeighborQueueFull: Outbound = "neighbor_queue_full",
-    /// Too many packets waiting for all neighbours together.
+    /// Outgoing packet, because too many packets wait for the link addresses of next hops.
     NeighborQueuesFull: Outbound = "neighbor_queues_full",
-    /// Packet that must not leave the host: TTL 0, or an interface-local group (RFC 1122 3.2.1.7,
-    /// RFC 4291 2.7).
+    /// Outgoing packet that must not leave the host: its TTL is 0, or its multicast group is
+    /// interface-local (RFC 1122 3.2.1.7, RFC 4291 2.7).
     HostScope: Outbound = "host_scope",
-    /// Packet that exceeds the path MTU and must not be fragmented, or exceeds the maximum IP
-    /// length.
+    /// Outgoing packet that exceeds the path MTU and must not be fragmented, or that exceeds the
+    /// maximum IP length.
     TooBig: Outbound = "too_big",
-    /// Full device queue.
+    /// Outgoing packet that found the device queue full.
     OutputFull: Outbound = "output_full",
-    /// Full loopback queue.
+    /// Packet from the host to itself that found the loopback queue full.
     LoopbackFull: Outbound = "loopback_full",
-    /// Received on an interface that is set down.
+    /// Packet received on an interface that is set down.
     LinkDown: Inbound = "link_down",
-    /// To be sent on an interface that is set down.
+    /// Packet to be sent on an interface that is set down.
     LinkDownOut: Outbound = "link_down_out",
 }
 
@@ -230,7 +244,7 @@ impl From<towpath_tcp::SegmentDropReason> for DropReason {
     }
 }
 
-/// Number of dropped packets by reason.
+/// Number of dropped packets for each reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Drops([u64; DropReason::COUNT]);
 
@@ -241,7 +255,7 @@ impl Default for Drops {
 }
 
 impl Drops {
-    /// Counts one packet.
+    /// Counts one packet that was dropped for `reason`.
     pub fn count(&mut self, reason: DropReason) {
         self.0[reason as usize] += 1;
     }
@@ -256,7 +270,7 @@ impl Drops {
         self.0.iter().sum()
     }
 
-    /// Iterates over names and counts, in a fixed order.
+    /// Iterates over the names of all reasons and the numbers of packets, in a fixed order.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
         DropReason::ALL.iter().map(|reason| (reason.as_str(), self.of(*reason)))
     }

@@ -1,4 +1,4 @@
-//! Errors of socket operations, one enum per operation.
+//! Errors of socket operations. Each operation has its own enum.
 
 use std::fmt;
 
@@ -24,7 +24,7 @@ macro_rules! refusals {
 refusals! {
     /// Error of opening a socket.
     OpenError {
-        /// The stack has `sockets_max` sockets.
+        /// The stack has reached its limit of sockets, `sockets_max`.
         TooMany = "too many sockets",
     }
 }
@@ -32,44 +32,47 @@ refusals! {
 refusals! {
     /// Error of binding a socket.
     BindError {
-        /// The address is in use (EADDRINUSE).
+        /// The local address is in use by another socket (EADDRINUSE).
         AddrInUse = "address in use",
-        /// The address does not belong to this host (EADDRNOTAVAIL).
+        /// The local address does not belong to this host (EADDRNOTAVAIL).
         AddrNotAvailable = "address not available",
-        /// The socket is bound already, has another family, or does not exist (EINVAL).
+        /// The socket is already bound, its address family differs from that of the address, or it
+        /// does not exist (EINVAL).
         Invalid = "the socket cannot be bound so",
     }
 }
 
 refusals! {
-    /// Error of listening.
+    /// Error of listening on a socket.
     ListenError {
-        /// Another listener uses the address (EADDRINUSE).
+        /// Another listener uses the local address (EADDRINUSE).
         AddrInUse = "address in use",
-        /// The socket is neither a new nor a listening stream socket (EINVAL).
+        /// The socket is neither a new stream socket nor a listener (EINVAL).
         Invalid = "the socket cannot listen",
     }
 }
 
 refusals! {
-    /// Immediate error of connecting.
+    /// Error that a connect call returns at once.
     ConnectError {
-        /// No free local port for this peer (EADDRNOTAVAIL).
+        /// No local port is free for a connection to this peer (EADDRNOTAVAIL).
         NoPort = "no free local port",
-        /// The same connection already exists (EADDRINUSE for a bound socket).
+        /// A connection with the same addresses and ports already exists (EADDRINUSE for a bound
+        /// socket).
         AddrInUse = "the connection exists",
-        /// No route, or no source address for it (ENETUNREACH).
+        /// There is no route to the peer, or no source address for the route (ENETUNREACH).
         NetUnreachable = "network unreachable",
-        /// The socket is connected or connecting (EISCONN).
+        /// The socket is already connected or connecting (EISCONN).
         Connected = "already connected",
         /// The destination port is 0 (ECONNREFUSED).
         Refused = "nobody listens on port 0",
-        /// The peer is IPv6, but the socket is connected from an IPv4 address (EAFNOSUPPORT).
+        /// The peer's address is IPv6, but the socket already has an IPv4 address (EAFNOSUPPORT).
         OtherFamily = "connected with IPv4",
-        /// Invalid (EINVAL): a listener, another family, a peer that is not a single host,
-        /// 127.0.0.0/8 as the source to another host, or no such socket.
+        /// The call is invalid (EINVAL). The socket listens or does not exist, or the peer is of
+        /// another family or not a single host. Also a source in 127.0.0.0/8 for a peer that is
+        /// another host.
         Invalid = "the socket cannot connect so",
-        /// Broadcast address without SO_BROADCAST (EACCES).
+        /// The destination is a broadcast address, and SO_BROADCAST is not set (EACCES).
         Forbidden = "broadcast not permitted",
         /// A limit on sockets is reached (ENOBUFS).
         TooMany = "too many sockets",
@@ -79,40 +82,42 @@ refusals! {
 refusals! {
     /// Error of sending a datagram.
     SendError {
-        /// No destination was given, and the socket is not connected (EDESTADDRREQ).
+        /// The call has no destination, and the socket is not connected (EDESTADDRREQ).
         NotConnected = "no destination",
-        /// No route, or no source address for it (ENETUNREACH).
+        /// There is no route to the destination, or no source address for the route (ENETUNREACH).
         NetUnreachable = "network unreachable",
-        /// The datagram exceeds the UDP maximum, or the path MTU without fragmentation (EMSGSIZE).
+        /// The datagram exceeds the maximum of UDP, or exceeds the path MTU and must not be
+        /// fragmented (EMSGSIZE).
         TooLong = "message too long",
-        /// Broadcast address without SO_BROADCAST (EACCES).
+        /// The destination is a broadcast address, and SO_BROADCAST is not set (EACCES).
         Forbidden = "broadcast not permitted",
-        /// No free local port (EAGAIN).
+        /// No local port is free (EAGAIN).
         NoPort = "no free local port",
-        /// The device queue is full; the datagram is dropped and counted (ENOBUFS).
+        /// The device queue is full, so the datagram was dropped and counted (ENOBUFS).
         QueueFull = "output queue full",
-        /// Invalid (EINVAL): another family, port 0, 127.0.0.0/8 as the source to another host, an
-        /// invalid segment size, or no such socket.
+        /// The call is invalid (EINVAL). The destination is of another family or has port 0, the
+        /// segment size is invalid, or the socket does not exist. Also a source in 127.0.0.0/8 for
+        /// a destination that is another host.
         Invalid = "the datagram cannot be sent so",
     }
 }
 
 refusals! {
-    /// Error of setting an option.
+    /// Error of setting a socket option.
     OptionError {
-        /// The socket's kind or state does not support the option (ENOPROTOOPT).
+        /// The option does not apply to this kind of socket, or to its current state (ENOPROTOOPT).
         NotApplicable = "no such option here",
-        /// The value is invalid (EINVAL).
+        /// The value of the option is invalid (EINVAL).
         Invalid = "bad option value",
-        /// No such interface or address (ENODEV).
+        /// There is no such interface or address (ENODEV).
         NoInterface = "no such interface",
-        /// The multicast group was joined already (EADDRINUSE), or was not joined (EADDRNOTAVAIL).
+        /// The multicast group is already joined (EADDRINUSE), or is not joined (EADDRNOTAVAIL).
         Membership = "no such change of membership",
-        /// The source of the group was joined already, or was not joined (EADDRNOTAVAIL).
+        /// The source of the multicast group is already joined, or is not joined (EADDRNOTAVAIL).
         NotAvailable = "no such change of sources",
-        /// Too many multicast groups (ENOBUFS).
+        /// The socket has joined too many multicast groups (ENOBUFS).
         TooMany = "too many memberships",
-        /// No such socket (EBADF).
+        /// The socket does not exist (EBADF).
         NoSocket = "no such socket",
     }
 }

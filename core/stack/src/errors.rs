@@ -1,5 +1,5 @@
-//! Handles ICMP errors about our packets: finds the socket, validates the quoted packet, and
-//! applies the effect.
+//! Handles ICMP errors about packets that we sent: finds the socket, validates the quoted packet,
+//! and applies the error.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -20,7 +20,7 @@ use crate::udp::delivery::DatagramTaker;
 use crate::unreached::Meaning;
 
 impl<H: Host> Stack<H> {
-    /// Handles an ICMP error that quotes one of our packets.
+    /// Handles an ICMP error that quotes a packet that we sent.
     pub(crate) fn receive_error(&mut self, cx: &mut Cx<'_, H>, error: &IcmpError) {
         let flow = Flow {
             local: error.src,
@@ -51,19 +51,19 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Handles an error about a datagram that the owner sent from another host's address. Returns
-    /// false if the owner does not know the datagram.
+    /// Handles an ICMP error about a datagram that the owner of the stack sent from an address that
+    /// is not the host's own. Returns false if the owner did not send the datagram.
     fn on_stray_error(&mut self, cx: &mut Cx<'_, H>, error: &IcmpError) -> bool {
         let known = cx.host.stray_error(error);
         if let Some(mtu) = error.too_big.filter(|_| known) {
-            // Later datagrams to this destination are fragmented by the stack.
+            // Record the path MTU, so that the stack fragments later datagrams to this destination.
             self.net.set_path_mtu(cx.now, (error.src, error.dst), None, mtu);
         }
         known
     }
 
-    /// Reports an error to the socket that sent the datagram or echo request. Uses the lookup of a
-    /// received datagram with source and destination swapped.
+    /// Reports an ICMP error to the socket that sent the quoted datagram or echo request. The
+    /// socket is found like that of a received datagram, with source and destination swapped.
     fn find_datagram_error(
         &mut self,
         now: Instant,
@@ -72,8 +72,8 @@ impl<H: Host> Stack<H> {
         error: &IcmpError,
         echo: bool,
     ) -> bool {
-        // As on Linux, ICMP errors to own addresses arrive on the loopback interface, ICMPv6 errors
-        // on the interface that owns the address.
+        // As on Linux, an ICMP error to one of our own addresses arrives on the loopback interface.
+        // An ICMPv6 error arrives on the interface with that address.
         let iface = match flow.local {
             IpAddr::V4(_) => error.iface,
             IpAddr::V6(_) => self.net.link_of(error.iface, flow.local),
@@ -98,9 +98,9 @@ impl<H: Host> Stack<H> {
         match error.too_big {
             Some(mtu) => self.lower_path_mtu(now, index, PathMtu::reported(mtu)),
             None => {
-                // As on Linux and in RFC 5461 §4.1, a connect fails at once on any of these errors,
-                // because the program waits for it. Established connections treat them as
-                // transient.
+                // As on Linux and in RFC 5461 §4.1, any of these errors makes a connect fail at
+                // once, because the program waits for it. Established connections ignore the
+                // errors, which may be transient.
                 let Some(meaning) = Meaning::of(error) else { return true };
                 stream.unreachable = Some(meaning.why);
                 connection.on_unreachable(true, seq);
@@ -110,7 +110,8 @@ impl<H: Host> Stack<H> {
         true
     }
 
-    /// Lowers the path MTU of a connection whose segment was too long for a link.
+    /// Lowers the path MTU of a connection, because one of its segments was too long for a link on
+    /// the path.
     fn lower_path_mtu(&mut self, now: Instant, index: u32, mtu: PathMtu) {
         let id = SocketId(self.sockets.id(index));
         let Some(stream) = self.sockets.stream_mut(index) else {
@@ -127,8 +128,8 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Drops old path MTUs, so that connections try their link's MTU with the next segment. Needs
-    /// no timer.
+    /// Removes expired path MTUs, so that connections use the MTU of their link again with the next
+    /// segment. Called in each turn of the event loop, so no timer is needed.
     pub(crate) fn forget_old_mtus(&mut self, now: Instant) {
         while let Some(learnt) = self.paths.pop_old(now) {
             self.forget_mtu(learnt);
@@ -177,8 +178,8 @@ impl<H: Host> Stack<H> {
             self.events.report(user, report);
             return true;
         }
-        // As on Linux, unconnected sockets get errors only with IP_RECVERR; transient errors (RFC
-        // 1122 §3.2.2.1) also require it.
+        // As on Linux, unconnected sockets get ICMP errors only with IP_RECVERR. Transient errors
+        // (RFC 1122 §3.2.2.1) also require it.
         if taker.connected && hard {
             self.events.push(user, SocketEvent::Error(reason));
         }

@@ -1,4 +1,5 @@
-//! Interface between a stack and its owner: callbacks and their argument types.
+//! Interface between a stack and its owner: the trait of callbacks, and the types of their
+//! arguments.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -9,30 +10,32 @@ use crate::net::{IcmpError, IfaceId};
 use crate::received::ReceivedFields;
 use crate::shards::ShardId;
 
-/// Socket id: index in the lower half, generation in the upper half. Ids are never reused.
+/// Socket identifier: table index in the lower half, generation in the upper half. An identifier is
+/// never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SocketId(pub u64);
 
-/// Id of an undecided SYN on an any-address interface, for [`crate::Stack::accept_pending`] or
-/// [`crate::Stack::refuse_pending`].
+/// Identifier of a SYN that waits for [`crate::Stack::accept_pending`] or
+/// [`crate::Stack::refuse_pending`]. The SYNs arrive on interfaces that accept packets to any
+/// address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PendingId(pub u64);
 
-/// Owner of a stack, which supplies buffers and receives events. Called only from
-/// [`crate::Stack::turn`].
+/// Owner of a stack, which supplies buffers and receives events. The stack calls these functions
+/// only in [`crate::Stack::turn`].
 ///
 /// `user` is the number that the owner assigned when it created the socket. The number belongs to
 /// the socket until [`SocketEvent::Closed`], the last event of every socket, which is sent exactly
 /// once.
 pub trait Host {
-    /// Receive buffer.
+    /// Type of the receive buffers of connections.
     type Recv: RecvBuffer;
-    /// Send buffer.
+    /// Type of the send buffers of connections.
     type Send: SendBuffer;
 
-    /// Returns the receive buffer capacity in bytes of new children, which SYN-ACKs of the listener
-    /// advertise. `listener` is its user. If the actual buffer is smaller, excess bytes are dropped
-    /// and retransmitted.
+    /// Returns the receive buffer size in bytes of connections that a listener will accept.
+    /// SYN-ACKs advertise this size as window. `listener` is the listener's user number. If the
+    /// buffer of a connection is smaller, excess bytes are dropped and retransmitted.
     fn recv_room(&self, listener: u32) -> u32;
 
     /// Like [`Host::recv_room`], for a listener of another shard.
@@ -40,13 +43,13 @@ pub trait Host {
         self.recv_room(listener.user)
     }
 
-    /// Handles a completed handshake of the listener whose user is `listener`. Returns the child's
-    /// user and buffers, or `None` if there is no room: the final ACK is then dropped, so that the
-    /// peer retransmits.
+    /// Handles the completed handshake of a connection to a listener. `listener` is the listener's
+    /// user number. Returns the user number and the buffers of the new connection (the child).
+    /// Returns `None` if there is no room; the last ACK is then dropped, and the peer retransmits.
     ///
     /// The child is in the listener's accept queue until the owner calls
-    /// [`crate::Stack::accepted`]. When the owner closes the listener, it must abort the children
-    /// in the queue.
+    /// [`crate::Stack::accepted`]. When the owner closes the listener, it must abort the
+    /// connections in this queue.
     fn accept(
         &mut self,
         listener: u32,
@@ -55,9 +58,9 @@ pub trait Host {
         remote: SocketAddr,
     ) -> Option<(u32, Self::Recv, Self::Send)>;
 
-    /// Same as [`Host::accept`] for a listener of another shard. The child is not in a queue yet:
-    /// its user is passed to [`Host::enqueue`] of the listener's shard, or to [`Host::refused`] of
-    /// this shard.
+    /// Same as [`Host::accept`], for a listener of another shard. The connection is not in an
+    /// accept queue yet. Its user number is later passed to [`Host::enqueue`] in the listener's
+    /// shard, or to [`Host::refused`] in this shard.
     fn accept_for(
         &mut self,
         listener: &Elsewhere,
@@ -69,10 +72,13 @@ pub trait Host {
         None
     }
 
-    /// Adds a child of another shard to the accept queue of the listener whose user is `listener`.
-    /// `child` is the child's user and [tag](ChildElsewhere::tag). As for other children, the owner
-    /// later calls [`crate::Stack::accepted`]. Returns false if the queue is full; the child then
-    /// waits until [`crate::Stack::offer_again`].
+    /// Adds a connection of another shard to a listener's accept queue. `listener` is the user
+    /// number of the listener, `child` the user number and [tag](ChildElsewhere::tag) of the
+    /// connection. The owner later calls [`crate::Stack::accepted`], as for connections of its own
+    /// shard.
+    ///
+    /// Returns false if the queue is full. The connection then waits until
+    /// [`crate::Stack::offer_again`].
     fn enqueue(
         &mut self,
         listener: u32,
@@ -84,141 +90,148 @@ pub trait Host {
         false
     }
 
-    /// Reports that a child for another shard's listener, given by user and
-    /// [tag](ChildElsewhere::tag), was refused because the listener is closed.
+    /// Reports that a connection for a listener of another shard was refused, because the listener
+    /// is closed. The connection is given by its user number and [tag](ChildElsewhere::tag).
     /// [`SocketEvent::Closed`] follows unless it was already sent.
     fn refused(&mut self, child: u32, tag: u32) {
         let _ = (child, tag);
     }
 
-    /// Reports that a listener of another shard was closed. The owner must abort the children that
-    /// [wait](ChildElsewhere::waits) for it.
+    /// Reports that a listener of another shard was closed. The owner must abort the connections
+    /// that [wait](ChildElsewhere::waits) for this listener.
     fn listener_gone(&mut self, listener: &Elsewhere) {
         let _ = listener;
     }
 
     /// Receives a message that another shard's owner sent using [`crate::Stack::tell_owner`].
-    /// Messages arrive in order, and after everything that the stack of that shard sent before.
+    /// Messages arrive in the order in which they were sent, after everything that the sender's
+    /// stack sent before.
     fn told(&mut self, from: ShardId, words: [u64; 3]) {
         let _ = (from, words);
     }
 
-    /// Reports the IP fields of a processed segment of a connection. Most owners ignore them.
+    /// Reports the IP header fields of a segment that a connection has processed. Most owners
+    /// ignore them.
     fn received_fields(&mut self, user: u32, fields: ReceivedFields) {
         let _ = (user, fields);
     }
 
-    /// Reports a SYN on an any-address interface without a matching listener. The stack does not
-    /// answer until the owner decides.
+    /// Reports a SYN to any address that matches no listener, on an interface that accepts packets
+    /// to any address. The stack does not answer until the owner accepts or refuses the SYN.
     fn syn(&mut self, pending: PendingId, local: SocketAddr, remote: SocketAddr) {
         let _ = (pending, local, remote);
     }
 
-    /// Reports that an undecided SYN was retransmitted.
+    /// Reports that a SYN was retransmitted while it waits to be accepted or refused.
     fn syn_repeated(&mut self, pending: PendingId) {
         let _ = pending;
     }
 
-    /// Chooses an undecided SYN to evict for a SYN from `remote`. `None` lets the stack evict the
-    /// one whose last retransmission is the oldest.
+    /// Chooses which waiting SYN is evicted to make room for a SYN from `remote`. If this returns
+    /// `None`, the stack evicts the one whose last retransmission is the oldest.
     fn displace_syn(&mut self, remote: SocketAddr) -> Option<PendingId> {
         let _ = remote;
         None
     }
 
-    /// Reports that an undecided SYN was dropped: its sender has not retransmitted for
-    /// [`PENDING_TIMEOUT`](crate::limits::PENDING_TIMEOUT), or it was evicted
-    /// ([`Host::displace_syn`]). The id is invalid from now on.
+    /// Reports that a SYN that waited to be accepted or refused was dropped. Either its sender has
+    /// not retransmitted it for [`PENDING_TIMEOUT`](crate::limits::PENDING_TIMEOUT), or it was
+    /// evicted ([`Host::displace_syn`]). Its identifier is invalid from now on.
     fn syn_forgotten(&mut self, pending: PendingId) {
         let _ = pending;
     }
 
-    /// Receives a datagram (for echo sockets, an ICMP message including its header). Returns false
-    /// if there is no room, so that the stack counts it as dropped.
+    /// Receives a datagram of the socket `user`. For ICMP echo sockets, this is an ICMP message
+    /// with its header. Returns false if there is no room; the stack then counts the datagram as
+    /// dropped.
     fn datagram(&mut self, user: u32, meta: &DatagramMeta, payload: &Payload<'_>) -> bool;
 
-    /// Returns whether the socket of `user` accepts coalesced datagrams (UDP_GRO), whose length is
-    /// in [`DatagramMeta::segment_size`].
+    /// Returns whether the socket `user` accepts several datagrams that were merged into one
+    /// (UDP_GRO). [`DatagramMeta::segment_size`] is the length of each.
     fn takes_merged(&self, user: u32) -> bool {
         let _ = user;
         false
     }
 
-    /// Returns the number of the program that owns the socket of `user`. Datagrams deferred because
-    /// of long filters delay only datagrams of the same program.
+    /// Returns the number of the program that owns the socket `user`. If the socket filters of one
+    /// program are slow, only datagrams of this program are delayed.
     fn payer(&self, user: u32) -> u64 {
         let _ = user;
         0
     }
 
-    /// Reports that the socket's filter ([`crate::Stack::set_filter`]) dropped a datagram.
+    /// Reports that the socket filter ([`crate::Stack::set_filter`]) of the socket `user` dropped a
+    /// datagram.
     fn filtered(&mut self, user: u32) {
         let _ = user;
     }
 
-    /// Receives a datagram on an any-address interface without a matching socket.
+    /// Receives a datagram that matches no socket, on an interface that accepts packets to any
+    /// address.
     fn stray_datagram(&mut self, meta: &DatagramMeta, payload: &Payload<'_>) {
         let _ = (meta, payload);
     }
 
-    /// Receives an echo request on an any-address interface to a foreign address, to be answered
-    /// using [`crate::Stack::send_echo_from`].
+    /// Receives an ICMP echo request to an address that is not the host's own, on an interface that
+    /// accepts packets to any address. Answer it using [`crate::Stack::send_echo_from`].
     fn stray_echo(&mut self, meta: &EchoMeta, payload: &Payload<'_>) {
         let _ = (meta, payload);
     }
 
-    /// Receives an ICMP error about a datagram of [`crate::Stack::send_datagram_from`]. Returns
-    /// false if the owner does not know the datagram, so that the error is counted as stray.
-    /// Otherwise the stack lowers the path MTU if the error reports one.
+    /// Receives an ICMP error about a datagram that [`crate::Stack::send_datagram_from`] sent.
+    /// Returns false if the owner did not send such a datagram; the error is then counted as
+    /// dropped. Otherwise the stack lowers the path MTU if the error reports one.
     fn stray_error(&mut self, error: &IcmpError) -> bool {
         let _ = error;
         false
     }
 
-    /// Receives an ICMP error about a datagram of a socket with
-    /// [`crate::SocketOption::RecvErrors`].
+    /// Receives an ICMP error about a datagram that the socket `user` sent. Called only for sockets
+    /// with [`crate::SocketOption::RecvErrors`].
     fn datagram_error(&mut self, user: u32, error: DatagramError) {
         let _ = (user, error);
     }
 
-    /// Receives an event of the socket of `user`.
+    /// Receives an event of the socket `user`.
     fn event(&mut self, user: u32, event: SocketEvent);
 }
 
-/// Opaque data of a listener's owner, available in all shards that create connections for it.
+/// Data that the owner attaches to a listener. The stack does not interpret the data, and passes
+/// them to all shards that accept connections for the listener.
 pub type ListenerNote = [u32; 10];
 
-/// Listener of another shard.
+/// A listener of another shard, for which this shard accepts connections.
 #[derive(Debug, Clone, Copy)]
 pub struct Elsewhere {
-    /// Number assigned by the listener's owner.
+    /// User number that the listener's owner assigned to the listener.
     pub user: u32,
-    /// Opaque data of the owner.
+    /// Data that the owner attached to the listener.
     pub note: ListenerNote,
-    /// Id of the listener, for [`crate::Stack::offer_to`].
+    /// Identifier of the listener, for [`crate::Stack::offer_to`].
     pub name: ListenerName,
 }
 
-/// Id of a listener that is unique among all shards; never reused.
+/// Identifier of a listener that is unique among all shards, and never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ListenerName {
     pub(crate) shard: ShardId,
     pub(crate) id: SocketId,
 }
 
-/// User number and buffers of a child whose listener is in another shard.
+/// User number and buffers of an accepted connection whose listener is in another shard.
 #[derive(Debug)]
 pub struct ChildElsewhere<R, S> {
-    /// User number of the child.
+    /// User number of the connection.
     pub user: u32,
-    /// Additional number from the owner, which the stack returns in [`Host::enqueue`] and
-    /// [`Host::refused`].
+    /// Additional number that the owner assigns to the connection. The stack passes it to
+    /// [`Host::enqueue`] and [`Host::refused`].
     pub tag: u32,
-    /// Receive buffer.
+    /// Receive buffer of the connection.
     pub recv: R,
-    /// Send buffer.
+    /// Send buffer of the connection.
     pub send: S,
-    /// Whether the child must not be accepted before the owner calls [`crate::Stack::offer_to`].
+    /// Whether the connection must not enter the accept queue before the owner calls
+    /// [`crate::Stack::offer_to`].
     pub waits: bool,
 }
 
@@ -226,43 +239,45 @@ pub struct ChildElsewhere<R, S> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SocketEvent {
-    /// Bytes were added to the receive buffer.
+    /// Bytes were added to the connection's receive buffer.
     Readable,
-    /// Bytes were acknowledged and released from the send buffer. With TCP_NOTSENT_LOWAT, which
-    /// limits unsent bytes, also: bytes were sent.
+    /// Acknowledged bytes were removed from the send buffer. With TCP_NOTSENT_LOWAT, which limits
+    /// unsent bytes, this event also reports that bytes were sent.
     Writable,
-    /// The peer sent or announced urgent data; its mark is in the receive buffer.
+    /// The peer sent or announced urgent data. The urgent mark is in the receive buffer.
     Urgent {
-        /// Whether the mark has moved, so that SIGURG is due.
+        /// Whether the urgent mark has moved, so that the program must get SIGURG.
         is_new: bool,
     },
-    /// The handshake of a connect has completed.
+    /// The handshake of a connection that this host opened has completed.
     Connected,
-    /// The peer sent a FIN: the stream ends after the unread bytes.
+    /// The peer sent a FIN; the stream ends after the unread bytes.
     PeerClosed,
-    /// The connection has failed, or an ICMP error arrived for a datagram.
+    /// The connection has failed, or an ICMP error arrived for a datagram that the socket sent.
     Error(SocketError),
-    /// The socket was removed with its buffers, and its id is invalid. Always the last event.
+    /// The socket and its buffers were removed, and its identifier is invalid. `Closed` is always
+    /// the last event of a socket.
     Closed,
 }
 
-/// Error of a connection or datagram.
+/// Error of a connection, or of a datagram that was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SocketError {
-    /// The peer reset an established connection.
+    /// The peer reset the established connection.
     Reset,
-    /// The peer refused the connection.
+    /// The peer refused the connection attempt.
     Refused,
-    /// Retransmissions, keepalive probes or the user timeout expired.
+    /// The peer did not answer retransmissions or keepalive probes in time, or the user timeout
+    /// expired.
     TimedOut,
     /// The host is unreachable according to a router or the neighbour table.
     HostUnreachable,
     /// The network is unreachable according to a router or the routing table.
     NetUnreachable,
-    /// No socket uses the peer's port.
+    /// The peer has no socket for the destination port.
     PortUnreachable,
-    /// The peer does not support the protocol.
+    /// The peer does not support the transport protocol.
     ProtocolUnreachable,
     /// A router could not follow a source route.
     SourceRouteFailed,
@@ -272,111 +287,114 @@ pub enum SocketError {
     HostIsolated,
     /// A packet filter on the path prohibits the communication.
     Prohibited,
-    /// A router or the peer rejected the packet's headers.
+    /// A router or the peer reported that the packet's headers are invalid.
     BadHeader,
-    /// A datagram exceeded this path MTU, given as IP packet length in bytes.
+    /// A datagram was longer than the path MTU, which is given as the length of an IP packet in
+    /// bytes.
     MessageTooBig(u32),
-    /// Another connection uses the same local port and peer. Only with several shards: a single
-    /// stack fails at once ([`crate::ConnectError::AddrInUse`]).
+    /// Another connection uses the same local port and peer. With several shards, this is detected
+    /// after the call; a single stack returns [`crate::ConnectError::AddrInUse`] at once.
     AddrNotAvailable,
 }
 
-/// Error report about a sent datagram.
+/// Error report about a datagram that a socket sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DatagramError {
-    /// Error for a socket without detailed reports.
+    /// The error, as reported to a socket without IP_RECVERR.
     pub reason: SocketError,
-    /// ICMP message, of the same IP version as `remote`; `None` if the error originates on this
-    /// host.
+    /// ICMP message that reported the error; `None` if the error was detected on this host. The
+    /// message has the IP version of `remote`.
     pub message: Option<Message>,
-    /// Destination of the datagram.
+    /// Destination of the datagram that caused the error.
     pub remote: SocketAddr,
     /// Part of the datagram's payload that the ICMP message quotes.
     pub payload: Vec<u8>,
 }
 
-/// ICMP message about a datagram.
+/// ICMP message about a datagram that a socket sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Message {
-    /// ICMP type.
+    /// Type field of the ICMP message.
     pub kind: u8,
-    /// ICMP code.
+    /// Code field of the ICMP message.
     pub code: u8,
-    /// Sender of the ICMP message.
+    /// Source address of the ICMP message.
     pub from: IpAddr,
-    /// Interface that received the message.
+    /// Interface that received the ICMP message.
     pub iface: IfaceId,
 }
 
 /// Metadata of a received datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DatagramMeta {
-    /// Destination. For echo sockets the port is the identifier.
+    /// Destination address and port. For ICMP echo sockets, the port is the echo identifier.
     pub local: SocketAddr,
-    /// Source address. For echo sockets the port is the identifier.
+    /// Source address and port. For ICMP echo sockets, the port is the echo identifier.
     pub remote: SocketAddr,
-    /// Receiving interface. For a datagram of this host to itself, the interface with the
-    /// destination address.
+    /// Interface that received the datagram. If this host sent the datagram to itself, the
+    /// interface with the destination address.
     pub iface: IfaceId,
-    /// Received TTL or hop limit.
+    /// TTL or hop limit of the received datagram.
     pub ttl: u8,
-    /// Type of service or traffic class.
+    /// Type of service or traffic class of the received datagram.
     pub tos: u8,
-    /// IPv4 don't-fragment bit.
+    /// Whether the IPv4 don't-fragment bit of the datagram was set.
     pub dont_fragment: bool,
     /// Time at which the device received the datagram.
     pub arrival: Instant,
-    /// Length in bytes of each of several coalesced datagrams; the last may be shorter. 0 for a
-    /// single datagram.
+    /// Length in bytes of each datagram, if several were merged into one; the last one may be
+    /// shorter. 0 for a single datagram.
     pub segment_size: u16,
 }
 
-/// Datagram to send from any source address.
+/// A datagram to send from any source address, even one that is not the host's own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DatagramFrom {
-    /// Source address.
+    /// Source address and port of the datagram.
     pub local: SocketAddr,
-    /// Destination address.
+    /// Destination address and port of the datagram.
     pub remote: SocketAddr,
-    /// TTL or hop limit; `None` uses the default.
+    /// TTL or hop limit of the datagram; `None` for the default.
     pub ttl: Option<u8>,
-    /// Type of service or traffic class.
+    /// Type of service or traffic class of the datagram.
     pub tos: u8,
 }
 
-/// Metadata of a received echo request.
+/// Metadata of a received ICMP echo request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EchoMeta {
-    /// Destination address.
+    /// Destination address of the echo request.
     pub local: IpAddr,
-    /// Source address.
+    /// Source address of the echo request.
     pub remote: IpAddr,
     /// Identifier of the echo request (RFC 792, RFC 4443 §4).
     pub ident: u16,
     /// Sequence number of the echo request (RFC 792, RFC 4443 §4).
     pub seq: u16,
-    /// Received TTL or hop limit.
+    /// TTL or hop limit of the received echo request.
     pub ttl: u8,
-    /// Type of service or traffic class.
+    /// Type of service or traffic class of the received echo request.
     pub tos: u8,
-    /// IPv4 don't-fragment bit.
+    /// Whether the IPv4 don't-fragment bit of the echo request was set.
     pub dont_fragment: bool,
 }
 
-/// Datagram to send.
+/// Options of a datagram that a socket sends.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct DatagramOut {
-    /// Destination; `None` uses the connected peer.
+    /// Destination address; `None` for the peer to which the socket is connected.
     pub remote: Option<SocketAddr>,
-    /// Source address; overrides the bound or chosen one.
+    /// Source address; `None` for the address to which the socket is bound, or which the stack
+    /// chooses.
     pub local: Option<IpAddr>,
-    /// Sending interface; overrides the route's.
+    /// Interface by which the datagram is sent; `None` for that of the route.
     pub iface: Option<IfaceId>,
-    /// TTL or hop limit; overrides the socket's.
+    /// TTL or hop limit; `None` for that of the socket.
     pub ttl: Option<u8>,
-    /// Type of service or traffic class; overrides the socket's.
+    /// Type of service or traffic class; `None` for that of the socket.
     pub tos: Option<u8>,
-    /// Segment the payload into datagrams of this length in bytes (UDP_SEGMENT).
+    /// Length in bytes of the datagrams into which the payload is segmented (UDP_SEGMENT); `None`
+    /// for a single datagram.
     pub segment_size: Option<u16>,
 }
 
@@ -387,43 +405,45 @@ pub enum SocketKind {
     Stream,
     /// Datagram socket (UDP).
     Datagram,
-    /// ICMP echo ("ping socket"); the identifier is used as the port.
+    /// ICMP echo socket ("ping socket"), whose port is the echo identifier.
     Echo,
 }
 
 /// Address family of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Family {
-    /// IPv4 only.
+    /// The socket uses IPv4 only.
     V4,
-    /// IPv6, and IPv4 unless bound with `v6_only`.
+    /// The socket uses IPv6, and also IPv4 unless it is bound with `v6_only`.
     ///
-    /// The stack accepts IPv4-mapped addresses but always returns plain IPv4 addresses.
+    /// The stack accepts IPv4-mapped addresses, but always returns plain IPv4 addresses.
     V6,
 }
 
-/// Options of a bind.
+/// Options of binding a socket.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct BindOptions {
-    /// SO_REUSEADDR: stream sockets share a port if none listens, and datagram sockets always,
-    /// provided that all of them set the option (socket(7)).
+    /// SO_REUSEADDR: sockets may share a port if all of them set this option (socket(7)). For
+    /// stream sockets, none of them may listen.
     pub reuse_addr: bool,
-    /// SO_REUSEPORT: several listeners or datagram sockets share the load.
+    /// SO_REUSEPORT: several listeners or datagram sockets may share a port. Connections or
+    /// datagrams are distributed among them.
     pub reuse_port: bool,
-    /// IPV6_V6ONLY: a [`Family::V6`] socket does not use IPv4.
+    /// IPV6_V6ONLY: the [`Family::V6`] socket does not use IPv4.
     pub v6_only: bool,
-    /// IP_FREEBIND: the address need not belong to this host.
+    /// IP_FREEBIND: the local address need not belong to this host.
     pub free_bind: bool,
-    /// IP_LOCAL_PORT_RANGE: first and last ephemeral port, within
-    /// [`StackConfig::ephemeral`](crate::StackConfig::ephemeral); 0 sets no bound.
+    /// IP_LOCAL_PORT_RANGE: first and last ephemeral port of the socket, within
+    /// [`StackConfig::ephemeral`](crate::StackConfig::ephemeral). 0 means that the bound is not
+    /// set.
     pub ports: (u16, u16),
-    /// SO_INCOMING_CPU: among sockets with `reuse_port`, packets go to the socket with the CPU that
-    /// the stack [runs on](crate::Stack::runs_on).
+    /// SO_INCOMING_CPU: preferred CPU number. Among sockets with `reuse_port`, packets go to the
+    /// socket whose CPU is the one that the stack [runs on](crate::Stack::runs_on).
     pub processor: Option<u32>,
 }
 
 impl BindOptions {
-    /// All options unset; same as [`BindOptions::default`], but const.
+    /// Options of which none is set. Same as [`BindOptions::default`], but usable in constants.
     pub const PLAIN: Self = Self {
         reuse_addr: false,
         reuse_port: false,
@@ -434,60 +454,62 @@ impl BindOptions {
     };
 }
 
-/// Close behaviour.
+/// Effect of closing a socket on its connection (SO_LINGER).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Linger {
-    /// Sends the remaining bytes in the background, then a FIN.
+    /// Sends the remaining bytes in the background, and then a FIN.
     Default,
-    /// Sends a RST (SO_LINGER with zero) after the bytes that fit the windows now: see
+    /// Sends the bytes that fit in the windows now, and then a RST (SO_LINGER with zero). See
     /// [`Connection::abort`](towpath_tcp::Connection::abort).
     Abort,
 }
 
-/// Answer to an undecided SYN that is refused.
+/// Answer to a SYN that the owner refuses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
-    /// Answer by a RST, so that the peer's connect is refused.
+    /// Answer with a RST, so that the peer's connect fails with "connection refused".
     Reset,
-    /// Answer by the ICMP error "host unreachable".
+    /// Answer with the ICMP error "host unreachable".
     HostUnreachable,
-    /// Answer by the ICMP error "network unreachable".
+    /// Answer with the ICMP error "network unreachable".
     NetUnreachable,
-    /// Answer by the ICMP error "communication administratively prohibited".
+    /// Answer with the ICMP error "communication administratively prohibited".
     AdminProhibited,
-    /// No answer; a retransmitted SYN is reported again.
+    /// Do not answer. If the SYN is retransmitted, it is reported to the owner again.
     Ignore,
 }
 
-/// Work limit of a turn, so that neither direction and no connection starves another.
+/// Work limit of one turn of the event loop. The limit prevents that receiving starves sending or
+/// vice versa, or one connection another.
 #[derive(Debug, Clone, Copy)]
 pub struct Budget {
-    /// Maximum number of packets received from each port.
+    /// Maximum number of packets that are received from each port (device).
     pub rx_packets: usize,
-    /// Maximum number of packets (up to 64 KiB each) sent by connections.
+    /// Maximum number of packets, of up to 64 KiB each, that connections send.
     pub tx_packets: usize,
 }
 
 impl Default for Budget {
-    /// 256 ordinary frames, or 4 MiB in large packets, take about 100 µs. The engine's other tasks
-    /// wait no longer than that.
+    /// Returns a limit of 256 packets. 256 frames of Ethernet's MTU, or 4 MiB in large packets,
+    /// take about 100 µs. Other tasks on the stack's thread wait no longer than that.
     fn default() -> Self {
         Self { rx_packets: 256, tx_packets: 256 }
     }
 }
 
-/// Result of a turn.
+/// Result of one turn of the event loop ([`crate::Stack::turn`]).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Turn {
-    /// Number of packets received from ports.
+    /// Number of packets received from ports (devices).
     pub received: usize,
-    /// Number of packets passed to ports.
+    /// Number of packets passed to ports (devices).
     pub sent: usize,
-    /// Work of datagrams with filters or many receivers, in filter instructions.
+    /// Work for datagrams with socket filters or many receivers, in filter instructions.
     pub filter_steps: usize,
-    /// More work is pending: call again without sleeping.
+    /// Whether more work is pending, so that the owner must call [`crate::Stack::turn`] again
+    /// without sleeping.
     pub more: bool,
-    /// Bit set of shards with new messages, which must be woken if they sleep. 0 for a single
-    /// stack.
+    /// Bit set of the shards to which messages were sent, and which must be woken if they sleep. 0
+    /// for a host with a single stack.
     pub mail: u16,
 }

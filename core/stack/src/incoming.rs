@@ -1,4 +1,4 @@
-//! Received packet, as passed from the IP layer to the sockets.
+//! Received packets, as the IP layer passes them to the sockets.
 
 use towpath_ring::Payload;
 use towpath_tcp::{Flags, Instant, Segment};
@@ -7,13 +7,13 @@ use towpath_wire::ipv4;
 use crate::net::Local;
 use crate::tables::flow::Flow;
 
-/// Received TCP segment with its flow.
+/// A received TCP segment, with its flow: local and remote address.
 pub(crate) struct IncomingSegment {
     pub local: Local,
     pub flow: Flow,
     pub hash: u64,
     pub segment: Segment,
-    /// Length of the TCP header with options in bytes.
+    /// Length of the TCP header in bytes, including options.
     pub header_len: usize,
 }
 
@@ -24,13 +24,13 @@ impl IncomingSegment {
         bytes.get(..self.header_len).unwrap_or_default()
     }
 
-    /// Returns the headers from the IP header on, as in TCP_SAVED_SYN.
+    /// Returns the IP and TCP headers of the segment, as TCP_SAVED_SYN does.
     pub fn headers(&self) -> Box<[u8]> {
         let end = self.local.offset + self.header_len;
         self.local.packet.linear().get(self.local.ip_offset..end).unwrap_or_default().into()
     }
 
-    /// Returns the bytes after the TCP header.
+    /// Returns the payload of the segment.
     pub fn payload(&self) -> Payload<'_> {
         payload_of(&self.local, self.header_len)
     }
@@ -41,7 +41,8 @@ pub(crate) fn is_opening(segment: &Segment) -> bool {
     segment.flags.contains(Flags::SYN) && !segment.flags.intersects(Flags::ACK | Flags::RST)
 }
 
-/// Returns the bytes after the first `header_len` bytes of the transport header.
+/// Returns the payload of a packet: the bytes after the first `header_len` bytes of the transport
+/// header.
 pub(crate) fn payload_of(local: &Local, header_len: usize) -> Payload<'_> {
     let linear = local.packet.linear();
     let start = (local.offset + header_len).min(linear.len());
@@ -51,7 +52,7 @@ pub(crate) fn payload_of(local: &Local, header_len: usize) -> Payload<'_> {
     Payload::new(&linear[start..end], local.packet.tail.slice(0, tail as u32))
 }
 
-/// Returns the time at which the device received the packet.
+/// Returns the time at which the device received the packet; `now` if the device gives no time.
 pub(crate) fn arrival(now: Instant, local: &Local) -> Instant {
     match local.packet.meta.arrival_ns {
         0 => now,
@@ -65,7 +66,7 @@ pub(crate) fn dont_fragment(local: &Local) -> bool {
     header.is_some_and(ipv4::forbids_fragments)
 }
 
-/// Returns the number of wire segments from which the packet was merged.
+/// Returns the number of segments on the wire that were merged into the packet.
 pub(crate) fn segments_in(local: &Local, payload_len: usize) -> u16 {
     let size =
         local.packet.meta.segmentation.map_or(0, |segmentation| usize::from(segmentation.size));

@@ -1,4 +1,4 @@
-//! Socket properties for getsockname, getsockopt and `ss`.
+//! State of sockets, for getsockname, getsockopt and `ss`.
 
 use std::net::SocketAddr;
 
@@ -13,26 +13,29 @@ use crate::stack::Stack;
 use crate::tables::flow::Flow;
 use crate::udp::socket::DatagramSocket;
 
-/// Snapshot of a socket.
+/// State of a socket at one time.
 #[derive(Debug, Clone, Copy)]
 pub struct SocketInfo {
-    /// Id for further calls; invalid once the socket is removed.
+    /// Identifier of the socket for further calls. The identifier becomes invalid when the socket
+    /// is removed.
     pub id: SocketId,
     /// User number that the owner assigned to the socket.
     pub user: u32,
-    /// Protocol of the socket: TCP, UDP or echo.
+    /// Kind of the socket: TCP, UDP or ICMP echo.
     pub kind: SocketKind,
     /// State of the socket.
     pub state: SocketState,
-    /// Local address, if bound or connected. For echo sockets the port is the identifier.
+    /// Local address and port; `None` if the socket is neither bound nor connected. For ICMP echo
+    /// sockets, the port is the echo identifier.
     pub local: Option<SocketAddr>,
-    /// Peer address, if connected.
+    /// Address and port of the peer; `None` if the socket is not connected.
     pub remote: Option<SocketAddr>,
-    /// Unread bytes; for a listener, the number of children in its accept queue.
+    /// Number of received bytes that are unread. For a listener, the number of connections in its
+    /// accept queue.
     pub recv_queue: u32,
-    /// Unacknowledged bytes; for a listener, its backlog.
+    /// Number of sent bytes that are not acknowledged. For a listener, its backlog.
     pub send_queue: u32,
-    /// Path MTU towards the peer in bytes, if the route is known.
+    /// Path MTU to the peer in bytes; `None` if the route is not known.
     pub mtu: Option<u32>,
     /// Whether the owner has closed the socket.
     pub closing: bool,
@@ -47,33 +50,35 @@ pub enum SocketState {
     Unconnected,
     /// The socket listens for connections.
     Listening,
-    /// A datagram socket with a peer.
+    /// The datagram socket is connected to a peer.
     Connected,
-    /// The owner accepted the socket before its handshake has completed.
+    /// The owner accepted the connection before its handshake completed.
     SynReceived,
     /// State of the TCP connection (RFC 9293 §3.3.2).
     Tcp(State),
 }
 
-/// Number of entries in each table; all zero after everything has ended.
+/// Number of entries in each table of the stack. All are zero after all sockets and connections
+/// have ended.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Number of sockets of all kinds.
     pub sockets: usize,
-    /// TCP 4-tuples: connections, half-open connections, TIME-WAITs, and SYNs that the owner has
-    /// neither accepted nor refused yet.
+    /// Number of TCP 4-tuples in use: by connections, half-open connections, TIME-WAIT states, and
+    /// SYNs that the owner has neither accepted nor refused yet.
     pub flows: usize,
     /// Number of connected datagram sockets.
     pub peers: usize,
-    /// Bound ports and receiving addresses of TCP, UDP and echo.
+    /// Number of ports and addresses to which TCP, UDP and ICMP echo sockets are bound.
     pub binds: usize,
     /// Number of half-open connections in the SYN cache.
     pub half_open: usize,
-    /// Number of SYNs on any-address interfaces that wait for the owner's decision.
+    /// Number of SYNs that the owner has neither accepted nor refused yet. The SYNs arrived on
+    /// interfaces that accept packets to any address.
     pub pending: usize,
     /// Number of connections in TIME-WAIT.
     pub time_wait: usize,
-    /// Number of connections whose socket was closed.
+    /// Number of connections whose socket the program has closed.
     pub orphans: usize,
     /// Number of multicast groups joined by sockets.
     pub memberships: usize,
@@ -98,20 +103,20 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Returns a snapshot of a socket; `None` if the id is invalid.
+    /// Returns the state of a socket; `None` if it was removed.
     pub fn info(&self, now: Instant, id: SocketId) -> Option<SocketInfo> {
         let index = self.index(id)?;
         Some(self.info_of(now, index, self.sockets.get(index)?))
     }
 
-    /// Returns snapshots of all sockets.
+    /// Returns the states of all sockets.
     pub fn sockets(&self, now: Instant) -> impl Iterator<Item = SocketInfo> + '_ {
         let own = self.sockets.iter().filter(|(_, socket)| !socket.is_shadow());
         own.map(move |(index, socket)| self.info_of(now, index, socket))
     }
 
-    /// Iterates over connections without a socket: their addresses and state, TIME-WAIT or
-    /// half-open.
+    /// Iterates over connections that have no socket, because they are half-open or in TIME-WAIT.
+    /// Returns their local address, remote address and state.
     pub fn embryos(&self) -> impl Iterator<Item = (SocketAddr, SocketAddr, SocketState)> + '_ {
         let half_open = self.handshakes.half_open.iter();
         let half_open = half_open.map(|entry| (&entry.flow, SocketState::SynReceived));
@@ -120,12 +125,13 @@ impl<H: Host> Stack<H> {
         half_open.chain(waiting).map(|(flow, state)| (flow.local(), flow.remote(), state))
     }
 
-    /// Returns IP_MTU of a connected datagram socket. Looks up the route again, because the route
-    /// may have changed since the last datagram.
+    /// Returns the path MTU of a connected datagram socket (IP_MTU). The route is looked up again,
+    /// because it may have changed since the last datagram.
     fn datagram_mtu(&self, now: Instant, datagram: &DatagramSocket, peer: &Flow) -> Option<u32> {
         let iface = datagram.way_to(peer.remote);
         let route = self.net.route(now, Some(peer.local), peer.remote, iface).ok()?;
-        // Linux's `lo` has an MTU above the IPv4 maximum (`ipv4_mtu`).
+        // Report the same MTU as Linux, whose loopback interface has an MTU above the maximum of
+        // IPv4 (`ipv4_mtu`).
         let is_whole = route.iface == IfaceId::LOOPBACK && route.mtu == LOOPBACK_MTU;
         Some(if is_whole && peer.remote.is_ipv6() { LOOPBACK_MTU_TOLD } else { route.mtu })
     }

@@ -1,4 +1,4 @@
-//! Secrets of the socket layer.
+//! Secret keys of the socket layer.
 
 use std::hash::{BuildHasher, Hasher};
 
@@ -7,10 +7,10 @@ use towpath_tcp::CookieClaims;
 use crate::net::hash::{self, Keyed};
 use crate::tables::flow::Flow;
 
-/// Secrets, one per purpose, so that a leak of one does not compromise another.
+/// Secret keys, one for each purpose. If one key becomes known, the other ones remain secret.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SocketKeys {
-    /// Hashes tables and assigns flows to shards.
+    /// Key of the hashes by which tables are indexed, and flows are assigned to shards.
     pub table: Keyed,
     /// Key of initial sequence numbers (RFC 6528).
     pub isn: Keyed,
@@ -18,7 +18,7 @@ pub(crate) struct SocketKeys {
     pub timestamps: Keyed,
     /// Key for choosing local ports (RFC 6056).
     pub ports: Keyed,
-    /// Key of the Fast Open cookies given to clients (RFC 7413 §4.1.2).
+    /// Key of the Fast Open cookies that the stack sends to clients (RFC 7413 §4.1.2).
     pub fast_open: Keyed,
     /// Key from which the secrets of SYN cookies are derived (RFC 4987 §3.6).
     syn_cookies: Keyed,
@@ -38,7 +38,8 @@ impl SocketKeys {
         }
     }
 
-    /// Returns the MAC of a SYN cookie, with the secret of its period.
+    /// Returns the message authentication code of a SYN cookie. The code depends on the flow, on
+    /// the claims in the cookie, and on a secret that changes with the period of time.
     pub fn syn_cookie(&self, flow: &Flow, claims: CookieClaims) -> u32 {
         let secret = [0, 1].map(|word| {
             let mut hasher = self.syn_cookies.build_hasher();

@@ -1,7 +1,8 @@
-//! TCP/IP stack without devices, clocks or threads: calls and packets in, events and packets out.
+//! TCP/IP stack without devices, clocks or threads. Its input are calls and packets, its output
+//! events and packets.
 //!
 //! A [`Stack`] is a host. Its owner, for example a simulator or the engine, provides the clock, the
-//! devices and the programs. The same seed, calls and times give the same run.
+//! devices and the programs. With the same seed, calls and times, the stack behaves the same.
 //!
 //! # Required calls
 //!

@@ -13,8 +13,8 @@ use crate::tcp::fast_open::HandshakeEnd;
 use crate::udp::socket::DatagramSocket;
 
 impl<H: Host> Stack<H> {
-    /// Returns the receive buffer of a connection, for reading between turns. Call
-    /// [`Stack::recv_taken`] afterwards.
+    /// Returns the receive buffer of a connection, to read between two turns of the event loop.
+    /// Call [`Stack::recv_taken`] afterwards.
     pub fn recv_buffer(&mut self, id: SocketId) -> Option<&mut H::Recv> {
         let index = self.index(id)?;
         match &mut self.sockets.get_mut(index)?.kind {
@@ -24,7 +24,7 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Returns the send buffer of a connection, for writing between turns. Call
+    /// Returns the send buffer of a connection, to write between two turns of the event loop. Call
     /// [`Stack::send_ready`] afterwards.
     pub fn send_buffer(&mut self, id: SocketId) -> Option<&mut H::Send> {
         let index = self.index(id)?;
@@ -35,8 +35,8 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Returns the receive and send buffer of a connection, for reading and writing between turns.
-    /// Call [`Stack::recv_taken`] and [`Stack::send_ready`] afterwards.
+    /// Returns the receive and the send buffer of a connection, to read and write between two turns
+    /// of the event loop. Call [`Stack::recv_taken`] and [`Stack::send_ready`] afterwards.
     pub fn buffers(&mut self, id: SocketId) -> Option<(&mut H::Recv, &mut H::Send)> {
         let index = self.index(id)?;
         match &mut self.sockets.get_mut(index)?.kind {
@@ -46,7 +46,7 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Frees memory that an idle connection keeps for its next flight.
+    /// Frees the memory that an idle connection reuses for sent packets.
     pub fn release_idle_memory(&mut self, id: SocketId) {
         if let Some(index) = self.index(id)
             && let Some(stream) = self.sockets.stream_mut(index)
@@ -56,12 +56,12 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Opens a socket that is neither bound nor connected. `user` is passed to all its callbacks;
-    /// the stack does not check that it is unique.
+    /// Opens a socket that is neither bound nor connected. `user` is the owner's number of the
+    /// socket, which the stack passes to [`Host`] in each callback. The stack does not check that
+    /// it is unique.
     ///
-    /// # Errors
-    /// The limit [`StackConfig::sockets_max`](crate::StackConfig::sockets_max) is reached, which
-    /// includes closed sockets that are not removed yet.
+    /// # Errors Fails if the limit [`StackConfig::sockets_max`](crate::StackConfig::sockets_max) is
+    /// reached. The limit includes closed sockets that are not removed yet.
     pub fn open(
         &mut self,
         kind: SocketKind,
@@ -82,8 +82,8 @@ impl<H: Host> Stack<H> {
         Ok(SocketId(self.sockets.id(index)))
     }
 
-    /// Retransmits the SYN of a connection in SYN-SENT, for an owner that knows that the peer
-    /// dropped it. The time at which the connection attempt fails does not change.
+    /// Retransmits the SYN of a connection in SYN-SENT at once, because the owner knows that the
+    /// peer dropped the SYN. The time at which the connection attempt fails does not change.
     pub fn repeat_syn(&mut self, id: SocketId) {
         let Some(index) = self.index(id) else { return };
         if let Some(stream) = self.sockets.stream_mut(index)
@@ -94,8 +94,8 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Closes the sending direction: a FIN follows the last byte of the send buffer, to which the
-    /// owner must not add bytes.
+    /// Closes the sending direction of a connection. A FIN follows the last byte of the send
+    /// buffer, and the owner must not add bytes to the buffer.
     pub fn shutdown_send(&mut self, id: SocketId) {
         let Some(index) = self.index(id) else { return };
         match self.sockets.get_mut(index).map(|socket| &mut socket.kind) {
@@ -105,13 +105,13 @@ impl<H: Host> Stack<H> {
                     self.mark_dirty(index);
                 }
             }
-            // Applied once the handshake completes.
+            // The stack closes the sending direction when the handshake has completed.
             Some(SocketRole::EarlyAccept(early)) => early.shut = true,
             _ => {}
         }
     }
 
-    /// Sends the SYN of a Fast Open connect without waiting for bytes.
+    /// Sends the SYN of a TCP Fast Open connect without waiting for bytes to send.
     pub fn open_without_bytes(&mut self, id: SocketId) {
         let Some(index) = self.index(id) else { return };
         if let Some(stream) = self.sockets.stream_mut(index)
@@ -122,11 +122,11 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Closes a socket, whose id must not be used any more. [`SocketEvent::Closed`] follows once
-    /// the socket and its buffers are removed, for a connection possibly minutes later.
+    /// Closes a socket, whose identifier must not be used any more. [`SocketEvent::Closed`] follows
+    /// when the socket and its buffers are removed. For a connection, this may be minutes later.
     ///
-    /// Half-open connections of a listener are removed with it. Children in its accept queue are
-    /// separate sockets, which the owner must close with [`Linger::Abort`].
+    /// Half-open connections of a listener are removed with the listener. Connections in its accept
+    /// queue are separate sockets, which the owner must close with [`Linger::Abort`].
     pub fn close(&mut self, now: Instant, id: SocketId, linger: Linger) {
         let Some(index) = self.index(id) else { return };
         let too_many = self.ended.orphans >= self.config.orphans_max;
@@ -150,7 +150,8 @@ impl<H: Host> Stack<H> {
             connection.abort();
             self.counters.tcp_orphans_aborted += u64::from(too_many);
         } else if waits && stream.send.len() > 0 {
-            // The program's bytes were accepted as for a connection, so send them first.
+            // The program has already written bytes, as on an established connection. Send them
+            // before the FIN.
             connection.close_behind_bytes();
         } else {
             //= https://www.rfc-editor.org/rfc/rfc9293#section-3.6.1
@@ -163,8 +164,9 @@ impl<H: Host> Stack<H> {
         self.mark_dirty(index);
     }
 
-    /// Resets every connection whose peer lacks bytes or the FIN, including closed ones, because
-    /// the stack is about to end. The next turn sends the resets.
+    /// Resets every connection whose peer has not received all bytes and the FIN, because the stack
+    /// is about to end. Connections whose socket is closed are included. The next turn of the event
+    /// loop sends the resets.
     pub fn reset_connections(&mut self) {
         let connections: Vec<u32> = self.sockets.iter().map(|(index, _)| index).collect();
         for index in connections {
@@ -180,7 +182,7 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Removes a socket from all tables and sends `Closed` to its owner.
+    /// Removes a socket from all tables, and sends [`SocketEvent::Closed`] to its owner.
     pub(crate) fn remove_socket(&mut self, now: Instant, index: u32) {
         self.close_half_open(index);
         self.forget_datagram(now, index);
@@ -189,14 +191,15 @@ impl<H: Host> Stack<H> {
         if !self.handshakes.saved_syns.is_empty() {
             self.handshakes.saved_syns.remove(&index);
         }
-        // Leave all tables before freeing the slot, because a new socket may reuse it.
+        // Remove the socket from all other tables before its slot is freed, because a new socket
+        // may reuse the slot.
         self.stop_listening(index);
         let Some(socket) = self.sockets.remove(index) else { return };
         let StackSocket { user, bound, orphan, kind, family: _, dirty: _, waits: _ } = socket;
         self.ended.orphans -= usize::from(orphan);
         self.events.push(user, SocketEvent::Closed);
         match kind {
-            // The datagram socket was removed from its tables above.
+            // A datagram socket was already removed from its tables above.
             SocketRole::Datagram(_) => return,
             SocketRole::Stream(mut stream) => {
                 self.wheel.cancel(&mut stream.timer);

@@ -1,191 +1,206 @@
-//! Limits of the socket layer, their origin, and the effect of changing them. See [`crate::net`]
-//! for the limits of the IP layer.
+//! Limits of the socket layer, with their origin and the effect of a change. The limits of the IP
+//! layer are in [`crate::net`].
 
 use std::time::Duration;
 
-/// Maximum number of shards of a host, a power of two. Further shards would cost more in wake-ups
-/// than they gain.
+/// Maximum number of shards of a host; a power of two. More shards would cost more in wake-ups than
+/// they gain.
 pub const SHARDS_MAX: usize = 16;
 
-/// Maximum number of packets and messages queued from one shard to another; further packets are
-/// dropped (drop reason `shard_full`). Two device batches, so that a shard can hand over a whole
-/// turn's packets while the receiver is in its turn.
+/// Maximum number of packets and messages in the queue from one shard to another. Further packets
+/// are dropped (drop reason `shard_full`). The limit is two device batches, so that a shard can
+/// pass on all packets of one turn while the receiver is busy.
 pub const MAIL_MAX: u32 = 512;
 
-/// Maximum number of packets and messages taken from each peer shard before the shard's own
-/// packets.
+/// Maximum number of packets and messages that a shard takes from each other shard in a turn,
+/// before it handles its own packets.
 pub const MAIL_A_TURN: usize = 256;
 
-/// Maximum number of times per turn that a shard polls the rings while they contain offered
-/// connections. Two are usually needed for one offer. Under a flood of connections, further offers
-/// may be queued out of order.
+/// Maximum number of times per turn that a shard polls its queues while they contain connections
+/// offered by other shards. Usually two polls are needed for one offer. If many connections arrive,
+/// further offers may be queued out of order.
 pub const OFFER_LOOKS_MAX: usize = 4;
 
-/// Maximum number of neighbours with updates that a shard has not taken: twice the neighbour limit.
-/// Beyond it, all updates except failures are dropped, and the shard requests its neighbours again
-/// (counter `shard_news_lost`).
+/// Maximum number of neighbours with updates that a shard has not read; twice the limit of
+/// neighbours. Beyond it, all updates except failures are dropped, and the shard requests the
+/// neighbours again (counter `shard_news_lost`).
 pub const UPDATES_WAITING_MAX: usize = 2 * crate::net::limits::NEIGHBORS_MAX;
 
-/// Maximum number of path MTUs that a shard has not taken; equals the number it can store. The
-/// oldest is dropped first, as in its table; same counter.
+/// Maximum number of path MTUs that a shard has not read. The maximum equals the number that the
+/// shard can store. Beyond it, the oldest one is dropped (counter `shard_news_lost`).
 pub const PATH_MTUS_WAITING_MAX: usize = crate::net::limits::PATH_MTUS_MAX;
 
-/// Number of changes in the shared socket tables after which a sleeping shard is woken. Each takes
-/// about 200 bytes.
+/// Number of changes in the shared socket tables after which a sleeping shard is woken to read
+/// them. Each change takes about 200 bytes of memory until then.
 pub const CHANGES_UNSEEN_MAX: u32 = 1_024;
 
-/// Maximum number of sockets of a stack: events to programs have 24 bits for a socket index.
+/// Maximum number of sockets of a stack. The maximum must fit in the 24 bits that events to
+/// programs have for a socket index.
 pub const SOCKETS_MAX: usize = 1 << 22;
 
 /// Maximum number of half-open connections of all listeners. Each takes about 200 bytes, 13 MB in
-/// total. A single listener may use half of them; further SYNs get a SYN cookie (counter
-/// `tcp_syn_cookies_sent`).
+/// total. A single listener may have half of these connections; further SYNs are answered by a SYN
+/// cookie (counter `tcp_syn_cookies_sent`).
 ///
-/// Without cookies, entries older than [`HALF_OPEN_PATIENCE`] are evicted. A flood of 32,768 SYNs
-/// per second then leaves clients a second to answer. Counters `tcp_half_open_displaced` and, for
-/// SYNs without a free entry, `syn_cache_full`.
+/// Without cookies, entries older than [`HALF_OPEN_PATIENCE`] are evicted. In a flood of 32,768
+/// SYNs per second, a client then has one second to answer. Evictions are counted in
+/// `tcp_half_open_displaced`, and SYNs dropped because no entry was free in `syn_cache_full`.
 pub const SYN_CACHE_MAX: usize = 65_536;
 
-/// Minimum age for evicting a half-open connection: the initial retransmission timeout (RFC 6298
-/// §2). A real client has answered by then, because round trips are assumed to be shorter.
+/// Minimum age at which a half-open connection may be evicted; the initial retransmission timeout
+/// (RFC 6298 §2). Round trips are assumed to be shorter, so a real client has answered by then.
 pub const HALF_OPEN_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Time during which the client of an evicted half-open connection may still answer. Equals the
-/// time for which its SYN-ACK would have been retransmitted (1 + 2 + … + 32 s). Drop reason
-/// `half_open_displaced`.
+/// Time for which a listener remembers that it evicted half-open connections, whose clients may
+/// still answer. The value equals the time for which a SYN-ACK is retransmitted (1 + 2 + … + 32 s).
+/// The answers of these clients are dropped with drop reason `half_open_displaced`.
 pub const DISPLACED_TIME: Duration = Duration::from_secs(63);
 
-/// Maximum number of servers for which a client stores a cookie or a failed attempt, about 100
-/// bytes each. The least recently used entry is evicted.
+/// Maximum number of servers for which a client stores a TCP Fast Open cookie or a failed attempt.
+/// Each takes about 100 bytes. The least recently used entry is evicted.
 pub const FAST_OPEN_SERVERS_MAX: usize = 1_024;
 
-/// Time without Fast Open to a server after a lost SYN; doubles with each further loss.
+/// Time for which a client does not use TCP Fast Open with a server after it lost a SYN. The time
+/// doubles with each further loss.
 pub const FAST_OPEN_PAUSE: Duration = Duration::from_secs(60);
 
-/// Maximum number of doublings of [`FAST_OPEN_PAUSE`], four days; by then another attempt is
-/// worthwhile.
+/// Maximum number of times that [`FAST_OPEN_PAUSE`] is doubled, which gives a pause of about three
+/// days.
 pub const FAST_OPEN_DOUBLINGS_MAX: u8 = 12;
 
-/// Time for which a reset Fast Open handshake counts towards TCP_FASTOPEN's limit. Linux keeps
-/// these entries (`rskq_rst_head`) for 60 seconds, too.
+/// Time for which a Fast Open handshake that the client reset counts toward the limit of
+/// TCP_FASTOPEN. Linux keeps these entries (`rskq_rst_head`) for 60 seconds, too.
 pub const FAST_OPEN_RESET_TIME: Duration = Duration::from_secs(60);
 
-/// Maximum number of connections in TIME-WAIT: Linux's `tcp_max_tw_buckets` on a small machine.
-/// Each takes about 150 bytes; the oldest is evicted.
+/// Maximum number of connections in TIME-WAIT; Linux's `tcp_max_tw_buckets` on a small machine.
+/// Each takes about 150 bytes. Beyond the limit, the oldest one is evicted.
 pub const TIME_WAIT_MAX: usize = 65_536;
 
-/// Age after which a connect may reuse a port in TIME-WAIT: Linux's `tcp_tw_reuse`.
+/// Time in TIME-WAIT after which a connect may reuse the port; as with Linux's `tcp_tw_reuse`.
 pub const TIME_WAIT_REUSE_AFTER: Duration = Duration::from_secs(1);
 
-/// Maximum number of ports probed by a bind or connect without a given port. Each takes up to two
-/// lookups, so a connect that finds none takes about 100 µs.
+/// Maximum number of ports that are checked by a bind or connect that chooses a port. Each takes up
+/// to two lookups, so a connect that finds none takes about 100 µs.
 ///
 /// - A free port without connections is always found.
-/// - A shareable port is found if one in a hundred is free (one miss in 30,000). The last free one
-///   is usually missed, whereas Linux tries all.
-/// - With several shards a connect probes three times as many: ports of its own shard, of peer
+/// - A shareable port is found if one in a hundred is free (one miss in 30,000). If only one is
+///   free, it is usually missed, whereas Linux checks all ports.
+/// - With several shards a connect checks three times as many: ports of its own shard, of peer
 ///   shards, and shared ones.
 ///
-/// Counters `ports_probed` and, at the limit, `ports_exhausted`.
+/// The checks are counted in `ports_probed`, and calls that reach the limit in `ports_exhausted`.
 pub const PORTS_PROBED_MAX: u32 = 1_024;
 
-/// Maximum number of undecided SYNs on any-address interfaces; the one with the oldest last
+/// Maximum number of SYNs that the owner has neither accepted nor refused yet. The SYNs arrive on
+/// interfaces that accept packets to any address. Beyond the limit, the SYN with the oldest last
 /// retransmission is evicted.
 pub const PENDING_MAX: usize = 4_096;
 
-/// Time since the last retransmission after which an undecided SYN is dropped. Linux sends its last
-/// SYN after 32 s and then waits 64 s.
+/// Time after its last retransmission at which a SYN that the owner has neither accepted nor
+/// refused is dropped. Linux sends its last SYN after 32 s and then waits 64 s.
 pub const PENDING_TIMEOUT: Duration = Duration::from_secs(75);
 
-/// Maximum number of connections whose socket was closed: Linux's `tcp_max_orphans` on a small
-/// machine. Beyond it, closing a socket aborts its connection.
+/// Maximum number of connections whose socket the program has closed; Linux's `tcp_max_orphans` on
+/// a small machine. Beyond the limit, closing a socket resets its connection.
 pub const ORPHANS_MAX: usize = 65_536;
 
-/// Maximum number of packets that a connection sends before the next connection.
+/// Maximum number of packets that a connection sends before the next connection may send.
 pub const TX_PACKETS_A_VISIT: usize = 4;
 
-/// Device queue length in bytes at which connections have to wait. Half of the limit
-/// ([`OUTPUT_BYTES_MAX`](crate::net::limits::OUTPUT_BYTES_MAX)), to reserve space for packets that
-/// cannot wait. Counter `tcp_waits_for_output`.
+/// Number of bytes in a device queue at which connections must wait (counter
+/// `tcp_waits_for_output`). The number is half of the queue's limit
+/// ([`OUTPUT_BYTES_MAX`](crate::net::limits::OUTPUT_BYTES_MAX)), because packets that cannot wait
+/// need space, too.
 pub const TX_OUTPUT_BYTES: usize = crate::net::limits::OUTPUT_BYTES_MAX / 2;
 
-/// Device queue length in wire packets at which connections have to wait.
+/// Number of packets on the wire in a device queue at which connections must wait.
 pub const TX_OUTPUT_PACKETS: usize = crate::net::limits::OUTPUT_PACKETS_MAX / 2;
 
-/// Divisor of [`TX_OUTPUT_BYTES`] for the level at which waiting connections continue, in order. At
-/// half, enough connections are visited in one batch, and the device still has packets meanwhile.
+/// Divisor of [`TX_OUTPUT_BYTES`]: waiting connections continue, in their order, when a device
+/// queue has this fraction of bytes. At half, enough connections send in one batch, and the device
+/// still has packets in the meantime.
 pub const TX_OUTPUT_LOW: usize = 2;
 
-/// Minimum per-connection limit of bytes in a device's queue. Two maximum-size packets, so that the
-/// device sends one while the connection produces the next (as in Linux's `tcp_small_queue_check`).
-/// The connection continues at half of it. Counter `tcp_waits_for_share`.
+/// Lower bound of the limit of bytes that one connection may have in a device queue (counter
+/// `tcp_waits_for_share`). Two packets of maximum size let the device send one while the connection
+/// creates the next, as in Linux's `tcp_small_queue_check`. The connection continues at half of the
+/// limit.
 pub const TX_SHARE_BYTES: u32 = 128 << 10;
 
-/// Sending time that a fast connection may queue, at a rate of one congestion window per round
-/// trip: Linux's `sk_pacing_shift`, a millisecond. A turn takes less, so the device does not become
-/// idle.
+/// Time that the device needs to send the bytes that a fast connection may queue, at a rate of one
+/// congestion window per round trip. The value is Linux's `sk_pacing_shift`, a millisecond. A turn
+/// of the event loop takes less time, so the device does not become idle.
 pub const TX_SHARE_TIME: Duration = Duration::from_millis(1);
 
-/// Maximum per-connection limit of bytes in a device's queue. Half of the total limit, so that a
-/// bulk sender over a short path leaves space for other connections.
+/// Upper bound of the limit of bytes that one connection may have in a device queue. The bound is
+/// half of the total limit, so that one connection with much data leaves space for other
+/// connections.
 pub const TX_SHARE_BYTES_MAX: u32 = (TX_OUTPUT_BYTES / 2) as u32;
 
-/// Maximum payload of a packet with several segments: the IPv4 limit of 16 bits minus headers and
-/// options, with some margin.
+/// Maximum payload in bytes of a packet with several segments. The maximum is the 16-bit limit of
+/// IPv4 minus headers and options, with some margin.
 pub const TX_BYTES_A_PACKET: u32 = 65_000;
 
-/// Maximum payload that is copied after the headers instead of referenced. An additional iovec
-/// costs the device about as much as this copy.
+/// Maximum payload in bytes that is copied after the headers instead of being referenced. For the
+/// device, an additional iovec costs about as much as copying this many bytes.
 pub const TX_COPY_MAX: u32 = 256;
 
-/// Maximum number of timers fired in a turn, and of timers moved in the wheel, before packets are
-/// handled again.
+/// Maximum number of timers that expire or are moved in the timer wheel per turn of the event loop,
+/// before packets are handled again.
 pub const TIMERS_A_TURN: usize = 4_096;
 
-/// Time window of late timers that fire together before packets are handled again. An eighth of the
-/// lateness if that is longer, so that an owner that calls rarely catches up. Shorter than the
-/// interval between a delayed ACK (40 ms) and the retransmission that it avoids (200 ms).
+/// Time span of late timers that expire together before packets are handled again. If the stack is
+/// more than eight times this span late, an eighth of its lateness is used, so that it catches up.
+/// The span must be shorter than the interval from a delayed ACK (40 ms) to the retransmission that
+/// it avoids (200 ms).
 pub const TIMERS_AT_ONCE: Duration = Duration::from_millis(10);
-/// Maximum of the time window that [`TIMERS_AT_ONCE`] describes.
+/// Upper bound of the time span of late timers that expire together, see [`TIMERS_AT_ONCE`].
 pub const TIMERS_AT_ONCE_MAX: Duration = Duration::from_millis(100);
 
-/// Maximum number of multicast groups per socket: Linux's `igmp_max_memberships`.
+/// Maximum number of multicast groups that a socket may join; Linux's `igmp_max_memberships`.
 pub const MEMBERSHIPS_MAX: usize = 20;
 
-/// Maximum number of sources per group and socket: Linux's `igmp_max_msf`.
+/// Maximum number of sources that a socket may join or block for one multicast group; Linux's
+/// `igmp_max_msf`.
 pub const SOURCES_MAX: usize = 10;
 
-/// Maximum number of segments of one datagram: Linux's `UDP_MAX_SEGMENTS`.
+/// Maximum number of segments into which one datagram is divided (UDP_SEGMENT); Linux's
+/// `UDP_MAX_SEGMENTS`.
 pub const DATAGRAM_SEGMENTS_MAX: usize = 128;
 
-/// Maximum number of filter instructions per turn, about 50 µs. Further datagrams wait for the next
-/// turn. Checked before each datagram, so one filter may exceed it by its length. Counter
-/// `deliveries_put_off`.
+/// Maximum number of socket filter instructions per turn of the event loop, about 50 µs. Further
+/// datagrams wait for the next turn (counter `deliveries_put_off`). The limit is checked before
+/// each datagram, so the last filter may exceed it by its length.
 pub const FILTER_STEPS_A_TURN: usize = 16_384;
 
-/// Maximum number of instructions for one program's datagrams before those of another program: the
-/// length of the longest filter.
+/// Maximum number of filter instructions for datagrams of one program before datagrams of another
+/// program are handled. The number is the length of the longest filter.
 pub const FILTER_STEPS_A_PORTION: usize = 4_096;
 
-/// Cost per receiver of a multicast or broadcast datagram, in filter instructions: about 100 ns.
+/// Cost of delivering a multicast or broadcast datagram to one receiver, about 100 ns, counted in
+/// socket filter instructions.
 pub const GIVING_STEPS: usize = 32;
 
-/// Cost of finding a receiver of a multicast or broadcast datagram, in filter instructions.
+/// Cost of finding one receiver of a multicast or broadcast datagram, counted in socket filter
+/// instructions.
 pub const LISTING_STEPS: usize = 4;
 
-/// Maximum number of packets per program that wait for filters; drop reason `udp_filter_busy`. A
-/// typical tcpdump filter of 20 instructions handles that many in two turns.
+/// Maximum number of packets of one program that wait for its socket filters; further ones are
+/// dropped (drop reason `udp_filter_busy`). A typical tcpdump filter of 20 instructions handles
+/// that many packets in two turns of the event loop.
 pub const WAITING_DELIVERIES_MAX: usize = 1_024;
 
-/// Maximum total length in bytes of the packets per program that wait for filters: 64 of maximum
-/// size.
+/// Maximum total length in bytes of the packets of one program that wait for its socket filters: 64
+/// packets of maximum size.
 pub const WAITING_DELIVERY_BYTES_MAX: usize = 4 << 20;
 
-/// Maximum number of receiver lists cached for later packets.
+/// Maximum number of receiver lists of multicast or broadcast datagrams that are cached for later
+/// packets.
 pub const LISTS_KEPT: usize = 4;
 
-/// Maximum number of entries of a cached receiver list.
+/// Maximum number of sockets in a cached receiver list.
 pub const LISTED_KEPT: usize = 4_096;
 
-/// Maximum number of rounds of loopback and transmission per turn, before ports are polled again.
+/// Maximum number of times per turn of the event loop that connections send and loopback packets
+/// are received, before the devices are polled again.
 pub const ROUNDS_A_TURN: usize = 16;

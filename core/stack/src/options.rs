@@ -21,115 +21,126 @@ use crate::stack::Stack;
 use crate::udp::lengths::MtuDiscovery;
 use crate::udp::socket::{DatagramSocket, GroupMembership};
 
-/// Socket option with its value.
+/// A socket option, with its value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SocketOption {
     /// TCP_NODELAY: disables Nagle's algorithm, so that short segments are sent while bytes are in
     /// flight (RFC 9293 §3.7.4).
     NoDelay(bool),
-    /// TCP_CORK: holds back short segments until the option is cleared, at most for
-    /// [`Config::cork`]. Connections only.
+    /// TCP_CORK: short segments are not sent before the option is cleared, or [`Config::cork`] has
+    /// passed. Connections only.
     Cork(bool),
-    /// MSG_MORE on the last write: holds back a short segment as with `Cork`. Connections only.
+    /// MSG_MORE on the last write: a short segment is not sent yet, as with `Cork`. Connections
+    /// only.
     MoreComing(bool),
     /// MSG_OOB on a connection: marks the byte before this offset as urgent. The offset is relative
     /// to the start of the send buffer.
     UrgentEnd(u32),
-    /// MSG_EOR on a connection: no segment carries bytes of both sides of this offset, which is
-    /// relative to the start of the send buffer.
+    /// MSG_EOR on a connection: marks the end of a record at this offset, which is relative to the
+    /// start of the send buffer. No segment contains bytes from both sides of it.
     RecordEnd(u32),
-    /// TCP_QUICKACK: true sends the pending ACK and the following ones without delay. According to
-    /// tcp(7) the mode is not permanent; false ends it at once. Connections only.
+    /// TCP_QUICKACK: with true, the pending ACK and the ones that follow are sent without delay.
+    /// The mode ends by itself, as described in tcp(7); with false it ends at once. Connections
+    /// only.
     QuickAck(bool),
-    /// SO_KEEPALIVE with TCP_KEEPIDLE, TCP_KEEPINTVL and TCP_KEEPCNT; `None`, the default, disables
-    /// probes (RFC 9293 §3.8.4).
+    /// SO_KEEPALIVE with TCP_KEEPIDLE, TCP_KEEPINTVL and TCP_KEEPCNT. `None`, the default, disables
+    /// keepalive probes (RFC 9293 §3.8.4).
     KeepAlive(Option<KeepAliveConfig>),
-    /// TCP_USER_TIMEOUT: maximum time for which sent bytes may stay unacknowledged (RFC 5482).
-    /// `None` fails after [`Config::retries`] retransmissions.
+    /// TCP_USER_TIMEOUT: maximum time for which sent bytes may be unacknowledged (RFC 5482). With
+    /// `None`, the connection fails after [`Config::retries`] retransmissions.
     UserTimeout(Option<Duration>),
-    /// SO_MAX_PACING_RATE of a stream: maximum payload bytes per second; `None` sets no limit.
+    /// SO_MAX_PACING_RATE of a connection: maximum number of payload bytes sent per second; `None`
+    /// sets no limit.
     MaxPacingRate(Option<NonZeroU64>),
     /// TCP_SYNCNT: number of retransmissions of a SYN, or of a listener's SYN-ACK. Accepts any
     /// number; Linux accepts 1 to 127 (`MAX_TCP_SYNCNT`).
     SynRetries(u8),
-    /// TCP_LINGER2: time to wait for the peer's FIN after the socket is closed.
+    /// TCP_LINGER2: time for which a connection waits for the peer's FIN after the socket was
+    /// closed.
     FinWait2(Duration),
-    /// TCP_CONGESTION. A connection keeps its congestion window, and only its growth changes.
+    /// TCP_CONGESTION: congestion control. A connection keeps its congestion window; the option
+    /// changes only how it grows.
     Congestion(CongestionKind),
-    /// TCP_MAXSEG: 88 to 32767, or 0 for the path's value. A connection keeps the value of its
-    /// handshake.
+    /// TCP_MAXSEG: maximum segment size in bytes, 88 to 32767. 0 uses the value of the path. An
+    /// established connection keeps the value of its handshake.
     MaxSegment(u16),
-    /// IP_TTL of unicast IPv4 packets; `None` means 64.
+    /// IP_TTL: TTL of unicast IPv4 packets; `None` means 64.
     Ttl(Option<NonZeroU8>),
-    /// IPV6_UNICAST_HOPS of unicast IPv6 packets; `None` means the value that routers advertise
-    /// (RFC 4861 §6.3.4), or 64.
+    /// IPV6_UNICAST_HOPS: hop limit of unicast IPv6 packets. `None` means the value that routers
+    /// advertise (RFC 4861 §6.3.4), or 64.
     UnicastHops(Option<u8>),
-    /// IP_TOS: DSCP and ECN octet of IPv4 packets (RFC 2474 §3, RFC 3168 §5).
+    /// IP_TOS: octet with DSCP and ECN of IPv4 packets (RFC 2474 §3, RFC 3168 §5).
     Tos(u8),
-    /// IPV6_TCLASS: DSCP and ECN octet of IPv6 packets.
+    /// IPV6_TCLASS: octet with DSCP and ECN of IPv6 packets.
     TrafficClass(u8),
-    /// IP_MINTTL: drops IPv4 segments, and SYNs to listeners, with a lower TTL (RFC 5082).
+    /// IP_MINTTL: IPv4 segments with a lower TTL are dropped (RFC 5082). On a listener this applies
+    /// to SYNs.
     MinTtl(u8),
-    /// IPV6_MINHOPCOUNT: drops IPv6 segments, and SYNs to listeners, with a lower hop limit.
+    /// IPV6_MINHOPCOUNT: IPv6 segments with a lower hop limit are dropped. On a listener this
+    /// applies to SYNs.
     MinHops(u8),
-    /// SO_BROADCAST: permits broadcast addresses, which are rejected by default
+    /// SO_BROADCAST: permits broadcast addresses as destination. By default they are rejected
     /// ([`crate::SendError::Forbidden`], [`crate::ConnectError::Forbidden`]).
     Broadcast(bool),
     /// SO_NO_CHECK: sends IPv4 datagrams without a checksum.
     NoChecksum(bool),
-    /// IP_MTU_DISCOVER for IPv4 datagrams.
+    /// IP_MTU_DISCOVER: path MTU discovery for IPv4 datagrams.
     MtuDiscover(MtuDiscovery),
-    /// IPV6_MTU_DISCOVER for IPv6 datagrams.
+    /// IPV6_MTU_DISCOVER: path MTU discovery for IPv6 datagrams.
     MtuDiscoverV6(MtuDiscovery),
-    /// IPV6_MTU: maximum packet length of IPv6 datagrams in bytes, at least 1280 (RFC 8200 §5);
-    /// `None` uses the path MTU only.
+    /// IPV6_MTU: maximum length in bytes of packets with IPv6 datagrams, at least 1280 (RFC 8200
+    /// §5). `None` sets no limit other than the path MTU.
     FragmentSize(Option<u32>),
-    /// IP_MULTICAST_TTL, by default 1, which reaches members on the link (RFC 1112 §6.1); 0 reaches
-    /// members on this host only.
+    /// IP_MULTICAST_TTL: TTL of IPv4 multicast datagrams. The default 1 reaches members on the link
+    /// (RFC 1112 §6.1), and 0 only members on this host.
     MulticastTtl(u8),
-    /// IPV6_MULTICAST_HOPS; same as `MulticastTtl` for IPv6.
+    /// IPV6_MULTICAST_HOPS: like `MulticastTtl`, for IPv6.
     MulticastHops(u8),
-    /// IP_MULTICAST_IF: interface and optional source address. `None` lets routes and the source
-    /// address decide. Must not differ from `Device`.
+    /// IP_MULTICAST_IF: interface by which IPv4 multicast datagrams are sent, and optional source
+    /// address. With `None`, routes and the source address determine the interface. Must not differ
+    /// from the interface of `Device`.
     MulticastInterface(Option<IfaceId>, Option<Ipv4Addr>),
-    /// IPV6_MULTICAST_IF; same as `MulticastInterface` for IPv6.
+    /// IPV6_MULTICAST_IF: like `MulticastInterface`, for IPv6.
     MulticastInterfaceV6(Option<IfaceId>),
-    /// IP_MULTICAST_LOOP: delivers sent datagrams also to member sockets of this host; enabled by
-    /// default.
+    /// IP_MULTICAST_LOOP: multicast datagrams are also delivered to member sockets on this host.
+    /// Enabled by default.
     MulticastLoop(bool),
-    /// IPV6_MULTICAST_LOOP; same as `MulticastLoop` for IPv6.
+    /// IPV6_MULTICAST_LOOP: like `MulticastLoop`, for IPv6.
     MulticastLoopV6(bool),
-    /// IP_RECVERR: passes all errors about IPv4 datagrams to [`Host::datagram_error`].
+    /// IP_RECVERR: all ICMP errors about IPv4 datagrams are passed to [`Host::datagram_error`].
     RecvErrors(bool),
-    /// IPV6_RECVERR: passes all errors about IPv6 datagrams to [`Host::datagram_error`].
+    /// IPV6_RECVERR: all ICMP errors about IPv6 datagrams are passed to [`Host::datagram_error`].
     RecvErrorsV6(bool),
-    /// SO_REUSEADDR and SO_REUSEPORT, effective immediately for other sockets, and the options for
-    /// an implicit bind by connect, send or listen.
+    /// SO_REUSEADDR, SO_REUSEPORT and other options of binding. The options take effect immediately
+    /// for binds of other sockets, and apply if connect, send or listen bind this socket
+    /// implicitly.
     Binding(BindOptions),
-    /// SO_BINDTODEVICE and SO_BINDTOIFINDEX: restricts the socket to this interface. If the
-    /// interface does not exist, no packets are sent or received.
+    /// SO_BINDTODEVICE and SO_BINDTOIFINDEX: restricts the socket to an interface. If the interface
+    /// does not exist, the socket neither sends nor receives packets.
     Device(Option<IfaceId>),
-    /// IP_MULTICAST_ALL: also receives datagrams to IPv4 groups that other sockets joined. Enabled
-    /// by default, except for dual-stack sockets.
+    /// IP_MULTICAST_ALL: the socket also receives datagrams to IPv4 multicast groups that other
+    /// sockets joined. Enabled by default, except for dual-stack sockets.
     MulticastAll(bool),
-    /// IPV6_MULTICAST_ALL; same as `MulticastAll` for IPv6.
+    /// IPV6_MULTICAST_ALL: like `MulticastAll`, for IPv6.
     MulticastAllV6(bool),
-    /// TCP_FASTOPEN (RFC 7413): a SYN with a cookie creates a child at once. The number limits
-    /// children with an incomplete handshake per shard; with 0, no cookies are issued.
+    /// TCP_FASTOPEN (RFC 7413) of a listener: a SYN with a Fast Open cookie creates a connection at
+    /// once. The number limits such connections with an incomplete handshake, per shard. With 0, no
+    /// cookies are sent.
     FastOpenQueue(u32),
-    /// TCP_SAVE_SYN: children keep the headers of their SYN ([`Stack::take_saved_syn`]).
+    /// TCP_SAVE_SYN of a listener: accepted connections keep the headers of their SYN
+    /// ([`Stack::take_saved_syn`]).
     SaveSyn(bool),
 }
 
 impl<H: Host> Stack<H> {
-    /// Sets an option. On a listener it applies to future children; on a closed connection it has
-    /// no effect.
+    /// Sets a socket option. On a listener it applies to connections accepted later; on a closed
+    /// connection it has no effect.
     ///
-    /// # Errors
-    /// [`OptionError::NotApplicable`] for options of another socket kind, and for connection
-    /// options without a connection. A socket has no connection during the handshake of
-    /// [`Stack::accept_pending`], either. `Invalid`, `NoInterface` and `NoSocket` as documented.
+    /// # Errors [`OptionError::NotApplicable`] for options of another socket kind, and for
+    /// connection options without a connection. A socket has no connection during the handshake of
+    /// [`Stack::accept_pending`], either. `Invalid`, `NoInterface` and `NoSocket` as documented in
+    /// [`OptionError`].
     pub fn set_option(&mut self, id: SocketId, option: SocketOption) -> Result<(), OptionError> {
         self.catch_up();
         let index = self.index(id).ok_or(OptionError::NoSocket)?;
@@ -151,7 +162,7 @@ impl<H: Host> Stack<H> {
                 let settings = &mut listener.settings;
                 let stage = Stage::Before(&mut settings.tcp);
                 let set = set_stream(stage, &mut settings.packet, option);
-                // Child connections may be in any shard.
+                // Notify all shards, because any of them may accept connections for this listener.
                 self.in_order(PortProtocol::Tcp, index, 0, |_| true);
                 set
             }
@@ -160,7 +171,8 @@ impl<H: Host> Stack<H> {
                 let stage = stream.connection.as_mut().map_or(Stage::After, Stage::During);
                 let remote = stream.flow.remote;
                 let set = stream.packet.change(remote, |packet| set_stream(stage, packet, option));
-                // Held-back segments may be sendable now, and timers may have changed.
+                // Let the connection send: short segments may be permitted now, and timers may have
+                // changed.
                 self.mark_dirty(index);
                 set
             }
@@ -171,7 +183,7 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Sets an option of listeners or sockets that may listen later.
+    /// Sets an option of a listener, or of a socket that may become a listener.
     fn set_accepting(&mut self, index: u32, option: SocketOption) -> Result<(), OptionError> {
         let is_served = self.config.tcp.fast_open.server();
         let socket = self.sockets.get_mut(index).ok_or(OptionError::NoSocket)?;
@@ -187,16 +199,17 @@ impl<H: Host> Stack<H> {
             _ => return Err(OptionError::NotApplicable),
         }
         if let SocketRole::Listener(_) = socket.kind {
-            // Child connections may be in any shard.
+            // Notify all shards, because any of them may accept connections for this listener.
             self.in_order(PortProtocol::Tcp, index, 0, |_| true);
         }
         Ok(())
     }
 
-    /// Sets a filter program for datagrams of a socket (SO_ATTACH_FILTER); `None` accepts all.
+    /// Sets the filter program for datagrams that a socket receives (SO_ATTACH_FILTER). With
+    /// `None`, all datagrams are accepted.
     ///
     /// # Errors
-    /// [`OptionError::NotApplicable`] for other socket kinds.
+    /// [`OptionError::NotApplicable`] if the socket is not a datagram socket.
     pub fn set_filter(
         &mut self,
         id: SocketId,
@@ -207,11 +220,12 @@ impl<H: Host> Stack<H> {
         Ok(())
     }
 
-    /// Takes the headers of a child's SYN, from the IP header on, if its listener had
-    /// [`SocketOption::SaveSyn`]. Headers longer than `room` are kept.
+    /// Removes and returns the headers of the SYN that opened a connection, beginning with the IP
+    /// header. The headers are available if the listener had [`SocketOption::SaveSyn`]. Headers
+    /// longer than `room` bytes are not removed.
     ///
     /// # Errors
-    /// Returns the length of the headers if they exceed `room`.
+    /// Returns the length of the headers if it exceeds `room`.
     pub fn take_saved_syn(
         &mut self,
         id: SocketId,
@@ -224,13 +238,13 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Returns the program set by [`Stack::set_filter`].
+    /// Returns the filter program that was set by [`Stack::set_filter`].
     pub fn filter(&self, id: SocketId) -> Option<Arc<Program>> {
         self.sockets.datagram(self.index(id)?)?.filter.clone()
     }
 
-    /// Restricts a socket to an interface. A nonexistent interface is allowed; then no packets are
-    /// sent or received.
+    /// Restricts a socket to an interface. If the interface does not exist, the socket neither
+    /// sends nor receives packets.
     pub(crate) fn set_device(
         &mut self,
         index: u32,
@@ -246,7 +260,8 @@ impl<H: Host> Stack<H> {
     }
 
     fn move_to_device(&mut self, index: u32, device: Option<IfaceId>) -> Result<(), OptionError> {
-        // The device is part of the lookup key of connected datagram sockets.
+        // Change the key under which a connected datagram socket is looked up, because it includes
+        // the interface.
         let is_peer = self.datagrams.peers.leave(self.keys.table, &mut self.sockets, index);
         let socket = self.sockets.get_mut(index).ok_or(OptionError::NoSocket)?;
         let before = socket.device();
@@ -273,7 +288,7 @@ impl<H: Host> Stack<H> {
         if is_peer {
             self.datagrams.peers.enter(self.keys.table, &mut self.sockets, index);
         }
-        // The socket may have waited for the previous device.
+        // End a wait for space in the queue of the previous interface.
         self.end_wait(index);
         let Some(socket) = self.sockets.get(index) else { return Ok(()) };
         let Some(bound) = &socket.bound else { return Ok(()) };
@@ -282,7 +297,8 @@ impl<H: Host> Stack<H> {
         let table = socket.kind.table();
         let binds = self.ports.of_mut(table);
         binds.change(port, index, |holder| holder.device = device);
-        // A socket with unchanged keys keeps its position among sockets with the same keys.
+        // If the interface changes, insert the socket again under its new key. Otherwise keep its
+        // position among sockets with the same key.
         if receives.is_some() && port != 0 && device != before {
             binds.receivers.remove(addr, port, index);
             binds.receivers.insert(addr, port, index, device, sharing);
@@ -291,9 +307,9 @@ impl<H: Host> Stack<H> {
         Ok(())
     }
 
-    /// Joins a multicast group (IP_ADD_MEMBERSHIP, IPV6_JOIN_GROUP). Without an interface, the
-    /// route to the group selects it. With `source`, only packets of that source are received
-    /// (IP_ADD_SOURCE_MEMBERSHIP); further calls add sources.
+    /// Joins a multicast group (IP_ADD_MEMBERSHIP, IPV6_JOIN_GROUP). If no interface is given, that
+    /// of the route to the group is used. If `source` is given, only packets from this source are
+    /// received (IP_ADD_SOURCE_MEMBERSHIP); further calls add sources.
     ///
     /// # Errors
     /// * [`OptionError::Membership`]: the group is joined already; for a source, `NotAvailable`.
@@ -322,7 +338,8 @@ impl<H: Host> Stack<H> {
                 return Err(OptionError::TooMany);
             }
             (Some(Some(_)), Some(_)) => {}
-            // As on Linux, a member for all sources cannot add a single source.
+            // As on Linux, a socket that has joined the group for all sources cannot add a single
+            // source.
             (Some(None), Some(_)) => return Err(OptionError::Invalid),
             (Some(_), None) => return Err(OptionError::Membership),
             (None, _) => {
@@ -341,7 +358,7 @@ impl<H: Host> Stack<H> {
         Ok(())
     }
 
-    /// Joins a group of which the socket is not a member.
+    /// Joins a multicast group of which the socket is not a member yet.
     fn become_member(
         &mut self,
         now: Instant,
@@ -361,12 +378,12 @@ impl<H: Host> Stack<H> {
         Ok(())
     }
 
-    /// Leaves a group joined by [`Stack::join_group`], or with `source` one of its sources.
-    /// Removing the last source leaves the group.
+    /// Leaves a multicast group joined by [`Stack::join_group`]. If `source` is given, leaves only
+    /// this source of the group. Removing the last source leaves the group.
     ///
-    /// # Errors
-    /// [`OptionError::Membership`] if the socket is not a member. With `source`: `Invalid` if the
-    /// socket is not a member or joined all sources; `NotAvailable` if it did not join this source.
+    /// # Errors [`OptionError::Membership`] if the socket is not a member. If `source` is given:
+    /// `Invalid` if the socket is not a member or joined all sources; `NotAvailable` if it did not
+    /// join this source.
     pub fn leave_group(
         &mut self,
         now: Instant,
@@ -439,12 +456,12 @@ impl<H: Host> Stack<H> {
     }
 }
 
-/// Location of a stream socket's options, depending on its stage.
+/// Where the options of a stream socket are stored, which depends on whether it has a connection.
 enum Stage<'a> {
-    /// Settings for future connections.
+    /// The socket has no connection yet, so the options are settings for its future connection.
     Before(&'a mut Config),
     During(&'a mut Connection),
-    /// No effect, because the connection is over.
+    /// The connection has ended, so the option has no effect.
     After,
 }
 
@@ -457,7 +474,7 @@ impl Stage<'_> {
         }
     }
 
-    /// Applies an option with immediate effect, such as TCP_QUICKACK, which requires a connection.
+    /// Applies an option that acts at once, such as TCP_QUICKACK. Fails if there is no connection.
     fn now(self, set: impl FnOnce(&mut Connection)) -> Result<(), OptionError> {
         match self {
             Self::During(connection) => {
@@ -495,7 +512,7 @@ fn set_stream(
             stage.set(|tcp| tcp.max_pacing_rate = rate, |c| c.set_max_pacing_rate(rate));
         }
         SocketOption::SynRetries(retries) => {
-            // For a listener, the number of SYN-ACK retransmissions (Linux's
+            // On a listener, the option is the number of SYN-ACK retransmissions (Linux's
             // `reqsk_timer_handler`).
             let before = |tcp: &mut Config| {
                 (tcp.syn_retries, tcp.syn_ack_retries) = (retries, retries);
@@ -509,7 +526,7 @@ fn set_stream(
             stage.set(|tcp| tcp.congestion = kind, |c| c.set_congestion(kind));
         }
         SocketOption::MaxSegment(mss) => {
-            // Linux's TCP_MIN_MSS and MAX_TCP_WINDOW.
+            // The limits are Linux's TCP_MIN_MSS and MAX_TCP_WINDOW.
             if mss != 0 && !(88..=32767).contains(&mss) {
                 return Err(OptionError::Invalid);
             }
@@ -572,8 +589,8 @@ fn set_datagram(
         {
             return Err(OptionError::NoInterface);
         }
-        // As in Linux's ip_setsockopt and ipv6_setsockopt, a bound device also determines the
-        // interface for multicast.
+        // As in Linux's ip_setsockopt and ipv6_setsockopt, the multicast interface of a socket that
+        // is bound to an interface must be that interface.
         SocketOption::MulticastInterface(Some(iface), _)
         | SocketOption::MulticastInterfaceV6(Some(iface))
             if datagram.device.is_some_and(|device| device != iface) =>

@@ -1,29 +1,29 @@
-//! Queue for events that arise in calls without access to the [`Host`].
+//! Queue of events that occur in calls without access to the [`Host`].
 
 use std::collections::VecDeque;
 
 use crate::host::{DatagramError, Host, SocketEvent};
 
-/// Queued events and reports for the owner.
+/// Events and reports that wait to be delivered to the owner of the stack.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     events: VecDeque<(u32, SocketEvent)>,
-    /// Reports about datagrams ([`Host::datagram_error`]).
+    /// Reports about datagrams, for [`Host::datagram_error`].
     reports: VecDeque<(u32, DatagramError)>,
-    /// Set if the previous turn deferred visits of connections. Then bits of [`BufferEvents`] may
-    /// still be set for bytes that the owner has read since.
+    /// Whether the previous turn of the event loop had to postpone some connections to the next
+    /// one. Bits of [`BufferEvents`] may then still be set for bytes that the owner has read since.
     ///
     /// [`BufferEvents`]: crate::tcp::stream::BufferEvents
     pub visits_put_off: bool,
 }
 
 impl Outbox {
-    /// Queues an event of the socket of `user`.
+    /// Queues an event of the socket `user`.
     pub fn push(&mut self, user: u32, event: SocketEvent) {
         self.events.push_back((user, event));
     }
 
-    /// Queues a report about a datagram of the socket of `user`.
+    /// Queues a report about a datagram of the socket `user`.
     pub fn report(&mut self, user: u32, report: DatagramError) {
         self.reports.push_back((user, report));
     }
@@ -32,7 +32,7 @@ impl Outbox {
         self.events.is_empty() && self.reports.is_empty()
     }
 
-    /// Delivers all queued reports and events.
+    /// Delivers all queued reports and events to the owner.
     pub fn deliver(&mut self, host: &mut impl Host) {
         while let Some((user, report)) = self.reports.pop_front() {
             host.datagram_error(user, report);

@@ -1,10 +1,10 @@
-//! Fields of received packets that owners of a stack see.
+//! Header fields of received packets, for the owner of a stack.
 
 /// Fields of the IP header of a received packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReceivedFields {
-    /// TTL or hop limit.
+    /// TTL (IPv4) or hop limit (IPv6) of the packet.
     pub ttl: u8,
-    /// Type of Service or Traffic Class: DSCP and ECN.
+    /// Type of service (IPv4) or traffic class (IPv6) of the packet, which contain DSCP and ECN.
     pub tos: u8,
 }

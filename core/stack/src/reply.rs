@@ -1,4 +1,4 @@
-//! Sends segments without a connection, and drops received packets.
+//! Sending of segments that do not belong to a connection, and dropping of received packets.
 
 use towpath_pool::{Packet, Pool, Protocol, Segmentation};
 use towpath_tcp::{Instant, Outgoing, reset_for};
@@ -15,20 +15,21 @@ use crate::settings::{FlowSettings, PacketSettings};
 use crate::stack::Stack;
 use crate::tables::flow::Flow;
 
-/// Segment without a connection, such as a SYN-ACK or the ACK of a TIME-WAIT.
+/// A segment to be sent that does not belong to a connection, such as a SYN-ACK, or the ACK of a
+/// TIME-WAIT.
 #[derive(Debug)]
 pub(crate) struct SegmentReply<'a> {
     pub flow: &'a Flow,
-    /// Required outgoing interface; overrides the routing table.
+    /// Interface by which the segment must be sent; `None` for that of the route.
     pub iface: Option<IfaceId>,
-    /// TTL and traffic class.
+    /// TTL and traffic class of the segment.
     pub packet: FlowSettings,
     pub outgoing: &'a Outgoing,
     pub option: Option<FastOpen>,
 }
 
 impl<H: Host> Stack<H> {
-    /// Sends a RST to the peer of a segment received on `iface`.
+    /// Sends a RST to the peer of a segment that was received on the interface `iface`.
     pub(crate) fn send_reset(
         &mut self,
         now: Instant,
@@ -43,7 +44,7 @@ impl<H: Host> Stack<H> {
         self.reply(now, SegmentReply { flow, iface, packet, outgoing, option: None }, pool);
     }
 
-    /// Sends a segment without a connection.
+    /// Sends a segment that does not belong to a connection.
     pub(crate) fn reply(&mut self, now: Instant, reply: SegmentReply<'_>, pool: &mut Pool) {
         let SegmentReply { flow, iface, packet, outgoing, option } = reply;
         let Ok(route) = self.net.route(now, Some(flow.local), flow.remote, iface) else {
@@ -55,7 +56,7 @@ impl<H: Host> Stack<H> {
         self.send_packet(now, &route, flow, ip, packet, pool);
     }
 
-    /// Drops a segment that matches no connection or listener, and answers with a RST if
+    /// Drops a segment that matches neither a connection nor a listener, and answers with a RST if
     /// appropriate.
     pub(crate) fn refuse_segment(
         &mut self,
@@ -69,8 +70,8 @@ impl<H: Host> Stack<H> {
         self.drop_local(incoming.local, reason, cx.pool);
     }
 
-    /// Returns the interface that answers must use regardless of routes: that of a link-local peer,
-    /// or an any-address interface.
+    /// Returns the interface by which answers must be sent, regardless of routes. Returns an
+    /// interface for a link-local peer, and on an interface that accepts packets to any address.
     pub(crate) fn pinned(&self, iface: IfaceId, flow: &Flow) -> Option<IfaceId> {
         let scoped = addr::is_link_local(flow.remote) && !self.net.is_local(flow.remote);
         (scoped || self.net.is_any_address(iface)).then_some(iface)
@@ -97,12 +98,13 @@ impl<H: Host> Stack<H> {
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.1
         //# The sender MUST generate it (MUST-2)
         let checksum = Some(tcp::CHECKSUM_OFFSET as u16);
-        // Ignore errors: `Net::send` has counted the drop, and TCP retransmits as after a loss.
+        // Ignore an error, because `Net::send` has counted the dropped packet. TCP retransmits it
+        // like any lost packet.
         let _ = self.net.send(now, route, flow.local, flow.remote, ip, packet, checksum, pool);
     }
 }
 
-/// Creates a packet with the TCP header and room for a short payload.
+/// Creates a packet with a TCP header. The packet has space for a short payload.
 #[inline]
 pub(crate) fn segment_packet(
     flow: &Flow,
@@ -139,11 +141,11 @@ pub(crate) fn segment_packet(
     packet
 }
 
-/// Returns the IP header fields of a segment.
+/// Returns the IP header fields for a TCP segment.
 #[inline]
 pub(crate) fn ip_for(route: &Route, tos: u8, ttl: Option<u8>) -> Ip {
-    // Set DF for path MTU discovery (RFC 1191). If a router reported an MTU below our minimum
-    // segment size, routers have to fragment.
+    // Set DF for path MTU discovery (RFC 1191). If a router has reported an MTU that is too small
+    // for our minimum segment size, routers must fragment.
     let fragmenting = if route.needs_fragments { Fragmenting::Routers } else { Fragmenting::Never };
     Ip { protocol: IpProtocol::TCP.0, ttl, tos, fragmenting, flow_label: 0 }
 }

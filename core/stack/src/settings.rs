@@ -1,4 +1,4 @@
-//! Settings of sockets that apply to their packets and connections.
+//! Settings of sockets for their packets and connections.
 
 use std::net::IpAddr;
 use std::num::NonZeroU8;
@@ -9,19 +9,20 @@ use crate::host::BindOptions;
 use crate::net::{IfaceId, Net};
 use crate::tables::flow::Flow;
 
-/// Settings of a stream socket without a connection; inherited by children.
+/// Settings of a stream socket that has no connection. Accepted connections inherit them from their
+/// listener.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct StreamSettings {
     pub tcp: Config,
     pub packet: PacketSettings,
-    /// SO_BINDTODEVICE: the interface that the socket is restricted to.
+    /// SO_BINDTODEVICE: interface to which the socket is restricted.
     pub device: Option<IfaceId>,
-    /// Options of an implicit bind by connect, send or listen.
+    /// Options that apply if connect, send or listen bind the socket implicitly.
     pub binding: BindOptions,
-    /// TCP_FASTOPEN: maximum number of Fast Open children with an incomplete handshake; 0 disables
-    /// Fast Open.
+    /// TCP_FASTOPEN: maximum number of Fast Open connections of a listener whose handshake is
+    /// incomplete. 0 disables Fast Open.
     pub fast_open_queue: u32,
-    /// TCP_SAVE_SYN: children keep the headers of their SYN.
+    /// TCP_SAVE_SYN: whether accepted connections keep the headers of their SYN.
     pub save_syn: bool,
 }
 
@@ -38,22 +39,21 @@ impl StreamSettings {
         }
     }
 
-    /// Returns the settings of a connection, with segment sizes for its path.
+    /// Returns the settings of a connection. Its segment sizes depend on the path of `flow`.
     pub fn for_flow(&self, now: Instant, flow: &Flow, iface: Option<IfaceId>, net: &Net) -> Config {
         let route = net.route(now, Some(flow.local), flow.remote, iface);
-        // `route.mtu` follows reports about datagrams, which are easily forged. Therefore a
-        // connection starts with the link MTU and accepts only reports about its own segments (RFC
-        // 5927 §4).
+        // Use the MTU of the link, and not `route.mtu`, which depends on easily forged reports
+        // about datagrams. A connection accepts only reports about its own segments (RFC 5927 §4).
         let (mtu_send, mtu_recv) = match route {
             Ok(route) => {
                 let interface = net.interface(route.iface);
-                // As on Linux, the MTU of a route applies to both directions, but an MTU advertised
-                // by routers only to sending.
+                // As on Linux, the MTU of a route applies to sending and receiving, but an MTU that
+                // routers advertise only to sending.
                 let wider = interface.filter(|link| link.mtu_for(flow.remote) <= route.link_mtu);
                 (route.link_mtu, wider.map_or(route.link_mtu, |link| link.mtu()))
             }
-            // Without a route: every IPv4 host accepts 576 bytes (RFC 1122 §3.3.2), and Ethernet
-            // 1500.
+            // If there is no route, send 576 bytes, which every IPv4 host accepts (RFC 1122
+            // §3.3.2), and receive the 1500 bytes of Ethernet.
             Err(_) => (576, 1500),
         };
         let packet = self.packet.towards(flow.remote);
@@ -70,23 +70,24 @@ impl StreamSettings {
     }
 }
 
-/// Settings used for each packet. In contrast, [`Settings::tcp`] is copied to a connection.
+/// Settings that are used for each packet. [`Settings::tcp`], in contrast, is copied to a
+/// connection.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct PacketSettings {
     pub hops: HopLimits,
     pub classes: Classes,
-    /// TCP_MAXSEG in bytes; 0 uses the route's value.
+    /// TCP_MAXSEG: maximum segment size in bytes; 0 for the value of the route.
     pub mss_max: u16,
     pub hops_min: HopsMin,
 }
 
-/// Minimum TTL or hop limit of received packets, by family as in [`HopLimits`]. Senders beyond the
-/// link cannot forge packets with a TTL of 255 (RFC 5082).
+/// Minimum TTL or hop limit of received packets, for each IP version. Hosts beyond the link cannot
+/// forge packets that arrive with a TTL of 255 (RFC 5082).
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct HopsMin {
-    /// IP_MINTTL: minimum TTL of received IPv4 segments.
+    /// IP_MINTTL: minimum TTL of received IPv4 packets.
     pub v4: u8,
-    /// IPV6_MINHOPCOUNT: minimum hop limit of received IPv6 segments.
+    /// IPV6_MINHOPCOUNT: minimum hop limit of received IPv6 packets.
     pub v6: u8,
 }
 
@@ -96,12 +97,13 @@ impl HopsMin {
     }
 }
 
-/// Hop limits of unicast packets. As on Linux, dual-stack sockets have one for each family.
+/// TTL and hop limit of unicast packets. As on Linux, a dual-stack socket has both.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct HopLimits {
-    /// IP_TTL of sent IPv4 packets; `None` uses the default.
+    /// IP_TTL: TTL of sent IPv4 packets; `None` for the default.
     pub v4: Option<NonZeroU8>,
-    /// IPV6_UNICAST_HOPS; `None` uses the value advertised by routers, or the default.
+    /// IPV6_UNICAST_HOPS: hop limit of sent IPv6 packets. `None` for the value that routers
+    /// advertise, or the default.
     pub v6: Option<u8>,
 }
 
@@ -111,12 +113,12 @@ impl HopLimits {
     }
 }
 
-/// Traffic class, by family as in [`HopLimits`].
+/// Type of service and traffic class of sent packets. As on Linux, a dual-stack socket has both.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Classes {
-    /// IP_TOS of sent IPv4 packets: DSCP and ECN.
+    /// IP_TOS: octet with DSCP and ECN of sent IPv4 packets.
     pub v4: u8,
-    /// IPV6_TCLASS of sent IPv6 packets: DSCP and ECN.
+    /// IPV6_TCLASS: octet with DSCP and ECN of sent IPv6 packets.
     pub v6: u8,
 }
 
@@ -127,7 +129,7 @@ impl Classes {
 }
 
 impl PacketSettings {
-    /// Returns the settings for packets to `remote`.
+    /// Returns the settings for packets to `remote`, which depend on its IP version.
     pub fn towards(&self, remote: IpAddr) -> FlowSettings {
         FlowSettings {
             ttl: self.hops.towards(remote),
@@ -138,19 +140,20 @@ impl PacketSettings {
     }
 }
 
-/// [`PacketSettings`] of a connection for its peer's family.
+/// [`PacketSettings`] of a connection, for the IP version of its peer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FlowSettings {
     pub ttl: Option<u8>,
     pub class: u8,
-    /// TCP_MAXSEG in bytes; 0 uses the route's value.
+    /// TCP_MAXSEG: maximum segment size in bytes; 0 for the value of the route.
     pub mss_max: u16,
-    /// Minimum TTL or hop limit of received segments; see [`HopsMin`].
+    /// Minimum TTL or hop limit of received segments, see [`HopsMin`].
     pub hops_min: u8,
 }
 
 impl FlowSettings {
-    /// Applies a socket option; values for the other address family are ignored.
+    /// Changes the settings of a connection to `remote` by a socket option. A value for the other
+    /// IP version is ignored.
     pub fn change<T>(
         &mut self,
         remote: IpAddr,
@@ -166,7 +169,8 @@ impl FlowSettings {
         result
     }
 
-    /// Returns the segment size, limited by the path's `mss` and TCP_MAXSEG.
+    /// Returns the segment size in bytes: the smaller of the path's `mss` and TCP_MAXSEG, if that
+    /// is set.
     pub fn limit(&self, mss: u16) -> u16 {
         if self.mss_max == 0 { mss } else { mss.min(self.mss_max) }
     }

@@ -1,5 +1,5 @@
-//! Socket entries, which are stored in one slab. Large kinds are boxed, to keep the slab entries
-//! small.
+//! Entries of the socket table, which are stored in one slab. The state of most kinds of sockets is
+//! boxed, to keep the entries small.
 //!
 //! Budget: one end of an idle connection takes at most 1 KiB in total, with FIFOs that hold no
 //! memory while empty. Sizes in bytes, as rounded by the allocator:
@@ -18,8 +18,8 @@
 //!
 //! A keepalive or user timeout adds 48, loss history 48, and SO_RCVBUF, SO_SNDBUF and similar
 //! options 96. Zero-copy payload adds 144 until its FIFO has no memory (`memory/ring`: `pins.rs`).
-//! A receiver of more than 64 KiB has the box of rare counters, as a sender that lost packets.
-//! `tests/tests/idle.rs` measures the sum.
+//! A connection that receives more than 64 KiB, or that lost packets, has a box of rarely used
+//! counters. `tests/tests/idle.rs` measures the sum.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -32,25 +32,26 @@ use crate::tcp::listener::{AmongShards, ListeningSocket};
 use crate::tcp::stream::{EarlyAccept, StreamSocket};
 use crate::udp::socket::DatagramSocket;
 
-/// A socket of the stack, of any kind.
+/// An entry of the socket table, for any kind of socket.
 pub(crate) struct StackSocket<H: Host> {
-    /// Number assigned by the owner.
+    /// Number that the owner of the stack assigned to the socket.
     pub user: u32,
     pub family: Family,
-    /// Bound address and port in the table of its protocol. Connections hold none: ports of clients
-    /// are chosen at connect, and children of listeners use the listener's.
+    /// Address and port to which the socket is bound. `None` for connections without a bind: the
+    /// stack chose the port of a client, and accepted connections use that of their listener.
     pub bound: Option<Box<BoundAddr>>,
-    /// Whether the socket is in [`Stack::dirty`](crate::Stack), the list of sockets to visit.
+    /// Whether the socket is in [`Stack::dirty`](crate::Stack), the list of sockets that may have
+    /// something to send.
     pub dirty: bool,
-    /// Reason why the connection must not send now, if any.
+    /// Reason why the connection must not send at present, if any.
     pub waits: Waits,
-    /// Whether the owner has closed the socket.
+    /// Whether the owner of the stack has closed the socket.
     pub orphan: bool,
     pub kind: SocketRole<H>,
 }
 
 impl<H: Host> StackSocket<H> {
-    /// Creates an unbound socket without pending work.
+    /// Creates an entry for an unbound socket.
     pub fn new(user: u32, family: Family, kind: SocketRole<H>) -> Self {
         Self {
             user,
@@ -63,7 +64,8 @@ impl<H: Host> StackSocket<H> {
         }
     }
 
-    /// Returns SO_BINDTODEVICE of a socket without a connection.
+    /// Returns the interface to which a socket without a connection is restricted
+    /// (SO_BINDTODEVICE).
     pub fn device(&self) -> Option<IfaceId> {
         match &self.kind {
             SocketRole::Fresh(settings) => settings.device,
@@ -73,14 +75,15 @@ impl<H: Host> StackSocket<H> {
         }
     }
 
-    /// Drops the cached target, because the bound address or another input has changed.
+    /// Discards the cached route of a datagram socket, because its bound address or another input
+    /// has changed.
     pub fn forget_target(&mut self) {
         if let SocketRole::Datagram(datagram) = &mut self.kind {
             datagram.last_target = None;
         }
     }
 
-    /// Returns whether this is the shadow of a peer shard's socket.
+    /// Returns whether this entry represents a socket of another shard.
     pub fn is_shadow(&self) -> bool {
         match &self.kind {
             SocketRole::Listener(listener) => {
@@ -91,14 +94,14 @@ impl<H: Host> StackSocket<H> {
         }
     }
 
-    /// Returns whether the socket holds a port by a bind.
+    /// Returns whether the socket is bound to a port.
     pub fn has_port(&self) -> bool {
         self.bound.as_deref().is_some_and(BoundAddr::has_port)
     }
 }
 
 impl<H: Host> Slab<StackSocket<H>> {
-    /// Returns the stream at `index`.
+    /// Returns the connection at `index` of the socket table; `None` for other sockets.
     #[inline]
     pub fn stream(&self, index: u32) -> Option<&StreamSocket<H>> {
         match &self.get(index)?.kind {
@@ -107,7 +110,7 @@ impl<H: Host> Slab<StackSocket<H>> {
         }
     }
 
-    /// Returns the stream at `index`, mutably.
+    /// Returns the connection at `index` of the socket table for changes; `None` for other sockets.
     #[inline]
     pub fn stream_mut(&mut self, index: u32) -> Option<&mut StreamSocket<H>> {
         match &mut self.get_mut(index)?.kind {
@@ -116,7 +119,7 @@ impl<H: Host> Slab<StackSocket<H>> {
         }
     }
 
-    /// Returns the listener at `index`.
+    /// Returns the listener at `index` of the socket table; `None` for other sockets.
     #[inline]
     pub fn listener(&self, index: u32) -> Option<&ListeningSocket> {
         match &self.get(index)?.kind {
@@ -125,7 +128,7 @@ impl<H: Host> Slab<StackSocket<H>> {
         }
     }
 
-    /// Returns the listener at `index`, mutably.
+    /// Returns the listener at `index` of the socket table for changes; `None` for other sockets.
     #[inline]
     pub fn listener_mut(&mut self, index: u32) -> Option<&mut ListeningSocket> {
         match &mut self.get_mut(index)?.kind {
@@ -134,7 +137,7 @@ impl<H: Host> Slab<StackSocket<H>> {
         }
     }
 
-    /// Returns the datagram socket at `index`.
+    /// Returns the datagram socket at `index` of the socket table; `None` for other sockets.
     #[inline]
     pub fn datagram(&self, index: u32) -> Option<&DatagramSocket> {
         match &self.get(index)?.kind {
@@ -143,7 +146,8 @@ impl<H: Host> Slab<StackSocket<H>> {
         }
     }
 
-    /// Returns the datagram socket at `index`, mutably.
+    /// Returns the datagram socket at `index` of the socket table for changes; `None` for other
+    /// sockets.
     #[inline]
     pub fn datagram_mut(&mut self, index: u32) -> Option<&mut DatagramSocket> {
         match &mut self.get_mut(index)?.kind {
@@ -153,30 +157,31 @@ impl<H: Host> Slab<StackSocket<H>> {
     }
 }
 
-/// Reason for which a connection with unsent bytes cannot send.
+/// Reason why a connection with unsent bytes cannot send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Waits {
-    /// The connection does not wait, and sends at its next visit.
+    /// The connection does not wait. The connection sends when the stack next visits it.
     ForNothing,
-    /// The device's queue is full; the connection is in the device's waiting line.
+    /// The device queue is full, and the connection is in the list of connections that wait for the
+    /// device.
     InLine,
-    /// The connection waits because its share of the device's queue is used up.
+    /// The connection has reached its own limit of packets in the device queue.
     ForShare,
 }
 
-/// Socket kinds and, for streams, stages.
+/// Kind of a socket. A stream socket changes its kind when it listens or connects.
 pub(crate) enum SocketRole<H: Host> {
-    /// Stream socket that neither listens nor has a connection.
+    /// A stream socket that neither listens nor has a connection.
     Fresh(Box<StreamSettings>),
     Listener(Box<ListeningSocket>),
-    /// A socket created by `accept_pending`, whose handshake is still in the SYN cache.
+    /// A socket that was created by `accept_pending`, and whose handshake is not complete.
     EarlyAccept(Box<EarlyAccept<H>>),
     Stream(Box<StreamSocket<H>>),
     Datagram(Box<DatagramSocket>),
 }
 
 impl<H: Host> SocketRole<H> {
-    /// Returns the protocol of the port table.
+    /// Returns the protocol whose port table contains the socket.
     pub fn table(&self) -> PortProtocol {
         match self {
             SocketRole::Datagram(datagram) => datagram.table(),
@@ -185,32 +190,33 @@ impl<H: Host> SocketRole<H> {
     }
 }
 
-/// Local address and port of a bound socket.
+/// Local address and port to which a socket is bound.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BoundAddr {
-    /// Bound address. While the socket is connected, only the address in use is reserved.
+    /// Address to which the socket is bound. While the socket is connected, only the address of the
+    /// connection is reserved in the port table.
     pub addr: BindAddr,
-    /// Local port. 0 if only the address was bound explicitly, and the connection for which the
-    /// port was chosen has ended.
+    /// Local port. 0 if the program specified only an address, and the connection for which the
+    /// stack chose a port has ended.
     pub port: u16,
-    /// Whether the program chose the port, so that it is kept until close (Linux's
-    /// SOCK_BINDPORT_LOCK).
+    /// Whether the program chose the port. A port that the program chose is kept until the socket
+    /// is closed (Linux's SOCK_BINDPORT_LOCK).
     pub is_port_named: bool,
     pub options: BindOptions,
 }
 
 impl BoundAddr {
-    /// Returns whether a port is reserved.
+    /// Returns whether the socket has a port.
     pub fn has_port(&self) -> bool {
         self.port != 0
     }
 
-    /// Returns the address as seen by the program.
+    /// Returns the local address and port, as the program sees them.
     pub fn socket_addr(&self) -> SocketAddr {
         SocketAddr::new(self.ip(), self.port)
     }
 
-    /// Returns the IP address, unspecified for wildcards.
+    /// Returns the local IP address. For a wildcard, this is the unspecified address.
     pub fn ip(&self) -> IpAddr {
         match self.addr {
             BindAddr::AnyV4 => IpAddr::from([0; 4]),
@@ -219,7 +225,7 @@ impl BoundAddr {
         }
     }
 
-    /// Returns the source address for routing, if the bind fixed one.
+    /// Returns the local address as source for a route lookup; `None` for a wildcard.
     pub fn source(&self) -> Option<IpAddr> {
         match self.addr {
             BindAddr::Ip(ip) => Some(ip),

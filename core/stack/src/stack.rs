@@ -1,5 +1,5 @@
-//! The stack: its tables and their lookups. Other files add methods to [`Stack`], which this file
-//! does not use; `turn` calls them in order.
+//! The stack: its tables, and lookups in them. Other files add methods to [`Stack`], which this
+//! file does not use. The module `turn` calls these methods in order.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -38,28 +38,28 @@ use crate::udp::DatagramTables;
 /// Configuration of a [`Stack`].
 #[derive(Debug, Clone)]
 pub struct StackConfig {
-    /// Settings of new connections; the route overrides the segment sizes.
+    /// Settings of new connections, except that their segment sizes depend on the route.
     pub tcp: towpath_tcp::Config,
     /// Settings of the IP layer.
     pub net: NetConfig,
-    /// Ephemeral port range for binds and connects without a given port. The default is that of
-    /// Linux's `ip_local_port_range`.
+    /// Range of ephemeral ports, from which binds and connects choose a port if none is specified.
+    /// The default is that of Linux's `ip_local_port_range`.
     pub ephemeral: RangeInclusive<u16>,
-    /// Maximum number of sockets of all kinds, including closed ones that are not removed yet;
-    /// beyond it, [`crate::OpenError::TooMany`].
+    /// Maximum number of sockets of all kinds, including closed ones that are not removed yet.
+    /// Beyond it, opening a socket fails with [`crate::OpenError::TooMany`].
     pub sockets_max: usize,
-    /// Maximum number of half-open connections ([`limits::SYN_CACHE_MAX`]). A listener may have at
-    /// most as many as there are free entries.
+    /// Maximum number of half-open connections, see [`limits::SYN_CACHE_MAX`]. A single listener
+    /// may have at most as many half-open connections as there are free entries.
     pub syn_cache_max: usize,
-    /// Maximum number of connections in TIME-WAIT; the oldest is evicted (drop reason
-    /// `time_wait_full`).
+    /// Maximum number of connections in TIME-WAIT. Beyond it, the oldest one is evicted (drop
+    /// reason `time_wait_full`).
     pub time_wait_max: usize,
-    /// Maximum number of undecided SYNs on any-address interfaces ([`Host::syn`]).
+    /// Maximum number of SYNs that the owner has neither accepted nor refused yet ([`Host::syn`]).
     pub pending_max: usize,
-    /// Maximum number of connections whose socket was closed. Beyond it, closing resets the
-    /// connection (counter `tcp_orphans_aborted`).
+    /// Maximum number of connections whose socket the program has closed. Beyond it, closing a
+    /// socket resets its connection (counter `tcp_orphans_aborted`).
     pub orphans_max: usize,
-    /// Observer of sockets that receive packets from unknown peers.
+    /// Observer that is called when a socket starts or stops to accept packets from new peers.
     pub receivers: Option<Arc<dyn ReceiverWatch>>,
 }
 
@@ -79,15 +79,15 @@ impl Default for StackConfig {
     }
 }
 
-/// Host: the IP layer with sockets. See the [crate page](crate) for the required calls and an
+/// A host: the IP layer and its sockets. The [crate page](crate) has the required calls and an
 /// example.
 pub struct Stack<H: Host> {
-    /// IP layer: interfaces, addresses, routes.
+    /// IP layer, with interfaces, addresses and routes.
     pub net: Net,
     pub(crate) config: StackConfig,
     pub(crate) sockets: Slab<StackSocket<H>>,
     pub(crate) ended: EndedParts,
-    /// Connections by 4-tuple.
+    /// Table of connections, by local and remote address and port.
     pub(crate) flows: FlowTable,
     pub(crate) ports: LocalPorts,
     pub(crate) handshakes: Handshakes,
@@ -97,38 +97,42 @@ pub struct Stack<H: Host> {
     pub(crate) wheel: TimerWheel<TimerOwner>,
     pub(crate) keys: SocketKeys,
     pub(crate) paths: Paths,
-    /// Sockets that `tx` has to visit, each once; [`Socket::dirty`] marks the entries.
+    /// Sockets that may have something to send, each once. [`Socket::dirty`] is set in their
+    /// entries.
     pub(crate) dirty: VecDeque<SocketId>,
-    /// Connections that wait for room in a device's queue.
+    /// Connections that wait for space in the queue of a device.
     pub(crate) output_lines: OutputLines,
-    /// Events caused by calls of the owner, queued until [`Stack::tell`] delivers them.
+    /// Events caused by calls of the owner. The events are queued until [`Stack::tell`] delivers
+    /// them.
     pub(crate) events: Outbox,
     pub(crate) counters: Counters,
-    /// The loopback queue may contain packets, so the owner has to call `turn` again.
+    /// Whether the loopback queue may contain packets, so that the owner must call `turn` again.
     pub(crate) loopback_due: bool,
-    /// Batch for received packets, kept between turns to reuse its memory.
+    /// Batch into which packets are received. The batch is kept between turns of the event loop, to
+    /// reuse its memory.
     pub(crate) rx: Batch,
     pub(crate) shards: PeerShards,
 }
 
-/// Object that a timer belongs to.
+/// The object to which a timer belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TimerOwner {
-    /// A connection, by the index of its socket.
+    /// A connection, given by the index of its socket.
     Socket(u32),
-    /// A half-open connection, by its index in the SYN cache.
+    /// A half-open connection, given by its index in the SYN cache.
     HalfOpen(u32),
 }
 
 impl<H: Host> Stack<H> {
-    /// Size in bytes of a boxed stream socket with its connection, without buffer memory.
+    /// Size in bytes of a stream socket with its connection. The memory of its buffers is not
+    /// included.
     pub const STREAM_BYTES: usize = size_of::<StreamSocket<H>>();
-    /// Size in bytes of a slab entry of any socket.
+    /// Size in bytes of the table entry that every socket has.
     pub const SOCKET_BYTES: usize = Slab::<StackSocket<H>>::ENTRY_BYTES;
 
-    /// Creates a host with only the loopback interface; see [`Net::add_interface`]. `seed` must be
-    /// random and secret; the same seed, calls and times give the same run. `now` must not be 0,
-    /// which means "never" in some fields.
+    /// Creates a host with only the loopback interface. [`Net::add_interface`] adds others. `seed`
+    /// must be random and secret. With the same seed, calls and times, the stack behaves the same.
+    /// `now` must not be 0, which means "never" in some fields.
     pub fn new(config: StackConfig, seed: [u8; 32], now: Instant) -> Self {
         let keys = SocketKeys::derive(&seed);
         let binds = [PortProtocol::Tcp, PortProtocol::Udp, PortProtocol::Echo]
@@ -143,20 +147,19 @@ impl<H: Host> Stack<H> {
     /// # Required calls
     /// * Configure interfaces, addresses and routes in the first shard, which shares them with all
     ///   shards. Configuration calls on other shards panic.
-    /// * Give each shard a queue of every device. A packet may arrive at any shard, but is cheapest
-    ///   at its owner ([`Owners`]).
-    /// * If a [turn](Stack::turn) reports [mail](crate::Turn::mail), wake the sleeping shards among
-    ///   the receivers. Before a thread sleeps, and after it has announced so, call
-    ///   [`Stack::has_mail`] again. Otherwise messages sent since [`Stack::next_timeout`] are
+    /// * Assign a queue of every device to each shard. A packet may arrive on any shard, but needs
+    ///   the least work on the shard that owns its flow ([`Owners`]).
+    /// * If a [turn](Stack::turn) of the event loop reports [mail](crate::Turn::mail), wake those
+    ///   of the receiving shards that sleep. Before a thread sleeps, and after it has announced so,
+    ///   call [`Stack::has_mail`] again. Otherwise messages sent since [`Stack::next_timeout`] are
     ///   missed.
-    /// * Implement [`Host::accept_for`] and [`Host::enqueue`], because connections of a listener
-    ///   are in all shards and its accept queue is in one.
+    /// * Implement [`Host::accept_for`] and [`Host::enqueue`], because the connections of a
+    ///   listener are in all shards, and its accept queue is in one.
     ///
     /// The limits of `config` on the SYN cache, TIME-WAITs, undecided SYNs, orphans and ICMP errors
     /// are divided among the shards. `sockets_max` applies to each shard.
     ///
-    /// # Panics
-    /// Panics if `count` is not a power of two, or exceeds [`limits::SHARDS_MAX`].
+    /// # Panics Panics if `count` is not a power of two, or exceeds [`limits::SHARDS_MAX`].
     pub fn shards(config: StackConfig, seed: [u8; 32], now: Instant, count: usize) -> Vec<Self> {
         let owners = Owners::new(&seed, count);
         if count == 1 {
@@ -231,8 +234,8 @@ impl<H: Host> Stack<H> {
         &self.config
     }
 
-    /// Adds a socket to the list of connections that may have something to send, unless it is
-    /// listed already.
+    /// Adds a socket to the list of sockets that may have something to send, unless it is already
+    /// in the list.
     pub(crate) fn mark_dirty(&mut self, index: u32) {
         let id = SocketId(self.sockets.id(index));
         if let Some(socket) = self.sockets.get_mut(index)
@@ -243,21 +246,21 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Returns the index of an existing socket.
+    /// Returns the index of a socket in the table; `None` if the socket was removed.
     #[inline]
     pub(crate) fn index(&self, id: SocketId) -> Option<u32> {
         self.sockets.find(id.0)
     }
 
-    /// Finds the entry of a TCP 4-tuple: a connection, a half-open one, a TIME-WAIT, or an
-    /// undecided SYN.
+    /// Finds the entry for a pair of endpoints. The entry is a connection, a half-open connection,
+    /// a TIME-WAIT, or a SYN that the owner has neither accepted nor refused.
     #[inline]
     pub(crate) fn find_flow(&self, hash: u64, flow: &Flow) -> Option<FlowRef> {
         self.flows.find(hash, |at| self.flow_of(at).is_some_and(|theirs| theirs == flow))
     }
 
-    /// Returns the socket and user of the connection between two addresses. Returns `None` for
-    /// half-open connections and TIME-WAITs, which have no socket.
+    /// Returns the socket and the user number of the connection between two endpoints. Returns
+    /// `None` for half-open connections and those in TIME-WAIT, which have no socket.
     pub fn connection(&self, local: SocketAddr, remote: SocketAddr) -> Option<(SocketId, u32)> {
         let flow = Flow {
             local: local.ip(),
@@ -288,8 +291,8 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Returns the initial sequence number of a connection. `iss_min` is the end of the sequence
-    /// numbers used by an old connection between the same ports.
+    /// Returns the initial sequence number of a new connection. If an earlier connection used the
+    /// same addresses and ports, `iss_min` is the end of its sequence numbers.
     pub(crate) fn initial_sequence(
         &self,
         now: Instant,
@@ -306,7 +309,7 @@ impl<H: Host> Stack<H> {
         self.keys.timestamps.flow(flow) as u32
     }
 
-    /// Counts a drop of a packet that was freed before, or never built.
+    /// Counts a dropped packet that was already freed, or that was never created.
     pub(crate) fn count_drop(&mut self, reason: DropReason) {
         self.net.count_drop(reason);
     }

@@ -1,4 +1,4 @@
-//! Turn of the stack: its steps, in order.
+//! A turn of the stack's event loop, and the order of its steps.
 
 use towpath_pool::{Batch, Packet, Pool, Port as _};
 use towpath_tcp::Instant;
@@ -12,26 +12,27 @@ use crate::net::{IfaceId, Load};
 use crate::stack::{Stack, TimerOwner};
 
 impl<H: Host> Stack<H> {
-    /// Returns whether a socket has set a CPU ([`BindOptions`](crate::BindOptions)).
+    /// Returns whether any socket has set a preferred CPU ([`BindOptions`](crate::BindOptions)).
     pub fn minds_processor(&self) -> bool {
         self.ports.tcp.receivers.minds_processor() || self.ports.udp.receivers.minds_processor()
     }
 
-    /// Sets the CPU on which the following turns run.
+    /// Sets the CPU on which the next turns of the event loop run.
     pub fn runs_on(&mut self, processor: u32) {
         self.ports.tcp.receivers.runs_on(processor);
-        // For UDP, several shards on different CPUs look up a datagram and must find the same
-        // socket.
+        // For UDP, several shards on different CPUs look up the same datagram, and must find the
+        // same socket. Do not consider the CPU in this case.
         if self.shards.is_alone() {
             self.ports.udp.receivers.runs_on(processor);
         }
     }
 
-    /// Runs one turn: receives packets from the ports, fires timers, lets connections send, and
-    /// passes packets to the ports. See [`StackPort`] for their interfaces; loopback needs no port.
+    /// Runs one turn of the event loop: receives packets from the ports (devices), handles expired
+    /// timers, lets connections send, and passes packets to the ports. [`StackPort`] assigns ports
+    /// to interfaces; loopback needs no port.
     ///
-    /// Each turn submits to every port, even if nothing new is queued. A full device may have space
-    /// again, and a call without work is cheap.
+    /// Each turn passes packets to every port, even if nothing new is queued. A device that was
+    /// full may have space again, and a call without work takes little time.
     pub fn turn<P: StackPort>(
         &mut self,
         now: Instant,
@@ -79,8 +80,9 @@ impl<H: Host> Stack<H> {
         turn
     }
 
-    /// Returns the time of the next turn if no packet arrives; in the past if work is pending. The
-    /// caller must also consider the ports' timeouts.
+    /// Returns the time at which [`Stack::turn`] must be called if no packet arrives before. A time
+    /// in the past means that work is pending. The caller must also consider the timeouts of the
+    /// ports.
     pub fn next_timeout(&self) -> Option<Instant> {
         if self.has_work() {
             return Some(Instant::ZERO);
@@ -119,7 +121,8 @@ impl<H: Host> Stack<H> {
             let received = port.poll(cx.now.0, cx.pool, &mut batch, max);
             turn.received += received;
             turn.more |= received >= max;
-            // Apply changes of shared sockets before the packets that may depend on them.
+            // Apply changes of sockets in other shards first, because the packets of this batch may
+            // depend on them.
             self.catch_up_for_batch();
             let mut bytes = 0;
             let is_down = self.net.is_down(iface);
@@ -139,8 +142,8 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Receives a batch as a router: packets to other hosts in runs, packets to this host one by
-    /// one.
+    /// Receives a batch of packets as a router. Packets to other hosts are forwarded several at a
+    /// time, and packets to this host are received one by one.
     #[cold]
     fn receive_in_runs(&mut self, cx: &mut Cx<'_, H>, iface: IfaceId, batch: &mut Batch) -> usize {
         let mut bytes = 0;
@@ -153,7 +156,8 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Receives a packet of a device. With several shards, finds its shard first.
+    /// Receives a packet from a device. With several shards, the shard to which it belongs is found
+    /// first.
     #[inline]
     fn take_packet(&mut self, cx: &mut Cx<'_, H>, iface: IfaceId, packet: Packet) {
         match self.shards.is_alone() {
@@ -162,9 +166,10 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Receives the packets that are in the loopback queue now. Answers are handled in the next
-    /// round. Datagrams whose filters used up their time wait in `deliveries`, so that they do not
-    /// delay other programs. Returns false if the queue was empty.
+    /// Receives the packets that are in the loopback queue at present. Answers to them are received
+    /// by the next call. If the socket filters of a program have used up their time, its datagrams
+    /// wait in `deliveries`, so that they do not delay other programs. Returns false if the queue
+    /// was empty.
     fn receive_loopback(&mut self, cx: &mut Cx<'_, H>) -> bool {
         let (mut packets, mut bytes) = (0, 0);
         for _ in 0..self.net.loopback_len() {
@@ -182,7 +187,7 @@ impl<H: Host> Stack<H> {
             self.net.note_received(IfaceId::LOOPBACK, load);
             self.net.note_sent(IfaceId::LOOPBACK, load);
         }
-        // The IP layer may have queued answers, so check again.
+        // The IP layer may have queued answers, so the loopback queue must be checked again.
         self.loopback_due = any;
         any
     }
@@ -195,9 +200,9 @@ impl<H: Host> Stack<H> {
             self.receive_error(cx, &error);
         }
         if let Some(due) = self.wheel.next_timeout().filter(|due| *due <= cx.now) {
-            // After a stall, handle packets between timers: an ACK of the first retransmission may
-            // make further ones unnecessary. A timer armed in the past is not a stall, so all
-            // timers up to the wheel's position fire.
+            // After a pause of the owner, handle packets between timers: an ACK of the first
+            // retransmission may make further ones unnecessary. Timers that were armed for a time
+            // in the past are all handled at once, because they are not a sign of a pause.
             let step =
                 (cx.now.since(due) / 8).clamp(limits::TIMERS_AT_ONCE, limits::TIMERS_AT_ONCE_MAX);
             self.fire_until(cx, cx.now.min(due.max(self.wheel.passed()) + step));
@@ -222,7 +227,7 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Delivers the events that arose in calls without a host, as [`Stack::turn`] does.
+    /// Delivers the events of calls that had no access to the owner, as [`Stack::turn`] also does.
     pub fn tell(&mut self, host: &mut H) {
         self.events.deliver(host);
     }

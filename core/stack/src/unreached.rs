@@ -5,7 +5,7 @@ use towpath_wire::{icmpv4, icmpv6};
 use crate::host::SocketError;
 use crate::net::IcmpError;
 
-/// Reason for which a packet was not delivered, as distinguished by programs.
+/// Reason why a packet could not be delivered. Programs get a different error for each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unreached {
     Net,
@@ -35,18 +35,19 @@ impl From<Unreached> for SocketError {
     }
 }
 
-/// Effect of an ICMP error on the program that sent the packet. Excludes errors about the packet
-/// length.
+/// Effect of an ICMP error on the program that sent the packet. Errors about the packet's length
+/// are handled elsewhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Meaning {
     pub why: Unreached,
-    /// Not transient: reported to connected datagram sockets without IP_RECVERR.
+    /// Whether the error is permanent. Only permanent errors are reported to connected datagram
+    /// sockets without IP_RECVERR.
     pub hard: bool,
 }
 
 impl Meaning {
-    /// Returns Linux's mapping (`icmp_err_convert`, `icmpv6_err_convert`); `None` if the error is
-    /// not reported.
+    /// Converts an ICMP error like Linux (`icmp_err_convert`, `icmpv6_err_convert`). Returns `None`
+    /// if the error is not reported to programs.
     pub fn of(error: &IcmpError) -> Option<Self> {
         let (kind, code) = error.message;
         let meaning =
@@ -64,7 +65,7 @@ fn meaning_v4(kind: u8, code: u8) -> Option<(Unreached, bool)> {
         (icmpv4::DEST_UNREACHABLE, icmpv4::UNREACHABLE_PROTOCOL) => (Protocol, true),
         (icmpv4::DEST_UNREACHABLE, icmpv4::UNREACHABLE_PORT) => (Port, true),
         (icmpv4::DEST_UNREACHABLE, icmpv4::UNREACHABLE_SOURCE_ROUTE) => (SourceRoute, false),
-        // Codes 6 to 12: RFC 1122 §3.2.2.1; codes 13 to 15: RFC 1812 §5.2.7.1.
+        // Codes 6 to 12 are defined in RFC 1122 §3.2.2.1, and codes 13 to 15 in RFC 1812 §5.2.7.1.
         (icmpv4::DEST_UNREACHABLE, 6) => (Net, true),
         (icmpv4::DEST_UNREACHABLE, 7) => (HostUnknown, true),
         (icmpv4::DEST_UNREACHABLE, 8) => (HostIsolated, true),
@@ -74,7 +75,8 @@ fn meaning_v4(kind: u8, code: u8) -> Option<(Unreached, bool)> {
         (icmpv4::DEST_UNREACHABLE, 12) => (Host, false),
         (icmpv4::DEST_UNREACHABLE, icmpv4::UNREACHABLE_PROHIBITED..=15) => (Host, true),
         (icmpv4::PARAM_PROBLEM, _) => (BadHeader, true),
-        // Undefined codes, and reassembly timeouts, which are treated as ordinary loss.
+        // Undefined codes are not reported. Neither are reassembly timeouts, which count as lost
+        // packets.
         (icmpv4::DEST_UNREACHABLE, _) => return None,
         (icmpv4::TIME_EXCEEDED, icmpv4::TIME_EXCEEDED_REASSEMBLY) => return None,
         _ => (Host, false),
@@ -93,7 +95,7 @@ fn meaning_v6(kind: u8, code: u8) -> (Unreached, bool) {
         (icmpv6::DEST_UNREACHABLE, icmpv6::UNREACHABLE_REJECT_ROUTE) => (Prohibited, true),
         // Undefined codes, and headers that a node could not process.
         (icmpv6::DEST_UNREACHABLE | icmpv6::PARAM_PROBLEM, _) => (BadHeader, true),
-        // Time exceeded.
+        // Time exceeded: the hop limit expired.
         _ => (Host, false),
     }
 }

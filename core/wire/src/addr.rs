@@ -1,4 +1,4 @@
-//! MAC addresses, classification of IP addresses, and mappings between both.
+//! MAC addresses, classification of IP addresses, and conversions between the two.
 
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -11,12 +11,12 @@ use crate::{ParseError, Prefix};
 pub struct MacAddr(pub [u8; 6]);
 
 impl MacAddr {
-    /// The broadcast address.
+    /// The broadcast MAC address, ff:ff:ff:ff:ff:ff.
     pub const BROADCAST: Self = Self([0xff; 6]);
-    /// The all-zero address, which identifies no station.
+    /// The all-zero MAC address, which belongs to no station.
     pub const UNSPECIFIED: Self = Self([0; 6]);
 
-    /// Returns whether this is a group address; the broadcast address is one.
+    /// Returns whether this is a multicast address. The broadcast address is one as well.
     #[inline]
     #[must_use]
     pub const fn is_multicast(self) -> bool {
@@ -30,14 +30,15 @@ impl MacAddr {
         self == Self::BROADCAST
     }
 
-    /// Returns whether this identifies one station: neither a group nor all zeroes.
+    /// Returns whether the address belongs to a single station: it is neither a multicast address
+    /// nor all-zero.
     #[inline]
     #[must_use]
     pub fn is_unicast(self) -> bool {
         !self.is_multicast() && self != Self::UNSPECIFIED
     }
 
-    /// Returns whether the address was assigned locally rather than by its vendor.
+    /// Returns whether the address is locally administered, and not assigned by a vendor.
     #[must_use]
     pub const fn is_local(self) -> bool {
         self.0[0] & 2 != 0
@@ -57,7 +58,8 @@ impl MacAddr {
         Self([0x33, 0x33, a, b, c, d])
     }
 
-    /// Returns the modified EUI-64 interface identifier (RFC 4291 appendix A).
+    /// Returns the modified EUI-64 interface identifier that is derived from this address (RFC 4291
+    /// appendix A).
     #[must_use]
     pub const fn eui64(self) -> u64 {
         let [a, b, c, d, e, f] = self.0;
@@ -81,7 +83,7 @@ impl fmt::Debug for MacAddr {
 impl FromStr for MacAddr {
     type Err = ParseError;
 
-    /// Parses `02:00:5e:10:00:01`, also with hyphens as separators.
+    /// Parses a MAC address such as `02:00:5e:10:00:01`. Hyphens are also accepted as separators.
     fn from_str(s: &str) -> Result<Self, ParseError> {
         let mut bytes = [0; 6];
         let mut parts = s.split([':', '-']);
@@ -99,17 +101,17 @@ impl FromStr for MacAddr {
     }
 }
 
-/// All IPv6 nodes on the link, `ff02::1`.
+/// Multicast group of all IPv6 nodes on the link, `ff02::1`.
 pub const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
-/// All IPv6 routers on the link, `ff02::2`.
+/// Multicast group of all IPv6 routers on the link, `ff02::2`.
 pub const ALL_ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2);
-/// All MLDv2-capable routers, `ff02::16` (RFC 3810 §5.2.14).
+/// Multicast group of all MLDv2-capable routers on the link, `ff02::16` (RFC 3810 §5.2.14).
 pub const ALL_MLDV2_ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0x16);
-/// All IPv4 hosts on the link, 224.0.0.1.
+/// Multicast group of all IPv4 hosts on the link, 224.0.0.1.
 pub const ALL_HOSTS_V4: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 1);
-/// All IPv4 routers on the link, 224.0.0.2.
+/// Multicast group of all IPv4 routers on the link, 224.0.0.2.
 pub const ALL_ROUTERS_V4: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 2);
-/// All IGMPv3-capable routers, 224.0.0.22 (RFC 3376 §4.2.14).
+/// Multicast group of all IGMPv3-capable routers on the link, 224.0.0.22 (RFC 3376 §4.2.14).
 pub const ALL_IGMPV3_ROUTERS: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 22);
 
 /// Returns the solicited-node multicast group of `addr` (RFC 4291 §2.7.1).
@@ -119,7 +121,7 @@ pub const fn solicited_node(addr: Ipv6Addr) -> Ipv6Addr {
     Ipv6Addr::new(0xff02, 0, 0, 0, 0, 1, 0xff00 | b as u16, u16::from_be_bytes([c, d]))
 }
 
-/// Returns whether `addr` is a solicited-node group, in `ff02::1:ff00:0/104`.
+/// Returns whether `addr` is a solicited-node multicast group, in `ff02::1:ff00:0/104`.
 #[must_use]
 pub const fn is_solicited_node(addr: Ipv6Addr) -> bool {
     addr.to_bits() >> 24 == 0x00ff_0200_0000_0000_0000_0000_01ff
@@ -147,17 +149,17 @@ pub const fn is_valid_source_v4(addr: Ipv4Addr) -> bool {
     }
 }
 
-/// Returns whether `addr` may be the source of a packet from a link: not multicast, not loopback
-/// (RFC 4291 §2.5.3), not IPv4-mapped (RFC 4942 §2.2). `::` is valid, because duplicate address
-/// detection uses it.
+/// Returns whether `addr` may be the source of a packet from a link. The address must not be a
+/// multicast or loopback (RFC 4291 §2.5.3) or IPv4-mapped (RFC 4942 §2.2) address. `::` is
+/// permitted, because duplicate address detection uses it.
 #[inline]
 #[must_use]
 pub const fn is_valid_source_v6(addr: Ipv6Addr) -> bool {
     !addr.is_multicast() && !addr.is_loopback() && addr.to_ipv4_mapped().is_none()
 }
 
-/// Returns whether `addr` may never appear on a link as a packet's destination: loopback, 0/8,
-/// class E other than limited broadcast; `::`, `::1` and IPv4-mapped addresses.
+/// Returns whether `addr` must never be the destination of a packet on a link. Returns true for
+/// loopback and IPv4-mapped addresses, `::`, 0.0.0.0/8, and class E except for 255.255.255.255.
 #[inline]
 #[must_use]
 pub const fn is_martian_destination(addr: IpAddr) -> bool {
@@ -171,8 +173,8 @@ pub const fn is_martian_destination(addr: IpAddr) -> bool {
     }
 }
 
-/// Returns whether `addr` identifies one interface: neither unspecified, multicast nor limited
-/// broadcast.
+/// Returns whether `addr` can belong to a single interface: it is neither unspecified nor multicast
+/// nor 255.255.255.255.
 #[inline]
 #[must_use]
 pub const fn is_unicast(addr: IpAddr) -> bool {
@@ -182,7 +184,7 @@ pub const fn is_unicast(addr: IpAddr) -> bool {
     }
 }
 
-/// Returns whether `addr` is in `fe80::/10` or 169.254/16.
+/// Returns whether `addr` is link-local: in `fe80::/10` or 169.254.0.0/16.
 #[inline]
 #[must_use]
 pub const fn is_link_local(addr: IpAddr) -> bool {
@@ -192,8 +194,8 @@ pub const fn is_link_local(addr: IpAddr) -> bool {
     }
 }
 
-/// Returns the scope of an IPv6 multicast address (RFC 4291 §2.7): 1 is interface, 2 link, 5 site,
-/// 14 global. Returns `None` for an address that is not multicast.
+/// Returns the scope of an IPv6 multicast address (RFC 4291 §2.7): 1 interface-local, 2 link-local,
+/// 5 site-local, 14 global. Returns `None` for other addresses.
 #[must_use]
 pub const fn multicast_scope(addr: Ipv6Addr) -> Option<u8> {
     if addr.is_multicast() { Some(addr.octets()[1] & 0x0f) } else { None }
@@ -210,22 +212,22 @@ pub const fn may_be_on_link(addr: Ipv6Addr) -> bool {
     !matches!(multicast_scope(addr), Some(0 | 1))
 }
 
-/// Returns the link-local address in `fe80::/64` with interface identifier `iid`.
+/// Returns the link-local address in `fe80::/64` with the interface identifier `iid`.
 #[must_use]
 pub const fn link_local(iid: u64) -> Ipv6Addr {
     Ipv6Addr::from_bits((0xfe80 << 112) | iid as u128)
 }
 
-/// Combines the first 64 bits of `prefix` with interface identifier `iid`. Returns `None` unless
-/// the prefix is an IPv6 prefix of 64 bits (RFC 4862 §5.5.3 d).
+/// Combines the first 64 bits of `prefix` with the interface identifier `iid`. Returns `None`
+/// unless the prefix is an IPv6 prefix of 64 bits (RFC 4862 §5.5.3 d).
 #[must_use]
 pub fn autoconfigured(prefix: &Prefix, iid: u64) -> Option<Ipv6Addr> {
     let IpAddr::V6(network) = prefix.network() else { return None };
     (prefix.len() == 64).then(|| Ipv6Addr::from_bits(network.to_bits() | u128::from(iid)))
 }
 
-/// Returns a semantically opaque interface identifier from `hash`. Returns `None` if the value is
-/// reserved; the caller should then hash again with the next DAD counter.
+/// Derives a semantically opaque interface identifier from `hash`. Returns `None` if the result is
+/// a reserved identifier; the caller should then hash again with the next DAD counter.
 ///
 /// `hash` is the output of a keyed pseudo-random function, as in RFC 7217 §5. Its inputs are the
 /// prefix, the interface, the network and the DAD counter; the caller keeps the key. RFC 7217 §5

@@ -18,7 +18,7 @@ pub struct ArpPacket {
     pub op: ArpOp,
     /// Ethernet address of the sender.
     pub sender_mac: MacAddr,
-    /// IPv4 address of the sender; 0.0.0.0 in a probe (RFC 5227).
+    /// IPv4 address of the sender; 0.0.0.0 in an ARP probe (RFC 5227).
     pub sender_ip: Ipv4Addr,
     /// Ethernet address of the target; ignored in a request.
     pub target_mac: MacAddr,
@@ -37,7 +37,7 @@ pub enum ArpOp {
 
 impl ArpPacket {
     /// Parses an ARP packet. Returns [`ParseError::Unsupported`] for other hardware or protocol
-    /// types and for reverse ARP. Returns [`ParseError::BadAddress`] if the sender is a group
+    /// types, and for reverse ARP. Returns [`ParseError::BadAddress`] if the sender is a multicast
     /// address.
     pub fn parse(data: &[u8]) -> Result<(Self, usize), ParseError> {
         let p = head::<PACKET_LEN>(data)?;
@@ -65,7 +65,7 @@ impl ArpPacket {
         Ok((packet, PACKET_LEN))
     }
 
-    /// Writes the packet and returns its length.
+    /// Writes the ARP packet to `buf`, and returns its length in bytes.
     pub fn emit(&self, buf: &mut [u8]) -> usize {
         let p = head_mut::<PACKET_LEN>(buf);
         p[..2].copy_from_slice(&HARDWARE_ETHERNET.to_be_bytes());

@@ -1,8 +1,8 @@
 //! The Internet checksum (RFC 1071), its pseudo-headers and its incremental update (RFC 1624).
 //!
-//! A running sum is a `u64` of big-endian 16-bit words. Sums may be added to each other and to
-//! header fields; [`finish`] converts one to the field on the wire. Use [`sum_at`] for a piece that
-//! starts at an odd offset of the summed bytes.
+//! A running sum is the sum of 16-bit words in network byte order, as a `u64`. Running sums may be
+//! added to each other and to header fields; [`finish`] converts one to the checksum on the wire.
+//! Use [`sum_at`] for data that begin at an odd offset of the summed bytes.
 //!
 //! Budget: 16 bytes per nanosecond for data in the cache, 5 ns for an IPv4 header. Without checksum
 //! offload, summing the payload once is most of the stack's work per byte.
@@ -10,7 +10,7 @@
 use crate::IpProtocol;
 use core::net::{Ipv4Addr, Ipv6Addr};
 
-/// Adds `data`, which starts at an even offset of the summed bytes, to the running sum `acc`.
+/// Adds `data` to the running sum `acc`. `data` must begin at an even offset of the summed bytes.
 ///
 /// ```
 /// use towpath_wire::checksum::{finish, sum};
@@ -36,18 +36,18 @@ pub fn sum_at(data: &[u8], offset: usize, acc: u64) -> u64 {
     acc + u64::from(words)
 }
 
-/// Folds a running sum to 16 bits with end-around carry.
+/// Folds a running sum to 16 bits, using end-around carry.
 #[inline]
 #[must_use]
 pub const fn fold(acc: u64) -> u16 {
-    // Adding a number to itself with swapped halves yields, in the upper half, the sum of both
-    // halves with the carry of the lower one.
+    // Add the number to itself with its halves swapped. The upper half of the result is the sum of
+    // both halves, including the carry of the lower half.
     let acc = (acc.wrapping_add(acc.rotate_left(32)) >> 32) as u32;
     (acc.wrapping_add(acc.rotate_left(16)) >> 16) as u16
 }
 
-/// Returns the checksum field for a running sum: its complement. The result is 0 for bytes that
-/// include a correct checksum field.
+/// Returns the checksum for a running sum: the complement of the folded sum. If the summed bytes
+/// include a correct checksum, the result is 0.
 #[inline]
 #[must_use]
 pub const fn finish(acc: u64) -> u16 {
@@ -101,8 +101,8 @@ fn address_v6(addr: Ipv6Addr) -> u64 {
     (hi >> 32) + (hi & 0xffff_ffff) + (lo >> 32) + (lo & 0xffff_ffff)
 }
 
-/// Returns the one's complement sum of `data` as big-endian 16-bit words; the last one is
-/// zero-padded.
+/// Returns the one's complement sum of `data` as 16-bit words in network byte order. The last word
+/// is padded with a zero byte.
 #[inline]
 fn sum_words(data: &[u8]) -> u16 {
     if data.len() < WIDE_MIN { sum_narrow(data) } else { sum_wide(data) }
@@ -110,7 +110,8 @@ fn sum_words(data: &[u8]) -> u16 {
 
 #[inline(always)]
 fn sum_narrow(data: &[u8]) -> u16 {
-    // Sum whole machine words in native order, and convert only the folded result to network order.
+    // Sum whole machine words in native byte order, and convert only the folded result to network
+    // byte order.
     let (blocks, rest) = data.as_chunks::<BLOCK>();
     let acc = if blocks.is_empty() { 0 } else { sum_blocks(blocks) };
     let (words, tail) = rest.as_chunks::<8>();
@@ -119,7 +120,7 @@ fn sum_narrow(data: &[u8]) -> u16 {
     u16::from_be(fold(acc))
 }
 
-/// Computes [`sum_words`] with SIMD registers, if available.
+/// Computes the same as [`sum_words`], using SIMD registers if available.
 #[inline(never)]
 fn sum_wide(data: &[u8]) -> u16 {
     let Some((acc, rest)) = towpath_sum::wide(data) else { return sum_narrow(data) };
@@ -127,11 +128,12 @@ fn sum_wide(data: &[u8]) -> u16 {
     u16::from_be(fold(add_carry(acc, u64::from(rest))))
 }
 
-/// Minimum length for SIMD registers; shorter data is summed as fast without them.
+/// Minimum length in bytes for which SIMD registers are used. Shorter data are summed as fast
+/// without them.
 const WIDE_MIN: usize = 128;
 
-/// Sums up to 7 bytes piecewise. Copying them into a padded word would cause a store-forwarding
-/// stall.
+/// Sums up to 7 bytes in pieces of decreasing size. Copying them to a padded word instead would
+/// cause a store-forwarding stall.
 #[inline]
 fn sum_tail(mut tail: &[u8]) -> u64 {
     let mut acc = 0;
@@ -149,11 +151,13 @@ fn sum_tail(mut tail: &[u8]) -> u64 {
     acc
 }
 
-/// Bytes per block: as many as the compiler turns into one chain of additions with carry.
+/// Number of bytes per block. The compiler converts the additions of such a block to one chain with
+/// carry.
 const BLOCK: usize = 64;
 
-/// Sums blocks as numbers of four words. A carry is added to the next word; carries of the last
-/// word are counted. All words have the same weight, because 2⁶⁴ is 1 modulo 2¹⁶ - 1.
+/// Sums the blocks as numbers of four 64-bit words. The carry of a word is added to the next word,
+/// and the carries of the last word are counted. The sum is correct because 2⁶⁴ is 1 modulo 2¹⁶ -
+/// 1, so that all words have the same weight.
 fn sum_blocks(blocks: &[[u8; BLOCK]]) -> u64 {
     let (mut a, mut b, mut c, mut d, mut carries) = (0u64, 0u64, 0u64, 0u64, 0u64);
     let mut carry;
@@ -176,6 +180,6 @@ fn sum_blocks(blocks: &[[u8; BLOCK]]) -> u64 {
 #[inline]
 const fn add_carry(a: u64, b: u64) -> u64 {
     let (sum, carry) = a.overflowing_add(b);
-    // A sum that carried is at most u64::MAX - 1, so the end-around carry fits.
+    // After a carry, the sum is at most u64::MAX - 1, so adding the carry does not overflow.
     sum + carry as u64
 }

@@ -4,22 +4,22 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[repr(u8)]
 pub enum Ecn {
-    /// 00: not ECN-capable; drops are the only congestion signal.
+    /// 00: the transport does not support ECN, so congestion is signalled only by drops.
     #[default]
     NotEct = 0,
-    /// 01: ECN-capable; L4S's identifier (RFC 9331).
+    /// 01: the transport supports ECN; also the identifier of L4S (RFC 9331).
     Ect1 = 1,
-    /// 10: ECN-capable.
+    /// 10: the transport supports ECN.
     Ect0 = 2,
-    /// 11: congestion was experienced.
+    /// 11: a router has marked the packet, because it experienced congestion.
     Ce = 3,
 }
 
 impl Ecn {
-    /// Bits of the ECN field in a TOS or traffic class byte.
+    /// Mask of the ECN field in the TOS or traffic class byte.
     pub const MASK: u8 = 3;
 
-    /// Decodes the lower two bits of a TOS or traffic class byte.
+    /// Returns the ECN field: the lower two bits of the TOS or traffic class byte.
     #[inline]
     pub const fn from_tos(tos: u8) -> Self {
         match tos & Self::MASK {
@@ -30,13 +30,13 @@ impl Ecn {
         }
     }
 
-    /// Returns `tos` with this codepoint, and its DSCP unchanged.
+    /// Returns the TOS byte `tos` with this ECN field. Its DSCP remains unchanged.
     #[inline]
     pub const fn with_dscp(self, tos: u8) -> u8 {
         tos & !Self::MASK | self as u8
     }
 
-    /// Returns whether the packet is marked with congestion experienced.
+    /// Returns whether a router has marked the packet because of congestion.
     #[inline]
     pub const fn is_ce(self) -> bool {
         matches!(self, Self::Ce)

@@ -2,36 +2,36 @@
 
 use core::fmt;
 
-/// Reason why a header was rejected. The sender is at fault in every case.
+/// Reason why the parser rejected a header. Each is an error of the sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ParseError {
-    /// The buffer ends before the header, or before the length stated in the header.
+    /// The data end before the header does, or before the length that is stated in the header.
     Truncated,
-    /// The IP version does not match the parser.
+    /// The IP version is not the one that the parser expects.
     BadVersion,
-    /// A header length field is below its minimum or exceeds the buffer.
+    /// The header length is below its minimum, or exceeds the data.
     BadHeaderLength,
-    /// A length field contradicts the header or the buffer.
+    /// Another length field contradicts the header or the length of the data.
     BadLength,
-    /// A checksum does not match, or is absent where one is required.
+    /// The checksum is not correct, or is missing although it is required.
     BadChecksum,
-    /// An option has a length of zero, exceeds the options area, or is not allowed here.
+    /// An option has length 0, exceeds the options area, or is not permitted in this message.
     BadOption,
-    /// An address is not allowed in this field.
+    /// An address is not permitted in the field that contains it.
     BadAddress,
-    /// The hop limit or TTL shows that the message does not originate from the link.
+    /// The hop limit or TTL shows that the message was not sent by a host on the link.
     BadHopLimit,
-    /// The message type does not allow this ICMP code.
+    /// The ICMP code is not permitted for the message type.
     BadCode,
-    /// The protocol does not allow this flag or field value.
+    /// The value of a flag or another field is not permitted by the protocol.
     BadField,
-    /// Well formed, but not supported by the parser.
+    /// The header is well formed, but the parser does not support it.
     Unsupported,
 }
 
 impl ParseError {
-    /// Returns a short constant name for counters and traces.
+    /// Returns the name of the error in counters and traces.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

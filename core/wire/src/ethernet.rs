@@ -1,4 +1,4 @@
-//! Ethernet II frames, with or without one 802.1Q tag.
+//! Ethernet II frame headers, with or without one 802.1Q tag.
 
 use core::fmt;
 
@@ -10,22 +10,23 @@ pub const HEADER_LEN: usize = 14;
 /// Length of one 802.1Q tag in bytes.
 pub const VLAN_TAG_LEN: usize = 4;
 
-/// An Ethernet II frame header.
+/// The header of an Ethernet II frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Destination address.
+    /// Destination MAC address.
     pub dst: MacAddr,
-    /// Source address.
+    /// Source MAC address.
     pub src: MacAddr,
-    /// The 802.1Q tag, if the frame has one.
+    /// The 802.1Q tag; `None` if the frame has none.
     pub vlan: Option<VlanTag>,
-    /// Type of the payload. [`EtherType::VLAN`] only if the frame has a second tag.
+    /// Type of the payload. The type is [`EtherType::VLAN`] only if the frame has a second 802.1Q
+    /// tag.
     pub ethertype: EtherType,
 }
 
 impl Header {
-    /// Parses a frame header, and returns it with the offset of the payload. A second tag is not
-    /// removed; `ethertype` is [`EtherType::VLAN`] then.
+    /// Parses the header of a frame. Returns the header, and the offset of the payload in bytes. A
+    /// second 802.1Q tag is left in the payload; `ethertype` is [`EtherType::VLAN`] then.
     #[inline]
     pub fn parse(data: &[u8]) -> Result<(Self, usize), ParseError> {
         let h = head::<HEADER_LEN>(data)?;
@@ -44,7 +45,7 @@ impl Header {
         Ok((header, HEADER_LEN + VLAN_TAG_LEN))
     }
 
-    /// Writes the header and returns its length, 14 or 18.
+    /// Writes the header to `buf`, and returns its length in bytes, 14 or 18.
     #[inline]
     pub fn emit(&self, buf: &mut [u8]) -> usize {
         let h = head_mut::<HEADER_LEN>(buf);
@@ -61,7 +62,7 @@ impl Header {
         HEADER_LEN + VLAN_TAG_LEN
     }
 
-    /// Returns the length of the emitted header in bytes.
+    /// Returns the length of the header in bytes: 14, or 18 with an 802.1Q tag.
     #[inline]
     #[must_use]
     pub const fn header_len(&self) -> usize {
@@ -69,25 +70,25 @@ impl Header {
     }
 }
 
-/// The control information of an 802.1Q tag.
+/// Contents of an 802.1Q VLAN tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct VlanTag {
-    /// Priority code point, 0 to 7.
+    /// Priority code point of the frame, 0 to 7.
     pub priority: u8,
-    /// Whether the frame may be dropped first under congestion.
+    /// Whether the frame may be dropped before others in case of congestion.
     pub drop_eligible: bool,
-    /// VLAN identifier, 0 to 4095; 0 means "priority only", 4095 is reserved.
+    /// VLAN identifier, 0 to 4095. 0 means that the tag contains only a priority; 4095 is reserved.
     pub id: u16,
 }
 
 impl VlanTag {
-    /// Decodes the 16 bits of the tag.
+    /// Decodes a tag from its 16 bits.
     #[must_use]
     pub const fn from_bits(bits: u16) -> Self {
         Self { priority: (bits >> 13) as u8, drop_eligible: bits & 0x1000 != 0, id: bits & 0x0fff }
     }
 
-    /// Encodes the 16 bits of the tag.
+    /// Encodes the tag as 16 bits.
     #[must_use]
     pub const fn to_bits(self) -> u16 {
         (self.priority as u16 & 7) << 13 | (self.drop_eligible as u16) << 12 | self.id & 0x0fff
@@ -99,17 +100,17 @@ impl VlanTag {
 pub struct EtherType(pub u16);
 
 impl EtherType {
-    /// IPv4 (RFC 894).
+    /// The payload is an IPv4 packet (RFC 894).
     pub const IPV4: Self = Self(0x0800);
-    /// ARP (RFC 826).
+    /// The payload is an ARP packet (RFC 826).
     pub const ARP: Self = Self(0x0806);
-    /// An 802.1Q tag follows.
+    /// The payload begins with an 802.1Q tag.
     pub const VLAN: Self = Self(0x8100);
-    /// IPv6 (RFC 2464).
+    /// The payload is an IPv6 packet (RFC 2464).
     pub const IPV6: Self = Self(0x86dd);
 
-    /// Returns whether the field is an 802.3 length instead of a type: the frame carries LLC, not
-    /// IP.
+    /// Returns whether the type field is an 802.3 length instead of a type. A frame with a length
+    /// contains LLC and not IP.
     #[must_use]
     pub const fn is_length(self) -> bool {
         self.0 < 0x0600

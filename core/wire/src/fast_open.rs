@@ -1,17 +1,17 @@
 //! The TCP Fast Open option (RFC 7413 §4.1.1), which only occurs in SYNs.
 //!
-//! Not part of [`Options`](crate::tcp::Options), because every segment would carry space for a
-//! cookie. SYNs that may have the option are parsed separately.
+//! The option is not part of [`Options`](crate::tcp::Options), because that would need space for a
+//! cookie for every segment. SYNs are parsed for this option separately.
 
 use crate::tcp::{HEADER_LEN_MAX, HEADER_LEN_MIN};
 
 const KIND_END: u8 = 0;
 const KIND_NOP: u8 = 1;
 const KIND: u8 = 34;
-/// Offset of the byte with the data offset in a TCP header.
+/// Offset in a TCP header of the byte that contains the data offset.
 const DATA_OFFSET: usize = 12;
 
-/// A cookie of 4 to 16 bytes; the length is even.
+/// A Fast Open cookie. The cookie has 4 to 16 bytes, and an even length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cookie {
     len: u8,
@@ -19,10 +19,10 @@ pub struct Cookie {
 }
 
 impl Cookie {
-    /// Maximum length of a cookie in bytes.
+    /// Maximum length of a Fast Open cookie in bytes.
     pub const LEN_MAX: usize = 16;
 
-    /// Creates a cookie from these bytes; `None` if the length is invalid.
+    /// Creates a cookie from the bytes `from`; `None` if their number is invalid.
     pub fn new(from: &[u8]) -> Option<Cookie> {
         if !(4..=Self::LEN_MAX).contains(&from.len()) || !from.len().is_multiple_of(2) {
             return None;
@@ -38,12 +38,12 @@ impl Cookie {
     }
 }
 
-/// The option of a SYN or SYN-ACK.
+/// The TCP Fast Open option of a SYN or SYN-ACK.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FastOpen {
-    /// A client's request for a cookie.
+    /// A client requests a cookie.
     Request,
-    /// A cookie: the client's, or a new one from the server.
+    /// A SYN contains the client's cookie, or a SYN-ACK a new cookie for the client.
     Cookie(Cookie),
 }
 
@@ -73,14 +73,14 @@ impl FastOpen {
         }
     }
 
-    /// Returns the space that the option takes in a header, in bytes, including padding.
+    /// Returns the number of bytes that the option takes in a TCP header, including padding.
     pub fn emitted_len(&self) -> usize {
         (2 + self.body().len()).next_multiple_of(4)
     }
 
-    /// Writes the option at the end of a TCP header, whose last [`emitted_len`](Self::emitted_len)
-    /// bytes must be free. Returns false and changes nothing if the header would exceed the maximum
-    /// length.
+    /// Writes the option to the end of the TCP header `header`, whose last
+    /// [`emitted_len`](Self::emitted_len) bytes must be unused. If the header would exceed the
+    /// maximum length, returns false and changes nothing.
     pub fn append(&self, header: &mut [u8]) -> bool {
         let room = self.emitted_len();
         let Some(at) = header.len().checked_sub(room) else { return false };

@@ -5,110 +5,113 @@ use core::net::Ipv4Addr;
 use crate::bytes::{be16, head, head_mut};
 use crate::{ParseError, checksum};
 
-/// Length of the header of every message in bytes; the body follows.
+/// Length in bytes of the header that every ICMP message has. The body follows it.
 pub const HEADER_LEN: usize = 8;
-/// Offset of the checksum in a header, also in ICMPv6.
+/// Offset of the checksum field in the header of an ICMP or ICMPv6 message.
 pub const CHECKSUM_OFFSET: usize = 2;
-/// Maximum length of an error message in bytes, including the IP header (RFC 1812 §4.3.2.3).
+/// Maximum length in bytes of the packet with an ICMP error, including its IP header (RFC 1812
+/// §4.3.2.3).
 pub const ERROR_PACKET_LEN_MAX: usize = 576;
 
-/// Type of Echo Reply.
+/// ICMP type Echo Reply.
 pub const ECHO_REPLY: u8 = 0;
-/// Type of Destination Unreachable.
+/// ICMP type Destination Unreachable.
 pub const DEST_UNREACHABLE: u8 = 3;
 const SOURCE_QUENCH: u8 = 4;
 const REDIRECT: u8 = 5;
-/// Type of Echo.
+/// ICMP type Echo (request).
 pub const ECHO_REQUEST: u8 = 8;
-/// Type of Time Exceeded.
+/// ICMP type Time Exceeded.
 pub const TIME_EXCEEDED: u8 = 11;
-/// Type of Parameter Problem.
+/// ICMP type Parameter Problem.
 pub const PARAM_PROBLEM: u8 = 12;
 
-/// Destination unreachable: no route to the network.
+/// Code of Destination Unreachable: no route to the network.
 pub const UNREACHABLE_NET: u8 = 0;
-/// Destination unreachable: the host does not respond.
+/// Code of Destination Unreachable: the host does not answer.
 pub const UNREACHABLE_HOST: u8 = 1;
-/// Destination unreachable: the host does not support the protocol.
+/// Code of Destination Unreachable: the host does not support the transport protocol.
 pub const UNREACHABLE_PROTOCOL: u8 = 2;
-/// Destination unreachable: no listener on the port.
+/// Code of Destination Unreachable: the host has no socket for the port.
 pub const UNREACHABLE_PORT: u8 = 3;
-/// Destination unreachable: too big for the next link, but must not be fragmented.
+/// Code of Destination Unreachable: the packet is too long for the next link, and must not be
+/// fragmented.
 pub const UNREACHABLE_FRAG_NEEDED: u8 = 4;
-/// Destination unreachable: the source route failed.
+/// Code of Destination Unreachable: the source route failed.
 pub const UNREACHABLE_SOURCE_ROUTE: u8 = 5;
-/// Destination unreachable: the network is administratively prohibited (RFC 1122 §3.2.2.1).
+/// Code of Destination Unreachable: the network is administratively prohibited (RFC 1122 §3.2.2.1).
 pub const UNREACHABLE_NET_PROHIBITED: u8 = 9;
-/// Destination unreachable: the host is administratively prohibited (RFC 1122 §3.2.2.1).
+/// Code of Destination Unreachable: the host is administratively prohibited (RFC 1122 §3.2.2.1).
 pub const UNREACHABLE_HOST_PROHIBITED: u8 = 10;
-/// Destination unreachable: prohibited by a filter (RFC 1812 §5.2.7.1).
+/// Code of Destination Unreachable: a packet filter prohibits the packet (RFC 1812 §5.2.7.1).
 pub const UNREACHABLE_PROHIBITED: u8 = 13;
 
-/// Time exceeded: the TTL expired in transit.
+/// Code of Time Exceeded: the TTL expired in transit.
 pub const TIME_EXCEEDED_TTL: u8 = 0;
-/// Time exceeded: reassembly timed out.
+/// Code of Time Exceeded: fragments were missing at the reassembly timeout.
 pub const TIME_EXCEEDED_REASSEMBLY: u8 = 1;
 
-/// The header of an ICMP message. The body follows: echo data, or the quoted packet of an error.
+/// The header of an ICMP message. The body that follows it contains the data of an echo message, or
+/// the packet that an error quotes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Message {
-    /// Echo request (ping).
+    /// An echo request (ping).
     EchoRequest {
-        /// Identifier of the sender.
+        /// Echo identifier, chosen by the sender.
         ident: u16,
         /// Sequence number of the request.
         seq: u16,
     },
-    /// Echo reply, with the body of the request.
+    /// An echo reply. Its body is that of the request.
     EchoReply {
-        /// Identifier of the request.
+        /// Echo identifier of the request.
         ident: u16,
         /// Sequence number of the request.
         seq: u16,
     },
-    /// The quoted packet could not be delivered.
+    /// Error: the quoted packet could not be delivered.
     DestUnreachable {
-        /// Reason: one of the `UNREACHABLE_` codes.
+        /// Reason, one of the `UNREACHABLE_` codes.
         code: u8,
-        /// With [`UNREACHABLE_FRAG_NEEDED`]: MTU of the next link in bytes, or 0 from a router
-        /// older than RFC 1191. 0 with other codes.
+        /// With [`UNREACHABLE_FRAG_NEEDED`], the MTU of the next link in bytes, or 0 from a router
+        /// that is older than RFC 1191. 0 with other codes.
         next_hop_mtu: u16,
     },
-    /// The lifetime of the quoted packet expired.
+    /// Error: the TTL of the quoted packet expired, or its fragments did not all arrive in time.
     TimeExceeded {
-        /// Reason: one of the `TIME_EXCEEDED_` codes.
+        /// Reason, one of the `TIME_EXCEEDED_` codes.
         code: u8,
     },
-    /// The quoted packet has an invalid header.
+    /// Error: the quoted packet has an invalid header.
     ParamProblem {
-        /// 0: error at `pointer`; 1: a required option is missing.
+        /// Reason: 0 for an error at `pointer`, 1 for a missing option.
         code: u8,
-        /// Offset of the error in the quoted packet.
+        /// Offset of the erroneous byte in the quoted packet.
         pointer: u8,
     },
-    /// A different first hop should be used for the quoted packet.
+    /// A router reports that packets like the quoted one should be sent to a different first hop.
     Redirect {
-        /// 0 for the network, 1 for the host; 2 and 3 are the same for one type of service (RFC
-        /// 792).
+        /// Kind of redirect: 0 the network, 1 the host. The codes 2 and 3 do the same for one type
+        /// of service (RFC 792).
         code: u8,
-        /// Address of the first hop to use.
+        /// Address of the first hop that should be used.
         gateway: Ipv4Addr,
     },
-    /// A message of another type.
+    /// A message of a type that the parser does not know.
     Unknown {
         /// Type of the message.
         kind: u8,
         /// Code of the message.
         code: u8,
-        /// Bytes 4 to 7.
+        /// Bytes 4 to 7 of the message.
         rest: [u8; 4],
     },
 }
 
 impl Message {
-    /// Parses the header of a message, and returns it with the offset of the body. Does not verify
-    /// the checksum.
+    /// Parses the header of an ICMP message. Returns the header, and the offset of the body in
+    /// bytes. The checksum is not verified.
     pub fn parse(data: &[u8]) -> Result<(Self, usize), ParseError> {
         let h = head::<HEADER_LEN>(data)?;
         let [kind, code, _, _, rest @ ..] = *h;
@@ -129,8 +132,8 @@ impl Message {
         Ok((message, HEADER_LEN))
     }
 
-    /// Writes the header with a checksum of zero, and returns its length. Call [`fill_checksum`]
-    /// when the body is complete.
+    /// Writes the header to `buf` with the checksum 0, and returns its length in bytes. Call
+    /// [`fill_checksum`] after the body was written.
     pub fn emit(&self, buf: &mut [u8]) -> usize {
         let (kind, code, rest) = match *self {
             Self::EchoRequest { ident, seq } => (ECHO_REQUEST, 0, pair(ident, seq)),
@@ -149,8 +152,8 @@ impl Message {
         HEADER_LEN
     }
 
-    /// Returns whether this is an error message, which must not be answered with another error (RFC
-    /// 1122 §3.2.2).
+    /// Returns whether this is an error message. Error messages must not be answered by an error
+    /// (RFC 1122 §3.2.2).
     #[must_use]
     pub const fn is_error(&self) -> bool {
         match self {
@@ -164,13 +167,14 @@ impl Message {
     }
 }
 
-/// Returns whether the checksum of a whole message is correct.
+/// Returns whether the checksum of an ICMP message is correct. `message` is the whole message.
 #[must_use]
 pub fn checksum_ok(message: &[u8]) -> bool {
     checksum::finish(checksum::sum(message, 0)) == 0
 }
 
-/// Writes the checksum of a whole message, header and body, into its header.
+/// Computes the checksum of an ICMP message, and writes it into the header. `message` is the whole
+/// message: header and body.
 pub fn fill_checksum(message: &mut [u8]) {
     head_mut::<HEADER_LEN>(message)[2..4].fill(0);
     let sum = checksum::finish(checksum::sum(message, 0));

@@ -1,5 +1,5 @@
 //! ICMP for IPv6 (RFC 4443). [`crate::ndp`] has neighbour discovery, and [`crate::mld`] multicast
-//! listener discovery. [`kind`] returns the type of a message, by which the caller selects a
+//! listener discovery. [`kind`] returns the type of a message, by which the caller selects the
 //! parser.
 
 use core::net::Ipv6Addr;
@@ -7,112 +7,116 @@ use core::net::Ipv6Addr;
 use crate::bytes::{be16, head, head_mut};
 use crate::{IpProtocol, ParseError, checksum};
 
-/// Length of the header of error and echo messages in bytes; the body follows.
+/// Length in bytes of the header of error and echo messages. The body follows it.
 pub const HEADER_LEN: usize = 8;
-/// Maximum length of an error message in bytes, including the IPv6 header (RFC 4443 §2.4 c).
+/// Maximum length in bytes of the packet with an ICMPv6 error, including its IPv6 header (RFC 4443
+/// §2.4 c).
 pub const ERROR_PACKET_LEN_MAX: usize = 1280;
 
-/// Type of Destination Unreachable.
+/// ICMPv6 type Destination Unreachable.
 pub const DEST_UNREACHABLE: u8 = 1;
-/// Type of Packet Too Big.
+/// ICMPv6 type Packet Too Big.
 pub const PACKET_TOO_BIG: u8 = 2;
-/// Type of Time Exceeded.
+/// ICMPv6 type Time Exceeded.
 pub const TIME_EXCEEDED: u8 = 3;
-/// Type of Parameter Problem.
+/// ICMPv6 type Parameter Problem.
 pub const PARAM_PROBLEM: u8 = 4;
-/// Type of Echo Request.
+/// ICMPv6 type Echo Request.
 pub const ECHO_REQUEST: u8 = 128;
-/// Type of Echo Reply.
+/// ICMPv6 type Echo Reply.
 pub const ECHO_REPLY: u8 = 129;
 
-/// Destination unreachable: no route.
+/// Code of Destination Unreachable: there is no route.
 pub const UNREACHABLE_NO_ROUTE: u8 = 0;
-/// Destination unreachable: prohibited by a filter.
+/// Code of Destination Unreachable: a packet filter prohibits the packet.
 pub const UNREACHABLE_PROHIBITED: u8 = 1;
-/// Destination unreachable: beyond the scope of the source address.
+/// Code of Destination Unreachable: the destination is beyond the scope of the source address.
 pub const UNREACHABLE_SCOPE: u8 = 2;
-/// Destination unreachable: the address does not respond.
+/// Code of Destination Unreachable: the address does not answer.
 pub const UNREACHABLE_ADDRESS: u8 = 3;
-/// Destination unreachable: no listener on the port.
+/// Code of Destination Unreachable: the host has no socket for the port.
 pub const UNREACHABLE_PORT: u8 = 4;
-/// Destination unreachable: the source address failed a policy.
+/// Code of Destination Unreachable: a policy prohibits the source address.
 pub const UNREACHABLE_SOURCE_POLICY: u8 = 5;
-/// Destination unreachable: the route rejects packets.
+/// Code of Destination Unreachable: the route rejects packets.
 pub const UNREACHABLE_REJECT_ROUTE: u8 = 6;
 
-/// Time exceeded: the hop limit expired in transit.
+/// Code of Time Exceeded: the hop limit expired in transit.
 pub const TIME_EXCEEDED_HOP_LIMIT: u8 = 0;
-/// Time exceeded: reassembly timed out.
+/// Code of Time Exceeded: fragments were missing at the reassembly timeout.
 pub const TIME_EXCEEDED_REASSEMBLY: u8 = 1;
 
-/// Parameter problem: erroneous header field.
+/// Code of Parameter Problem: a header field is erroneous.
 pub const PARAM_ERRONEOUS_FIELD: u8 = 0;
-/// Parameter problem: the next header is unknown.
+/// Code of Parameter Problem: the type of the next header is unknown.
 pub const PARAM_UNKNOWN_NEXT_HEADER: u8 = 1;
-/// Parameter problem: an option is unknown.
+/// Code of Parameter Problem: an option is unknown.
 pub const PARAM_UNKNOWN_OPTION: u8 = 2;
-/// Parameter problem: the first fragment lacks headers (RFC 7112 §6).
+/// Code of Parameter Problem: the first fragment does not contain all headers (RFC 7112 §6).
 pub const PARAM_INCOMPLETE_CHAIN: u8 = 3;
-/// Parameter problem: too many extension headers (RFC 8883 §3.4).
+/// Code of Parameter Problem: there are too many extension headers (RFC 8883 §3.4).
 pub const PARAM_TOO_MANY_HEADERS: u8 = 8;
-/// Parameter problem: too many options in one header (RFC 8883 §3.5).
+/// Code of Parameter Problem: one header has too many options (RFC 8883 §3.5).
 pub const PARAM_TOO_MANY_OPTIONS: u8 = 9;
 
-/// The header of an ICMPv6 message other than neighbour discovery and MLD. The body follows: echo
-/// data, or the quoted packet of an error.
+/// The header of an ICMPv6 message, except neighbour discovery and MLD. The body that follows it
+/// contains the data of an echo message, or the packet that an error quotes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Message {
-    /// Echo request (ping).
+    /// An echo request (ping).
     EchoRequest {
-        /// Identifier of the sender.
+        /// Echo identifier, chosen by the sender.
         ident: u16,
         /// Sequence number of the request.
         seq: u16,
     },
-    /// Echo reply, with the body of the request.
+    /// An echo reply. Its body is that of the request.
     EchoReply {
-        /// Identifier of the request.
+        /// Echo identifier of the request.
         ident: u16,
         /// Sequence number of the request.
         seq: u16,
     },
-    /// The quoted packet could not be delivered.
+    /// Error: the quoted packet could not be delivered.
     DestUnreachable {
-        /// Reason: one of the `UNREACHABLE_` codes.
+        /// Reason, one of the `UNREACHABLE_` codes.
         code: u8,
     },
-    /// The quoted packet exceeds the MTU of the next link.
+    /// Error: the quoted packet exceeds the MTU of the next link.
     PacketTooBig {
-        /// MTU of that link in bytes, not validated: may be below 1280 or absurdly large.
+        /// MTU of the next link in bytes, as received. The MTU is not validated, and may be below
+        /// 1280 or much too large.
         mtu: u32,
     },
-    /// The lifetime of the quoted packet expired.
+    /// Error: the hop limit of the quoted packet expired, or its fragments did not all arrive in
+    /// time.
     TimeExceeded {
-        /// Reason: one of the `TIME_EXCEEDED_` codes.
+        /// Reason, one of the `TIME_EXCEEDED_` codes.
         code: u8,
     },
-    /// The quoted packet has an invalid header.
+    /// Error: the quoted packet has an invalid header.
     ParamProblem {
-        /// Reason: one of the `PARAM_` codes.
+        /// Reason, one of the `PARAM_` codes.
         code: u8,
-        /// Offset of the error in the packet; may be beyond the quoted part.
+        /// Offset of the erroneous byte in the packet. The offset may be beyond the quoted part.
         pointer: u32,
     },
-    /// A message of another type: neighbour discovery, MLD, or an unknown type.
+    /// A message of another type: neighbour discovery, MLD, or a type that the parser does not
+    /// know.
     Unknown {
         /// Type of the message.
         kind: u8,
         /// Code of the message.
         code: u8,
-        /// Bytes 4 to 7.
+        /// Bytes 4 to 7 of the message.
         rest: [u8; 4],
     },
 }
 
 impl Message {
-    /// Parses the header of a message, and returns it with the offset of the body. Does not verify
-    /// the checksum.
+    /// Parses the header of an ICMPv6 message. Returns the header, and the offset of the body in
+    /// bytes. The checksum is not verified.
     pub fn parse(data: &[u8]) -> Result<(Self, usize), ParseError> {
         let h = head::<HEADER_LEN>(data)?;
         let [kind, code, _, _, rest @ ..] = *h;
@@ -133,8 +137,8 @@ impl Message {
         Ok((message, HEADER_LEN))
     }
 
-    /// Writes the header with a checksum of zero, and returns its length. Call [`fill_checksum`]
-    /// when the body is complete.
+    /// Writes the header to `buf` with the checksum 0, and returns its length in bytes. Call
+    /// [`fill_checksum`] after the body was written.
     pub fn emit(&self, buf: &mut [u8]) -> usize {
         let pair = |ident: u16, seq: u16| u32::from(ident) << 16 | u32::from(seq);
         let (kind, code, rest) = match *self {
@@ -167,18 +171,20 @@ impl Message {
     }
 }
 
-/// Returns the type of a message.
+/// Returns the type of an ICMPv6 message.
 pub fn kind(message: &[u8]) -> Result<u8, ParseError> {
     message.first().copied().ok_or(ParseError::Truncated)
 }
 
-/// Returns whether the checksum of a whole message is correct for the addresses of its packet.
+/// Returns whether the checksum of an ICMPv6 message is correct. `message` is the whole message,
+/// and `src` and `dst` are the addresses of its packet.
 #[must_use]
 pub fn checksum_ok(message: &[u8], src: Ipv6Addr, dst: Ipv6Addr) -> bool {
     checksum_of(message, src, dst) == 0
 }
 
-/// Writes the checksum of a whole message, header and body, into its header.
+/// Computes the checksum of an ICMPv6 message, and writes it into the header. `message` is the
+/// whole message: header and body.
 pub fn fill_checksum(message: &mut [u8], src: Ipv6Addr, dst: Ipv6Addr) {
     head_mut::<4>(message)[2..4].fill(0);
     let sum = checksum_of(message, src, dst);

@@ -1,5 +1,5 @@
-//! Group membership for IPv4, for hosts: parses queries, and emits reports. Implements versions 1
-//! to 3 (RFC 1112, RFC 2236, RFC 3376).
+//! IGMP, by which IPv4 hosts report multicast group membership: parses queries, and emits reports.
+//! Implements versions 1 to 3 (RFC 1112, RFC 2236, RFC 3376).
 //!
 //! Every message is sent with TTL 1 and [`crate::ipv4::Options::ROUTER_ALERT`].
 
@@ -9,48 +9,48 @@ use crate::bytes::{at, be16, head_mut, ipv4_at};
 use crate::mld::RecordKind;
 use crate::{ParseError, checksum};
 
-/// Type of a query.
+/// IGMP type of a query.
 pub const QUERY: u8 = 0x11;
-/// Type of a version 1 report.
+/// IGMP type of a version 1 report.
 pub const REPORT_V1: u8 = 0x12;
-/// Type of a version 2 report.
+/// IGMP type of a version 2 report.
 pub const REPORT_V2: u8 = 0x16;
-/// Type of a version 2 leave.
+/// IGMP type of a version 2 leave message.
 pub const LEAVE_V2: u8 = 0x17;
-/// Type of a version 3 report.
+/// IGMP type of a version 3 report.
 pub const REPORT_V3: u8 = 0x22;
 
-/// Length of a message of versions 1 and 2 in bytes.
+/// Length in bytes of an IGMP message of version 1 or 2.
 pub const V2_LEN: usize = 8;
 
-/// A router's query for group members.
+/// A query by which a router asks for members of multicast groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Query {
-    /// Version of the router; reports have to use it.
+    /// IGMP version of the querying router. Reports must use this version.
     pub version: Version,
-    /// Maximum response time in milliseconds.
+    /// Maximum time until the answer, in milliseconds.
     pub max_response_ms: u32,
-    /// The queried group; `None` for all groups.
+    /// The queried multicast group; `None` for all groups.
     pub group: Option<Ipv4Addr>,
-    /// Number of queried sources, which start at the offset returned by `parse`.
+    /// Number of sources in the query, which begin at the offset that `parse` returns.
     pub source_count: u16,
 }
 
-/// Version of the protocol.
+/// Version of IGMP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Version {
-    /// RFC 1112.
+    /// IGMPv1 (RFC 1112).
     V1,
-    /// RFC 2236.
+    /// IGMPv2 (RFC 2236).
     V2,
-    /// RFC 3376.
+    /// IGMPv3 (RFC 3376).
     V3,
 }
 
 impl Query {
-    /// Parses a query, and verifies its checksum; `data` is the whole payload of its packet.
-    /// Returns the query and the offset of its sources. Returns [`ParseError::Unsupported`] for
-    /// other messages.
+    /// Parses an IGMP query, and verifies its checksum. `data` is the whole payload of the IP
+    /// packet. Returns the query, and the offset of its sources. Returns
+    /// [`ParseError::Unsupported`] for other messages.
     pub fn parse(data: &[u8]) -> Result<(Self, usize), ParseError> {
         let h = at::<V2_LEN>(data, 0)?;
         if h[0] != QUERY {
@@ -84,8 +84,8 @@ impl Query {
     }
 }
 
-/// Returns the group of a version 1 or 2 report, and verifies its checksum. `data` is the whole
-/// payload of its packet.
+/// Parses a report of IGMP version 1 or 2, and verifies its checksum. `data` is the whole payload
+/// of the IP packet. Returns the multicast group.
 pub fn reported(data: &[u8]) -> Result<Ipv4Addr, ParseError> {
     let h = at::<V2_LEN>(data, 0)?;
     if ![REPORT_V1, REPORT_V2].contains(&h[0]) {
@@ -98,10 +98,12 @@ pub fn reported(data: &[u8]) -> Result<Ipv4Addr, ParseError> {
 }
 
 const V3_QUERY_LEN: usize = 12;
-/// Response time of version 1, which has no field for it: 10 seconds (RFC 2236 §4).
+/// Maximum response time for IGMPv1 in milliseconds. Its queries have no field for it; 10 seconds
+/// are used (RFC 2236 §4).
 const V1_RESPONSE_MS: u32 = 10_000;
 
-/// Decodes the maximum response code of version 3 (RFC 3376 §4.1.1): floating point from 128 on.
+/// Decodes the maximum response code of IGMPv3 (RFC 3376 §4.1.1) to tenths of a second. Codes from
+/// 128 on are floating-point numbers.
 fn tenths(code: u8) -> u32 {
     if code < 0x80 {
         return u32::from(code);
@@ -110,19 +112,19 @@ fn tenths(code: u8) -> u32 {
     u32::from(mantissa | 0x10) << (exponent + 3)
 }
 
-/// A record of a version 3 report.
+/// A group record of an IGMPv3 report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record<'a> {
-    /// Type of the record.
+    /// Type of the group record.
     pub kind: RecordKind,
-    /// The group.
+    /// The multicast group that the record is about.
     pub group: Ipv4Addr,
-    /// The sources.
+    /// The source addresses in the group record.
     pub sources: &'a [Ipv4Addr],
 }
 
 impl Record<'_> {
-    /// Returns the length of the record in bytes.
+    /// Returns the length of the group record in bytes.
     #[must_use]
     pub const fn emitted_len(&self) -> usize {
         8 + 4 * self.sources.len()
@@ -140,8 +142,8 @@ impl Record<'_> {
     }
 }
 
-/// Writes a version 3 report with its checksum. Returns its length: 8 plus the length of each
-/// record. Send it to [`crate::addr::ALL_IGMPV3_ROUTERS`].
+/// Writes an IGMPv3 report with its checksum to `buf`. Returns its length in bytes: 8, plus the
+/// lengths of all records. Send it to [`crate::addr::ALL_IGMPV3_ROUTERS`].
 pub fn emit_report_v3(records: &[Record<'_>], buf: &mut [u8]) -> usize {
     let [hi, lo] = (records.len() as u16).to_be_bytes();
     *head_mut::<8>(buf) = [REPORT_V3, 0, 0, 0, 0, 0, hi, lo];
@@ -150,17 +152,20 @@ pub fn emit_report_v3(records: &[Record<'_>], buf: &mut [u8]) -> usize {
     len
 }
 
-/// Writes a version 2 report, and returns its length, 8. Send it to the group itself.
+/// Writes an IGMPv2 report to `buf`, and returns its length in bytes, 8. Send it to the group
+/// itself.
 pub fn emit_report_v2(group: Ipv4Addr, buf: &mut [u8]) -> usize {
     emit_short(REPORT_V2, group, buf)
 }
 
-/// Writes a version 1 report, and returns its length, 8. Send it to the group itself.
+/// Writes an IGMPv1 report to `buf`, and returns its length in bytes, 8. Send it to the group
+/// itself.
 pub fn emit_report_v1(group: Ipv4Addr, buf: &mut [u8]) -> usize {
     emit_short(REPORT_V1, group, buf)
 }
 
-/// Writes a version 2 leave message, and returns its length, 8. Send it to all routers.
+/// Writes an IGMPv2 leave message to `buf`, and returns its length in bytes, 8. Send it to all
+/// routers.
 pub fn emit_leave_v2(group: Ipv4Addr, buf: &mut [u8]) -> usize {
     emit_short(LEAVE_V2, group, buf)
 }

@@ -6,11 +6,11 @@ use core::ops::Range;
 use crate::bytes::{be16, be64_of, head, head_mut};
 use crate::{IpProtocol, ParseError, checksum};
 
-/// Length of a header without options in bytes.
+/// Length of an IPv4 header without options, in bytes.
 pub const HEADER_LEN: usize = 20;
-/// Maximum length of the options in bytes.
+/// Maximum length of the options of an IPv4 header, in bytes.
 pub const OPTIONS_LEN_MAX: usize = 40;
-/// Maximum length of a packet in bytes.
+/// Maximum length of an IPv4 packet in bytes.
 pub const TOTAL_LEN_MAX: usize = 65535;
 /// Minimum MTU of an IPv4 link in bytes (RFC 791 §3.2).
 pub const MTU_MIN: usize = 68;
@@ -23,19 +23,19 @@ const OFFSET_MASK: u16 = 0x1fff;
 /// verifies it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Differentiated services (6 bits) and ECN (2 bits).
+    /// Type of service: differentiated services (6 bits) and ECN (2 bits).
     pub tos: u8,
-    /// Length of header and payload in bytes.
+    /// Length of the packet in bytes: header and payload.
     pub total_len: u16,
-    /// Identification, shared by the fragments of one packet.
+    /// Identification, which all fragments of a packet share.
     pub ident: u16,
-    /// Whether routers must not fragment this packet.
+    /// Whether routers must not fragment the packet.
     pub dont_fragment: bool,
-    /// Whether further fragments follow this one.
+    /// Whether more fragments follow this one.
     pub more_fragments: bool,
-    /// Offset of this fragment in its packet in bytes, a multiple of 8.
+    /// Offset of this fragment in the original packet's payload, in bytes; a multiple of 8.
     pub fragment_offset: u16,
-    /// Remaining hops.
+    /// Time to live: number of remaining hops.
     pub ttl: u8,
     /// Protocol of the payload.
     pub protocol: IpProtocol,
@@ -43,13 +43,14 @@ pub struct Header {
     pub src: Ipv4Addr,
     /// Destination address.
     pub dst: Ipv4Addr,
-    /// Options, empty in almost every packet.
+    /// Options of the header; empty in almost every packet.
     pub options: Options,
 }
 
 impl Header {
-    /// Parses the header of a packet, and returns it with the range of the payload. Bytes after the
-    /// total length are link padding, and not part of the payload. Does not verify the checksum.
+    /// Parses the header of an IPv4 packet. Returns the header, and the range of the payload. Bytes
+    /// after the total length are padding of the link, and not part of the payload. The checksum is
+    /// not verified.
     #[inline]
     pub fn parse(data: &[u8]) -> Result<(Self, Range<usize>), ParseError> {
         let (header, header_len) = Self::parse_quoted(data)?;
@@ -60,7 +61,7 @@ impl Header {
         if total_len > data.len() {
             return Err(ParseError::Truncated);
         }
-        // Reject a fragment beyond the maximum packet length, because it could never be
+        // Reject a fragment that ends beyond the maximum packet length, because it can never be
         // reassembled.
         if usize::from(header.fragment_offset) + total_len > TOTAL_LEN_MAX {
             return Err(ParseError::BadLength);
@@ -68,8 +69,8 @@ impl Header {
         Ok((header, header_len..total_len))
     }
 
-    /// Parses the header of a packet quoted in an ICMP error, whose payload may be truncated. The
-    /// header itself must be complete; its length in bytes is returned.
+    /// Parses the header of an IPv4 packet that an ICMP error quotes. The payload may be truncated,
+    /// but the header must be complete. Returns the header, and its length in bytes.
     #[inline]
     pub fn parse_quoted(data: &[u8]) -> Result<(Self, usize), ParseError> {
         let h = head::<HEADER_LEN>(data)?;
@@ -100,7 +101,7 @@ impl Header {
         Ok((header, header_len))
     }
 
-    /// Writes the header with its checksum, and returns its length.
+    /// Writes the header with its checksum to `buf`, and returns its length in bytes.
     #[inline]
     pub fn emit(&self, buf: &mut [u8]) -> usize {
         let header_len = self.header_len();
@@ -113,7 +114,8 @@ impl Header {
         }
         let first = u16::from_be_bytes([0x40 | (header_len / 4) as u8, self.tos]);
         let hops = u16::from_be_bytes([self.ttl, self.protocol.0]);
-        // Sum the fields, because reading back bytes that were just stored would stall.
+        // Sum the fields instead of the bytes, because loading bytes that were just stored would
+        // stall.
         let fields = u64::from(first)
             + u64::from(self.total_len)
             + u64::from(self.ident)
@@ -152,7 +154,7 @@ impl Header {
         (self.total_len as usize).saturating_sub(self.header_len())
     }
 
-    /// Returns whether this is a fragment.
+    /// Returns whether the packet is a fragment.
     #[inline]
     #[must_use]
     pub const fn is_fragment(&self) -> bool {
@@ -160,15 +162,15 @@ impl Header {
     }
 }
 
-/// Returns whether the checksum of a header is correct; `header` must be exactly the header with
-/// its options.
+/// Returns whether the checksum of an IPv4 header is correct. `header` must be exactly the header,
+/// including its options.
 #[inline]
 #[must_use]
 pub fn checksum_ok(header: &[u8]) -> bool {
     checksum::finish(checksum::sum(header, 0)) == 0
 }
 
-/// Returns whether a packet is IPv4 with the don't-fragment flag. The header may be malformed.
+/// Returns whether a packet is IPv4 and has the don't-fragment flag. Its header may be malformed.
 #[inline]
 #[must_use]
 pub fn forbids_fragments(packet: &[u8]) -> bool {
@@ -178,7 +180,7 @@ pub fn forbids_fragments(packet: &[u8]) -> bool {
     }
 }
 
-/// The options of an IPv4 header: up to 40 bytes.
+/// The options of an IPv4 header, at most 40 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
     bytes: [u8; OPTIONS_LEN_MAX],
@@ -186,9 +188,9 @@ pub struct Options {
 }
 
 impl Options {
-    /// No options.
+    /// No options: an empty list.
     pub const EMPTY: Self = Self { bytes: [0; OPTIONS_LEN_MAX], len: 0 };
-    /// Router Alert (RFC 2113), used by IGMP reports.
+    /// The Router Alert option (RFC 2113), which IGMP messages contain.
     pub const ROUTER_ALERT: Self = {
         let mut bytes = [0; OPTIONS_LEN_MAX];
         bytes[0] = 0x94;
@@ -196,8 +198,8 @@ impl Options {
         Self { bytes, len: 4 }
     };
 
-    /// Creates options from bytes; `None` if there are more than 40. `emit` pads them with zeroes
-    /// ("end of option list") to a multiple of 4.
+    /// Creates options from bytes; `None` if there are more than 40. `emit` pads them to a multiple
+    /// of 4 with zero bytes ("end of option list").
     #[must_use]
     pub fn new(options: &[u8]) -> Option<Self> {
         let mut bytes = [0; OPTIONS_LEN_MAX];
@@ -205,21 +207,21 @@ impl Options {
         Some(Self { bytes, len: options.len() as u8 })
     }
 
-    /// Returns the bytes as received.
+    /// Returns the bytes of the options, as they were received.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.len)]
     }
 
-    /// Returns whether there are no options.
+    /// Returns whether the header has no options.
     #[inline]
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Iterates over the options. An option that exceeds the area yields an error, and ends the
-    /// iteration.
+    /// Iterates over the options. An option that exceeds the options area yields an error, and ends
+    /// the iteration.
     #[must_use]
     pub fn iter(&self) -> OptionIter<'_> {
         OptionIter { rest: self.as_bytes() }
@@ -240,8 +242,8 @@ impl Options {
         }
     }
 
-    /// Returns whether there is a loose or strict source route option. Hosts do not forward such
-    /// packets, and filters should drop them (RFC 7126 §4.3, §4.4).
+    /// Returns whether the options include a loose or strict source route. Hosts do not forward
+    /// such packets, and packet filters should drop them (RFC 7126 §4.3, §4.4).
     #[must_use]
     pub fn has_source_route(&self) -> bool {
         const LOOSE: u8 = 131;
@@ -261,9 +263,9 @@ impl Options {
 /// An option of an IPv4 header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OptionField<'a> {
-    /// Option type: copied flag, class and number.
+    /// Type of the option: copied flag, class and number.
     pub kind: u8,
-    /// Bytes after the length byte.
+    /// Data of the option: the bytes after its length byte.
     pub data: &'a [u8],
 }
 
@@ -276,7 +278,7 @@ impl OptionField<'_> {
     }
 }
 
-/// Iterator over the options of a header, without padding.
+/// Iterator over the options of an IPv4 header. Padding is skipped.
 #[derive(Clone, Debug)]
 pub struct OptionIter<'a> {
     rest: &'a [u8],

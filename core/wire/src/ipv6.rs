@@ -6,9 +6,9 @@ use core::ops::Range;
 use crate::bytes::{be16, head, head_mut};
 use crate::{IpProtocol, ParseError};
 
-/// Length of the header in bytes.
+/// Length of the IPv6 header in bytes.
 pub const HEADER_LEN: usize = 40;
-/// Maximum payload length in bytes; jumbograms (RFC 2675) are not supported.
+/// Maximum length of an IPv6 payload in bytes. Jumbograms (RFC 2675) are not supported.
 pub const PAYLOAD_LEN_MAX: usize = 65535;
 /// Minimum MTU of an IPv6 link in bytes (RFC 8200 §5).
 pub const MTU_MIN: usize = 1280;
@@ -16,15 +16,15 @@ pub const MTU_MIN: usize = 1280;
 /// An IPv6 header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Differentiated services (6 bits) and ECN (2 bits).
+    /// Traffic class: differentiated services (6 bits) and ECN (2 bits).
     pub traffic_class: u8,
     /// Flow label, 20 bits.
     pub flow_label: u32,
-    /// Payload length in bytes: everything after this header.
+    /// Length in bytes of the payload: everything after this header.
     pub payload_len: u16,
-    /// Type of the next header: an extension header or the upper layer.
+    /// Type of the header that follows: an extension header or the transport protocol.
     pub next_header: IpProtocol,
-    /// Remaining hops.
+    /// Hop limit: number of remaining hops.
     pub hop_limit: u8,
     /// Source address.
     pub src: Ipv6Addr,
@@ -33,8 +33,8 @@ pub struct Header {
 }
 
 impl Header {
-    /// Parses the header of a packet, and returns it with the range of the payload. Bytes after the
-    /// payload length are link padding, and not part of the payload.
+    /// Parses the header of an IPv6 packet. Returns the header, and the range of the payload. Bytes
+    /// after the payload length are padding of the link, and not part of the payload.
     #[inline]
     pub fn parse(data: &[u8]) -> Result<(Self, Range<usize>), ParseError> {
         let (header, header_len) = Self::parse_quoted(data)?;
@@ -45,7 +45,8 @@ impl Header {
         Ok((header, header_len..end))
     }
 
-    /// Parses the header of a packet quoted in an ICMPv6 error, whose payload may be truncated.
+    /// Parses the header of an IPv6 packet that an ICMPv6 error quotes. The payload may be
+    /// truncated. Returns the header, and its length in bytes.
     #[inline]
     pub fn parse_quoted(data: &[u8]) -> Result<(Self, usize), ParseError> {
         let h = head::<HEADER_LEN>(data)?;
@@ -69,7 +70,7 @@ impl Header {
         Ok((header, HEADER_LEN))
     }
 
-    /// Writes the header and returns its length, 40.
+    /// Writes the header to `buf`, and returns its length in bytes, 40.
     #[inline]
     pub fn emit(&self, buf: &mut [u8]) -> usize {
         let h = head_mut::<HEADER_LEN>(buf);

@@ -1,55 +1,59 @@
-//! IPv6 extension headers (RFC 8200 §4): a walk from the IPv6 header to the upper layer.
+//! IPv6 extension headers (RFC 8200 §4): parses them from the IPv6 header to the transport header
+//! (the upper layer).
 //!
-//! The walk is limited by [`HEADERS_MAX`] and [`OPTIONS_MAX`], as RFC 8504 §5.3 allows. Each error
-//! includes the ICMPv6 Parameter Problem to send, if any. A packet without extension headers, by
-//! far the most common case, costs one comparison.
+//! The numbers of headers and options are limited by [`HEADERS_MAX`] and [`OPTIONS_MAX`], as RFC
+//! 8504 §5.3 permits. Each error includes the ICMPv6 Parameter Problem to send, if any. A packet
+//! without extension headers, by far the most common case, needs one comparison.
 
 use crate::bytes::{at, be16, head_mut};
 use crate::{IpProtocol, ParseError, icmpv6, ipv6};
 
-/// Maximum extension headers per packet; the recommended order of RFC 8200 §4.1 has seven.
+/// Maximum number of extension headers per packet. The recommended order of RFC 8200 §4.1 has
+/// seven.
 pub const HEADERS_MAX: usize = 8;
-/// Maximum options per options header, not counting padding (RFC 8504 §5.3).
+/// Maximum number of options in one options header; padding is not counted (RFC 8504 §5.3).
 pub const OPTIONS_MAX: usize = 8;
-/// Length of a fragment header in bytes.
+/// Length of an IPv6 fragment header in bytes.
 pub const FRAGMENT_LEN: usize = 8;
-/// Length of the hop-by-hop header that [`emit_router_alert`] writes, in bytes.
+/// Length in bytes of the hop-by-hop header that [`emit_router_alert`] writes.
 pub const ROUTER_ALERT_LEN: usize = 8;
 
-/// Result of a walk.
+/// Result of parsing the extension headers of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chain {
-    /// Protocol of the upper layer; for a fragment, the type of the first header in the fragmented
-    /// part.
+    /// Protocol of the upper layer, such as TCP. For a fragment, the type of the first header in
+    /// the fragmented part.
     pub upper: IpProtocol,
-    /// Offset of the upper layer (or of the fragment's data) from the start of the IPv6 header.
+    /// Offset of the upper-layer header, or of the fragment's data, from the start of the IPv6
+    /// header.
     pub upper_at: usize,
-    /// Offset of the next-header field that contains `upper`: the pointer of a Parameter Problem if
-    /// the upper layer is unknown.
+    /// Offset of the next-header field that contains `upper`. If the upper layer is unknown, this
+    /// is the pointer of a Parameter Problem.
     pub upper_named_at: usize,
-    /// The fragment header, if there is one. Unless it [is atomic](FragmentHeader::is_atomic), the
-    /// walk stops there, and the packet has to be reassembled.
+    /// The fragment header; `None` if there is none. Unless it [is
+    /// atomic](FragmentHeader::is_atomic), parsing stops there, and the packet must be reassembled.
     pub fragment: Option<FragmentHeader>,
-    /// Value of the hop-by-hop Router Alert option (RFC 2711), 0 for MLD.
+    /// Value of the Router Alert option in the hop-by-hop header (RFC 2711), 0 for MLD; `None`
+    /// without this option.
     pub router_alert: Option<u16>,
 }
 
-/// A fragment header.
+/// An IPv6 fragment header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FragmentHeader {
     /// Type of the first header in the fragmented part.
     pub next_header: IpProtocol,
-    /// Offset of this fragment in the fragmented part in bytes, a multiple of 8.
+    /// Offset of this fragment in the fragmented part of the packet, in bytes; a multiple of 8.
     pub offset: u16,
-    /// Whether further fragments follow.
+    /// Whether more fragments follow this one.
     pub more: bool,
-    /// Identification, shared by the fragments of one packet.
+    /// Identification, which all fragments of a packet share.
     pub ident: u32,
-    /// Offset of the fragment header from the start of the IPv6 header. Everything before it is the
-    /// unfragmentable part.
+    /// Offset of the fragment header from the start of the IPv6 header. The headers before it form
+    /// the unfragmentable part.
     pub header_at: usize,
-    /// Offset of the next-header field that announces the fragment header; reassembly replaces it
-    /// by `next_header`.
+    /// Offset of the next-header field that refers to the fragment header. Reassembly writes
+    /// `next_header` there.
     pub named_at: usize,
 }
 
@@ -66,7 +70,7 @@ impl FragmentHeader {
         self.offset == 0 && !self.more
     }
 
-    /// Writes the fragment header, and returns its length, 8.
+    /// Writes the fragment header to `buf`, and returns its length in bytes, 8.
     pub fn emit(&self, buf: &mut [u8]) -> usize {
         let h = head_mut::<FRAGMENT_LEN>(buf);
         h[0] = self.next_header.0;
@@ -77,19 +81,19 @@ impl FragmentHeader {
     }
 }
 
-/// Reason why a packet was rejected, and how to answer.
+/// Reason why the extension headers of a packet were rejected, and how to answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ChainError {
-    /// Drop the packet silently.
+    /// Drop the packet without an answer.
     Discard(ParseError),
-    /// Drop the packet and send an ICMPv6 Parameter Problem, unless RFC 4443 §2.4 (e) forbids it.
+    /// Drop the packet, and send an ICMPv6 Parameter Problem, unless RFC 4443 §2.4 (e) forbids it.
     ParamProblem {
-        /// Code of the message.
+        /// Code of the Parameter Problem.
         code: u8,
-        /// Pointer of the message: an offset from the start of the IPv6 header.
+        /// Pointer of the Parameter Problem: an offset from the start of the IPv6 header.
         pointer: u32,
-        /// Whether to send it even if the packet was sent to a multicast address.
+        /// Whether the Parameter Problem is sent even if the packet had a multicast destination.
         even_if_multicast: bool,
     },
 }
@@ -106,8 +110,8 @@ impl From<ParseError> for ChainError {
     }
 }
 
-/// Walks the extension headers of `packet`, which must start with the IPv6 header and end with the
-/// payload. `header` is the parsed IPv6 header.
+/// Parses the extension headers of a packet. `packet` must begin with the IPv6 header, and end with
+/// the payload. `header` is the parsed IPv6 header.
 #[inline]
 pub fn walk(packet: &[u8], header: &ipv6::Header) -> Result<Chain, ChainError> {
     let chain = Chain {
@@ -123,26 +127,27 @@ pub fn walk(packet: &[u8], header: &ipv6::Header) -> Result<Chain, ChainError> {
     walk_headers(packet, chain)
 }
 
-/// The upper layer of a packet or fragment, found without validation.
+/// The upper layer of a packet or fragment, found without validating the extension headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UpperLayer {
-    /// Protocol of the upper layer. In a later fragment this is the sender's claim, which may be an
-    /// extension header.
+    /// Protocol of the upper layer, such as TCP. In a fragment other than the first, it is only
+    /// what the sender states, and may be an extension header.
     pub protocol: IpProtocol,
-    /// Offset in the packet of the upper layer's header, or of a later fragment's data.
+    /// Offset in the packet of the upper-layer header. For a fragment other than the first, the
+    /// offset of its data.
     pub at: usize,
-    /// Offset of the fragment in bytes; 0 for a whole packet.
+    /// Offset of the fragment in its packet, in bytes; 0 for a packet that is not fragmented.
     pub fragment_offset: usize,
-    /// Whether further fragments follow.
+    /// Whether more fragments follow this one.
     pub more_fragments: bool,
 }
 
-/// Finds the upper layer using only the lengths of the headers, without a limit on their number.
-/// Unlike [`walk`], this accepts headers that a receiver would reject. `packet` must start with the
-/// IPv6 header and end with the payload.
+/// Finds the upper layer of a packet, using only the lengths of the extension headers. Their number
+/// is not limited. Unlike [`walk`], this accepts headers that a receiver would reject. `packet`
+/// must begin with the IPv6 header, and end with the payload.
 ///
-/// Returns `None` if the packet ends within an extension header, or has two fragment headers. Each
-/// header has at least 8 bytes, which bounds the loop.
+/// Returns `None` if the packet ends within an extension header, or has two fragment headers. The
+/// loop ends, because each header has at least 8 bytes.
 pub fn upper_by_lengths(packet: &[u8], header: &ipv6::Header) -> Option<UpperLayer> {
     let mut upper = UpperLayer {
         protocol: header.next_header,
@@ -189,8 +194,8 @@ pub fn walk_hop_by_hop(packet: &[u8], header: &ipv6::Header) -> Result<Option<u1
     walk_options(packet, ipv6::HEADER_LEN, len)
 }
 
-/// Writes a hop-by-hop header with a Router Alert option, and returns its length, 8. A `value` of 0
-/// means MLD (RFC 2711 §2.1).
+/// Writes a hop-by-hop header with a Router Alert option to `buf`, and returns its length in bytes,
+/// 8. The `value` 0 stands for MLD (RFC 2711 §2.1).
 pub fn emit_router_alert(next_header: IpProtocol, value: u16, buf: &mut [u8]) -> usize {
     let [hi, lo] = value.to_be_bytes();
     let h = head_mut::<ROUTER_ALERT_LEN>(buf);
@@ -232,8 +237,8 @@ fn walk_headers(packet: &[u8], mut chain: Chain) -> Result<Chain, ChainError> {
                 check_routing(packet, here)?;
                 len
             }
-            // Drop silently: nested fragments only serve to evade filters, and a second atomic
-            // header is meaningless.
+            // Drop the packet without an answer. Nested fragments are only used to evade packet
+            // filters, and a second atomic fragment header has no purpose.
             IpProtocol::FRAGMENT if chain.fragment.is_some() => {
                 return Err(ParseError::Unsupported.into());
             }
@@ -261,8 +266,8 @@ fn walk_headers(packet: &[u8], mut chain: Chain) -> Result<Chain, ChainError> {
     Ok(chain)
 }
 
-/// Returns the length of the extension header at `here` in bytes, after checking that it is inside
-/// the packet.
+/// Returns the length in bytes of the extension header at offset `here`, which must not exceed the
+/// packet.
 fn extension_len(packet: &[u8], here: usize) -> Result<usize, ParseError> {
     let [_, units] = *at::<2>(packet, here)?;
     let len = (usize::from(units) + 1) * 8;
@@ -279,7 +284,8 @@ fn extension_len(packet: &[u8], here: usize) -> Result<usize, ParseError> {
 //# Section 4.4 of [RFC2460] for a datagram that includes an unrecognised Routing Type value
 fn check_routing(packet: &[u8], here: usize) -> Result<(), ChainError> {
     let [_, _, _, segments_left] = *at::<4>(packet, here)?;
-    // No routing type is supported, so a header with segments left is an error at its type field.
+    // No type of routing header is supported. If segments are left, report an error at the type
+    // field of the header.
     if segments_left != 0 {
         return Err(ChainError::problem(icmpv6::PARAM_ERRONEOUS_FIELD, here + 2));
     }
@@ -326,9 +332,9 @@ fn parse_fragment(
     Ok(fragment)
 }
 
-/// Checks that the first fragment contains all headers up to the upper layer's, so that filters can
-/// inspect it. Otherwise the packet is dropped with Parameter Problem code 3 (RFC 7112 §5). Options
-/// are processed after reassembly.
+/// Checks that the first fragment contains all headers up to that of the upper layer, so that
+/// packet filters can inspect them. Otherwise the packet is dropped with Parameter Problem code 3
+/// (RFC 7112 §5). Options are processed after reassembly.
 fn check_first_fragment(packet: &[u8], next: IpProtocol, here: usize) -> Result<(), ChainError> {
     let incomplete = ChainError::problem(icmpv6::PARAM_INCOMPLETE_CHAIN, 0);
     let (mut next, mut here) = (next, here);
@@ -354,7 +360,8 @@ fn check_first_fragment(packet: &[u8], next: IpProtocol, here: usize) -> Result<
     Err(ChainError::problem(icmpv6::PARAM_TOO_MANY_HEADERS, here))
 }
 
-/// Processes the options of the header at `here`; returns the value of a Router Alert.
+/// Processes the options of the header at offset `here`. Returns the value of a Router Alert
+/// option, if any.
 fn walk_options(packet: &[u8], here: usize, len: usize) -> Result<Option<u16>, ChainError> {
     let end = here + len;
     let mut cursor = here + 2;
@@ -390,7 +397,8 @@ fn walk_options(packet: &[u8], here: usize, len: usize) -> Result<Option<u16>, C
     Ok(router_alert)
 }
 
-/// Handles an unknown option by the two highest bits of its type (RFC 8200 §4.2).
+/// Decides what happens to a packet with an unknown option, by the two highest bits of the option
+/// type (RFC 8200 §4.2).
 fn refuse_unknown_option(kind: u8, pointer: usize) -> Result<(), ChainError> {
     let even_if_multicast = match kind >> 6 {
         0b00 => return Ok(()),

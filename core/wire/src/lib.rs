@@ -8,8 +8,8 @@
 //! - `emit(&self, &mut [u8])` writes the header, and returns its length. Panics if the buffer is
 //!   too short, which is a bug of the caller.
 //!
-//! Checksums are separate from parsing, because a device may have verified them already:
-//! [`checksum`] computes sums, and the protocol modules know which bytes are covered.
+//! Checksums are separate from parsing, because a device may have verified them already. The module
+//! [`checksum`] computes sums, and the modules of the protocols know which bytes a checksum covers.
 //!
 //! Reading order: [`ethernet`] and [`arp`]; [`ipv4`], [`ipv6`] and its extension headers in
 //! [`ipv6_ext`]; [`tcp`] with [`fast_open`], and [`udp`]; [`icmpv4`], [`icmpv6`] with [`ndp`] and

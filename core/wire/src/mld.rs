@@ -1,5 +1,5 @@
-//! Multicast listener discovery for IPv6, for hosts: parses queries, and emits reports (RFC 2710
-//! for version 1, RFC 3810 for version 2).
+//! MLD (multicast listener discovery), by which IPv6 hosts report multicast group membership.
+//! Parses queries, and emits reports (RFC 2710 for version 1, RFC 3810 for version 2).
 //!
 //! Snooping switches forward a group only to ports on which a report was seen. A node that does not
 //! report its solicited-node groups may therefore be unreachable for neighbour discovery.
@@ -9,39 +9,39 @@ use core::net::Ipv6Addr;
 use crate::bytes::{at, be16, head_mut, ipv6_at};
 use crate::{ParseError, icmpv6};
 
-/// ICMPv6 type of a query.
+/// ICMPv6 type of an MLD query.
 pub const QUERY: u8 = 130;
-/// ICMPv6 type of a version 1 report.
+/// ICMPv6 type of an MLDv1 report.
 pub const REPORT_V1: u8 = 131;
-/// ICMPv6 type of a version 1 Done.
+/// ICMPv6 type of an MLDv1 Done message.
 pub const DONE_V1: u8 = 132;
-/// ICMPv6 type of a version 2 report.
+/// ICMPv6 type of an MLDv2 report.
 pub const REPORT_V2: u8 = 143;
 
 /// Hop limit of every MLD packet.
 pub const HOP_LIMIT: u8 = 1;
-/// Length of a version 1 message in bytes.
+/// Length of an MLDv1 message in bytes.
 pub const V1_LEN: usize = 24;
 
-/// A router's query for listeners.
+/// A query by which a router asks for members of multicast groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Query {
-    /// Version of the router; reports have to use it.
+    /// MLD version of the querying router. Reports must use this version.
     pub version: Version,
-    /// Maximum response time in milliseconds.
+    /// Maximum time until the answer, in milliseconds.
     pub max_response_ms: u32,
-    /// The queried group; `None` for all groups.
+    /// The queried multicast group; `None` for all groups.
     pub group: Option<Ipv6Addr>,
-    /// Number of queried sources, which start at the offset returned by `parse`.
+    /// Number of sources in the query, which begin at the offset that `parse` returns.
     pub source_count: u16,
 }
 
-/// Version of the protocol.
+/// Version of MLD.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Version {
-    /// RFC 2710.
+    /// MLDv1 (RFC 2710).
     V1,
-    /// RFC 3810.
+    /// MLDv2 (RFC 3810).
     V2,
 }
 
@@ -88,7 +88,8 @@ impl Query {
     }
 }
 
-/// Returns the group of a version 1 report; `data` is the whole payload of its packet.
+/// Parses an MLDv1 report, and returns its multicast group. `data` is the whole payload of the IP
+/// packet.
 pub fn reported_v1(data: &[u8]) -> Result<Ipv6Addr, ParseError> {
     let h = at::<V1_LEN>(data, 0)?;
     if h[0] != REPORT_V1 {
@@ -97,7 +98,8 @@ pub fn reported_v1(data: &[u8]) -> Result<Ipv6Addr, ParseError> {
     ipv6_at(data, 8)
 }
 
-/// Decodes the maximum response code of version 2 (RFC 3810 §5.1.3): floating point from 32768 on.
+/// Decodes the maximum response code of MLDv2 (RFC 3810 §5.1.3) to milliseconds. Codes from 32768
+/// on are floating-point numbers.
 fn response_ms(code: u16) -> u32 {
     if code < 0x8000 {
         return u32::from(code);
@@ -106,25 +108,27 @@ fn response_ms(code: u16) -> u32 {
     u32::from(mantissa | 0x1000) << (exponent + 3)
 }
 
-/// Type of a record of a version 2 report (RFC 3810 §5.2.12).
+/// Type of a group record in an MLDv2 report (RFC 3810 §5.2.12).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RecordKind {
-    /// Answer to a query: include only the listed sources; an empty list means no reception.
+    /// Answer to a query: the host wants packets only from the listed sources; from none if the
+    /// list is empty.
     IsInclude,
-    /// Answer to a query: all sources except the listed ones; an empty list means all sources.
+    /// Answer to a query: the host wants packets from all sources except the listed ones.
     IsExclude,
-    /// The filter changed to include mode; an empty list leaves the group.
+    /// The filter mode changed to "include"; with an empty list, the host leaves the group.
     ToInclude,
-    /// The filter changed to exclude mode; an empty list joins the group.
+    /// The filter mode changed to "exclude"; with an empty list, the host joins the group for all
+    /// sources.
     ToExclude,
-    /// The listed sources are now wanted, too.
+    /// The host now wants packets from the listed sources as well.
     AllowNew,
-    /// The listed sources are no longer wanted.
+    /// The host no longer wants packets from the listed sources.
     BlockOld,
 }
 
 impl RecordKind {
-    /// Returns the value on the wire, the same as in IGMPv3.
+    /// Returns the value of the type on the wire, which is the same as in IGMPv3.
     #[must_use]
     pub const fn to_bits(self) -> u8 {
         match self {
@@ -138,19 +142,19 @@ impl RecordKind {
     }
 }
 
-/// A record of a version 2 report.
+/// A group record of an MLDv2 report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record<'a> {
-    /// Type of the record.
+    /// Type of the group record.
     pub kind: RecordKind,
-    /// The group.
+    /// The multicast group that the record is about.
     pub group: Ipv6Addr,
-    /// The sources.
+    /// The source addresses in the group record.
     pub sources: &'a [Ipv6Addr],
 }
 
 impl Record<'_> {
-    /// Returns the length of the record in bytes.
+    /// Returns the length of the group record in bytes.
     #[must_use]
     pub const fn emitted_len(&self) -> usize {
         20 + 16 * self.sources.len()
@@ -168,9 +172,9 @@ impl Record<'_> {
     }
 }
 
-/// Writes a version 2 report with its checksum. Returns its length: 8 plus the length of each
-/// record. Send it to [`crate::addr::ALL_MLDV2_ROUTERS`] with hop limit 1 and a Router Alert. `src`
-/// is the packet's source, link-local or `::`.
+/// Writes an MLDv2 report with its checksum to `buf`. Returns its length in bytes: 8, plus the
+/// lengths of all records. Send it to [`crate::addr::ALL_MLDV2_ROUTERS`], with hop limit 1 and a
+/// Router Alert option. `src` is the source of the packet, a link-local address or `::`.
 pub fn emit_report_v2(records: &[Record<'_>], src: Ipv6Addr, buf: &mut [u8]) -> usize {
     let [hi, lo] = (records.len() as u16).to_be_bytes();
     *head_mut::<8>(buf) = [REPORT_V2, 0, 0, 0, 0, 0, hi, lo];
@@ -179,12 +183,14 @@ pub fn emit_report_v2(records: &[Record<'_>], src: Ipv6Addr, buf: &mut [u8]) -> 
     len
 }
 
-/// Writes a version 1 report, and returns its length, 24. Send it to the group itself.
+/// Writes an MLDv1 report to `buf`, and returns its length in bytes, 24. Send it to the group
+/// itself.
 pub fn emit_report_v1(group: Ipv6Addr, src: Ipv6Addr, buf: &mut [u8]) -> usize {
     emit_v1(REPORT_V1, group, src, group, buf)
 }
 
-/// Writes a version 1 Done, and returns its length, 24. Send it to all routers.
+/// Writes an MLDv1 Done message to `buf`, and returns its length in bytes, 24. Send it to all
+/// routers.
 pub fn emit_done_v1(group: Ipv6Addr, src: Ipv6Addr, buf: &mut [u8]) -> usize {
     emit_v1(DONE_V1, group, src, crate::addr::ALL_ROUTERS, buf)
 }

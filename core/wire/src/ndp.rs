@@ -1,8 +1,8 @@
 //! Neighbour discovery for IPv6 (RFC 4861), with route information (RFC 4191).
 //!
 //! [`Message::parse`] performs all validity checks of RFC 4861 §6.1, §7.1 and §8.1 except the
-//! checksum, so its result may be used without further checks. Options that may occur several times
-//! (prefixes, routes) are read from the same bytes by [`options`].
+//! checksum, so the message that it returns needs no further checks. Options that may occur several
+//! times (prefixes, routes) are read from the same bytes by [`options`].
 
 use core::net::Ipv6Addr;
 
@@ -20,96 +20,100 @@ pub const NEIGHBOR_ADVERT: u8 = 136;
 /// ICMPv6 type of a redirect.
 pub const REDIRECT: u8 = 137;
 
-/// Hop limit of every neighbour discovery packet; it proves that no router has forwarded the
+/// Hop limit of every neighbour discovery packet. The value proves that no router has forwarded the
 /// packet.
 pub const HOP_LIMIT: u8 = 255;
-/// Maximum length in bytes of a message written by [`Message::emit`].
+/// Maximum length in bytes of a message that [`Message::emit`] writes.
 pub const MESSAGE_LEN_MAX: usize = 48;
 
-/// Fields of the IPv6 header that are required by the validity checks.
+/// Fields of the IPv6 header that are needed to check the validity of a neighbour discovery
+/// message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Envelope {
-    /// Source of the packet.
+    /// Source address of the packet.
     pub src: Ipv6Addr,
-    /// Destination of the packet.
+    /// Destination address of the packet.
     pub dst: Ipv6Addr,
-    /// Hop limit of the packet as it arrived.
+    /// Hop limit that the packet had on arrival.
     pub hop_limit: u8,
 }
 
 /// A neighbour discovery message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message {
-    /// A host's solicitation of router advertisements.
+    /// A router solicitation, by which a host asks for router advertisements.
     RouterSolicit {
-        /// Link-layer address of the host.
+        /// MAC address of the host; `None` if the option is missing.
         source_ll: Option<MacAddr>,
     },
-    /// A router's advertisement.
+    /// A router advertisement.
     RouterAdvert(RouterAdvert),
-    /// Requests the MAC address of `target`, or checks whether it is still reachable.
+    /// A neighbour solicitation: requests the MAC address of `target`, or checks whether `target`
+    /// is still reachable.
     NeighborSolicit {
-        /// The address to resolve.
+        /// IP address whose MAC address is requested.
         target: Ipv6Addr,
-        /// Link-layer address of the sender; absent in duplicate address detection.
+        /// MAC address of the sender; `None` in duplicate address detection.
         source_ll: Option<MacAddr>,
     },
-    /// Reports that `target` is at `target_ll`.
+    /// A neighbour advertisement: reports that the MAC address of `target` is `target_ll`.
     NeighborAdvert {
         /// Whether the sender is a router.
         router: bool,
-        /// Whether this answers a solicitation.
+        /// Whether the message answers a solicitation.
         solicited: bool,
-        /// Whether to override an existing cache entry.
+        /// Whether the message may replace the MAC address in an existing entry.
         override_: bool,
-        /// The advertised address.
+        /// IP address whose MAC address is advertised.
         target: Ipv6Addr,
-        /// Link-layer address of `target`.
+        /// MAC address of `target`; `None` if the option is missing.
         target_ll: Option<MacAddr>,
     },
-    /// A router's notice that `target` is a better first hop for `dst`.
+    /// A redirect, by which a router reports that `target` is a better first hop for packets to
+    /// `dst`.
     Redirect {
-        /// The better first hop, or `dst` itself if it is on-link.
+        /// Address of the better first hop. The address is `dst` itself if `dst` is on the link.
         target: Ipv6Addr,
-        /// The destination that is redirected.
+        /// Destination address whose packets are redirected.
         dst: Ipv6Addr,
-        /// Link-layer address of `target`.
+        /// MAC address of `target`; `None` if the option is missing.
         target_ll: Option<MacAddr>,
     },
 }
 
-/// A router advertisement, except its prefixes and routes.
+/// Contents of a router advertisement, without its prefixes and routes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RouterAdvert {
-    /// Hop limit for outgoing packets; 0 if unspecified.
+    /// Hop limit that hosts should use for outgoing packets; 0 if it is unspecified.
     pub hop_limit: u8,
     /// Whether addresses are available by DHCPv6.
     pub managed: bool,
     /// Whether other configuration is available by DHCPv6.
     pub other: bool,
-    /// Preference as a default router (RFC 4191).
+    /// Preference of the router as a default router (RFC 4191).
     pub preference: Preference,
-    /// Lifetime as a default router in seconds; 0 if it is no default router.
+    /// Time in seconds for which the router is a default router; 0 if it is not one.
     pub lifetime_s: u16,
-    /// Time in milliseconds for which a neighbour is considered reachable; 0 if unspecified.
+    /// Time in milliseconds for which a neighbour counts as reachable after a confirmation; 0 if it
+    /// is unspecified.
     pub reachable_ms: u32,
-    /// Retransmission interval of solicitations in milliseconds; 0 if unspecified.
+    /// Time between two neighbour solicitations in milliseconds; 0 if it is unspecified.
     pub retrans_ms: u32,
-    /// Link-layer address of the router.
+    /// MAC address of the router; `None` if the option is missing.
     pub source_ll: Option<MacAddr>,
-    /// MTU of the link in bytes.
+    /// MTU of the link in bytes; `None` if the option is missing.
     pub mtu: Option<u32>,
 }
 
 /// Preference of a router or a route (RFC 4191 §2.1), in ascending order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum Preference {
-    /// Used only if there is no alternative.
+    /// The router or route is used only if there is no alternative.
     Low,
-    /// The default.
+    /// The default preference.
     #[default]
     Medium,
-    /// Preferred over routers with a lower value.
+    /// The router or route is preferred over those with a lower preference.
     High,
 }
 
@@ -134,9 +138,9 @@ impl Preference {
 }
 
 impl Message {
-    /// Parses and validates the message in `data`, the whole payload of its packet. Returns it with
-    /// the length of its fixed part, after which the options start. Returns
-    /// [`ParseError::Unsupported`] for further ICMPv6 types.
+    /// Parses and validates a neighbour discovery message. `data` is the whole payload of the IP
+    /// packet. Returns the message, and the length of its fixed part, after which the options
+    /// begin. Returns [`ParseError::Unsupported`] for other ICMPv6 types.
     pub fn parse(data: &[u8], envelope: &Envelope) -> Result<(Self, usize), ParseError> {
         let [kind, code, _, _] = *at::<4>(data, 0)?;
         let fixed_len = fixed_len(kind).ok_or(ParseError::Unsupported)?;
@@ -161,9 +165,9 @@ impl Message {
         Ok((message, fixed_len))
     }
 
-    /// Writes the message with its link-layer and MTU options and a checksum of zero, and returns
-    /// its length. Further options can be appended by [`PrefixInfo::emit`]; then call
-    /// [`crate::icmpv6::fill_checksum`].
+    /// Writes the message to `buf`, with its MAC address and MTU options and the checksum 0, and
+    /// returns its length in bytes. The caller may append further options using
+    /// [`PrefixInfo::emit`], and then calls [`crate::icmpv6::fill_checksum`].
     pub fn emit(&self, buf: &mut [u8]) -> usize {
         let kind = self.kind();
         let fixed_len = match *self {
@@ -231,18 +235,18 @@ impl RouterAdvert {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NdpOption {
-    /// Link-layer address of the sender.
+    /// MAC address of the message's sender.
     SourceLinkAddr(MacAddr),
-    /// Link-layer address of the target.
+    /// MAC address of the message's target.
     TargetLinkAddr(MacAddr),
-    /// A prefix of the link.
+    /// A prefix that is on the link, or from which addresses are configured.
     PrefixInfo(PrefixInfo),
     /// MTU of the link in bytes.
     Mtu(u32),
-    /// A route through the router.
+    /// A route through the router that sends the message.
     RouteInfo(RouteInfo),
-    /// An option that is not supported (redirected header, RDNSS and others) or has an unexpected
-    /// length; should be skipped.
+    /// An option that should be skipped. The option is not supported (such as redirected header and
+    /// RDNSS), or has an unexpected length.
     Unknown {
         /// Type of the option.
         kind: u8,
@@ -252,38 +256,38 @@ pub enum NdpOption {
 /// A prefix information option (RFC 4861 §4.6.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PrefixInfo {
-    /// The prefix; bits after `len` are undefined.
+    /// The prefix; its bits after `len` are undefined.
     pub prefix: Ipv6Addr,
-    /// Prefix length in bits, at most 128.
+    /// Length of the prefix in bits, at most 128.
     pub len: u8,
     /// Whether the addresses of the prefix are on-link.
     pub on_link: bool,
     /// Whether addresses may be autoconfigured from the prefix (RFC 4862).
     pub autonomous: bool,
-    /// Valid lifetime in seconds; `u32::MAX` means infinity.
+    /// Valid lifetime of the prefix in seconds; `u32::MAX` if it is infinite.
     pub valid_s: u32,
-    /// Preferred lifetime of its addresses in seconds; `u32::MAX` means infinity.
+    /// Preferred lifetime in seconds of addresses with this prefix; `u32::MAX` if it is infinite.
     pub preferred_s: u32,
 }
 
 /// A route information option (RFC 4191 §2.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RouteInfo {
-    /// The prefix, padded with zeroes.
+    /// Destination prefix of the route; its bits after `len` are zero.
     pub prefix: Ipv6Addr,
-    /// Prefix length in bits, at most 128.
+    /// Length of the prefix in bits, at most 128.
     pub len: u8,
     /// Preference among routes to the same prefix.
     pub preference: Preference,
-    /// Lifetime in seconds; `u32::MAX` means infinity.
+    /// Lifetime of the route in seconds; `u32::MAX` if it is infinite.
     pub lifetime_s: u32,
 }
 
 impl PrefixInfo {
-    /// Length of the option in bytes.
+    /// Length of the prefix information option in bytes.
     pub const LEN: usize = 32;
 
-    /// Writes the option, and returns its length, 32.
+    /// Writes the option to `buf`, and returns its length in bytes, 32.
     pub fn emit(&self, buf: &mut [u8]) -> usize {
         let o = head_mut::<{ Self::LEN }>(buf);
         o.fill(0);
@@ -299,10 +303,10 @@ impl PrefixInfo {
 }
 
 impl RouteInfo {
-    /// Length in bytes of an option written by [`Self::emit`].
+    /// Length in bytes of the route information option that [`Self::emit`] writes.
     pub const LEN: usize = 24;
 
-    /// Writes the option, and returns its length, 24.
+    /// Writes the option to `buf`, and returns its length in bytes, 24.
     pub fn emit(&self, buf: &mut [u8]) -> usize {
         let o = head_mut::<{ Self::LEN }>(buf);
         o[..4].copy_from_slice(&[
@@ -317,16 +321,16 @@ impl RouteInfo {
     }
 }
 
-/// Returns an iterator over the options of the message in `data`; empty if it is not neighbour
-/// discovery. There are no errors if [`Message::parse`] accepted the message; otherwise the first
-/// error ends the iteration.
+/// Returns an iterator over the options of the neighbour discovery message in `data`. The iterator
+/// is empty for other messages. The iterator yields no errors if [`Message::parse`] has accepted
+/// the message; otherwise the first error ends the iteration.
 #[must_use]
 pub fn options(data: &[u8]) -> Options<'_> {
     let fixed_len = data.first().and_then(|kind| fixed_len(*kind));
     Options { rest: fixed_len.and_then(|len| data.get(len..)).unwrap_or_default() }
 }
 
-/// Iterator over the options of a message.
+/// Iterator over the options of a neighbour discovery message.
 #[derive(Clone, Debug)]
 pub struct Options<'a> {
     rest: &'a [u8],
@@ -359,7 +363,7 @@ impl Iterator for Options<'_> {
 const OPT_SOURCE_LL: u8 = 1;
 const OPT_TARGET_LL: u8 = 2;
 const OPT_PREFIX_INFO: u8 = 3;
-/// Type of the option that contains the packet that caused a redirect (RFC 4861 §4.6.3).
+/// Type of the option in a redirect that contains the redirected packet (RFC 4861 §4.6.3).
 pub const OPT_REDIRECTED_HEADER: u8 = 4;
 const OPT_MTU: u8 = 5;
 const OPT_ROUTE_INFO: u8 = 24;
@@ -432,7 +436,8 @@ fn u32_at(data: &[u8], offset: usize) -> Result<u32, ParseError> {
     at::<4>(data, offset).map(|b| u32::from_be_bytes(*b))
 }
 
-/// The options that may occur only once in a message. If an option is repeated, the first is used.
+/// The options that should occur only once in a message. If an option is repeated, the first one is
+/// used.
 #[derive(Default)]
 struct Found {
     source_ll: Option<MacAddr>,

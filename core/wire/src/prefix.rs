@@ -1,4 +1,4 @@
-//! An address with a prefix length: `10.0.0.2/24`.
+//! An IP address with a prefix length, such as `10.0.0.2/24`.
 
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -6,8 +6,9 @@ use core::str::FromStr;
 
 use crate::ParseError;
 
-/// An address and a prefix length valid for its family. Host bits are kept, so a value can
-/// represent both an interface address (10.0.0.2) and its network (10.0.0.0/24).
+/// An IP address and a prefix length, which does not exceed the length of the address. The bits
+/// after the prefix length (host bits) are kept. A value can therefore contain both an interface
+/// address (10.0.0.2) and its network (10.0.0.0/24).
 ///
 /// ```
 /// use towpath_wire::Prefix;
@@ -24,12 +25,12 @@ pub struct Prefix {
 }
 
 impl Prefix {
-    /// 0.0.0.0/0, the IPv4 default route.
+    /// The prefix 0.0.0.0/0 of the IPv4 default route.
     pub const ALL_V4: Self = Self { addr: IpAddr::V4(Ipv4Addr::UNSPECIFIED), len: 0 };
-    /// ::/0, the IPv6 default route.
+    /// The prefix ::/0 of the IPv6 default route.
     pub const ALL_V6: Self = Self { addr: IpAddr::V6(Ipv6Addr::UNSPECIFIED), len: 0 };
 
-    /// Creates `addr/len`; `None` if `len` exceeds the 32 or 128 bits of the address.
+    /// Creates the prefix `addr/len`; `None` if `len` exceeds the 32 or 128 bits of the address.
     #[must_use]
     pub const fn new(addr: IpAddr, len: u8) -> Option<Self> {
         if len <= bits_of(addr) { Some(Self { addr, len }) } else { None }
@@ -41,7 +42,7 @@ impl Prefix {
         Self { addr, len: bits_of(addr) }
     }
 
-    /// Returns the address as given, including host bits.
+    /// Returns the address, including the bits after the prefix length.
     #[inline]
     #[must_use]
     pub const fn addr(&self) -> IpAddr {
@@ -63,7 +64,7 @@ impl Prefix {
         self.len == bits_of(self.addr)
     }
 
-    /// Returns the first address: host bits are zero.
+    /// Returns the first address of the network: the bits after the prefix length are zero.
     #[inline]
     #[must_use]
     pub const fn network(&self) -> IpAddr {
@@ -73,13 +74,13 @@ impl Prefix {
         }
     }
 
-    /// Returns the same network with zero host bits.
+    /// Returns the prefix with the bits after the prefix length set to zero.
     #[must_use]
     pub const fn trunc(&self) -> Self {
         Self { addr: self.network(), len: self.len }
     }
 
-    /// Returns the last address: host bits are one.
+    /// Returns the last address of the network: the bits after the prefix length are one.
     #[must_use]
     pub const fn last(&self) -> IpAddr {
         match self.addr {
@@ -88,7 +89,7 @@ impl Prefix {
         }
     }
 
-    /// Returns whether `addr` has the same family and is inside the network.
+    /// Returns whether `addr` is of the same IP version, and inside the network.
     #[inline]
     #[must_use]
     pub const fn contains(&self, addr: IpAddr) -> bool {
@@ -105,8 +106,8 @@ impl Prefix {
         self.len <= other.len && self.contains(other.addr)
     }
 
-    /// Returns the directed broadcast address; `None` for IPv6, for a point-to-point /31 (RFC 3021)
-    /// and for a /32.
+    /// Returns the directed broadcast address of the network. Returns `None` for IPv6, for a
+    /// point-to-point /31 (RFC 3021), and for a /32.
     #[inline]
     #[must_use]
     pub const fn broadcast(&self) -> Option<Ipv4Addr> {
@@ -116,14 +117,14 @@ impl Prefix {
         }
     }
 
-    /// Returns whether `addr` is this network's directed broadcast address.
+    /// Returns whether `addr` is the directed broadcast address of this network.
     #[inline]
     #[must_use]
     pub fn is_broadcast(&self, addr: Ipv4Addr) -> bool {
         self.broadcast() == Some(addr)
     }
 
-    /// Returns the netmask of an IPv4 prefix: 255.255.255.0 for a /24.
+    /// Returns the netmask of an IPv4 prefix, such as 255.255.255.0 for a /24; `None` for IPv6.
     #[must_use]
     pub const fn netmask_v4(&self) -> Option<Ipv4Addr> {
         match self.addr {
@@ -165,7 +166,8 @@ impl From<IpAddr> for Prefix {
 impl FromStr for Prefix {
     type Err = ParseError;
 
-    /// Parses `10.0.0.2/24` or `fd00::2/64`; an address without a length is a /32 or /128.
+    /// Parses a prefix such as `10.0.0.2/24` or `fd00::2/64`. An address without a length becomes a
+    /// /32 or /128.
     fn from_str(s: &str) -> Result<Self, ParseError> {
         let (addr, len) = match s.split_once('/') {
             Some((addr, len)) => (addr, Some(len)),

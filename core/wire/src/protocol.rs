@@ -7,7 +7,7 @@ use core::fmt;
 pub struct IpProtocol(pub u8);
 
 impl IpProtocol {
-    /// IPv6 hop-by-hop options (RFC 8200 §4.3).
+    /// Header with IPv6 hop-by-hop options (RFC 8200 §4.3).
     pub const HOP_BY_HOP: Self = Self(0);
     /// ICMP for IPv4 (RFC 792).
     pub const ICMP: Self = Self(1);
@@ -23,12 +23,13 @@ impl IpProtocol {
     pub const FRAGMENT: Self = Self(44);
     /// ICMP for IPv6 (RFC 4443).
     pub const ICMPV6: Self = Self(58);
-    /// No next header (RFC 8200 §4.7).
+    /// No header and no payload follow (RFC 8200 §4.7).
     pub const NO_NEXT_HEADER: Self = Self(59);
-    /// IPv6 destination options (RFC 8200 §4.6).
+    /// Header with IPv6 destination options (RFC 8200 §4.6).
     pub const DESTINATION_OPTIONS: Self = Self(60);
 
-    /// Returns whether this is an IPv6 extension header that [`crate::ipv6_ext`] parses.
+    /// Returns whether this is the number of an IPv6 extension header that [`crate::ipv6_ext`]
+    /// parses.
     #[inline]
     #[must_use]
     pub const fn is_ipv6_extension(self) -> bool {

@@ -1,8 +1,8 @@
 //! The TCP header, its options, and arithmetic on sequence numbers (RFC 9293 §3.1, RFC 7323, RFC
 //! 2018).
 //!
-//! Does not handle checksums, because these need the addresses and the payload: the caller verifies
-//! before `parse`, and computes after `emit`.
+//! Checksums are not handled here, because they also cover the addresses and the payload. The
+//! caller verifies a checksum before `parse`, and computes it after `emit`.
 
 mod flags;
 mod options;
@@ -15,11 +15,11 @@ pub use self::options::{Options, SackBlocks, Timestamps};
 pub use self::seq_num::SeqNum;
 use crate::bytes::be64_of;
 
-/// Length of a header without options in bytes.
+/// Length of a TCP header without options, in bytes.
 pub const HEADER_LEN_MIN: usize = 20;
-/// Maximum length of a header in bytes, limited by the 4-bit data offset.
+/// Maximum length of a TCP header in bytes, which the 4-bit data offset limits.
 pub const HEADER_LEN_MAX: usize = 60;
-/// Offset of the checksum field in the header.
+/// Offset of the checksum field in a TCP header.
 pub const CHECKSUM_OFFSET: usize = 16;
 
 /// A parsed TCP header.
@@ -49,27 +49,27 @@ pub struct Header {
     pub src_port: u16,
     /// Destination port; never 0 after `parse`.
     pub dst_port: u16,
-    /// SEG.SEQ: sequence number of the first byte of the payload, or of the SYN.
+    /// Sequence number (SEG.SEQ) of the first byte of the payload, or of the SYN.
     pub seq: SeqNum,
-    /// Acknowledgement number; valid only with [`Flags::ACK`].
+    /// Acknowledgment number; valid only if [`Flags::ACK`] is set.
     pub ack: SeqNum,
-    /// Control bits.
+    /// Control bits, such as SYN and ACK.
     pub flags: Flags,
-    /// Window field as on the wire, not scaled.
+    /// Window field as on the wire, without window scaling.
     pub window: u16,
     /// Checksum as on the wire; neither verified nor computed here.
     pub checksum: u16,
-    /// Urgent pointer; valid only with [`Flags::URG`].
+    /// Urgent pointer; valid only if [`Flags::URG`] is set.
     pub urgent: u16,
-    /// Header length in bytes, including options. Ignored by `emit`, which writes the length that
-    /// the options need.
+    /// Length of the header in bytes, including options. `emit` ignores this field, and writes the
+    /// length that the options need.
     pub header_len: u8,
-    /// The supported options; see [`Options::parse`].
+    /// The options that the stack supports; see [`Options::parse`].
     pub options: Options,
 }
 
 impl Header {
-    /// Parses the header at the start of `bytes`, which may continue with the payload.
+    /// Parses the TCP header at the start of `bytes`, which may be followed by the payload.
     ///
     /// An invalid option ends the parsing of options, but the segment is not rejected; options
     /// before it are used.
@@ -108,10 +108,10 @@ impl Header {
         })
     }
 
-    /// Writes header, options and padding to the start of `out`, and returns their length.
+    /// Writes the header with its options and padding to the start of `out`, and returns its length
+    /// in bytes.
     ///
-    /// # Panics
-    /// If `out` is shorter than [`emitted_len`](Self::emitted_len).
+    /// # Panics Panics if `out` is shorter than [`emitted_len`](Self::emitted_len).
     #[inline]
     pub fn emit(&self, out: &mut [u8]) -> usize {
         let len = self.emitted_len();
@@ -121,8 +121,8 @@ impl Header {
         let halves = |n: u32| [(n >> 16) as u16, n as u16];
         let ([q0, q1], [a0, a1]) = (halves(self.seq.0), halves(self.ack.0));
         let bits = (len as u16 / 4) << 12 | (self.flags.0 & Flags::MASK);
-        // Use few stores: the checksum may be computed next, by words, and a load that spans
-        // several stores would stall.
+        // Use few stores. The checksum may be computed next by loading words, and a load that spans
+        // several recent stores would stall.
         fixed[..8].copy_from_slice(&be64_of([self.src_port, self.dst_port, q0, q1]));
         fixed[8..16].copy_from_slice(&be64_of([a0, a1, bits, self.window]));
         let last = u32::from(self.checksum) << 16 | u32::from(self.urgent);
@@ -133,7 +133,8 @@ impl Header {
         len
     }
 
-    /// Returns the number of bytes that `emit` writes: a multiple of 4 between 20 and 60.
+    /// Returns the length in bytes of the header that `emit` writes: a multiple of 4 between 20 and
+    /// 60.
     #[inline]
     pub fn emitted_len(&self) -> usize {
         HEADER_LEN_MIN + self.options.emitted_len()
@@ -144,11 +145,11 @@ impl Header {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TcpParseError {
-    /// There are fewer bytes than the header length.
+    /// There are fewer bytes than the header needs.
     Truncated,
-    /// The data offset is smaller than the fixed header.
+    /// The data offset is smaller than the header without options.
     HeaderLength,
-    /// Port 0 is reserved (RFC 6335 §6).
+    /// A port is 0, which is reserved (RFC 6335 §6).
     PortZero,
 }
 
@@ -208,7 +209,8 @@ mod tests {
             for (offset, within) in [(0, true), (31, true), (32, false), (u32::MAX, false)] {
                 assert_eq!((first + offset).is_within(first, 32), within, "{first:?} + {offset}");
             }
-            // Offsets at which the order is inverted do not matter here.
+            // `is_within` gives correct results even for offsets at which comparisons of sequence
+            // numbers are inverted.
             for offset in [0x7fff_ffff, 0x8000_0000, 0x8000_0001] {
                 assert!(!(first + offset).is_within(first, 32));
                 assert!((first + offset).is_within(first, u32::MAX));
@@ -316,7 +318,8 @@ mod tests {
             blocks in prop::collection::vec((any::<u32>(), any::<u32>()), 0..3),
         ) -> Options {
             let mut sack = SackBlocks::new();
-            // A SYN carries no blocks; with all further options only two would fit.
+            // Add SACK blocks only to segments that are not SYNs. With all other options, only two
+            // blocks would fit.
             if mss.is_none() && window_scale.is_none() {
                 for (left, right) in blocks {
                     sack.push(SeqNum(left), SeqNum(right));

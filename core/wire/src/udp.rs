@@ -1,13 +1,13 @@
-//! The UDP header (RFC 768) and its checksum rules, which depend on the IP version.
+//! The UDP header (RFC 768), and the rules for its checksum, which depend on the IP version.
 
 use core::ops::Range;
 
 use crate::bytes::{be16, be64_of, head, head_mut};
 use crate::{ParseError, checksum};
 
-/// Length of the header in bytes.
+/// Length of a UDP header in bytes.
 pub const HEADER_LEN: usize = 8;
-/// Offset of the checksum field in the header.
+/// Offset of the checksum field in a UDP header.
 pub const CHECKSUM_OFFSET: usize = 6;
 
 /// A UDP header.
@@ -17,15 +17,15 @@ pub struct Header {
     pub src_port: u16,
     /// Destination port.
     pub dst_port: u16,
-    /// Length of header and payload in bytes.
+    /// Length of the datagram in bytes: header and payload.
     pub length: u16,
-    /// Checksum as on the wire; 0 if there is none.
+    /// Checksum as on the wire; 0 if the datagram has no checksum.
     pub checksum: u16,
 }
 
 impl Header {
-    /// Parses the header of a datagram, and returns it with the range of the payload. `data` is the
-    /// whole payload of the IP packet; bytes after the UDP length are ignored.
+    /// Parses the header of a UDP datagram. Returns the header, and the range of the payload.
+    /// `data` is the whole payload of the IP packet; bytes after the UDP length are ignored.
     #[inline]
     pub fn parse(data: &[u8]) -> Result<(Self, Range<usize>), ParseError> {
         let (header, header_len) = Self::parse_quoted(data)?;
@@ -39,7 +39,8 @@ impl Header {
         Ok((header, header_len..length))
     }
 
-    /// Parses the header of a datagram quoted in an ICMP error, whose payload may be truncated.
+    /// Parses the header of a UDP datagram that an ICMP error quotes. The payload may be truncated.
+    /// Returns the header, and its length in bytes.
     #[inline]
     pub fn parse_quoted(data: &[u8]) -> Result<(Self, usize), ParseError> {
         let h = head::<HEADER_LEN>(data)?;
@@ -52,12 +53,12 @@ impl Header {
         Ok((header, HEADER_LEN))
     }
 
-    /// Writes the header with the given checksum, and returns its length, 8.
+    /// Writes the header with its checksum to `buf`, and returns its length in bytes, 8.
     #[inline]
     pub fn emit(&self, buf: &mut [u8]) -> usize {
         let h = head_mut::<HEADER_LEN>(buf);
-        // Use a single store: the checksum may be computed next, by words, and a load that spans
-        // several stores would stall.
+        // Use a single store. The checksum may be computed next by loading words, and a load that
+        // spans several recent stores would stall.
         *h = be64_of([self.src_port, self.dst_port, self.length, self.checksum]);
         HEADER_LEN
     }
@@ -79,8 +80,8 @@ impl Header {
     }
 }
 
-/// Returns whether the checksum of a datagram in IPv4 is correct or absent. `datagram` must end at
-/// the UDP length.
+/// Returns whether the checksum of a UDP datagram over IPv4 is correct or absent. `datagram` must
+/// end at the UDP length. `pseudo` is the running sum of the pseudo-header.
 #[inline]
 #[must_use]
 pub fn checksum_ok_v4(datagram: &[u8], pseudo: u64) -> bool {
@@ -90,8 +91,8 @@ pub fn checksum_ok_v4(datagram: &[u8], pseudo: u64) -> bool {
     matches!(datagram.get(6..8), Some([0, 0])) || sum_ok(datagram, pseudo)
 }
 
-/// Returns whether the checksum of a datagram in IPv6 is correct. `datagram` must end at the UDP
-/// length.
+/// Returns whether the checksum of a UDP datagram over IPv6 is correct. `datagram` must end at the
+/// UDP length. `pseudo` is the running sum of the pseudo-header.
 #[inline]
 #[must_use]
 pub fn checksum_ok_v6(datagram: &[u8], pseudo: u64) -> bool {

@@ -1,42 +1,43 @@
-//! Transactions: identifiers and retransmission.
+//! Transactions of a DHCP client: their identifiers, and the times of retransmissions.
 
 use core::time::Duration;
 
 use towpath_dice::Dice;
 use towpath_tcp::Instant;
 
-/// Time before the first retransmission, and the maximum (RFC 2131 §4.1).
+/// Time before the first retransmission, and maximum time between two retransmissions, in
+/// milliseconds (RFC 2131 §4.1).
 const FIRST_MS: u64 = 4_000;
 const LAST_MS: u64 = 64_000;
-/// Maximum deviation from these times.
+/// Maximum random deviation from the retransmission times, in milliseconds.
 const SPREAD_MS: u64 = 1_000;
 
-/// A transaction of a client.
+/// A transaction of a DHCP client.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Transaction {
-    /// Transaction identifier.
+    /// Transaction identifier in the client's messages.
     pub xid: u32,
-    /// Time of the first message of the current kind.
+    /// Time at which the first message of the current kind was sent.
     pub began: Instant,
-    /// Time of the last message.
+    /// Time at which the last message was sent.
     pub sent: Instant,
-    /// Number of messages of the current kind.
+    /// Number of messages of the current kind that were sent.
     pub tries: u32,
-    /// Time at which the client began to search.
+    /// Time at which the client began to search for servers.
     searching: Instant,
-    /// Field `secs` of the search that led to the accepted offer.
+    /// Value of the field `secs` in the DHCPDISCOVER that led to the accepted offer.
     accepted_secs: Option<u16>,
 }
 
 impl Transaction {
-    /// Creates a transaction with a random identifier.
+    /// Creates a transaction with a random transaction identifier.
     pub fn new(dice: &mut Dice, now: Instant) -> Self {
         let (xid, accepted_secs) = (dice.next_u32(), None);
         Self { xid, began: now, sent: now, tries: 0, searching: now, accepted_secs }
     }
 
-    /// Begins with requests for an offer. Repeats the `secs` of the last search, so that relays
-    /// forward the requests to the same servers (RFC 2131 §3.1).
+    /// Begins to send DHCPREQUESTs for an offer. The requests repeat the field `secs` of the
+    /// DHCPDISCOVER, so that relay agents forward them to the same servers (RFC 2131 §3.1).
     pub fn restart(&mut self, now: Instant) {
         self.accepted_secs = Some(self.secs(self.sent));
         (self.began, self.tries) = (now, 0);
@@ -59,7 +60,7 @@ impl Transaction {
         now + Duration::from_millis(delay_ms - SPREAD_MS + spread_ms)
     }
 
-    /// Returns the field `secs` of a message: the seconds since the client began to search.
+    /// Returns the field `secs` of a DHCP message: the seconds since the client began to search.
     pub fn secs(&self, now: Instant) -> u16 {
         let elapsed = || u16::try_from(now.since(self.searching).as_secs()).unwrap_or(u16::MAX);
         self.accepted_secs.unwrap_or_else(elapsed)

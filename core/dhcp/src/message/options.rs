@@ -7,9 +7,9 @@ use towpath_wire::Prefix;
 
 use super::MessageKind;
 
-/// Maximum length of one instance of an option.
+/// Maximum length in bytes of one option's value; longer values are split.
 const VALUE_MAX: usize = 255;
-/// Maximum length of a name in text form (RFC 1035 §2.3.4).
+/// Maximum length of a domain name in text form (RFC 1035 §2.3.4).
 const NAME_MAX: usize = 253;
 
 mod code {
@@ -33,45 +33,45 @@ mod code {
     pub const END: u8 = 255;
 }
 
-/// Options of a message, without its type.
+/// Options of a DHCP message, except the message type.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DhcpOptions {
     /// Address that a client requests.
     pub requested: Option<Ipv4Addr>,
-    /// Server identifier.
+    /// Server identifier: an address of the DHCP server.
     pub server: Option<Ipv4Addr>,
     /// Duration of the lease in seconds; `u32::MAX` is infinite.
     pub lease_s: Option<u32>,
-    /// Seconds until renewal (T1).
+    /// Seconds from the start of the lease until the client renews it (T1).
     pub renew_s: Option<u32>,
-    /// Seconds until rebinding (T2).
+    /// Seconds from the start of the lease until the client asks any server to extend it (T2).
     pub rebind_s: Option<u32>,
-    /// Prefix length of the subnet mask.
+    /// Prefix length that corresponds to the subnet mask.
     pub mask_len: Option<u8>,
-    /// Default routers, by preference.
+    /// Default routers, the preferred one first.
     pub routers: Vec<Ipv4Addr>,
-    /// Nameservers, by preference.
+    /// Nameservers, the preferred one first.
     pub nameservers: Vec<Ipv4Addr>,
-    /// Classless routes (RFC 3442), which replace `routers`.
+    /// Classless static routes (RFC 3442). If present, the client ignores `routers`.
     pub routes: Option<Vec<ClasslessRoute>>,
-    /// Name of the client.
+    /// Host name of the client.
     pub host_name: Option<String>,
     /// Domain in which the client resolves names.
     pub domain: Option<String>,
-    /// Identifier of the client; without one, the Ethernet address identifies it.
+    /// Client identifier. If it is missing, the Ethernet address identifies the client.
     pub client_id: Option<Vec<u8>>,
-    /// Codes of the options that the client requests.
+    /// Codes of the options that the client requests from the server.
     pub parameters: Vec<u8>,
-    /// Maximum length in bytes of messages to the client.
+    /// Maximum length in bytes of DHCP messages that the client accepts.
     pub size_max: Option<u16>,
 }
 
-/// A route of the classless route option.
+/// A route of the classless static route option (RFC 3442).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClasslessRoute {
     /// Destination network.
     pub prefix: Prefix,
-    /// Router; 0.0.0.0 if the destination is on the link.
+    /// Address of the next router; 0.0.0.0 if the destination is on the link.
     pub via: Ipv4Addr,
 }
 
@@ -141,7 +141,7 @@ impl DhcpOptions {
         (value(code::KIND).and_then(MessageKind::parse), options)
     }
 
-    /// Appends the options to a message, with the end option.
+    /// Appends the encoded options and the end option to a message.
     pub(super) fn emit(&self, kind: MessageKind, to: &mut Vec<u8>) {
         put(to, code::KIND, &[kind as u8]);
         let numbers = [
@@ -197,8 +197,8 @@ fn collect(mut field: &[u8], values: &mut BTreeMap<u8, Vec<u8>>) {
     }
 }
 
-/// Appends an option, divided into several if the value is long (RFC 3396). Skips empty values,
-/// which no option may have.
+/// Appends one option. A value that is too long for one option is split into several (RFC 3396).
+/// Nothing is appended for an empty value, because options must not be empty.
 fn put(to: &mut Vec<u8>, code: u8, value: &[u8]) {
     for part in value.chunks(VALUE_MAX) {
         to.extend([code, part.len() as u8]);
@@ -206,35 +206,38 @@ fn put(to: &mut Vec<u8>, code: u8, value: &[u8]) {
     }
 }
 
-/// Parses a list of addresses.
+/// Parses a list of IPv4 addresses.
 fn addresses(value: &[u8]) -> Option<Vec<Ipv4Addr>> {
     let (list, rest) = value.as_chunks::<4>();
     rest.is_empty().then(|| list.iter().copied().map(Ipv4Addr::from).collect())
 }
 
-/// Parses a name. Names reach files and terminals, so that only host names are valid.
+/// Parses a host or domain name. Other strings are rejected, because the name is written to files
+/// and terminals.
 fn name(value: &[u8]) -> Option<String> {
-    // Some servers send C strings.
+    // Remove a trailing NUL byte, which some servers send.
     let value = value.strip_suffix(b"\0").unwrap_or(value);
     let is_valid = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._".contains(byte);
     let fits = (1..=NAME_MAX).contains(&value.len()) && value.iter().all(is_valid);
     fits.then(|| String::from_utf8_lossy(value).into_owned())
 }
 
-/// Returns the prefix length of a mask without holes.
+/// Returns the prefix length of a subnet mask; `None` if its one bits are not contiguous.
 fn mask_len(mask: u32) -> Option<u8> {
     let len = mask.leading_ones();
     (mask.checked_shl(len).unwrap_or(0) == 0).then_some(len as u8)
 }
 
-/// Returns the mask of a prefix length.
+/// Returns the subnet mask of a prefix length.
 fn mask(len: u8) -> u32 {
     u32::MAX.checked_shl(32 - u32::from(len.min(32))).unwrap_or(0)
 }
 
-/// Parses classless routes: a length, the significant bytes of the destination, and the router.
-/// Ignores bits of the destination after the prefix length. Returns `None` without any route, so
-/// that an empty option does not replace the routers.
+/// Parses classless static routes: a prefix length, the significant bytes of the destination, and
+/// the router. Bits of the destination after the prefix length are ignored.
+///
+/// Returns `None` if the option has no route, so that an empty option does not replace the default
+/// routers.
 fn routes(mut value: &[u8]) -> Option<Vec<ClasslessRoute>> {
     let mut list = Vec::new();
     while let Some((len, rest)) = value.split_first() {

@@ -1,4 +1,4 @@
-//! Addresses of a server, each bound to a client.
+//! Bindings of a DHCP server: which client has which address.
 
 use core::net::{IpAddr, Ipv4Addr};
 use std::collections::BTreeMap;
@@ -9,25 +9,26 @@ use towpath_wire::MacAddr;
 
 use super::{LeaseRecord, Reservation, ServerConfig};
 
-/// Maximum number of addresses in a pool. A request may search all of them.
+/// Maximum number of addresses in the pool. The limit bounds the time of a request, which may
+/// search all of them.
 pub const POOL_MAX: usize = 4096;
-/// Maximum number of addresses of one Ethernet address, including those that it reported as used.
-/// A host with many identifiers can otherwise use up the pool.
+/// Maximum number of addresses per Ethernet address, including those that it reported as in use.
+/// Otherwise a host with many client identifiers could use up the pool.
 const PER_MAC_MAX: usize = 4;
 
-/// State of a binding.
+/// State of the binding of an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum BindingState {
-    /// Offered; the client has not requested it yet.
+    /// The address was offered, and the client has not requested it yet.
     Offered,
-    /// Granted.
+    /// The address was leased to the client.
     Leased,
-    /// Used by a host without a lease.
+    /// A host uses the address without a lease, so that the server does not offer it.
     Blocked,
 }
 
-/// An address bound to a client until a time. Afterwards the client still gets the same address, as
-/// long as no other client needs it.
+/// An address that is bound to a client until a certain time. After that time the client still gets
+/// the same address, unless the server has assigned it to another client.
 #[derive(Debug, Clone)]
 pub(super) struct Binding {
     pub client: Vec<u8>,
@@ -37,16 +38,16 @@ pub(super) struct Binding {
     pub host_name: Option<String>,
 }
 
-/// Result of choosing an address.
+/// Result of choosing an address for a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Chosen {
-    /// Address that the client has already.
+    /// An address that is bound to the client now.
     Known(Ipv4Addr),
-    /// Address that the client has not, or no more.
+    /// An address that is not bound to the client, or whose binding has ended.
     New(Ipv4Addr),
-    /// The client has the maximum number of addresses.
+    /// No address: the client already has the maximum number of addresses.
     ClientFull,
-    /// No address is free.
+    /// No address: all addresses of the pool are bound.
     PoolFull,
 }
 
@@ -59,8 +60,8 @@ pub(super) struct Bindings {
     key: u64,
     by_address: BTreeMap<Ipv4Addr, Binding>,
     by_client: BTreeMap<Vec<u8>, Ipv4Addr>,
-    /// Time before which no address of the pool is free, unless a binding changes. Clients cannot
-    /// cause a search of a full pool for each request.
+    /// Time before which no address of the pool becomes free, unless a binding changes. Until then
+    /// requests need no search of the pool.
     full_until: Instant,
 }
 
@@ -83,32 +84,33 @@ impl Bindings {
         }
     }
 
-    /// Returns the number of addresses with a binding, which may have ended.
+    /// Returns the number of addresses with a binding, including bindings that have ended.
     #[cfg(test)]
     pub fn len(&self) -> usize {
         assert!(self.by_client.len() <= self.by_address.len());
         self.by_address.len()
     }
 
-    /// Returns the address that a client is bound to, or was last.
+    /// Returns the address that is, or was last, bound to a client.
     pub fn of_client(&self, client: &[u8]) -> Option<Ipv4Addr> {
         self.by_client.get(client).copied()
     }
 
-    /// Returns whether an address is bound to a client now.
+    /// Returns whether an address is bound to the given client at the time `now`.
     pub fn is_of(&self, now: Instant, client: &[u8], address: Ipv4Addr) -> bool {
         let is_bound = |binding: &Binding| binding.client == client && now < binding.until;
         self.by_address.get(&address).is_some_and(is_bound)
     }
 
-    /// Returns whether a client may extend [`Self::of_client`], which may have ended.
+    /// Returns whether a client may extend the binding of [`Self::of_client`], even if that binding
+    /// has ended.
     pub fn is_extendable(&self, now: Instant, client: &[u8], mac: MacAddr) -> bool {
         let is_bound = |address| self.is_of(now, client, address);
         self.of_client(client).is_some_and(is_bound) || self.has_room(now, client, mac)
     }
 
-    /// Returns whether `client` may have an address besides those of other clients with the same
-    /// Ethernet address.
+    /// Returns whether `client` may have an address. Clients with the same Ethernet address share
+    /// one limit.
     fn has_room(&self, now: Instant, client: &[u8], mac: MacAddr) -> bool {
         let is_others = |binding: &&Binding| {
             binding.mac == mac && binding.client != client && now < binding.until
@@ -135,7 +137,7 @@ impl Bindings {
         })
     }
 
-    /// Adds a binding of an earlier server.
+    /// Adds a binding from before a restart of the server.
     pub fn restore(&mut self, address: Ipv4Addr, binding: Binding) {
         let is_reserved = self.reserved(binding.mac) == Some(address);
         if is_reserved || self.is_in_pool(address) {
@@ -143,7 +145,8 @@ impl Bindings {
         }
     }
 
-    /// Binds an address. A client has one address, so that its earlier one is free again.
+    /// Binds an address to a client. A client has only one address, so its earlier address becomes
+    /// free.
     pub fn hold(&mut self, address: Ipv4Addr, binding: Binding) {
         self.full_until = Instant::ZERO;
         if let Some(old) = self.by_address.remove(&address) {
@@ -157,7 +160,8 @@ impl Bindings {
         self.by_address.insert(address, binding);
     }
 
-    /// Ends the lease of a client. The client gets the same address next time, if it is free then.
+    /// Ends the binding of a client that releases its lease. The client later gets the same address
+    /// again, if the address is still free.
     pub fn release(&mut self, now: Instant, client: &[u8], address: Ipv4Addr) -> bool {
         let is_of = self.is_of(now, client, address);
         if let Some(binding) = self.by_address.get_mut(&address).filter(|_| is_of) {
@@ -167,7 +171,7 @@ impl Bindings {
         is_of
     }
 
-    /// Ends an offer that the client has not accepted.
+    /// Ends the binding of an address that was offered, and that the client has not requested.
     pub fn withdraw(&mut self, now: Instant, client: &[u8]) {
         let Some(address) = self.of_client(client) else { return };
         if let Some(binding) = self.by_address.get_mut(&address)
@@ -220,7 +224,7 @@ impl Bindings {
         Chosen::New(address)
     }
 
-    /// Returns the time at which the first binding of the pool ends.
+    /// Returns the earliest time at which a binding of the pool ends.
     fn first_end(&self) -> Instant {
         let in_pool = self.by_address.iter().filter(|(address, _)| self.is_in_pool(**address));
         in_pool.map(|(_, binding)| binding.until).min().unwrap_or(Instant::FAR)
@@ -230,7 +234,7 @@ impl Bindings {
         self.reservations.iter().find(|it| it.mac == mac).map(|it| it.address)
     }
 
-    /// Returns whether an address is reserved, but not for `mac`.
+    /// Returns whether an address is reserved for an Ethernet address other than `mac`.
     pub fn is_reserved_for_other(&self, mac: MacAddr, address: Ipv4Addr) -> bool {
         self.reservations.iter().any(|it| it.address == address && it.mac != mac)
     }
@@ -239,7 +243,8 @@ impl Bindings {
         self.by_address.get(&address).is_none_or(|binding| binding.until <= now)
     }
 
-    /// Returns whether clients without a reservation can obtain an address.
+    /// Returns whether the address is in the pool and not reserved, so that any client can obtain
+    /// it.
     fn is_in_pool(&self, address: Ipv4Addr) -> bool {
         let is_reserved = || self.reservations.iter().any(|it| it.address == address);
         (self.first..=self.last).contains(&address.to_bits())
@@ -247,8 +252,9 @@ impl Bindings {
             && !is_reserved()
     }
 
-    /// Returns an address that no client has had. The search begins at a place that depends on the
-    /// client. A server that lost its leases therefore assigns the same addresses again.
+    /// Returns an address that was never bound. The search begins at a position that is computed
+    /// from the client's Ethernet address. A server that lost its bindings therefore assigns the
+    /// same addresses again.
     fn unused(&self, mac: MacAddr) -> Option<Ipv4Addr> {
         let [a, b, c, d, e, f] = mac.0.map(u64::from);
         let number = a << 40 | b << 32 | c << 24 | d << 16 | e << 8 | f;
@@ -262,7 +268,7 @@ impl Bindings {
         all.into_iter().find(is_unused)
     }
 
-    /// Returns the address whose binding ended first.
+    /// Returns the address whose binding ended the longest time ago.
     fn longest_ended(&self, now: Instant) -> Option<Ipv4Addr> {
         let ended = self
             .by_address

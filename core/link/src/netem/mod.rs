@@ -17,19 +17,19 @@ use words::{Word, Words};
 /// A link described in the syntax of tc-netem(8).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Netem {
-    /// Properties of the link. As in tc, packets keep their order despite jitter if there is a
-    /// rate.
+    /// Properties of the link. As in tc-netem, packets keep their order despite jitter if the
+    /// description has a rate.
     pub config: LinkConfig,
-    /// Seed of the random numbers, if given.
+    /// Seed of the random numbers, if the description has one.
     pub seed: Option<u64>,
 }
 
-/// Default of `limit` in packets, as in netem.
+/// Default of the property `limit` in packets, as in tc-netem.
 const LIMIT_DEFAULT: usize = 1000;
-/// Maximum of `limit` in packets, because each takes 2 KiB.
+/// Maximum of the property `limit` in packets. Each packet takes 2 KiB of memory.
 const LIMIT_MAX: u64 = 100_000;
 
-/// Keywords that begin a property.
+/// Keywords with which the properties of a link description begin.
 const KEYWORDS: &str = "delay, loss, ecn, duplicate, corrupt, reorder, gap, rate, limit or seed";
 
 impl FromStr for Netem {
@@ -45,7 +45,7 @@ impl FromStr for Netem {
     }
 }
 
-/// The properties parsed so far, each with its word.
+/// The properties parsed so far, each with the word at which it begins.
 #[derive(Default)]
 struct Parsed<'a> {
     config: LinkConfig,
@@ -55,7 +55,7 @@ struct Parsed<'a> {
 
 impl<'a> Parsed<'a> {
     fn property(&mut self, word: Word<'a>, words: &mut Words<'a>) -> Result<(), NetemError> {
-        // tc accepts both names.
+        // As in tc-netem, `latency` is another name for `delay`, and `drop` for `loss`.
         let name = match word.text {
             "latency" => "delay",
             "drop" => "loss",
@@ -126,7 +126,7 @@ impl<'a> Parsed<'a> {
         Ok(())
     }
 
-    /// Checks the consistency of the properties.
+    /// Checks that the properties are consistent with each other, and returns the link.
     fn finish(mut self, words: &Words<'a>) -> Result<Netem, NetemError> {
         let word = |name| self.seen.iter().find(|(seen, _)| *seen == name).map(|(_, word)| word);
         if self.seen.is_empty() {

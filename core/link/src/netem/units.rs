@@ -1,13 +1,13 @@
-//! Numbers with units in the syntax of tc(8) ("UNITS" in its manual page).
+//! Numbers with units, in the syntax of tc(8) (section UNITS of its manual page).
 
 use crate::Probability;
 
-/// Maximum time: one hour.
+/// Maximum time in nanoseconds: one hour.
 const TIME_MAX_NS: f64 = 3600e9;
-/// Maximum rate in bits per second: 10 Tbit/s, at which a byte takes less than a nanosecond.
+/// Maximum rate in bits per second: 10 Tbit/s, at which a byte takes 0.8 ps.
 const RATE_MAX: f64 = 1e13;
 
-/// Parses a time in nanoseconds; without a unit the number is in microseconds.
+/// Parses a time and returns it in nanoseconds. A number without a unit is in microseconds.
 pub(super) fn time_ns(word: &str) -> Option<u64> {
     let (number, unit) = split(word)?;
     let ns = match unit {
@@ -21,7 +21,8 @@ pub(super) fn time_ns(word: &str) -> Option<u64> {
     (time_ns <= TIME_MAX_NS).then_some(time_ns.round() as u64)
 }
 
-/// Parses a rate in bits per second; "bps" means bytes per second.
+/// Parses a rate and returns it in bits per second. As in tc, the unit "bps" means bytes per
+/// second.
 pub(super) fn rate(word: &str) -> Option<u64> {
     let (number, unit) = split(word)?;
     let unit = unit.to_ascii_lowercase();
@@ -48,7 +49,7 @@ pub(super) fn rate(word: &str) -> Option<u64> {
     (1. ..=RATE_MAX).contains(&rate).then_some(rate as u64)
 }
 
-/// Parses a percentage; the percent sign is optional.
+/// Parses a percentage. The percent sign may be omitted.
 pub(super) fn percent(word: &str) -> Option<Probability> {
     let (number, unit) = split(word)?;
     matches!(unit, "%" | "").then(|| Probability::new(number / 100.)).flatten()

@@ -2,13 +2,13 @@
 
 use super::NetemError;
 
-/// A word of a description.
+/// A word of a link description.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Word<'a> {
     pub(super) text: &'a str,
-    /// The whole description, for error messages.
+    /// The whole link description, for error messages.
     whole: &'a str,
-    /// Position of the word in the description, in characters.
+    /// Position of the word in the link description, in characters.
     column: usize,
 }
 
@@ -24,11 +24,11 @@ impl Word<'_> {
     }
 }
 
-/// The remaining words of a description.
+/// The words of a link description that are not parsed yet.
 pub(super) struct Words<'a> {
     whole: &'a str,
     words: std::vec::IntoIter<Word<'a>>,
-    /// The word that was returned last.
+    /// The word that was parsed last.
     last: Option<Word<'a>>,
 }
 
@@ -52,19 +52,19 @@ impl<'a> Words<'a> {
         self.words.as_slice().first()
     }
 
-    /// Returns the next word if it equals `text`.
+    /// Removes and returns the next word if it equals `text`.
     pub(super) fn next_if(&mut self, text: &str) -> Option<Word<'a>> {
         self.peek().is_some_and(|word| word.text == text).then(|| self.next()).flatten()
     }
 
-    /// Returns whether the next word is a number, and not a keyword.
+    /// Returns whether the next word is a number instead of a keyword.
     pub(super) fn is_number_next(&self) -> bool {
         let is_number =
             |word: &Word<'_>| word.text.starts_with(|c: char| c.is_ascii_digit() || c == '.');
         self.peek().is_some_and(is_number)
     }
 
-    /// Parses the next word.
+    /// Removes the next word and parses it. `expected` describes the value in the error message.
     pub(super) fn value<V>(
         &mut self,
         expected: &str,
@@ -78,7 +78,7 @@ impl<'a> Words<'a> {
         parse(word.text).ok_or_else(|| word.error(format!("expected {expected}")))
     }
 
-    /// Creates an error at the end of the description.
+    /// Creates an error whose position is the end of the link description.
     pub(super) fn end(&self, message: String) -> NetemError {
         let text = self.whole.replace(|c: char| c.is_whitespace(), " ");
         let text = text.trim_end();

@@ -1,8 +1,9 @@
-//! Lists of changes to a running host. A list is validated as a whole, and then applied as a whole.
+//! Lists of changes to the configuration of a running host. A list is validated as a whole, and
+//! then applied as a whole.
 //!
-//! Packets see a snapshot with all changes of a list, or with none. Each change is validated after
-//! the changes before it: a route may lead through the network of an address that the same list
-//! adds. The rules and the errors are those of Linux (rtnetlink(7)).
+//! Packets are handled by the configuration with all changes of a list, or with none. Each change
+//! is validated after the changes before it: a route may lead through the network of an address
+//! that the same list adds. The rules and the errors are those of Linux (rtnetlink(7)).
 
 use core::fmt;
 use core::net::IpAddr;
@@ -15,85 +16,88 @@ use super::iface::IfaceId;
 use super::layer::Net;
 use super::route::RouteKind;
 
-/// A change of the host's configuration.
+/// A change of the host's IP configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Change {
     /// Adds an address to an interface, and the route to the address's network.
     AddAddress {
-        /// Interface that gets the address.
+        /// Interface to which the address is added.
         iface: IfaceId,
-        /// The address, with the prefix length of its network.
+        /// The address to add, with the prefix length of its network.
         prefix: Prefix,
     },
-    /// Removes an address. The route to its network is removed with the last address in that
-    /// network.
+    /// Removes an address. If the interface has no other address in the same network, the route to
+    /// the network is removed, too.
     RemoveAddress {
         /// Interface that has the address.
         iface: IfaceId,
-        /// The address.
+        /// The address to remove.
         addr: IpAddr,
-        /// Prefix length, which must match that of the address; `None` accepts any length.
+        /// Prefix length of the address, which must match; `None` accepts any prefix length.
         len: Option<u8>,
     },
     /// Sets the lifetimes of an address. The address is removed when its valid lifetime ends.
     SetLifetime {
         /// Interface that has the address.
         iface: IfaceId,
-        /// The address.
+        /// The address whose lifetimes are set.
         addr: IpAddr,
-        /// Valid and preferred lifetime from now on; `None`: infinite.
+        /// Valid and preferred lifetime, which begins now; `None` if it is infinite.
         lifetime: Option<Duration>,
     },
     /// Adds or replaces a route.
     SetRoute(RouteSpec, How),
-    /// Removes the best route that matches all given fields. Without a next hop in the
-    /// [`RouteSpec`], the routes that share flows with that route are removed, too: ip-route(8)
-    /// shows them as one multipath route.
+    /// Removes the best route that matches all given fields. If the [`RouteSpec`] has no next hop
+    /// and this route is part of a multipath route, all its parts are removed. The reason is that
+    /// ip-route(8) shows them as one route.
     RemoveRoute(RouteSpec),
-    /// Sets a permanent MAC address for a neighbour, so that no solicitations are sent for it.
+    /// Sets a permanent MAC address for a neighbour, so that the host does not send ARP requests or
+    /// neighbour solicitations for it.
     SetNeighbor {
-        /// Interface whose link the neighbour is on.
+        /// Interface to whose link the neighbour is attached.
         iface: IfaceId,
         /// IP address of the neighbour.
         addr: IpAddr,
         /// MAC address of the neighbour.
         mac: MacAddr,
-        /// Behaviour if the neighbour has an entry already.
+        /// Action if the neighbour already has an entry.
         how: How,
     },
-    /// Removes the entry of a neighbour. Fails if there is no entry.
+    /// Removes the entry of a neighbour. Fails if the neighbour has no entry.
     RemoveNeighbor {
-        /// Interface whose link the neighbour is on.
+        /// Interface to whose link the neighbour is attached.
         iface: IfaceId,
         /// IP address of the neighbour.
         addr: IpAddr,
     },
     /// Sets an interface up or down. An interface that is down sends and receives no packets, and
-    /// has no routes and no neighbours. When set up again, the interface gets the routes to the
-    /// networks of its addresses.
+    /// has no routes and no neighbours. When an interface is set up again, the routes to the
+    /// networks of its addresses are added again.
     SetUp {
         /// Interface to set up or down.
         iface: IfaceId,
         /// `true` for up, `false` for down.
         up: bool,
     },
-    /// Removes an interface with its addresses, routes, neighbours and groups. Sockets that are
-    /// bound to it get ENODEV, and connections over it use another route. The owner then drops the
-    /// queued packets in each shard by [`Stack::detach`](crate::Stack::detach).
+    /// Removes an interface with its addresses, routes, neighbours and multicast groups. Sockets
+    /// that are bound to the interface get ENODEV, and connections over it use another route.
+    /// Afterwards the owner calls [`Stack::detach`](crate::Stack::detach) in each shard, to drop
+    /// packets queued for the interface.
     RemoveInterface {
         /// Interface to remove.
         iface: IfaceId,
     },
-    /// Sets the maximum MTU of an interface's device, the upper limit for [`Change::SetMtu`]. The
-    /// interface gets this MTU, unless the operator or a router set a smaller one.
+    /// Sets the maximum MTU that an interface's device supports, the upper limit for
+    /// [`Change::SetMtu`]. The interface then uses this MTU, unless the operator or a router set a
+    /// smaller one.
     SetMtuMost {
         /// Interface of the device.
         iface: IfaceId,
         /// Maximum MTU in bytes.
         mtu: u32,
     },
-    /// Sets the MTU of an interface, at most the maximum of its device.
+    /// Sets the MTU of an interface; it must not exceed the maximum of the device.
     SetMtu {
         /// Interface whose MTU is set.
         iface: IfaceId,
@@ -107,44 +111,44 @@ pub enum Change {
 pub struct RouteSpec {
     /// Network of the destinations; bits after the prefix length are 0.
     pub prefix: Prefix,
-    /// Router that packets are sent to. `None`: the destinations are on the link. In a removal,
-    /// `None` matches any router.
+    /// Next router; `None` if the destinations are on the link. In a removal, `None` matches any
+    /// router.
     pub next_hop: Option<IpAddr>,
-    /// Interface that packets leave by. `None`: the interface whose link has the router. In a
-    /// removal, `None` matches any interface.
+    /// Interface by which packets are sent; `None` for the interface to whose link the router is
+    /// attached. In a removal, `None` matches any interface.
     pub iface: Option<IfaceId>,
-    /// Metric of the route. `None`: Linux's default, 0 for IPv4 and 1024 for IPv6. In a removal,
+    /// Metric of the route; `None` for Linux's default, 0 for IPv4 and 1024 for IPv6. In a removal,
     /// `None` matches any metric.
     pub metric: Option<u32>,
-    /// Type of the route. `None`: unicast. In a removal, `None` matches any type. A route that is
-    /// not unicast has no next hop.
+    /// Type of the route; `None` for unicast. In a removal, `None` matches any type. Only unicast
+    /// routes have a next hop.
     pub kind: Option<RouteKind>,
-    /// Treat `next_hop` as directly reachable on `iface`, even without a route to it (`onlink` of
-    /// ip-route(8)).
+    /// Whether `next_hop` counts as directly reachable on `iface`, even if there is no route to it
+    /// (`onlink` of ip-route(8)).
     pub on_link: bool,
-    /// MTU of the route in bytes. `None`: the MTU of the link. In a removal, `None` matches any
+    /// MTU of the route in bytes; `None` for the MTU of the link. In a removal, `None` matches any
     /// MTU.
     pub mtu: Option<u32>,
-    /// Weight among multipath routes to the same network, 1 to 256. `None`: 1. Ignored in a
-    /// removal.
+    /// Weight of the route among the parts of a multipath route, 1 to 256; `None` for 1. Ignored in
+    /// a removal.
     pub weight: Option<u16>,
 }
 
 impl RouteSpec {
-    /// Returns a specification with only the network set.
+    /// Returns a specification in which only the destination network is set.
     pub const fn to(prefix: Prefix) -> Self {
         let (next_hop, iface, metric, kind) = (None, None, None, None);
         Self { prefix, next_hop, iface, metric, kind, on_link: false, mtu: None, weight: None }
     }
 }
 
-/// Behaviour of an addition if an equal entry exists.
+/// Action if an entry to be added already exists (flags of rtnetlink(7)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum How {
     /// Fail if the entry exists (NLM_F_EXCL).
     Add,
-    /// Add another entry after the existing ones (NLM_F_APPEND). Routes with the same metric
-    /// through routers share their flows.
+    /// Add another entry after the existing ones (NLM_F_APPEND). Routes to the same network through
+    /// routers, with the same metric, form a multipath route.
     Append,
     /// Replace the existing entry, or add the entry if none exists (NLM_F_REPLACE with
     /// NLM_F_CREATE).
@@ -153,42 +157,42 @@ pub enum How {
     Change,
 }
 
-/// Rejection of a list of changes, of which none was applied.
+/// Error of a list of changes that contains an invalid change, so that no change was applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Refused {
     /// Index of the first invalid change in the list.
     pub at: usize,
-    /// Reason why the change is invalid.
+    /// Reason why the change at index `at` is invalid.
     pub why: Fault,
 }
 
-/// Reason why a change is invalid.
+/// Reason why a change of the configuration is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
-    /// The interface does not exist, or none is given and the router is on no interface's link
+    /// The interface does not exist, or none was given and the router is on no interface's link
     /// (ENODEV).
     NoInterface,
     /// The interface, address, route or neighbour exists already (EEXIST).
     Exists,
     /// The interface does not have the address to remove (EADDRNOTAVAIL).
     NoAddress,
-    /// The route to remove does not exist (ESRCH).
+    /// The route to be removed does not exist (ESRCH).
     NoRoute,
-    /// The route or neighbour to change does not exist (ENOENT).
+    /// The route or neighbour to be changed does not exist (ENOENT).
     NotThere,
-    /// The neighbour to remove has no entry (ENOENT).
+    /// The neighbour to be removed has no entry (ENOENT).
     NoNeighbor,
     /// The router is not directly reachable through the interface (ENETUNREACH).
     GatewayUnreachable,
-    /// The interface is down (ENETDOWN).
+    /// The interface for the change is down (ENETDOWN).
     Down,
     /// The address or prefix length is invalid for a host, or the address families differ (EINVAL).
     Invalid,
     /// The network of the route has bits set after the prefix length (EINVAL).
     HostBits,
-    /// The MTU is above the maximum of the interface's device (`Change::SetMtuMost`), or either is
-    /// below 1280 bytes, IPv6's minimum (EINVAL).
+    /// The MTU exceeds the maximum of the interface's device (`Change::SetMtuMost`), or one of the
+    /// two is below IPv6's minimum of 1280 bytes (EINVAL).
     Mtu,
     /// The MTU of the route is below 68 bytes (1280 for IPv6) or above 65,535 (EINVAL).
     RouteMtu,
@@ -203,7 +207,7 @@ pub enum Fault {
 }
 
 impl fmt::Display for Fault {
-    /// Writes the error text that ip(8) prints for the errno.
+    /// Writes the error text that ip(8) prints for the corresponding errno.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::NoInterface => "No such device",
@@ -228,15 +232,16 @@ impl fmt::Display for Fault {
 }
 
 impl Net {
-    /// Applies a list of changes atomically: packets see all of them, or none.
+    /// Applies a list of changes atomically: packets are handled with all changes, or with none.
     ///
     /// # Errors
     ///
-    /// The index of the first invalid change and the reason. No change was applied.
+    /// Returns the index of the first invalid change and the reason why it is invalid. No change
+    /// was applied.
     ///
     /// # Panics
     ///
-    /// On a shard other than the first.
+    /// Panics on a shard other than the first one, which owns the configuration.
     pub fn apply(&mut self, now: Instant, changes: &[Change]) -> Result<(), Refused> {
         self.decide(|control| control.apply(now, changes))
     }

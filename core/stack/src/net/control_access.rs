@@ -1,14 +1,16 @@
-//! Access of a stack to the control part of its host. A single stack owns control. Several shards
-//! share it behind a lock, and the first shard runs it. Control packets, reports about next hops,
-//! and timers are processed there alone, so that each neighbour is solicited once.
+//! Access of a stack to the control part of the IP layer. A host with a single stack owns the
+//! control part. Several shards share it behind a lock, and the first shard runs it. Control
+//! packets, reports about next hops, and timers are processed only in the first shard, so that each
+//! neighbour is solicited once.
 //!
-//! Peer shards detect a new snapshot by a counter, which they read once for each batch of packets.
-//! If another thread has the snapshot's lock then, the batch uses the previous snapshot, because
-//! packets must not wait for a call on another thread.
+//! The other shards detect a new configuration snapshot by a counter, which they read once for each
+//! batch of packets. If another thread has locked the snapshot at this time, the batch uses the
+//! previous snapshot. Packets must not wait for a call on another thread.
 //!
-//! Packets of connections and sockets never take the lock of control. The first shard takes it when
-//! control has input or due work. Peer shards take it to list neighbours and routes, and to join or
-//! leave a group. A join must be in force in all shards before the call returns.
+//! Packets of connections and sockets never take the lock of the control part. The first shard
+//! takes it when the control part has input or due work. The other shards take it to list
+//! neighbours and routes, and to join or leave a group. A join must have taken effect in all shards
+//! before the call returns.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -18,19 +20,20 @@ use towpath_tcp::Instant;
 use super::control::Control;
 use super::snapshot::Snapshot;
 
-/// Access of a stack to the control part of its host.
+/// Access of a stack to the control part of the IP layer of its host.
 #[derive(Debug)]
 pub(super) enum ControlAccess {
-    /// The stack is the host's only one, and owns control.
+    /// The stack is the only one of its host, and owns the control part.
     Alone(Box<Control>),
-    /// First of several shards, which runs control.
+    /// The stack is the first of several shards, and runs the control part.
     First(Arc<Shared>),
-    /// A shard other than the first. The first shard runs control.
+    /// The stack is a shard other than the first one, which runs the control part.
     Other(Arc<Shared>),
 }
 
 impl ControlAccess {
-    /// Calls `question` with the control part; takes the lock if there are several shards.
+    /// Calls `question` with the control part. If there are several shards, its lock is held during
+    /// the call.
     pub(super) fn ask<R>(&self, question: impl FnOnce(&Control) -> R) -> R {
         match self {
             Self::Alone(control) => question(control),
@@ -38,7 +41,7 @@ impl ControlAccess {
         }
     }
 
-    /// Returns the current snapshot.
+    /// Returns the current snapshot of the configuration.
     pub(super) fn snapshot(&self) -> Arc<Snapshot> {
         match self {
             Self::Alone(control) => Arc::clone(control.snapshot()),
@@ -47,28 +50,28 @@ impl ControlAccess {
     }
 }
 
-/// Control part, shared by the shards of a host.
+/// The control part of the IP layer, which the shards of a host share.
 #[derive(Debug)]
 pub(super) struct Shared {
     control: Mutex<Control>,
-    /// Current snapshot.
+    /// Current snapshot of the configuration.
     snapshot: Mutex<Arc<Snapshot>>,
-    /// Next deadline of control in ns; 0 if it has commands for the data parts.
+    /// Next deadline of the control part in nanoseconds; 0 if it has commands for the data parts.
     due: AtomicU64,
-    /// Number of times that another shard made the deadline earlier.
+    /// Number of times that a shard other than the first made the deadline `due` earlier.
     hurries: AtomicU64,
     seen_by_all: Line,
 }
 
-/// Values that all shards read for each batch and before they sleep. The values change only with a
-/// snapshot. Aligned to separate cache lines from locks and deadlines, so that writes to those do
-/// not evict this line.
+/// Values that all shards read for each batch of packets, and before they sleep. The values change
+/// only with a new snapshot. The alignment gives them their own cache lines, so that writes to
+/// locks and deadlines do not evict these.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Line {
-    /// Number of snapshots; incremented after the new snapshot was stored.
+    /// Number of snapshots so far. The number is incremented after the new snapshot was stored.
     snapshots: AtomicU64,
-    /// Routes generation of the current snapshot.
+    /// Generation number of the routes in the current snapshot.
     routes: AtomicU64,
     /// Number of interfaces in the current snapshot.
     links: AtomicUsize,
@@ -87,18 +90,19 @@ impl Shared {
         }
     }
 
-    /// Calls `work` with control under the lock. All shards see a new snapshot before the lock is
-    /// released.
+    /// Calls `work` with the control part, while its lock is held. If this creates a new snapshot,
+    /// all shards see it before the lock is released.
     pub(super) fn with<R>(&self, work: impl FnOnce(&mut Control) -> R) -> R {
         self.with_control(work).0
     }
 
     /// Like [`Shared::with`], for a shard other than the first. Also returns whether the deadline
-    /// of control became earlier; if so, [`Shared::hurries`] tells the first shard.
+    /// of the control part became earlier. In this case, [`Shared::hurries`] increases, so that the
+    /// first shard notices it.
     pub(super) fn with_from_other<R>(&self, work: impl FnOnce(&mut Control) -> R) -> (R, bool) {
         let (result, sooner) = self.with_control(work);
         if sooner {
-            // Release: a thread that reads the new count also sees the deadline.
+            // Use Release, so that a thread that reads the new count also sees the new deadline.
             self.hurries.fetch_add(1, Ordering::Release);
         }
         (result, sooner)
@@ -109,19 +113,20 @@ impl Shared {
         let result = work(&mut control);
         self.show(control.snapshot());
         let due = if control.has_commands() { Instant::ZERO } else { control.next_timeout() };
-        // Only written under the lock.
+        // Relaxed is enough, because `due` is written only while the lock is held.
         let before = self.due.swap(due.0, Ordering::Relaxed);
         (result, due.0 < before)
     }
 
-    /// Publishes a snapshot to all shards if it is new. The caller has the lock of control.
+    /// Publishes a snapshot to all shards, unless it is the published one. The caller holds the
+    /// lock of the control part.
     fn show(&self, snapshot: &Arc<Snapshot>) {
         let mut last = lock(&self.snapshot);
         if !Arc::ptr_eq(&last, snapshot) {
             *last = Arc::clone(snapshot);
             self.seen_by_all.routes.store(snapshot.generation, Ordering::Relaxed);
             self.seen_by_all.links.store(snapshot.host.links.len(), Ordering::Relaxed);
-            // Release: a thread that reads the new count also sees the snapshot.
+            // Use Release, so that a thread that reads the new count also sees the new snapshot.
             self.seen_by_all.snapshots.fetch_add(1, Ordering::Release);
         }
     }
@@ -132,21 +137,22 @@ impl Shared {
         self.seen_by_all.snapshots.load(Ordering::Acquire)
     }
 
-    /// Returns the routes generation of the current snapshot.
+    /// Returns the generation number of the routes in the current snapshot.
     #[inline]
     pub(super) fn routes(&self) -> u64 {
         self.seen_by_all.routes.load(Ordering::Relaxed)
     }
 
-    /// Returns how many times other shards gave control an earlier deadline.
+    /// Returns how often shards other than the first made the deadline of the control part earlier.
     #[inline]
     pub(super) fn hurries(&self) -> u64 {
         self.hurries.load(Ordering::Acquire)
     }
 
-    /// Returns the current snapshot for a shard that knows `links` interfaces, after it read
-    /// [`Shared::snapshots`]. Returns `None` while another thread has the lock, unless the number
-    /// of interfaces changed. Then it waits, because packets may come from a new interface.
+    /// Returns the current snapshot for a shard that knows `links` interfaces, and that has read
+    /// [`Shared::snapshots`] before. Returns `None` while another thread holds the lock of the
+    /// snapshot. If the number of interfaces has changed, this waits for the lock instead, because
+    /// packets may come from a new interface.
     pub(super) fn snapshot_if_free(&self, links: usize) -> Option<Arc<Snapshot>> {
         if self.seen_by_all.links.load(Ordering::Relaxed) != links {
             return Some(self.snapshot());
@@ -158,20 +164,21 @@ impl Shared {
         }
     }
 
-    /// Returns the current snapshot.
+    /// Returns the current snapshot of the configuration.
     pub(super) fn snapshot(&self) -> Arc<Snapshot> {
         Arc::clone(&lock(&self.snapshot))
     }
 
-    /// Returns the next deadline of control; in the past if it has commands for the data parts.
+    /// Returns the next deadline of the control part. The deadline is in the past if there are
+    /// commands for the data parts.
     #[inline]
     pub(super) fn due(&self) -> Instant {
         Instant(self.due.load(Ordering::Relaxed))
     }
 }
 
-/// Locks a mutex, also if a thread panicked while it had the lock. A panic ends the host, and
-/// until then the other threads use the last state.
+/// Locks a mutex, even if a thread panicked while it held the lock. The panic ends the host; until
+/// then, the other threads use the last state.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -184,8 +191,8 @@ mod tests {
     use super::*;
     use crate::net::{IfaceId, InterfaceConfig, Keys, Net, NetConfig};
 
-    /// The thread that has the lock may be descheduled. Packets do not wait for it, and a call
-    /// adopts the new snapshot once the lock is free.
+    /// A batch of packets does not wait for a descheduled thread that holds the lock of the
+    /// snapshot. The next call adopts the new snapshot once the lock is free.
     #[test]
     fn a_batch_does_not_wait_for_the_snapshot() {
         let keys = [1, 2].map(|seed| Keys::derive(&[seed; 32]));
@@ -203,7 +210,8 @@ mod tests {
         assert!(other.is_local(addr));
     }
 
-    /// The batch may contain packets of the new interface.
+    /// A batch of packets waits for the new snapshot, because it may contain packets of the new
+    /// interface.
     #[test]
     #[allow(clippy::disallowed_methods)] // A thread waits for a lock that another holds.
     fn a_batch_waits_for_a_new_interface() {

@@ -1,25 +1,26 @@
-//! Routers that do not answer, for route lookups.
+//! Routers that do not answer, so that route lookups avoid them.
 
 use std::collections::BTreeMap;
 
 use towpath_tcp::Instant;
 
-/// Id of a router that routes use; valid as long as a route uses it.
+/// Identifier of a router that routes use. The identifier is valid as long as a route uses the
+/// router.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct GatewayId(pub u32);
 
-/// Routers that do not answer. A change copies the whole map, because such routers are few.
+/// Routers that do not answer. A change copies the whole map, because there are few of them.
 #[derive(Debug, Clone)]
 pub(super) struct UnreachableRouters {
     of: BTreeMap<GatewayId, Failure>,
-    /// Earliest time at which one of the routers may be probed.
+    /// Earliest time at which one of these routers may be probed.
     probe_at: Instant,
 }
 
-/// Failure of a router to answer.
+/// Failure of a router that does not answer.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Failure {
-    /// Time of the last failure.
+    /// Time at which the router last failed to answer.
     pub at: Instant,
     /// Time from which the router may be probed again.
     pub probe_at: Instant,
@@ -32,13 +33,13 @@ impl Default for UnreachableRouters {
 }
 
 impl UnreachableRouters {
-    /// Returns the time of a router's last failure; `None` if it answers, or was not asked yet.
+    /// Returns the time at which a router last failed; `None` if it answers, or was not used yet.
     #[inline]
     pub(super) fn failed_at(&self, id: GatewayId) -> Option<Instant> {
         self.of.get(&id).map(|failure| failure.at)
     }
 
-    /// Returns whether a failed router may be probed.
+    /// Returns whether a failed router may be probed at the time `now`.
     pub(super) fn is_due(&self, now: Instant, id: GatewayId) -> bool {
         self.of.get(&id).is_some_and(|failure| failure.probe_at <= now)
     }
@@ -49,7 +50,7 @@ impl UnreachableRouters {
         self.probe_at
     }
 
-    /// Changes the map by `change`, and updates the time of the first probe.
+    /// Calls `change` to modify the map, and then updates the earliest time of a probe.
     pub(super) fn change(&mut self, change: impl FnOnce(&mut BTreeMap<GatewayId, Failure>)) {
         change(&mut self.of);
         let times = self.of.values().map(|failure| failure.probe_at);

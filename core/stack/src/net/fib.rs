@@ -1,5 +1,5 @@
-//! Forwarding table (FIB): longest-prefix match of destinations. A `Fib` is a snapshot: later
-//! changes of routes do not affect lookups in it.
+//! Forwarding table (FIB), in which destinations are looked up by longest-prefix match. A `Fib` is
+//! a snapshot: later changes of routes do not affect lookups in it.
 
 use core::cmp::Reverse;
 use core::hash::BuildHasher;
@@ -20,22 +20,22 @@ use super::route::{RouteEntry, RouteKind};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Choice {
     pub way: Way,
-    /// A better route was skipped, because its router does not answer.
+    /// Whether a better route was skipped, because its router does not answer.
     pub avoids: bool,
 }
 
-/// Properties of a route that sending needs. Many networks can share one `Way`.
+/// Properties of a route that are needed to send packets by it. Many networks can share one `Way`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Way {
     pub iface: IfaceId,
-    /// The router; `None` if the destinations are on the link.
+    /// Router to which packets are sent; `None` if the destinations are on the link.
     pub next_hop: Option<IpAddr>,
     pub kind: RouteKind,
     pub metric: u32,
     pub gateway: Option<GatewayId>,
-    /// MTU of the route; see [`RouteEntry::mtu`].
+    /// MTU of the route in bytes, see [`RouteEntry::mtu`].
     pub mtu: Option<u16>,
-    /// Weight of the route; see [`RouteEntry::weight`].
+    /// Weight of the route in a multipath route, see [`RouteEntry::weight`].
     pub weight: u16,
 }
 
@@ -45,42 +45,45 @@ impl Way {
         Self { iface, next_hop, kind, metric, gateway, mtu, weight }
     }
 
-    /// Returns the maximum IP packet length in bytes for this route on a link with MTU `link_mtu`.
+    /// Returns the maximum length in bytes of an IP packet for this route, on a link with the MTU
+    /// `link_mtu`.
     #[inline]
     pub(super) fn limit(&self, link_mtu: u32) -> u32 {
         self.mtu.map_or(link_mtu, |mtu| link_mtu.min(mtu.into()))
     }
 
-    /// Returns whether routes with the same metric may share flows with this one.
+    /// Returns whether this route and other routes with the same metric may form a multipath route.
     fn is_shared(&self) -> bool {
         self.kind == RouteKind::Unicast && self.next_hop.is_some()
     }
 }
 
-/// Routes to one network, sorted by metric. Networks with equal routes share the list, so that the
-/// lists of a million routes fit a processor's cache.
+/// Routes to one network, sorted by metric. Networks with equal routes share one list, so that the
+/// lists of a million routes fit in a processor's cache.
 pub(super) type Ways = Arc<[Way]>;
 
 type Networks = Trie<Ways>;
 
-/// Routes of both address families for lookups.
+/// Forwarding table for IPv4 and IPv6.
 #[derive(Debug, Clone)]
 pub(super) struct Fib {
     v4: Networks,
     v6: Networks,
-    /// Copy of `v4` for fast lookups by a router. `None` on hosts, whose connections cache their
-    /// routes.
+    /// Copy of `v4` in which a router looks up routes fast. `None` if the stack does not forward
+    /// packets, because connections cache their routes.
     flat: Option<Flat<Ways>>,
-    /// Hash that chooses one of several routes for a pair of addresses; the same in all shards.
+    /// Key of the hash that chooses one part of a multipath route for a pair of addresses. All
+    /// shards use the same key.
     weights: Keyed,
-    /// Routers that do not answer.
+    /// Routers that do not answer, and are avoided.
     pub failures: Arc<UnreachableRouters>,
-    /// Lower bound in bytes of the MTUs that routes set.
+    /// Number of bytes that is not above the lowest MTU that a route sets.
     pub mtu_least: u16,
 }
 
 impl Fib {
-    /// Creates an empty table, for a host or a router.
+    /// Creates an empty forwarding table, for a router or for a stack that does not forward
+    /// packets.
     pub(super) fn new(weights: Keyed, is_router: bool) -> Self {
         let (v4, v6) = (Networks::default(), Networks::default());
         let flat = is_router.then(Flat::default);
@@ -88,17 +91,17 @@ impl Fib {
         Self { v4, v6, flat, weights, failures, mtu_least: u16::MAX }
     }
 
-    /// Completes the calls of [`set`](Self::set). Required before a lookup.
+    /// Completes the changes made by [`set`](Self::set). Must be called before a lookup.
     pub(super) fn finish(&mut self) {
         if let Some(flat) = &mut self.flat {
             flat.update(&self.v4);
         }
     }
 
-    /// Returns the best route for packets of this host to `dst`; with `iface`, only routes through
-    /// this interface. Among equal routes, the destination chooses one, so that all lookups of a
-    /// connection agree. Routes through `near`, the interface that has the source address, are
-    /// preferred.
+    /// Returns the best route for packets of this host to `dst`; if `iface` is given, only routes
+    /// through this interface are considered. Among equal routes, a hash of the destination chooses
+    /// one, so that all lookups of a connection have the same result. Routes through `near`, the
+    /// interface that has the source address, are preferred.
     #[inline]
     pub(super) fn lookup(
         &self,
@@ -112,14 +115,15 @@ impl Fib {
         }
         let networks = if dst.is_ipv4() { &self.v4 } else { &self.v6 };
         match &**networks.longest(left_aligned(dst))? {
-            // The only route is the best one, even if its router does not answer.
+            // There is only one route, so it is the best one even if its router does not answer.
             [way] => Some(Choice { way: *way, avoids: false }),
             ways => share(ways),
         }
     }
 
-    /// Returns whether the best route to `src`, or an equal one, is unicast and uses `iface`. With
-    /// `iface` `None`, any interface matches. Used for reverse-path filters.
+    /// Returns whether the best route to `src`, or an equally good one, is unicast and uses the
+    /// interface `iface`. If `iface` is `None`, any interface is accepted. Used for reverse path
+    /// filtering.
     pub(super) fn leads_back(&self, src: IpAddr, iface: Option<IfaceId>) -> bool {
         let Some(ways) = self.matching(src).next() else { return false };
         let Some(best) = self.choose(ways, None) else { return false };
@@ -139,8 +143,9 @@ impl Fib {
     //# probably reachable, routers SHOULD be selected in a round-robin
     //# fashion
     ///
-    /// Chooses a router that answers. If none answers, chooses the one that failed longest ago,
-    /// which gives round-robin: a router that fails again is chosen last.
+    /// Chooses a route whose router answers. If no router answers, chooses the router that failed
+    /// the longest time ago. The result is a round-robin, because a router that fails again is
+    /// chosen last.
     fn choose(&self, ways: &[Way], iface: Option<IfaceId>) -> Option<Choice> {
         let mut failed: Option<(Instant, Way)> = None;
         for way in ways.iter().filter(|way| iface.is_none_or(|i| i == way.iface)).copied() {
@@ -160,7 +165,7 @@ impl Fib {
         self.choose_between(networks.longest(left_aligned(dst))?, (src, dst))
     }
 
-    /// Looks up several IPv4 destinations together, and returns the routes to each.
+    /// Looks up several IPv4 destinations at the same time, and returns the routes to each of them.
     #[inline]
     pub(super) fn find_all<'a>(&'a self, all: &[u32], found: &mut [Option<&'a Ways>]) {
         match &self.flat {
@@ -172,8 +177,8 @@ impl Fib {
         }
     }
 
-    /// Chooses the route to forward packets between two addresses. Flows are distributed to routes
-    /// with the same metric whose routers answer.
+    /// Chooses the route by which packets between two addresses are forwarded. Flows are
+    /// distributed among the routes with the lowest metric whose routers answer.
     #[inline]
     pub(super) fn choose_between(&self, ways: &Ways, ends: (IpAddr, IpAddr)) -> Option<Choice> {
         match &**ways {
@@ -182,10 +187,10 @@ impl Fib {
         }
     }
 
-    /// Chooses by highest random weight (RFC 2991 section 4): if a route is removed, only its own
-    /// flows move. Hash-threshold (RFC 2992) would move other flows as well. As on Linux, only
-    /// addresses are hashed, so fragments take the route of their flow. A route of weight `w` gets
-    /// as many flows as `w` routes of weight 1.
+    /// Chooses a part of a multipath route by highest random weight (RFC 2991 section 4). If a part
+    /// is removed, only its flows move to other parts. Hash-threshold (RFC 2992) would move other
+    /// flows as well. As on Linux, only addresses are hashed, so fragments take the route of their
+    /// flow. A route of weight `w` gets as many flows as `w` routes of weight 1.
     fn share(
         &self,
         ways: &[Way],
@@ -211,7 +216,7 @@ impl Fib {
             answer.max_by_key(rank)
         };
         let best = near.and_then(|near| best_by(Some(near))).or_else(|| best_by(None));
-        // No router answers: choose the one that failed longest ago.
+        // If no router answers, choose the one that failed the longest time ago.
         let Some(way) = best else { return Some(first) };
         let avoids = first.avoids || equal().any(|way| self.has_failed(&way));
         Some(Choice { way, avoids })
@@ -221,17 +226,17 @@ impl Fib {
         way.gateway.is_some_and(|gateway| self.failures.failed_at(gateway).is_some())
     }
 
-    /// Returns the failed router on the best route to `dst`, if a probe is due. A probe is one
-    /// solicitation, at most once a minute (RFC 4191 §3.5). Routers are probed only if there is
-    /// traffic for them.
+    /// Returns the failed router of the best route to `dst`, if it must be probed now. A probe is a
+    /// single solicitation, and is sent at most once a minute (RFC 4191 §3.5). Routers are probed
+    /// only when a packet would use them.
     pub(super) fn to_probe(&self, now: Instant, dst: IpAddr) -> Option<HopKey> {
         if now < self.failures.probe_at() {
             return None;
         }
         let mut answers = None;
         for route in self.matching(dst).next()? {
-            // A route with a larger metric is no better than the working one, so its router needs
-            // no probe.
+            // A route with a larger metric is no better than the route whose router answers. Its
+            // router need not be probed.
             if answers.is_some_and(|metric| metric != route.metric) {
                 return None;
             }
@@ -252,7 +257,7 @@ impl Fib {
         networks.matching(left_aligned(dst)).map(|ways| &**ways)
     }
 
-    /// Returns the routes to a network, by exact match.
+    /// Returns the routes to exactly the network `prefix`.
     pub(super) fn to(&self, prefix: Prefix) -> Option<&Ways> {
         let networks = if prefix.addr().is_ipv4() { &self.v4 } else { &self.v6 };
         networks.get(bits_of(prefix))
@@ -271,13 +276,13 @@ impl Fib {
     }
 }
 
-/// Derives from `hash` an exponentially distributed number with rate `weight`. The minimum over
-/// several routes then falls on each in proportion to its weight. With equal weights, `hash` alone
-/// decides.
+/// Computes a number from `hash` that is exponentially distributed with rate `weight`. The route
+/// with the lowest number is chosen. Each route is therefore chosen in proportion to its weight.
+/// With equal weights, only `hash` decides.
 fn cost(hash: u64, weight: u16) -> u64 {
     let hash = hash | 1;
     let zeros = u64::from(hash.leading_zeros());
-    // Mantissa: 1 + x, as a fixed-point number with 32 fractional bits.
+    // Compute the mantissa 1 + x of the hash; x is a fixed-point number with 32 fractional bits.
     let x = ((hash << zeros) << 1) >> 32;
     // Approximate log2(1 + x) by x + 0.344 x (1 - x), with an error below 0.008.
     let bend = (x * ((1 << 32) - x)) >> 32;

@@ -1,18 +1,18 @@
-//! Hash functions for tables. Keys that a peer can choose are hashed with a secret key. Addresses
-//! of this host, of which others choose only a few, are hashed by a faster function.
+//! Hash functions of tables. Keys that a peer can choose are hashed with a secret key. Addresses of
+//! this host, of which other hosts can choose only few, are hashed by a faster function.
 
 use core::hash::{BuildHasher, Hasher};
 use core::time::Duration;
 
 use siphasher::sip::SipHasher13;
 
-/// Secret key for hashes that a peer cannot predict (SipHash-1-3). Otherwise a peer could choose
-/// addresses and ports that fill one bucket, or infer one hash from another.
+/// Secret key of hashes that a peer cannot predict (SipHash-1-3). Otherwise a peer could choose
+/// addresses and ports that all fall into one bucket, or infer one hash from another.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Keyed(pub [u64; 2]);
 
-/// Derives a word of a [`Keyed`] from the seed of the host. Words with different `purpose` or
-/// `label` are independent.
+/// Derives one half of a [`Keyed`] key from the seed of the host. Results for different `purpose`
+/// or `label` are independent of each other.
 pub(crate) fn derive(seed: &[u8; 32], purpose: &[u8], label: u64) -> u64 {
     let (words, _) = seed.as_chunks::<8>();
     let word = |n: usize| u64::from_le_bytes(words[n]);
@@ -33,11 +33,11 @@ impl BuildHasher for Keyed {
     }
 }
 
-/// Hash function by multiplication, which starts with a secret number.
+/// Hash function that multiplies, and that begins with a secret number.
 ///
 /// Only for tables whose entries an attacker cannot choose freely. In the table of addresses, the
-/// operator, routers of the link and programs add entries, within `limits`; strangers choose only
-/// lookups. Key 0 is for tables whose entries and lookups only this host chooses.
+/// operator, routers on the link and programs add entries, within `limits`. Other hosts can only
+/// cause lookups. Use key 0 for tables whose entries and lookups are chosen only by this host.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Cheap(pub u64);
 
@@ -56,8 +56,8 @@ pub(super) struct CheapHasher(u64);
 impl CheapHasher {
     #[inline]
     fn mix(&mut self, word: u64) {
-        // Multiplier of MurmurHash3's finaliser; any odd number with well distributed bits would
-        // do.
+        // Multiplier from the finalizer of MurmurHash3. Any other odd number with well distributed
+        // bits could be used.
         let x = (self.0.rotate_left(23) ^ word).wrapping_mul(0xff51_afd7_ed55_8ccd);
         self.0 = x ^ (x >> 32);
     }
@@ -104,14 +104,14 @@ impl Hasher for CheapHasher {
     }
 }
 
-/// Pseudo-random generator for jitter and identifiers (xoshiro256++ by Blackman and Vigna). Seeded
-/// by the caller, so that equal seeds give equal runs.
+/// Pseudo-random number generator for jitter and identifiers (xoshiro256++ by Blackman and Vigna).
+/// The caller provides the seed; equal seeds produce equal numbers.
 #[derive(Debug, Clone)]
 pub(super) struct Random([u64; 4]);
 
 impl Random {
     pub(super) fn new(seed: u64) -> Self {
-        // SplitMix64 expands the seed, so that even a zero seed gives a good state.
+        // Expand the seed using SplitMix64, so that even the seed 0 produces a good state.
         let mut z = seed;
         Self(core::array::from_fn(|_| {
             z = z.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -135,7 +135,8 @@ impl Random {
         result
     }
 
-    /// Returns a random number below `n`. Its bias is negligible for jitter.
+    /// Returns a random number below `n`. The distribution is not exactly uniform, but good enough
+    /// for jitter.
     pub(super) fn below(&mut self, n: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(n)) >> 64) as u64
     }

@@ -1,4 +1,4 @@
-//! Interfaces and their addresses.
+//! Network interfaces and their addresses.
 
 use core::net::IpAddr;
 
@@ -6,7 +6,8 @@ use towpath_pool::{LinkType, Offloads};
 use towpath_tcp::Instant;
 use towpath_wire::{MacAddr, Prefix};
 
-/// Index of an interface, in the order of addition. 0 is the loopback interface.
+/// Index of a network interface, in the order in which interfaces are added. 0 is the loopback
+/// interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct IfaceId(pub u16);
 
@@ -14,37 +15,41 @@ impl IfaceId {
     /// The loopback interface `lo`, which every [`super::Net`] has.
     pub const LOOPBACK: Self = Self(0);
 
-    /// Returns the id as an index.
+    /// Returns the identifier as an index of tables.
     #[inline]
     pub fn index(self) -> usize {
         usize::from(self.0)
     }
 }
 
-/// Configuration of a new interface.
+/// Configuration of a network interface to be added.
 #[derive(Debug, Clone)]
 pub struct InterfaceConfig {
-    /// Name for display.
+    /// Name of the interface, for display.
     pub name: String,
     /// Type of the link, which determines the link header.
     pub link: LinkType,
-    /// MAC address; ignored for an IP link.
+    /// MAC address of the interface; ignored for a link of type IP.
     pub mac: MacAddr,
-    /// MTU in bytes.
+    /// MTU of the interface in bytes.
     pub mtu: u32,
-    /// Offloads of the device.
+    /// Offloads that the interface's device supports.
     pub offloads: Offloads,
-    /// Addresses, each with the prefix of its network.
+    /// Addresses of the interface, each with the prefix length of its network.
     pub addresses: Vec<Prefix>,
-    /// Configure addresses and routes by IPv6 router advertisements (RFC 4862). Only for Ethernet.
+    /// Whether addresses and routes are configured by IPv6 router advertisements (RFC 4862). Only
+    /// for Ethernet.
     pub slaac: bool,
-    /// Accept packets to every unicast address as local, as a gateway does.
+    /// Whether the interface accepts packets to every unicast address as if it were its own. A
+    /// gateway needs this.
     pub any_address: bool,
-    /// The kernel of the real host forwards the packets behind this link, and fragments them to the
-    /// path MTUs it knows. DF then depends only on the program's option.
+    /// Whether the kernel of the machine sends the packets of this interface to other networks, and
+    /// fragments them to the path MTUs that it knows. The DF bit of a packet then depends only on
+    /// the socket option of the program.
     pub kernel_cuts: bool,
-    /// The peer on this link is in this process, so no packets are lost and no SYN is part of a
-    /// flood. A SYN then reserves its place in the accept queue, before the handshake is complete.
+    /// Whether the host on the other side of the link is a stack in this process. Then no packets
+    /// are lost, and a SYN cannot be part of a flood. A SYN reserves its place in the accept queue
+    /// before the handshake is complete.
     pub in_process: bool,
 }
 
@@ -53,27 +58,28 @@ pub struct InterfaceConfig {
 pub struct Address {
     /// Address, with the prefix length of its network.
     pub prefix: Prefix,
-    /// State of duplicate address detection and lifetimes.
+    /// State of the address in duplicate address detection and in its lifetimes.
     pub state: AddressState,
     /// Origin of the address: operator, link or router advertisement.
     pub origin: Origin,
-    /// End of the preferred lifetime; `None`: infinite. Both lifetimes are as of the last change of
-    /// an address of this host; later advertisements may have extended them.
+    /// Time at which the preferred lifetime ends; `None` if it is infinite. Router advertisements
+    /// may have extended both lifetimes since the addresses of this host last changed.
     pub preferred_until: Option<Instant>,
-    /// End of the valid lifetime; `None`: infinite.
+    /// Time at which the valid lifetime ends; `None` if it is infinite.
     pub valid_until: Option<Instant>,
-    /// Number of duplicates found for this address so far (DAD_Counter of RFC 7217).
+    /// Number of times that duplicate address detection failed for this address (DAD_Counter of RFC
+    /// 7217).
     pub(super) dad_count: u8,
 }
 
 impl Address {
-    /// Returns the address without the prefix length.
+    /// Returns the address without its prefix length.
     #[inline]
     pub fn addr(&self) -> IpAddr {
         self.prefix.addr()
     }
 
-    /// Returns whether packets may be sent from the address.
+    /// Returns whether packets may have this address as source.
     pub fn is_usable(&self) -> bool {
         !matches!(self.state, AddressState::Tentative | AddressState::DadFailed)
     }
@@ -88,26 +94,27 @@ impl Address {
 /// State of an address (RFC 4862 §5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AddressState {
-    /// Not used yet, because duplicate address detection has not finished.
+    /// The address is not used yet, because duplicate address detection has not finished.
     Tentative,
-    /// Used while duplicate address detection runs (RFC 4429), for addresses that the operator
-    /// added.
+    /// The address is used although duplicate address detection has not finished (RFC 4429). The
+    /// operator added it.
     Optimistic,
-    /// Used for new and existing connections.
+    /// The address is used for new and existing connections.
     Preferred,
-    /// Used for existing connections only, because the preferred lifetime ended.
+    /// The address is used only for existing connections, because its preferred lifetime has ended.
     Deprecated,
-    /// Not used, because duplicate address detection found it on another host.
+    /// The address is not used, because duplicate address detection found another host that uses
+    /// it.
     DadFailed,
 }
 
 /// Origin of an address or a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
-    /// Added by the operator.
+    /// The operator added the address or route.
     Static,
-    /// Link-local address, or the route that follows from an address of an interface.
+    /// A link-local address, or a route to the network of an interface's address.
     Link,
-    /// Learnt from a router advertisement.
+    /// The address or route is from a router advertisement.
     Router,
 }

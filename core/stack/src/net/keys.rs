@@ -1,30 +1,31 @@
-//! Secret keys of a host.
+//! Secret keys of a host's IP layer.
 
 use super::hash;
 
-/// Secret random keys from the owner. The keys make identifiers unpredictable, and prevent chosen
-/// collisions in tables. Equal keys give equal runs.
+/// Secret random keys that the owner of the stack provides. The keys make identifiers
+/// unpredictable, and prevent that a peer chooses colliding table entries. With equal keys, the
+/// stack behaves the same.
 #[derive(Debug, Clone, Copy)]
 pub struct Keys {
-    /// Key of hash tables.
+    /// Key of the hash tables.
     pub tables: [u64; 2],
-    /// Key of IP identifications.
+    /// Key of the generator of IP identifications.
     pub idents: [u64; 2],
-    /// Key of interface identifiers (RFC 7217). Keep it over restarts, so that the host keeps its
-    /// addresses.
+    /// Key of IPv6 interface identifiers (RFC 7217). If it is kept over restarts, the host keeps
+    /// its addresses.
     pub interface_ids: [u64; 2],
-    /// Seed of random delays.
+    /// Seed of the generator of random delays.
     pub random: u64,
-    /// Key of the address table's hash function.
+    /// Key of the hash function for the table of addresses.
     pub addresses: u64,
-    /// Seed of the random variation of the ICMP error limit.
+    /// Seed of the generator that varies the limit of ICMP errors.
     pub error_limit: u64,
-    /// Key of a tracker's tables and ports.
+    /// Key of the tables and port numbers of a tracker, such as NAT.
     pub tracker: [u64; 2],
 }
 
 impl Keys {
-    /// Derives all keys from one secret.
+    /// Derives all keys from one secret seed.
     pub fn derive(seed: &[u8; 32]) -> Self {
         let key = |label: u64| hash::derive(seed, b"", label);
         Self {
@@ -38,8 +39,8 @@ impl Keys {
         }
     }
 
-    /// Returns the keys of one shard of a host. Only the key of identifications differs from shard
-    /// to shard.
+    /// Returns the keys of one shard of a host. Only the key of IP identifications differs between
+    /// shards.
     pub(crate) fn of_shard(self, shard: u8) -> Self {
         let [first, second] = self.idents;
         let shard = u64::from(shard);

@@ -1,4 +1,4 @@
-//! IP layer of a stack: a data part, and the control part or access to it.
+//! IP layer of a stack. The layer consists of a data part, and of the control part or access to it.
 
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
@@ -18,28 +18,30 @@ use super::received::{IcmpError, Looped, Received};
 use super::trace::{ControlCounters, DataCounters, DroppedCopy, NetCounters, Traffic};
 use crate::drop::DropReason;
 
-/// The IP layer of a host, or that of one of its shards. See the [module](super).
+/// The IP layer of a host, or of one of its shards. The [module](super) has an overview.
 ///
-/// The owner's duties:
+/// The owner must:
 ///
 /// - call [`receive`](Self::receive) for each packet of a device, and
 ///   [`receive_looped`](Self::receive_looped) for each of [`take_loopback`](Self::take_loopback);
-/// - submit [`output`](Self::output) to the devices;
-/// - call [`on_timeout`](Self::on_timeout) when [`next_timeout`](Self::next_timeout) has come.
+/// - pass the packets of [`output`](Self::output) to the devices;
+/// - call [`on_timeout`](Self::on_timeout) at the time [`next_timeout`](Self::next_timeout).
 #[derive(Debug)]
 pub struct Net {
     pub(super) seat: ControlAccess,
     pub(super) data: Data,
-    /// Number of snapshots that existed when this shard adopted its current one.
+    /// Number of configuration snapshots that had been created when this shard adopted its current
+    /// one.
     pub(super) seen: u64,
-    /// Updates for the data parts of other shards, with their receivers.
+    /// Updates for the data parts of other shards, with the set of receiving shards.
     pub(super) news: VecDeque<(Parts, NeighborUpdate)>,
-    /// Number of times that other shards gave control an earlier deadline, as of the last check by
-    /// the first shard.
+    /// Value of [`Shared::hurries`] when the first shard last checked it: the number of times that
+    /// other shards made the deadline of the control part earlier.
     pub(super) hurries_seen: u64,
-    /// Set when the first shard has to be woken, because its deadline became earlier.
+    /// Whether the first shard must be woken, because the deadline of the control part became
+    /// earlier.
     pub(super) hurries_first: bool,
-    /// Routes generation for which the other shards were woken last.
+    /// Generation number of the routes for which the other shards were last woken.
     pub(super) woken_for: u64,
 }
 
@@ -51,7 +53,7 @@ impl Net {
     }
 
     /// Creates the IP layers of a host's shards, one for each element of `keys`. The first shard
-    /// runs control.
+    /// runs the control part.
     pub(crate) fn shards(config: NetConfig, keys: &[Keys], now: Instant) -> Vec<Self> {
         let [first, ..] = keys else { return Vec::new() };
         let shared = Arc::new(Shared::new(host_control(config, first, now)));
@@ -78,9 +80,9 @@ impl Net {
         Self { seat, data, seen: 0, news: VecDeque::new(), hurries_seen, hurries_first, woken_for }
     }
 
-    /// Passes reports and control packets to control, and applies its commands. A single stack
-    /// calls this after each packet, so that the next packet sees the result. Reports of other
-    /// shards are sent at the end of their turn.
+    /// Passes reports and control packets to the control part, and executes its commands. A single
+    /// stack calls this after each packet, so that the next packet sees the result. Other shards
+    /// send their reports at the end of their turn of the event loop.
     pub(super) fn exchange(&mut self, now: Instant, pool: &mut Pool) {
         let Self { seat, data, news, .. } = self;
         match seat {
@@ -96,16 +98,16 @@ impl Net {
         self.data.clear_up(pool);
     }
 
-    /// Plans the forwarding of a batch of packets received on `iface`. The owner then calls
-    /// [`forward_run`](Self::forward_run) and [`receive`](Self::receive) in turn until the batch is
-    /// empty.
+    /// Plans the forwarding of a batch of packets that were received on the interface `iface`. The
+    /// caller then calls [`forward_run`](Self::forward_run) and [`receive`](Self::receive)
+    /// alternately until the batch is empty.
     #[inline]
     pub(crate) fn plan_transit(&mut self, iface: IfaceId, packets: &Batch) {
         self.data.plan_transit(iface, packets);
     }
 
-    /// Forwards packets from the front of a planned batch, up to the first one that must be passed
-    /// to `receive`. Returns the bytes of the forwarded and dropped packets.
+    /// Forwards packets from the front of a planned batch, until a packet must be passed to
+    /// `receive`. Returns the bytes of all packets that were forwarded or dropped.
     #[inline]
     pub(crate) fn forward_run(
         &mut self,
@@ -121,8 +123,9 @@ impl Net {
         bytes
     }
 
-    /// Receives one packet from the device of `iface`. Returns `None` if the packet was consumed
-    /// (ARP, neighbour discovery, an answered echo request, a fragment), or dropped and counted.
+    /// Receives one packet from the device of the interface `iface`. Returns `None` if the packet
+    /// is not for the sockets: it was consumed (ARP, neighbour discovery, an echo request, a
+    /// fragment), or dropped and counted.
     pub fn receive(
         &mut self,
         now: Instant,
@@ -135,8 +138,8 @@ impl Net {
         received
     }
 
-    /// Receives one packet of [`take_loopback`](Self::take_loopback). Returns `None` as
-    /// [`Net::receive`] does.
+    /// Receives one packet of [`take_loopback`](Self::take_loopback). Returns `None` in the same
+    /// cases as [`Net::receive`].
     pub fn receive_looped(
         &mut self,
         now: Instant,
@@ -148,10 +151,11 @@ impl Net {
         received
     }
 
-    /// Returns the time of the next required call of [`Net::on_timeout`].
+    /// Returns the time at which [`Net::on_timeout`] must be called.
     pub fn next_timeout(&self) -> Option<Instant> {
         let control = match &self.seat {
-            // Control has commands for the data part, for example after a change by the owner.
+            // The control part has commands for the data part, for example after a configuration
+            // change.
             ControlAccess::Alone(control) if control.has_commands() => Instant::ZERO,
             ControlAccess::Alone(control) => control.next_timeout(),
             ControlAccess::First(shared) => shared.due(),
@@ -161,16 +165,17 @@ impl Net {
         (next != Instant::FAR).then_some(next)
     }
 
-    /// Handles all timers that expired by `now`.
+    /// Handles all timers that have expired at the time `now`.
     pub fn on_timeout(&mut self, now: Instant, pool: &mut Pool) {
-        // Process queued reports first, because a confirmation in them cancels a due probe.
+        // Process queued reports first. If one confirms a neighbour, a probe that is due now need
+        // not be sent.
         self.exchange(now, pool);
         match &mut self.seat {
             ControlAccess::Alone(control) => control.on_timeout(now, pool),
             ControlAccess::First(shared) if shared.due() <= now => {
                 let (data, news) = (&mut self.data, &mut self.news);
-                // The end of an address lifetime produces no command, but a new snapshot. Adopt the
-                // snapshot here, and wake the other shards for it.
+                // The end of an address lifetime creates a new snapshot, but no command. Adopt the
+                // snapshot here, and wake the other shards to adopt it.
                 shared.with(|control| {
                     control.on_timeout(now, pool);
                     talk(control, data, news, now, pool);
@@ -183,8 +188,8 @@ impl Net {
         self.exchange(now, pool);
     }
 
-    /// Returns the counters. With several shards, only the first includes those of control, so that
-    /// sums over the shards are right.
+    /// Returns the counters of this IP layer. With several shards, only those of the first one
+    /// include the control part, so that the sums over all shards are correct.
     pub fn counters(&self) -> NetCounters {
         let control = match &self.seat {
             ControlAccess::Other(_) => ControlCounters::default(),
@@ -195,28 +200,31 @@ impl Net {
         NetCounters { data, control }
     }
 
-    /// Counts a drop of a packet that was freed before, or never built.
+    /// Counts a dropped packet that was already freed, or that was never created.
     pub(crate) fn count_drop(&mut self, reason: DropReason) {
         self.data.counters.drops.count(reason);
     }
 
-    /// Returns the output queue of `iface`. Panics if the interface does not exist.
+    /// Returns the output queue of the interface `iface`.
+    ///
+    /// # Panics
+    /// Panics if the interface does not exist.
     pub fn output(&mut self, iface: IfaceId) -> &mut Output {
         &mut self.data.outputs[iface.index()]
     }
 
-    /// Returns whether the operator set the interface down.
+    /// Returns whether the operator has set the interface down.
     #[inline]
     pub(crate) fn is_down(&self, iface: IfaceId) -> bool {
         self.data.here().links.get(iface.index()).is_some_and(|link| link.down)
     }
 
-    /// Returns the traffic counters of this stack, indexed by interface.
+    /// Returns the traffic counters of this stack, one for each interface by its index.
     pub fn traffic(&self) -> &[Traffic] {
         &self.data.traffic
     }
 
-    /// Counts packets received from the device of an interface.
+    /// Counts packets that the device of an interface has received.
     pub(crate) fn note_received(&mut self, iface: IfaceId, received: Load) {
         if let Some(traffic) = self.data.traffic.get_mut(iface.index()) {
             traffic.rx_packets += received.packets as u64;
@@ -224,7 +232,7 @@ impl Net {
         }
     }
 
-    /// Counts packets that the device of an interface took.
+    /// Counts packets that the device of an interface has accepted for sending.
     pub(crate) fn note_sent(&mut self, iface: IfaceId, sent: Load) {
         if let Some(traffic) = self.data.traffic.get_mut(iface.index()) {
             traffic.tx_packets += sent.packets as u64;
@@ -232,7 +240,8 @@ impl Net {
         }
     }
 
-    /// Drops the packets in the output queue of `iface`, which is down or was removed.
+    /// Drops the packets in the output queue of the interface `iface`, which is down or was
+    /// removed.
     #[cold]
     pub(crate) fn drop_output(&mut self, iface: IfaceId, pool: &mut Pool) {
         let mut packets = Vec::new();
@@ -243,26 +252,26 @@ impl Net {
         }
     }
 
-    /// Returns the size of the output queue of `iface` on the wire.
+    /// Returns the size on the wire of the packets in the output queue of `iface`.
     #[inline]
     pub fn output_load(&self, iface: IfaceId) -> Load {
         self.data.outputs.get(iface.index()).map_or(Load::default(), Output::load)
     }
 
-    /// Returns the size of the connections' packets in the output queue of `iface`.
+    /// Returns the size on the wire of the packets of connections in the output queue of `iface`.
     #[inline]
     pub(crate) fn output_connections(&self, iface: IfaceId) -> Load {
         self.data.outputs.get(iface.index()).map_or(Load::default(), Output::connections)
     }
 
-    /// Returns the total size of all output queues.
+    /// Returns the total size on the wire of the packets in all output queues.
     pub fn output_waiting(&self) -> Load {
         let mut sum = Load::default();
         self.data.outputs.iter().for_each(|output| sum += output.load());
         sum
     }
 
-    /// Returns the bytes of `sender` in the output queue of `iface`.
+    /// Returns the number of bytes of `sender` in the output queue of `iface`.
     #[inline]
     pub(crate) fn output_share(&self, iface: IfaceId, sender: NonZeroU32) -> u32 {
         self.data.outputs.get(iface.index()).map_or(0, |output| output.share(sender))
@@ -272,29 +281,31 @@ impl Net {
     #[inline]
     pub(crate) fn has_share(&self, sender: NonZeroU32, share: u32) -> bool {
         let mut outputs = self.data.outputs.iter();
-        // Check the length first, because a queue shorter than `share` needs no lookup.
+        // Check the length of the queue first. If it is shorter than `share`, the sender need not
+        // be looked up.
         outputs.any(|it| it.load().bytes >= share as usize && it.share(sender) >= share)
     }
 
-    /// Copies queued packets that alone keep the memory of a closed socket's FIFO
-    /// ([`towpath_shm::Fragments::is_forsaken`]). Called when this memory reached its limit.
+    /// Copies the queued packets that refer to the send buffer of a closed socket, so that the
+    /// buffer's memory can be freed ([`towpath_shm::Fragments::is_forsaken`]). Called when such
+    /// memory has reached its limit.
     pub fn copy_forsaken(&mut self, pool: &mut Pool) {
         let copied = self.data.outputs.iter_mut().map(|output| output.copy_forsaken(pool));
         self.data.counters.output_copied += copied.sum::<u64>();
     }
 
-    /// Returns the senders with packets in an output queue.
+    /// Returns the connections and UDP sockets with packets in an output queue.
     pub(crate) fn senders(&self) -> Vec<NonZeroU32> {
         self.data.outputs.iter().flat_map(Output::senders).collect()
     }
 
-    /// Takes a sender whose queued bytes fell enough to continue.
+    /// Removes and returns a sender that waited and may continue, because it has few bytes in the
+    /// output queues.
     pub(crate) fn pop_drained(&mut self) -> Option<NonZeroU32> {
         self.data.outputs.iter_mut().find_map(Output::pop_drained)
     }
 
-    /// Returns the number of packets in the output queues and of packets that wait for a MAC
-    /// address.
+    /// Returns the number of packets in the output queues, plus those that wait for a MAC address.
     pub fn waiting(&self) -> usize {
         let outputs = self.data.outputs.iter().map(Output::len);
         outputs.sum::<usize>() + self.data.next_hops.waiting()
@@ -305,14 +316,14 @@ impl Net {
         self.data.loopback.len()
     }
 
-    /// Takes the oldest packet of the loopback queue; pass it to
+    /// Removes and returns the oldest packet of the loopback queue. The caller passes it to
     /// [`receive_looped`](Self::receive_looped).
     pub fn take_loopback(&mut self) -> Option<Looped> {
         self.data.loopback.pop_front()
     }
 
-    /// Takes the oldest error about a packet that was never sent, because its neighbour did not
-    /// answer.
+    /// Removes and returns the oldest ICMP error about a packet of this host that was not sent,
+    /// because its next hop did not answer.
     pub fn take_error(&mut self) -> Option<IcmpError> {
         self.data.errors.pop_front()
     }
@@ -322,7 +333,7 @@ impl Net {
         self.data.drop(iface, packet, reason, pool);
     }
 
-    /// Takes the oldest copy of a dropped packet.
+    /// Removes and returns the oldest copy of a dropped packet.
     pub fn take_dropped(&mut self) -> Option<DroppedCopy> {
         self.data.dropped.pop_front()
     }
@@ -340,11 +351,11 @@ fn host_control(config: NetConfig, keys: &Keys, now: Instant) -> Control {
     control
 }
 
-/// Exchanges messages between control and the data part of this thread until none is left, and
-/// queues updates for other data parts.
+/// Exchanges messages between the control part and the data part of this thread until there are
+/// none, and queues updates for other data parts.
 ///
-/// The loop ends, because data reports a next hop only once until an answer, and control sends a
-/// packet to an unknown neighbour only once.
+/// The loop ends. The data part reports a next hop only once before it gets an answer. The control
+/// part sends only one packet to an unknown neighbour.
 fn talk(
     control: &mut Control,
     data: &mut Data,

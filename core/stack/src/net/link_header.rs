@@ -1,11 +1,11 @@
-//! Complete link headers that are prepended to packets.
+//! Complete link headers, which are prepended to packets.
 
 use core::net::IpAddr;
 
 use towpath_wire::MacAddr;
 use towpath_wire::ethernet::{self, EtherType};
 
-/// Link header of all packets to one neighbour or group.
+/// Link header of all packets to one neighbour or multicast group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct LinkHeader {
     bytes: [u8; ethernet::HEADER_LEN],
@@ -13,10 +13,11 @@ pub(super) struct LinkHeader {
 }
 
 impl LinkHeader {
-    /// Empty header of a link without link headers.
+    /// Empty header, for a link whose packets have no link header.
     pub(super) const NONE: Self = Self { bytes: [0; ethernet::HEADER_LEN], len: 0 };
 
-    /// Creates an Ethernet header from `src` to `dst`; the family of `to` determines the EtherType.
+    /// Creates an Ethernet header from `src` to `dst`. The IP version of `to` determines the
+    /// Ethernet type.
     pub(super) fn ethernet(src: MacAddr, dst: MacAddr, to: IpAddr) -> Self {
         let ethertype = if to.is_ipv4() { EtherType::IPV4 } else { EtherType::IPV6 };
         let mut bytes = [0; ethernet::HEADER_LEN];
@@ -24,13 +25,13 @@ impl LinkHeader {
         Self { bytes, len: len as u8 }
     }
 
-    /// Returns the destination MAC address.
+    /// Returns the destination MAC address of the link header.
     pub(super) fn dst(&self) -> MacAddr {
         let [a, b, c, d, e, f, ..] = self.bytes;
         MacAddr([a, b, c, d, e, f])
     }
 
-    /// Returns the bytes of an Ethernet header; `None` for an empty header.
+    /// Returns the bytes of an Ethernet header; `None` if the link header is empty.
     #[inline]
     pub(super) fn whole(&self) -> Option<&[u8; ethernet::HEADER_LEN]> {
         (self.len > 0).then_some(&self.bytes)

@@ -1,4 +1,5 @@
-//! Addresses of this host, and the groups and broadcast addresses that it receives.
+//! Addresses of this host, and the multicast groups and broadcast addresses whose packets it
+//! receives.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -9,61 +10,63 @@ use towpath_wire::addr;
 use super::hash::Cheap;
 use super::iface::{Address, IfaceId};
 
-/// Roles of addresses for this host. Link-local IPv6 addresses, groups and directed broadcast
-/// addresses are valid only on their own link. As on Linux, any other address is this host's on
-/// every interface (the weak model of RFC 1122 §3.3.4.2). A packet costs one lookup for each of its
-/// two addresses, whatever the number of entries.
+/// Roles of addresses for this host: own, a multicast group, or a broadcast address. Link-local
+/// IPv6 addresses, groups and directed broadcast addresses apply only on their own link. As on
+/// Linux, any other address of this host applies on every interface (the weak model of RFC 1122
+/// §3.3.4.2). A packet needs one lookup for each of its two addresses, whatever the number of
+/// entries.
 #[derive(Debug, Clone)]
 pub(super) struct Locals {
     pub hosts: Arc<Roles>,
     pub groups: Arc<Roles>,
 }
 
-/// Table of the roles of addresses, or of groups. A change creates a new table.
+/// Table of the roles of unicast and broadcast addresses, or of multicast groups. A change creates
+/// a new table.
 #[derive(Debug)]
 pub(super) struct Roles {
     roles: HashMap<(u128, u32), Role, Cheap>,
     /// Bloom filter of the addresses in `roles`. Most addresses of forwarded packets are not in the
-    /// table, and need no lookup.
+    /// table; the filter avoids a lookup for them.
     known: [u64; KNOWN_BITS / 64],
-    /// Number of lookups so far.
+    /// Number of lookups in this table, for tests.
     #[cfg(test)]
     asked: core::sync::atomic::AtomicU64,
 }
 
-/// Role of an address, on one interface or on any.
+/// Role of an address for this host, on one interface or on any interface.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Role {
-    /// First interface that has the address; `None` if this host does not have it.
+    /// First interface with this address; `None` if the address is not one of this host.
     pub owner: Option<IfaceId>,
-    /// The address is a directed broadcast address.
+    /// Whether the address is a directed broadcast address.
     pub broadcast: bool,
-    /// The address is a joined group.
+    /// Whether the address is a multicast group that was joined.
     pub joined: bool,
 }
 
-/// Number of bits in the Bloom filter. With 60 addresses of a router, one of 70 other addresses
-/// causes a needless lookup.
+/// Number of bits in the Bloom filter. For a router with 60 addresses, one of 70 other addresses
+/// causes an unnecessary lookup.
 const KNOWN_BITS: usize = 4096;
 
-/// Returns the index of an address's word in the Bloom filter, and the bit in this word.
+/// Returns the index of the word for an address in the Bloom filter, and the bit in this word.
 #[inline]
 fn known_bit(addr: IpAddr) -> (usize, u64) {
     let folded = match addr {
         IpAddr::V4(v4) => u64::from(v4.to_bits()),
         IpAddr::V6(v6) => (v6.to_bits() >> 64) as u64 ^ v6.to_bits() as u64,
     };
-    // Fibonacci hashing (Knuth, volume 3, section 6.4): the upper bits are the best distributed
-    // ones.
+    // Fibonacci hashing (Knuth, volume 3, section 6.4): use the upper bits, because they are the
+    // best distributed ones.
     let at = folded.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - KNOWN_BITS.ilog2());
     ((at / 64) as usize, 1 << (at % 64))
 }
 
-/// Stands for any interface in a key.
+/// Interface number in a key that means any interface.
 const ANY: u32 = u32::MAX;
 
 impl Roles {
-    /// Creates an empty table.
+    /// Creates an empty table of roles.
     pub(super) fn new(hash: Cheap) -> Self {
         Self {
             roles: HashMap::with_hasher(hash),
@@ -73,7 +76,7 @@ impl Roles {
         }
     }
 
-    /// Adds an address of an interface.
+    /// Adds an address of an interface to the table.
     pub(super) fn add(&mut self, iface: IfaceId, address: &Address) {
         if address.is_usable() {
             let (addr, here) = (address.addr(), u32::from(iface.0));
@@ -89,7 +92,7 @@ impl Roles {
         }
     }
 
-    /// Adds a group that was joined on an interface.
+    /// Adds a multicast group that was joined on an interface.
     pub(super) fn join(&mut self, iface: IfaceId, group: IpAddr) {
         self.role(group, iface.0.into()).joined = true;
     }
@@ -118,7 +121,7 @@ impl Locals {
         Self { hosts: Arc::new(Roles::new(hash)), groups: Arc::new(Roles::new(hash)) }
     }
 
-    /// Returns the role of `addr` in a packet received or sent on `iface`.
+    /// Returns what `addr` is for this host, in a packet received or sent on the interface `iface`.
     #[inline]
     pub(super) fn on(&self, iface: IfaceId, addr: IpAddr) -> Role {
         let here = u32::from(iface.0);
@@ -129,26 +132,27 @@ impl Locals {
             return self.hosts.known(addr, here);
         }
         let anywhere = self.hosts.known(addr, ANY);
-        // An address of one subnet can be the broadcast address of another one.
+        // Check the interface as well, because an address of one subnet can be the broadcast
+        // address of another subnet.
         let broadcast = anywhere.broadcast && self.hosts.known(addr, here).broadcast;
         Role { broadcast, ..anywhere }
     }
 
-    /// Returns the role of `addr`, which is no group, on any interface.
+    /// Returns what `addr` is for this host on any interface. `addr` must not be a multicast group.
     #[inline]
     pub(super) fn anywhere(&self, addr: IpAddr) -> Role {
         self.hosts.known(addr, ANY)
     }
 
-    /// Returns whether the table may have an IPv4 address, which is no group. If false, the address
-    /// is not this host's.
+    /// Returns false if an IPv4 address is certainly not in the table, so that it is not one of
+    /// this host. The address must not be a multicast group.
     #[inline]
     pub(super) fn may_know(&self, v4: u32) -> bool {
         let (word, bit) = known_bit(IpAddr::V4(Ipv4Addr::from_bits(v4)));
         self.hosts.known[word] & bit != 0
     }
 
-    /// Returns the number of lookups in the tables.
+    /// Returns the number of lookups in both tables, for tests.
     #[cfg(test)]
     pub(super) fn asked(&self) -> u64 {
         let tables = [&self.hosts, &self.groups];
@@ -161,8 +165,9 @@ fn is_scoped(addr: IpAddr) -> bool {
     matches!(addr, IpAddr::V6(v6) if v6.is_unicast_link_local())
 }
 
-/// Returns the key of an address: the address (IPv4 as its mapped form, which no link may carry),
-/// and the interface. Plain numbers are hashed by two multiplications.
+/// Returns the key of an address in the table: the address as a number, and the interface. An IPv4
+/// address is stored in its IPv4-mapped form, which must not occur on a link. Numbers can be hashed
+/// by two multiplications.
 #[inline]
 fn key(addr: IpAddr, on: u32) -> (u128, u32) {
     match addr {
@@ -171,11 +176,12 @@ fn key(addr: IpAddr, on: u32) -> (u128, u32) {
     }
 }
 
-/// Returns whether all hosts are members of `group` (RFC 1112 §4, RFC 4291 §2.8).
+/// Returns whether `group` is a multicast group of which all hosts are members (RFC 1112 §4, RFC
+/// 4291 §2.8).
 pub(super) fn is_of_all_hosts(group: IpAddr) -> bool {
     match group {
         IpAddr::V4(v4) => v4 == addr::ALL_HOSTS_V4,
-        // Interface-local and link-local all-nodes groups.
+        // The all-nodes groups with link-local and interface-local scope.
         IpAddr::V6(v6) => v6 == addr::ALL_NODES || v6 == INTERFACE_LOCAL_ALL_NODES,
     }
 }

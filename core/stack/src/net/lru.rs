@@ -1,4 +1,5 @@
-//! Map with a capacity. If it is full, an insertion evicts the least recently used entry.
+//! Map with a maximum number of entries. If it is full, an insertion evicts the least recently used
+//! entry.
 
 use core::hash::Hash;
 
@@ -7,8 +8,8 @@ use hashbrown::HashMap;
 use super::hash::Keyed;
 use crate::tables::slab::{List, Queue};
 
-/// Map whose entries are in a list from the least to the most recently used one. All methods take
-/// O(1), except [`Lru::iter`] and [`Lru::iter_mut`]. Iteration visits entries in a deterministic
+/// Map whose entries are in a list, from the least to the most recently used one. All methods take
+/// constant time, except [`Lru::iter`] and [`Lru::iter_mut`]. Both iterate in a deterministic
 /// order.
 #[derive(Debug)]
 pub(crate) struct Lru<K, V> {
@@ -33,13 +34,13 @@ impl<K: Copy + Eq + Hash, V> Lru<K, V> {
         self.index.len()
     }
 
-    /// Returns a value without marking it as used.
+    /// Returns the value of a key, without marking it as used.
     pub(crate) fn peek(&self, key: &K) -> Option<&V> {
         let at = *self.index.get(key)?;
         self.entries.get(at).map(|(_, value)| value)
     }
 
-    /// Returns a value and marks it as the most recently used.
+    /// Returns the value of a key, and marks it as most recently used.
     pub(crate) fn get_mut(&mut self, key: &K) -> Option<&mut V> {
         let at = *self.index.get(key)?;
         if self.by_use.back() != Some(at) {
@@ -48,8 +49,8 @@ impl<K: Copy + Eq + Hash, V> Lru<K, V> {
         self.entries.get_mut(at).map(|(_, value)| value)
     }
 
-    /// Inserts a value as the most recently used. Returns the removed entry: the old value of the
-    /// key or, if the map was full, the least recently used entry.
+    /// Inserts a value as the most recently used one. Returns the entry that was removed: that of
+    /// the same key or, if the map was full, the least recently used one.
     pub(crate) fn insert(&mut self, key: K, value: V) -> Option<(K, V)> {
         let gone = match self.remove(&key) {
             Some(old) => Some((key, old)),

@@ -1,5 +1,5 @@
-//! Messages between control and the data parts, in addition to snapshots. Shards other than the
-//! first exchange them in batches.
+//! Messages between the control part and the data parts of the IP layer, other than snapshots.
+//! Shards other than the first send and receive them in batches.
 
 use core::net::IpAddr;
 
@@ -11,17 +11,18 @@ use super::iface::IfaceId;
 use super::received::Local;
 use crate::drop::DropReason;
 
-/// Key of a neighbour or next hop: interface and IP address.
+/// Identifies a neighbour or next hop: interface and IP address.
 pub(crate) type HopKey = (IfaceId, IpAddr);
 
-/// Set of data parts of a host, with a bit for each shard.
+/// Set of data parts of a host's IP layer, with a bit for each shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Parts(u16);
 
 impl Parts {
-    /// Data part of the first shard, which runs control and gets all updates.
+    /// Set with only the data part of the first shard, which runs the control part and gets all
+    /// updates.
     pub(crate) const FIRST: Self = Self(1);
-    /// The empty set.
+    /// Set without data parts.
     pub(crate) const NONE: Self = Self(0);
     /// All data parts except that of the first shard.
     pub(crate) const OTHERS: Self = Self(!Self::FIRST.0);
@@ -31,57 +32,59 @@ impl Parts {
         Self(1 << n)
     }
 
-    /// Returns whether the set has the data part of shard `n`.
+    /// Returns whether the set contains the data part of shard `n`.
     pub(crate) fn has(self, n: usize) -> bool {
         self.0 >> n & 1 != 0
     }
 
-    /// Returns the union of both sets.
+    /// Returns the union of two sets.
     pub(crate) fn and(self, more: Self) -> Self {
         Self(self.0 | more.0)
     }
 
-    /// Returns the parts of `self` that are not in `less`.
+    /// Returns the data parts of `self` that are not in `less`.
     pub(crate) fn without(self, less: Self) -> Self {
         Self(self.0 & !less.0)
     }
 }
 
-/// Report of a data part: about a next hop to control, or a path MTU to the first data part.
+/// Report of a data part: about a next hop to the control part, or about a path MTU to the first
+/// data part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DataReport {
-    /// A packet is sent to the neighbour.
+    /// A packet was sent to this neighbour.
     Used(HopKey),
-    /// The transport made progress through the neighbour (RFC 4861 §7.3.1), while packets were sent
-    /// to `mac`. Ignored if control has another MAC address meanwhile.
+    /// TCP made progress through this neighbour (RFC 4861 §7.3.1), while packets were sent to the
+    /// MAC address `mac`. The report is ignored if the control part now has a different MAC
+    /// address.
     Confirmed { key: HopKey, mac: MacAddr },
-    /// A packet avoided this router, which failed and is due for a probe.
+    /// A packet avoided this router, which has failed and must be probed now.
     Avoided(HopKey),
-    /// A socket accepted an ICMP report that the path MTU of datagrams is `mtu`. `way` is interface
-    /// and destination.
+    /// A socket accepted an ICMP report that the path MTU for datagrams is `mtu` bytes. `way` is
+    /// the path: interface and destination.
     TooBig { way: HopKey, mtu: u32 },
 }
 
-/// Received packet for control. If it is an IP packet, its addresses are valid.
+/// A received packet for the control part. If it is an IP packet, its addresses are valid.
 #[derive(Debug)]
 pub(crate) enum ControlPacket {
-    /// ARP packet.
+    /// An ARP packet.
     Arp {
-        /// Interface that the packet arrived on.
+        /// Interface on which the packet arrived.
         iface: IfaceId,
         packet: Packet,
         at: usize,
     },
-    /// Neighbour discovery message with a valid checksum.
+    /// A neighbour discovery message with a valid checksum.
     Discovery(Local),
-    /// Multicast listener discovery message with a valid checksum.
+    /// An MLD message with a valid checksum.
     Listeners(Local),
-    /// IGMP message.
+    /// An IGMP message.
     Igmp(Local),
 }
 
 impl ControlPacket {
-    /// Returns the interface that the packet arrived on.
+    /// Returns the interface on which the packet arrived.
     pub(crate) fn iface(&self) -> IfaceId {
         match self {
             Self::Arp { iface, .. } => *iface,
@@ -107,7 +110,7 @@ impl ControlPacket {
         }
     }
 
-    /// Returns the interface that the packet arrived on, and the packet.
+    /// Returns the packet, and the interface on which it arrived.
     pub(crate) fn into_packet(self) -> (IfaceId, Packet) {
         match self {
             Self::Arp { iface, packet, .. } => (iface, packet),
@@ -118,36 +121,38 @@ impl ControlPacket {
     }
 }
 
-/// Command of control to the data parts.
+/// A command of the control part to the data parts.
 #[derive(Debug)]
 pub(super) enum DataCommand {
-    /// Send a complete frame, with link header.
+    /// Send a complete frame, which includes the link header.
     Frame { iface: IfaceId, packet: Packet },
-    /// Send an IP packet of at most `mtu` bytes to a group or a neighbour.
+    /// Send an IP packet of at most `mtu` bytes to a multicast group or to a neighbour.
     Packet { to: HopKey, packet: Packet, mtu: u32 },
-    /// Drop and count a received packet that control rejected.
+    /// Drop and count a received packet that the control part rejected.
     Drop { iface: IfaceId, packet: Packet, reason: DropReason },
-    /// Pass an update to the data parts `to`, which use the neighbour.
+    /// Send an update about a neighbour to the data parts `to`, which use the neighbour.
     News { to: Parts, news: NeighborUpdate },
 }
 
-/// Update about a neighbour, or about a path MTU.
+/// An update about a neighbour or a path MTU, for the data parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NeighborUpdate {
-    /// The neighbour has the MAC address `mac`. Its next use at `tell_at` or later must be
-    /// reported.
+    /// The neighbour has the MAC address `mac`. The data part must report the next packet to it at
+    /// `tell_at` or later.
     Known { key: HopKey, mac: MacAddr, tell_at: Instant },
     /// The neighbour does not answer.
     Failed(HopKey),
-    /// The neighbour's entry was evicted or removed, so the next packet needs a solicitation.
+    /// The entry of the neighbour was evicted or removed, so the next packet to it needs a
+    /// solicitation.
     Forgotten(HopKey),
-    /// Updates were lost because a queue was full, so all MAC addresses are unknown again.
+    /// Updates were lost because a queue was full. All MAC addresses count as unknown again.
     AllForgotten,
-    /// The path MTU of datagrams is `mtu`. `way` is interface and destination.
+    /// The path MTU for datagrams is `mtu` bytes. `way` is the path: interface and destination.
     TooBig { way: HopKey, mtu: u32 },
 }
 
-/// Message of another shard to the first shard: to control or to its data part.
+/// A message from another shard to the first shard: to the control part, or to the data part of the
+/// first shard.
 #[derive(Debug)]
 pub(crate) enum ToControl {
     Punt(Box<ControlPacket>),

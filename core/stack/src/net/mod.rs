@@ -1,9 +1,9 @@
 //! IP layer: converts received frames to transport packets for this host, and sent packets to
-//! frames. Sockets are in the layers above.
+//! frames. The layers above it have the sockets.
 //!
-//! Two parts divide the work. **Data** moves packets; each shard has one, on a thread of its own if
-//! there are several. **Control** knows the host's configuration and the neighbours on its links; a
-//! host has one.
+//! Two parts divide the work. The **data** part receives and sends packets; each shard has one. The
+//! **control** part manages the host's configuration, and the neighbours on its links; a host has
+//! one.
 //!
 //! ```text
 //!      owner: addresses, routes, groups      transport: routes, send   frames, received packets
@@ -24,26 +24,26 @@
 //!   routes and rules. A snapshot never changes; a data part replaces its own between two packets.
 //!   Unchanged parts are shared with the previous snapshot.
 //! - A `NeighborUpdate` has the MAC address of one neighbour. Neighbours change often, so they are
-//!   not in the snapshot: a change costs each data part one entry. A router that stops answering
-//!   makes a snapshot that differs in the list of such routers alone.
-//! - A `ControlPacket` is a received packet for control, as ARP or neighbour discovery.
-//! - A `DataReport` reports an event of a next hop: a use, or progress of the transport through it.
-//!   A neighbour in use causes one report per second.
-//! - A `DataCommand` tells a data part to send a packet, to drop one, or to apply an update.
+//!   not in the snapshot: a change affects one entry in each data part. If a router stops
+//!   answering, the new snapshot differs only in the list of such routers.
+//! - A `ControlPacket` is a received packet for control, such as ARP or neighbour discovery.
+//! - A `DataReport` reports an event of a next hop: a packet was sent to it, or TCP made progress
+//!   through it. A neighbour in use causes one report per second.
+//! - A `DataCommand` requests that a data part sends a packet, drops one, or applies an update.
 //!
-//! **Several shards.** [`Net`] is one shard's IP layer; its `ControlAccess` says where control is:
-//! in this `Net`, or behind a lock that the shards share. The first shard runs control. Control
-//! packets and reports of other shards go to it in batches, through the rings between shards, and
-//! updates return the same way.
+//! **Several shards.** [`Net`] is the IP layer of one shard. Its `ControlAccess` has the control
+//! part, or a reference to the one that the shards share behind a lock. The first shard runs
+//! control. The other shards send their control packets and reports to it in batches, through the
+//! rings between shards. Updates return through these rings.
 //!
 //! - Each neighbour has a bit set of the shards that use it, and its updates go to those. If a
-//!   shard reports a use again, only that shard gets the answer. A sender to absent hosts therefore
-//!   costs only its own shard and the first one.
+//!   shard reports a use again, only that shard gets the answer. A program that sends to absent
+//!   hosts therefore burdens only its own shard and the first one.
 //! - Queues in both directions are bounded. A shard drops packets whose neighbour it cannot report
-//!   (`NEIGHBOR_REPORTS_MAX`). A shard that does not take its updates asks for all neighbours again
-//!   (`UPDATES_WAITING_MAX`).
-//! - Path MTUs of datagrams use the same queues: if a socket accepts a report, its shard tells the
-//!   first one, which tells all others.
+//!   (`NEIGHBOR_REPORTS_MAX`). A shard that does not read its updates in time requests all
+//!   neighbours again (`UPDATES_WAITING_MAX`).
+//! - Path MTUs of datagrams use the same queues. If a socket accepts a report, its shard sends it
+//!   to the first shard, which sends it to all others.
 //! - Each shard checks for a new snapshot once per batch, by reading a counter.
 //! - Joins of groups and changes by the owner run in control at once, on the caller's thread. The
 //!   lock in `control_access` is for these calls.
@@ -58,8 +58,8 @@
 //! the `failures` of routers; a router's lookup is a `towpath_lpm::Flat`. `source` selects source
 //! addresses (RFC 6724). Every limit is in `limits`, every counter in `trace`.
 //!
-//! Budget: a received TCP segment costs two cheap hash lookups, one per address. A sent segment
-//! costs none for its route and next hop, because its connection caches both. Neither direction
+//! Budget: a received TCP segment needs two fast hash lookups, one per address. A sent segment
+//! needs none for its route and next hop, because its connection caches both. Neither direction
 //! allocates memory or takes a lock.
 
 mod changes;

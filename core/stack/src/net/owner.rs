@@ -1,6 +1,7 @@
-//! Methods for the host's owner: configuration and queries. With several shards, only the first one
-//! may be configured. The other shards adopt the configuration at their next turn, or when a
-//! program binds, connects or sends there. All shards answer queries.
+//! Methods by which the owner of a host configures and queries the IP layer. With several shards,
+//! only the first one may be configured. The other shards adopt the configuration at their next
+//! turn of the event loop, or when a program binds, connects or sends on this shard. All shards
+//! answer queries.
 
 use core::net::IpAddr;
 use std::sync::Arc;
@@ -30,14 +31,14 @@ impl Net {
     ///
     /// # Errors
     ///
-    /// [`Fault::Exists`] if an interface has the name, [`Fault::Full`] if there are
+    /// [`Fault::Exists`] if another interface has the same name, [`Fault::Full`] if there are
     /// [`INTERFACES_MAX`](super::limits::INTERFACES_MAX) interfaces. Removed interfaces count until
     /// their index may be reused.
     ///
     /// # Panics
     ///
-    /// On a shard other than the first. All methods that change the host panic on other shards,
-    /// because the change would be made twice.
+    /// Panics on a shard other than the first. All methods that change the configuration do so,
+    /// because otherwise a change could be made twice.
     pub fn try_add_interface(
         &mut self,
         now: Instant,
@@ -46,11 +47,11 @@ impl Net {
         self.decide(|control| control.add_interface(now, config))
     }
 
-    /// Adds an interface, as [`Net::try_add_interface`] does.
+    /// Adds an interface, like [`Net::try_add_interface`].
     ///
     /// # Panics
     ///
-    /// Also if the interface cannot be added.
+    /// Panics if the interface cannot be added, and on a shard other than the first.
     pub fn add_interface(&mut self, now: Instant, config: InterfaceConfig) -> IfaceId {
         let added = self.try_add_interface(now, &config);
         added.unwrap_or_else(|why| panic!("interface {}: {why}", config.name))
@@ -61,26 +62,32 @@ impl Net {
         self.data.here().links()
     }
 
-    /// Returns an interface. Returns `None` if it was removed or never existed.
+    /// Returns an interface; `None` if it was removed or never existed.
     pub fn interface(&self, iface: IfaceId) -> Option<&Link> {
         self.data.here().link(iface)
     }
 
-    /// Sets the offloads of an interface's device, if they were unknown when the interface was
-    /// added. Panics if the interface never existed.
+    /// Sets the offloads of an interface's device, if they become known after the interface was
+    /// added.
+    ///
+    /// # Panics
+    /// Panics if the interface never existed.
     pub fn set_offloads(&mut self, iface: IfaceId, offloads: Offloads) {
         self.decide(|control| control.set_offloads(iface, offloads));
     }
 
-    /// Sets whether the device of an interface has a carrier. An interface without carrier forgets
-    /// its neighbours, and multipath routes avoid its routers. Ignored if the interface does not
-    /// exist.
+    /// Sets whether the device of an interface has a carrier. If it has none, the neighbours of the
+    /// interface are removed, and multipath routes avoid its routers. Has no effect if the
+    /// interface does not exist.
     pub fn set_carrier(&mut self, now: Instant, iface: IfaceId, carrier: bool) {
         self.decide(|control| control.set_carrier(now, iface, carrier));
     }
 
-    /// Adds an address to an interface, and the route to the address's network. Returns false if
-    /// the interface has the address already. Panics if the interface does not exist.
+    /// Adds an address to an interface, and the route to the network of the address. Returns false
+    /// if the interface already has the address.
+    ///
+    /// # Panics
+    /// Panics if the interface does not exist.
     pub fn add_address(&mut self, now: Instant, iface: IfaceId, prefix: Prefix) -> bool {
         self.decide(|control| control.add_address(now, iface, prefix))
     }
@@ -91,8 +98,9 @@ impl Net {
         self.decide(|control| control.remove_address(now, iface, addr))
     }
 
-    /// Adds a route, or replaces the metric of an equal one. Returns false if the interface does
-    /// not exist, the router is of the other address family, or the router limit is reached.
+    /// Adds a route, or changes the metric of an existing route to the same network through the
+    /// same router. Returns false if the interface does not exist, the router is of the other IP
+    /// version, or the limit of routers is reached.
     pub fn add_route(
         &mut self,
         prefix: Prefix,
@@ -103,31 +111,31 @@ impl Net {
         self.decide(|control| control.add_route(prefix, next_hop, iface, metric))
     }
 
-    /// Removes the operator's routes to `prefix`. With `next_hop`, removes only the route through
-    /// this router. Returns the number of removed routes.
+    /// Removes the operator's routes to `prefix`; if `next_hop` is given, only the one through this
+    /// router. Returns the number of removed routes.
     pub fn remove_route(&mut self, prefix: Prefix, next_hop: Option<IpAddr>) -> usize {
         self.decide(|control| control.remove_route(prefix, next_hop))
     }
 
-    /// Replaces the rules that packets are checked against; `None` removes them. Each packet is
-    /// checked against either the old or the new rules.
+    /// Replaces the rules of the packet filter; `None` removes them. Each packet is checked against
+    /// either the old or the new rules.
     pub fn set_rules(&mut self, rules: Option<Rules>) {
         let shards = self.data.shards;
         let rules = rules.map(|rules| Arc::new(RuleSet::new(rules, shards)));
         self.decide(|control| control.set_rules(rules));
     }
 
-    /// Returns the current rules.
+    /// Returns the current rules of the packet filter.
     pub fn rules(&self) -> Option<&Arc<RuleSet>> {
         self.data.snapshot.rules.as_ref()
     }
 
-    /// Replaces the [`Tracker`] of this shard, which sees each packet; `None` removes it.
+    /// Replaces the [`Tracker`] of this shard, which is called for each packet; `None` removes it.
     pub fn set_tracker(&mut self, tracker: Option<Box<dyn Tracker>>) {
         self.data.set_tracker(tracker);
     }
 
-    /// Returns the [`Tracker`] of this shard, if it is a `T`.
+    /// Returns the [`Tracker`] of this shard, if its type is `T`.
     pub fn tracker_mut<T: Tracker>(&mut self) -> Option<&mut T> {
         self.data.tracker_mut()
     }
@@ -138,7 +146,7 @@ impl Net {
         self.data.hooks.has_tracker()
     }
 
-    /// Takes the oldest packet that a rule logged.
+    /// Removes and returns the oldest packet that a rule logged.
     pub fn take_logged(&mut self) -> Option<Logged> {
         self.data.hooks.take_logged()
     }
@@ -159,7 +167,8 @@ impl Net {
         })
     }
 
-    /// Takes the oldest address conflict. Returns `None` on shards other than the first.
+    /// Removes and returns the oldest address conflict. Returns `None` on shards other than the
+    /// first.
     pub fn take_conflict(&mut self) -> Option<Conflict> {
         match &mut self.seat {
             ControlAccess::Alone(control) => control.take_conflict(),
@@ -168,8 +177,8 @@ impl Net {
         }
     }
 
-    /// Returns all known neighbours, in no particular order. With several shards, the entries are
-    /// copied first.
+    /// Returns all known neighbours, in no particular order. With several shards, this copies the
+    /// entries.
     pub fn neighbors(&self) -> impl Iterator<Item = NeighborInfo> {
         let (own, copied) = match &self.seat {
             ControlAccess::Alone(control) => (Some(control.neighbors()), None),
@@ -178,10 +187,12 @@ impl Net {
         own.into_iter().flatten().chain(copied.into_iter().flatten())
     }
 
-    /// Joins `group` on `iface`. With `source`, only packets of that source are requested from the
-    /// link's routers; each member socket filters on its own. Joins are counted. Returns false if
-    /// the address is not a group or a limit is reached. Any shard may call this; all shards
-    /// receive packets to the group from their next batch on.
+    /// Joins the multicast group `group` on the interface `iface`. If `source` is given, the
+    /// routers on the link are asked only for packets from this source. Each member socket filters
+    /// sources itself. Joins are counted. Returns false if the address is not a multicast group, or
+    /// a limit is reached.
+    ///
+    /// Any shard may call this. All shards receive packets to the group from their next batch on.
     pub fn join_group(
         &mut self,
         now: Instant,
@@ -192,7 +203,7 @@ impl Net {
         self.change(|control| control.join_group(now, iface, group, source))
     }
 
-    /// Reverts one join. Returns false if there was none.
+    /// Removes one join of a multicast group. Returns false if there was none.
     pub fn leave_group(
         &mut self,
         now: Instant,
@@ -203,7 +214,10 @@ impl Net {
         self.change(|control| control.leave_group(now, iface, group, source))
     }
 
-    /// Changes the host's configuration. Panics on a shard other than the first.
+    /// Calls `change` to change the configuration of the host.
+    ///
+    /// # Panics
+    /// Panics on a shard other than the first.
     pub(super) fn decide<R>(&mut self, change: impl FnOnce(&mut Control) -> R) -> R {
         assert!(
             !matches!(self.seat, ControlAccess::Other(_)),
@@ -218,8 +232,8 @@ impl Net {
             ControlAccess::First(shared) => shared.with(change),
             ControlAccess::Other(shared) => {
                 let (result, sooner) = shared.with_from_other(change);
-                // Wake the first shard, because the change gave it an earlier deadline: it alone
-                // runs control's timers and sends the MLD and IGMP reports.
+                // Wake the first shard, because the change gave it an earlier deadline. Only the
+                // first shard runs the timers of the control part and sends MLD and IGMP reports.
                 self.hurries_first |= sooner;
                 result
             }
@@ -238,29 +252,33 @@ impl Net {
         self.data.is_router()
     }
 
-    /// Returns whether packets to `dst` that arrive on `iface` are for another host.
+    /// Returns whether packets to `dst` that arrive on the interface `iface` are for another host.
     pub(crate) fn is_beyond(&self, iface: IfaceId, dst: IpAddr) -> bool {
         self.data.is_beyond(iface, dst)
     }
 
-    /// Returns the interface that sockets see for a packet to `local` received on `iface`. As on
-    /// Linux (`rt_iif`, `inet6_iif`), a looped packet counts for the interface that has its
-    /// destination address, not for loopback.
+    /// Returns the interface that sockets see for a packet to `local` that was received on `iface`.
+    /// As on Linux (`rt_iif`, `inet6_iif`), a packet from this host to itself does not count as
+    /// received on loopback. The packet counts as received on the interface with its destination
+    /// address.
     pub fn link_of(&self, iface: IfaceId, local: IpAddr) -> IfaceId {
         self.data.link_of(iface, local)
     }
 
-    /// Returns whether the peer on the link of `iface` is in this process.
+    /// Returns whether the host on the other side of the link of `iface` is a stack in the same
+    /// process.
     pub fn is_in_process(&self, iface: IfaceId) -> bool {
         self.data.is_in_process(iface)
     }
 
-    /// Returns whether `iface` accepts packets to every unicast address as local.
+    /// Returns whether the interface `iface` accepts packets to every unicast address as if it were
+    /// its own.
     pub fn is_any_address(&self, iface: IfaceId) -> bool {
         self.data.is_any_address(iface)
     }
 
-    /// Returns whether this host receives packets to `group` on `iface`.
+    /// Returns whether this host receives packets to the multicast group `group` on the interface
+    /// `iface`.
     pub fn is_member(&self, iface: IfaceId, group: IpAddr) -> bool {
         self.data.is_member(iface, group)
     }

@@ -1,4 +1,4 @@
-//! Received packets, as the IP layer gives them to the layers above.
+//! Received packets, as the IP layer passes them to the layers above.
 
 use core::net::IpAddr;
 
@@ -12,120 +12,123 @@ use super::iface::IfaceId;
 /// yet; see [`verify_transport`](super::verify_transport).
 #[derive(Debug)]
 pub struct Local {
-    /// The packet, with the link header if it came with one.
+    /// The packet. If it arrived with a link header, this is included.
     pub packet: Packet,
-    /// Interface that the packet arrived on.
+    /// Interface on which the packet arrived.
     pub iface: IfaceId,
-    /// Source address.
+    /// Source address of the packet.
     pub src: IpAddr,
-    /// Destination address: an address of this host, a group or a broadcast address. Any address on
-    /// an interface with `any_address`.
+    /// Destination address: an address of this host, a multicast group or a broadcast address. On
+    /// an interface with `any_address`, it can be any address.
     pub dst: IpAddr,
     /// Number of the transport protocol (IANA), such as 6 for TCP.
     pub protocol: u8,
-    /// TTL or hop limit of the received packet.
+    /// TTL or hop limit that the packet had on arrival.
     pub ttl: u8,
-    /// Type of Service (IPv4) or Traffic Class (IPv6): DSCP and ECN.
+    /// Type of service (IPv4) or traffic class (IPv6) of the packet, which contain DSCP and ECN.
     pub tos: u8,
     /// Offset of the IP header in `packet.linear()`.
     pub ip_offset: usize,
     /// Offset of the transport header in `packet.linear()`.
     pub offset: usize,
-    /// Length in bytes of transport header and payload. The payload may continue in the packet's
-    /// tail.
+    /// Length in bytes of the transport header and the payload. The payload may continue in the
+    /// packet's tail, outside its linear part.
     pub len: usize,
-    /// The destination is a multicast or broadcast address, either of IP or of the link layer.
+    /// Whether the packet was sent to a multicast or broadcast address of IP or of the link layer.
     pub broadcast_or_multicast: bool,
-    /// The packet was sent by this host to itself, so it has no link header. `iface` need not be
-    /// loopback.
+    /// Whether this host sent the packet to itself, so that it has no link header. `iface` need not
+    /// be the loopback interface.
     pub looped: bool,
 }
 
 impl Local {
-    /// Returns transport header and payload. The packet must be linear.
+    /// Returns the transport header and the payload. The packet must be linear.
     pub(super) fn body(&self) -> &[u8] {
         self.packet.linear().get(self.offset..self.offset + self.len).unwrap_or_default()
     }
 }
 
-/// A packet that this host sent to itself, without link header.
+/// A packet that this host sent to itself. The packet has no link header.
 #[derive(Debug)]
 pub struct Looped {
-    /// Interface that the packet counts as received on: loopback. As on Linux, the copy of a
-    /// datagram to a group or broadcast address counts for the interface that the datagram left by.
+    /// Interface on which the packet counts as received; usually loopback. As on Linux, the copy of
+    /// a multicast or broadcast datagram counts as received on the interface by which the datagram
+    /// was sent.
     pub iface: IfaceId,
-    /// The packet, from its IP header on.
+    /// The packet, which begins with its IP header.
     pub packet: Packet,
 }
 
 /// Address conflict: another host on the link uses an address of this host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Conflict {
-    /// Interface that has the address.
+    /// Interface with the address in conflict.
     pub iface: IfaceId,
     /// Address that both hosts use.
     pub addr: IpAddr,
-    /// MAC address of the other host, if its message had one.
+    /// MAC address of the other host; `None` if its message did not contain one.
     pub mac: Option<MacAddr>,
-    /// Duplicate address detection found the conflict, so this host does not use the address.
+    /// Whether duplicate address detection found the conflict, so that this host does not use the
+    /// address.
     pub is_given_up: bool,
 }
 
-/// Received packet or report for the layers above.
+/// A received packet, or a report about a sent one, for the layers above.
 #[derive(Debug)]
 pub enum Received {
-    /// Transport packet: TCP, UDP, or a protocol unknown to the IP layer.
+    /// A packet with a transport protocol: TCP, UDP, or one that the IP layer does not know.
     Local(Local),
-    /// ICMP error about a packet of this host.
+    /// An ICMP error about a packet that this host sent.
     IcmpError(IcmpError),
-    /// Echo reply, for ping sockets.
+    /// An ICMP echo reply, for ICMP echo sockets.
     EchoReply(Echo),
-    /// Echo request to an address that is not this host's, received on an interface with
-    /// `any_address`.
+    /// An ICMP echo request to an address that is not one of this host, received on an interface
+    /// with `any_address`.
     EchoRequest(Echo),
 }
 
-/// ICMP echo message.
+/// A received ICMP echo message.
 #[derive(Debug)]
 pub struct Echo {
-    /// The packet; `local.offset` is the offset of the ICMP header.
+    /// The packet with the message. `local.offset` is the offset of its ICMP header.
     pub local: Local,
-    /// Identifier of the sending ping socket (RFC 792, RFC 4443 §4).
+    /// Echo identifier of the message (RFC 792, RFC 4443 §4).
     pub ident: u16,
-    /// Sequence number of the echo request (RFC 792, RFC 4443 §4).
+    /// Sequence number of the message (RFC 792, RFC 4443 §4).
     pub seq: u16,
     /// Offset of the echo data in `local.packet.linear()`.
     pub data_offset: usize,
-    /// Length of the echo data in bytes. The data is in the packet's linear part.
+    /// Length of the echo data in bytes. All of the data is in the packet's linear part.
     pub data_len: usize,
 }
 
 /// ICMP error about a packet that this host sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IcmpError {
-    /// ICMP type and code; the addresses tell whether ICMPv4 or ICMPv6.
+    /// Type and code of the ICMP message; of ICMPv4 or ICMPv6, like the addresses.
     pub message: (u8, u8),
-    /// MTU in bytes of the next link, if the packet was too big for it. 0 if the router does not
-    /// report the MTU (before RFC 1191).
+    /// MTU in bytes of the next link, if the packet was too long for it. 0 if the router does not
+    /// report the MTU, because it is older than RFC 1191.
     pub too_big: Option<u32>,
-    /// Source address of the packet in error.
+    /// Source address of the packet that the error is about.
     pub src: IpAddr,
-    /// Destination address of the packet in error.
+    /// Destination address of the packet that the error is about.
     pub dst: IpAddr,
-    /// Transport protocol of the packet in error, as an IANA number, such as 6 for TCP.
+    /// Transport protocol of the packet that the error is about, as an IANA number, such as 6 for
+    /// TCP.
     pub protocol: u8,
-    /// Source port of the packet in error; the identifier for an echo request.
+    /// Source port of the packet that the error is about. For an echo request, its identifier.
     pub src_port: u16,
-    /// Destination port of the packet in error; 0 for an echo request.
+    /// Destination port of the packet that the error is about; 0 for an echo request.
     pub dst_port: u16,
-    /// Sequence number of the TCP segment in error. The connection checks it, because an attacker
-    /// off the path does not know it (RFC 5927 §4).
+    /// Sequence number of the TCP segment that the error is about. The connection checks it,
+    /// because an attacker off the path does not know it (RFC 5927 §4).
     pub tcp_seq: Option<SeqNum>,
-    /// Sender of the ICMP error.
+    /// Source address of the ICMP error.
     pub from: IpAddr,
-    /// Interface that the ICMP error arrived on. If a neighbour does not answer, the interface of
-    /// the neighbour.
+    /// Interface on which the ICMP error arrived. If this host created the error because a
+    /// neighbour did not answer, the interface of the neighbour.
     pub iface: IfaceId,
-    /// Quoted payload of a UDP datagram, or a whole quoted echo request; at most 1280 bytes.
+    /// Payload of the quoted UDP datagram, or the whole quoted echo request; at most 1280 bytes.
     pub payload: Vec<u8>,
 }

@@ -1,5 +1,6 @@
-//! Exchange of messages between the shards of a host. The first shard receives messages for control
-//! from the other shards, and sends them updates. The caller transports both.
+//! Exchange of messages between the IP layers of a host's shards. The first shard receives messages
+//! for the control part from the other shards, and sends updates to them. The caller transports the
+//! messages.
 
 use towpath_pool::Pool;
 use towpath_tcp::Instant;
@@ -10,7 +11,7 @@ use super::messages::{ControlPacket, DataReport, HopKey, NeighborUpdate, Parts, 
 use crate::drop::DropReason;
 
 impl Net {
-    /// Adopts the newest snapshot. A single stack always has it.
+    /// Adopts the newest snapshot of the configuration. A single stack always uses the newest one.
     #[inline]
     pub fn catch_up(&mut self) {
         let (ControlAccess::First(shared) | ControlAccess::Other(shared)) = &self.seat else {
@@ -23,8 +24,8 @@ impl Net {
         }
     }
 
-    /// Adopts a new snapshot before a batch of packets. If another thread has the snapshot's lock,
-    /// the next batch adopts it.
+    /// Adopts the newest snapshot of the configuration before a batch of packets. If another thread
+    /// holds the lock of the snapshot, the next batch adopts it.
     #[inline]
     pub(crate) fn catch_up_if_free(&mut self) {
         let (ControlAccess::First(shared) | ControlAccess::Other(shared)) = &self.seat else {
@@ -40,8 +41,8 @@ impl Net {
         }
     }
 
-    /// Returns whether this shard has work that no message announced: control got an earlier
-    /// deadline, or routes have changed.
+    /// Returns whether this shard has work for which it received no message: the control part got
+    /// an earlier deadline, or routes have changed.
     #[inline]
     pub(crate) fn has_unseen(&self) -> bool {
         let routes = |shared: &Shared| shared.routes() != self.data.snapshot.generation;
@@ -64,20 +65,22 @@ impl Net {
         }
     }
 
-    /// Takes the next message for the first shard. Returns `None` in the first shard itself.
+    /// Removes and returns the next message for the first shard. Returns `None` in the first shard
+    /// itself.
     pub(crate) fn take_for_control(&mut self, pool: &mut Pool) -> Option<ToControl> {
         if !matches!(self.seat, ControlAccess::Other(_)) {
             return None;
         }
         if let Some(mut punt) = self.data.take_control_packet() {
-            // Copy the packet, because its bytes may be in a FIFO of this thread's sockets.
+            // Copy the packet, because its bytes may be in a send buffer that belongs to this
+            // thread.
             punt.packet_mut().linearize(pool);
             return Some(ToControl::Punt(Box::new(punt)));
         }
         self.data.take_report().map(ToControl::Notice)
     }
 
-    /// Drops all packets for control, because the queue to the first shard is full.
+    /// Drops all packets for the control part, because the queue to the first shard is full.
     pub(crate) fn drop_for_control(&mut self, pool: &mut Pool) {
         while let Some(punt) = self.data.take_control_packet() {
             self.drop_control_packet(punt, pool);
@@ -89,7 +92,7 @@ impl Net {
         self.data.drop(iface, packet, DropReason::ShardFull, pool);
     }
 
-    /// Handles a message of the shard `from`, in the first shard.
+    /// Handles a message that the first shard received from the shard `from`.
     pub(crate) fn on_told(&mut self, now: Instant, from: u8, told: ToControl, pool: &mut Pool) {
         let by = Parts::one(from);
         match (told, &self.seat) {
@@ -109,9 +112,11 @@ impl Net {
         self.exchange(now, pool);
     }
 
-    /// Passes a path MTU that a socket of this shard accepted on to all shards. An attacker that
-    /// knows a socket's port can forge reports about ever new paths, and each causes work in all
-    /// shards. The rate is therefore limited; other path MTUs are passed on when reported again.
+    /// Sends a path MTU that a socket of this shard has accepted to all shards.
+    ///
+    /// An attacker that knows a socket's port can forge reports about ever new paths, each of which
+    /// causes work in all shards. The rate is therefore limited. Further path MTUs are sent when a
+    /// router reports them again.
     pub(super) fn share_path_mtu(&mut self, now: Instant, way: HopKey, mtu: u32) {
         if matches!(self.seat, ControlAccess::Alone(_)) {
             return;
@@ -129,12 +134,12 @@ impl Net {
         }
     }
 
-    /// Takes the next update of the first shard, and the data parts that it is for.
+    /// Removes and returns the next update of the first shard, and the data parts that need it.
     pub(crate) fn take_neighbor_update(&mut self) -> Option<(Parts, NeighborUpdate)> {
         self.news.pop_front()
     }
 
-    /// Handles updates of the first shard.
+    /// Handles an update that the first shard sent to this data part.
     pub(crate) fn on_neighbor_update(
         &mut self,
         now: Instant,
@@ -145,9 +150,9 @@ impl Net {
         self.data.clear_up(pool);
     }
 
-    /// Takes the set of shards to wake. Changed routes wake all other shards, because their
-    /// connections may wait for a device that is no longer on their route. Reports to send wake the
-    /// first shard.
+    /// Returns the set of shards to be woken, and clears it. Changed routes wake all other shards,
+    /// because their connections may wait for a device that is no longer on their route. Reports
+    /// for the control part wake the first shard.
     pub(crate) fn take_wakes(&mut self) -> Parts {
         let generation = self.data.snapshot.generation;
         match self.seat {

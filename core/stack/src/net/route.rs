@@ -1,4 +1,4 @@
-//! Routes, as listed for the owner and as cached by sockets.
+//! Types of routes: those listed for the owner of the stack, and those that sockets cache.
 
 use core::net::IpAddr;
 use core::num::NonZeroU16;
@@ -13,32 +13,33 @@ pub fn metric_unless_given(prefix: Prefix) -> u32 {
     if prefix.addr().is_ipv4() { 0 } else { 1024 }
 }
 
-/// Result of a route lookup. A connection may cache it while [`Route::generation`] equals
+/// Result of a route lookup. A connection may cache it as long as [`Route::generation`] equals
 /// [`super::Net::route_generation`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Route {
-    /// Outgoing interface; loopback if the destination is this host.
+    /// Outgoing interface. The interface is loopback if the destination is this host.
     pub iface: IfaceId,
     /// Address of the next hop: a router, or the destination itself.
     pub next_hop: IpAddr,
     /// Source address for packets to the destination.
     pub src: IpAddr,
-    /// Path MTU in bytes: minimum of `link_mtu` and the path MTU that datagrams have learnt.
+    /// Path MTU in bytes: the smaller of `link_mtu` and the path MTU that routers have reported for
+    /// datagrams.
     pub mtu: u32,
-    /// MTU in bytes of the outgoing link or of the route, whichever is smaller.
+    /// The smaller of the MTU of the outgoing link and that of the route, in bytes.
     pub link_mtu: u32,
-    /// The path MTU is below the minimum that this host accepts. Packets are sent without DF, so
-    /// that routers can fragment them.
+    /// Whether the path MTU is below the minimum that this host accepts. Packets are then sent
+    /// without DF, so that routers can fragment them.
     pub needs_fragments: bool,
-    /// Generation of the routes in which this route was found.
+    /// Generation number of the routes in which this route was looked up.
     pub generation: u64,
-    /// The destination is a broadcast address of the link.
+    /// Whether the destination is a broadcast address of the link.
     pub broadcast: bool,
-    /// A better route exists, but its router does not answer. Packets on this route probe that
-    /// router at intervals.
+    /// Whether there is a better route, whose router does not answer. Packets on this route cause
+    /// that router to be probed from time to time.
     pub avoids: bool,
-    /// Next-hop entry of `next_hop`, only for a caller that caches the route
-    /// ([`super::Net::route_to_keep`]).
+    /// Reference to the entry of `next_hop` in the next-hop table. Set only for a caller that
+    /// caches the route ([`super::Net::route_to_keep`]).
     pub hop: Option<HopId>,
 }
 
@@ -48,45 +49,47 @@ pub struct Route {
 pub enum RouteError {
     /// No route matches the destination.
     NoRoute,
-    /// The outgoing interface has no source address, or the given source is of the other address
-    /// family.
+    /// The outgoing interface has no source address for the route, or the given source address is
+    /// of the other IP version.
     NoSource,
     /// The destination is invalid: unspecified, class E, or loopback through another interface.
     BadDestination,
-    /// The given interface does not exist.
+    /// The interface that the caller specified does not exist.
     NoInterface,
-    /// The given source is in 127.0.0.0/8, but the destination is not this host.
+    /// The source address that the caller specified is in 127.0.0.0/8, but the destination is not
+    /// this host.
     LoopbackSource,
-    /// The matching route is of type blackhole.
+    /// The route to the destination is of type blackhole.
     Blackhole,
-    /// The matching route is of type unreachable.
+    /// The route to the destination is of type unreachable.
     Unreachable,
-    /// The matching route is of type prohibit.
+    /// The route to the destination is of type prohibit.
     Prohibited,
 }
 
-/// Entry of the routing table.
+/// An entry of the routing table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RouteEntry {
-    /// Network of the destinations.
+    /// Destination network of the route.
     pub prefix: Prefix,
-    /// Router; `None` if the destinations are on the link.
+    /// Router to which packets are sent; `None` if the destinations are on the link.
     pub next_hop: Option<IpAddr>,
-    /// Outgoing interface.
+    /// Interface by which packets are sent.
     pub iface: IfaceId,
-    /// Metric: among routes to the same network, the one with the smallest metric is preferred.
+    /// Metric of the route. Among routes to the same network, the one with the smallest metric is
+    /// preferred.
     pub metric: u32,
     /// Origin of the route: operator, interface address or router advertisement.
     pub origin: Origin,
-    /// Type of the route.
+    /// Type of the route, such as unicast or blackhole.
     pub kind: RouteKind,
-    /// MTU of the route in bytes; `None`: the MTU of the link.
+    /// MTU of the route in bytes; `None` for the MTU of the link.
     pub mtu: Option<u16>,
-    /// Weight among multipath routes to the same network, 1 to 256.
+    /// Weight of the route among the parts of a multipath route, 1 to 256.
     pub weight: u16,
 }
 
-/// Type of a route, with the names of ip-route(8).
+/// Type of a route. The names are those of ip-route(8).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RouteKind {
     /// Packets are sent to the next hop.
@@ -102,8 +105,8 @@ pub enum RouteKind {
 }
 
 impl RouteEntry {
-    /// Returns whether both routes share flows as one multipath route: to the same network, with
-    /// one metric, and through routers.
+    /// Returns whether two routes are parts of one multipath route. The routes must be to the same
+    /// network, with the same metric, and through routers.
     pub fn shares_with(&self, other: &Self) -> bool {
         let leads_on = |route: &Self| route.kind == RouteKind::Unicast && route.next_hop.is_some();
         (self.prefix, self.metric, self.origin) == (other.prefix, other.metric, other.origin)
@@ -111,8 +114,8 @@ impl RouteEntry {
             && leads_on(other)
     }
 
-    /// Returns whether both entries are the same route, so that one replaces the other. MTU and
-    /// weight may differ. Only routes of the operator with different metrics are different routes.
+    /// Returns whether two entries are the same route, so that one replaces the other. Their MTU
+    /// and weight may differ. Different metrics distinguish only routes of the operator.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         self.prefix == other.prefix
             && self.next_hop == other.next_hop
@@ -123,8 +126,8 @@ impl RouteEntry {
     }
 }
 
-/// Counter of changes that invalidate cached next hops. A stale route would be taken for a current
-/// one only if unused for 2³² changes.
+/// Counter of the changes that invalidate cached next hops. After 2³² changes it starts again, so a
+/// route that was cached so long ago could be taken for a current one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Epoch(u32);
 
@@ -139,12 +142,12 @@ impl Epoch {
     }
 }
 
-/// Reference to an entry of the next-hop table. Invalid once the entry is reused for another next
-/// hop.
+/// Reference to an entry of the next-hop table. The reference becomes invalid when the entry is
+/// reused for another next hop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HopId {
-    /// Index in the next-hop table, plus one.
+    /// Index of the entry in the next-hop table, plus one.
     pub(crate) place: NonZeroU16,
-    /// Epoch of the lookup.
+    /// Epoch in which the entry was looked up.
     pub(crate) epoch: Epoch,
 }

@@ -1,28 +1,28 @@
-//! Packet rules of a host, with their counters.
+//! Packet filter rules of a host, with their counters.
 
 use towpath_filter::{Count, Counters, Hook, Rules};
 
-/// Rules that packets are checked against. Immutable, so that each packet is checked against one
+/// Rules of the packet filter. The rules are immutable, so that each packet is checked against one
 /// consistent set.
 #[derive(Debug)]
 pub struct RuleSet {
     rules: Rules,
-    /// Counters by shard; each shard writes only its own.
+    /// Counters of each shard. A shard writes only its own counters.
     counters: Vec<Counters>,
-    /// Counts taken over from earlier rule sets, for rules that were in them.
+    /// Counts from earlier rule sets, for rules that these already contained.
     inherited: Counters,
 }
 
 impl RuleSet {
-    /// Creates a rule set with counters for `shards` shards.
+    /// Creates a rule set with counters for the given number of shards.
     pub(super) fn new(rules: Rules, shards: usize) -> Self {
         let counters = (0..shards).map(|_| Counters::new(&rules)).collect();
         let inherited = Counters::new(&rules);
         Self { rules, counters, inherited }
     }
 
-    /// Takes over the counts of the rule set `before`, for rules and defaults that are equal in
-    /// both. Call this once, after all shards have stopped using `before`.
+    /// Adds the counts of the earlier rule set `before`, for rules and defaults that are equal in
+    /// both sets. Call this once, after all shards have stopped using `before`.
     pub fn inherit(&self, before: &Self) {
         let mut old = (0..).zip(before.rules.iter()).peekable();
         for (index, rule) in (0..).zip(self.rules.iter()) {
@@ -48,13 +48,13 @@ impl RuleSet {
         &self.counters[shard]
     }
 
-    /// Returns how many packets matched the rule at `index`, in all shards, including the counts
-    /// taken over.
+    /// Returns how many packets have matched the rule at `index`, in all shards. Includes the
+    /// counts from earlier rule sets.
     pub fn count_of_rule(&self, index: u32) -> Count {
         self.sum(|counters| counters.of_rule(index))
     }
 
-    /// Returns how many packets matched no rule at `hook`, in all shards.
+    /// Returns how many packets have matched no rule at `hook`, in all shards.
     pub fn count_of_default(&self, hook: Hook) -> Count {
         self.sum(|counters| counters.of_default(hook))
     }
@@ -69,12 +69,12 @@ impl RuleSet {
 /// A packet that a rule logged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Logged {
-    /// Fields of the packet that rules match.
+    /// Header fields of the packet that rules can match.
     pub fields: towpath_filter::Fields,
-    /// Index of the rule.
+    /// Index of the rule that logged the packet.
     pub rule: u32,
-    /// Action of the rule.
+    /// Action of the rule that logged the packet.
     pub action: towpath_filter::Action,
-    /// Length of the packet in bytes, from the IP header on.
+    /// Length of the packet in bytes, beginning with the IP header.
     pub len: usize,
 }

@@ -1,10 +1,11 @@
 //! Snapshot of the configuration that packets need: interfaces, addresses, routes and rules.
 //!
-//! A snapshot is immutable. Each change creates a new one, which shares the unchanged parts:
+//! A snapshot is immutable. Each change creates a new snapshot, which shares the unchanged parts
+//! with the previous one:
 //!
-//! - a router that stops answering copies the list of such routers;
-//! - a route copies the nodes on the way to its network;
-//! - an address copies the table of addresses, a group that of groups.
+//! - if a router stops answering, the list of such routers is copied;
+//! - if a route changes, the trie nodes on the path to its network are copied;
+//! - if an address or a multicast group changes, the table of addresses or of groups is copied.
 
 use core::net::IpAddr;
 use std::sync::Arc;
@@ -20,14 +21,15 @@ use super::limits::LOOPBACK_MTU;
 use super::locals::Locals;
 use super::rule_set::RuleSet;
 
-/// Configuration of the host at one time.
+/// IP configuration of the host at one time.
 #[derive(Debug)]
 pub(super) struct Snapshot {
-    /// Incremented with each change that may invalidate a route ([`super::Net::route_generation`]).
+    /// Number that increases with each change that may invalidate a route
+    /// ([`super::Net::route_generation`]).
     pub generation: u64,
     pub host: Arc<Host>,
     pub fib: Fib,
-    /// Rules that packets are checked against; `None` accepts all packets.
+    /// Rules of the packet filter; if this is `None`, all packets are accepted.
     pub rules: Option<Arc<RuleSet>>,
 }
 
@@ -44,7 +46,7 @@ impl Snapshot {
     }
 }
 
-/// Several threads share a snapshot.
+/// Checks that several threads can share a snapshot.
 const _: fn() = || {
     fn is_shared<T: Send + Sync>() {}
     is_shared::<Snapshot>();
@@ -53,12 +55,13 @@ const _: fn() = || {
 /// Interfaces and addresses of the host.
 #[derive(Debug)]
 pub(super) struct Host {
-    /// Interfaces by index, including removed ones.
+    /// Interfaces by their index, including those that were removed.
     pub links: Vec<Link>,
     pub locals: Locals,
-    /// At least one interface accepts packets to every unicast address as local.
+    /// Whether at least one interface accepts packets to every unicast address as if it were its
+    /// own.
     pub any_address: bool,
-    /// Minimum MTU in bytes of all interfaces except loopback.
+    /// Minimum of the MTUs of all interfaces except loopback, in bytes.
     pub mtu_min: u32,
 }
 
@@ -71,7 +74,7 @@ impl Host {
         Self { links, locals, any_address, mtu_min }
     }
 
-    /// Returns an interface, unless it was removed.
+    /// Returns an interface; `None` if it was removed.
     #[inline]
     pub(super) fn link(&self, iface: IfaceId) -> Option<&Link> {
         self.links.get(iface.index()).filter(|link| !link.removed)
@@ -83,13 +86,14 @@ impl Host {
     }
 }
 
-/// State of an interface at one time.
+/// State of a network interface at one time.
 #[derive(Debug)]
 pub struct Link {
     pub(super) id: IfaceId,
-    /// Time of the addition; distinguishes interfaces with the same index.
+    /// Time at which the interface was added. Distinguishes it from an earlier interface with the
+    /// same index.
     pub(super) added_at: Instant,
-    /// Whether the interface was removed. Then `down` is set, too.
+    /// Whether the interface was removed. If so, `down` is set as well.
     pub(super) removed: bool,
     pub(super) name: Arc<str>,
     pub(super) kind: LinkType,
@@ -97,7 +101,7 @@ pub struct Link {
     pub(super) mtu: u32,
     pub(super) mtu_v6: u32,
     pub(super) down: bool,
-    /// Hop limit of packets whose socket sets none.
+    /// Hop limit of packets for which the socket sets none.
     pub(super) hop_limit: u8,
     pub(super) offloads: Offloads,
     pub(super) any_address: bool,
@@ -107,7 +111,7 @@ pub struct Link {
 }
 
 impl Link {
-    /// Returns the interface's id.
+    /// Returns the identifier of the interface.
     pub fn id(&self) -> IfaceId {
         self.id
     }
@@ -117,7 +121,7 @@ impl Link {
         &self.name
     }
 
-    /// Returns the type of the link.
+    /// Returns the type of the link: Ethernet or IP.
     pub fn link(&self) -> LinkType {
         self.kind
     }
@@ -127,34 +131,35 @@ impl Link {
         self.mac
     }
 
-    /// Returns the MTU in bytes.
+    /// Returns the MTU of the interface in bytes.
     pub fn mtu(&self) -> u32 {
         self.mtu
     }
 
-    /// Returns whether the operator set the interface down, so that it sends and receives no
-    /// packets.
+    /// Returns whether the operator has set the interface down, so that it neither sends nor
+    /// receives packets.
     pub fn is_down(&self) -> bool {
         self.down
     }
 
-    /// Returns the offloads of the device.
+    /// Returns the offloads that the interface's device supports.
     pub fn offloads(&self) -> Offloads {
         self.offloads
     }
 
-    /// Returns the addresses, in the order of addition.
+    /// Returns the addresses of the interface, in the order in which they were added.
     pub fn addresses(&self) -> &[Address] {
         &self.addresses
     }
 
-    /// Returns whether the interface accepts packets to every unicast address as local.
+    /// Returns whether the interface accepts packets to every unicast address as if it were its
+    /// own.
     pub fn is_any_address(&self) -> bool {
         self.any_address
     }
 
-    /// Returns the MTU in bytes for packets to `dst`. For IPv6, a router can advertise a smaller
-    /// one.
+    /// Returns the MTU in bytes for packets to `dst`. The MTU for IPv6 may be smaller, if a router
+    /// advertises it.
     pub(crate) fn mtu_for(&self, dst: IpAddr) -> u32 {
         if dst.is_ipv6() { self.mtu_v6 } else { self.mtu }
     }

@@ -6,10 +6,10 @@ use towpath_wire::addr;
 
 use super::iface::{Address, AddressState};
 
-/// Selects the source address for packets to `dst`, among the addresses `own` of the outgoing
-/// interface and `others` of this host. IPv6 uses the ranking of RFC 6724. As on Linux, IPv4
-/// prefers an address in the next hop's subnet, because a router might filter other source
-/// addresses.
+/// Selects the source address for packets to `dst`. The candidates are the addresses of the
+/// outgoing interface, `own`, and those of the other interfaces, `others`. For IPv6, they are
+/// ranked as in RFC 6724. As on Linux, IPv4 prefers an address in the next hop's subnet, because a
+/// router might filter other source addresses.
 pub(super) fn choose<'a>(
     own: &'a [Address],
     others: impl Iterator<Item = &'a [Address]>,
@@ -20,21 +20,21 @@ pub(super) fn choose<'a>(
     let foreign = others.flatten().map(|a| (a, true));
     own.chain(foreign)
         .filter(|(a, _)| a.is_usable() && a.addr().is_ipv4() == dst.is_ipv4())
-        // A link-local address of another link is invalid on this link.
+        // Exclude link-local addresses of other interfaces, because they are invalid on this link.
         .filter(|(a, foreign)| !foreign || !addr::is_link_local(a.addr()))
         .map(|(a, foreign)| {
             let deprecated = a.state == AddressState::Deprecated;
             let near = a.prefix.contains(next_hop);
             (source_rank(a.addr(), dst, deprecated, foreign, near), a.addr())
         })
-        // Among equals, keep the first one in the operator's order.
+        // Among addresses of equal rank, select the one that the operator added first.
         .reduce(|best, next| if next.0 > best.0 { next } else { best })
         .map(|(_, addr)| addr)
 }
 
-/// Returns the rank of `src` as a source for `dst`; greater is better. Applies the rules of RFC
-/// 6724 §5 in order, except those that need a policy table. `near`: the next hop is in the subnet
-/// of `src`.
+/// Returns the rank of `src` as source address for the destination `dst`; greater is better. The
+/// rules of RFC 6724 §5 are applied in order, except those that need a policy table. `near` states
+/// whether the next hop is in the subnet of `src`.
 pub(super) fn source_rank(
     src: IpAddr,
     dst: IpAddr,
@@ -56,16 +56,16 @@ pub(super) fn source_rank(
         !deprecated,
         !other_iface,
         label(src) == label(dst),
-        // For IPv4, common bits of addresses do not indicate distance, so the next hop's subnet is
-        // compared first.
+        // The number of common bits of two IPv4 addresses does not indicate their distance. For
+        // IPv4, prefer first an address in the next hop's subnet.
         src.is_ipv4() && near,
         common_prefix_len(src, dst),
         near,
     )
 }
 
-/// Returns the scope with the value of a multicast address's scope field: 2 link, 5 site, 14
-/// global.
+/// Returns the scope of an address, as the value of the scope field in a multicast address: 2
+/// link-local, 5 site-local, 14 global.
 fn scope(addr: IpAddr) -> u8 {
     match addr {
         IpAddr::V4(v4) if v4.is_loopback() || v4.is_link_local() => 2,
@@ -76,7 +76,8 @@ fn scope(addr: IpAddr) -> u8 {
     }
 }
 
-/// Returns the label in the default policy table (RFC 6724 §2.1), if it matters for sources.
+/// Returns the label of an address in the default policy table (RFC 6724 §2.1). Labels that do not
+/// matter for source addresses are left out.
 fn label(addr: IpAddr) -> u8 {
     match addr {
         IpAddr::V4(_) => 4,
@@ -88,8 +89,8 @@ fn label(addr: IpAddr) -> u8 {
     }
 }
 
-/// Returns the length of the common prefix (rule 8), at most the 64 bits of a link's prefix. 0 for
-/// IPv4.
+/// Returns the number of leading bits that two addresses have in common (rule 8), at most the 64
+/// bits of a link's prefix. Returns 0 for IPv4.
 fn common_prefix_len(a: IpAddr, b: IpAddr) -> u32 {
     match (a, b) {
         (IpAddr::V6(a), IpAddr::V6(b)) => common_v6(a, b).min(64),

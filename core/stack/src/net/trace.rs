@@ -3,17 +3,17 @@
 use super::iface::IfaceId;
 use crate::drop::{DropReason, Drops};
 
-/// Copy of a dropped packet, for captures of drops.
+/// A copy of a dropped packet, for captures of dropped packets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DroppedCopy {
-    /// Interface that the packet arrived on or was to leave by.
+    /// Interface on which the packet arrived, or by which it was to be sent.
     pub iface: IfaceId,
-    /// Reason for the drop.
+    /// Reason why the packet was dropped.
     pub reason: DropReason,
-    /// Arrival time in ns; 0 for packets of this host.
+    /// Time at which the packet arrived, in nanoseconds; 0 for a packet that this host sent.
     pub arrival_ns: u64,
-    /// Bytes of the packet from its first header on. For packets of this host, that is the last
-    /// header added before the drop.
+    /// Bytes of the packet, from its first header on. For a packet that this host sent, this is the
+    /// last header added before the packet was dropped.
     pub bytes: Vec<u8>,
 }
 
@@ -22,91 +22,97 @@ pub struct DroppedCopy {
 pub struct NetCounters {
     /// Counters of the data part: packets received, sent, forwarded and dropped.
     pub data: DataCounters,
-    /// Counters of the control part: neighbours, addresses, routers and groups.
+    /// Counters of the control part: neighbours, addresses, routers and multicast groups.
     pub control: ControlCounters,
 }
 
 impl NetCounters {
-    /// Returns the counters' names and values in a fixed order, without the drops.
+    /// Returns the names and values of the counters in a fixed order. The numbers of dropped
+    /// packets are not included.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
         self.data.iter().chain(self.control.iter())
     }
 }
 
-/// Counters of the data part.
+/// Counters of the data part of the IP layer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DataCounters {
-    /// Packets handed to [`Net::receive`](super::Net::receive).
+    /// Packets that were passed to [`Net::receive`](super::Net::receive).
     pub received: u64,
     /// Bytes of the packets in `received`.
     pub received_bytes: u64,
-    /// Transport packets given to the sockets.
+    /// Packets with a transport protocol that were passed to the sockets.
     pub delivered: u64,
-    /// Packets to other hosts that were sent on, or queued until their next hop's MAC address is
-    /// known.
+    /// Packets to other hosts that were forwarded, or queued until the MAC address of the next hop
+    /// is known.
     pub forwarded: u64,
-    /// Bytes of the packets in `forwarded`, from the IP header on.
+    /// Bytes of the packets in `forwarded`, counted from the IP header on.
     pub forwarded_bytes: u64,
     /// Packets added to an interface's output queue or to the loopback queue.
     pub sent: u64,
     /// Bytes of the packets in `sent`.
     pub sent_bytes: u64,
-    /// Packets refused because the output queue of their interface reached its limit in bytes.
+    /// Packets that were dropped because the output queue of their interface had reached its limit
+    /// of bytes.
     pub output_bytes_full: u64,
-    /// Packets refused because the output queue of their interface reached its limit in packets.
+    /// Packets that were dropped because the output queue of their interface had reached its limit
+    /// of packets.
     pub output_packets_full: u64,
-    /// Control packets, as acknowledgements and ARP, that used the reserve of a full output queue.
+    /// Control packets, such as acknowledgments and ARP, that used the reserve of a full output
+    /// queue.
     pub output_reserve_used: u64,
-    /// Control packets refused because the reserve of their output queue was full, too.
+    /// Control packets that were dropped because the reserve of the output queue was full as well.
     pub output_reserve_full: u64,
-    /// Queued packets that were copied, because they alone kept the memory of a closed socket's
-    /// FIFO.
+    /// Queued packets that were copied, so that the send buffer of a closed socket could be freed.
     pub output_copied: u64,
     /// Packets that were segmented in software, because their device has no such offload.
     pub segmented: u64,
     /// Packets that were sent in fragments.
     pub fragmented: u64,
-    /// Fragments received.
+    /// Fragments of IP packets received.
     pub fragments_received: u64,
     /// Packets that were reassembled from fragments.
     pub reassembled: u64,
-    /// Incomplete datagrams dropped because their source reached its limit.
+    /// Incomplete datagrams dropped because their source had reached its limit of memory or
+    /// datagrams.
     pub reassembly_source_full: u64,
-    /// Incomplete datagrams dropped because all sources together reached their limit.
+    /// Incomplete datagrams dropped because all sources together had reached the limit of memory or
+    /// datagrams.
     pub reassembly_full: u64,
-    /// Incomplete datagrams dropped because they had more fragments than
+    /// Datagrams dropped because they had more fragments than
     /// [`FRAGMENTS_MAX`](super::limits::FRAGMENTS_MAX).
     pub fragments_too_many: u64,
     /// ICMP errors sent.
     pub icmp_errors_sent: u64,
     /// ICMP errors not sent because of the rate limit.
     pub icmp_errors_limited: u64,
-    /// Path MTU reports (ICMP) not sent because of their own rate limit.
+    /// Path MTU reports (ICMP) not sent because of their separate rate limit.
     pub icmp_too_big_limited: u64,
     /// ICMP errors not sent because of the rate limit for one host or IPv6 link.
     pub icmp_errors_limited_host: u64,
     /// ICMP redirects sent.
     pub redirects_sent: u64,
-    /// ICMP redirects not sent, because the host had received some for its packets.
+    /// ICMP redirects not sent because the host had already received several.
     pub redirects_limited: u64,
-    /// ICMP errors received about packets of this host.
+    /// ICMP errors received about packets that this host sent.
     pub icmp_errors_received: u64,
-    /// Echo requests answered.
+    /// ICMP echo requests that this host answered.
     pub echoes_answered: u64,
-    /// Next hops that lost their cached link header, because the table was full.
+    /// Next hops that were evicted with their link header because the next-hop table was full.
     pub next_hops_displaced: u64,
-    /// Reports to control (used neighbours, path MTUs) that were lost because the queue was full.
+    /// Reports to the control part (next hops in use, path MTUs) that were lost because the queue
+    /// was full.
     pub neighbor_notices_full: u64,
-    /// Path MTUs that were not passed on to other shards, because of the rate limit.
+    /// Path MTUs that were not sent to the other shards because of the rate limit.
     pub path_mtus_untold: u64,
-    /// Packets that a rule wanted to log, but the log was full.
+    /// Packets that a rule should have logged, but for which the log was full.
     pub rules_unlogged: u64,
-    /// Dropped packets, by reason.
+    /// Numbers of dropped packets, by reason.
     pub drops: Drops,
 }
 
-/// Lists counters by name. The pattern is exhaustive, so the compiler reports a new field that is
-/// in neither list.
+/// Lists counters with their names. The pattern names all fields, so the compiler reports a new
+/// field that is in neither list.
 macro_rules! named_counters {
     ($counters:expr, { $($name:ident,)* } except { $($other:ident)? }) => {{
         let Self { $($name,)* $($other: _)? } = *$counters;
@@ -115,7 +121,7 @@ macro_rules! named_counters {
 }
 
 impl DataCounters {
-    /// Returns the counters' names and values in a fixed order, without `drops`.
+    /// Returns the names and values of the counters in a fixed order, without `drops`.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
         named_counters!(self, {
             received,
@@ -154,20 +160,21 @@ impl DataCounters {
     }
 }
 
-/// Traffic counters of an interface.
+/// Counters of the packets that an interface's device has received and sent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// Packets received from the device. A packet merged from several by GRO counts once.
+    /// Packets received from the device. A packet into which GRO merged several counts once.
     pub rx_packets: u64,
     /// Bytes of the packets in `rx_packets`, with their link headers.
     pub rx_bytes: u64,
     /// Received packets that were dropped.
     pub rx_dropped: u64,
-    /// Packets that the device took, counted as they are on the wire: each segment counts once.
+    /// Packets that the device has accepted for sending, counted as on the wire: each segment
+    /// counts once.
     pub tx_packets: u64,
     /// Bytes of the packets in `tx_packets`, with their link headers.
     pub tx_bytes: u64,
-    /// Packets that were dropped before the device took them.
+    /// Packets that were dropped before the device accepted them.
     pub tx_dropped: u64,
 }
 
@@ -182,30 +189,32 @@ impl core::ops::AddAssign for Traffic {
     }
 }
 
-/// Counters of the control part.
+/// Counters of the control part of the IP layer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ControlCounters {
     /// ARP requests and neighbour solicitations sent.
     pub solicits_sent: u64,
-    /// Neighbours that did not answer solicitations.
+    /// Neighbours that did not answer solicitations, so that they are unreachable.
     pub neighbors_failed: u64,
     /// Neighbours evicted because a neighbour table was full.
     pub neighbors_displaced: u64,
-    /// Addresses not used because duplicate address detection found them on another host.
+    /// Addresses that are not used, because duplicate address detection found another host that
+    /// uses them.
     pub duplicate_addresses: u64,
     /// ARP packets in which another host claimed an IPv4 address of this host.
     pub address_conflicts: u64,
-    /// Addresses not generated from an advertised prefix, because the interface had the maximum
-    /// number of addresses.
+    /// Addresses that were not generated from an advertised prefix, because the interface had the
+    /// maximum number of addresses.
     pub addresses_refused: u64,
-    /// Routers evicted because the interface knew the maximum number of routers.
+    /// Routers evicted because the interface had learned the maximum number of routers.
     pub routers_displaced: u64,
-    /// Advertised routes not added, because a limit on routes or routers was reached.
+    /// Advertised routes that were not added, because a limit of routes or routers was reached.
     pub router_routes_refused: u64,
-    /// Advertised prefixes evicted because the interface knew the maximum number of prefixes.
+    /// Advertised prefixes evicted because the interface had learned the maximum number of
+    /// prefixes.
     pub prefixes_displaced: u64,
-    /// Group changes reported by one report about all groups, because too many single reports were
-    /// pending.
+    /// Changes of multicast groups that were reported by one report about all groups, because too
+    /// many reports about single groups were scheduled.
     pub group_reports_full: u64,
 }
 

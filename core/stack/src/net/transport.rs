@@ -1,4 +1,4 @@
-//! Methods for the transport protocols: routes to destinations, and packets to send.
+//! Methods of the IP layer for the transport protocols: route lookup, and sending of packets.
 
 use core::net::IpAddr;
 
@@ -14,8 +14,9 @@ use super::received::Local;
 use super::route::{Epoch, HopId, Route, RouteError};
 
 impl Net {
-    /// Returns the route to `dst`, through `iface` and from `src` if given. `src` need not be an
-    /// address of this host, because a gateway answers from any address.
+    /// Returns the route to `dst`. If given, the route uses the interface `iface` and the source
+    /// address `src`. `src` need not be an address of this host, because a gateway answers from any
+    /// address.
     pub fn route(
         &self,
         now: Instant,
@@ -26,7 +27,8 @@ impl Net {
         self.data.route(now, src, dst, iface)
     }
 
-    /// Like [`route`](Self::route), for a caller that caches the route: sets [`Route::hop`].
+    /// Like [`route`](Self::route), for a caller that caches the route. Also sets [`Route::hop`],
+    /// which identifies the next hop.
     pub fn route_to_keep(
         &mut self,
         now: Instant,
@@ -37,13 +39,13 @@ impl Net {
         self.data.route_to_keep(now, src, dst, iface)
     }
 
-    /// Returns a number that changes when a cached [`Route`] may be outdated, except for its path
-    /// MTU.
+    /// Returns a number that changes whenever a cached [`Route`] may be outdated. Changes of its
+    /// path MTU are not included.
     pub fn route_generation(&self) -> u64 {
         self.data.snapshot.generation
     }
 
-    /// Returns a number that changes when the path MTU of a cached [`Route`] may be outdated.
+    /// Returns a number that changes whenever the path MTU of a cached [`Route`] may be outdated.
     pub fn path_mtu_generation(&self) -> u64 {
         self.data.mtus.generation()
     }
@@ -53,14 +55,15 @@ impl Net {
         self.data.path_mtu(now, dst)
     }
 
-    /// Returns a lower bound in bytes of all path MTUs, except those within this host. The path
-    /// MTUs learnt by other shards are included.
+    /// Returns a number of bytes that is not above the lowest path MTU of this host, including
+    /// those that other shards learned. Paths within this host are ignored.
     pub fn path_mtu_least(&self) -> u32 {
         self.data.path_mtu_least()
     }
 
-    /// Lowers the path MTU of datagrams from `src` to `dst`, sent through `iface` if given, to
-    /// `mtu` bytes. The caller must have checked that the ICMP report quotes one of its packets.
+    /// Sets the path MTU of datagrams from `src` to `dst` to `mtu` bytes, if it is lower than
+    /// before. If given, `iface` is the outgoing interface. The caller must have checked that the
+    /// ICMP report quotes one of its packets.
     pub fn set_path_mtu(
         &mut self,
         now: Instant,
@@ -73,46 +76,46 @@ impl Net {
         }
     }
 
-    /// Returns the address of a next hop; `None` if the id is no longer valid.
+    /// Returns the IP address of a next hop; `None` if the identifier is no longer valid.
     #[inline]
     pub(crate) fn next_hop(&self, hop: HopId) -> Option<IpAddr> {
         self.data.next_hops.key(hop).map(|(_, addr)| addr)
     }
 
-    /// Returns the current epoch, for a caller that caches routes.
+    /// Returns the current epoch of the next-hop table, for a caller that caches routes.
     pub(crate) fn epoch(&self) -> Epoch {
         self.data.next_hops.epoch()
     }
 
-    /// Starts a new epoch, because cached routes may be wrong.
+    /// Starts a new epoch of the next-hop table, because cached routes may be outdated.
     pub(crate) fn begin_epoch(&mut self) -> Epoch {
         self.data.next_hops.begin_epoch()
     }
 
-    /// Returns whether `epoch` is `since` or later.
+    /// Returns whether `epoch` is not earlier than `since`.
     #[inline]
     pub(crate) fn is_since(&self, epoch: Epoch, since: Epoch) -> bool {
         self.data.next_hops.is_since(epoch, since)
     }
 
-    /// Reports that the transport made progress through a next hop, so that no probe is needed (RFC
-    /// 4861 §7.3.1).
+    /// Reports that a next hop is reachable, because TCP made progress through it. The next hop
+    /// then need not be probed (RFC 4861 §7.3.1).
     #[inline]
     pub(crate) fn confirm_reachable(&mut self, now: Instant, hop: HopId) {
         self.data.next_hops.confirm(now, hop);
     }
 
-    /// Sends a transport packet, whose front is the transport header.
+    /// Sends a packet that begins with its transport header.
     ///
-    /// `checksum_offset` is the offset of the checksum field in that header; the field must be 0.
-    /// With `packet.meta.segmentation`, whose `header_len` counts from the transport header, the
-    /// packet is segmented by the device or in software. `route` is the result of [`Net::route`]
-    /// for `src` and `dst`. Panics if `src` and `dst` differ in address family.
+    /// `checksum_offset` is the offset of the checksum field in the transport header; the field
+    /// must be 0. With `packet.meta.segmentation`, whose `header_len` counts from the transport
+    /// header, the packet is segmented by the device or in software. `route` is the result of
+    /// [`Net::route`] for `src` and `dst`. Panics if `src` and `dst` are of different IP versions.
     ///
     /// # Errors
     ///
-    /// The packet was dropped and counted. `Ok` does not ensure that the packet leaves: the
-    /// neighbour may not answer.
+    /// Returns an error if the packet was dropped and counted. `Ok` does not guarantee that the
+    /// packet is sent, because the next hop may not answer.
     #[inline]
     #[allow(clippy::too_many_arguments)] // A struct for one call would only rename arguments.
     pub fn send(
@@ -132,9 +135,10 @@ impl Net {
         sent
     }
 
-    /// Queues this host's own copy of a datagram that [`send`](Self::send) sent to a group or
-    /// broadcast address. The copy counts as received on the interface that the datagram left by,
-    /// so that only members there receive it. `packet` is the same as for `send`.
+    /// Queues a copy of a datagram that [`send`](Self::send) sent to a multicast or broadcast
+    /// address, for this host itself. The copy counts as received on the interface by which the
+    /// datagram was sent, so that only members on this interface receive it. `packet` is the same
+    /// as for `send`.
     pub fn send_copy(
         &mut self,
         now: Instant,
@@ -147,7 +151,7 @@ impl Net {
         self.data.send_copy(now, route, AddressPair { src: ends.0, dst: ends.1 }, ip, packet, pool)
     }
 
-    /// Sends an echo message with the payload `data`.
+    /// Sends an ICMP echo message with the payload `data`.
     pub fn send_echo(
         &mut self,
         now: Instant,
@@ -161,8 +165,8 @@ impl Net {
         sent
     }
 
-    /// Sends an ICMP error to the sender of `to`, which could not be delivered, unless the rules
-    /// forbid it.
+    /// Sends an ICMP error to the sender of `to`, a packet that could not be delivered. No error is
+    /// sent if the RFCs forbid it for such a packet.
     pub fn unreachable(&mut self, now: Instant, to: &Local, why: Unreachable, pool: &mut Pool) {
         self.data.unreachable(now, to, why, pool);
         self.exchange(now, pool);

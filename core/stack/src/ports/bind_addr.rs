@@ -1,23 +1,23 @@
-//! The address of a bind, and the options that allow sockets to share it.
+//! Address to which a socket is bound, and the options that permit sockets to share it.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The local address of a bind. In the derived order, the addresses that overlap a given one form
-/// at most three [ranges](BindAddr::stretches).
+/// Local address to which a socket is bound. In the derived order, the addresses that overlap a
+/// given one form at most three [ranges](BindAddr::stretches).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum BindAddr {
     /// The IPv4 wildcard address 0.0.0.0.
     AnyV4,
-    /// The IPv6 wildcard address `::` with IPV6_V6ONLY.
+    /// The IPv6 wildcard address `::`, with IPV6_V6ONLY.
     AnyV6,
-    /// `::` without IPV6_V6ONLY, which receives IPv4, too.
+    /// The IPv6 wildcard address `::` without IPV6_V6ONLY, so that the socket also receives IPv4.
     AnyDual,
-    /// A single address, never IPv4-mapped.
+    /// A single address, which is never IPv4-mapped.
     Ip(IpAddr),
 }
 
 impl BindAddr {
-    /// Returns whether a packet could match both addresses.
+    /// Returns whether one packet can match both addresses.
     pub fn overlaps(self, other: BindAddr) -> bool {
         use BindAddr::{AnyDual, AnyV4, AnyV6, Ip};
         match (self, other) {
@@ -47,14 +47,14 @@ impl BindAddr {
         }
     }
 
-    /// Returns whether a socket bound at `self` also covers `other`. As in Linux's
-    /// `sk_reuseport_match`, any wildcard covers a dual-stack `::`.
+    /// Returns whether the address `self` includes `other`. As in Linux's `sk_reuseport_match`, any
+    /// wildcard address includes the dual-stack address `::`.
     pub fn covers(self, other: BindAddr) -> bool {
         self == other || !matches!(self, BindAddr::Ip(_)) && self.overlaps(other)
     }
 }
 
-/// Options that allow a port to be shared.
+/// Options of a socket that permit to share its port with other sockets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Sharing {
     pub reuse_addr: bool,
@@ -62,18 +62,18 @@ pub(crate) struct Sharing {
 }
 
 impl Sharing {
-    /// Returns whether both sockets set SO_REUSEADDR.
+    /// Returns whether both sockets have set SO_REUSEADDR.
     pub fn both_reuse_addr(self, other: Self) -> bool {
         self.reuse_addr && other.reuse_addr
     }
 
-    /// Returns whether both sockets set SO_REUSEPORT.
+    /// Returns whether both sockets have set SO_REUSEPORT.
     pub fn both_reuse_port(self, other: Self) -> bool {
         self.reuse_port && other.reuse_port
     }
 }
 
-/// Protocol of a port table. Linux's conflict rules depend on the protocol.
+/// Protocol of a table of ports. Linux's rules for conflicts of binds depend on the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum PortProtocol {
     Tcp,

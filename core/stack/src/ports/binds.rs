@@ -1,16 +1,17 @@
-//! Local ports and their holders. All shards of a host share one table per protocol. A shard takes
-//! the locks when a bind or a connection begins or ends, never per packet.
+//! Local ports, and the sockets and connections that use them. All shards of a host share one table
+//! per protocol. A shard locks the table when a socket is bound, and when a connection begins or
+//! ends, but not for each packet.
 //!
 //! The tables answer two questions:
 //!
-//! - "May this socket have the port?": `holds` answers for binds, and `users` for connections
-//!   without a bind.
+//! - "May this socket have the port?": `holds` has the sockets bound to a port, and `users` the
+//!   connections on a port without a bind.
 //! - "Which socket receives this packet?": `receivers`; each shard has its own.
 //!
-//! All holds are in one table behind one lock, so a bind sees them all in the order of their binds.
-//! Connections that chose their port, and children of listeners, may be numerous. Each shard
-//! therefore has a table of its own connections, and only that shard adds to it. A bind takes the
-//! locks of all tables, so one of two shards that compete for a port sees the other:
+//! All binds are in one table behind one lock, so each bind is checked against all earlier ones.
+//! There may be many connections for which the stack chose the port, or which a listener accepted.
+//! Each shard therefore has a table of its own connections, and only that shard adds to it. A bind
+//! locks all tables. If two shards compete for a port, one of them therefore sees the other:
 //!
 //! ```text
 //!  bind:    lock holds, lock the users of every shard, check them, hold the port
@@ -33,32 +34,34 @@ use crate::ports::receivers::Receivers;
 use crate::ports::users::Users;
 use crate::shards::{Announced, Common, ShardId};
 
-/// Ports of one protocol, shared by the shards of a host.
+/// Ports of one protocol. The shards of a host share this table.
 #[derive(Debug)]
 pub(crate) struct SharedPorts {
     holds: Mutex<PortHolds>,
-    /// Set of ports that a socket holds.
+    /// Set of the ports to which at least one socket is bound.
     held: Arc<PortSet>,
-    /// Users per shard. Empty except for TCP, because only TCP connections use ports.
+    /// Connections that use a port, by shard. Empty except for TCP, because other protocols have no
+    /// connections.
     users: Vec<(Mutex<Users>, Arc<PortSet>)>,
-    /// Latest TIME-WAIT of each shard, by port: [`stamp`] in the upper half, [`tag`] in the lower;
-    /// 0 without TIME-WAIT. Other shards reserve one by compare-exchange. Empty with one shard.
+    /// For each shard and port, the last connection that entered TIME-WAIT: [`stamp`] in the upper
+    /// half, [`tag`] in the lower half. 0 if there is none. Another shard reserves the TIME-WAIT by
+    /// compare-exchange. Empty if there is only one shard.
     waiting: Vec<Box<[AtomicU32]>>,
 }
 
-/// Converts a time for [`SharedPorts::waiting`] to units of about 17 ms.
+/// Converts a time to the unit of [`SharedPorts::waiting`], about 17 ms.
 fn stamp(at: Instant) -> u16 {
     (at.0 >> 24) as u16
 }
 
-/// Identifies a flow in [`SharedPorts::waiting`] by bits of its hash. The lowest bit is set until a
-/// shard reserves the TIME-WAIT.
+/// Returns bits of a flow's hash that identify the flow in [`SharedPorts::waiting`]. The lowest bit
+/// is always set; it is cleared when a shard reserves the TIME-WAIT.
 fn tag(flow: u64) -> u16 {
     (flow >> 32) as u16 | 1
 }
 
 impl SharedPorts {
-    /// Creates the tables of a host with `shards` shards.
+    /// Creates the table of a host with `shards` shards.
     fn new(of: PortProtocol, shards: usize) -> Arc<Self> {
         let held = Arc::new(PortSet::default());
         let users = || {
@@ -73,8 +76,9 @@ impl SharedPorts {
         Arc::new(Self { holds, held, users, waiting })
     }
 
-    /// Returns the sets of ports in use: ports with a holder, and ports with connections of the
-    /// selected shards. Also returns the number of sets; the rest of the array is padding.
+    /// Returns the sets of ports in use: the ports to which sockets are bound, and the ports with
+    /// connections of the selected shards. Also returns the number of sets; the remaining elements
+    /// of the array are padding.
     fn occupied(&self, of_shard: impl Fn(usize) -> bool) -> ([&PortSet; SHARDS_MAX + 1], usize) {
         let mut occupied = [&*self.held; SHARDS_MAX + 1];
         let mut count = 1;
@@ -88,13 +92,14 @@ impl SharedPorts {
     }
 
     fn lock(&self) -> LockedPorts<'_> {
-        // Lock order: holds, then users by shard. Another order could deadlock two shards.
+        // Lock order: `holds` first, then `users` in the order of shards. With different orders,
+        // two shards could deadlock.
         let holds = lock(&self.holds);
         LockedPorts { holds, users: self.users.iter().map(|(users, _)| lock(users)).collect() }
     }
 }
 
-/// Locked tables of one protocol, of all shards.
+/// The tables of all shards for one protocol, while they are locked.
 struct LockedPorts<'a> {
     holds: MutexGuard<'a, PortHolds>,
     users: Vec<MutexGuard<'a, Users>>,
@@ -107,26 +112,27 @@ impl LockedPorts<'_> {
     }
 }
 
-/// Ports of one protocol, from the view of one shard.
+/// Ports of one protocol, as one shard uses them.
 #[derive(Debug)]
 pub(crate) struct Binds {
     ports: Arc<SharedPorts>,
     shard: ShardId,
-    /// Receivers of this shard as announced to peer shards; None without peers.
+    /// Receiving sockets of this shard, as it announces them to the other shards; `None` if there
+    /// are no other shards.
     announced: Option<Arc<Mutex<Announced>>>,
     /// Sockets of this shard that receive packets.
     pub receivers: Receivers,
 }
 
-/// A connection that uses a port.
+/// A connection that uses a local port.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PortUse {
     pub local: IpAddr,
-    /// `None`: the connection is not counted as a user.
+    /// Options for sharing the port. `None` if the connection does not count as a user of the port.
     pub sharing: Option<Sharing>,
 }
 
-/// Position of the shard number within a socket number that is unique among all shards.
+/// Bit position of the shard number in a socket number that is unique among all shards.
 const SHARD_SHIFT: u32 = 28;
 
 const _: () = assert!(crate::limits::SOCKETS_MAX <= 1 << SHARD_SHIFT);
@@ -138,7 +144,7 @@ impl Binds {
         Self::of_shard(SharedPorts::new(of, 1), ShardId::FIRST, key, of)
     }
 
-    /// Creates the tables of shards that exchange information through `common`.
+    /// Creates the tables of shards that exchange information through `common`, one for each shard.
     pub fn of_shards(common: &Arc<Common>, key: Keyed, of: PortProtocol) -> Vec<Self> {
         let count = common.owners.count();
         let ports = SharedPorts::new(of, count);
@@ -154,17 +160,19 @@ impl Binds {
         Self { ports, shard, announced: None, receivers: Receivers::new(key, of) }
     }
 
-    /// Returns the receivers of this shard as announced to peer shards; `None` without peers.
+    /// Returns the receiving sockets of this shard, as it announces them to the other shards;
+    /// `None` if there are no other shards.
     pub fn announced(&self) -> Option<Arc<Mutex<Announced>>> {
         self.announced.clone()
     }
 
-    /// Returns the number of a socket that is unique among all shards, and its shard.
+    /// Returns a number for the socket that is unique among all shards, and the number of this
+    /// shard.
     pub fn seat(&self, socket: u32) -> (u32, ShardId) {
         (Self::seat_of(self.shard, socket), self.shard)
     }
 
-    /// Returns the number of a socket of `shard` that is unique among all shards.
+    /// Returns a number for a socket of the shard `shard` that is unique among all shards.
     pub fn seat_of(shard: ShardId, socket: u32) -> u32 {
         u32::from(shard.0) << SHARD_SHIFT | socket
     }
@@ -177,27 +185,28 @@ impl Binds {
         self.ports.users.get(self.shard.index()).map(|(users, _)| lock(users))
     }
 
-    /// Returns the number of ports in use plus receivers, including holds of all shards; 0 when
-    /// nothing is left.
+    /// Returns the number of ports in use plus the number of receiving sockets. Binds of all shards
+    /// are included. 0 if there are no sockets.
     pub fn len(&self) -> usize {
         let users = self.own_users().map_or(0, |users| users.len());
         lock(&self.ports.holds).len() + users + self.receivers.len()
     }
 
-    /// Returns whether any socket or connection uses `port`, at any address.
+    /// Returns whether a socket or connection uses `port`, at any address.
     pub fn is_taken(&self, port: u16) -> bool {
         let used = || self.ports.users.iter().any(|(_, occupied)| occupied.contains(port));
         self.ports.held.contains(port) || used()
     }
 
-    /// Returns the number of holder classes and receiver groups compared so far, as a measure of
-    /// the work of look-ups.
+    /// Returns how many groups of sockets were compared so far, as a measure of the work of
+    /// lookups.
     #[cfg(test)]
     pub fn compared(&self) -> u64 {
         lock(&self.ports.holds).compared() + self.receivers.compared.get()
     }
 
-    /// Assigns `port` to a socket, unless there is a [conflict](PortHolds::conflicts).
+    /// Binds a socket to `port`, unless there is a [conflict](PortHolds::conflicts). Returns
+    /// whether it was bound.
     pub fn try_hold(&self, port: u16, holder: &PortHolder) -> bool {
         let (holder, mut all) = (self.seated(holder), self.ports.lock());
         let free = !all.conflicts(port, &holder);
@@ -207,11 +216,11 @@ impl Binds {
         free
     }
 
-    /// Assigns a free port to a socket.
+    /// Chooses a free port, and binds a socket to it.
     ///
     /// As on Linux, the chosen port is not shared: SO_REUSEADDR and SO_REUSEPORT apply to ports
-    /// that the program names. Only if all ports are taken, and `shared` is set, may the port be
-    /// shared (`udp_lib_get_port`).
+    /// that the program specifies. Only if all ports are in use, and `shared` is set, may the port
+    /// be shared (`udp_lib_get_port`).
     pub fn hold_any(
         &self,
         ephemeral: &mut Ephemeral,
@@ -237,7 +246,7 @@ impl Binds {
         choice
     }
 
-    /// Makes the holder of `port` a listener, unless there is a conflict.
+    /// Makes the socket that is bound to `port` a listener, unless there is a conflict.
     pub fn try_listen(&self, port: u16, holder: &PortHolder) -> bool {
         let (holder, mut all) = (self.seated(holder), self.ports.lock());
         let free = !all.conflicts(port, &holder);
@@ -247,46 +256,47 @@ impl Binds {
         free
     }
 
-    /// Moves the hold of `from` on `port` to the socket of `holder`. The port is held throughout.
+    /// Moves the bind of the socket `from` to the socket of `holder`. The port remains in use
+    /// during the change.
     pub fn hand_over(&self, port: u16, from: u32, holder: &PortHolder) {
         let mut holds = lock(&self.ports.holds);
         holds.hold(port, self.seated(holder));
         holds.release(port, self.seat(from).0);
     }
 
-    /// Changes the hold of a socket, if it has one (connect(2) fixed its address, or options were
-    /// set).
+    /// Changes the bind of a socket, if it has one, because connect(2) fixed its address or its
+    /// options were changed.
     pub fn change(&self, port: u16, socket: u32, change: impl FnOnce(&mut PortHolder)) {
         lock(&self.ports.holds).change(port, self.seat(socket).0, change);
     }
 
-    /// Restricts the hold of a connected socket to its address `local`.
+    /// Restricts the bind of a connected socket to its local address `local`.
     pub fn narrow(&self, port: u16, socket: u32, local: IpAddr) {
         self.change(port, socket, |holder| holder.addr = BindAddr::Ip(local));
     }
 
-    /// Removes the hold of a socket on `port`.
+    /// Removes the bind of a socket to `port`.
     pub fn release(&self, port: u16, socket: u32) {
         lock(&self.ports.holds).release(port, self.seat(socket).0);
     }
 
-    /// Counts a connection, also in TIME-WAIT, as a user of `port` on `local`. The connection
-    /// already had the port: through a hold, or as the child of a listener.
+    /// Counts a connection, possibly in TIME-WAIT, as a user of `port` at the address `local`. The
+    /// connection already had the port, because of a bind, or because a listener accepted it.
     pub fn use_port(&self, port: u16, local: IpAddr, sharing: Sharing) {
         if let Some(mut users) = self.own_users() {
             users.add(port, local, sharing);
         }
     }
 
-    /// Undoes one [`Binds::use_port`] or [`Binds::use_any`].
+    /// Reverts one call of [`Binds::use_port`] or [`Binds::use_any`].
     pub fn unuse_port(&self, port: u16, local: IpAddr, sharing: Sharing) {
         if let Some(mut users) = self.own_users() {
             users.remove(port, local, sharing);
         }
     }
 
-    /// Publishes when the flow with this hash, on local `port`, entered TIME-WAIT. `None` withdraws
-    /// the note.
+    /// Publishes the time at which a connection on the local port `port` entered TIME-WAIT. `flow`
+    /// is the hash of its addresses and ports. `None` withdraws the time.
     pub fn note_time_wait(&self, port: u16, flow: u64, since: Option<Instant>) {
         let Some(times) = self.ports.waiting.get(self.shard.index()) else { return };
         let noted = &times[usize::from(port)];
@@ -295,7 +305,7 @@ impl Binds {
                 let note = u32::from(stamp(at)) << 16 | u32::from(tag(flow));
                 noted.store(note, Ordering::Relaxed);
             }
-            // A later flow on the same port may have replaced the entry; then keep it.
+            // Keep the entry if it belongs to a later connection on the same port.
             None if noted.load(Ordering::Relaxed) as u16 | 1 == tag(flow) => {
                 noted.store(0, Ordering::Relaxed);
             }
@@ -303,22 +313,24 @@ impl Binds {
         }
     }
 
-    /// Reserves a TIME-WAIT of another shard on `port`, if it has lasted for
-    /// [`TIME_WAIT_REUSE_AFTER`]. Only one shard succeeds. The shard that has the TIME-WAIT ends it
-    /// when the flow is claimed.
+    /// Reserves a connection of another shard that is in TIME-WAIT on `port`, if it has been so for
+    /// at least [`TIME_WAIT_REUSE_AFTER`]. Only one shard succeeds. The other shard ends the
+    /// TIME-WAIT when this shard claims the flow.
     pub fn take_time_wait(&self, port: u16, flow: u64, now: Instant) -> bool {
         let least = (TIME_WAIT_REUSE_AFTER.as_nanos() >> 24) as i16 + 2;
         (0..).zip(&self.ports.waiting).any(|(shard, times)| {
             let noted = &times[usize::from(port)];
             let note = noted.load(Ordering::Relaxed);
-            // The difference is negative if the other shard's turn began later than this shard's.
+            // The difference is negative if the other shard's turn of the event loop began later
+            // than that of this shard.
             let lasted = stamp(now).wrapping_sub((note >> 16) as u16) as i16;
             let is_due = shard != self.shard.0 && note as u16 == tag(flow) && lasted >= least;
             is_due && Self::mark_taken(noted, note)
         })
     }
 
-    /// Reserves a TIME-WAIT of this shard. Returns false if another shard has reserved it.
+    /// Reserves a connection of this shard that is in TIME-WAIT. Returns false if another shard has
+    /// already reserved it.
     pub fn keep_time_wait(&self, port: u16, flow: u64) -> bool {
         let Some(times) = self.ports.waiting.get(self.shard.index()) else { return true };
         let noted = &times[usize::from(port)];
@@ -331,10 +343,11 @@ impl Binds {
         noted.compare_exchange(note, note & !1, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
-    /// Returns whether another shard has also chosen the port since this shard found it free. If
-    /// so, ends the use by this shard.
+    /// Returns whether another shard has chosen the same port since this shard found it free. If
+    /// so, this shard stops using it.
     fn is_contested(&self, port: u16, user: PortUse) -> bool {
-        // Each shard registers its use first, so at least one of the two sees both uses.
+        // Each shard registers its use of the port before this check. At least one of two shards
+        // that choose the same port therefore sees both uses.
         fence(Ordering::SeqCst);
         let mut users = self.ports.users.iter().enumerate();
         let own = self.shard.index();
@@ -345,10 +358,11 @@ impl Binds {
         contested
     }
 
-    /// Assigns a connection from `user.local` a port that is not held there and that `is_free`.
+    /// Chooses a port for a connection from the address `user.local`. No socket may be bound to the
+    /// port at this address, and `is_free` must return true for it.
     ///
-    /// The connection is counted as a user of the port if `user.sharing` is given. `vacant`
-    /// excludes ports with connections of any shard.
+    /// If `user.sharing` is given, the connection is counted as a user of the port. With `vacant`,
+    /// ports on which any shard has connections are excluded.
     pub fn use_any(
         &self,
         ephemeral: &mut Ephemeral,
@@ -375,8 +389,9 @@ impl Binds {
             }
             true
         };
-        // Usually no socket holds the port at any address. A bind also takes this lock, from its
-        // check until it holds the port.
+        // Usually no socket is bound to the port at any address. The lock of this shard's users
+        // prevents a bind between this check and the registration of the use. A bind takes this
+        // lock as well.
         let users = self.own_users();
         if !self.ports.held.contains(port) {
             return add(users);
@@ -387,8 +402,8 @@ impl Binds {
     }
 }
 
-/// Ignores poisoning: a panic of any thread ends the run, so no other thread sees inconsistent
-/// data.
+/// Locks a mutex. Poisoning is ignored: a panic of any thread ends the process, so no other thread
+/// sees inconsistent data.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -427,7 +442,7 @@ mod tests {
         assert_ne!(first, second);
         assert_eq!(hold(of(3, ADDR), false), None);
         assert_eq!(hold(of(3, PLAIN), true), None);
-        // The holder shares its port, too.
+        // The port can be shared, because the first socket permits it as well.
         assert_eq!(hold(of(3, ADDR), true), Some(first));
     }
 
@@ -436,7 +451,7 @@ mod tests {
         binds.use_any(ephemeral, 0, user, false, |_| true).port
     }
 
-    /// Both sockets have the same number, each within its own shard.
+    /// Two sockets have the same number, each in its own shard.
     #[test]
     fn a_port_is_held_in_all_shards() {
         for of in [PortProtocol::Tcp, PortProtocol::Udp, PortProtocol::Echo] {
@@ -463,7 +478,8 @@ mod tests {
         let chosen =
             shards[1].hold_any(&mut Ephemeral::new(&(100..=101)), 0, &holder(PLAIN), false);
         assert_eq!(chosen, PortChoice { port: Some(101), tried: 1 });
-        // No connection gets the held port; the port in use may be shared.
+        // No connection gets the port to which a socket is bound. The port with a connection may be
+        // shared.
         assert_eq!(connect(&shards[0], &mut ephemeral), Some(100));
         shards[0].unuse_port(100, LOCAL, PLAIN);
         assert!(!shards[1].try_hold(100, &holder(PLAIN)));
@@ -472,7 +488,7 @@ mod tests {
         assert_eq!(connect(&shards[0], &mut ephemeral), None);
     }
 
-    /// The turn of the shard that wants the port may have begun before the TIME-WAIT.
+    /// The turn of the shard that reserves the TIME-WAIT may have begun before the TIME-WAIT did.
     #[test]
     fn a_time_wait_is_taken_once_and_when_it_has_lasted_long_enough() {
         let shards = shards(PortProtocol::Tcp, 2);
@@ -488,7 +504,7 @@ mod tests {
         }
     }
 
-    /// A bind and a connect in two shards compete for a port: only the first succeeds.
+    /// A bind and a connect in two shards compete for a port, and only one of them succeeds.
     #[test]
     #[allow(clippy::disallowed_methods)] // Two shards bind and connect at the same moment.
     fn of_a_bind_and_a_connect_at_once_one_gets_the_port() {

@@ -1,18 +1,19 @@
-//! Choice of ephemeral ports (RFC 6056 §3.3.3, "simple hash-based"). The cost is bounded for any
-//! number of ports in use.
+//! Choice of ephemeral ports (RFC 6056 §3.3.3, "simple hash-based"). The time of a choice is
+//! bounded, whatever the number of ports in use.
 
 use std::ops::RangeInclusive;
 
 use crate::limits::PORTS_PROBED_MAX;
 use crate::ports::port_set::PortSets;
 
-/// Range of ports, and the counter of the algorithm.
+/// Range of ephemeral ports, and the counter of the algorithm that chooses them.
 #[derive(Debug, Clone)]
 pub(crate) struct Ephemeral {
     first: u16,
     count: u32,
     next: u32,
-    /// Distance between candidates tried successively when all ports are in use; see [`stride`].
+    /// Distance between candidates that are tried one after another if all ports are in use, see
+    /// [`stride`].
     stride: u32,
 }
 
@@ -20,20 +21,19 @@ pub(crate) struct Ephemeral {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct PortChoice {
     pub port: Option<u16>,
-    /// Number of ports tried.
+    /// Number of ports that were tried.
     pub tried: u32,
 }
 
 impl Ephemeral {
-    /// Creates the generator for `range`, which must not be empty.
+    /// Creates the generator for a range of ports, which must not be empty.
     pub fn new(range: &RangeInclusive<u16>) -> Self {
         let count = u32::from(*range.end()).saturating_sub(u32::from(*range.start())) + 1;
         Self { first: *range.start(), count, next: 0, stride: stride(count) }
     }
 
     /// Returns the generator for a socket with IP_LOCAL_PORT_RANGE. As in
-    /// `inet_sk_get_local_port_range`, a bound counts only if it lies in the host's range; 0 means
-    /// no bound.
+    /// `inet_sk_get_local_port_range`, a bound is ignored if it is outside the host's range, or 0.
     pub fn within(&self, range: (u16, u16)) -> Self {
         let (least, most) = range;
         let last = (u32::from(self.first) + self.count - 1) as u16;
@@ -46,20 +46,22 @@ impl Ephemeral {
         Self { next: self.next, ..Self::new(&(first..=last)) }
     }
 
-    /// Advances the counter after a choice made [`within`](Self::within) this range.
+    /// Advances the counter of this range after a choice from a generator of
+    /// [`within`](Self::within).
     pub fn follow(&mut self, choice: &Self) {
         let is_same = (choice.first, choice.count) == (self.first, self.count);
         self.next = if is_same { choice.next } else { (self.next + 1) % self.count };
     }
 
-    /// Returns a port for which `is_free` holds: the first one not in `occupied`, starting at the
-    /// position given by `hash` and the counter. If all ports are occupied, returns one that can be
-    /// shared. Shared candidates are tried a [`stride`] apart, because ports chosen successively
-    /// often lead to the same peer. At most [`PORTS_PROBED_MAX`] ports are tried. A small range is
-    /// tried completely; in a larger one a port is found if 1 % are free.
+    /// Returns a port for which `is_free` returns true. The search for a port that is not in
+    /// `occupied` begins at a position computed from `hash` and the counter. If all ports are
+    /// occupied, a port that can be shared is returned. Shared candidates are tried a [`stride`]
+    /// apart, because ports chosen successively often lead to the same peer. At most
+    /// [`PORTS_PROBED_MAX`] ports are tried. A small range is tried completely; in a larger one a
+    /// port is found if 1 % are free.
     ///
-    /// The keyed hash of our address and the peer prevents a peer from guessing the ports used
-    /// towards another peer. The counter delays the reuse of a port.
+    /// `hash` is a keyed hash of our address and the peer, so that a peer cannot guess the ports
+    /// used for other peers. The counter delays the reuse of a port.
     pub fn choose(
         &mut self,
         hash: u64,
@@ -71,7 +73,8 @@ impl Ephemeral {
         let offset = (hash % u64::from(self.count)) as u32;
         let start = (offset + self.next) % self.count;
         let mut tried = 0;
-        // A port outside `occupied` is usually free; only connections without a hold could use it.
+        // A port outside `occupied` is usually free; only connections that are not counted could
+        // use it.
         let mut ahead = 0;
         while tried < PORTS_PROBED_MAX / 2
             && let Some(vacant) = self.vacant(start, ahead, occupied)
@@ -96,12 +99,12 @@ impl Ephemeral {
         PortChoice { port: shared, tried }
     }
 
-    /// Returns the distance from `start`, at least `ahead`, of the next port that is not in
-    /// `occupied`.
+    /// Returns the distance from `start` to the next port that is not in `occupied`; at least
+    /// `ahead`.
     fn vacant(&self, start: u32, ahead: u32, occupied: &PortSets<'_>) -> Option<u32> {
         let (begin, end) = (u32::from(self.first), u32::from(self.first) + self.count);
         let from = begin + start + ahead;
-        // First the ports up to the end of the range, then the ports before the start.
+        // Search the ports up to the end of the range first, and then those before the start.
         let up = (from < end).then(|| occupied.first_missing(from..end)).flatten();
         let wrapped = from.max(end) - self.count..begin + start;
         let found = up.or_else(|| occupied.first_missing(wrapped))?;
@@ -113,9 +116,10 @@ impl Ephemeral {
     }
 }
 
-/// Returns the step between successive candidates: the smallest number from 0.618 · `count` (golden
-/// ratio, rounded down) on that is coprime to `count`. The steps visit all `count` ports, and any
-/// number of candidates is spread nearly evenly (Knuth, TAOCP 6.4, theorem S).
+/// Returns the distance between candidates that are tried one after another. The distance is the
+/// smallest number, from 0.618 · `count` (golden ratio, rounded down) on, that is coprime to
+/// `count`. The candidates then visit all `count` ports, and are nearly evenly spread at any time
+/// (Knuth, TAOCP 6.4, theorem S).
 fn stride(count: u32) -> u32 {
     let golden = (u64::from(count) * 0x9e37 / 0x1_0000) as u32;
     (golden.max(1)..).find(|step| common_divisor(*step, count) == 1).unwrap_or(1)
@@ -146,7 +150,7 @@ mod tests {
         assert_eq!(choose(&mut ports, 3, &taken), None);
     }
 
-    /// As in `inet_sk_get_local_port_range`, a bound outside the range does not count.
+    /// As in `inet_sk_get_local_port_range`, a bound outside the host's range is ignored.
     #[test]
     fn a_narrower_range_lies_within_the_hosts() {
         let all = Ephemeral::new(&(100..=199));
@@ -181,7 +185,7 @@ mod tests {
         assert_eq!(choose(&mut ports, hash, &[]), Some(0));
     }
 
-    /// All ports but one are in use, for several free ports and starting positions.
+    /// All ports except one are in use. Tested for several free ports and start positions.
     #[test]
     fn the_last_port_that_nobody_is_on_is_found_at_once() {
         for free in [32768, 32769, 40_000, 60_998, 60_999] {
@@ -195,8 +199,8 @@ mod tests {
         }
     }
 
-    /// When all ports are in use, a search stays within its limit. A port is found even if only 1 %
-    /// of the ports are free and these are adjacent.
+    /// If all ports are in use, a search does not exceed its limit. The search still finds a port
+    /// if only 1 % of the ports can be shared, and these are adjacent.
     #[test]
     fn shared_ports_are_found_at_a_bounded_cost() {
         let occupied = PortSet::default();

@@ -1,8 +1,8 @@
-//! Rules of bind(2): the holders of each local address and port, and the conditions for sharing.
-//! Each protocol has a table.
+//! Rules of bind(2): the sockets bound to each local address and port (the holders), and the
+//! conditions for sharing a port. Each protocol has a table.
 //!
-//! A bind compares one holder per group of equivalent holders, so its cost does not grow with their
-//! number.
+//! A bind is compared with one holder of each group of equivalent holders, so its time does not
+//! grow with their number.
 
 use std::cell::Cell;
 use std::collections::btree_map::Entry;
@@ -15,16 +15,19 @@ use crate::net::IfaceId;
 use crate::ports::bind_addr::{BindAddr, PortProtocol, Sharing};
 use crate::ports::port_set::PortSet;
 
-/// A socket that holds a port.
+/// A socket that is bound to a port.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PortHolder {
-    /// Socket index; in a table shared by several shards, combined with the shard number.
+    /// Index of the socket. In a table that several shards share, it is combined with the number of
+    /// the shard.
     pub socket: u32,
     pub addr: BindAddr,
     pub sharing: Sharing,
-    /// TCP listener. SO_REUSEADDR alone does not allow others to share its port.
+    /// Whether the socket is a TCP listener. If so, SO_REUSEADDR alone does not permit to share its
+    /// port.
     pub listening: bool,
-    /// SO_BINDTODEVICE. Holders on different devices do not conflict.
+    /// Interface to which the socket is restricted (SO_BINDTODEVICE). Sockets on different
+    /// interfaces do not conflict.
     pub device: Option<IfaceId>,
 }
 
@@ -33,14 +36,15 @@ impl PortHolder {
         HolderClass { sharing: self.sharing, listening: self.listening }
     }
 
-    /// Returns whether a TCP socket may share with the holder. Both must have set SO_REUSEADDR
-    /// while the holder does not listen, or both SO_REUSEPORT.
+    /// Returns whether this TCP socket may share a port with a holder of the given class. Both must
+    /// have set SO_REUSEPORT. Or both must have set SO_REUSEADDR, and the holder must not be a
+    /// listener.
     pub fn may_join(&self, HolderClass { sharing: theirs, listening }: HolderClass) -> bool {
         self.sharing.both_reuse_addr(theirs) && !listening || self.sharing.both_reuse_port(theirs)
     }
 }
 
-/// Properties of a holder that decide whether others may share with it.
+/// Properties of a bound socket that determine whether other sockets may share its port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct HolderClass {
     pub sharing: Sharing,
@@ -64,8 +68,8 @@ impl HolderClass {
     }
 }
 
-/// Key of a holder: holders with equal keys conflict with the same binds. In the order of keys,
-/// holders of one port and class whose addresses overlap a given one are adjacent.
+/// Key of a bound socket. Sockets with equal keys conflict with the same binds. In the order of
+/// keys, sockets of one port and class whose addresses overlap a given one are adjacent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Spot {
     port: u16,
@@ -80,32 +84,33 @@ impl Spot {
         Self { port, class, addr: holder.addr, device: holder.device.map(|device| device.0) }
     }
 
-    /// Returns whether the devices allow a packet to match both this holder and a socket on
-    /// `device`.
+    /// Returns whether one packet can match both this holder and a socket on `device`: the two are
+    /// not restricted to different interfaces.
     fn meets(&self, device: Option<IfaceId>) -> bool {
         self.device.zip(device).is_none_or(|(theirs, own)| theirs == own.0)
     }
 }
 
-/// A holder with its port.
+/// A socket that is bound to a port, with the port.
 #[derive(Debug)]
 struct Hold {
     port: u16,
-    /// Number of holds created before.
+    /// Number of binds before this one.
     number: u64,
     holder: PortHolder,
 }
 
-/// Sockets that may bind a TCP port without a check of its holders. Linux stores in each port how
-/// the last holders were bound (`fastreuseport` of the bind bucket). As a result a socket with only
-/// SO_REUSEPORT may bind after one with both options, although an earlier holder has only
-/// SO_REUSEADDR.
+/// Sockets that may bind to a TCP port without a check of the sockets already bound to it. Linux
+/// stores in each port how the last sockets were bound (`fastreuseport` of the bind bucket). A
+/// socket with only SO_REUSEPORT may therefore follow one with both options, although an earlier
+/// socket has only SO_REUSEADDR.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Welcome {
-    /// The last holder was bound without SO_REUSEPORT.
+    /// None: the last socket was bound without SO_REUSEPORT.
     #[default]
     Nobody,
-    /// The last holders were bound with SO_REUSEPORT; the first of them at this address.
+    /// Sockets with SO_REUSEPORT: the last sockets were bound with this option, and the first of
+    /// them at this address.
     ReusePortAt(BindAddr),
 }
 
@@ -127,16 +132,16 @@ impl Welcome {
     }
 }
 
-/// Number of holders of a port, by class.
+/// Numbers of the sockets bound to one port, by class.
 #[derive(Debug, Default)]
 struct HolderCrowd {
-    /// Number of holders of each class.
+    /// Number of bound sockets of each class.
     holders: [u32; HolderClass::COUNT],
     welcome: Welcome,
 }
 
 impl HolderCrowd {
-    /// Returns the classes that have holders.
+    /// Returns the classes to which at least one bound socket belongs.
     fn classes(&self) -> impl Iterator<Item = HolderClass> + use<> {
         let holders = self.holders;
         HolderClass::all().filter(move |class| holders[class.number()] > 0)
@@ -147,25 +152,25 @@ impl HolderCrowd {
     }
 }
 
-/// Table of the sockets that hold ports of one protocol.
+/// Table of the sockets that are bound to ports of one protocol.
 #[derive(Debug)]
 pub(crate) struct PortHolds {
     of: PortProtocol,
     ports: BTreeMap<u16, HolderCrowd>,
-    /// Keys of `ports`, readable without a lock.
+    /// Set of the ports in `ports`, which can be read without a lock.
     occupied: Arc<PortSet>,
-    /// Holds by socket.
+    /// Bound sockets, by the number of the socket.
     holds: BTreeMap<u32, Hold>,
-    /// Holds in the order of their keys, with their numbers.
+    /// Bound sockets in the order of their keys, each with the number of its bind.
     spots: BTreeSet<(Spot, u64)>,
-    /// Number of holds created so far.
+    /// Number of binds so far.
     held: u64,
-    /// Number of keys compared so far.
+    /// Number of keys that were compared so far.
     compared: Cell<u64>,
 }
 
 impl PortHolds {
-    /// Creates an empty table, which also keeps the held ports in `occupied`.
+    /// Creates an empty table. The table also stores the ports in use in the set `occupied`.
     pub fn new(of: PortProtocol, occupied: Arc<PortSet>) -> Self {
         Self {
             of,
@@ -178,17 +183,17 @@ impl PortHolds {
         }
     }
 
-    /// Returns the number of held ports.
+    /// Returns the number of ports to which sockets are bound.
     pub fn len(&self) -> usize {
         self.ports.len()
     }
 
-    /// Returns whether a holder conflicts with a socket that is to hold `port` as `wanted`. The
-    /// socket's own present hold is ignored. `is_used` tells whether a connection conflicts. By
-    /// Linux's rules the following holders conflict, and no others:
+    /// Returns whether binding a socket to `port` as `wanted` conflicts with a bound socket
+    /// (holder). An earlier bind of the same socket is ignored. `is_used` returns whether a
+    /// connection conflicts. By the rules of Linux, exactly the following holders conflict:
     ///
     /// * TCP: any holder that [overlaps](Spot::meets) `wanted` and does not
-    ///   [share](PortHolder::may_join), unless the port is [open](Welcome) to it;
+    ///   [share](PortHolder::may_join) the port, unless the port is [open](Welcome) to `wanted`;
     /// * UDP: the newest holder that overlaps `wanted` and does not share by SO_REUSEADDR. If both
     ///   have SO_REUSEPORT there is no conflict, whatever options older holders have;
     /// * echo: any holder of the identifier, at any address, that does not share by SO_REUSEADDR.
@@ -226,8 +231,8 @@ impl PortHolds {
         }
     }
 
-    /// Returns the number of the newest hold of each key of `class` that overlaps `wanted`, except
-    /// the hold of `wanted` itself.
+    /// For each key of the class `class` that overlaps `wanted`, returns the number of its newest
+    /// bind. The bind of `wanted` itself is left out.
     fn meeting(
         &self,
         port: u16,
@@ -254,14 +259,14 @@ impl PortHolds {
         })
     }
 
-    /// Returns the number of keys compared so far, as a measure of the work of look-ups.
+    /// Returns how many keys were compared so far, as a measure of the work of lookups.
     #[cfg(test)]
     pub fn compared(&self) -> u64 {
         self.compared.get()
     }
 
-    /// Returns whether a socket holds `port` at `local`, so that connections without a bind may not
-    /// use it.
+    /// Returns whether a socket is bound to `port` at `local`, so that connections of unbound
+    /// sockets must not use the port.
     pub fn is_held(&self, port: u16, local: IpAddr) -> bool {
         let Some(crowd) = self.ports.get(&port) else { return false };
         let stretches = BindAddr::Ip(local).stretches().into_iter().flatten();
@@ -277,7 +282,7 @@ impl PortHolds {
         })
     }
 
-    /// Adds the hold of a socket on `port`.
+    /// Adds the bind of a socket to `port`.
     pub fn hold(&mut self, port: u16, holder: PortHolder) {
         self.occupied.set(port, true);
         let crowd = self.ports.entry(port).or_default();
@@ -289,7 +294,7 @@ impl PortHolds {
         self.holds.insert(holder.socket, Hold { port, number, holder });
     }
 
-    /// Marks the holder as a listener.
+    /// Marks a bound socket as a listener.
     pub fn set_listening(&mut self, port: u16, socket: u32) {
         self.change(port, socket, |holder| holder.listening = true);
         let Some(hold) = self.holds.get(&socket).filter(|hold| hold.port == port) else { return };
@@ -298,8 +303,8 @@ impl PortHolds {
         }
     }
 
-    /// Changes the hold of a socket, if it has one (connect(2) fixed its address, or options were
-    /// set).
+    /// Changes the bind of a socket, if it has one, because connect(2) fixed its address or its
+    /// options were changed.
     pub fn change(&mut self, port: u16, socket: u32, change: impl FnOnce(&mut PortHolder)) {
         let Some(hold) = self.holds.get_mut(&socket).filter(|hold| hold.port == port) else {
             return;
@@ -312,7 +317,7 @@ impl PortHolds {
         self.spots.insert((Spot::of(port, &hold.holder), hold.number));
     }
 
-    /// Removes the hold of a socket on `port`.
+    /// Removes the bind of a socket to `port`.
     pub fn release(&mut self, port: u16, socket: u32) {
         let Entry::Occupied(hold) = self.holds.entry(socket) else { return };
         if hold.get().port != port {
@@ -355,7 +360,8 @@ mod tests {
     #[test]
     fn conflicts_are_those_of_linux() {
         let rows = [
-            // first holder, listening, second, conflict
+            // Columns: address and options of the first socket, whether it listens, address and
+            // options of the second socket, whether they conflict.
             (AnyV4, PLAIN, false, AnyV4, PLAIN, true),
             (AnyV4, PLAIN, false, v4(), PLAIN, true),
             (v4(), PLAIN, false, Ip(IpAddr::from([10, 0, 0, 2])), PLAIN, false),
@@ -392,8 +398,8 @@ mod tests {
         }
     }
 
-    /// The first holder clears SO_REUSEPORT after its bind. Each row states whether a bind with the
-    /// option then fails, verified on Linux 6.18.
+    /// The first socket clears SO_REUSEPORT after its bind. Each row states whether a later bind
+    /// with this option fails; verified on Linux 6.18.
     #[test]
     fn a_port_is_open_as_far_as_the_address_of_the_one_that_opened_it() {
         for (addr, wanted, conflict) in [
@@ -441,7 +447,8 @@ mod tests {
         assert!(!holds.conflicts(53, &holder(2, Some(IfaceId::LOOPBACK)), || false));
     }
 
-    /// Applies the rules of [`PortHolds::conflicts`] to a list of all holders.
+    /// Applies the rules of [`PortHolds::conflicts`] to a list of all bound sockets, to verify the
+    /// table.
     fn conflicts_in(all: &[PortHolder], of: PortProtocol, wanted: &PortHolder) -> bool {
         let mut others = all.iter().rev().filter(|holder| holder.socket != wanted.socket);
         let meets = |holder: &PortHolder| {
@@ -460,8 +467,8 @@ mod tests {
         }
     }
 
-    /// Compares the answers with a scan of all holders, while random holders are added, changed and
-    /// removed.
+    /// The table gives the same answers as a scan of all bound sockets, while random sockets are
+    /// added, changed and removed.
     #[test]
     fn holders_that_are_alike_answer_for_each_other() {
         let addrs = [AnyV4, AnyV6, AnyDual, v4(), v6(), Ip(IpAddr::from([127, 0, 0, 9]))];
@@ -481,7 +488,8 @@ mod tests {
                     device: [None, Some(ETH), Some(IfaceId::LOOPBACK)][random(3)],
                 };
                 let expected = conflicts_in(&all, of, &wanted);
-                // Ports that are open to all sockets with SO_REUSEPORT follow another rule.
+                // Skip TCP ports that are open to all sockets with SO_REUSEPORT, because they
+                // follow another rule.
                 let entry = holds.ports.get(&53);
                 if of != PortProtocol::Tcp
                     || !entry.is_some_and(|crowd| crowd.welcome.is_for(&wanted))
@@ -513,7 +521,7 @@ mod tests {
                     None => {}
                 }
             }
-            // Both answers occur often enough for the test to be meaningful.
+            // Check that both answers occur often enough for the test to be meaningful.
             let often = count / 50;
             assert!(conflicts > often && conflicts < count - often, "{conflicts} of {count}");
             for holder in &all {

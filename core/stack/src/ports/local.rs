@@ -1,11 +1,11 @@
-//! Local ports of a stack: a table per protocol, and the choice of ephemeral ports.
+//! Local ports of a stack: a table for each protocol, and the choice of ephemeral ports.
 
 use super::bind_addr::PortProtocol;
 use super::binds::{Binds, PortUse};
 use super::ephemeral::{Ephemeral, PortChoice};
 use super::holds::PortHolder;
 
-/// Local ports by protocol, from the view of one shard.
+/// Local ports of each protocol, as one shard uses them.
 #[derive(Debug)]
 pub(crate) struct LocalPorts {
     pub tcp: Binds,
@@ -14,17 +14,18 @@ pub(crate) struct LocalPorts {
     pub ephemeral: Ephemeral,
 }
 
-/// Candidates of one pass of [`LocalPorts::choose`].
+/// The ports that one pass of [`LocalPorts::choose`] tries.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PortPass {
-    /// Whether to choose only ports without connections.
+    /// Whether only ports without connections are tried.
     pub vacant: bool,
-    /// True: ports for which this shard owns the flow. False: ports for which a peer shard owns it.
+    /// True to try ports for which the flow belongs to this shard, false for those for which it
+    /// belongs to another shard.
     pub home: bool,
 }
 
 impl LocalPorts {
-    /// Creates the object from the tables of TCP, UDP and echo.
+    /// Creates the ports from the tables of TCP, UDP and ICMP echo.
     pub fn new(binds: [Binds; 3], ephemeral: Ephemeral) -> Self {
         let [tcp, udp, echo] = binds;
         Self { tcp, udp, echo, ephemeral }
@@ -46,12 +47,13 @@ impl LocalPorts {
         }
     }
 
-    /// Returns the number of ports in use and receivers, of all protocols.
+    /// Returns the number of ports in use plus the number of receiving sockets, of all protocols.
     pub fn len(&self) -> usize {
         self.tcp.len() + self.udp.len() + self.echo.len()
     }
 
-    /// Assigns a socket a free port within `range` ([`BindOptions::ports`](crate::BindOptions)).
+    /// Chooses a free port within `range` ([`BindOptions::ports`](crate::BindOptions)), and binds a
+    /// socket to it.
     pub fn hold_any(
         &mut self,
         table: PortProtocol,
@@ -66,8 +68,8 @@ impl LocalPorts {
         chosen
     }
 
-    /// Assigns a connection a port that `is_allowed` in one of `passes`, tried in order. Candidates
-    /// come from `ephemeral`.
+    /// Chooses a port for a connection. The `passes` are tried in order, with candidates from
+    /// `ephemeral`, until `is_allowed` returns true for a port.
     pub fn choose(
         &self,
         ephemeral: &mut Ephemeral,
@@ -89,7 +91,7 @@ impl LocalPorts {
         chosen
     }
 
-    /// Ends the use of a port by a connection, if it was counted.
+    /// Ends the use of a port by a connection, if the connection was counted as a user.
     pub fn end_use(&self, port: u16, user: PortUse) {
         if let Some(sharing) = user.sharing {
             self.tcp.unuse_port(port, user.local, sharing);

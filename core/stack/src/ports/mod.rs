@@ -1,5 +1,5 @@
-//! Local ports and addresses: the sockets that hold them, and the sockets that receive their
-//! packets.
+//! Local ports and addresses: the sockets that are bound to them, and the sockets that receive
+//! packets for them.
 
 pub(crate) mod bind_addr;
 pub(crate) mod binds;

@@ -1,4 +1,4 @@
-//! Choice and release of local ports. The rules of conflicts are in `holds`.
+//! Choice and release of local ports. The rules of conflicting binds are in `holds`.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -17,12 +17,12 @@ use crate::tables::flow::{Flow, FlowRef};
 use crate::tcp::active::canonical;
 
 impl<H: Host> Stack<H> {
-    /// Binds a socket to a local address by Linux's rules. Port 0 chooses a port of
-    /// [`StackConfig::ephemeral`]. Returns the address with the port. Echo sockets have an
-    /// identifier instead of a port.
+    /// Binds a socket to a local address, by the rules of Linux. Port 0 chooses a port of
+    /// [`StackConfig::ephemeral`]. Returns the address with the port. For ICMP echo sockets, the
+    /// port is the echo identifier.
     ///
-    /// # Errors
-    /// [`BindError::AddrInUse`] also if no port is free. The socket is unchanged after an error.
+    /// # Errors [`BindError::AddrInUse`] if the address is in use, or if no port is free. The
+    /// socket is unchanged after an error.
     ///
     /// [`StackConfig::ephemeral`]: crate::StackConfig::ephemeral
     pub fn bind(
@@ -36,8 +36,8 @@ impl<H: Host> Stack<H> {
         let socket = self.sockets.get(index).ok_or(BindError::Invalid)?;
         let (table, connected) = match &socket.kind {
             SocketRole::Fresh(_) => (PortProtocol::Tcp, false),
-            // A socket whose connection has ended may be bound again. If the stack had chosen its
-            // port, the port was released with the connection.
+            // A socket whose connection has ended may be bound again. If the stack chose its port,
+            // the port was released when the connection ended.
             SocketRole::Stream(stream) => (PortProtocol::Tcp, stream.connection.is_some()),
             SocketRole::Datagram(datagram) => (datagram.table(), datagram.peer.is_some()),
             _ => return Err(BindError::Invalid),
@@ -76,7 +76,8 @@ impl<H: Host> Stack<H> {
             true
         };
         match table {
-            // A TCP socket receives nothing before it listens.
+            // A TCP socket receives no packets before it listens, so other shards need not be
+            // notified of its bind.
             PortProtocol::Tcp => _ = hold(self),
             PortProtocol::Udp | PortProtocol::Echo => {
                 self.in_order(table, index, addr.port(), hold)
@@ -119,8 +120,8 @@ impl<H: Host> Stack<H> {
         Err(BindError::AddrNotAvailable)
     }
 
-    /// Moves the bound address of a stream socket to a new socket that replaces it. If this ends a
-    /// connection or listener, a port that the program did not name is released instead, as on
+    /// Moves the bind of a stream socket to a new socket that replaces it. If the old socket has a
+    /// connection or listens, and the stack chose its port, the port is released instead, as on
     /// Linux.
     pub fn hand_over(&mut self, from: SocketId, to: SocketId) {
         let (Some(from), Some(to)) = (self.index(from), self.index(to)) else { return };
@@ -155,7 +156,7 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Stops a listener from receiving connections.
+    /// Removes a listener from the sockets that receive connections.
     pub(crate) fn stop_listening(&mut self, index: u32) {
         let socket = self.sockets.get(index);
         let Some(socket) = socket.filter(|it| matches!(it.kind, SocketRole::Listener(_))) else {
@@ -168,8 +169,8 @@ impl<H: Host> Stack<H> {
         });
     }
 
-    /// Releases the port of a socket whose connection is over, unless the program named the port,
-    /// as on Linux. An address that the program named is kept.
+    /// Releases the port of a socket whose connection has ended, if the stack chose the port, as on
+    /// Linux. A local address that the program specified is kept.
     pub(crate) fn free_chosen_port(&mut self, index: u32) {
         let Some(socket) = self.sockets.get_mut(index) else { return };
         let table = socket.kind.table();
@@ -192,8 +193,8 @@ impl<H: Host> Stack<H> {
         });
     }
 
-    /// Sets the bind options of a socket. As on Linux, the current options of a bound socket count
-    /// when another socket binds, not the options at its own bind.
+    /// Sets the bind options of a socket. As on Linux, a bind of another socket is checked against
+    /// the current options of a bound socket, not against those at its own bind.
     pub(crate) fn set_binding(
         &mut self,
         index: u32,
@@ -231,9 +232,9 @@ impl<H: Host> Stack<H> {
         Ok(())
     }
 
-    /// Chooses a port to connect to the peer from: not held by a bind, and not in use towards the
-    /// peer. With `sharing`, the connection is counted as a user of the port. `range` is
-    /// [`BindOptions::ports`].
+    /// Chooses a local port for a connection. No socket is bound to the port, and it has no
+    /// connection to the same peer. With `sharing`, the connection is counted as a user of the
+    /// port. `range` is [`BindOptions::ports`].
     pub(crate) fn choose_tcp_port(
         &mut self,
         now: Instant,
@@ -256,8 +257,8 @@ impl<H: Host> Stack<H> {
             self.shards.is_home(&flow) == pass.home
                 && match self.find_flow(ends, &flow) {
                     None => !claims_shared || self.ports.tcp.take_time_wait(local_port, ends, now),
-                    // The counter returns to a port only after all others, so the first port tried
-                    // has waited longest.
+                    // The search returns to a port only after all other ports. The first port that
+                    // it tries has therefore been in TIME-WAIT for the longest time.
                     Some(FlowRef::TimeWait(at)) => {
                         self.time_waits.is_reusable(now, at)
                             && self.ports.tcp.keep_time_wait(local_port, ends)
@@ -265,10 +266,10 @@ impl<H: Host> Stack<H> {
                     Some(_) => false,
                 }
         };
-        // With several shards, ports for which this shard owns the flow are tried first. The next
-        // pass claims flows of other owners on ports without connections. Then ports shared with
-        // other connections are tried. The last pass claims flows that other shards have in
-        // TIME-WAIT.
+        // With several shards, first try ports for which the flow belongs to this shard. The second
+        // pass tries ports without connections for which the flow belongs to another shard. The
+        // third one tries ports that have other connections. The last one tries flows that other
+        // shards have in TIME-WAIT.
         let pass = |vacant, home| PortPass { vacant, home };
         let passes: &[PortPass] = match self.shards.is_alone() {
             true => &[pass(false, true)],
@@ -287,23 +288,23 @@ impl<H: Host> Stack<H> {
         port
     }
 
-    /// Assigns a free port to a socket.
+    /// Chooses a free port, and binds a socket to it.
     fn hold_any(
         &mut self,
         table: PortProtocol,
         holder: &PortHolder,
         range: (u16, u16),
     ) -> Option<u16> {
-        // Each shard follows its own sequence, so a port released by one shard is not reused by
-        // another immediately.
+        // Each shard has its own sequence of ports. A port that one shard releases is therefore not
+        // reused by another shard at once.
         let shard = self.shards.number();
         let hash = self.keys.ports.addr(IpAddr::from([0, 0, 0, shard]), holder.socket);
         let chosen = self.ports.hold_any(table, holder, range, hash);
         self.count_choice(chosen)
     }
 
-    /// Returns whether any socket or connection of this socket's protocol uses a port, at any
-    /// address.
+    /// Returns whether a socket or connection of the same protocol as this socket uses a port, at
+    /// any address.
     pub fn is_port_taken(&self, id: SocketId, port: u16) -> bool {
         let socket = self.index(id).and_then(|index| self.sockets.get(index));
         let table = socket.map(|socket| match &socket.kind {
@@ -313,8 +314,8 @@ impl<H: Host> Stack<H> {
         table.is_some_and(|table| self.ports.of(table).is_taken(port))
     }
 
-    /// Assigns a port to a socket that sends, connects or listens without one. The address remains
-    /// that of an earlier bind, or the wildcard.
+    /// Chooses a port for an unbound socket that sends, connects or listens. Its local address
+    /// remains that of an earlier bind, or the wildcard.
     pub(crate) fn auto_bind(&mut self, id: SocketId) -> Result<(), SendError> {
         let socket = self.index(id).and_then(|index| self.sockets.get(index));
         let socket = socket.ok_or(SendError::Invalid)?;

@@ -1,10 +1,10 @@
-//! Sets of ports, written by one thread and read by others.
+//! Sets of ports that one thread writes and other threads read.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A set of ports, 8 KiB. Changes are made under a lock. Reads without the lock may be stale, so a
-/// reader that relies on the result repeats the read under the lock.
+/// A set of ports, which takes 8 KiB. Changes are made under a lock. A read without the lock may
+/// return an outdated result; a reader that relies on the result repeats the read under the lock.
 #[derive(Debug)]
 pub(crate) struct PortSet(Box<[AtomicU64; WORDS]>);
 
@@ -17,10 +17,10 @@ impl Default for PortSet {
 }
 
 impl PortSet {
-    /// Adds or removes `port`.
+    /// Adds `port` to the set, or removes it.
     pub fn set(&self, port: u16, is_in: bool) {
         let (word, bit) = (&self.0[usize::from(port) / 64], 1 << (port % 64));
-        // A separate load and store suffice, because only one thread changes the set.
+        // No atomic read-modify-write is needed, because only one thread at a time changes the set.
         let before = word.load(Ordering::Relaxed);
         word.store(if is_in { before | bit } else { before & !bit }, Ordering::Relaxed);
     }
@@ -31,12 +31,13 @@ impl PortSet {
     }
 }
 
-/// Union of sets. The search for the first missing port examines 64 ports at a time.
+/// Union of several sets of ports. The search for the first missing port examines 64 ports at a
+/// time.
 #[derive(Debug)]
 pub(crate) struct PortSets<'a>(pub &'a [&'a PortSet]);
 
 impl PortSets<'_> {
-    /// Returns the first port of `range` that is in none of the sets.
+    /// Returns the first port in `range` that is in none of the sets.
     pub fn first_missing(&self, range: Range<u32>) -> Option<u32> {
         let mut at = range.start;
         while at < range.end {

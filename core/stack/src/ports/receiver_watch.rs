@@ -1,5 +1,5 @@
-//! Reports of sockets that receive packets from new peers, for an owner that forwards or opens
-//! ports for them elsewhere.
+//! Notification of an owner about sockets that accept packets from new peers. The owner can then
+//! forward or open ports elsewhere.
 
 use std::fmt::Debug;
 use std::net::IpAddr;
@@ -12,30 +12,33 @@ use crate::stack::Stack;
 
 /// Receives the [`ReceiverChange`]s of all shards of a host ([`StackConfig::receivers`]).
 ///
-/// Called within the call, or the turn of the shard, that makes the change. When [`Stack::listen`]
-/// or [`Stack::bind`] returns, the watch has been called. Shards call on their own threads; changes
-/// of one socket are reported in order.
+/// The watch is called by the call, or by the shard's turn of the event loop, that makes the
+/// change. The watch has been called when [`Stack::listen`] or [`Stack::bind`] returns. Each shard
+/// calls it on its own thread; changes of one socket are reported in order.
 ///
 /// [`StackConfig::receivers`]: crate::StackConfig::receivers
 pub trait ReceiverWatch: Debug + Send + Sync {
-    /// Reports that a socket started or stopped to receive packets, or changed its address.
+    /// Handles a change: a socket has started or stopped to receive packets, or changed its
+    /// address.
     fn on_change(&self, change: &ReceiverChange);
 }
 
-/// Change of a listener or of a bound UDP socket; the state may be the same as before.
+/// Change of a listener or of a bound UDP socket. The new state may be the same as before.
 #[derive(Debug, Clone, Copy)]
 pub struct ReceiverChange {
-    /// Stream for listeners; datagram for UDP sockets, including connected ones.
+    /// Kind of the socket: stream for listeners, datagram for UDP sockets, including connected
+    /// ones.
     pub kind: SocketKind,
-    /// Port of the socket; its previous port if the socket no longer receives.
+    /// Port at which the socket receives packets, or did before if it no longer receives any.
     pub port: u16,
-    /// Number of the socket, unique among all shards; reused after its last change.
+    /// Number of the socket, which is unique among all shards. The number is reused after the
+    /// socket's last change.
     pub seat: u32,
-    /// Address where the socket receives packets; `None` if it no longer receives packets.
+    /// Address at which the socket receives packets; `None` if it no longer receives packets.
     pub takes: Option<ReceiverAt>,
 }
 
-/// Local addresses and device at which a socket receives packets.
+/// Local addresses and interface at which a socket receives packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReceiverAt {
     addr: BindAddr,
@@ -43,13 +46,13 @@ pub struct ReceiverAt {
 }
 
 impl ReceiverAt {
-    /// Returns whether the socket receives packets from the network to `ip`, an address of its
+    /// Returns whether the socket receives packets from other hosts to `ip`, an address of its
     /// host.
     pub fn is_reached_at(&self, ip: IpAddr) -> bool {
         self.device != Some(IfaceId::LOOPBACK) && self.addr.overlaps(BindAddr::Ip(ip))
     }
 
-    /// Returns whether the socket cannot receive packets from the network, because it is bound to
+    /// Returns whether the socket cannot receive packets from other hosts, because it is bound to
     /// the loopback interface or to a loopback address.
     pub fn is_loopback(&self) -> bool {
         let on_loopback = matches!(self.addr, BindAddr::Ip(ip) if ip.is_loopback());
@@ -58,8 +61,8 @@ impl ReceiverAt {
 }
 
 impl<H: Host> StackSocket<H> {
-    /// Returns the port and addresses at which the socket receives packets, if it is a listener or
-    /// a bound datagram socket.
+    /// Returns the port and the addresses at which the socket receives packets. Returns `None`
+    /// unless it is a listener or a bound datagram socket.
     pub(crate) fn receiver(&self) -> Option<(u16, ReceiverAt)> {
         let bound = self.bound.as_deref().filter(|bound| bound.has_port())?;
         let addr = match &self.kind {
@@ -74,7 +77,7 @@ impl<H: Host> StackSocket<H> {
 }
 
 impl<H: Host> Stack<H> {
-    /// Reports a change by [`Stack::in_order`] to the watch.
+    /// Reports a change of a receiving socket to the watch that the owner of the stack has set.
     pub(crate) fn tell_watch(&self, table: PortProtocol, index: u32, port: u16, takes: bool) {
         let Some(watch) = &self.config.receivers else { return };
         let kind = match table {

@@ -1,9 +1,9 @@
 //! Sockets that receive packets for a local address and port: listeners, and datagram sockets
-//! without a peer. Each protocol has a table.
+//! without a peer. Each protocol has its own table.
 //!
 //! Any number of sockets may share an address and port (SO_REUSEPORT, SO_REUSEADDR), on any number
-//! of devices. The cost of a packet, of an insertion and of a removal does not depend on their
-//! number.
+//! of devices. The time for a packet, an insertion or a removal does not depend on the number of
+//! sockets.
 
 use std::cell::Cell;
 use std::collections::btree_map::Entry;
@@ -26,57 +26,62 @@ pub(crate) struct Receivers {
     of: PortProtocol,
     groups: HashTable<ReceiverGroup>,
     members: SocketLines<GroupReceiver>,
-    /// Number of members bound to a device. Look-ups skip devices if it is 0.
+    /// Number of sockets that are bound to an interface. If it is 0, lookups skip these.
     on_device: usize,
-    /// Number of groups per kind of address: one address, all of IPv4, IPv6 only, both.
+    /// Number of groups for each kind of address: a single address, all of IPv4, only IPv6, and
+    /// both.
     bound: [usize; 4],
-    /// Number of members inserted so far.
+    /// Number of sockets that were inserted so far.
     joined: u64,
-    /// Number of members with SO_INCOMING_CPU. If it is 0, the processor of packets is not needed.
+    /// Number of sockets with SO_INCOMING_CPU. If it is 0, lookups need not know on which CPU a
+    /// packet arrived.
     with_processor: usize,
-    /// CPU on which packets arrive, as set by the stack's owner.
+    /// CPU on which packets arrive; the owner of the stack sets it.
     here: Option<u32>,
-    /// Number of groups compared so far, as a measure of the work of look-ups.
+    /// Number of groups that were compared so far, as a measure of the work of lookups.
     pub compared: Cell<u64>,
 }
 
-/// Sockets that receive packets for the same address and port from the same device, or from any.
+/// Sockets that receive packets to the same address and port, from the same interface or from any.
 #[derive(Debug)]
 struct ReceiverGroup {
     hash: u64,
     addr: BindAddr,
     port: u16,
     device: Option<IfaceId>,
-    /// Member that was bound last.
+    /// Socket of the group that was bound last.
     newest: Option<u32>,
-    /// Sharing group of the newest member; None: the newest member receives all packets.
+    /// Number of the reuseport group of the newest socket. `None` if the newest socket receives all
+    /// packets.
     shares: Option<u64>,
-    /// Members of Linux's reuseport groups, by the number of each group's first member. A socket
-    /// stays in its group until it is closed. Usually there is one group. Another begins when a new
-    /// socket finds no member with SO_REUSEPORT to join.
+    /// Sockets of each of Linux's reuseport groups, by the number of the group's first socket. A
+    /// socket remains in its group until it is closed. Usually there is one group. A new group
+    /// begins if a new socket finds no socket with SO_REUSEPORT.
     sharing: BTreeMap<u64, Vec<u32>>,
-    /// Members that have SO_REUSEPORT now, in the order of binding.
+    /// Sockets of the group that currently have SO_REUSEPORT, in the order in which they were
+    /// bound.
     willing: BTreeSet<(u64, u32)>,
-    /// Number of members with SO_INCOMING_CPU.
+    /// Number of sockets of the group with SO_INCOMING_CPU.
     with_processor: usize,
 }
 
-/// Member of a group of sockets that receive the same packets.
+/// A socket in a group of sockets that receive the same packets.
 #[derive(Debug)]
 struct GroupReceiver {
-    /// Number of members inserted before.
+    /// Number of sockets that were inserted before this one.
     number: u64,
     device: Option<IfaceId>,
-    /// Position of the socket among the sockets that share the load by SO_REUSEPORT, if it does.
+    /// Position of the socket in its reuseport group; `None` if it does not share packets by
+    /// SO_REUSEPORT.
     slot: Option<SharingSlot>,
-    /// SO_INCOMING_CPU of the socket.
+    /// Preferred CPU of the socket (SO_INCOMING_CPU).
     processor: Option<u32>,
 }
 
-/// Position of a socket among sockets that share the load (SO_REUSEPORT).
+/// Position of a socket in a reuseport group, whose sockets share packets.
 #[derive(Debug, Clone, Copy)]
 struct SharingSlot {
-    /// Number of the first socket of the sharing group.
+    /// Number of the first socket of the reuseport group.
     began: u64,
     at: usize,
 }
@@ -86,10 +91,12 @@ impl ReceiverGroup {
         self.addr == addr && self.port == port && self.device == device
     }
 
-    /// Chooses the member that receives a packet. As on Linux the newest member receives, because
-    /// SO_REUSEADDR allowed it to replace the others. If it has SO_REUSEPORT, the uniformly random
-    /// `pick` chooses among the sharing members. From that position on, the first member with the
-    /// processor `here` is preferred.
+    /// Chooses the socket of a group that receives a packet. As on Linux this is the newest socket,
+    /// because SO_REUSEADDR permitted it to replace the older ones.
+    ///
+    /// If the newest socket has SO_REUSEPORT, the uniformly random number `pick` selects a position
+    /// among the sockets that share. From this position on, the first socket with the CPU `here` is
+    /// preferred.
     #[inline]
     fn choose(
         &self,
@@ -99,11 +106,12 @@ impl ReceiverGroup {
     ) -> Option<u32> {
         let Some(shares) = self.shares else { return self.newest };
         let sharing = self.sharing.get(&shares)?;
-        // Linux's `reciprocal_scale`: the slot is `pick` / 2³² of the number of members.
+        // Linux's `reciprocal_scale`: scale the 32-bit number `pick` to a position among the
+        // sockets.
         let slot = (u64::from(pick) * sharing.len() as u64) >> u32::BITS;
         let slot = slot as usize;
         if self.with_processor > 0 && here.is_some() {
-            // As in `reuseport_select_sock_by_hash`.
+            // Prefer a socket with the CPU `here`, as in `reuseport_select_sock_by_hash`.
             let is_here =
                 |socket: &&u32| members.get(**socket).is_some_and(|it| it.processor == here);
             let (before, from) = sharing.split_at(slot);
@@ -114,8 +122,8 @@ impl ReceiverGroup {
         sharing.get(slot).copied()
     }
 
-    /// Adds `socket` to the group numbered `began`, or to a new group if that is None, unless it is
-    /// in a group already. Returns the number of its group.
+    /// Adds `socket` to the reuseport group with number `began`, or to a new group if this is
+    /// `None`. Does nothing if the socket is already in a group. Returns the number of its group.
     fn share(
         &mut self,
         members: &mut SocketLines<GroupReceiver>,
@@ -132,7 +140,8 @@ impl ReceiverGroup {
         member.slot.map(|slot| slot.began)
     }
 
-    /// Removes a member; the last member takes its slot, as in `__reuseport_detach_sock`.
+    /// Removes a socket from its reuseport group. The last socket of the group takes its position,
+    /// as in `__reuseport_detach_sock`.
     fn leave_slot(&mut self, members: &mut SocketLines<GroupReceiver>, slot: SharingSlot) {
         let SharingSlot { began, at } = slot;
         let Entry::Occupied(mut sharing) = self.sharing.entry(began) else { return };
@@ -146,7 +155,7 @@ impl ReceiverGroup {
         }
     }
 
-    /// Updates the receiver of packets after a change.
+    /// Determines again which sockets receive packets, after a change of the group.
     fn settle(&mut self, members: &SocketLines<GroupReceiver>) {
         let newest = self.newest.and_then(|socket| Some((socket, members.get(socket)?)));
         self.shares = newest
@@ -171,12 +180,13 @@ impl Receivers {
         }
     }
 
-    /// Returns the number of combinations of address, port and device that have a member.
+    /// Returns the number of combinations of address, port and interface at which sockets receive
+    /// packets.
     pub fn len(&self) -> usize {
         self.groups.len()
     }
 
-    /// Adds a socket that receives packets for `addr` and `port`.
+    /// Adds a socket that receives packets to `addr` and `port`.
     pub fn insert(
         &mut self,
         addr: BindAddr,
@@ -206,8 +216,9 @@ impl Receivers {
         let member = GroupReceiver { number, device, slot: None, processor: None };
         self.members.push(&mut group.newest, socket, member);
         if sharing.reuse_port && shares_at_all(self.of) {
-            // As in `udp_reuseport_add_sock`, the socket joins the newest member with SO_REUSEPORT.
-            // If that member set the option after its bind, it enters the group, too.
+            // As in `udp_reuseport_add_sock`, the socket joins the reuseport group of the newest
+            // socket with SO_REUSEPORT. If that socket set the option after its bind, it enters a
+            // group now.
             let last = group.willing.last().copied();
             let began = last.and_then(|(_, last)| group.share(&mut self.members, last, None));
             group.share(&mut self.members, socket, began);
@@ -216,7 +227,8 @@ impl Receivers {
         group.settle(&self.members);
     }
 
-    /// Sets or clears SO_REUSEPORT of a socket. Does nothing if the socket receives no packets.
+    /// Sets or clears SO_REUSEPORT of a socket. Has no effect if the socket does not receive
+    /// packets.
     pub fn set_reuse_port(&mut self, addr: BindAddr, port: u16, socket: u32, reuse_port: bool) {
         let Some(member) = self.members.get(socket) else { return };
         let (number, device) = (member.number, member.device);
@@ -230,7 +242,7 @@ impl Receivers {
         group.settle(&self.members);
     }
 
-    /// Sets SO_INCOMING_CPU of a socket. Does nothing if the socket receives no packets.
+    /// Sets SO_INCOMING_CPU of a socket. Has no effect if the socket does not receive packets.
     pub fn set_processor(
         &mut self,
         addr: BindAddr,
@@ -250,17 +262,17 @@ impl Receivers {
         }
     }
 
-    /// Returns whether the processor of packets influences the choice.
+    /// Returns whether the CPU on which a packet arrives affects which socket receives it.
     pub fn minds_processor(&self) -> bool {
         self.with_processor > 0
     }
 
-    /// Sets the processor on which packets arrive.
+    /// Sets the CPU on which packets arrive.
     pub fn runs_on(&mut self, processor: u32) {
         self.here = Some(processor);
     }
 
-    /// Undoes [`Receivers::insert`], if the socket is a member.
+    /// Removes a socket that [`Receivers::insert`] added, if it is present.
     pub fn remove(&mut self, addr: BindAddr, port: u16, socket: u32) {
         let Some(device) = self.members.get(socket).map(|member| member.device) else { return };
         let hash = self.hash(addr, port, device);
@@ -283,25 +295,27 @@ impl Receivers {
         group.settle(&self.members);
     }
 
-    /// Returns the socket that receives a packet for `addr` and `port` that arrived on `iface`.
-    /// `pick` chooses among sockets that share.
+    /// Returns the socket that receives a packet to `addr` and `port` that arrived on the interface
+    /// `iface`. The random number `pick` chooses among sockets that share packets.
     #[inline]
     pub fn find(&self, addr: IpAddr, port: u16, iface: IfaceId, pick: u32) -> Option<u32> {
         self.candidates(addr, port, iface)
             .find_map(|group| group.choose(pick, &self.members, self.here))
     }
 
-    /// Returns all sockets that receive a packet for `addr` and `port` that arrived on `iface`,
-    /// most specific first (multicast).
+    /// Returns all sockets that receive a multicast datagram to `addr` and `port` that arrived on
+    /// the interface `iface`. The most specific sockets come first.
     pub fn all(&self, addr: IpAddr, port: u16, iface: IfaceId) -> impl Iterator<Item = u32> + '_ {
         let groups = self.candidates(addr, port, iface);
         groups.flat_map(|group| self.members.iter(group.newest)).map(|(socket, _)| socket)
     }
 
-    /// Returns the groups to try, in order: bound to the address, to the wildcard of its family, to
-    /// the dual-stack wildcard. Among equals, groups bound to the device come first. With UDP the
-    /// device counts more than the family, as in Linux's `compute_score`; with TCP both count the
-    /// same.
+    /// Returns the groups of sockets that match a packet. The order is: bound to the address, to
+    /// the wildcard of its IP version, and to the dual-stack wildcard. Among equals, groups that
+    /// are bound to the interface come first.
+    ///
+    /// For UDP, a bind to the interface takes precedence over the IP version, as in Linux's
+    /// `compute_score`. For TCP, both are equal.
     #[inline]
     fn candidates(&self, addr: IpAddr, port: u16, iface: IfaceId) -> Candidates<'_> {
         let any = if addr.is_ipv4() { BindAddr::AnyV4 } else { BindAddr::AnyV6 };
@@ -316,14 +330,14 @@ impl Receivers {
         Candidates { receivers: self, port, wanted, next: 0 }
     }
 
-    /// Returns whether a group with this kind of address and device may exist. If not, the look-up
-    /// is skipped.
+    /// Returns false if there is certainly no group with this kind of address and interface, so
+    /// that the lookup can be skipped.
     #[inline]
     fn may_have(&self, addr: BindAddr, device: Option<IfaceId>) -> bool {
         self.bound[Self::class(addr)] > 0 && (device.is_none() || self.on_device > 0)
     }
 
-    /// Returns the index of an address in `bound`.
+    /// Returns the index in `bound` for this kind of address.
     #[inline]
     fn class(addr: BindAddr) -> usize {
         match addr {
@@ -354,11 +368,11 @@ impl Receivers {
     }
 }
 
-/// Groups that match a packet, most specific first.
+/// Iterator over the groups of sockets that match a packet, the most specific group first.
 struct Candidates<'a> {
     receivers: &'a Receivers,
     port: u16,
-    /// Addresses and devices to look up, in order.
+    /// Addresses and interfaces to look up, in order of preference.
     wanted: [(BindAddr, Option<IfaceId>); 6],
     next: usize,
 }
@@ -380,8 +394,8 @@ impl<'a> Iterator for Candidates<'a> {
     }
 }
 
-/// Returns whether sockets can share packets. Linux's ping sockets do not: the last one bound to an
-/// identifier receives all.
+/// Returns whether several sockets can share the packets to one port. Linux's ICMP echo sockets do
+/// not: the last socket bound to an identifier receives all packets.
 fn shares_at_all(of: PortProtocol) -> bool {
     of != PortProtocol::Echo
 }
@@ -395,7 +409,7 @@ mod tests {
     const PLAIN: Sharing = Sharing { reuse_addr: false, reuse_port: false };
     const ADDR: Sharing = Sharing { reuse_addr: true, reuse_port: false };
     const PORT: Sharing = Sharing { reuse_addr: false, reuse_port: true };
-    /// Values of `pick`, evenly spaced.
+    /// Evenly spaced values of the random number `pick`.
     const QUARTERS: [u32; 4] = [0, 1 << 30, 2 << 30, 3 << 30];
 
     #[test]
@@ -435,26 +449,26 @@ mod tests {
         assert_eq!(taker(&receivers, 0), Some(7));
     }
 
-    /// SO_REUSEPORT set before and after bind, verified on Linux 6.18.
+    /// SO_REUSEPORT may be set before or after the bind; results verified on Linux 6.18.
     #[test]
     fn when_reuse_port_is_set_decides_who_shares_as_on_linux() {
         let v4 = IpAddr::from([10, 0, 0, 1]);
         let takers = |receivers: &Receivers| -> Vec<u32> {
             QUARTERS.iter().filter_map(|pick| receivers.find(v4, 53, ETH, *pick)).collect()
         };
-        // The first socket sets the option after its bind, the second one before.
+        // The first socket sets SO_REUSEPORT after its bind, and the second one before its bind.
         let mut receivers = Receivers::new(Keyed([0, 0]), PortProtocol::Udp);
         receivers.insert(AnyV4, 53, 1, None, ADDR);
         receivers.set_reuse_port(AnyV4, 53, 1, true);
         assert_eq!(takers(&receivers), [1; 4]);
         receivers.insert(AnyV4, 53, 2, None, PORT);
         assert_eq!(takers(&receivers), [1, 1, 2, 2]);
-        // The first socket clears the option, then the second.
+        // The first socket clears SO_REUSEPORT, and then the second one.
         receivers.set_reuse_port(AnyV4, 53, 1, false);
         assert_eq!(takers(&receivers), [1, 1, 2, 2]);
         receivers.set_reuse_port(AnyV4, 53, 2, false);
         assert_eq!(takers(&receivers), [2; 4]);
-        // Both sockets set the option after both binds.
+        // Both sockets set SO_REUSEPORT after both were bound.
         let mut receivers = Receivers::new(Keyed([0, 0]), PortProtocol::Udp);
         receivers.insert(AnyV4, 53, 1, None, ADDR);
         receivers.insert(AnyV4, 53, 2, None, ADDR);
@@ -477,7 +491,7 @@ mod tests {
         assert_eq!(receivers.find(v4, 53, ETH, 1), Some(2));
     }
 
-    /// Among members that set SO_REUSEPORT after their bind, only the newest shares with new
+    /// If sockets set SO_REUSEPORT after their bind, only the newest one shares packets with new
     /// sockets; verified on Linux 6.18.
     #[test]
     fn who_came_to_share_late_and_who_leaves() {
@@ -509,8 +523,8 @@ mod tests {
         assert_eq!((takers(&receivers).len(), receivers.len()), (0, 0));
     }
 
-    /// A socket that cleared SO_REUSEPORT shares with the members of its group, but with no new
-    /// socket; verified on Linux 6.18.
+    /// A socket that cleared SO_REUSEPORT still shares packets with the sockets of its group, but
+    /// not with a new socket; verified on Linux 6.18.
     #[test]
     fn one_that_took_reuse_port_back_shares_with_no_newcomer() {
         let v4 = IpAddr::from([10, 0, 0, 1]);

@@ -1,4 +1,5 @@
-//! Connections, also in TIME-WAIT, on ports without a hold. Each shard has a table.
+//! Connections, including those in TIME-WAIT, that use a port to which their own socket is not
+//! bound. Each shard has its own table.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -9,16 +10,16 @@ use crate::ports::bind_addr::{BindAddr, Sharing};
 use crate::ports::holds::{HolderClass, PortHolder};
 use crate::ports::port_set::PortSet;
 
-/// Address and options of connections, also in TIME-WAIT, on a port without a hold in this table.
+/// Local address and sharing options of connections on a port. The connections may be in TIME-WAIT.
 type User = (IpAddr, Sharing);
 
-/// Users of a port. Usually all are connections from the same address, which need no list.
+/// Connections that use a port. Usually all of them have the same local address, and need no list.
 #[derive(Debug)]
 enum UsedPort {
-    /// Number of users that all have the same address and options.
+    /// Number of connections, all of which have the same local address and options.
     Alike(User, u32),
-    /// Number of users by address and options. A port may be used with every address of a host, so
-    /// there may be many.
+    /// Number of connections for each local address and set of options. A port may be used with
+    /// every address of a host, so there may be many.
     #[expect(clippy::box_collection, reason = "a map in place would make every entry larger")]
     Several(Box<BTreeMap<User, u32>>),
 }
@@ -26,7 +27,8 @@ enum UsedPort {
 const _: () = assert!(size_of::<UsedPort>() <= 24);
 
 impl UsedPort {
-    /// Returns whether `is` holds for any user whose address may overlap that of `wanted`.
+    /// Returns whether `is` returns true for a connection on the port. Only connections whose local
+    /// address may overlap that of `wanted` are checked.
     fn any_user(&self, wanted: &PortHolder, mut is: impl FnMut(&User) -> bool) -> bool {
         match self {
             UsedPort::Alike(user, _) => is(user),
@@ -47,7 +49,8 @@ impl UsedPort {
         }
     }
 
-    /// Returns the users of the port as a list, after converting the short form if necessary.
+    /// Returns the connections of the port as a list. Converts the short form to a list if
+    /// necessary.
     fn list(&mut self) -> &mut BTreeMap<User, u32> {
         if let UsedPort::Alike(user, count) = *self {
             *self = UsedPort::Several(Box::new(BTreeMap::from([(user, count)])));
@@ -59,16 +62,16 @@ impl UsedPort {
     }
 }
 
-/// Table of the ports that connections of one shard use.
+/// Table of the ports that the connections of one shard use.
 #[derive(Debug)]
 pub(crate) struct Users {
     ports: BTreeMap<u16, UsedPort>,
-    /// Keys of `ports`, readable without a lock.
+    /// Set of the ports in `ports`, which can be read without a lock.
     occupied: Arc<PortSet>,
 }
 
 impl Users {
-    /// Creates an empty table, which also keeps the used ports in `occupied`.
+    /// Creates an empty table. The table also stores the ports in use in the set `occupied`.
     pub fn new(occupied: Arc<PortSet>) -> Self {
         Self { ports: BTreeMap::new(), occupied }
     }
@@ -78,7 +81,8 @@ impl Users {
         self.ports.len()
     }
 
-    /// Returns whether a connection, also in TIME-WAIT, conflicts with a bind.
+    /// Returns whether a connection on `port`, possibly in TIME-WAIT, conflicts with a bind as
+    /// `wanted`.
     pub fn are_in_way(&self, port: u16, wanted: &PortHolder) -> bool {
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.1
         //# an OPEN call that will functionally allow an application to LISTEN on a port while a
@@ -92,7 +96,7 @@ impl Users {
         })
     }
 
-    /// Adds a connection, also in TIME-WAIT, that uses `port` on `local`.
+    /// Adds a connection, possibly in TIME-WAIT, that uses `port` at the address `local`.
     pub fn add(&mut self, port: u16, local: IpAddr, sharing: Sharing) {
         self.occupied.set(port, true);
         let new = (local, sharing);
@@ -107,7 +111,7 @@ impl Users {
         }
     }
 
-    /// Undoes one [`Users::add`].
+    /// Removes a connection that [`Users::add`] added.
     pub fn remove(&mut self, port: u16, local: IpAddr, sharing: Sharing) {
         let Some(entry) = self.ports.get_mut(&port) else { return };
         let gone = (local, sharing);
@@ -157,7 +161,8 @@ mod tests {
         assert_eq!(users.len(), 0);
     }
 
-    /// A port is used with 1000 addresses, as on a host with many addresses or with IP_FREEBIND.
+    /// A port is used with 1000 local addresses, as on a host with many addresses, or with
+    /// IP_FREEBIND.
     #[test]
     fn users_of_a_port_are_counted_by_address() {
         let mut users = Users::new(Arc::default());

@@ -1,9 +1,10 @@
-//! Sockets of each shard that are announced to peer shards, in one table per protocol. The table's
-//! lock orders changes: sockets that compete for packets are in the same order in every shard.
+//! Receiving sockets that shards announce to each other, in one table per protocol. Changes are
+//! made under the lock of the table. Sockets that compete for packets are therefore in the same
+//! order in every shard.
 //!
-//! Listeners are always announced. A UDP port or echo identifier that only one shard uses is not
-//! announced: its packets go to that shard. When a second shard uses the port, the first shard's
-//! sockets are announced to all shards.
+//! Listeners are always announced. Sockets on a UDP port or echo identifier that only one shard
+//! uses are not announced, because all its packets go to that shard. When a second shard uses the
+//! port, the first shard's sockets are announced to all shards.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,29 +13,30 @@ use super::ShardId;
 use super::common::{Common, PeerChange, Shadow};
 use crate::ports::bind_addr::PortProtocol;
 
-/// Announced receivers of one protocol.
+/// Table of the announced sockets of one protocol.
 #[derive(Debug)]
 pub(crate) struct Announced {
     of: PortProtocol,
     common: Arc<Common>,
     ports: BTreeMap<u16, AnnouncedPort>,
-    /// Number of sockets added so far.
+    /// Number of sockets that were added so far.
     count: u64,
 }
 
-/// A port with the announced sockets that use it.
+/// A port, and the announced sockets that use it.
 #[derive(Debug, Default)]
 struct AnnouncedPort {
-    /// Sockets by number, each with the count of sockets added before.
+    /// Announced sockets by their number. Each has the number of sockets that were added before it.
     sockets: BTreeMap<u32, (u64, Box<Shadow>)>,
-    /// Number of sockets per shard.
+    /// Number of announced sockets of each shard.
     shards: BTreeMap<ShardId, u32>,
-    /// True: all sockets on the port are announced to all shards, until the last one is gone.
+    /// Whether all sockets on the port are announced to all shards. Once true, this remains so
+    /// until the last socket is closed.
     is_public: bool,
 }
 
 impl AnnouncedPort {
-    /// Returns the shards that use the port, as a bit set.
+    /// Returns the set of shards that use the port, with a bit for each shard.
     fn shards(&self) -> u16 {
         self.shards.keys().fold(0, |all, shard| all | 1 << shard.0)
     }
@@ -45,9 +47,9 @@ impl Announced {
         Self { of, common, ports: BTreeMap::new(), count: 0 }
     }
 
-    /// Prepares for a socket of `shard` on `port`. If only other shards use the port so far, their
-    /// sockets are announced to all shards first. The new socket is then the newest in its own
-    /// shard, too.
+    /// Prepares the port for a new socket of `shard`. If only other shards have used the port so
+    /// far, their sockets are announced to all shards first. The new socket is then the newest in
+    /// all shards, including its own.
     pub fn open(&mut self, port: u16, shard: ShardId) {
         let Some(entry) = self.ports.get_mut(&port) else { return };
         if entry.is_public || entry.shards.keys().all(|other| *other == shard) {
@@ -61,8 +63,8 @@ impl Announced {
         }
     }
 
-    /// Sets the announced properties of the socket `seat` (its number among all shards' sockets) on
-    /// `port`.
+    /// Sets the announced properties of a socket on `port`. `seat` is the socket's number, which is
+    /// unique among all shards.
     pub fn set(&mut self, port: u16, seat: u32, shadow: Box<Shadow>) {
         let shard = shadow.shard;
         let entry = self.ports.entry(port).or_default();
@@ -78,8 +80,8 @@ impl Announced {
         self.note(port);
     }
 
-    /// Removes the socket `seat` of `shard`, which no longer receives packets on `port`. Does
-    /// nothing if the socket was not announced.
+    /// Removes the socket `seat` of `shard`, because it no longer receives packets on `port`. Has
+    /// no effect if the socket was not announced.
     pub fn remove(&mut self, port: u16, seat: u32, shard: ShardId) {
         let Some(entry) = self.ports.get_mut(&port) else { return };
         if entry.sockets.remove(&seat).is_none() {
@@ -100,7 +102,7 @@ impl Announced {
         self.note(port);
     }
 
-    /// Updates the shards that receive packets to `port`.
+    /// Updates the set of shards that receive packets to `port`.
     fn note(&self, port: u16) {
         let shards = self.ports.get(&port).map_or(0, AnnouncedPort::shards);
         match self.of {

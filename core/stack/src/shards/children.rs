@@ -1,5 +1,5 @@
-//! Connections for a listener of another shard. The connection and its buffers are in the shard
-//! that owns the flow; the accept queue is in the listener's shard:
+//! Connections for a listener of another shard. The connection and its buffers are in the shard to
+//! which the flow belongs. The accept queue is in the listener's shard:
 //!
 //! ```text
 //!  shard of the flow                       shard of the listener
@@ -11,13 +11,13 @@
 //!  or no child waits            ─ Pass ──► Room to another shard
 //! ```
 //!
-//! Connections of one client enter the queue in order, even if different shards have them. Offers
-//! therefore contain the time of the turn that made them, and the rings are read until none has
-//! another offer.
+//! Connections of one client must enter the queue in order, even if they are in different shards.
+//! An offer therefore contains the time of the event loop's turn that made it. The rings are read
+//! until none of them has another offer.
 //!
 //! The listener's shard publishes the number of free places in the queue to the other shards. If
-//! the number is 0, they drop SYNs and last ACKs, like the listener's own shard. `Full` answers
-//! offers that were in transit when the queue became full.
+//! the number is 0, they drop SYNs and last ACKs of handshakes, like the listener's own shard.
+//! `Full` is the answer to an offer that was in transit when the queue became full.
 
 use std::collections::VecDeque;
 
@@ -34,7 +34,7 @@ impl<H: Host> Stack<H> {
     pub(crate) fn on_message(&mut self, cx: &mut Cx<'_, H>, message: ShardMessage) {
         match message {
             ShardMessage::Owner { from, words } => cx.host.told(from, words),
-            // `take_offers` has added the child to its queue.
+            // Nothing to do: `take_offers` has already added the connection to its accept queue.
             ShardMessage::Offer(_) => {}
             ShardMessage::Full { listener, from, child, again } => {
                 let listener = ListenerName { shard: from, id: listener };
@@ -57,7 +57,7 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Closes the children of listeners that no longer exist.
+    /// Closes the connections that wait for a listener that no longer exists.
     pub(crate) fn close_forsaken(&mut self, cx: &mut Cx<'_, H>) {
         while let Some(child) = self.shards.member.as_mut().and_then(|it| it.forsaken.pop_front()) {
             self.refuse(cx, &child);
@@ -67,18 +67,19 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Aborts a child that its listener refused. The connection may have ended before.
+    /// Resets a connection that its listener refused. The connection may have ended before.
     fn refuse(&mut self, cx: &mut Cx<'_, H>, child: &OfferedChild) {
         cx.host.refused(child.user, child.tag);
         self.close(cx.now, child.id, Linger::Abort);
     }
 
-    /// Adds the children offered in `batch` to their queues, in the order of their offers across
-    /// shards. Other messages of the batch are handled later, because they may refer to these
-    /// children.
+    /// Adds the connections that are offered in `batch` to the accept queues, in the order of the
+    /// offers of all shards. The other messages of the batch are handled later, because they may
+    /// refer to these connections.
     pub(super) fn take_offers(&mut self, host: &mut H, batch: &VecDeque<Mail>) {
         let mut offers: Vec<Offer> = batch.iter().filter_map(Mail::offer).collect();
-        // Offers of one shard with the same time are in order, and the sort is stable.
+        // The sort is stable, and the offers of one shard are already in order. Offers with the
+        // same time therefore remain in order.
         offers.sort_by_key(|offer| offer.at);
         for offer in &offers {
             self.on_offer(host, offer);
@@ -90,8 +91,8 @@ impl<H: Host> Stack<H> {
         let answer = self.enqueue(host, offer);
         let Some(member) = &self.shards.member else { return };
         match answer {
-            // Several places may have become free, but only one shard is notified at a time: notify
-            // the next.
+            // Several places in the queue may have become free, but only one shard at a time is
+            // notified. Notify the next one.
             Queued::Yes => {
                 if let Some(index) = self.index(listener) {
                     self.tell_of_room(index);
@@ -129,7 +130,7 @@ impl<H: Host> Stack<H> {
         Queued::Yes
     }
 
-    /// Keeps a child that found no place in the accept queue.
+    /// Keeps a connection for which the accept queue had no free place.
     fn put_off(
         &mut self,
         cx: &mut Cx<'_, H>,
@@ -144,7 +145,8 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Offers the place that became free to the first waiting child that still exists.
+    /// A place in the listener's accept queue is free: offers it the first waiting connection that
+    /// still exists.
     fn offer_next(&mut self, cx: &mut Cx<'_, H>, listener: ListenerName) {
         while let Some(unqueued) = self.unqueued(listener) {
             let Some(child) = unqueued.pop_front() else { break };
@@ -154,12 +156,13 @@ impl<H: Host> Stack<H> {
             }
             self.refuse(cx, &child);
         }
-        // Leave the place to another shard.
+        // No connection waits in this shard, so let the listener offer the place to another shard.
         self.shards.tell(listener.shard, ShardMessage::Pass { listener: listener.id });
     }
 
-    /// Returns the children that wait for a place with a listener of another shard, through its
-    /// shadow.
+    /// Returns the connections that wait for a free place in the accept queue of a listener in
+    /// another shard. The connections are stored in the entry that represents the listener in this
+    /// shard.
     fn unqueued(&mut self, listener: ListenerName) -> Option<&mut VecDeque<OfferedChild>> {
         let ListenerName { shard: home, id: listener } = listener;
         let seat = Binds::seat_of(home, listener.0 as u32);
@@ -168,14 +171,15 @@ impl<H: Host> Stack<H> {
             return None;
         };
         match state.among.as_deref_mut()? {
-            // Another listener may have the number by now.
+            // The number of the listener may have been reused for another one, so compare the
+            // identifier.
             AmongShards::Shadow { id, unqueued, .. } if *id == listener => Some(unqueued),
             _ => None,
         }
     }
 }
 
-/// Result of adding an offered child to the accept queue.
+/// Result of adding an offered connection to an accept queue.
 enum Queued {
     Yes,
     Full,

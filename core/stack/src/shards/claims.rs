@@ -1,15 +1,16 @@
-//! Flows that their owner does not have: a program chose the local port of a connection, and its
-//! socket is in another shard. The owner knows whether the flow is free, because a connection of
-//! its own, possibly in TIME-WAIT, may use it. The SYN therefore waits for the owner's answer.
-//! After that all shards know which shard has the flow.
+//! Flows that are not in the shard that owns them. The reason is that a program chose the local
+//! port of a connection, and the socket is in another shard than the flow's hash selects. Only the
+//! owning shard knows whether the flow is free, because one of its connections, possibly in
+//! TIME-WAIT, may use the flow. The SYN is therefore sent after the owner has answered. After that
+//! all shards know which shard has the flow.
 //!
 //! ```text
 //!  Stack::connect ─ Claim ──► owner: is the flow free?
 //!  SYN            ◄─ Claimed ─ yes: the flow becomes an exception, known to all shards
 //!  Error          ◄─ InUse ──── no: another connection uses the flow
 //! ```
-//! A flow that is already an exception is claimed from the shard that has it. Like an owner, that
-//! shard gives up a TIME-WAIT.
+//! A flow that is already an exception is claimed from the shard that has it. Like an owner, this
+//! shard ends a connection in TIME-WAIT.
 
 use towpath_tcp::{Instant, SeqNum};
 
@@ -23,14 +24,15 @@ use crate::stack::Stack;
 use crate::tables::flow::{Flow, FlowRef};
 
 impl PeerShards {
-    /// Returns whether this shard has the flow, or would get it if the flow were opened.
+    /// Returns whether a flow belongs to this shard, or would belong to it if a connection were
+    /// opened.
     #[inline]
     pub fn is_home(&self, flow: &Flow) -> bool {
         self.member.as_ref().is_none_or(|member| member.home(flow) == member.id)
     }
 
-    /// Claims the flow of a connection that is about to be opened, if another shard has the flow.
-    /// Nothing is sent before the answer.
+    /// Claims the flow of a connection that is to be opened, if the flow belongs to another shard.
+    /// The connection sends nothing before the answer.
     pub fn claim(&mut self, index: u32, socket: SocketId, flow: Flow) {
         if self.is_home(&flow) {
             return;
@@ -41,13 +43,13 @@ impl PeerShards {
         self.tell(home, ShardMessage::Claim { flow, socket, by });
     }
 
-    /// Returns whether a connection still waits until its flow is assigned.
+    /// Returns whether a connection still waits for another shard to assign it the flow.
     #[inline]
     pub fn is_claiming(&self, index: u32) -> bool {
         self.member.as_ref().is_some_and(|member| member.claims.contains(&index))
     }
 
-    /// Returns the flow of a finished connection to its owner.
+    /// Returns the flow of a connection that has ended to the shard that owns it.
     pub fn give_back(&mut self, flow: &Flow) {
         let Some(member) = &mut self.member else { return };
         if member.excepted.get(flow) == Some(&member.id) {
@@ -56,7 +58,8 @@ impl PeerShards {
         }
     }
 
-    /// Sets the shard that has a flow instead of its owner; `None`: the owner has it.
+    /// Sets the shard that has a flow instead of its owner. `None` means that the owner has it
+    /// again.
     pub fn set_excepted(&mut self, flow: Flow, shard: Option<ShardId>) {
         let Some(member) = &mut self.member else { return };
         match shard {
@@ -72,14 +75,15 @@ impl<H: Host> Stack<H> {
         let (own, home, owner) = (member.id, member.home(&flow), member.common.owners.of(&flow));
         let found = self.find_flow(self.keys.table.ends(&flow), &flow);
         let iss_min = match found {
-            // Another shard has the flow, or has just returned it.
+            // Another shard has the flow, or has just returned it to its owner. Pass the claim on.
             None if home != own => {
                 return self.shards.tell(home, ShardMessage::Claim { flow, socket, by });
             }
             None => None,
             Some(FlowRef::TimeWait(at)) if self.time_waits.is_reusable(now, at) => {
                 let iss_min = self.time_waits.get(at).map(|entry| entry.state.iss_min());
-                // First, so that `remove_time_wait` does not return the flow to its owner.
+                // Do this before `remove_time_wait`, which would otherwise return the flow to its
+                // owner.
                 self.shards.set_excepted(flow, None);
                 self.counters.tcp_time_wait_reused += 1;
                 self.remove_time_wait(at);

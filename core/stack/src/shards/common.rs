@@ -1,10 +1,11 @@
 //! State that all shards of a host read: the shards that use each UDP port and echo identifier, and
 //! changes of announced sockets.
 //!
-//! Changes are rare: listeners, ports shared by several shards, and flows that their owner does not
-//! have. Each shard has a list of changes that it has not seen. A counter, read once per batch of
-//! packets, tells whether there are any. A call that makes a change returns only after all lists
-//! contain it. Packets that result from the call are therefore handled with the change.
+//! Changes are rare: they concern listeners, ports that several shards use, and flows that are not
+//! in the shard that owns them. Each shard has a list of the changes that it has not applied yet.
+//! The shard reads a counter once per batch of packets to detect new changes. A call that makes a
+//! change returns only after all lists contain it. Packets that result from the call are therefore
+//! handled after the change was applied.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
@@ -25,7 +26,7 @@ use crate::tables::flow::Flow;
 pub(crate) struct Common {
     pub owners: Owners,
     news: Box<[UnseenChanges]>,
-    /// Updates from the first shard, by receiving shard.
+    /// Queues of updates from the first shard, one for each receiving shard.
     bulletins: Box<[UpdateQueue]>,
     udp: PortShards,
     echo: PortShards,
@@ -38,18 +39,19 @@ impl Common {
         Arc::new(Self { owners, news, bulletins, udp: PortShards::new(), echo: PortShards::new() })
     }
 
-    /// Returns the updates from the first shard for `shard`.
+    /// Returns the queue of updates from the first shard to `shard`.
     #[inline]
     pub fn update_queue(&self, shard: ShardId) -> &UpdateQueue {
         &self.bulletins[shard.index()]
     }
 
-    /// Returns the shards with sockets, by UDP port or echo identifier.
+    /// Returns the sets of shards with sockets on each UDP port, or on each echo identifier if
+    /// `echo` is true.
     pub fn port_shards(&self, echo: bool) -> &PortShards {
         if echo { &self.echo } else { &self.udp }
     }
 
-    /// Posts a change to all shards except `by`.
+    /// Adds a change to the lists of all shards except `by`, which makes the change.
     pub fn post(&self, by: ShardId, change: &PeerChange) {
         for (n, news) in self.news.iter().enumerate() {
             if n != by.index() {
@@ -58,8 +60,9 @@ impl Common {
         }
     }
 
-    /// Returns the shards to wake for changes, as a bit set; usually empty. Each has too many
-    /// unseen changes, or connections that wait for a reset.
+    /// Returns the set of shards that must be woken because of changes; it is usually empty. The
+    /// shards have too many changes that they have not applied, or have connections that must be
+    /// reset.
     pub fn far_behind(&self) -> u16 {
         let far = |news: &UnseenChanges| {
             let unseen = news.unseen.load(Ordering::Relaxed);
@@ -68,17 +71,19 @@ impl Common {
         (0..).zip(&self.news).fold(0, |all, (n, news)| all | u16::from(far(news)) << n)
     }
 
-    /// Returns whether [`Self::far_behind`] contains a shard because of connections that wait.
+    /// Returns whether [`Self::far_behind`] contains a shard because it has connections that must
+    /// be reset.
     #[inline]
     pub fn is_urgent(&self, shard: ShardId) -> bool {
         self.news[shard.index()].is_urgent.load(Ordering::Relaxed)
     }
 
-    /// Returns the changes for `shard` after the first `seen` changes.
+    /// Returns the changes for `shard` that follow the first `seen` changes; `None` if there are
+    /// none.
     #[inline]
     pub fn changes(&self, shard: ShardId, seen: u64) -> Option<VecDeque<PeerChange>> {
         let news = &self.news[shard.index()];
-        // Acquire: a thread that sees the number also sees the list.
+        // Use Acquire, so that a thread that reads the number also sees the changes in the list.
         if news.posted.load(Ordering::Acquire) == seen {
             return None;
         }
@@ -89,16 +94,17 @@ impl Common {
     }
 }
 
-/// Changes posted to one shard that it has not taken. Aligned so that the entries of two shards
-/// share no cache line.
+/// Changes that were posted to one shard, and that it has not applied. The alignment ensures that
+/// the entries of two shards are in different cache lines.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct UnseenChanges {
-    /// Number of changes posted so far; incremented after a change was added to the list.
+    /// Number of changes that were posted so far. The number is incremented after a change was
+    /// added to the list.
     posted: AtomicU64,
-    /// Number of changes in the list that the shard has not taken.
+    /// Number of changes in the list that the shard has not taken yet.
     unseen: AtomicU32,
-    /// A listener with possibly waiting connections is gone.
+    /// Whether a listener was closed for which this shard may have waiting connections.
     is_urgent: AtomicBool,
     changes: Mutex<VecDeque<PeerChange>>,
 }
@@ -117,22 +123,22 @@ impl UnseenChanges {
     }
 }
 
-/// Change of a shared socket or flow, which every shard must process.
+/// Change of a socket or flow that every shard must know.
 #[derive(Debug, Clone)]
 pub(crate) enum PeerChange {
-    /// Properties of a socket for other shards; `None`: the socket is gone, or no longer receives
-    /// packets.
+    /// New properties of a socket of another shard. `None` if the socket was closed, or no longer
+    /// receives packets.
     Shadow { table: PortProtocol, seat: u32, shadow: Option<Box<Shadow>> },
-    /// A shard that is not the owner of the flow has the flow; `None`: the owner has it again.
+    /// A flow is now in a shard that does not own it. `None` if it is in its owner again.
     Excepted { flow: Flow, shard: Option<ShardId> },
 }
 
-/// A socket of another shard, as announced to this one.
+/// Properties of a socket that its shard announces to the other shards.
 #[derive(Debug, Clone)]
 pub(crate) struct Shadow {
     pub shard: ShardId,
     pub id: SocketId,
-    /// Number that the owner assigned to the socket.
+    /// Number that the owner of the stack assigned to the socket.
     pub user: u32,
     pub family: Family,
     pub bound: BoundAddr,
@@ -140,18 +146,18 @@ pub(crate) struct Shadow {
     pub kind: ShadowKind,
 }
 
-/// Properties that depend on the kind of the socket.
+/// Announced properties that depend on the kind of the socket.
 #[derive(Debug, Clone)]
 pub(crate) enum ShadowKind {
-    /// A listener. `room` is the number of free places in its accept queue, written only by its
-    /// shard.
+    /// A listener. `room` is the number of free places in its accept queue; only the listener's
+    /// shard writes it.
     Listener { settings: Box<StreamSettings>, room: Arc<AtomicU32>, note: ListenerNote },
-    /// A datagram socket, with its peer if it is connected.
+    /// A datagram socket. `peer` is its flow if it is connected.
     Datagram { echo: bool, peer: Option<Flow> },
 }
 
-/// Shards that have sockets on each port, as bit sets. Changed under the lock of the port's
-/// holders, and read for every datagram.
+/// For each port, the set of shards that have sockets on it, as bits. A set is changed under the
+/// lock of the bound sockets, and read for every datagram.
 #[derive(Debug)]
 pub(crate) struct PortShards(Box<[AtomicU16]>);
 

@@ -1,5 +1,5 @@
-//! Dispatch of packets among shards: finds the shard to which a packet belongs, and hands the
-//! packet over.
+//! Distribution of packets among shards: finds the shard to which a packet belongs, and passes the
+//! packet on.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -20,23 +20,24 @@ use crate::socket::SocketRole;
 use crate::stack::Stack;
 use crate::tables::flow::Flow;
 
-/// Maximum number of times a packet is handed over. Two suffice even if a socket was added while
-/// the packet was in transit.
+/// Maximum number of times that a packet is passed from one shard to another. Two times are enough
+/// even if a socket is added while the packet is in transit.
 const HOPS_MAX: u8 = 4;
 
-/// Shard to which a packet belongs.
+/// The shards to which a packet belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PacketOwner {
-    /// The own shard, also if no shard has a socket for the packet. Contains the hash of the flow
-    /// in the table, if already computed.
+    /// The packet belongs to this shard. Also used if no shard has a socket for the packet.
+    /// Contains the packet's hash in the flow table, if it was already computed.
     Mine(Option<u64>),
     Of(ShardId),
-    /// All shards in a bit set, each of which receives a copy of the datagram.
+    /// All shards in this bit set. Each of them receives a copy of the datagram.
     Copies(u16),
 }
 
 impl<H: Host> Stack<H> {
-    /// Finds the shard of a packet from a device, which was handed over `hops` times.
+    /// Finds the shard to which a packet from a device belongs, and passes the packet on. `hops` is
+    /// the number of times that it was passed on before.
     pub(crate) fn judge_packet(
         &mut self,
         cx: &mut Cx<'_, H>,
@@ -46,7 +47,8 @@ impl<H: Host> Stack<H> {
     ) {
         let interface = self.net.interface(iface);
         let link = interface.map_or(LinkType::Ip, |interface| interface.link());
-        // No shard owns a packet to another host: the shard where it arrived forwards it.
+        // A packet to another host belongs to no shard, so the shard on which it arrived forwards
+        // it.
         if self.net.is_router()
             && let Some(dst) = Subject::destination(link, packet.linear())
             && self.net.is_beyond(iface, dst)
@@ -60,7 +62,8 @@ impl<H: Host> Stack<H> {
         let is_fragment = matches!(subject, Subject::Fragment { .. });
         match self.verdict(iface, subject) {
             PacketOwner::Of(shard) if hops < HOPS_MAX => {
-                // The payload may lie in a FIFO, which is released when this turn ends.
+                // Copy the payload. The payload may be in a send buffer that is freed after this
+                // turn of the event loop.
                 packet.linearize(cx.pool);
                 let hops = hops + 1;
                 self.hand_over_mail(shard, Mail::Packet { iface, packet, hops }, cx.pool);
@@ -81,18 +84,20 @@ impl<H: Host> Stack<H> {
                 self.receive_unowned(cx, iface, packet);
             }
             PacketOwner::Mine(hash) => self.receive_packet(cx, iface, packet, hash),
-            // A packet that was handed over, or a copy, is not copied again.
+            // Receive the packet here. The packet was passed on too often, or is already a copy.
             PacketOwner::Of(_) | PacketOwner::Copies(_) => {
                 self.receive_packet(cx, iface, packet, None)
             }
         }
     }
 
-    /// Finds the shard of a packet from this host to itself, which was handed over `hops` times.
+    /// Finds the shard to which a packet from this host to itself belongs, and passes the packet
+    /// on. `hops` is the number of times that it was passed on before.
     pub(crate) fn judge_looped(&mut self, cx: &mut Cx<'_, H>, mut looped: Looped, hops: u8) {
         match self.verdict(looped.iface, Subject::of_ip(looped.packet.linear())) {
             PacketOwner::Of(shard) if hops < HOPS_MAX => {
-                // The payload may lie in a FIFO, which is released when this turn ends.
+                // Copy the payload. The payload may be in a send buffer that is freed after this
+                // turn of the event loop.
                 looped.packet.linearize(cx.pool);
                 self.hand_over_mail(shard, Mail::Looped { looped, hops: hops + 1 }, cx.pool);
             }
@@ -113,8 +118,9 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Receives a packet whose flow is known afterwards. The complete datagram of a fragment may
-    /// belong to another shard, and a tracker may rewrite addresses.
+    /// Receives a packet whose flow is only known after the IP layer has processed it. A
+    /// reassembled datagram may belong to another shard, and a tracker may have rewritten
+    /// addresses.
     fn receive_unowned(&mut self, cx: &mut Cx<'_, H>, iface: IfaceId, packet: Packet) {
         let Some(received) = self.net.receive(cx.now, iface, packet, cx.pool) else { return };
         match self.verdict(iface, Subject::of_received(&received)) {
@@ -139,12 +145,13 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Receives mail from other shards.
+    /// Receives the packets and messages that other shards have sent.
     pub(crate) fn receive_mail(&mut self, cx: &mut Cx<'_, H>) {
         let Some(member) = &mut self.shards.member else { return };
         let mut batch = std::mem::take(&mut member.batch);
         let has_offers = take_mail(&mut member.pairs, cx.pool, &mut batch);
-        // Changes of sockets precede the messages that depend on them, so apply changes first.
+        // Apply changes of sockets before the messages are handled, because a message may depend on
+        // a change that was posted earlier.
         self.catch_up_for_batch();
         self.close_forsaken(cx);
         self.receive_updates(cx);
@@ -153,9 +160,8 @@ impl<H: Host> Stack<H> {
         }
         for mail in batch.drain(..) {
             match mail {
-                // Dispatch again: sockets may have been added or removed while the packet was in
-                // transit.
-                // The interface was removed, or set down, while the packet was in transit.
+                // The interface was removed or set down while the packet was in transit. Other
+                // packets are distributed again, because sockets may have been added or removed.
                 Mail::Packet { iface, packet, .. } if self.net.is_down(iface) => {
                     self.net.drop(iface, packet, DropReason::LinkDown, cx.pool);
                 }
@@ -174,8 +180,8 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Receives updates from the first shard. Errors are delivered one by one, so that none is lost
-    /// for lack of room when many neighbours fail together.
+    /// Receives updates from the first shard. The resulting errors are delivered one by one, so
+    /// that none is lost if many neighbours fail at the same time.
     fn receive_updates(&mut self, cx: &mut Cx<'_, H>) {
         let Some(member) = &mut self.shards.member else { return };
         let Some(unheard) = member.common.update_queue(member.id).hear(&mut member.heard) else {
@@ -189,7 +195,8 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Publishes mail to the peer shards. Returns the shards with mail, as a bit set.
+    /// Sends queued packets and messages to the other shards. Returns the set of shards to which
+    /// something was sent, as bits.
     pub(crate) fn flush_mail(&mut self, pool: &mut Pool) -> u16 {
         let mut shards = self.tell_of_host(pool);
         let wakes = self.net.take_wakes();
@@ -203,9 +210,9 @@ impl<H: Host> Stack<H> {
         shards
     }
 
-    /// Sends other shards updates about the host, and sends the first shard control packets and
-    /// reports. Called after the packets of a turn; a neighbour in use is reported once a second.
-    /// Returns the shards with updates, as a bit set.
+    /// Sends updates about the host to the other shards, and control packets and reports to the
+    /// first shard. Called after the packets of a turn of the event loop; a neighbour in use is
+    /// reported once a second. Returns the set of shards with updates, as bits.
     fn tell_of_host(&mut self, pool: &mut Pool) -> u16 {
         let mut have_news = 0;
         let Some(member) = &mut self.shards.member else { return have_news };
@@ -222,15 +229,16 @@ impl<H: Host> Stack<H> {
         while has_room && let Some(told) = self.net.take_for_control(pool) {
             has_room = first.tell_control(from, told, pool);
         }
-        // Remaining reports are sent later. Control packets are dropped, because their senders
-        // retransmit.
+        // The queue to the first shard is full. Reports are sent later, and control packets are
+        // dropped, because their senders retransmit them.
         self.net.drop_for_control(pool);
         have_news
     }
 
-    /// Returns whether peer shards have sent messages or left work for this one, or messages for
-    /// them wait for room. A thread that is about to sleep announces that, and then calls this
-    /// function once more. Takes no lock.
+    /// Returns whether other shards have sent messages or work to this shard, or whether messages
+    /// to them wait for space. Takes no lock.
+    ///
+    /// A thread that is about to sleep first announces this, and then calls this method again.
     pub fn has_mail(&self) -> bool {
         self.shards.member.as_ref().is_some_and(|member| {
             member.has_work()
@@ -240,7 +248,7 @@ impl<H: Host> Stack<H> {
         })
     }
 
-    /// Returns the shard to which a packet belongs. Takes no lock, and the cost does not depend on
+    /// Returns the shard to which a packet belongs. Takes no lock, and the time does not depend on
     /// the number of sockets.
     #[inline(always)]
     fn verdict(&self, iface: IfaceId, subject: Subject) -> PacketOwner {
@@ -266,8 +274,8 @@ impl<H: Host> Stack<H> {
         !addr::is_unicast(ip) || self.net.is_broadcast(ip)
     }
 
-    /// Returns the shards with a socket that receives a datagram. Most ports are used by one shard
-    /// only. If several shards use a port, each knows all sockets on it.
+    /// Returns the shards that have a socket for a datagram. Most ports are used by only one shard.
+    /// If several shards use a port, each of them knows all sockets on it.
     #[inline(always)]
     fn verdict_of_datagram(
         &self,
@@ -278,7 +286,7 @@ impl<H: Host> Stack<H> {
     ) -> PacketOwner {
         let shards = member.common.port_shards(echo).get(flow.local_port);
         let shard = match shards.count_ones() {
-            // No shard uses the port; this one counts the drop.
+            // No shard uses the port, so this shard counts the dropped datagram.
             0 => return PacketOwner::Mine(None),
             1 => Some(ShardId(shards.trailing_zeros() as u8)),
             _ if !echo && self.is_to_many(flow.local) => return PacketOwner::Copies(shards),
@@ -290,7 +298,7 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Returns the shard of the socket that receives a datagram.
+    /// Returns the shard of the socket that receives a datagram; `None` if there is no such socket.
     fn taker_of(&self, iface: IfaceId, flow: &Flow, echo: bool) -> Option<ShardId> {
         let member = self.shards.member.as_ref()?;
         let iface = self.net.link_of(iface, flow.local);
@@ -322,7 +330,8 @@ impl<H: Host> Stack<H> {
     }
 }
 
-/// Takes all mail from the rings. Returns true if there are offers of connections.
+/// Takes all packets and messages from the rings of other shards. Returns true if they include
+/// offers of connections.
 fn take_mail(pairs: &mut [Option<ShardPair>], pool: &mut Pool, batch: &mut VecDeque<Mail>) -> bool {
     for looks in 0..OFFER_LOOKS_MAX {
         let before = batch.len();
@@ -332,7 +341,8 @@ fn take_mail(pairs: &mut [Option<ShardPair>], pool: &mut Pool, batch: &mut VecDe
         if batch.range(before..).all(|mail| mail.offer().is_none()) {
             return looks > 0;
         }
-        // An older offer may have been added to a ring after that ring was read.
+        // Read the rings again, because an older offer may have been added to a ring after that
+        // ring was read.
     }
     true
 }

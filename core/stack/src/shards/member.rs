@@ -14,10 +14,10 @@ use crate::ports::bind_addr::PortProtocol;
 use crate::tables::flow::Flow;
 use crate::tcp::listener::AmongShards;
 
-/// Peer shards of a stack; a single stack has none.
+/// The other shards of a stack's host. A single stack has none.
 #[derive(Debug, Default)]
 pub(crate) struct PeerShards {
-    /// State as one shard of several; None: a single stack.
+    /// State of this stack as one of several shards; `None` for a single stack.
     pub member: Option<Box<Member>>,
 }
 
@@ -33,19 +33,19 @@ impl PeerShards {
         self.member.as_ref().map(|member| member.id)
     }
 
-    /// Returns the number of this shard, 0 for a single stack.
+    /// Returns the number of this shard; 0 for a single stack.
     pub fn number(&self) -> u8 {
         self.own().map_or(0, |own| own.0)
     }
 
-    /// Sends a message to another shard with the next flush.
+    /// Queues a message to another shard, which the next flush sends.
     pub fn tell(&mut self, shard: ShardId, message: ShardMessage) {
         if let Some(pair) = self.member.as_mut().and_then(|member| member.pair(shard)) {
             pair.tell(message);
         }
     }
 
-    /// Returns the number of shadows of other shards' sockets.
+    /// Returns the number of table entries that represent sockets of other shards.
     pub fn shadows(&self) -> usize {
         self.member.as_ref().map_or(0, |member| member.shadows.len())
     }
@@ -57,12 +57,12 @@ impl PeerShards {
         })
     }
 
-    /// Returns whether a bit set contains this shard.
+    /// Returns whether a set of shards contains this shard.
     pub fn is_in(&self, shards: u16) -> bool {
         self.member.as_ref().is_none_or(|member| shards & 1 << member.id.0 != 0)
     }
 
-    /// Returns the peer shards in a bit set.
+    /// Returns the shards in a bit set, except this shard.
     pub fn others_in(&self, shards: u16) -> impl Iterator<Item = ShardId> + use<> {
         let own = self.member.as_ref().map(|member| member.id);
         let all = (0..u16::BITS as u8).filter(move |n| shards & 1 << n != 0).map(ShardId);
@@ -70,28 +70,30 @@ impl PeerShards {
     }
 }
 
-/// State of one shard of a host.
+/// State of a stack that is one of several shards.
 #[derive(Debug)]
 pub(crate) struct Member {
     pub id: ShardId,
     pub common: Arc<Common>,
-    /// Rings to the peer shards, by shard number.
+    /// Rings to the other shards, by the number of the shard; `None` for this shard.
     pub pairs: Vec<Option<ShardPair>>,
-    /// Flows that their owner does not have, because the program chose their port. Usually empty.
+    /// Flows that are not in the shard that owns them, because the program chose the local port.
+    /// Each has the shard in which it is. Usually empty.
     pub excepted: HashMap<Flow, ShardId, Keyed>,
-    /// Shadows of other shards' sockets, by the numbers of the sockets.
+    /// Table entries that represent sockets of other shards, by protocol and socket number.
     pub shadows: BTreeMap<(PortProtocol, u32), u32>,
-    /// Sockets that wait for another shard to assign their flow to this one.
+    /// Sockets that wait for another shard to assign their flow to this shard.
     pub claims: BTreeSet<u32>,
-    /// Children not yet accepted whose listener no longer exists.
+    /// Connections that no program has accepted, and whose listener was closed.
     pub forsaken: VecDeque<OfferedChild>,
-    /// Listeners of other shards that no longer exist.
+    /// Listeners of other shards that were closed, and whose closing was not reported to the owner
+    /// yet.
     pub gone: VecDeque<Elsewhere>,
-    /// Number of changes seen so far.
+    /// Number of changes that this shard has applied so far.
     pub seen: u64,
-    /// Number of updates taken from the first shard so far.
+    /// Number of updates from the first shard that this shard has read so far.
     pub heard: u64,
-    /// Entries taken from the rings; the allocation is reused.
+    /// Packets and messages that were taken from the rings. The allocation is reused.
     pub batch: VecDeque<Mail>,
 }
 
@@ -123,26 +125,26 @@ impl Member {
         all
     }
 
-    /// Returns the shard that has a flow, or would get it if the flow were opened.
+    /// Returns the shard to which a flow belongs, or would belong if a connection were opened.
     #[inline]
     pub fn home(&self, flow: &Flow) -> ShardId {
         self.home_of_hashed(flow, self.common.owners.hash(flow))
     }
 
-    /// Returns the shard of a flow with this hash.
+    /// Returns the shard to which a flow with the given hash belongs.
     #[inline]
     pub fn home_of_hashed(&self, flow: &Flow, hash: u64) -> ShardId {
         let excepted = (!self.excepted.is_empty()).then(|| self.excepted.get(flow)).flatten();
         excepted.copied().unwrap_or_else(|| self.common.owners.of_hash(hash))
     }
 
-    /// Creates the state of a listener that will be announced to all shards.
+    /// Creates the state of a listener of this shard, which will be announced to all shards.
     pub fn original(&self, note: ListenerNote) -> AmongShards {
         let room = Arc::default();
         AmongShards::Original { room, turned_away: 0, told_last: self.id, note }
     }
 
-    /// Returns all shards, as a bit set.
+    /// Returns the set of all shards, as bits.
     pub fn everybody(&self) -> u16 {
         (0..self.pairs.len()).fold(0, |all, shard| all | 1 << shard)
     }
@@ -151,7 +153,7 @@ impl Member {
         self.pairs.get_mut(shard.index())?.as_mut()
     }
 
-    /// Returns whether mail has arrived, or waits to be sent.
+    /// Returns whether packets or messages have arrived, or wait to be sent.
     pub fn has_work(&self) -> bool {
         let pairs = || self.pairs.iter().flatten();
         !self.forsaken.is_empty()

@@ -1,5 +1,5 @@
 //! Offers of connections to listeners of other shards, and the number of free places in the accept
-//! queue that other shards see. `children` handles the offers.
+//! queue, which other shards see. The module `children` handles the offers.
 
 use std::net::SocketAddr;
 
@@ -14,10 +14,11 @@ use crate::tcp::active::{loopback_if_unspecified, with_scope};
 use crate::tcp::stream::StreamSocket;
 
 impl<H: Host> Stack<H> {
-    /// Offers an established child to its listener, which is in another shard. `tag` is chosen by
-    /// the owner. The result is a call of [`Host::enqueue`] there or [`Host::refused`] here.
-    /// Returns false if the child is gone; neither is then called. Offers of several shards enter
-    /// the queue in the order of `now`, the turn's time.
+    /// Offers an established connection (`child`) to its listener, which is in another shard. The
+    /// owner chooses `tag`. [`Host::enqueue`] is then called in the other shard, or
+    /// [`Host::refused`] in this shard.\n\nReturns false if the connection was removed; neither is
+    /// called then. Offers of several shards enter the queue in the order of `now`, the time of the
+    /// event loop's turn.
     pub fn offer_to(
         &mut self,
         now: Instant,
@@ -30,8 +31,9 @@ impl<H: Host> Stack<H> {
         self.offer(now, listener, OfferedChild { id: child, user, tag }, None)
     }
 
-    /// Offers a child to the listener `to`. `more` is None for a new child. For a child that
-    /// waited, `more` tells whether further children wait.
+    /// Offers a connection to the listener `to`, which is in another shard. `more` is `None` for a
+    /// new connection. If the connection waited for a free place, `more` states whether further
+    /// ones wait.
     pub(super) fn offer(
         &mut self,
         at: Instant,
@@ -42,7 +44,8 @@ impl<H: Host> Stack<H> {
         let stream = self.index(child.id).and_then(|index| self.sockets.stream(index));
         let Some(stream) = stream else { return false };
         let StreamSocket { flow, iface, .. } = *stream;
-        // Only link-local addresses need the interface, and their connections store it.
+        // Only link-local addresses need the interface, and connections with such addresses store
+        // it.
         let iface = self.net.link_of(iface.unwrap_or(IfaceId::LOOPBACK), flow.local);
         let (local, remote) = (with_scope(flow.local(), iface), with_scope(flow.remote(), iface));
         let Some(from) = self.shards.own() else { return false };
@@ -53,17 +56,18 @@ impl<H: Host> Stack<H> {
         true
     }
 
-    /// Sends a message to the owner of another shard, which arrives in one of its next turns
-    /// ([`Host::told`]). Messages are never lost. Does nothing in a single stack.
+    /// Sends a message to the owner of another shard. The message arrives in one of the next turns
+    /// of that shard's event loop ([`Host::told`]). Messages are never lost. Has no effect in a
+    /// single stack.
     pub fn tell_owner(&mut self, shard: ShardId, words: [u64; 3]) {
         let Some(from) = self.shards.own() else { return };
         self.shards.tell(shard, ShardMessage::Owner { from, words });
     }
 
-    /// Returns the shards whose listeners may receive a connection of this host to itself, as a bit
-    /// set. If many listeners share the port, the result may be all shards.
+    /// Returns the set of shards whose listeners may receive a connection of this host to itself,
+    /// as bits. If many listeners share the port, the result may contain all shards.
     pub fn listening_shards(&self, to: SocketAddr) -> u16 {
-        /// Maximum number of listeners examined.
+        /// Maximum number of listeners that are examined.
         const LOOKED_AT: usize = 64;
         let (ip, port) = (loopback_if_unspecified(to.ip().to_canonical()), to.port());
         let iface = self.net.link_of(IfaceId::LOOPBACK, ip);
@@ -80,15 +84,16 @@ impl<H: Host> Stack<H> {
         shards
     }
 
-    /// Tells the stack that the owner has room again, after [`Host::enqueue`] returned false.
+    /// Notifies the stack that the owner has space for a connection again, after [`Host::enqueue`]
+    /// returned false.
     pub fn offer_again(&mut self, listener: SocketId) {
         if let Some(index) = self.index(listener) {
             self.tell_of_room(index);
         }
     }
 
-    /// Tells one shard whose offer was rejected that the listener's queue may have room. The
-    /// shard's next offer tells whether further children wait.
+    /// Notifies one shard whose offer was rejected that the listener's accept queue may have a free
+    /// place. The next offer of that shard states whether further connections wait there.
     pub(crate) fn tell_of_room(&mut self, index: u32) {
         let listener = SocketId(self.sockets.id(index));
         let Some(state) = self.sockets.listener_mut(index) else { return };

@@ -1,4 +1,4 @@
-//! Owners of flows: the mapping from a 4-tuple to its shard.
+//! Owners of flows: maps the two endpoints of a flow to a shard.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -7,38 +7,38 @@ use crate::limits::SHARDS_MAX;
 use crate::net::hash::Keyed;
 use crate::tables::flow::Flow;
 
-/// Identifies a shard of a host; numbers start at 0.
+/// Number that identifies a shard of a host, beginning with 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ShardId(pub u8);
 
 impl ShardId {
-    /// The shard that receives packets for the host as a whole rather than for a flow.
+    /// The first shard. The shard receives packets that concern the host as a whole, and not a
+    /// single flow.
     pub const FIRST: Self = Self(0);
 
-    /// Returns the number as an index.
+    /// Returns the number of the shard as an index of tables.
     pub fn index(self) -> usize {
         usize::from(self.0)
     }
 }
 
-/// Distributes flows among shards, by a keyed hash that all shards and their tables use. An
-/// attacker without the key cannot direct load to one shard.
+/// Assigns flows to shards, by a keyed hash that all shards and their tables use. An attacker
+/// without the key cannot direct load to one shard.
 ///
-/// A device with several queues, or a port in memory, may deliver each packet to the queue of its
-/// owner. Shards then need not hand packets over.
+/// A device with several queues, or a port in memory, may deliver each packet to the queue of the
+/// shard that owns its flow. Shards then need not pass packets to each other.
 #[derive(Debug, Clone, Copy)]
 pub struct Owners {
     key: Keyed,
-    /// Number of shards minus one: the mask applied to the hash.
+    /// Number of shards minus one, which is the mask that is applied to the hash.
     mask: u8,
 }
 
 impl Owners {
-    /// Creates the distribution for a host of `shards` shards. `seed` is the secret passed to
+    /// Creates the assignment for a host of `shards` shards. `seed` is the secret passed to
     /// [`Stack::new`](crate::Stack::new).
     ///
-    /// # Panics
-    /// Panics if `shards` is not a power of two, or exceeds
+    /// # Panics Panics if `shards` is not a power of two, or exceeds
     /// [`SHARDS_MAX`](crate::limits::SHARDS_MAX).
     pub fn new(seed: &[u8; 32], shards: usize) -> Self {
         assert!(shards.is_power_of_two() && shards <= SHARDS_MAX, "{shards} shards");
@@ -71,14 +71,15 @@ impl Owners {
         self.of(&Flow { local, remote: other.ip(), local_port, remote_port: other.port() })
     }
 
-    /// Returns the shard that owns a flow, whichever endpoint is the local one. Both ends of a
-    /// connection of this host to itself are therefore in one shard.
+    /// Returns the shard that owns a flow. The result does not depend on which endpoint is the
+    /// local one. Both ends of a connection of this host to itself are therefore in one shard.
     #[inline]
     pub(crate) fn of(&self, flow: &Flow) -> ShardId {
         self.of_hash(self.hash(flow))
     }
 
-    /// Returns the hash that determines the owner; each shard's table uses the same hash.
+    /// Returns the hash of a flow that determines its owner. The flow table of each shard uses the
+    /// same hash.
     #[inline]
     pub(crate) fn hash(&self, flow: &Flow) -> u64 {
         self.key.ends(flow)
@@ -90,8 +91,8 @@ impl Owners {
         ShardId((hash >> 32) as u8 & self.mask)
     }
 
-    /// Returns the shard that reassembles the fragments of a packet. Only one fragment contains the
-    /// ports.
+    /// Returns the shard that reassembles the fragments of a packet. The result depends only on the
+    /// addresses, because only one fragment contains the ports.
     #[inline]
     pub fn of_fragments(&self, src: IpAddr, dst: IpAddr) -> ShardId {
         self.of(&Flow { local: dst, remote: src, local_port: 0, remote_port: 0 })
@@ -153,7 +154,7 @@ mod tests {
         shares
     }
 
-    /// Flows of one client with many ports, of many clients, and of a host with itself.
+    /// Tests flows of one client with many ports, of many clients, and of a host with itself.
     #[test]
     fn flows_that_differ_little_are_spread_evenly() {
         let server = IpAddr::from([10, 0, 0, 2]);
@@ -166,7 +167,8 @@ mod tests {
             let by_self = shares(count, (20_000..52_000).map(|port| flow(server, port)));
             let even = 32_000 / count as u32;
             for share in by_port.into_iter().chain(by_client).chain(by_self) {
-                // The standard deviation of the smallest share, 2000, is 43.
+                // The smallest expected number of flows per shard is 2000, and its standard
+                // deviation is 43.
                 assert!(share.abs_diff(even) < even / 8, "{share} of {even}");
             }
         }
@@ -182,7 +184,7 @@ mod tests {
         };
         let [a, b] = [1, 2].map(|seed| Owners::new(&[seed; 32], 16));
         let same = (0..1600).filter(|port| a.of(&flow(*port)) == b.of(&flow(*port))).count();
-        // By chance 1/16 of the flows have the same owner.
+        // By chance, 1/16 of the flows have the same owner.
         assert!((60..140).contains(&same), "{same}");
     }
 }

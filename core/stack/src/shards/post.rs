@@ -1,5 +1,5 @@
-//! Messages and packets between shards, and the rings that transport them: one per pair and
-//! direction.
+//! Messages and packets between shards, and the rings that transport them. Each pair of shards has
+//! a ring for each direction.
 //!
 //! A full ring drops packets, like any queue on a path, and counts them. Messages are never lost:
 //! if the ring is full they wait here. Updates of neighbours use `update_queue` instead.
@@ -17,60 +17,64 @@ use crate::limits::{MAIL_A_TURN, MAIL_MAX};
 use crate::net::{IfaceId, Looped, Received, ToControl};
 use crate::tables::flow::Flow;
 
-/// Entry of the ring between two shards.
+/// An entry of the ring between two shards.
 #[derive(Debug)]
 pub(crate) enum Mail {
-    /// A packet as received from the device of an interface.
+    /// A packet that was received from the device of an interface.
     Packet { iface: IfaceId, packet: Packet, hops: u8 },
-    /// A packet of this host to itself.
+    /// A packet from this host to itself.
     Looped { looped: Looped, hops: u8 },
-    /// A datagram that another shard reassembled.
+    /// A datagram that the sending shard reassembled, or a packet whose addresses it rewrote.
     Received(Box<Received>),
     /// A message about a connection.
     Message(ShardMessage),
-    /// Input for the control plane, sent to the first shard.
+    /// Input for the control part of the IP layer, sent to the first shard.
     ToControl { from: ShardId, told: ToControl },
-    /// An empty packet buffer, returned in exchange for a packet of the same size that was taken.
+    /// An empty packet buffer. The buffer is returned in exchange for a received packet of the same
+    /// size, so that the pool of the sender is not exhausted.
     Empty(Packet),
 }
 
 /// A message between shards.
 #[derive(Debug)]
 pub(crate) enum ShardMessage {
-    /// To the shard of a listener: a connection for the listener is established.
+    /// To the shard of a listener: offers an established connection for the listener.
     Offer(Offer),
-    /// Answer if the listener's queue is full; `Room` follows. `again` is copied from the offer.
+    /// Answer to `Offer`: the listener's accept queue is full, and `Room` follows later. `again` is
+    /// copied from the offer.
     Full { listener: SocketId, from: ShardId, child: OfferedChild, again: bool },
-    /// Answer if the listener no longer exists, or its owner has no room for the connection.
+    /// Answer to `Offer`: the listener no longer exists, or its owner has no space for the
+    /// connection.
     Refused { child: OfferedChild },
-    /// To a shard that was answered `Full`: a place is free.
+    /// To a shard that was answered `Full`: a place in the listener's accept queue is free.
     Room { listener: SocketId, from: ShardId },
-    /// Answer to `Room` if no child waits for the listener any more.
+    /// Answer to `Room`: no connection waits for the listener any more.
     Pass { listener: SocketId },
-    /// To the shard that has a flow: a socket of the sender connects from a port chosen by its
-    /// program.
+    /// To the shard that has a flow: a socket of the sending shard is to connect, from a port that
+    /// its program chose.
     Claim { flow: Flow, socket: SocketId, by: ShardId },
-    /// Answer: the flow is assigned to the socket. An old connection used sequence numbers up to
-    /// `iss_min`.
+    /// Answer to `Claim`: the flow is assigned to the socket. An earlier connection used sequence
+    /// numbers up to `iss_min`.
     Claimed { flow: Flow, socket: SocketId, iss_min: Option<SeqNum> },
-    /// Answer if another connection uses the flow.
+    /// Answer to `Claim`: another connection uses the flow.
     InUse { socket: SocketId },
-    /// Message between the owners of two stacks, which the stack does not interpret.
+    /// A message between the owners of two stacks. The stack does not interpret it.
     Owner { from: ShardId, words: [u64; 3] },
 }
 
-/// A connection for a listener of another shard. The connection may have been closed meanwhile.
+/// A connection for a listener of another shard. The connection may have been closed since it was
+/// offered.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct OfferedChild {
     pub id: SocketId,
-    /// Number that the owner assigned to the connection.
+    /// Number that the owner of the stack assigned to the connection.
     pub user: u32,
-    /// Additional number from the stack's owner (`Host`), which the stack returns in
-    /// `Host::enqueue` and `Host::refused`.
+    /// Additional number that the owner of the stack assigned to the connection. The stack passes
+    /// it to `Host::enqueue` and `Host::refused`.
     pub tag: u32,
 }
 
-/// Offer of an established child.
+/// Offer of an established connection to a listener of another shard.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Offer {
     pub listener: SocketId,
@@ -78,16 +82,16 @@ pub(crate) struct Offer {
     pub child: OfferedChild,
     pub local: SocketAddr,
     pub remote: SocketAddr,
-    /// Time of the offer.
+    /// Time of the event loop's turn that made the offer.
     pub at: Instant,
-    /// An earlier offer of the child was answered `Full`.
+    /// Whether an earlier offer of this connection was answered `Full`.
     pub again: bool,
-    /// Further children that were answered `Full` wait for another offer.
+    /// Whether further connections that were answered `Full` wait for the listener.
     pub more: bool,
 }
 
 impl Mail {
-    /// Returns the offer, if the entry is one.
+    /// Returns the offer, if the entry is an offer.
     pub fn offer(&self) -> Option<Offer> {
         match self {
             Mail::Message(ShardMessage::Offer(offer)) => Some(*offer),
@@ -95,7 +99,7 @@ impl Mail {
         }
     }
 
-    /// Returns the contained packet, whose buffer belongs to another shard.
+    /// Returns the packet in the entry, whose buffer belongs to the pool of another shard.
     fn packet(&self) -> Option<&Packet> {
         match self {
             Mail::Packet { packet, .. } => Some(packet),
@@ -111,19 +115,20 @@ impl Mail {
     }
 }
 
-/// A shard's ends of the rings to and from a peer shard. Aligned to cache lines: the ends of all
-/// shards are allocated one after the other, and each shard writes to its own in every turn.
+/// The ends of the two rings between this shard and another one. The ends are aligned to cache
+/// lines, because the ends of all shards are allocated next to each other. Each shard writes to its
+/// own in every turn of the event loop.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct ShardPair {
     out: Giver<Mail>,
-    /// Messages, and at most one [`Mail::ToControl`], that wait for room in the ring.
+    /// Messages, and at most one [`Mail::ToControl`], that wait for space in the ring.
     waiting: VecDeque<Mail>,
     inbox: Taker<Mail>,
 }
 
 impl ShardPair {
-    /// Creates the ends of two shards.
+    /// Creates the two rings between two shards, and returns the ends for each shard.
     pub fn connect() -> (Self, Self) {
         let (there, from_here) = exchange(MAIL_MAX);
         let (back, from_there) = exchange(MAIL_MAX);
@@ -131,7 +136,8 @@ impl ShardPair {
         (pair(there, from_there), pair(back, from_here))
     }
 
-    /// Hands over a packet. Returns the packet if the ring is full, or messages wait for room.
+    /// Sends a packet to the other shard. Returns the packet if the ring is full, or if messages
+    /// wait for space.
     pub fn hand_over(&mut self, mail: Mail, pool: &mut Pool) -> Option<Mail> {
         if !self.has_room(pool) {
             return Some(mail);
@@ -148,25 +154,26 @@ impl ShardPair {
         None
     }
 
-    /// Sends a message to the peer shard, with the next [`ShardPair::flush`] that has room.
+    /// Sends a message to the other shard, by the next [`ShardPair::flush`] that finds space in the
+    /// ring.
     pub fn tell(&mut self, message: ShardMessage) {
         self.waiting.push_back(Mail::Message(message));
     }
 
-    /// Sends input for the control plane to the first shard. Returns false if the ring is full;
-    /// call again only when there is room.
+    /// Sends input for the control part to the first shard. Returns false if the ring is full; the
+    /// caller must then wait until there is space.
     pub fn tell_control(&mut self, from: ShardId, told: ToControl, pool: &mut Pool) -> bool {
         self.waiting.push_back(Mail::ToControl { from, told });
         self.has_room(pool)
     }
 
-    /// Moves waiting messages into the ring. Returns whether none is left.
+    /// Moves waiting messages into the ring. Returns whether none is left waiting.
     pub fn has_room(&mut self, pool: &mut Pool) -> bool {
         self.put_waiting(pool);
         !self.has_waiting()
     }
 
-    /// Publishes mail to the peer shard. Returns whether there is any.
+    /// Makes queued packets and messages visible to the other shard. Returns whether there are any.
     pub fn flush(&mut self, pool: &mut Pool) -> bool {
         self.put_waiting(pool);
         self.out.publish()
@@ -181,18 +188,19 @@ impl ShardPair {
         }
     }
 
-    /// Returns whether messages wait for room in the ring.
+    /// Returns whether messages wait for space in the ring.
     pub fn has_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }
 
-    /// Returns whether the peer shard has sent anything.
+    /// Returns whether the other shard has sent packets or messages.
     pub fn has_mail(&self) -> bool {
         !self.inbox.is_empty()
     }
 
-    /// Takes mail from the peer shard, up to the limit per turn. For each packet an empty one is
-    /// returned, so that no pool is exhausted if packets flow in one direction.
+    /// Takes packets and messages of the other shard, up to the limit per turn of the event loop.
+    /// For each packet, an empty one is returned. Otherwise the pool of the other shard would be
+    /// exhausted if packets are sent only in one direction.
     pub fn take(&mut self, pool: &mut Pool, batch: &mut VecDeque<Mail>) {
         for _ in 0..MAIL_A_TURN {
             let taken = self.inbox.take(|mail| {
@@ -220,7 +228,8 @@ mod tests {
         Mail::Packet { iface: IfaceId(1), packet, hops: 0 }
     }
 
-    /// All packets flow in one direction; each pool allocates no more packets than the ring holds.
+    /// If all packets are sent in one direction, each pool allocates at most as many packets as the
+    /// ring holds.
     #[test]
     fn pools_keep_what_they_have() {
         let (mut one, mut other) = ShardPair::connect();

@@ -1,5 +1,5 @@
-//! Shadows: sockets of one shard as known to its peer shards. Look-ups find a shadow in the tables
-//! of its shard like a socket, but packets for it go to the socket's shard.
+//! Shadows: table entries that represent sockets of other shards. A lookup finds a shadow like a
+//! socket, but packets for it are passed to the socket's shard.
 
 use std::collections::VecDeque;
 use std::sync::PoisonError;
@@ -14,15 +14,16 @@ use crate::tcp::listener::{AmongShards, ListeningSocket};
 use crate::udp::socket::DatagramSocket;
 
 impl<H: Host> Stack<H> {
-    /// Applies changes of other shards, and of the host, before a call of a program.
+    /// Applies the changes of other shards and of the host's configuration, before a call of a
+    /// program.
     #[inline]
     pub(crate) fn catch_up(&mut self) {
         self.net.catch_up();
         self.catch_up_with_sockets();
     }
 
-    /// Applies the changes before a batch of packets, without waiting for a thread that changes the
-    /// host.
+    /// Applies the changes of other shards and of the host's configuration, before a batch of
+    /// packets. Does not wait for a thread that is changing the configuration.
     #[inline]
     pub(crate) fn catch_up_for_batch(&mut self) {
         self.net.catch_up_if_free();
@@ -45,9 +46,9 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Applies `change` to the receivers of a protocol, in an order common to all shards. `change`
-    /// returns whether the socket at `index` receives packets afterwards. `port` is the port on
-    /// which the socket may have received packets before.
+    /// Calls `change` to modify the receiving sockets of a protocol, and makes the modifications of
+    /// all shards in the same order. `change` returns whether the socket at `index` receives
+    /// packets afterwards. `port` is the port on which it may have received packets before.
     pub(crate) fn in_order(
         &mut self,
         table: PortProtocol,
@@ -64,8 +65,8 @@ impl<H: Host> Stack<H> {
         announced.open(port, shard);
         self.catch_up();
         let takes = change(self);
-        // The watch admits clients, so tell it of the socket only while peer shards know the
-        // socket, too. Otherwise a shard that receives a client's packet would refuse the packet.
+        // The watch may admit clients. Call it only while the other shards know the socket, because
+        // otherwise a shard could refuse a packet of an admitted client.
         if !takes {
             self.tell_watch(table, index, port, takes);
         }
@@ -78,7 +79,8 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Returns the announced properties of a socket that receives packets, and its port.
+    /// Returns the properties of a receiving socket that are announced to other shards, and its
+    /// port.
     fn shadow_of(&self, index: u32, shard: ShardId) -> Option<(u16, Shadow)> {
         let socket = self.sockets.get(index)?;
         let bound = socket.bound.as_deref().copied().filter(|bound| bound.has_port())?;
@@ -111,7 +113,7 @@ impl<H: Host> Stack<H> {
             }
             return;
         };
-        // A change that does not move the socket keeps its position among sockets that receive the
+        // A socket whose address does not change keeps its position among sockets that receive the
         // same packets.
         let Some(before) = self.sockets.get(index) else { return };
         let moves = match (&before.kind, &shadow.kind) {
@@ -178,7 +180,8 @@ impl<H: Host> Stack<H> {
         self.sockets.insert(StackSocket { bound, ..StackSocket::new(user, family, kind) })
     }
 
-    /// Adds a shadow to the tables, so that look-ups find it for packets of its socket.
+    /// Adds the entry of another shard's socket to the tables, so that lookups find it for packets
+    /// to the socket.
     fn take_as_shadow(&mut self, index: u32) {
         let Some(socket) = self.sockets.get(index) else { return };
         let Some(bound) = socket.bound.as_deref().copied() else { return };
@@ -212,8 +215,8 @@ impl<H: Host> Stack<H> {
             && let Some(AmongShards::Shadow { unqueued, .. }) = listener.among.map(|among| *among)
             && let Some(member) = &mut self.shards.member
         {
-            // Abort the children that were not offered to the listener: it is gone, so no program
-            // can accept them.
+            // Reset the connections that wait for the listener, because it was closed and no
+            // program can accept them.
             member.forsaken.extend(unqueued);
             member.gone.push_back(elsewhere);
         }

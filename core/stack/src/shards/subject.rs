@@ -1,5 +1,6 @@
-//! Classification of a packet, as far as needed to find its shard. The headers are not validated
-//! yet. Malformed packets have no subject; the shard where they arrived drops them.
+//! Classification of a packet, as far as needed to find the shard to which it belongs. The headers
+//! are not validated yet. Malformed packets belong to no shard; the shard on which they arrive
+//! drops them.
 
 use std::net::IpAddr;
 
@@ -10,25 +11,27 @@ use towpath_wire::{IpProtocol, icmpv4, icmpv6, ipv4, ipv6, ipv6_ext, mld, ndp};
 use crate::net::{IcmpError, Local, Received, quoted_flow};
 use crate::tables::flow::Flow;
 
-/// Subject of a packet. The local end of a flow is the end on this host.
+/// Subject of a packet, which determines its shard. The local end of a flow is the end on this
+/// host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Subject {
-    /// A segment, or an error about a segment.
+    /// A TCP segment, or an ICMP error about one.
     Tcp(Flow),
-    /// A datagram, or an error about a datagram.
+    /// A UDP datagram, or an ICMP error about one.
     Udp(Flow),
-    /// An echo reply, or an error about a request; the identifier is stored as the local port.
+    /// An ICMP echo reply, or an ICMP error about an echo request. The identifier is stored as the
+    /// local port.
     Echo(Flow),
-    /// A fragment, whose ports may be in another fragment.
+    /// A fragment of an IP packet. The ports may be in another fragment.
     Fragment { src: IpAddr, dst: IpAddr },
-    /// Packets about neighbours, routers and groups, which concern the host as a whole.
+    /// A packet about neighbours, routers or multicast groups, which concerns the host as a whole.
     Host,
-    /// Packets that any shard can handle.
+    /// A packet that any shard can handle.
     Any,
 }
 
 impl Subject {
-    /// Classifies a frame or packet from a device.
+    /// Classifies a frame or IP packet from a device.
     #[inline(always)]
     pub fn of_frame(link: LinkType, frame: &[u8]) -> Self {
         if link == LinkType::Ip {
@@ -44,7 +47,7 @@ impl Subject {
         }
     }
 
-    /// Returns the destination of an IP packet from a device.
+    /// Returns the destination address of an IP packet from a device; `None` for other packets.
     pub fn destination(link: LinkType, frame: &[u8]) -> Option<IpAddr> {
         let packet = match link {
             LinkType::Ip => frame,
@@ -60,7 +63,7 @@ impl Subject {
         }
     }
 
-    /// Classifies an IP packet, whose payload may be truncated.
+    /// Classifies an IP packet. Its payload may be truncated.
     #[inline(always)]
     pub fn of_ip(packet: &[u8]) -> Self {
         let read = match packet.first().map(|first| first >> 4) {
@@ -77,7 +80,7 @@ impl Subject {
         }
     }
 
-    /// Classifies a complete packet or report of the IP layer.
+    /// Classifies a packet or report that the IP layer has processed.
     pub fn of_received(received: &Received) -> Self {
         match received {
             Received::Local(Local { packet, src, dst, protocol, offset, .. }) => {
@@ -127,7 +130,7 @@ impl Subject {
         }
     }
 
-    /// Classifies the packet quoted by an ICMP error, which this host sent.
+    /// Classifies the packet that an ICMP error quotes, and that this host sent.
     fn of_quoted(message: &[u8]) -> Self {
         let quoted = message.get(icmpv4::HEADER_LEN..).and_then(quoted_flow);
         quoted.map_or(Self::Any, |(protocol, flow)| Self::of_flow(protocol, flow))
@@ -147,7 +150,7 @@ fn is_ip(ethertype: EtherType) -> bool {
     matches!(ethertype, EtherType::IPV4 | EtherType::IPV6)
 }
 
-/// Offset of the transport header in a packet.
+/// Addresses, protocol and offset of the transport header of a packet.
 struct TransportStart {
     src: IpAddr,
     dst: IpAddr,
@@ -234,7 +237,7 @@ mod tests {
         assert_eq!(Subject::of_frame(LinkType::Ethernet, &packet[..9]), Subject::Any);
     }
 
-    /// The sender of the quoted packet is this host, whichever host reports the error.
+    /// The quoted packet was sent by this host, whichever host reports the error.
     #[test]
     fn an_error_is_about_what_it_quotes() {
         for (protocol, body, subject) in [

@@ -1,10 +1,9 @@
-//! Queue of neighbour and path-MTU updates from the first shard that another shard has not taken
-//! yet.
+//! Queue of updates of neighbours and path MTUs that the first shard has sent, and another shard
+//! has not read yet.
 //!
-//! Updates do not use the ring of the pair, whose entries are for packets. A flood of announcements
-//! on the link therefore causes no packet loss, and updates never wait for room. A newer update of
-//! a neighbour or next hop replaces a waiting one. A counter, read once per batch of packets, tells
-//! a shard whether there are updates.
+//! Updates do not use the rings between shards, so that a flood of announcements on the link causes
+//! no packet loss. Updates also never wait for space. A newer update of a neighbour or path MTU
+//! replaces a waiting one. A shard reads a counter once per batch of packets to detect updates.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,34 +12,35 @@ use std::sync::{Mutex, PoisonError, TryLockError};
 use crate::limits::{PATH_MTUS_WAITING_MAX, UPDATES_WAITING_MAX};
 use crate::net::{HopKey, NeighborUpdate};
 
-/// Updates for one shard, on separate cache lines.
+/// Updates for one shard, aligned to separate cache lines.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct UpdateQueue {
-    /// Number of updates so far; incremented after an update was added.
+    /// Number of updates that were added so far. The number is incremented after an update was
+    /// added.
     said: AtomicU64,
     unheard: Mutex<Unheard>,
 }
 
 impl UpdateQueue {
-    /// Adds an update. Returns false if there were too many; some are then lost, and the shard is
-    /// notified of the loss.
+    /// Adds an update. Returns false if there were too many updates. Some are then lost, and the
+    /// receiving shard is notified of the loss.
     pub fn say(&self, news: NeighborUpdate) -> bool {
         let mut unheard = self.unheard.lock().unwrap_or_else(PoisonError::into_inner);
         let has_room = unheard.add(news);
-        // Release: a thread that sees the number also sees the updates.
+        // Use Release, so that a thread that reads the number also sees the updates.
         self.said.fetch_add(1, Ordering::Release);
         has_room
     }
 
-    /// Returns whether there are updates after the first `heard`.
+    /// Returns whether there are updates after the first `heard` ones.
     #[inline]
     pub fn has_more(&self, heard: u64) -> bool {
         self.said.load(Ordering::Acquire) != heard
     }
 
-    /// Takes all updates after the first `heard`, and advances `heard`. Returns None if another
-    /// thread has the lock; a later call finds the updates.
+    /// Removes and returns all updates after the first `heard` ones, and advances `heard`. Returns
+    /// `None` if another thread holds the lock; a later call then finds the updates.
     #[inline]
     pub fn hear(&self, heard: &mut u64) -> Option<Unheard> {
         if !self.has_more(*heard) {
@@ -51,20 +51,20 @@ impl UpdateQueue {
             Err(TryLockError::Poisoned(unheard)) => unheard.into_inner(),
             Err(TryLockError::WouldBlock) => return None,
         };
-        // `said` changes only under the lock, so Relaxed is sufficient.
+        // Relaxed is enough, because `said` changes only while the lock is held.
         *heard = self.said.load(Ordering::Relaxed);
         Some(std::mem::take(&mut *unheard))
     }
 }
 
-/// Updates posted to a shard that it has not taken.
+/// Updates that were sent to a shard, and that it has not read yet.
 #[derive(Debug, Default)]
 pub(crate) struct Unheard {
-    /// Latest update of each neighbour; at most [`UPDATES_WAITING_MAX`].
+    /// Latest update of each neighbour; at most [`UPDATES_WAITING_MAX`] entries.
     hops: BTreeMap<HopKey, NeighborUpdate>,
-    /// Whether earlier updates, except failures, were lost.
+    /// Whether earlier updates were lost. Updates about failed neighbours are not counted.
     all_forgotten: bool,
-    /// Path MTUs, one per next hop; at most [`PATH_MTUS_WAITING_MAX`].
+    /// Updates of path MTUs, one per path; at most [`PATH_MTUS_WAITING_MAX`] entries.
     ways: VecDeque<NeighborUpdate>,
 }
 
@@ -74,7 +74,8 @@ impl Unheard {
             NeighborUpdate::Known { key, .. } | NeighborUpdate::Failed(key) => {
                 self.add_hop(key, news)
             }
-            // Packets that wait for a neighbour that failed must still get their error.
+            // Keep the failure, because packets that wait for the neighbour must still get their
+            // error.
             NeighborUpdate::Forgotten(key)
                 if matches!(self.hops.get(&key), Some(NeighborUpdate::Failed(_))) =>
             {
@@ -98,9 +99,9 @@ impl Unheard {
         has_room
     }
 
-    /// Drops all updates except failures, and failures, too, if they occupy more than half of the
-    /// room. If a failure is lost, packets that wait for the neighbour get no error before three
-    /// more requests.
+    /// Drops all updates except failures of neighbours. If failures alone occupy more than half of
+    /// the space, they are dropped as well. Packets that wait for such a neighbour then get their
+    /// error only after three more requests.
     fn lose(&mut self) {
         self.hops.retain(|_, news| matches!(news, NeighborUpdate::Failed(_)));
         if self.hops.len() > UPDATES_WAITING_MAX / 2 {
@@ -126,7 +127,8 @@ impl Unheard {
         has_room
     }
 
-    /// Returns the updates in order: failures first, then the loss of updates, then later updates.
+    /// Returns the updates in order: failures of neighbours, then the loss of updates if any, then
+    /// the other updates.
     pub fn into_update(self) -> impl Iterator<Item = NeighborUpdate> {
         let (failed, others): (Vec<_>, Vec<_>) =
             self.hops.into_values().partition(|news| matches!(news, NeighborUpdate::Failed(_)));
@@ -196,7 +198,7 @@ mod tests {
             known(UPDATES_WAITING_MAX, 1),
         ];
         assert_eq!(heard(&bulletin, &mut seen), expected);
-        // The number of failures is also bounded.
+        // The number of failures of neighbours is limited, too.
         for n in 0..=UPDATES_WAITING_MAX {
             assert_eq!(bulletin.say(NeighborUpdate::Failed(nth(n))), n < UPDATES_WAITING_MAX);
         }

@@ -1,7 +1,9 @@
-//! The table of 4-tuples: finding the connection of a segment costs one keyed hash and one probe.
+//! The table of TCP 4-tuples. To find the connection of a segment, one keyed hash and one probe of
+//! the table are needed.
 //!
-//! Connections, half-open connections, TIME-WAITs and undecided SYNs are stored in separate tables.
-//! The flow table contains the 4-tuples of all, so that each 4-tuple exists only once.
+//! Connections, half-open connections, TIME-WAITs, and SYNs that wait to be accepted or refused are
+//! stored in separate tables. The flow table contains the 4-tuples of all of them, so that each
+//! 4-tuple exists only once.
 
 use std::cell::Cell;
 use std::hash::{BuildHasher, Hasher};
@@ -12,7 +14,7 @@ use hashbrown::HashTable;
 use crate::net::IfaceId;
 use crate::net::hash::Keyed;
 
-/// The two endpoints of a connection.
+/// The two endpoints of a connection, each an IP address and a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Flow {
     pub local: IpAddr,
@@ -22,17 +24,18 @@ pub(crate) struct Flow {
 }
 
 impl Flow {
-    /// Returns the endpoint of this host.
+    /// Returns the address and port on this host.
     pub fn local(&self) -> SocketAddr {
         SocketAddr::new(self.local, self.local_port)
     }
 
-    /// Returns the endpoint of the peer.
+    /// Returns the address and port of the peer.
     pub fn remote(&self) -> SocketAddr {
         SocketAddr::new(self.remote, self.remote_port)
     }
 
-    /// Returns the size of TCP payload and options in an IP packet of `mtu` bytes.
+    /// Returns the maximum segment size for an IP packet of `mtu` bytes: the length of the TCP
+    /// payload plus that of the TCP options.
     pub fn mss_for(&self, mtu: u32) -> u16 {
         let headers = if self.local.is_ipv4() { 20 + 20 } else { 40 + 20 };
         u16::try_from(mtu.saturating_sub(headers)).unwrap_or(u16::MAX)
@@ -40,7 +43,7 @@ impl Flow {
 }
 
 impl Keyed {
-    /// Returns the hash of a 4-tuple.
+    /// Returns the hash of a flow: of both addresses and ports.
     pub fn flow(&self, flow: &Flow) -> u64 {
         let mut hasher = self.build_hasher();
         write_addr(&mut hasher, flow.local);
@@ -49,9 +52,9 @@ impl Keyed {
         hasher.finish()
     }
 
-    /// Returns the hash of the two endpoints of a flow, whichever of them is the local one.
-    /// IPv4-mapped addresses are equivalent to their IPv4 addresses. The same hash therefore
-    /// selects the bucket in a table and the shard.
+    /// Returns the hash of the two endpoints of a flow. The hash does not depend on which of them
+    /// is the local one. IPv4-mapped addresses are equivalent to their IPv4 addresses. The hash
+    /// selects both the shard and the bucket in the shard's flow table.
     ///
     /// The hashed message is described at [`Owners::key`](crate::Owners::key).
     #[inline]
@@ -78,7 +81,7 @@ impl Keyed {
         hasher.finish()
     }
 
-    /// Returns the hash of an address with an associated number.
+    /// Returns the hash of an address and a number.
     pub fn addr(&self, addr: IpAddr, number: u32) -> u64 {
         let mut hasher = self.build_hasher();
         write_addr(&mut hasher, addr);
@@ -93,15 +96,16 @@ impl Keyed {
     }
 }
 
-/// Returns the hash of an entry bound to a device, given the `hash` without the device. The device
-/// number is not keyed, but to cause collisions an attacker would have to predict `hash`.
+/// Returns the hash of an entry that is bound to an interface, given its `hash` without the
+/// interface. The interface number is not hashed with the key, but an attacker would have to
+/// predict `hash` to cause collisions.
 #[inline]
 pub(crate) fn on_device(hash: u64, device: Option<IfaceId>) -> u64 {
     hash ^ device.map_or(0, |device| 1 + u64::from(device.0))
 }
 
-/// Orders two endpoints. Returns the smaller address, the other address, and the ports in the same
-/// order, the first one in the upper half.
+/// Orders two endpoints. Returns the smaller address, the other address, and their ports in the
+/// same order, the first one in the upper half.
 #[inline]
 fn in_order<T: Ord>(one: (T, u16), other: (T, u16)) -> (T, T, u32) {
     let (first, second) = if one <= other { (one, other) } else { (other, one) };
@@ -126,34 +130,34 @@ fn write_addr(hasher: &mut impl Hasher, addr: IpAddr) {
     }
 }
 
-/// Table and index of the owner of a flow.
+/// Where the state of a flow is stored: the table, and the index in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FlowRef {
-    /// A socket: connected, connecting, or a datagram socket with a peer.
+    /// A connection, or a connected datagram socket, in the socket table.
     Socket(u32),
     /// A half-open connection in the SYN cache.
     HalfOpen(u32),
     /// A connection in TIME-WAIT.
     TimeWait(u32),
-    /// A SYN for which the owner of the stack has not decided yet.
+    /// A SYN that the owner of the stack has neither accepted nor refused yet.
     Pending(u32),
 }
 
-/// Maps 4-tuples to their owners.
+/// Hash table that maps flows to the entries with their state.
 #[derive(Debug)]
 pub(crate) struct FlowTable {
-    /// Parts of the table, selected by the upper bits of the hash. A full hash table moves all
-    /// entries into a larger one, which takes 20 ms for a million connections. Parts grow
-    /// separately, in different turns.
+    /// Parts of the table, selected by the upper bits of the hash. If a hash table is full, all its
+    /// entries are moved to a larger one, which takes 20 ms for a million connections. The parts
+    /// grow separately, in different turns of the event loop.
     parts: Vec<HashTable<FlowSlot>>,
     len: usize,
-    /// Number of entries compared so far, as a measure of the work of look-ups.
+    /// Number of entries that were compared so far, as a measure of the work of lookups.
     pub compared: Cell<u64>,
-    /// Number of entries moved so far, as a measure of the work of growing.
+    /// Number of entries that were moved so far, as a measure of the work of growing.
     pub moved: Cell<u64>,
 }
 
-/// log₂ of the number of parts. With the maximum number of sockets, 2²², each part has 16384
+/// Binary logarithm of the number of parts. With the maximum of 2²² sockets, each part has 16384
 /// entries.
 const PART_BITS: u32 = 8;
 
@@ -164,22 +168,23 @@ impl Default for FlowTable {
     }
 }
 
-/// The hash is stored, so that growing does not access the owners.
+/// An entry of the flow table. The entry contains the hash, so that a table that grows need not
+/// read the state of each flow.
 #[derive(Debug, Clone, Copy)]
 struct FlowSlot {
     hash: u32,
     at: PackedRef,
 }
 
-/// A [`FlowRef`] in one word: two bits select the table, and the rest is the index.
+/// A [`FlowRef`] in 32 bits: two bits select the table, and the other ones are the index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct PackedRef(u32);
 
 const INDEX_BITS: u32 = 30;
 
 impl PackedRef {
-    /// # Panics
-    /// Panics if a table has 2³⁰ entries. At hundreds of bytes each, memory is exhausted before.
+    /// # Panics Panics if a table has 2³⁰ entries. Each takes hundreds of bytes, so the memory is
+    /// exhausted before.
     fn new(at: FlowRef) -> Self {
         let (table, index) = match at {
             FlowRef::Socket(index) => (0, index),
@@ -206,13 +211,13 @@ impl PackedRef {
 const _: () = assert!(size_of::<FlowSlot>() == 8);
 
 impl FlowTable {
-    /// Returns the number of flows.
+    /// Returns the number of flows in the table.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Finds the owner of the flow with the given hash; `is` compares the 4-tuple stored at the
-    /// owner.
+    /// Finds the flow with the given hash. `is` returns whether the 4-tuple stored at a [`FlowRef`]
+    /// is the one that is searched.
     #[inline]
     pub fn find(&self, hash: u64, mut is: impl FnMut(FlowRef) -> bool) -> Option<FlowRef> {
         let short = hash as u32;
@@ -223,8 +228,8 @@ impl FlowTable {
         found.map(|slot| slot.at.get())
     }
 
-    /// Adds a flow that must not be in the table. A duplicate would slow down look-ups, because
-    /// entries with the same hash are searched one by one.
+    /// Adds a flow, which must not be in the table. A duplicate would slow down lookups, because
+    /// entries with the same hash are compared one by one.
     pub fn insert(&mut self, hash: u64, at: FlowRef) {
         let (hash, at) = (hash as u32, PackedRef::new(at));
         let moved = &self.moved;
@@ -235,7 +240,7 @@ impl FlowTable {
         self.len += 1;
     }
 
-    /// Removes the flow of `at`. Returns false if it is not in the table.
+    /// Removes the flow whose state is stored at `at`. Returns false if it is not in the table.
     pub fn remove(&mut self, hash: u64, at: FlowRef) -> bool {
         let (short, at) = (hash as u32, PackedRef::new(at));
         let (part, compared) = (&mut self.parts[part(short)], &self.compared);
@@ -248,8 +253,8 @@ impl FlowTable {
         removed
     }
 
-    /// Moves a flow to another owner (a handshake finished, or a connection entered TIME-WAIT).
-    /// Returns false if `old` is not in the table.
+    /// Changes where the state of a flow is stored, because a handshake has completed or a
+    /// connection has entered TIME-WAIT. Returns false if `old` is not in the table.
     pub fn replace(&mut self, hash: u64, old: FlowRef, new: FlowRef) -> bool {
         let (short, old) = (hash as u32, PackedRef::new(old));
         let (part, compared) = (&mut self.parts[part(short)], &self.compared);
@@ -266,7 +271,8 @@ fn part(hash: u32) -> usize {
     (hash >> (u32::BITS - PART_BITS)) as usize
 }
 
-/// hashbrown uses the low bits for the bucket and the high bits for the tag.
+/// Spreads the bits of the hash over 64 bits. hashbrown uses the low bits to select a bucket, and
+/// the high bits as a tag.
 #[inline]
 fn spread(hash: u32) -> u64 {
     u64::from(hash).wrapping_mul(0x9e37_79b9_7f4a_7c15)
@@ -315,11 +321,11 @@ mod tests {
             most = most.max(table.moved.get() - before);
         }
         assert_eq!(table.len(), 500_000);
-        // The average size of a part, plus its random variation.
+        // Expect the average size of a part, with its random variation.
         assert!(most > 500 && most < 500_000 / 256 * 2, "{most} at once");
     }
 
-    /// Devices compute this hash, too; `Owners::key` documents the message.
+    /// Devices may compute the same hash. `Owners::key` documents the message that is hashed.
     #[test]
     fn the_hash_of_the_ends_is_that_of_their_bytes() {
         let key = Keyed([1, 2]);

@@ -1,9 +1,9 @@
-//! Doubly linked lists of sockets, each in order of insertion. A list may be long, so no operation
+//! Doubly linked lists of sockets, in the order of insertion. A list may be long, so no operation
 //! searches it.
 
 use std::collections::BTreeMap;
 
-/// Linked lists of sockets; a socket is in at most one list. The owner of a list stores the index
+/// Linked lists of sockets. A socket is in at most one list. The owner of a list stores the index
 /// of its newest socket.
 #[derive(Debug)]
 pub(crate) struct SocketLines<T>(BTreeMap<u32, LinePlace<T>>);
@@ -22,7 +22,7 @@ impl<T> Default for SocketLines<T> {
 }
 
 impl<T> SocketLines<T> {
-    /// Appends a socket, which must not be in any list, after the newest one.
+    /// Appends a socket to a list, after its newest socket. The socket must not be in any list.
     pub fn push(&mut self, newest: &mut Option<u32>, socket: u32, item: T) {
         let older = newest.replace(socket);
         if let Some(place) = older.and_then(|older| self.0.get_mut(&older)) {
@@ -32,7 +32,7 @@ impl<T> SocketLines<T> {
         debug_assert!(before.is_none(), "a socket is in one line at most");
     }
 
-    /// Removes a socket from its list, whose newest socket is `newest`.
+    /// Removes a socket from its list. `newest` is the newest socket of the list, and is updated.
     pub fn remove(&mut self, newest: &mut Option<u32>, socket: u32) -> Option<T> {
         let LinePlace { older, newer, item } = self.0.remove(&socket)?;
         if let Some(place) = older.and_then(|older| self.0.get_mut(&older)) {
@@ -53,7 +53,7 @@ impl<T> SocketLines<T> {
         self.0.get_mut(&socket).map(|place| &mut place.item)
     }
 
-    /// Iterates over a list, newest first.
+    /// Iterates over a list of sockets, the newest one first.
     pub fn iter(&self, newest: Option<u32>) -> impl Iterator<Item = (u32, &T)> {
         let place =
             |socket: Option<u32>| socket.and_then(|socket| Some((socket, self.0.get(&socket)?)));

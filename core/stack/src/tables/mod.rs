@@ -1,5 +1,5 @@
-//! Data structures of the socket layer: slabs, the table of 4-tuples, the timer wheel and linked
-//! lists. No structure here depends on sockets.
+//! Data structures of the socket layer: slabs, the flow table, the timer wheel and linked lists.
+//! None of them depends on sockets.
 
 pub(crate) mod flow;
 pub(crate) mod lines;

@@ -1,10 +1,10 @@
-//! Slab: storage of all tables, with stable indices and ids that contain a generation. Growing does
-//! not move entries. Also linked lists of entries.
+//! Slab: a table with stable indices, and with identifiers that contain a generation. Growing does
+//! not move the entries. Also linked lists of entries.
 
-/// A growing array that reuses free places.
+/// A growing table that reuses the indices of removed entries.
 ///
-/// Entries are stored in chunks, so growing does not copy them: adding the millionth socket costs
-/// as much as adding the first.
+/// Entries are stored in chunks, so that growing does not copy them. Adding the millionth entry
+/// takes as long as adding the first one.
 #[derive(Debug)]
 pub(crate) struct Slab<T> {
     chunks: Vec<Vec<SlabPlace<T>>>,
@@ -24,7 +24,7 @@ enum SlabContent<T> {
     Free { next: u32 },
 }
 
-/// Index that denotes no entry, at the end of a list.
+/// Index that stands for no entry, for example at the end of a linked list.
 pub(crate) const NONE: u32 = u32::MAX;
 
 const CHUNK: usize = 256;
@@ -36,15 +36,15 @@ impl<T> Default for Slab<T> {
 }
 
 impl<T> Slab<T> {
-    /// Size of an entry in bytes.
+    /// Size of a table entry in bytes.
     pub const ENTRY_BYTES: usize = size_of::<SlabPlace<T>>();
 
-    /// Returns the number of entries.
+    /// Returns the number of entries in the table.
     pub fn len(&self) -> usize {
         self.len as usize
     }
 
-    /// Stores `value` and returns its index.
+    /// Adds an entry to the table, and returns its index.
     pub fn insert(&mut self, value: T) -> u32 {
         self.len += 1;
         if self.free != NONE {
@@ -66,10 +66,10 @@ impl<T> Slab<T> {
         (before + chunk.len() - 1) as u32
     }
 
-    /// Returns the id that the next insertion gets.
+    /// Returns the identifier that the next inserted entry will have.
     pub fn next_id(&self) -> u64 {
         match self.free {
-            // All chunks except the last are full.
+            // All chunks except the last one are full.
             NONE => self
                 .chunks
                 .last()
@@ -78,7 +78,7 @@ impl<T> Slab<T> {
         }
     }
 
-    /// Removes an entry. Its id is not used again until the place was reused 2³² times.
+    /// Removes an entry. Its identifier is reused only after its index was reused 2³² times.
     pub fn remove(&mut self, index: u32) -> Option<T> {
         let free = self.free;
         let place = self.place_mut(index)?;
@@ -95,7 +95,7 @@ impl<T> Slab<T> {
         }
     }
 
-    /// Returns the entry at `index`.
+    /// Returns the entry at `index`; `None` if there is none.
     #[inline]
     pub fn get(&self, index: u32) -> Option<&T> {
         match &self.chunks.get(index as usize / CHUNK)?.get(index as usize % CHUNK)?.content {
@@ -104,7 +104,7 @@ impl<T> Slab<T> {
         }
     }
 
-    /// Returns the entry at `index`, mutable.
+    /// Returns the entry at `index` for changes; `None` if there is none.
     #[inline]
     pub fn get_mut(&mut self, index: u32) -> Option<&mut T> {
         match &mut self.place_mut(index)?.content {
@@ -113,7 +113,7 @@ impl<T> Slab<T> {
         }
     }
 
-    /// Returns the id of the entry at `index`, which combines index and generation.
+    /// Returns the identifier of the entry at `index`, which combines the index and a generation.
     pub fn id(&self, index: u32) -> u64 {
         let generation = self
             .chunks
@@ -123,7 +123,7 @@ impl<T> Slab<T> {
         u64::from(generation) << 32 | u64::from(index)
     }
 
-    /// Returns the index contained in `id`, if that entry still exists.
+    /// Returns the index in the identifier `id`, if that entry still exists.
     #[inline]
     pub fn find(&self, id: u64) -> Option<u32> {
         let index = id as u32;
@@ -133,7 +133,7 @@ impl<T> Slab<T> {
         lives.then_some(index)
     }
 
-    /// Iterates over all entries by index.
+    /// Iterates over all entries of the table, by index.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
         self.chunks.iter().flatten().zip(0..).filter_map(|(place, index)| match &place.content {
             SlabContent::Taken(value) => Some((index, value)),
@@ -141,7 +141,7 @@ impl<T> Slab<T> {
         })
     }
 
-    /// Iterates over all entries by index, mutable.
+    /// Iterates over all entries of the table for changes, by index.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (u32, &mut T)> {
         let places = self.chunks.iter_mut().flatten().zip(0..);
         places.filter_map(|(place, index)| match &mut place.content {
@@ -156,7 +156,7 @@ impl<T> Slab<T> {
     }
 }
 
-/// Ends of one list of entries of a [`Queue`], oldest first.
+/// First and last entry of a linked list in a [`Queue`]; the oldest entry is first.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct List {
     front: u32,
@@ -171,7 +171,7 @@ impl Default for List {
 }
 
 impl List {
-    /// A list without entries.
+    /// A linked list without entries.
     pub const EMPTY: Self = Self { front: NONE, back: NONE, len: 0 };
 
     /// Returns the number of entries in the list.
@@ -184,20 +184,20 @@ impl List {
         self.front == NONE
     }
 
-    /// Returns the oldest entry.
+    /// Returns the index of the oldest entry in the list.
     pub fn front(&self) -> Option<u32> {
         (self.front != NONE).then_some(self.front)
     }
 
-    /// Returns the newest entry.
+    /// Returns the index of the newest entry in the list.
     pub fn back(&self) -> Option<u32> {
         (self.back != NONE).then_some(self.back)
     }
 }
 
-/// A slab whose entries are in doubly linked lists, each entry in one. Finding the oldest entry,
-/// and moving or removing any entry, takes constant time. Links are stored in the entries, so lists
-/// need no allocations.
+/// A slab whose entries are in doubly linked lists; each entry is in at most one list. Finding the
+/// oldest entry of a list, and moving or removing any entry, takes constant time. The links are
+/// stored in the entries, so that lists need no allocations.
 #[derive(Debug)]
 pub(crate) struct Queue<T> {
     slab: Slab<Linked<T>>,
@@ -222,39 +222,40 @@ impl<T> Queue<T> {
         self.slab.len()
     }
 
-    /// Appends `value` to `list`.
+    /// Appends `value` as the newest entry of `list`, and returns its index.
     pub fn push(&mut self, list: &mut List, value: T) -> u32 {
         let index = self.slab.insert(Linked { before: NONE, behind: NONE, value });
         self.link(list, index);
         index
     }
 
-    /// Removes the entry from `list`, which must contain it.
+    /// Removes the entry at `index`. `list` must be the list that contains it.
     pub fn remove(&mut self, list: &mut List, index: u32) -> Option<T> {
         self.unlink(list, index)?;
         self.slab.remove(index).map(|linked| linked.value)
     }
 
-    /// Makes the entry the newest of `list`, which must contain it.
+    /// Moves the entry at `index` to the end of `list`, which must contain it.
     pub fn renew(&mut self, list: &mut List, index: u32) {
         if self.unlink(list, index).is_some() {
             self.link(list, index);
         }
     }
 
-    /// Moves the entry from `from`, which must contain it, to the back of `to`.
+    /// Moves the entry at `index` from the list `from`, which must contain it, to the end of the
+    /// list `to`.
     pub fn shift(&mut self, from: &mut List, to: &mut List, index: u32) {
         if self.unlink(from, index).is_some() {
             self.link(to, index);
         }
     }
 
-    /// Returns the entry at `index`.
+    /// Returns the entry at `index`; `None` if there is none.
     pub fn get(&self, index: u32) -> Option<&T> {
         self.slab.get(index).map(|linked| &linked.value)
     }
 
-    /// Returns the entry at `index`, mutable.
+    /// Returns the entry at `index` for changes; `None` if there is none.
     pub fn get_mut(&mut self, index: u32) -> Option<&mut T> {
         self.slab.get_mut(index).map(|linked| &mut linked.value)
     }
@@ -264,22 +265,23 @@ impl<T> Queue<T> {
         self.slab.iter().map(|(_, linked)| &linked.value)
     }
 
-    /// Iterates over all entries of all lists, by index, mutable.
+    /// Iterates over all entries of all lists for changes, by index.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.slab.iter_mut().map(|(_, linked)| &mut linked.value)
     }
 
-    /// Returns the id of the entry at `index`, which combines index and generation.
+    /// Returns the identifier of the entry at `index`, which combines the index and a generation.
     pub fn id(&self, index: u32) -> u64 {
         self.slab.id(index)
     }
 
-    /// Returns the index contained in `id`, if that entry still exists.
+    /// Returns the index in the identifier `id`, if that entry still exists.
     pub fn find(&self, id: u64) -> Option<u32> {
         self.slab.find(id)
     }
 
-    /// Appends an entry to `list`, after [`unlink`](Self::unlink) removed it from its list.
+    /// Appends an entry to `list`. The entry must not be in a list, because
+    /// [`unlink`](Self::unlink) removed it.
     pub fn link(&mut self, list: &mut List, index: u32) {
         let back = list.back;
         if let Some(linked) = self.slab.get_mut(index) {
@@ -293,8 +295,8 @@ impl<T> Queue<T> {
         list.len += 1;
     }
 
-    /// Unlinks the entry from `list`, which must contain it. The entry stays in the slab, in no
-    /// list until it is linked again.
+    /// Removes an entry from `list`, which must contain it. The entry remains in the slab, so that
+    /// it can be added to a list again.
     pub fn unlink(&mut self, list: &mut List, index: u32) -> Option<()> {
         let linked = self.slab.get(index)?;
         let (before, behind) = (linked.before, linked.behind);

@@ -4,24 +4,25 @@
 //! ```text
 //!   level 0: 64 slots of 2¹⁶ ns (66 µs)      level 1: 64 slots of 4.2 ms      level 2: of 268 ms …
 //! ```
-//! A timer is in the lowest level in which its slot differs from the current one. As its deadline
-//! approaches, it moves to lower levels, at most five times. Timers never fire early, and at most
-//! one slot of level 0 late. Timers beyond the current block of 2⁵² ns wait in one of two lists
-//! until the next block begins.
+//! A timer is in the lowest level in which the slot of its deadline differs from that of the
+//! current time. As its deadline approaches, it moves to lower levels, at most five times. Timers
+//! never fire early, and at most one slot of level 0 too late. Timers with a deadline beyond the
+//! current block of 2⁵² ns are in one of two lists until the next block begins.
 //!
-//! Timers are moved one by one, up to a limit set by the caller. A million timers with the same
-//! deadline therefore do not make one turn longer than others.
+//! Timers are moved one by one, up to a limit set by the caller. Even a million timers with the
+//! same deadline do not make a turn of the event loop longer than other turns.
 
 use towpath_tcp::Instant;
 
 use crate::tables::slab::{List, NONE, Queue};
 
-/// Identifies an armed timer. The owner sets it to [`TimerId::NONE`] when the timer has fired.
+/// Identifies a timer that is armed. When the timer has fired, its owner sets the identifier to
+/// [`TimerId::NONE`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TimerId(u32);
 
 impl TimerId {
-    /// No timer.
+    /// Identifier of a timer that is not armed.
     pub const NONE: Self = Self(NONE);
 
     /// Returns whether the timer is armed.
@@ -30,41 +31,41 @@ impl TimerId {
     }
 }
 
-/// The wheel. `O` identifies the owner of a timer.
+/// A timer wheel. A value of type `O` identifies the owner of each timer.
 #[derive(Debug)]
 pub struct TimerWheel<O> {
-    /// Current tick; all timers of earlier ticks have fired.
+    /// Current time in ticks. All timers of earlier ticks have fired.
     elapsed: u64,
     lists: Lists,
-    /// List whose time has come, and whose timers are being moved.
+    /// List of timers whose time has come, and whose timers are being moved to other lists.
     moving: Option<u16>,
     timers: Queue<WheelTimer<O>>,
-    /// Number of list operations so far, as a measure of work.
+    /// Number of list operations so far, as a measure of the work.
     pub operations: u64,
 }
 
 #[derive(Debug)]
 struct WheelTimer<O> {
     deadline: Instant,
-    /// List that contains the timer: `level * SLOTS + slot`, [`LATER`] or the list after it, or
-    /// [`DUE`].
+    /// Number of the list that contains the timer. The number is `level * SLOTS + slot`, or
+    /// [`LATER`] or the next number, or [`DUE`].
     list: u16,
     owner: O,
 }
 
-/// All lists of timers.
+/// All lists of timers: the slots of all levels, later timers, and timers that are due.
 #[derive(Debug)]
 struct Lists {
     levels: [Level; LEVELS],
-    /// Timers beyond the current block: one list for the next even block, one for the next odd
-    /// block.
+    /// Timers whose deadline is beyond the current block of 2⁵² ns. The first list is for the next
+    /// even block, and the second for the next odd block.
     later: [WheelSlot; 2],
     due: WheelSlot,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Level {
-    /// Bit set of the slots that contain timers.
+    /// Bit set of the slots that contain at least one timer.
     occupied: u64,
     slots: [WheelSlot; SLOTS],
 }
@@ -72,7 +73,8 @@ struct Level {
 #[derive(Debug, Clone, Copy)]
 struct WheelSlot {
     list: List,
-    /// Lower bound of the deadlines; lower than the earliest one if a timer was cancelled.
+    /// Time that is not later than the earliest deadline in this slot. The time is earlier than
+    /// that deadline if the earliest timer was cancelled.
     earliest: Instant,
 }
 
@@ -84,21 +86,22 @@ impl WheelSlot {
     }
 }
 
-/// log₂ of a tick in ns. With coarser ticks timers fire later; with finer ticks six levels cover
-/// less time.
+/// Binary logarithm of the length of a tick in nanoseconds. With longer ticks, timers fire later;
+/// with shorter ticks, the six levels cover less time.
 const TICK_SHIFT: u32 = 16;
-/// log₂ of the slots per level, so that a level's occupancy fits in one word.
+/// Binary logarithm of the number of slots per level. The bit set of a level's slots fits in one
+/// word.
 const SLOT_BITS: u32 = 6;
 const SLOTS: usize = 1 << SLOT_BITS;
-/// Six levels cover a block of 2⁵² ns = 52 days.
+/// Number of levels. Six levels cover a block of 2⁵² ns, which are 52 days.
 const LEVELS: usize = 6;
 const BLOCK_BITS: u32 = SLOT_BITS * LEVELS as u32;
-/// Number of the first of the two lists for later blocks.
+/// Number of the first of the two lists for later blocks, see [`Lists::later`].
 const LATER: u16 = (LEVELS * SLOTS) as u16;
 const DUE: u16 = u16::MAX;
 
 impl<O: Copy> TimerWheel<O> {
-    /// Creates an empty wheel.
+    /// Creates a timer wheel without timers.
     pub fn new(now: Instant) -> Self {
         Self {
             elapsed: now.0 >> TICK_SHIFT,
@@ -123,9 +126,10 @@ impl<O: Copy> TimerWheel<O> {
         self.len() == 0
     }
 
-    /// Arms `id` for `deadline`, or disarms it. A timer that is armed for an earlier time is not
-    /// changed: it fires early, and its owner, which finds nothing due, arms it again. An
-    /// acknowledgment that postpones a retransmission therefore changes no list.
+    /// Arms the timer `id` for `deadline`, or cancels it if that is `None`. If it is already armed
+    /// for an earlier time, it is not changed. The timer then fires early, and its owner, for
+    /// which nothing is due, arms it again. An acknowledgment that postpones a retransmission
+    /// therefore needs no list operation.
     pub fn set(&mut self, id: &mut TimerId, deadline: Option<Instant>, owner: O) {
         let Some(deadline) = deadline else { return self.cancel(id) };
         match self.timers.get_mut(id.0) {
@@ -144,7 +148,7 @@ impl<O: Copy> TimerWheel<O> {
         }
     }
 
-    /// Disarms the timer.
+    /// Cancels the timer `id`, if it is armed.
     pub fn cancel(&mut self, id: &mut TimerId) {
         if id.is_armed() {
             self.take(id.0);
@@ -152,9 +156,9 @@ impl<O: Copy> TimerWheel<O> {
         }
     }
 
-    /// Removes one timer that is due; the owner's [`TimerId`] is then invalid. `moves` limits how
-    /// many timers may be moved, and is decremented. When it reaches 0, there may be more due
-    /// timers for the next turn.
+    /// Removes a timer that is due, and returns its owner, whose [`TimerId`] is then invalid.
+    /// `moves` is the maximum number of timers that may be moved, and is decremented for each. If
+    /// it reaches 0, further timers may be due in the next turn of the event loop.
     pub fn pop(&mut self, now: Instant, moves: &mut usize) -> Option<O> {
         if self.lists.due.is_empty() {
             self.advance(now.0 >> TICK_SHIFT, moves);
@@ -163,13 +167,14 @@ impl<O: Copy> TimerWheel<O> {
         self.take(index)
     }
 
-    /// Returns the current time of the wheel. Timers armed for an earlier time are due.
+    /// Returns the time up to which the wheel has advanced. Timers that are armed for an earlier
+    /// time are due.
     pub fn passed(&self) -> Instant {
         Instant(self.elapsed << TICK_SHIFT)
     }
 
-    /// Returns when [`TimerWheel::pop`] may return a timer; too early only after a timer was
-    /// cancelled.
+    /// Returns the time at which [`TimerWheel::pop`] may return a timer. The time is only too early
+    /// if a timer was cancelled.
     pub fn next_timeout(&self) -> Option<Instant> {
         let Lists { levels, later, due } = &self.lists;
         if !due.is_empty() {
@@ -180,13 +185,15 @@ impl<O: Copy> TimerWheel<O> {
         }
         let slot = match self.lists.first_slot() {
             Some((level, slot)) => &levels[level].slots[slot],
-            // The list for the block after the next one is empty until the next block.
+            // The two lists are for the next block and the one after it. The second one remains
+            // empty until the next block begins.
             None => later.iter().find(|slot| !slot.is_empty())?,
         };
         Some(Instant(tick_of(slot.earliest) << TICK_SHIFT))
     }
 
-    /// Moves the timers of all slots that begin until `tick` to lower levels or to the due list.
+    /// Advances the wheel to `tick`. Moves the timers of all slots that have begun by then to lower
+    /// levels, or to the list of due timers.
     fn advance(&mut self, tick: u64, moves: &mut usize) {
         loop {
             if let Some(list) = self.moving
@@ -202,9 +209,9 @@ impl<O: Copy> TimerWheel<O> {
         self.elapsed = self.elapsed.max(tick);
     }
 
-    /// Moves timers from `list` to the lists where they belong now. Returns false if `moves` is
-    /// exhausted. No timer returns to `list`, because a slot or block that has begun accepts no
-    /// timers.
+    /// Moves the timers of a list to the lists in which they belong now. Returns false if `moves`
+    /// is exhausted. No timer is moved back to this list, because no timers are added to a slot or
+    /// block that has begun.
     fn move_some(&mut self, list: u16, moves: &mut usize) -> bool {
         while let Some(index) = self.lists.slot_mut(list).list.front() {
             if *moves == 0 {
@@ -216,7 +223,7 @@ impl<O: Copy> TimerWheel<O> {
         true
     }
 
-    /// Returns the next list whose time has come at `tick`.
+    /// Returns the next list whose time has come at `tick`, and advances the wheel to it.
     fn begin_next(&mut self, tick: u64) -> Option<u16> {
         let block = self.elapsed >> BLOCK_BITS;
         if let Some((level, slot)) = self.lists.first_slot() {
@@ -248,7 +255,7 @@ impl<O: Copy> TimerWheel<O> {
         (level * SLOTS + slot) as u16
     }
 
-    /// Moves the timer to the list where its deadline belongs now.
+    /// Moves a timer to the list in which its deadline belongs now.
     fn shift(&mut self, index: u32) {
         let Some(&WheelTimer { deadline, list: from, .. }) = self.timers.get(index) else { return };
         let to = self.list_for(deadline);
@@ -262,7 +269,7 @@ impl<O: Copy> TimerWheel<O> {
         }
     }
 
-    /// Removes the timer from the wheel.
+    /// Removes a timer from the wheel, and returns its owner.
     fn take(&mut self, index: u32) -> Option<O> {
         let list = self.timers.get(index)?.list;
         self.operations += 1;
@@ -273,8 +280,8 @@ impl<O: Copy> TimerWheel<O> {
 }
 
 impl Lists {
-    /// Returns the earliest occupied slot. All slots of a level are earlier than the next slot of a
-    /// higher level.
+    /// Returns the level and number of the earliest slot with timers. All slots of a level are
+    /// earlier than those of higher levels.
     fn first_slot(&self) -> Option<(usize, usize)> {
         let level = self.levels.iter().position(|level| level.occupied != 0)?;
         Some((level, self.levels[level].occupied.trailing_zeros() as usize))
@@ -288,7 +295,7 @@ impl Lists {
         }
     }
 
-    /// Called after a timer for `deadline` was linked into `list`.
+    /// Updates the state of a list after a timer with the deadline `deadline` was added to it.
     fn on_joined(&mut self, list: u16, deadline: Instant) {
         let slot = self.slot_mut(list);
         slot.earliest = slot.earliest.min(deadline);
@@ -297,7 +304,7 @@ impl Lists {
         }
     }
 
-    /// Called after a timer was unlinked from `list`.
+    /// Updates the state of a list after a timer was removed from it.
     fn on_left(&mut self, list: u16) {
         let slot = self.slot_mut(list);
         if !slot.is_empty() {
@@ -310,13 +317,13 @@ impl Lists {
     }
 }
 
-/// Returns the list of timers beyond the current block that wait for `block` to begin. Timers for
-/// later blocks then move to the other list.
+/// Returns the number of the list for timers of a later block, until that block begins. Then the
+/// list is used for the block after the next one.
 fn later_list(block: u64) -> u16 {
     LATER + (block & 1) as u16
 }
 
-/// Returns the first tick at which `deadline` has passed.
+/// Returns the first tick at which the time `deadline` has passed.
 fn tick_of(deadline: Instant) -> u64 {
     deadline.0.div_ceil(1 << TICK_SHIFT)
 }
@@ -403,7 +410,7 @@ mod tests {
         panic!("lost");
     }
 
-    /// The top level wraps around every 52 days.
+    /// No timer fires early when a block of 52 days ends and the next one begins.
     #[test]
     fn none_fires_early_when_a_block_begins() {
         let start = 3 * BLOCK - 5000 * MS;
@@ -432,7 +439,7 @@ mod tests {
         assert!(wakes <= 6000, "{wakes} wakes");
     }
 
-    /// At the end of a level or block: timers on both sides, armed from both sides, with a clock
+    /// Timers on both sides of the end of a level or block, armed from both sides, with a clock
     /// that stops at the last tick.
     #[test]
     fn the_last_tick_of_a_level_and_of_a_block_is_like_any_other() {

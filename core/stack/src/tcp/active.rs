@@ -1,4 +1,4 @@
-//! Active opens: connect(2).
+//! Active opens of TCP connections: connect(2).
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
@@ -17,7 +17,7 @@ use crate::tcp::fast_open::Beginning;
 use crate::tcp::path::TcpPath;
 use crate::tcp::stream::StreamSocket;
 
-/// Connection of an active open before its SYN is sent.
+/// A connection that this host opens, before its SYN is sent.
 struct ActiveOpen {
     connection: Connection,
     path: TcpPath,
@@ -25,18 +25,18 @@ struct ActiveOpen {
 }
 
 impl<H: Host> Stack<H> {
-    /// Returns whether a connect to `ip` stays on this host: `ip` is a local address, possibly
-    /// IPv4-mapped, or the unspecified address.
+    /// Returns whether a connect to `ip` stays on this host. Returns true for an address of this
+    /// host, possibly IPv4-mapped, and for the unspecified address.
     pub fn is_near(&self, ip: IpAddr) -> bool {
         self.net.is_local(loopback_if_unspecified(ip.to_canonical()))
     }
 
-    /// Opens a connection from a stream socket, bound or not. The result is reported as an event,
-    /// `Connected` or `Error`. The buffers exist as long as the socket. Bytes already in `send`
-    /// follow the handshake. The unspecified address means loopback, as on Linux.
+    /// Opens a connection from a stream socket, bound or not. The event `Connected` or `Error`
+    /// reports the result. The buffers exist as long as the socket. Bytes that are already in
+    /// `send` are sent after the handshake. As on Linux, the unspecified address means loopback.
     ///
-    /// # Errors
-    /// After an error the buffers are dropped, and the socket is unchanged.
+    /// # Errors See [`ConnectError`]. After an error the buffers are dropped, and the socket is
+    /// unchanged.
     pub fn connect(
         &mut self,
         now: Instant,
@@ -48,12 +48,12 @@ impl<H: Host> Stack<H> {
         self.begin_connect(now, id, remote, (recv, send), false).map(drop)
     }
 
-    /// Like [`Stack::connect`], with Fast Open (RFC 7413). Returns true if the SYN waits for the
-    /// first bytes, or for [`Stack::shutdown_send`]; until then the peer is not contacted. Returns
-    /// false if no cookie of the server is known; the SYN then requests one.
+    /// Like [`Stack::connect`], with Fast Open (RFC 7413). Returns true if the SYN is sent only
+    /// when there are bytes to send, or [`Stack::shutdown_send`] is called. Returns false if no
+    /// Fast Open cookie of the server is known; the SYN then requests one.
     ///
     /// # Errors
-    /// As for [`Stack::connect`].
+    /// Same as for [`Stack::connect`].
     pub fn connect_fast_open(
         &mut self,
         now: Instant,
@@ -89,8 +89,8 @@ impl<H: Host> Stack<H> {
         let remote_ip = loopback_if_unspecified(remote.ip());
         let source = bound.as_ref().and_then(BoundAddr::source);
         let route = self.route_to_host(now, source, remote_ip, iface)?;
-        // Port 0 is reserved, so no host can listen there (RFC 6335 §6). Linux nevertheless sends a
-        // SYN; here segments with port 0 are malformed, so connect fails at once.
+        // Port 0 is reserved, so no host can listen on it (RFC 6335 §6). Linux nevertheless sends a
+        // SYN. In this stack, segments with port 0 are malformed, so the connect fails at once.
         if remote.port() == 0 {
             return Err(ConnectError::Refused);
         }
@@ -115,7 +115,7 @@ impl<H: Host> Stack<H> {
         }
         let ActiveOpen { connection, path, beginning } = opened?;
         if held.is_some() {
-            // Keep the bind, but restrict it to the address in use.
+            // Keep the bind of the socket, but restrict it to the address of the connection.
             self.ports.tcp.narrow(local_port, index, local);
         }
         if let Some(socket) = self.sockets.get_mut(index) {
@@ -132,11 +132,12 @@ impl<H: Host> Stack<H> {
         Ok(matches!(beginning, Beginning::WithBytes(..)))
     }
 
-    /// Opens a connection from any address and port, for a gateway that connects for other hosts.
-    /// Only the 4-tuple must be free; nothing is bound. Port 0 chooses an ephemeral port.
+    /// Opens a connection from any address and port, for a gateway that connects on behalf of other
+    /// hosts. No port is bound; only the 4-tuple must be unused. If the port is 0, an ephemeral
+    /// port is chosen.
     ///
-    /// # Errors
-    /// After an error the buffers are dropped, and there is no socket: `user` gets no event.
+    /// # Errors See [`ConnectError`]. After an error the buffers are dropped, no socket exists, and
+    /// no event for `user` follows.
     pub fn connect_from(
         &mut self,
         now: Instant,
@@ -175,7 +176,7 @@ impl<H: Host> Stack<H> {
         Ok(SocketId(self.sockets.id(index)))
     }
 
-    /// Returns the route to the address of a single host.
+    /// Returns the route to an address, which must be that of a single host.
     fn route_to_host(
         &mut self,
         now: Instant,
@@ -195,7 +196,7 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Opens the connection of a flow, which must be free.
+    /// Creates the connection of a flow, which no other connection may use.
     fn open_connection(
         &mut self,
         now: Instant,
@@ -209,7 +210,8 @@ impl<H: Host> Stack<H> {
         let mut iss_min = None;
         match self.find_flow(hash, &flow) {
             None => {}
-            // An earlier connection of this host, in TIME-WAIT long enough.
+            // An earlier connection of this host with the same addresses and ports has been in
+            // TIME-WAIT for long enough.
             Some(FlowRef::TimeWait(at)) if self.time_waits.is_reusable(now, at) => {
                 iss_min = self.time_waits.get(at).map(|entry| entry.state.iss_min());
                 self.counters.tcp_time_wait_reused += 1;
@@ -231,8 +233,8 @@ impl<H: Host> Stack<H> {
     }
 }
 
-/// Converts an address to the form used by the stack, with IPv4-mapped addresses converted to IPv4.
-/// `None`: the family has no such address.
+/// Converts an address to the form that the stack uses: an IPv4-mapped address is converted to
+/// IPv4. Returns `None` if a socket of the family `family` cannot have this address.
 pub(crate) fn canonical(addr: SocketAddr, family: Family) -> Option<SocketAddr> {
     match (addr, family) {
         (SocketAddr::V4(_), _) => Some(addr),
@@ -244,9 +246,9 @@ pub(crate) fn canonical(addr: SocketAddr, family: Family) -> Option<SocketAddr> 
     }
 }
 
-/// Returns the interface given by the scope id of a link-local address. Scope ids are the interface
-/// number plus 1; 0 means none (RFC 3493 §3.3). As on Linux, scope ids of other addresses are
-/// ignored.
+/// Returns the interface that the scope id of a link-local address specifies. A scope id is the
+/// interface number plus 1; 0 means none (RFC 3493 §3.3). As on Linux, the scope ids of other
+/// addresses are ignored.
 pub fn scope_of(addr: &SocketAddr) -> Option<IfaceId> {
     match addr {
         SocketAddr::V6(v6) if is_on_link(*v6.ip()) => {
@@ -256,7 +258,8 @@ pub fn scope_of(addr: &SocketAddr) -> Option<IfaceId> {
     }
 }
 
-/// Inverse of [`scope_of`]: returns the address with its scope id, if it needs one.
+/// Returns the address with the scope id of the interface, if it needs one. Inverse of
+/// [`scope_of`].
 pub(crate) fn with_scope(addr: SocketAddr, iface: IfaceId) -> SocketAddr {
     match addr {
         SocketAddr::V6(v6) if is_on_link(*v6.ip()) => {
@@ -266,13 +269,14 @@ pub(crate) fn with_scope(addr: SocketAddr, iface: IfaceId) -> SocketAddr {
     }
 }
 
-/// Returns whether an address needs an interface to be unambiguous: link-local addresses, and
-/// groups of scope 1 and 2 (RFC 4291 §2.7).
+/// Returns whether an address is unambiguous only together with an interface. Returns true for
+/// link-local addresses, and for multicast groups of scope 1 and 2 (RFC 4291 §2.7).
 pub fn is_on_link(ip: Ipv6Addr) -> bool {
     ip.is_unicast_link_local() || matches!(addr::multicast_scope(ip), Some(1 | 2))
 }
 
-/// Returns the interface given by a link-local address or SO_BINDTODEVICE. `None`: the two differ.
+/// Returns the interface specified by a link-local address or by SO_BINDTODEVICE. Returns `None` if
+/// both specify different interfaces.
 pub(crate) fn on_device(
     scope: Option<IfaceId>,
     device: Option<IfaceId>,
@@ -283,7 +287,7 @@ pub(crate) fn on_device(
     }
 }
 
-/// Replaces the unspecified address by the loopback address, as Linux does in connect(2).
+/// Replaces the unspecified address by the loopback address, like Linux in connect(2).
 pub(crate) fn loopback_if_unspecified(ip: IpAddr) -> IpAddr {
     match ip {
         IpAddr::V4(v4) if v4.is_unspecified() => IpAddr::from([127, 0, 0, 1]),

@@ -1,8 +1,8 @@
-//! TCP Fast Open (RFC 7413): cookies, and handshakes in progress whose first bytes are in the SYN.
+//! TCP Fast Open (RFC 7413): cookies, and the handshakes in progress whose SYN contains data.
 //!
-//! A server gives each client address a cookie, a keyed hash of both addresses, and stores nothing.
-//! A client stores the cookies of servers, with their announced MSS, in a table of bounded size.
-//! `syn_bytes` creates connections from SYNs with data, and `core/tcp` stores the bytes.
+//! A server sends each client a cookie, which is a keyed hash of both addresses, and stores
+//! nothing. A client stores the cookies of servers, with their announced MSS, in a table of bounded
+//! size. `syn_bytes` creates connections from SYNs with data, and `core/tcp` stores the bytes.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::{BuildHasher, Hasher};
@@ -19,52 +19,53 @@ use crate::net::lru::Lru;
 use crate::tables::flow::Flow;
 use crate::tcp::listener::ListeningSocket;
 
-/// MSS for the data of a SYN to a server that announced none (RFC 7413 §4.1.3).
+/// Maximum segment size for the data in a SYN, if the server has announced none (RFC 7413 §4.1.3).
 const MSS_UNKNOWN: u16 = 536;
 
-/// Fast Open state of a stack.
+/// State of TCP Fast Open in a stack.
 #[derive(Debug)]
 pub(crate) struct FastOpens {
     key: Keyed,
-    /// Servers by local and remote address, because a cookie depends on both.
+    /// Known servers, by local and remote address, because a cookie depends on both.
     servers: Lru<(IpAddr, IpAddr), KnownServer>,
-    /// Handshakes in progress, by socket index.
+    /// Fast Open handshakes in progress, by the index of the socket.
     pub opening: BTreeMap<u32, Opening>,
-    /// Listeners of connections that were reset during their handshake, and until when each is
-    /// counted.
+    /// Listeners of Fast Open connections that were reset during their handshake, and the time
+    /// until which each counts toward the listener's limit.
     pub resets: VecDeque<(Instant, SocketId)>,
 }
 
-/// State that a client stores about a Fast Open server.
+/// Data that a client stores about a server that supports TCP Fast Open.
 #[derive(Debug, Clone, Copy, Default)]
 struct KnownServer {
     cookie: Option<Cookie>,
-    /// MSS that the server announced; 0: none.
+    /// Maximum segment size that the server has announced; 0 if it has announced none.
     mss: u16,
-    /// Number of consecutive attempts whose SYN was retransmitted.
+    /// Number of consecutive connection attempts in which the SYN had to be retransmitted.
     losses: u8,
-    /// Time before which no SYN contains the option.
+    /// Time before which SYNs to this server do not contain the Fast Open option.
     off_until: Instant,
 }
 
-/// A Fast Open handshake in progress.
+/// A TCP Fast Open handshake in progress.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Opening {
-    /// An active open, with the Fast Open option of its SYN, if any.
+    /// Role of this host, which opens the connection. Contains the Fast Open option of its SYN, if
+    /// any.
     Client(Option<FastOpen>),
-    /// A passive open, with the listener of the child.
+    /// A peer opens the connection. Contains the listener that has accepted it.
     Server(SocketId),
 }
 
-/// First segment of an active open.
+/// How a connection that this host opens begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Beginning {
     /// Send a SYN without the Fast Open option.
     Plain,
     /// Send a SYN that requests a cookie.
     Asking,
-    /// Send a SYN with this cookie and with data, to a server with this MSS. Without a cookie, the
-    /// SYN has no option.
+    /// Send a SYN with data and this Fast Open cookie, to a server with this maximum segment size.
+    /// If there is no cookie, the SYN has no Fast Open option.
     WithBytes(Option<Cookie>, u16),
 }
 
@@ -78,7 +79,7 @@ impl FastOpens {
         }
     }
 
-    /// Replaces the secret, which invalidates all cookies given so far.
+    /// Replaces the secret key, which invalidates all cookies that were sent so far.
     #[cfg(test)]
     pub fn set_key(&mut self, key: Keyed) {
         self.key = key;
@@ -104,9 +105,9 @@ impl FastOpens {
         Cookie::new(&hasher.finish().to_be_bytes()).expect("eight bytes are a cookie")
     }
 
-    /// Returns whether a SYN may open a connection at once. The listener must allow Fast Open, and
-    /// the SYN must have the valid cookie for its sender's address. In the mode without cookies,
-    /// data or the option suffices.
+    /// Returns whether a SYN may create a connection at once. The listener must permit Fast Open,
+    /// and the SYN must contain the valid cookie for its source address. In the mode without
+    /// cookies, data or the Fast Open option is enough.
     pub fn may_open(
         &self,
         modes: FastOpenModes,
@@ -126,12 +127,12 @@ impl FastOpens {
         }
     }
 
-    /// Returns the Fast Open option of a SYN-ACK, with the cookie for its receiver.
+    /// Returns the Fast Open option for a SYN-ACK. The option contains the cookie for the client.
     pub fn cookie_option(&self, flow: &Flow) -> FastOpen {
         FastOpen::Cookie(self.cookie_for(flow))
     }
 
-    /// Returns how a connection to a server begins.
+    /// Decides how a connection to a server begins, depending on what is known about the server.
     pub fn begin(&mut self, now: Instant, flow: &Flow, modes: FastOpenModes) -> Beginning {
         let server = self.servers.get_mut(&(flow.local, flow.remote));
         let mss = server.as_ref().map(|server| server.mss).filter(|mss| *mss != 0);
@@ -153,8 +154,8 @@ impl FastOpens {
         }
     }
 
-    /// Opens a connection with Fast Open, as far as the server is known. `offset` is the timestamp
-    /// offset.
+    /// Begins a connection with Fast Open, as far as the server is known to support it. `offset` is
+    /// the timestamp offset of the connection.
     pub fn connect(
         &mut self,
         now: Instant,
@@ -178,7 +179,7 @@ impl FastOpens {
         (connection, beginning)
     }
 
-    /// Stores the option for the socket's SYN, according to `beginning`.
+    /// Stores the Fast Open option that the SYN of a socket must have according to `beginning`.
     pub fn opens(&mut self, index: u32, beginning: Beginning) {
         let option = match beginning {
             Beginning::Plain => return,
@@ -188,7 +189,7 @@ impl FastOpens {
         self.opening.insert(index, Opening::Client(option));
     }
 
-    /// Returns the option of the socket's SYN.
+    /// Returns the Fast Open option for the SYN of a socket.
     pub fn option_of_syn(&self, index: u32) -> Option<FastOpen> {
         match self.opening.get(&index)? {
             Opening::Client(option) => *option,
@@ -196,7 +197,7 @@ impl FastOpens {
         }
     }
 
-    /// Handles the SYN-ACK of a server. `repeated`: the SYN was retransmitted.
+    /// Handles the SYN-ACK of a server. `repeated` states whether the SYN was retransmitted.
     #[cold]
     pub fn on_syn_ack(
         &mut self,
@@ -228,7 +229,7 @@ impl FastOpens {
         }
     }
 
-    /// Handles an active open whose SYN was never answered.
+    /// Handles the failure of a connect whose SYN was never answered.
     pub fn on_no_answer(&mut self, now: Instant, flow: &Flow) {
         let key = (flow.local, flow.remote);
         let mut server = self.servers.get_mut(&key).copied().unwrap_or_default();
@@ -236,7 +237,8 @@ impl FastOpens {
         self.servers.insert(key, server);
     }
 
-    /// Returns the listeners whose reset handshakes are no longer counted, one per call.
+    /// Returns a listener for which a reset handshake no longer counts, if there is one. Call this
+    /// until it returns `None`.
     pub fn pop_reset(&mut self, now: Instant) -> Option<SocketId> {
         let (until, listener) = *self.resets.front()?;
         if now < until {
@@ -248,9 +250,10 @@ impl FastOpens {
 }
 
 impl KnownServer {
-    /// Updates the server after an attempt. A path that drops SYNs with the option costs a timeout
-    /// each time. After the first loss SYNs omit the option for a minute, and for twice as long
-    /// after each further loss (Linux's `last_syn_loss`).
+    /// Updates what is known about a server after a connection attempt. If a path drops SYNs with
+    /// the Fast Open option, each attempt costs a timeout. After the first loss, SYNs therefore
+    /// omit the option for a minute, and for twice as long after each further loss (Linux's
+    /// `last_syn_loss`).
     fn note_attempt(&mut self, now: Instant, lost: bool) {
         if !lost {
             self.losses = 0;
@@ -262,13 +265,13 @@ impl KnownServer {
     }
 }
 
-/// Result of a handshake with Fast Open.
+/// Result of a TCP Fast Open handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HandshakeEnd {
-    /// The handshake is complete, or the socket is gone.
+    /// The handshake is complete, or its socket was removed.
     Over,
-    /// The peer reset the connection.
+    /// The peer reset the connection during the handshake.
     Reset,
-    /// The peer did not answer.
+    /// The peer did not answer the handshake.
     NoAnswer,
 }

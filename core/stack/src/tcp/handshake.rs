@@ -1,13 +1,13 @@
-//! Connections that are not established yet: the SYN cache, and SYNs that wait for a decision of
-//! the owner.
+//! Connections that are not established yet: half-open ones in the SYN cache, and SYNs that the
+//! owner of the stack must accept or refuse.
 //!
 //! Neither has buffers. Each listener has a list of its half-open connections, oldest first. A
 //! listener may have as many as there are free places for all listeners. Beyond that, a SYN is
-//! answered with a cookie (`passive/cookie`). A flood therefore takes no places from other
-//! listeners, and clients of the flooded listener still connect.
+//! answered with a cookie (`passive/cookie`). A flood of SYNs therefore takes no places from other
+//! listeners, and clients of the flooded listener can still connect.
 //!
-//! If cookies are off, or the peer cannot get one, the SYN replaces the oldest entry of its
-//! listener. If the oldest entry had no time to answer
+//! If SYN cookies are disabled, or cannot be used for a peer, the SYN replaces the oldest entry of
+//! its listener. If the peer of the oldest entry had no time to answer
 //! ([`HALF_OPEN_PATIENCE`](crate::limits::HALF_OPEN_PATIENCE)), the SYN is dropped.
 
 use std::collections::BTreeMap;
@@ -24,77 +24,80 @@ use crate::tables::slab::{List, Queue};
 use crate::tables::timer::TimerId;
 use crate::tcp::listener::ListeningSocket;
 
-/// Half-open connection, an entry of the SYN cache.
+/// A half-open connection, which is an entry of the SYN cache.
 #[derive(Debug)]
 pub(crate) struct HalfOpenFlow {
     pub flow: Flow,
     pub half_open: HalfOpen,
     pub iface: IfaceId,
-    /// Whether a place in the accept queue is reserved
+    /// Whether a place in the listener's accept queue is reserved for the connection
     /// ([`ListeningSocket::promised`](crate::tcp::listener::ListeningSocket)).
     pub has_place: bool,
-    /// Whether the SYN-ACK gives the peer a cookie (RFC 7413).
+    /// Whether the SYN-ACK contains a Fast Open cookie for the peer (RFC 7413).
     pub gives_cookie: bool,
-    /// Headers of the SYN (TCP_SAVE_SYN).
+    /// Headers of the SYN; `None` unless the listener has TCP_SAVE_SYN.
     pub saved_syn: Option<Box<[u8]>>,
-    /// Arrival time of the first SYN. A retransmitted SYN does not change the position in the list.
+    /// Time at which the first SYN arrived. A retransmitted SYN does not change the entry's
+    /// position in the list.
     pub since: Instant,
     pub timer: TimerId,
     pub parent: HandshakeParent,
 }
 
-/// Socket that owns a half-open connection, by its index.
+/// The socket to which a half-open connection belongs, by its index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HandshakeParent {
-    /// A listener; the connection becomes a child.
+    /// A listener, which will accept the connection.
     Listener(u32),
-    /// A socket that was accepted early, which becomes the connection.
+    /// A socket for the connection itself, because its owner accepted the SYN before the handshake.
     EarlyAccept(u32),
 }
 
-/// A SYN on an any-address interface that waits for a decision.
+/// A SYN that waits until the owner of the stack accepts or refuses it. The SYN arrived on an
+/// interface that accepts packets to any address.
 #[derive(Debug)]
 pub(crate) struct UndecidedSyn {
     pub flow: Flow,
     pub syn: Segment,
     pub iface: IfaceId,
     pub expires: Instant,
-    /// Highest sequence number used by an old connection between the same ports.
+    /// Highest sequence number that an earlier connection with the same addresses and ports has
+    /// used.
     pub iss_min: Option<SeqNum>,
     pub quote: Quote,
 }
 
-/// Tables of connections that are not established.
+/// Tables of connections whose handshake is not complete.
 #[derive(Debug, Default)]
 pub(crate) struct Handshakes {
     pub half_open: Queue<HalfOpenFlow>,
-    /// Half-open connections of sockets that were accepted early.
+    /// Half-open connections whose SYN the owner has accepted, so that they already have a socket.
     pub early: List,
     pub pending: Queue<UndecidedSyn>,
-    /// Pending SYNs, by the arrival time of the latest copy. All wait equally long from then on, so
-    /// the front expires first.
+    /// SYNs that the owner has neither accepted nor refused, in the order in which their last copy
+    /// arrived. All have the same timeout from then on, so the first one expires first.
     pub pending_line: List,
-    /// Headers of the SYNs of children (TCP_SAVED_SYN), by socket index.
+    /// Headers of the SYNs of accepted connections (TCP_SAVED_SYN), by the index of the socket.
     pub saved_syns: BTreeMap<u32, Box<[u8]>>,
 }
 
 impl Handshakes {
-    /// Returns whether there is a place among `max` for another half-open connection of the
-    /// listener, possibly by replacing one.
+    /// Returns whether the SYN cache has a place for another half-open connection of the listener,
+    /// possibly by evicting one. `max` is the size of the cache.
     pub fn has_place(&self, now: Instant, listener: &ListeningSocket, max: usize) -> bool {
         self.has_share(listener, max) || self.displaceable(now, listener).is_some()
     }
 
-    /// Returns whether a listener has fewer half-open connections than there are free places for
-    /// all listeners. As a result half of the cache stays free if one listener is flooded, and a
-    /// third with two. See Choudhury and Hahne, "Dynamic queue length thresholds", 1998.
+    /// Returns whether a listener has fewer half-open connections than there are free places in the
+    /// SYN cache. If one listener is flooded, half of the cache therefore remains free, and with
+    /// two a third. See Choudhury and Hahne, "Dynamic queue length thresholds", 1998.
     pub fn has_share(&self, listener: &ListeningSocket, max: usize) -> bool {
         listener.half_open.len() < max.saturating_sub(self.half_open.len())
     }
 
     /// Returns the listener's oldest half-open connection, if its peer has had time to answer. A
-    /// younger one may belong to a client with a long round-trip time, whose answer would find no
-    /// connection. The new SYN is dropped instead, and its sender retransmits it.
+    /// more recent one may be of a client with a long round-trip time, whose answer would find no
+    /// connection. In this case the new SYN is dropped, and its sender retransmits it.
     pub fn displaceable(&self, now: Instant, listener: &ListeningSocket) -> Option<u32> {
         let oldest = listener.half_open.front()?;
         let entry = self.half_open.get(oldest)?;
@@ -102,7 +105,7 @@ impl Handshakes {
     }
 }
 
-/// Headers of a packet, stored for quoting in an ICMP error.
+/// Headers of a received packet, which are stored to quote them in an ICMP error.
 #[derive(Debug)]
 pub(crate) struct Quote {
     bytes: Box<[u8]>,
@@ -116,8 +119,8 @@ pub(crate) struct Quote {
 }
 
 impl Quote {
-    /// Copies the bytes from the IP header to the end of the transport header. `header_len` is the
-    /// length of the transport header.
+    /// Copies the headers of a packet, from the IP header to the end of the transport header.
+    /// `header_len` is the length of the transport header in bytes.
     pub fn new(local: &Local, header_len: usize) -> Self {
         let end = local.offset + header_len;
         let bytes = local.packet.linear().get(local.ip_offset..end).unwrap_or(&[]);
@@ -133,17 +136,18 @@ impl Quote {
         }
     }
 
-    /// Returns the headers, starting with the IP header.
+    /// Returns the stored headers, beginning with the IP header.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Returns fields of the IP header.
+    /// Returns the TTL and the traffic class from the IP header.
     pub fn fields(&self) -> ReceivedFields {
         ReceivedFields { ttl: self.ttl, tos: self.tos }
     }
 
-    /// Recreates the packet as received, in the buffer of `packet`, which must be empty.
+    /// Recreates the packet from the stored headers, in the buffer of `packet`, which must be
+    /// empty.
     pub fn restore(&self, mut packet: Packet) -> Local {
         if let Some(to) = packet.push_back(self.bytes.len()) {
             to.copy_from_slice(&self.bytes);

@@ -1,4 +1,4 @@
-//! Late segments of connections in TIME-WAIT, and the end of that state.
+//! Segments that arrive for connections in TIME-WAIT, and the end of TIME-WAIT.
 
 use towpath_tcp::{Instant, TimeWaitVerdict};
 
@@ -14,7 +14,7 @@ use crate::tables::flow::{Flow, FlowRef};
 use crate::tcp::time_wait::TimeWaitFlow;
 
 impl<H: Host> Stack<H> {
-    /// Handles a segment of a connection in TIME-WAIT.
+    /// Handles a segment that arrives for a connection in TIME-WAIT.
     pub(crate) fn on_time_wait_segment(
         &mut self,
         cx: &mut Cx<'_, H>,
@@ -38,13 +38,15 @@ impl<H: Host> Stack<H> {
                     self.remove_time_wait(at);
                     return self.take_syn(cx, taker, incoming, Some(iss_min));
                 }
-                // The listener is gone. Answer the SYN like any other SYN without a listener, so
-                // that late segments of the peer still find the old connection.
+                // There is no listener any more, so answer the SYN like any other SYN without a
+                // listener. Keep the TIME-WAIT, so that late segments of the peer are still
+                // recognized.
                 Err(DropReason::TcpNoSocket) => {
                     let Some(entry) = self.time_waits.get_mut(at) else { return };
                     verdict = entry.state.refuse_syn(cx.now);
                 }
-                // The peer retransmits its SYN; there may be a place then.
+                // Drop the SYN. The peer retransmits it, and the accept queue may have a free place
+                // then.
                 Err(reason) => return self.drop_local(incoming.local, reason, cx.pool),
             }
         }
@@ -66,28 +68,29 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Publishes to other shards when a TIME-WAIT began; `None`: the state has ended.
+    /// Publishes the time at which a TIME-WAIT began to the other shards; `None` if it has ended.
     pub(crate) fn show_time_wait(&self, at: u32, since: Option<Instant>) {
         let Some(TimeWaitFlow { flow, state, uses_port, .. }) = self.time_waits.get(at) else {
             return;
         };
-        // Without timestamps the flow is not reused before the end of TIME-WAIT.
+        // Without timestamps, a connection in TIME-WAIT is not replaced by a new one, so other
+        // shards need not know it.
         if uses_port.is_some() && state.has_timestamps() {
             let ends = self.keys.table.ends(flow);
             self.ports.tcp.note_time_wait(flow.local_port, ends, since);
         }
     }
 
-    /// Ends a TIME-WAIT: the flow is free, and the port has one user less.
+    /// Ends a TIME-WAIT: removes its flow, and its use of the port.
     pub(crate) fn remove_time_wait(&mut self, at: u32) {
         if let Some(flow) = self.succeed_time_wait(at) {
             self.shards.give_back(&flow);
         }
     }
 
-    /// Ends a TIME-WAIT in favour of a new connection with the same flow; the flow stays with this
-    /// shard. If the flow returned to its owner, another shard could use it before the claim
-    /// arrives.
+    /// Ends a TIME-WAIT, because a new connection replaces it. The flow remains in this shard. If
+    /// it returned to the shard that owns it, another shard could use it before this shard claims
+    /// it again.
     pub(crate) fn succeed_time_wait(&mut self, at: u32) -> Option<Flow> {
         self.show_time_wait(at, None);
         let TimeWaitFlow { flow, uses_port, .. } = self.time_waits.remove(at)?;

@@ -1,4 +1,4 @@
-//! Listening: from listen(2) to the accept queue.
+//! Listening sockets, from listen(2) to the accept queue.
 
 use crate::error::ListenError;
 use crate::host::{Host, ListenerNote, SocketId};
@@ -9,23 +9,23 @@ use crate::stack::Stack;
 use crate::tcp::listener::{AmongShards, ListeningSocket};
 
 impl<H: Host> Stack<H> {
-    /// Makes a stream socket a listener, or changes the backlog of a listener. An unbound socket
-    /// gets a port.
+    /// Makes a stream socket a listener, or changes the backlog of a listener. If the socket is not
+    /// bound, a port is chosen.
     ///
-    /// The accept queue holds `backlog + 1` children, as on Linux. While the queue is full, SYNs
+    /// As on Linux, the accept queue holds `backlog + 1` connections. While the queue is full, SYNs
     /// and the last ACKs of handshakes are not answered.
     ///
-    /// # Errors
-    /// [`ListenError::AddrInUse`] also if no port is free.
+    /// # Errors [`ListenError::AddrInUse`] if another listener uses the address, or if no port is
+    /// free.
     pub fn listen(&mut self, id: SocketId, backlog: u32) -> Result<(), ListenError> {
         self.listen_with(id, backlog, ListenerNote::default())
     }
 
-    /// Like [`Stack::listen`], with a note that peer shards have from the first connection on
-    /// ([`Stack::set_note`]).
+    /// Like [`Stack::listen`]. `note` are data of the owner, which other shards have from the first
+    /// connection on ([`Stack::set_note`]).
     ///
     /// # Errors
-    /// As for [`Stack::listen`].
+    /// Same as for [`Stack::listen`].
     pub fn listen_with(
         &mut self,
         id: SocketId,
@@ -84,9 +84,9 @@ impl<H: Host> Stack<H> {
         Ok(())
     }
 
-    /// Frees the place of a child that the program took from the accept queue. Call once per child,
-    /// also if the owner closes the child instead. While all places are taken, the listener answers
-    /// no SYN.
+    /// Frees the place of a connection that the program took from the accept queue. Call this once
+    /// per connection, even if the owner closes it instead. While all places are taken, the
+    /// listener answers no SYNs.
     pub fn accepted(&mut self, listener: SocketId) {
         let Some(index) = self.index(listener) else { return };
         if let Some(state) = self.sockets.listener_mut(index) {
@@ -95,7 +95,8 @@ impl<H: Host> Stack<H> {
         self.tell_of_room(index);
     }
 
-    /// Replaces the note of a listener. Later connections have the new note.
+    /// Replaces the data that the owner attached to a listener (its note). Later connections get
+    /// the new data.
     pub fn set_note(&mut self, listener: SocketId, note: ListenerNote) {
         let Some(index) = self.index(listener) else { return };
         if let Some(state) = self.sockets.listener_mut(index)

@@ -1,4 +1,4 @@
-//! Listening sockets, and their shadows in other shards.
+//! Listening sockets, and the entries that represent them in other shards.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,32 +11,33 @@ use crate::settings::StreamSettings;
 use crate::shards::{OfferedChild, ShardId};
 use crate::tables::slab::List;
 
-/// State of a listening socket.
+/// State of a listening socket, or of a listening socket in another shard.
 #[derive(Debug)]
 pub(crate) struct ListeningSocket {
     pub settings: StreamSettings,
     pub backlog: u32,
     /// Number of connections in the accept queue.
     pub waiting: u32,
-    /// Half-open connections with a reserved place in the queue, because their peers are in this
-    /// process ([`InterfaceConfig::in_process`](crate::net::InterfaceConfig::in_process)). SYNs
-    /// from other links reserve no place. Otherwise a flood of SYNs would reserve all.
+    /// Number of half-open connections with a reserved place in the accept queue. Places are
+    /// reserved only for peers in the same process
+    /// ([`InterfaceConfig::in_process`](crate::net::InterfaceConfig::in_process)). Otherwise a
+    /// flood of SYNs could reserve all places.
     pub promised: u32,
-    /// Children created by Fast Open whose handshake is in progress, or was reset recently.
+    /// Number of Fast Open connections whose handshake is in progress, or was recently reset.
     pub fast_opening: u32,
-    /// Half-open connections, oldest first.
+    /// Half-open connections of the listener, oldest first.
     pub half_open: List,
     /// Time until which SYN cookies are accepted, and segments without a connection are not
-    /// answered with a reset. The listener sent cookies recently, or replaced half-open
-    /// connections, and such segments may come from their clients. Each cookie and each replacement
-    /// extends the time, for as long as a flood lasts.
+    /// answered by a reset. The time is set when the listener sends a SYN cookie or evicts a
+    /// half-open connection, because such segments may be from the clients concerned. During a
+    /// flood, each of these extends the time.
     pub lenient_until: Instant,
-    /// State shared with peer shards; `None` without peers.
+    /// State that the listener shares with other shards; `None` if there are no other shards.
     pub among: Option<Box<AmongShards>>,
 }
 
 impl ListeningSocket {
-    /// Creates a listener without connections.
+    /// Creates a listener that has no connections.
     pub fn new(settings: StreamSettings, backlog: u32) -> Self {
         Self {
             settings,
@@ -50,7 +51,7 @@ impl ListeningSocket {
         }
     }
 
-    /// Returns whether the queue is full. As on Linux the queue holds one child more than the
+    /// Returns whether the accept queue is full. As on Linux, it holds one connection more than the
     /// backlog.
     pub fn is_full(&self) -> bool {
         match self.among.as_deref() {
@@ -61,15 +62,15 @@ impl ListeningSocket {
         }
     }
 
-    /// Returns the number of free places in the queue of this shard.
+    /// Returns the number of free places in the accept queue, if the queue is in this shard.
     pub fn room(&self) -> u32 {
         let taken = self.waiting.saturating_add(self.promised);
         self.backlog.saturating_add(1).saturating_sub(taken)
     }
 
-    /// Returns whether a place may be reserved for a half-open connection. Two shadows may reserve
-    /// the same place, or one that a connection in transit takes. The later connection then waits
-    /// at its shadow.
+    /// Returns whether a place in the accept queue may be reserved for a half-open connection. Two
+    /// shards may reserve the same place, or one that a connection in transit takes. The later
+    /// connection then waits in its shard.
     pub fn may_promise(&self) -> bool {
         match self.among.as_deref() {
             Some(AmongShards::Shadow { room, .. }) => {
@@ -79,17 +80,19 @@ impl ListeningSocket {
         }
     }
 
-    /// Returns whether there is no place for a connection whose handshake is complete.
+    /// Returns whether a connection whose handshake is complete must be turned away, because the
+    /// accept queue has no place for it. `has_place` states whether a place was reserved.
     pub fn turns_away(&self, has_place: bool) -> bool {
         match (has_place, self.among.as_deref()) {
             (false, _) => self.is_full(),
             (true, Some(AmongShards::Shadow { .. })) => false,
-            // The program may have reduced the backlog since.
+            // A place was reserved, but the program may have reduced the backlog since then.
             (true, _) => self.waiting > self.backlog,
         }
     }
 
-    /// Returns the original listener of a shadow; its owner's number for it is `user`.
+    /// Returns the listener in another shard that this entry represents. `user` is the number that
+    /// its owner assigned to it.
     pub fn elsewhere(&self, user: u32) -> Option<Elsewhere> {
         match self.among.as_deref() {
             Some(AmongShards::Shadow { shard, id, note, .. }) => {
@@ -99,15 +102,16 @@ impl ListeningSocket {
         }
     }
 
-    /// Publishes the number of free places in the queue to other shards, after a change.
+    /// Publishes the number of free places in the accept queue to the other shards. Called after
+    /// each change.
     pub fn publish(&self) {
         if let Some(AmongShards::Original { room, .. }) = self.among.as_deref() {
             room.store(self.room(), Ordering::Relaxed);
         }
     }
 
-    /// Returns the next shard whose offer was rejected, if the queue has room again. Shards take
-    /// turns, so that none waits forever.
+    /// Returns the next shard whose offer of a connection was rejected, if the accept queue has a
+    /// free place again. Shards are selected in turn, so that none waits forever.
     pub fn next_turned_away(&mut self) -> Option<ShardId> {
         let is_full = self.is_full();
         let Some(AmongShards::Original { turned_away, told_last, .. }) = self.among.as_deref_mut()
@@ -127,30 +131,30 @@ impl ListeningSocket {
     }
 }
 
-/// A listener of a host with several shards.
+/// Listener of a host with several shards, as seen by one shard.
 #[derive(Debug)]
 pub(crate) enum AmongShards {
-    /// The listener itself, which has the accept queue.
+    /// The listener is in this shard, which has the accept queue.
     Original {
-        /// Number of free places in the queue, read by peer shards.
+        /// Number of free places in the accept queue. The other shards read it.
         room: Arc<AtomicU32>,
-        /// Shards with children that found no place, as a bit set.
+        /// Bit set of the shards with connections for which the accept queue had no free place.
         turned_away: u16,
-        /// Shard that was last notified of a free place.
+        /// Shard that was last notified that a place in the accept queue is free.
         told_last: ShardId,
-        /// Opaque data of the listener's owner, for peer shards.
+        /// Data that the owner attached to the listener, for the other shards.
         note: ListenerNote,
     },
-    /// Shadow of a listener of another shard, for which this shard creates connections.
+    /// The listener is in another shard, and this shard accepts connections for it.
     Shadow {
-        /// Shard of the listener.
+        /// Shard in which the listener is.
         shard: ShardId,
-        /// Id of the listener in its shard.
+        /// Identifier of the listener in its shard.
         id: SocketId,
         room: Arc<AtomicU32>,
-        /// Opaque data of the listener's owner.
+        /// Data that the owner attached to the listener.
         note: ListenerNote,
-        /// Established children that found no place, oldest first.
+        /// Established connections that wait for a free place in the accept queue, oldest first.
         unqueued: VecDeque<OfferedChild>,
     },
 }

@@ -1,5 +1,5 @@
-//! TCP sockets: receive and send paths of segments, active and passive opens, and the end of
-//! connections.
+//! TCP sockets: receiving and sending of segments, opening of connections by this host and by
+//! peers, and the end of connections.
 
 pub(crate) mod active;
 pub(crate) mod ended;

@@ -1,5 +1,5 @@
-//! Results of a visit by `tx`: events for the owner, the timer, and buffer sizes. A finished
-//! connection leaves an entry in TIME-WAIT.
+//! Results of a visit of a connection by `tx`: events for the owner, the timer, and buffer sizes. A
+//! connection that has ended leaves an entry in TIME-WAIT.
 
 use towpath_ring::{RecvBuffer, SendBuffer};
 use towpath_tcp::{ConnectionEvent, Instant, State, TimeWait};
@@ -18,8 +18,8 @@ use crate::tcp::tuning::period;
 use crate::unreached::Unreached;
 
 impl<H: Host> Stack<H> {
-    /// Delivers the events of a connection and arms its timer. Called when the connection has
-    /// nothing more to send now, or waits for its device.
+    /// Delivers the events of a connection, and arms its timer. Called when the connection has no
+    /// more to send at present, or waits for its device.
     pub(crate) fn after_visit(&mut self, cx: &mut Cx<'_, H>, index: u32) {
         loop {
             let Some(socket) = self.sockets.get_mut(index) else { return };
@@ -76,8 +76,8 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Ends a connection. State that must be kept moves to TIME-WAIT. The socket exists until its
-    /// owner closes it.
+    /// Ends a connection. If it must stay in TIME-WAIT, an entry is created for that. The socket
+    /// remains until its owner closes it.
     fn end_connection(&mut self, now: Instant, index: u32, time_wait: Option<TimeWait>) {
         let Some(socket) = self.sockets.get_mut(index) else { return };
         let orphan = socket.orphan;
@@ -93,8 +93,8 @@ impl<H: Host> Stack<H> {
         let hash = self.keys.table.ends(&stream.flow);
         match time_wait {
             Some(state) => {
-                // The socket may release its port before TIME-WAIT ends. Until then the TIME-WAIT
-                // counts as a user of the port, so no other socket gets the port.
+                // The socket may release its port before TIME-WAIT ends. The TIME-WAIT then still
+                // counts as a user of the port, so that no other socket gets the port.
                 if stream.uses_port.is_none()
                     && let Some(sharing) = sharing
                 {
@@ -132,7 +132,8 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Handles a connection's timer, which may have fired before the current deadline.
+    /// Handles the timer of a connection. The timer may have fired before the current deadline of
+    /// the connection.
     pub(crate) fn on_socket_timeout(&mut self, until: Instant, now: Instant, index: u32) {
         let Some(stream) = self.sockets.stream_mut(index) else {
             return;
@@ -144,7 +145,7 @@ impl<H: Host> Stack<H> {
                 connection.on_timeout(until, now);
                 self.mark_dirty(index);
             }
-            // The deadline was postponed after the timer had been armed: arm it again.
+            // The deadline was postponed after the timer was armed, so arm it again.
             next => {
                 self.wheel.set(&mut stream.timer, next.map(|(at, _)| at), TimerOwner::Socket(index))
             }
@@ -152,7 +153,8 @@ impl<H: Host> Stack<H> {
     }
 }
 
-/// Notifies the owner of buffer events since the last visit, each once.
+/// Notifies the owner of the buffer events since the last visit of the connection, once for each
+/// kind of event.
 pub(crate) fn notify_owner<H: Host>(
     host: &mut H,
     user: u32,
@@ -171,9 +173,9 @@ pub(crate) fn notify_owner<H: Host>(
     }
 }
 
-/// Resizes the buffers, once per round-trip time. The receive buffer follows the rate at which the
-/// program reads. The send buffer is twice the congestion window: one window in flight, and one
-/// waiting to be sent.
+/// Adapts the sizes of the buffers, once per round-trip time. The receive buffer is sized by the
+/// rate at which the program reads. The send buffer is sized as twice the congestion window: one
+/// window is in flight, and one waits to be sent.
 pub(crate) fn tune<H: Host>(now: Instant, stream: &mut StreamSocket<H>) {
     let Some(connection) = &stream.connection else { return };
     if now < stream.tuned_at + period(connection.recv_rtt()) {

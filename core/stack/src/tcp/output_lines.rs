@@ -1,4 +1,4 @@
-//! Connections that wait for a device, in a queue per interface.
+//! Connections that wait for space in a device queue, with a list for each interface.
 
 use std::collections::VecDeque;
 
@@ -6,21 +6,21 @@ use crate::host::SocketId;
 use crate::limits::{TX_OUTPUT_BYTES, TX_OUTPUT_LOW, TX_OUTPUT_PACKETS};
 use crate::net::{IfaceId, Net};
 
-/// Queues of connections, by interface.
+/// Lists of waiting connections, by the index of the interface.
 #[derive(Debug, Default)]
 pub(crate) struct OutputLines {
     lines: Vec<VecDeque<SocketId>>,
-    /// Generation of the routes when last checked.
+    /// Generation number of the routes when the lists were last checked.
     pub generation: u64,
 }
 
 impl OutputLines {
-    /// Returns the interfaces that may have a queue.
+    /// Returns the interfaces for which connections may wait.
     pub fn ifaces(&self) -> impl Iterator<Item = IfaceId> + use<> {
         (0..self.lines.len()).map(|iface| IfaceId(iface as u16))
     }
 
-    /// Returns whether connections wait for the device.
+    /// Returns whether connections wait for the device of the interface `iface`.
     #[inline]
     pub fn has_waiting(&self, iface: IfaceId) -> bool {
         self.lines.get(iface.index()).is_some_and(|line| !line.is_empty())
@@ -32,20 +32,22 @@ impl OutputLines {
         self.lines.iter().all(VecDeque::is_empty)
     }
 
-    /// Returns whether connections that wait for a device can continue.
+    /// Returns whether waiting connections can continue, because the queue of their device has
+    /// space.
     pub fn is_due(&self, net: &Net) -> bool {
         let mut lines = self.lines.iter().zip(0..);
         lines.any(|(line, iface)| !line.is_empty() && is_low(net, IfaceId(iface)))
     }
 
-    /// Removes the connection that has waited longest.
+    /// Removes and returns the connection that has waited the longest time for the interface
+    /// `iface`.
     pub fn pop(&mut self, iface: IfaceId) -> Option<SocketId> {
         self.lines.get_mut(iface.index())?.pop_front()
     }
 
-    /// Appends a connection to a queue. Connections that end leave their ids in the queue. A queue
-    /// of more than `max` entries removes these, because otherwise they would accumulate while the
-    /// device is stopped.
+    /// Appends a connection to the list of an interface. Connections that have ended remain in the
+    /// list. If the list has more than `max` entries, they are removed, because otherwise they
+    /// would accumulate while the device sends nothing.
     pub fn push(
         &mut self,
         iface: IfaceId,
@@ -64,16 +66,17 @@ impl OutputLines {
     }
 }
 
-/// Returns whether the device cannot keep up with the connections' packets in its queue. Further
-/// packets would be late, or dropped, which would be mistaken for congestion of the path. Packets
-/// of other senders are counted separately, because those senders never wait and could fill the
-/// queue.
+/// Returns whether the device queue has so many packets of connections that further ones must wait.
+/// Further packets would be late or dropped, which connections would mistake for congestion of the
+/// path. Packets of other senders are counted separately, because those senders never wait and
+/// could fill the queue.
 pub(super) fn is_busy(net: &Net, iface: IfaceId) -> bool {
     let load = net.output_connections(iface);
     load.bytes >= TX_OUTPUT_BYTES || load.packets >= TX_OUTPUT_PACKETS
 }
 
-/// Returns whether the queue has drained enough for waiting connections to continue.
+/// Returns whether the device queue has so few packets of connections that waiting connections may
+/// continue.
 pub(super) fn is_low(net: &Net, iface: IfaceId) -> bool {
     let load = net.output_connections(iface);
     load.bytes <= TX_OUTPUT_BYTES / TX_OUTPUT_LOW

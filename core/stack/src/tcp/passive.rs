@@ -1,4 +1,5 @@
-//! Passive opens: SYNs that belong to no flow, and the listener or owner that handles them.
+//! Passive opens of TCP connections: SYNs that belong to no flow, and the listener or owner that
+//! handles them.
 //!
 //! ```text
 //!  SYN ─► taker ─┬─ listener ─┬─► half_open, in the syn_cache ─┬─► child, in the accept queue
@@ -26,21 +27,22 @@ use crate::tables::timer::TimerId;
 use crate::tcp::handshake::{HalfOpenFlow, HandshakeParent};
 use crate::tcp::listener::ListeningSocket;
 
-/// A listener's answer to a SYN without a Fast Open cookie.
+/// A listener's answer to a SYN that has no valid Fast Open cookie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SynAnswer {
-    /// Create a half-open connection.
+    /// Create a half-open connection, and send a SYN-ACK.
     HalfOpen,
-    /// Send a SYN cookie, and store nothing.
+    /// Send a SYN-ACK with a SYN cookie, and store nothing.
     Cookie,
 }
 
-/// Receiver of a SYN that belongs to no flow.
+/// Handler of a SYN that belongs to no flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SynTaker {
     /// A listener, by the index of its socket.
     Listener(u32),
-    /// The owner, which accepts or refuses SYNs on an any-address interface.
+    /// The owner of the stack, which accepts or refuses SYNs to addresses that are not the host's
+    /// own.
     Owner,
 }
 
@@ -56,8 +58,8 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Passes a SYN to the receiver that [`Stack::taker`] returned. `iss_min` is the highest
-    /// sequence number used by an old connection between the same ports.
+    /// Passes a SYN to the receiver that [`Stack::taker`] has returned. If an earlier connection
+    /// had the same addresses and ports, `iss_min` is the highest sequence number that it used.
     pub(crate) fn take_syn(
         &mut self,
         cx: &mut Cx<'_, H>,
@@ -75,7 +77,7 @@ impl<H: Host> Stack<H> {
         match listener.and_then(|it| self.syn_answer(cx.now, it, incoming.local.iface, iss_min)) {
             Some(SynAnswer::HalfOpen) => self.half_open(cx, index, incoming, iss_min),
             Some(SynAnswer::Cookie) => self.send_cookie(cx, index, incoming),
-            // `taker` accepted the SYN only because of its Fast Open cookie.
+            // `taker` has accepted the SYN only because of its Fast Open cookie, so drop it.
             None => self.drop_local(incoming.local, DropReason::SynCacheFull, cx.pool),
         }
     }
@@ -119,8 +121,8 @@ impl<H: Host> Stack<H> {
         cx.pool.give(incoming.local.packet);
     }
 
-    /// Returns the receiver of a SYN that belongs to no flow, if there is one with room. `iss_min`
-    /// is that of [`Stack::take_syn`].
+    /// Returns the receiver of a SYN that belongs to no flow. Fails if there is none, or if it has
+    /// no space. `iss_min` is the same as for [`Stack::take_syn`].
     pub(crate) fn taker(
         &self,
         now: Instant,
@@ -149,8 +151,8 @@ impl<H: Host> Stack<H> {
             }
             Some((index, _)) => SynTaker::Listener(index),
         };
-        // As on Linux, a SYN with FIN is dropped: no client opens and closes a connection with one
-        // segment.
+        // As on Linux, drop a SYN that has the flag FIN, because no client opens and closes a
+        // connection in one segment.
         match incoming.segment.flags.contains(Flags::FIN) {
             true => Err(DropReason::TcpBadFlags),
             false => Ok(taker),
@@ -185,18 +187,19 @@ impl<H: Host> Stack<H> {
         self.handshakes.has_place(now, listener, max).then_some(SynAnswer::HalfOpen)
     }
 
-    /// Returns the listener for a segment without a flow.
+    /// Returns the listener for a segment that belongs to no flow.
     fn listener_of(&self, incoming: &IncomingSegment) -> Option<(u32, &ListeningSocket)> {
         let IncomingSegment { flow, local, hash, .. } = incoming;
-        // SO_REUSEPORT: the hash of the 4-tuple selects the listener, so a retransmitted SYN
-        // reaches the same one.
+        // If several listeners share the port (SO_REUSEPORT), the hash of the 4-tuple selects one.
+        // A retransmitted SYN therefore reaches the same listener.
         let pick = (hash >> 32) as u32;
         let iface = self.net.link_of(local.iface, flow.local);
         let index = self.ports.tcp.receivers.find(flow.local, flow.local_port, iface, pick)?;
         Some((index, self.sockets.listener(index)?))
     }
 
-    /// Returns whether the accept queue has a place for a connection that is opened on `iface` now.
+    /// Returns whether the accept queue has a place for a connection whose SYN arrived on the
+    /// interface `iface`.
     fn may_come(&self, listener: &ListeningSocket, iface: IfaceId) -> bool {
         match self.net.is_in_process(iface) {
             true => listener.may_promise(),
@@ -204,7 +207,7 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Handles a segment that belongs to no flow and does not open one.
+    /// Handles a segment that belongs to no flow, and is not a SYN that opens one.
     pub(crate) fn on_stray_segment(&mut self, cx: &mut Cx<'_, H>, incoming: IncomingSegment) {
         let flags = incoming.segment.flags;
         let listener = self.listener_of(&incoming);

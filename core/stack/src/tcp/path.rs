@@ -1,7 +1,7 @@
-//! The cached route to a connection's peer, in twelve bytes.
+//! The cached route to the peer of a connection, stored in twelve bytes.
 //!
-//! A [`Route`] takes 80 bytes. A connection stores its two addresses elsewhere, and the next hop is
-//! shared by all connections: a path contains its index.
+//! A [`Route`] takes 80 bytes. The connection stores the two addresses elsewhere, and next hops are
+//! in a table that all connections share. A path contains only the index of the next hop.
 
 use std::collections::VecDeque;
 use std::num::NonZeroU16;
@@ -15,32 +15,33 @@ use crate::net::route::Epoch;
 use crate::net::{HopId, IfaceId, Net, Route, limits};
 use crate::tables::flow::Flow;
 
-/// Route of one connection, valid while [`Paths::is_current`] returns true.
+/// Cached route of a connection. The route is valid as long as [`Paths::is_current`] returns true.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TcpPath {
-    /// Epoch in which the route was looked up.
+    /// Epoch of the next-hop table in which the route was looked up.
     epoch: Epoch,
-    /// MTU of the link in bytes; 16 bits suffice for any IP packet.
+    /// MTU of the link in bytes. 16 bits are enough for any IP packet.
     link_mtu: u16,
-    /// Path MTU from reports about segments of this connection. Other connections do not use it,
-    /// even to the same host, because a report proves nothing about their segments (RFC 5927 §7.2).
+    /// Path MTU that ICMP errors about segments of this connection have reported. Other connections
+    /// do not use it, even to the same host, because such a report proves nothing about their
+    /// segments (RFC 5927 §7.2).
     known: PathMtu,
     pub iface: IfaceId,
     hop: PackedHop,
 }
 
-/// Index of the next hop, or [`PackedHop::DIRECT`], with flags of the route.
+/// Index of the next hop, or [`PackedHop::DIRECT`], together with two flags of the route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct PackedHop(NonZeroU16);
 
 impl PackedHop {
-    /// The peer itself, on a link without neighbour resolution.
+    /// The next hop is the peer itself, on a link whose neighbours need not be resolved.
     const DIRECT: NonZeroU16 = NonZeroU16::new(Self::PLACE).expect("it is not 0");
-    /// Mask of the bits that store the index of the next hop.
+    /// Mask of the bits that contain the index of the next hop.
     const PLACE: u16 = (1 << 14) - 1;
-    /// Bit that stores [`Route::broadcast`].
+    /// Bit that contains [`Route::broadcast`].
     const BROADCAST: u16 = 1 << 14;
-    /// Bit that stores [`Route::avoids`].
+    /// Bit that contains [`Route::avoids`].
     const AVOIDS: u16 = 1 << 15;
 
     fn of(route: &Route) -> Self {
@@ -62,13 +63,15 @@ impl PackedHop {
 const _: () = assert!(limits::NEIGHBORS_MOST < PackedHop::PLACE as usize);
 
 impl TcpPath {
-    /// Returns the size in bytes of the longest IP packet that gets through, as far as known.
+    /// Returns the known path MTU: the length in bytes of the longest IP packet that can be sent to
+    /// the peer.
     #[inline]
     pub fn mtu(&self) -> u32 {
         self.known.limit(self.link_mtu.into())
     }
 
-    /// Applies a report about a segment in flight. Returns whether the path MTU changed.
+    /// Applies an ICMP report of a path MTU about a segment in flight. Returns whether the path MTU
+    /// changed.
     pub fn lower(&mut self, mtu: PathMtu) -> bool {
         let new = mtu < self.known && mtu.limit(self.link_mtu.into()) < self.link_mtu.into();
         if new {
@@ -77,7 +80,8 @@ impl TcpPath {
         new
     }
 
-    /// Expires the report `mtu`. Returns whether the path MTU changed.
+    /// Removes the reported path MTU `mtu`, because it has expired. Returns whether the path MTU
+    /// changed.
     pub fn forget(&mut self, mtu: PathMtu) -> bool {
         let last = self.known == mtu;
         if last {
@@ -86,13 +90,13 @@ impl TcpPath {
         last
     }
 
-    /// Returns the next hop; `None` on a link without neighbour resolution.
+    /// Returns the next hop; `None` on a link whose neighbours need not be resolved.
     #[inline]
     pub fn hop(&self) -> Option<HopId> {
         self.hop.place().map(|place| HopId { place, epoch: self.epoch })
     }
 
-    /// Takes over the path MTU of `old`, if both paths use the same interface.
+    /// Copies the reported path MTU from `old`, the previous path, if both use the same interface.
     pub fn inherit(&mut self, old: &TcpPath) {
         if self.iface == old.iface {
             self.known = old.known;
@@ -102,7 +106,8 @@ impl TcpPath {
 
 const _: () = assert!(size_of::<Option<TcpPath>>() == 12);
 
-/// Path MTU learnt by a connection, until the connection tries the link's MTU again.
+/// A path MTU that an ICMP error reported to a connection. When it expires, the connection tries
+/// the MTU of the link again.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LearntMtu {
     pub id: SocketId,
@@ -110,18 +115,18 @@ pub(crate) struct LearntMtu {
     pub until: Instant,
 }
 
-/// State that determines which paths are valid.
+/// State that determines which cached paths are valid.
 #[derive(Debug, Default)]
 pub(crate) struct Paths {
-    /// Generation of the routes at the last change.
+    /// Generation number of the routes when the paths were last invalidated.
     generation: u64,
     since: Epoch,
-    /// Path MTUs learnt by connections, oldest first.
+    /// Path MTUs that were reported to connections, oldest first.
     learnt: VecDeque<LearntMtu>,
 }
 
 impl Paths {
-    /// Stores a path MTU. Returns the oldest one if there are too many.
+    /// Stores a reported path MTU. If there are too many, removes and returns the oldest one.
     pub fn learn(&mut self, learnt: LearntMtu) -> Option<LearntMtu> {
         let is_full = self.learnt.len() >= PATH_MTUS_MAX;
         let oldest = if is_full { self.learnt.pop_front() } else { None };
@@ -129,12 +134,12 @@ impl Paths {
         oldest
     }
 
-    /// Removes the oldest path MTU if it has expired.
+    /// Removes and returns the oldest path MTU, if it has expired.
     pub fn pop_old(&mut self, now: Instant) -> Option<LearntMtu> {
         self.learnt.pop_front_if(|learnt| learnt.until <= now)
     }
 
-    /// Invalidates all paths if the routes changed.
+    /// Invalidates all cached paths if the routes have changed.
     #[inline]
     pub fn follow(&mut self, net: &mut Net) {
         if self.generation != net.route_generation() {
@@ -143,14 +148,15 @@ impl Paths {
         }
     }
 
-    /// Returns whether the path was derived from the current routes, and its next hop still exists.
+    /// Returns whether a path was looked up in the current routes, and its next hop is still in the
+    /// next-hop table.
     #[inline]
     pub fn is_current(&self, path: &TcpPath, net: &Net) -> bool {
         let new = net.is_since(path.epoch, self.since);
         new && path.hop().is_none_or(|hop| net.next_hop(hop).is_some())
     }
 
-    /// Converts a route to a path.
+    /// Converts a route to a path, the form in which connections cache it.
     pub fn shrink(&self, route: &Route, net: &Net) -> TcpPath {
         let link_mtu = u16::try_from(route.link_mtu).unwrap_or(u16::MAX);
         let epoch = route.hop.map_or(net.epoch(), |hop| hop.epoch);
@@ -158,7 +164,7 @@ impl Paths {
         TcpPath { epoch, link_mtu, known, iface, hop: PackedHop::of(route) }
     }
 
-    /// Converts a current path back to the route.
+    /// Converts a valid path back to a route.
     #[inline]
     pub fn route(&self, path: &TcpPath, flow: &Flow, net: &Net) -> Option<Route> {
         let hop = path.hop();
@@ -202,7 +208,7 @@ mod tests {
 
     const NOW: Instant = Instant(1);
 
-    /// A host with a router on one interface, and another interface that is a point-to-point link.
+    /// Creates a host with two interfaces: one with a router, and a point-to-point link.
     fn host() -> Net {
         let mut net = Net::new(NetConfig::default(), Keys::derive(&[1; 32]), NOW);
         for (name, link) in [("eth0", LinkType::Ethernet), ("tun0", LinkType::Ip)] {

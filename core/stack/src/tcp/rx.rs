@@ -1,4 +1,5 @@
-//! Reception of TCP segments: checks and parses them, and passes them to the owner of their flow.
+//! Receive path of TCP segments: validates and parses them, and passes them to the connection or
+//! listener of their flow.
 
 use towpath_tcp::{Ecn, Instant, Segment};
 use towpath_wire::{addr, tcp};
@@ -75,8 +76,9 @@ impl<H: Host> Stack<H> {
         Some(IncomingSegment { hash, local, flow, segment, header_len })
     }
 
-    /// Handles a read of the program from the receive buffer. Without this call a peer whose window
-    /// is closed learns of the new room only by its own, infrequent probes (RFC 9293 §3.8.6.1).
+    /// Handles that the program has read from a connection's receive buffer. The owner must call
+    /// this. A peer with a closed window otherwise learns of free space only by its own, infrequent
+    /// probes (RFC 9293 §3.8.6.1).
     pub fn recv_taken(&mut self, now: Instant, id: SocketId) {
         let Some(index) = self.index(id) else { return };
         let Some(stream) = self.sockets.stream_mut(index) else {

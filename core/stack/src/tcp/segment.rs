@@ -1,4 +1,4 @@
-//! A segment of a connection: processing by the state machine, and the resulting changes of
+//! Processing of a segment by its connection: the state machine, and the resulting changes of
 //! buffers.
 
 use towpath_ring::{RecvBuffer, SendBuffer};
@@ -16,7 +16,7 @@ use crate::tcp::stream::StreamSocket;
 
 impl<H: Host> Stack<H> {
     /// Processes a segment of a connection, which `tx` visits afterwards. Notifies the owner of
-    /// received bytes, at most once until that visit.
+    /// received bytes, but only once until the connection is visited.
     pub(crate) fn on_segment(&mut self, cx: &mut Cx<'_, H>, index: u32, incoming: IncomingSegment) {
         let Some(socket) = self.sockets.get_mut(index) else {
             return self.drop_local(incoming.local, DropReason::TcpNoSocket, cx.pool);
@@ -32,7 +32,8 @@ impl<H: Host> Stack<H> {
         }
         let received = match stream.on_segment(cx.now, &incoming) {
             Ok(received) => received,
-            // The connection has ended in this turn, and its socket still owns the flow.
+            // The connection has ended in this turn of the event loop, and the flow still belongs
+            // to its socket.
             Err(reason @ DropReason::TcpAfterClose) if !stream.is_aborting() => {
                 return self.refuse_segment(cx, incoming, reason);
             }
@@ -55,14 +56,15 @@ impl<H: Host> Stack<H> {
             }
         }
         if let Some(reason) = received.payload_dropped {
-            // The ACK of the segment was processed. Some or all of its payload was dropped, and the
-            // peer will retransmit it.
+            // The ACK of the segment was processed. All or a part of its payload was dropped, and
+            // the peer will retransmit it.
             self.net.count_drop(reason.into());
         }
         if received.commit > 0 {
             self.counters.tcp_bytes_received += u64::from(received.commit);
-            // A postponed visit has not cleared the bit. The owner may have read the bytes of the
-            // previous turn and be waiting again.
+            // If a visit of the connection was postponed, it has not cleared the bit. The owner may
+            // have read the bytes of the previous turn since then, and wait again. Notify it in
+            // this case as well.
             let is_new = stream.buffer_events.note_readable() || self.events.visits_put_off;
             if is_new && !socket.orphan {
                 cx.host.event(socket.user, SocketEvent::Readable);
@@ -80,10 +82,9 @@ impl<H: Host> Stack<H> {
 }
 
 impl<H: Host> StreamSocket<H> {
-    /// Processes a segment of the connection, and changes the buffers accordingly.
+    /// Processes a segment of the connection, and changes its buffers accordingly.
     ///
-    /// # Errors
-    /// Returns the reason if the segment is dropped.
+    /// # Errors Returns the reason if the segment is dropped.
     #[inline]
     fn on_segment(
         &mut self,
@@ -99,7 +100,8 @@ impl<H: Host> StreamSocket<H> {
         if received.urgent {
             self.mark_urgent(incoming);
         }
-        // Release first: a connection that is aborted below may still send the following bytes.
+        // Release acknowledged bytes first, because a connection that is aborted below may still
+        // send the bytes that follow.
         if received.released > 0 {
             self.send.release(received.released);
             self.buffer_events.add_writable();
@@ -110,8 +112,8 @@ impl<H: Host> StreamSocket<H> {
         }
     }
 
-    /// Copies payload into the receive buffer. Returns false if the buffer rejected the payload;
-    /// the connection is then aborted.
+    /// Copies the payload of a segment to the receive buffer. Returns false if the buffer did not
+    /// accept it; the connection is then aborted.
     #[inline]
     pub(super) fn store(&mut self, incoming: &IncomingSegment, received: &FifoChanges) -> bool {
         let written = received.write.is_none_or(|write| {
@@ -119,8 +121,8 @@ impl<H: Host> StreamSocket<H> {
             self.recv.write_at(write.fifo_offset, &bytes)
         });
         if !written {
-            // The connection will acknowledge bytes that the buffer rejected, so it cannot
-            // continue. Does not happen with a `RecvBuffer` that accepts as much as its capacity.
+            // The connection would acknowledge bytes that the buffer did not accept, so abort it.
+            // The abort does not happen if the `RecvBuffer` accepts as many bytes as its capacity.
             if let Some(connection) = &mut self.connection {
                 connection.abort();
             }

@@ -13,43 +13,43 @@ use crate::tcp::path::TcpPath;
 use crate::tcp::tuning::RecvTuning;
 use crate::unreached::Unreached;
 
-/// A connection that the owner accepted before its handshake. The gateway does so when the host has
-/// connected.
+/// A connection whose SYN the owner accepted before the handshake. A gateway accepts it when it has
+/// connected to the destination.
 pub(crate) struct EarlyAccept<H: Host> {
     pub flow: Flow,
     pub half_open: u32,
     pub recv: H::Recv,
     pub send: H::Send,
-    /// Whether the owner has shut down sending, so that no bytes are added to `send`.
+    /// Whether the owner has closed the sending direction, so that it adds no bytes to `send`.
     pub shut: bool,
 }
 
-/// A stream socket with a connection, also after the connection has ended.
+/// A stream socket that has or had a connection.
 pub(crate) struct StreamSocket<H: Host> {
     pub flow: Flow,
-    /// `None` after the connection has ended; the socket exists until its owner closes it.
+    /// The connection. `None` after it has ended; the socket remains until its owner closes it.
     pub connection: Option<Connection>,
     pub recv: H::Recv,
     pub send: H::Send,
     pub packet: FlowSettings,
-    /// Interface to be used regardless of the routes, because of SO_BINDTODEVICE, a link-local peer
-    /// or an any-address interface.
+    /// Interface that must be used regardless of routes, because of SO_BINDTODEVICE, a link-local
+    /// peer, or an interface that accepts packets to any address.
     pub iface: Option<IfaceId>,
     pub path: Option<TcpPath>,
     pub timer: TimerId,
-    /// Sharing options with which the stream is counted as a user of its port; `None` if it is not
-    /// counted.
+    /// Options for sharing its port with which the connection counts as a user of the port. `None`
+    /// if it does not count as one.
     pub uses_port: Option<Sharing>,
     /// Last ICMP error that reported the peer as unreachable.
     pub unreachable: Option<Unreached>,
     pub buffer_events: BufferEvents,
     pub tuning: RecvTuning,
-    /// When the buffer sizes were adjusted last.
+    /// Time at which the sizes of the buffers were last adapted.
     pub tuned_at: Instant,
 }
 
-/// Buffer events since the last visit; repeated events are merged. The owner is notified of
-/// received bytes on arrival, and of other events by the visit.
+/// Events of a connection's buffers since its last visit; several events of one kind are merged.
+/// The owner is notified of received bytes when they arrive, and of other events by the visit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct BufferEvents(u8);
 
@@ -59,8 +59,8 @@ impl BufferEvents {
     const URGENT: u8 = 4;
     const URGENT_NEW: u8 = 8;
 
-    /// Records that the owner was notified of received bytes. Returns false if the owner was
-    /// already notified since the last visit.
+    /// Records that the owner was notified of received bytes. Returns false if it was already
+    /// notified since the last visit of the connection.
     #[inline]
     pub fn note_readable(&mut self) -> bool {
         let is_new = self.0 & Self::READABLE == 0;
@@ -76,7 +76,8 @@ impl BufferEvents {
         self.0 |= Self::URGENT | if is_new { Self::URGENT_NEW } else { 0 };
     }
 
-    /// Returns whether there is urgent data; the value tells whether the mark is new.
+    /// Returns whether urgent data has arrived since the last visit: `None` if not, otherwise
+    /// whether the urgent mark has moved.
     pub fn urgent(self) -> Option<bool> {
         (self.0 & Self::URGENT != 0).then_some(self.0 & Self::URGENT_NEW != 0)
     }
@@ -91,8 +92,7 @@ impl BufferEvents {
 }
 
 impl<H: Host> StreamSocket<H> {
-    /// Creates the stream of a new connection. The path is looked up when the connection first
-    /// sends.
+    /// Creates the stream socket of a new connection. Its path is looked up when it first sends.
     pub fn new(
         now: Instant,
         flow: Flow,
@@ -119,19 +119,19 @@ impl<H: Host> StreamSocket<H> {
         }
     }
 
-    /// Adjusts the segment size of the connection after a change of the path MTU.
+    /// Adapts the segment size of the connection to the path MTU, which has changed.
     pub fn on_path_mtu(&mut self) {
         if let (Some(path), Some(connection)) = (&self.path, &mut self.connection) {
             connection.on_path_mtu(self.packet.limit(self.flow.mss_for(path.mtu())));
         }
     }
 
-    /// Whether the connection still has to send the RST that ends it.
+    /// Returns whether the connection still has to send the RST that ends it.
     pub fn is_aborting(&self) -> bool {
         self.connection.as_ref().is_some_and(Connection::is_aborting)
     }
 
-    /// Returns the levels of the buffers.
+    /// Returns how full the buffers of the connection are.
     pub fn buffers(&self) -> FifoLevels {
         FifoLevels {
             recv_free: self.recv.free(),
@@ -142,8 +142,8 @@ impl<H: Host> StreamSocket<H> {
         }
     }
 
-    /// Requests a notification of the program's next read, if a window update or an acknowledgement
-    /// may depend on it. Returns true if one is already due because of an earlier read.
+    /// Requests to be notified of the program's next read, if a window update or an acknowledgment
+    /// may depend on it. Returns true if one of these is already due because of an earlier read.
     pub fn watch_reads(&mut self, now: Instant) -> bool {
         let buffers = self.buffers();
         let Some(connection) = &mut self.connection else { return false };

@@ -1,11 +1,12 @@
-//! Connections created from a SYN with data (`fast_open`), and active opens that send one.
+//! Connections that are created by a SYN with data (TCP Fast Open, module `fast_open`), and
+//! connects that send such a SYN.
 //!
 //! A SYN with a valid cookie creates a connection immediately, which takes a place in the accept
 //! queue. No place in the SYN cache is needed, so a flood of SYNs has no effect on such
 //! connections.
 //!
-//! A cookie can be stolen, or replayed from its client's address. A listener therefore limits the
-//! number of such connections whose handshake is in progress (RFC 7413 §5.1).
+//! A Fast Open cookie can be stolen, or replayed from its client's address. A listener therefore
+//! limits the number of such connections whose handshake is in progress (RFC 7413 §5.1).
 
 use towpath_ring::RecvBuffer;
 use towpath_tcp::{Connection, FifoLevels, Instant, SeqNum};
@@ -22,8 +23,8 @@ use crate::tcp::passive::NewChild;
 use crate::tcp::stream::StreamSocket;
 
 impl<H: Host> Stack<H> {
-    /// Handles the end of a socket's handshake. Returns true for a listener's child, which its
-    /// owner already considers connected.
+    /// Handles the end of a socket's Fast Open handshake. Returns true if a listener accepted the
+    /// connection, which its owner already treats as connected.
     pub(crate) fn end_fast_open(&mut self, now: Instant, index: u32, end: HandshakeEnd) -> bool {
         if self.fast_opens.opening.is_empty() {
             return false;
@@ -39,7 +40,8 @@ impl<H: Host> Stack<H> {
             }
             Some(Opening::Server(listener)) => {
                 // RFC 7413 §5.1: an attacker may have opened the connection with the address of a
-                // client that resets it. As on Linux, the place stays occupied for a while.
+                // client, which then resets it. As on Linux, the connection counts toward the
+                // listener's limit for some time.
                 match end {
                     HandshakeEnd::Reset => {
                         let until = now + limits::FAST_OPEN_RESET_TIME;
@@ -59,8 +61,8 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Creates a connection from a SYN with a valid cookie. Returns false if the listener has no
-    /// room now; the SYN then starts an ordinary handshake.
+    /// Creates a connection from a SYN with a valid Fast Open cookie. Returns false if the listener
+    /// has no space at present. The SYN then begins a normal handshake.
     pub(crate) fn accept_fast(
         &mut self,
         cx: &mut Cx<'_, H>,
@@ -97,7 +99,8 @@ impl<H: Host> Stack<H> {
         true
     }
 
-    /// Creates the socket of a child in SYN-RECEIVED, with the data of its SYN.
+    /// Creates the socket of an accepted connection in state SYN-RECEIVED, with the data of its
+    /// SYN.
     fn connect_child(
         &mut self,
         cx: &mut Cx<'_, H>,
@@ -141,7 +144,8 @@ impl<H: Host> Stack<H> {
         at
     }
 
-    /// Handles a SYN with a valid cookie for which its listener has room. Returns any other SYN.
+    /// Handles a SYN with a valid Fast Open cookie for which its listener has space. Any other SYN
+    /// is returned to the caller.
     pub(crate) fn take_fast_syn(
         &mut self,
         cx: &mut Cx<'_, H>,

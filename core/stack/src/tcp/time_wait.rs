@@ -1,5 +1,5 @@
-//! Connections in TIME-WAIT: a table of small entries with equal waiting times. `late_segments`
-//! processes their segments.
+//! Connections in TIME-WAIT: a table of small entries, which all have the same waiting time. The
+//! module `late_segments` processes their segments.
 
 use std::time::Duration;
 
@@ -12,54 +12,54 @@ use crate::settings::FlowSettings;
 use crate::tables::flow::Flow;
 use crate::tables::slab::{List, Queue};
 
-/// A connection in TIME-WAIT, with the state needed for late segments.
+/// A connection in TIME-WAIT, with the state that is needed to answer late segments.
 #[derive(Debug)]
 pub(crate) struct TimeWaitFlow {
     pub flow: Flow,
     pub state: TimeWait,
-    /// Settings for outgoing segments, copied from the connection.
+    /// Settings for the segments that are sent, copied from the connection.
     pub packet: FlowSettings,
     pub iface: Option<IfaceId>,
-    /// Sharing options with which the connection is counted as a user of its port; `None` if it is
-    /// not counted.
+    /// Options for sharing its port with which the connection counts as a user of the port. `None`
+    /// if it does not count as one.
     pub uses_port: Option<Sharing>,
 }
 
-/// Table of TIME-WAITs. An entry whose time is restarted moves to the back, so the front expires
-/// first.
+/// Table of connections in TIME-WAIT. An entry whose waiting time begins again is moved to the end
+/// of the list, so the first one expires first.
 #[derive(Debug)]
 pub(crate) struct TimeWaits {
-    /// Duration of TIME-WAIT.
+    /// Time for which a connection stays in TIME-WAIT.
     time: Duration,
     queue: Queue<TimeWaitFlow>,
     line: List,
 }
 
 impl TimeWaits {
-    /// Creates a table whose entries wait for `time`.
+    /// Creates a table for connections that stay in TIME-WAIT for `time`.
     pub fn new(time: Duration) -> Self {
         Self { time, queue: Queue::default(), line: List::default() }
     }
 
-    /// Returns the number of entries.
+    /// Returns the number of connections in TIME-WAIT.
     pub fn len(&self) -> usize {
         self.queue.len()
     }
 
-    /// Adds an entry.
+    /// Adds a connection in TIME-WAIT, and returns its index.
     pub fn insert(&mut self, entry: TimeWaitFlow) -> u32 {
         self.queue.push(&mut self.line, entry)
     }
 
-    /// Removes an entry.
+    /// Removes the connection in TIME-WAIT at `index`.
     pub fn remove(&mut self, index: u32) -> Option<TimeWaitFlow> {
         self.queue.remove(&mut self.line, index)
     }
 
-    /// Returns whether a new connection may replace a TIME-WAIT, as with Linux's `tcp_tw_reuse`.
-    /// After a second, timestamps and an initial sequence number beyond the old window distinguish
-    /// new segments from late ones (RFC 6191). Without timestamps the peer's late segments cannot
-    /// be distinguished from new ones.
+    /// Returns whether a new connection may replace one in TIME-WAIT, as with Linux's
+    /// `tcp_tw_reuse`. After a second, timestamps distinguish new segments from late ones, and so
+    /// does an initial sequence number beyond the old window (RFC 6191). Without timestamps, late
+    /// segments of the peer cannot be distinguished from new ones.
     pub fn is_reusable(&self, now: Instant, index: u32) -> bool {
         self.get(index).is_some_and(|entry| {
             let left = entry.state.expires().since(now);
@@ -67,33 +67,33 @@ impl TimeWaits {
         })
     }
 
-    /// Returns the entry at `index`.
+    /// Returns the connection in TIME-WAIT at `index`; `None` if there is none.
     pub fn get(&self, index: u32) -> Option<&TimeWaitFlow> {
         self.queue.get(index)
     }
 
-    /// Returns the entry at `index` for modification. If the caller restarts the entry's time, it
-    /// must call [`TimeWaits::renew`].
+    /// Returns the connection in TIME-WAIT at `index` for changes. If the caller restarts its
+    /// waiting time, it must call [`TimeWaits::renew`].
     pub fn get_mut(&mut self, index: u32) -> Option<&mut TimeWaitFlow> {
         self.queue.get_mut(index)
     }
 
-    /// Moves an entry to the back after its time was restarted.
+    /// Moves an entry to the end of the list, because its waiting time begins again.
     pub fn renew(&mut self, index: u32) {
         self.queue.renew(&mut self.line, index);
     }
 
-    /// Iterates over all entries.
+    /// Iterates over all connections in TIME-WAIT.
     pub fn iter(&self) -> impl Iterator<Item = &TimeWaitFlow> {
         self.queue.iter()
     }
 
-    /// Returns the entry that expires first.
+    /// Returns the index of the entry that expires first.
     pub fn oldest(&self) -> Option<u32> {
         self.line.front()
     }
 
-    /// Returns when the first entry expires.
+    /// Returns the time at which the first entry expires; `None` if the table is empty.
     pub fn next_timeout(&self) -> Option<Instant> {
         Some(self.get(self.oldest()?)?.state.expires())
     }

@@ -1,29 +1,30 @@
-//! Autotuning of the receive buffer: the window should hold twice the bytes that the program reads
-//! per round-trip time.
+//! Autotuning of the receive buffer. The receive window should be twice the number of bytes that
+//! the program reads per round-trip time.
 
 use std::time::Duration;
 
-/// Dynamic right-sizing (Feng et al. 2002, like Linux's `tcp_rcv_space_adjust`). A sender in slow
-/// start doubles its rate each round-trip time. A window of twice the bytes read in the last one
-/// therefore never limits the sender.
+/// State of dynamic right-sizing (Feng et al. 2002, like Linux's `tcp_rcv_space_adjust`). A sender
+/// in slow start doubles its rate in each round-trip time. A window of twice the bytes read in the
+/// last one therefore does not limit the sender.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct RecvTuning {
-    /// Bytes that the program had read at the start of the period, modulo 2³².
+    /// Number of bytes that the program had read at the start of the current period, modulo 2³².
     read_before: u32,
 }
 
-/// Period while the round-trip time is unknown, and the minimum period.
+/// Length of a measuring period while the round-trip time is unknown, and its minimum length.
 const PERIOD_DEFAULT: Duration = Duration::from_millis(100);
 const PERIOD_MIN: Duration = Duration::from_millis(1);
 
-/// Returns the length of a period.
+/// Returns the length of a measuring period for a round-trip time.
 pub(crate) fn period(rtt: Option<Duration>) -> Duration {
     rtt.unwrap_or(PERIOD_DEFAULT).max(PERIOD_MIN)
 }
 
 impl RecvTuning {
-    /// Ends a period. Returns the capacity to request if the buffer has less. `received` is the
-    /// total number of received bytes, modulo 2³².
+    /// Ends a measuring period. Returns the size that the receive buffer should have at least, in
+    /// bytes. `received` is the total number of received bytes modulo 2³², and `unread` the number
+    /// of those that the program has not read.
     pub fn on_period(&mut self, received: u32, unread: u32) -> u32 {
         let read = received.wrapping_sub(unread);
         let in_period = read.wrapping_sub(self.read_before);
@@ -42,7 +43,7 @@ mod tests {
         assert_eq!(tuning.on_period(50_000, 20_000), 60_000);
         assert_eq!(tuning.on_period(55_000, 0), 50_000);
         assert_eq!(tuning.on_period(95_000, 0), 80_000);
-        // The byte count wraps after 4 GiB.
+        // The number of bytes read wraps around after 4 GiB.
         tuning.read_before = u32::MAX - 9_999;
         assert_eq!(tuning.on_period(5_000, 10_000), 10_000);
     }

@@ -1,4 +1,5 @@
-//! The send path: dirty connections are visited in turn. `outcome` handles the results of a visit.
+//! Send path of TCP: connections that may have something to send (in the list `dirty`) are visited
+//! in order. The module `outcome` handles the results of a visit.
 //!
 //! ```text
 //!  dirty list ─► visit: notify owner ───► plan ─► emit ─► frame ─► net ─► output of an interface
@@ -7,7 +8,8 @@
 //!          segment, send_ready,     events, timer, end of connection
 //!          recv_taken, timeout
 //! ```
-//! A connection waits if the queue of its device is busy, or its share of the queue is used up:
+//! A connection waits if the queue of its device is full, or if the connection has reached its own
+//! limit (share) in the queue:
 //!
 //! ```text
 //!  visit ─► device busy ───► queue of connections ─► serve_lines, when the device drained ─► visit
@@ -36,37 +38,38 @@ use crate::tcp::outcome::{notify_owner, tune};
 use crate::tcp::output_lines::{is_busy, is_low};
 use crate::tcp::stream::StreamSocket;
 
-/// Result of a visit of a connection.
+/// Result of visiting a connection in the send path.
 enum Visited {
-    /// The connection can send nothing more now.
+    /// The connection has no more to send at present.
     Idle,
-    /// There is more to send: the connection moves to the back of the dirty list.
+    /// The connection has more to send, so it is appended to the list of connections to be visited.
     More,
 }
 
-/// Precedence of a visit relative to connections that wait for the same device.
+/// Precedence of a visited connection over those that wait for the same device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum VisitTurn {
-    /// Sends unless connections wait for the device.
+    /// The connection sends only if no other connection waits for the device.
     Behind,
-    /// The connection was at the front of the device's queue.
+    /// The connection was the first in the list of those that wait for the device, and may send.
     Called,
-    /// Sends before connections that wait.
+    /// The connection sends before all connections that wait.
     Ahead,
 }
 
-/// Reason why a connection may not add to the queue of its device.
+/// Reason why a connection must not add packets to the queue of its device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum HeldBack {
-    /// The device is busy, or other connections wait for it.
+    /// The queue of the device is full, or other connections wait for the device.
     ByOthers(IfaceId),
-    /// The connection's share of the queue is used up.
+    /// The connection has reached its own limit of bytes in the device queue.
     ByShare,
 }
 
 impl<H: Host> Stack<H> {
-    /// Visits dirty connections within the budget, each at most once before all others. Connections
-    /// that waited for a device come first.
+    /// Visits the connections that may have something to send, within the budget of packets. No
+    /// connection is visited twice before all others were visited. Connections that waited for a
+    /// device come first.
     pub(crate) fn transmit(&mut self, cx: &mut Cx<'_, H>, budget: &mut usize) {
         self.serve_lines(cx, budget);
         for _ in 0..self.dirty.len() {
@@ -85,17 +88,18 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Tells the stack that bytes were added to the send buffer. The next turn sends as many as the
-    /// windows allow. Does nothing for sockets that no longer exist.
+    /// Notifies the stack that the owner has added bytes to a connection's send buffer. The next
+    /// turn of the event loop sends as many as the windows permit. Has no effect if the socket was
+    /// removed.
     pub fn send_ready(&mut self, id: SocketId) {
         if let Some(index) = self.index(id) {
             self.mark_dirty(index);
         }
     }
 
-    /// Lets a connection send immediately, before all others and even if the device is busy. Used
-    /// for a connection that its owner has reset in order to reuse its ports. Packets that do not
-    /// fit in the device's queue are lost.
+    /// Lets a connection send immediately, before all others and even if its device queue is full.
+    /// The stack uses this function for a connection that its owner has reset in order to reuse its
+    /// ports. Packets that do not fit in the device queue are lost.
     pub fn send_now(&mut self, now: Instant, host: &mut H, id: SocketId, pool: &mut Pool) {
         let cx = &mut Cx { now, host, pool };
         let mut budget = Budget::default().tx_packets;
@@ -109,8 +113,8 @@ impl<H: Host> Stack<H> {
         self.send_ready(id);
     }
 
-    /// Lets connections that wait for a device continue when its queue has drained. Each gets one
-    /// visit at a time, in order, until the queue is full again.
+    /// Lets connections continue that wait for a device, if its queue has space. The connections
+    /// are visited in order, each once at a time, until the queue is full again.
     fn serve_lines(&mut self, cx: &mut Cx<'_, H>, budget: &mut usize) {
         for iface in self.output_lines.ifaces() {
             if !is_low(&self.net, iface) {
@@ -130,14 +134,14 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Returns why a connection may not send bytes now.
+    /// Returns the reason why a connection must not send bytes at present; `None` if it may.
     fn held(&self, index: u32, turn: VisitTurn) -> Option<HeldBack> {
         if turn == VisitTurn::Ahead {
             return None;
         }
         let SocketRole::Stream(stream) = &self.sockets.get(index)?.kind else { return None };
-        // Never hold back a connection that still has its RST to send; otherwise it would exist
-        // until the device's queue drains.
+        // A connection that has to send its RST never waits. Otherwise it would exist until the
+        // device queue has space.
         if stream.is_aborting() {
             return None;
         }
@@ -146,7 +150,8 @@ impl<H: Host> Stack<H> {
         if is_busy(&self.net, iface) || turn == VisitTurn::Behind && others {
             return Some(HeldBack::ByOthers(iface));
         }
-        // If the queue contains less than the minimum share, no sender can exceed it.
+        // If the queue has fewer bytes than the minimum limit of a connection, none can have
+        // reached its limit.
         if self.net.output_load(iface).bytes < TX_SHARE_BYTES as usize {
             return None;
         }
@@ -154,8 +159,8 @@ impl<H: Host> Stack<H> {
         (share >= TX_SHARE_BYTES && share >= share_max(stream)).then_some(HeldBack::ByShare)
     }
 
-    /// Makes a connection with something to send wait until its device has taken packets.
-    /// Meanwhile timers, received segments and calls of the program are still handled.
+    /// Lets a connection with bytes to send wait until its device has accepted packets. In the
+    /// meantime, its timers, received segments and calls of the program are still handled.
     fn wait(&mut self, held: HeldBack, index: u32) {
         let Some(socket) = self.sockets.get_mut(index) else { return };
         match held {
@@ -171,10 +176,11 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Returns whether a datagram socket has used up its share of a device's queue. Further
-    /// datagrams would be late, and finally lost. The owner keeps them meanwhile, as Linux does
-    /// when the device's backlog fills SO_SNDBUF. [`crate::SocketEvent::Writable`] follows when
-    /// half of the share has drained. Counter `udp_waits_for_share`.
+    /// Returns whether a datagram socket has reached its own limit of bytes in a device queue
+    /// (counter `udp_waits_for_share`). Further datagrams would be late or lost. The owner should
+    /// keep them, as Linux does when packets in a device queue fill SO_SNDBUF.
+    ///
+    /// [`crate::SocketEvent::Writable`] follows when half of the bytes were sent.
     pub fn datagram_waits(&mut self, id: SocketId) -> bool {
         let Some(index) = self.index(id) else { return false };
         if !datagrams(index).is_some_and(|sender| self.net.has_share(sender, TX_SHARE_BYTES)) {
@@ -217,8 +223,8 @@ impl<H: Host> Stack<H> {
             let Some(connection) = &mut stream.connection else { return Visited::Idle };
             let idle = match (connection.plan(cx.now, buffers, TX_BYTES_A_PACKET), held) {
                 (Plan::Send(transmit), Some(held)) if waits(&transmit) => {
-                    // The peer may wait for an acknowledgement before it sends bytes for which our
-                    // program waits.
+                    // Send an acknowledgment, because the peer may wait for it before it sends
+                    // bytes that our program needs.
                     if let Some(ack) = connection.plan_ack() {
                         let outgoing = connection.emit(cx.now, ack, buffers);
                         self.send_segment(cx, index, &outgoing);
@@ -245,7 +251,7 @@ impl<H: Host> Stack<H> {
         Visited::More
     }
 
-    /// Looks up the route of a connection again if the routes changed since it was cached.
+    /// Looks up the route of a connection again, if routes have changed since it was cached.
     fn refresh_route(&mut self, now: Instant, index: u32) {
         let Some(stream) = self.sockets.stream_mut(index) else {
             return;
@@ -270,7 +276,7 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Creates the packet of a segment, and sends it.
+    /// Creates the packet for a segment of a connection, and sends it.
     fn send_segment(&mut self, cx: &mut Cx<'_, H>, index: u32, outgoing: &Outgoing) {
         let Some(stream) = self.sockets.stream_mut(index) else {
             return;
@@ -279,8 +285,8 @@ impl<H: Host> Stack<H> {
         self.counters.tcp_bytes_sent += u64::from(outgoing.len);
         self.counters.tcp_retransmits += u64::from(outgoing.retransmit);
         self.counters.tcp_resets_sent += u64::from(outgoing.flags.contains(Flags::RST));
-        // Without a route the segment is dropped. The retransmission timer sends it again; a route
-        // may exist by then.
+        // If there is no route, drop the segment. The retransmission timer sends it again, and
+        // there may be a route then.
         let flow = stream.flow;
         let route = stream.path.and_then(|path| self.paths.route(&path, &flow, &self.net));
         let Some(route) = route else { return self.count_drop(DropReason::NoRoute) };
@@ -295,9 +301,8 @@ impl<H: Host> Stack<H> {
         };
         let mut packet = segment_packet(&flow, outgoing, option, cx.pool);
         if !put_payload(&mut packet, &mut stream.send, outgoing) {
-            // Never send a segment whose payload is wrong or too short for its sequence numbers.
-            // The connection regards the segment as lost: its timers retransmit, and finally give
-            // up.
+            // Never send a segment whose payload is incomplete. The connection treats the segment
+            // as lost: it is retransmitted, and finally the connection fails.
             debug_assert!(false, "{outgoing:?}: {} bytes are there", stream.send.len());
             cx.pool.give(packet);
             return self.count_drop(DropReason::TcpPayloadMissing);
@@ -307,15 +312,15 @@ impl<H: Host> Stack<H> {
         //# change to the IP layer, when it sends segments on the connection (SHLD-22).
         let (class, ttl) = (stream.packet.class, stream.packet.ttl);
         let ip = ip_for(&route, outgoing.ecn.with_dscp(class), ttl);
-        // Packets without payload are not limited, so they do not count in the share.
+        // Packets without payload never wait, so they do not count toward the connection's limit.
         packet.meta.sender = connection(index).filter(|_| outgoing.len > 0);
         self.send_packet(cx.now, &route, &flow, ip, packet, cx.pool);
     }
 }
 
-/// Returns whether a segment must wait while its device is busy. Acknowledgements and probes are
-/// sent at once, because the peer may wait for them. A reset is sent at once, because its
-/// connection may be gone before the device has room.
+/// Returns whether a segment must wait while the device queue is full. Acknowledgments and probes
+/// are sent at once, because the peer may wait for them. A reset is sent at once, because the
+/// connection may be removed before the queue has space.
 fn waits(transmit: &Transmit) -> bool {
     !matches!(
         transmit.kind(),
@@ -326,8 +331,9 @@ fn waits(transmit: &Transmit) -> bool {
     )
 }
 
-/// Returns the number of bytes on the wire that a connection may have in the queue of its device.
-/// Its ratio to the congestion window equals [`TX_SHARE_TIME`] divided by the round-trip time.
+/// Returns the number of bytes on the wire that a connection may have in its device queue. The
+/// limit is the number that the connection sends in [`TX_SHARE_TIME`], at a rate of one congestion
+/// window per round-trip time.
 fn share_max<H: Host>(stream: &StreamSocket<H>) -> u32 {
     let Some(connection) = &stream.connection else { return TX_SHARE_BYTES };
     let rtt = connection.srtt().map_or(0, |rtt| rtt.as_nanos() as u64);
@@ -338,8 +344,9 @@ fn share_max<H: Host>(stream: &StreamSocket<H>) -> u32 {
     }
 }
 
-/// Adds the payload of a segment to its packet. Short payload is copied behind the header; long
-/// payload stays in the send buffer and is referenced. Returns false if bytes are missing.
+/// Adds the payload of a segment to its packet. A short payload is copied after the header. A long
+/// payload remains in the send buffer, and is referenced. Returns false if bytes are missing in the
+/// buffer.
 fn put_payload(packet: &mut Packet, send: &mut impl SendBuffer, outgoing: &Outgoing) -> bool {
     if outgoing.len == 0 {
         return true;

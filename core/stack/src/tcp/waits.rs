@@ -1,4 +1,4 @@
-//! Start and end of waiting for a device.
+//! Waiting of sockets for space in a device queue: its beginning and its end.
 
 use crate::host::{Host, SocketEvent, SocketId};
 use crate::net::{IfaceId, place};
@@ -6,7 +6,8 @@ use crate::socket::{SocketRole, Waits};
 use crate::stack::Stack;
 
 impl<H: Host> Stack<H> {
-    /// Appends a connection to the queue for a device, unless it is already waiting there.
+    /// Appends a connection to the list of those that wait for a device, unless it is already in
+    /// the list.
     pub(super) fn stand_in_line(&mut self, iface: IfaceId, index: u32) {
         let id = SocketId(self.sockets.id(index));
         let Some(socket) = self.sockets.get_mut(index) else { return };
@@ -17,9 +18,9 @@ impl<H: Host> Stack<H> {
         self.output_lines.push(iface, id, 2 * self.sockets.len(), is_alive);
     }
 
-    /// Ends a connection's wait for a device, or for its share; the next visit may start another.
-    /// The connection may stay in a queue, which causes a superfluous visit. The owner of a
-    /// datagram socket gets an event.
+    /// Ends the wait of a connection for its device, or for its own limit. The next visit may begin
+    /// a new wait. The connection may remain in the list of waiting ones, which only causes an
+    /// unnecessary visit. If the socket is a datagram socket, its owner gets an event.
     pub(crate) fn end_wait(&mut self, index: u32) {
         let Some(socket) = self.sockets.get_mut(index) else { return };
         if std::mem::replace(&mut socket.waits, Waits::ForNothing) == Waits::ForNothing {
@@ -31,9 +32,9 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Ends waits after the devices have taken packets. Connections whose share has mostly drained
-    /// continue. If the routes have changed all waiting connections continue, because they may no
-    /// longer use the device for which they wait.
+    /// Ends waits after the devices have accepted packets. A connection that had reached its own
+    /// limit continues when most of its bytes were sent. If routes have changed, all waiting
+    /// connections continue, because they may no longer use the device for which they wait.
     pub(crate) fn end_waits(&mut self) {
         while let Some(sender) = self.net.pop_drained() {
             let index = place(sender);

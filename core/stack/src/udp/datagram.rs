@@ -1,4 +1,5 @@
-//! Datagram sockets: UDP sockets, and echo sockets, which have an identifier instead of a port.
+//! Datagram sockets: UDP sockets, and ICMP echo sockets, which have an echo identifier instead of a
+//! port.
 
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU32;
@@ -19,18 +20,17 @@ use crate::tcp::active::{canonical, loopback_if_unspecified, on_device, scope_of
 use crate::udp::socket::DatagramTarget;
 use crate::udp::target::udp_ip;
 
-/// Length of the ICMP and ICMPv6 echo header in bytes.
+/// Length in bytes of the header of an ICMP or ICMPv6 echo message.
 const ECHO_HEADER_LEN: u32 = 8;
 const ECHO_REQUEST_V4: u8 = 8;
 const ECHO_REQUEST_V6: u8 = 128;
 
 impl<H: Host> Stack<H> {
-    /// Connects a datagram socket to a peer: the socket sends there by default, and receives only
-    /// from there. Binds the socket if necessary. No packet is sent.
+    /// Connects a datagram socket to a peer. By default the socket then sends to this peer, and
+    /// receives only from it. Binds the socket if necessary. No packet is sent.
     ///
-    /// # Errors
-    /// After an error the socket keeps its previous peer. As on Linux the socket is nevertheless
-    /// bound, unless the error is [`ConnectError::NoPort`].
+    /// # Errors See [`ConnectError`]. After an error the socket keeps its previous peer. As on
+    /// Linux, it is nevertheless bound, unless the error is [`ConnectError::NoPort`].
     pub fn connect_datagram(
         &mut self,
         now: Instant,
@@ -39,7 +39,7 @@ impl<H: Host> Stack<H> {
     ) -> Result<(), ConnectError> {
         self.catch_up();
         let index = self.index(id).ok_or(ConnectError::Invalid)?;
-        // Bind first: as on Linux, the socket is bound even if the connect fails.
+        // Bind the socket first. As on Linux, it remains bound even if the connect fails.
         self.auto_bind(id).map_err(|_| ConnectError::NoPort)?;
         let socket = self.sockets.get(index).ok_or(ConnectError::Invalid)?;
         let SocketRole::Datagram(datagram) = &socket.kind else {
@@ -52,7 +52,7 @@ impl<H: Host> Stack<H> {
         let remote_ip = loopback_if_unspecified(remote.ip());
         let (device, way) = (datagram.device, datagram.way_to(remote_ip));
         let group_source = datagram.source_towards(remote_ip);
-        // As on Linux the local address chosen by an earlier connect is kept until the socket is
+        // As on Linux, keep the local address that an earlier connect chose, until the socket is
         // disconnected.
         let chosen = datagram.peer.map(|peer| peer.local).filter(|ip| addr::is_unicast(*ip));
         if chosen.is_some_and(|ip| ip.is_ipv4()) && remote_ip.is_ipv6() {
@@ -96,11 +96,12 @@ impl<H: Host> Stack<H> {
     }
 
     /// Disconnects a datagram socket from its peer. As on Linux, SO_BINDTODEVICE and a port that
-    /// the program did not name are reset, too. A port or address named in a bind is kept.
+    /// the stack chose are also reset. A port or address that the program specified in a bind is
+    /// kept.
     pub fn disconnect(&mut self, id: SocketId) {
         let Some(index) = self.index(id) else { return };
         self.forget_peer(index);
-        // Infallible: every datagram socket supports the option.
+        // The call cannot fail, because every datagram socket supports the option.
         let _ = self.set_device(index, None);
         self.free_chosen_port(index);
     }
@@ -130,16 +131,16 @@ impl<H: Host> Stack<H> {
         });
     }
 
-    /// Sends one datagram, or several with `segment_size`, immediately. Binds the socket if
+    /// Sends a datagram immediately; with `segment_size`, sends several. Binds the socket if
     /// necessary.
     ///
     /// On an echo socket the payload is an ICMP echo request, starting with its header. The
     /// socket's identifier replaces the identifier in the header, and the checksum is computed.
     ///
-    /// # Errors
-    /// After an error nothing was sent. After [`SendError::TooLong`] a socket with
-    /// [`crate::SocketOption::RecvErrors`] also gets a report of the maximum length of a UDP
-    /// datagram on the path. Failed neighbour resolution is not reported here, but later.
+    /// # Errors See [`SendError`]. After an error nothing was sent. After [`SendError::TooLong`], a
+    /// socket with [`crate::SocketOption::RecvErrors`] also gets a report of the maximum length of
+    /// a UDP datagram on the path. If the next hop does not answer, this is reported later by an
+    /// event.
     ///
     /// A UDP datagram that does not fit in the device's queue is lost, like a datagram lost on the
     /// path. An owner that calls [`Stack::datagram_waits`] before loses fewer datagrams. Only echo
@@ -164,12 +165,13 @@ impl<H: Host> Stack<H> {
         let sent = self.send_udp(now, datagrams(index), &target, payload, out.segment_size, pool);
         match sent {
             Ok(()) if self.is_heard_here(&target) => {
-                // The datagram is on the link, so the call succeeds regardless of the copy. The
-                // loopback queue counts copies that do not fit.
+                // The datagram itself was sent, so the call succeeds even if the copy was not. A
+                // copy that does not fit in the loopback queue is counted.
                 let _ = self.send_udp_copy(now, &target, payload, out.segment_size, pool);
             }
             Err(SendError::TooLong) => self.report_too_long(index, &target),
-            // As in Linux's `udp_sendmsg`: the loss is counted, and reported only with IP_RECVERR.
+            // As in Linux's `udp_sendmsg`, the lost datagram is counted, but reported only with
+            // IP_RECVERR.
             Err(SendError::QueueFull) if !self.hears_errors(index, target.flow.remote) => {
                 return Ok(());
             }
@@ -183,12 +185,12 @@ impl<H: Host> Stack<H> {
         datagram.is_some_and(|datagram| datagram.hears_errors_of(remote))
     }
 
-    /// Checks whether a datagram with `len` bytes of payload would be rejected for its length. Used
-    /// by owners that send datagrams after the program's call has returned. A socket with
+    /// Checks whether a datagram with `len` bytes of payload would be rejected for its length.
+    /// Owners that send datagrams after the program's call has returned use this. A socket with
     /// IP_RECVERR then gets a report of the maximum length. Binds the socket if necessary.
     ///
-    /// No datagram is rejected if it is shorter than [`net::Net::path_mtu_least`], headers
-    /// included, and 65507 bytes, the maximum over IPv4.
+    /// A datagram is never rejected if it has at most 65507 bytes, the maximum over IPv4, and is
+    /// with its headers not longer than [`net::Net::path_mtu_least`].
     pub fn check_datagram(
         &mut self,
         now: Instant,
@@ -202,11 +204,11 @@ impl<H: Host> Stack<H> {
         let header_len = if echo { 0 } else { udp::HEADER_LEN as u32 };
         let ip_len = if target.flow.remote.is_ipv4() { ipv4::HEADER_LEN } else { ipv6::HEADER_LEN };
         let part = out.segment_size.map_or(len, |size| len.min(size.into()));
-        // The program chooses the length, so the sum may overflow.
+        // Saturate the addition, because the program chooses the length of the datagram.
         let longest = part.saturating_add(ip_len as u32 + header_len);
         let is_long = longest > target.route.mtu;
         if is_long && out.segment_size.is_some() {
-            // As in Linux's `udp_send_skb`, no length is reported.
+            // As in Linux's `udp_send_skb`, do not report the maximum length.
             return Err(SendError::TooLong);
         }
         let refused = match target.ip.fragmenting {
@@ -220,19 +222,19 @@ impl<H: Host> Stack<H> {
         Err(SendError::TooLong)
     }
 
-    /// Returns the index of a datagram socket, and whether it is an echo socket.
+    /// Returns the index of a datagram socket, and whether it is an ICMP echo socket.
     fn datagram(&self, id: SocketId) -> Result<(u32, bool), SendError> {
         let index = self.index(id).ok_or(SendError::Invalid)?;
         let datagram = self.sockets.datagram(index).ok_or(SendError::Invalid)?;
         Ok((index, datagram.echo))
     }
 
-    /// Returns whether sockets of this host also receive a datagram sent to a multicast group or
-    /// broadcast address.
+    /// Returns whether sockets on this host also receive a datagram that is sent to a multicast
+    /// group or broadcast address.
     fn is_heard_here(&self, target: &DatagramTarget) -> bool {
         let Flow { remote, remote_port, .. } = target.flow;
         let is_heard = || match remote.is_multicast() {
-            // Memberships of other shards' sockets are not known here.
+            // Sockets of other shards may be members of the group, which this shard does not know.
             _ if self.shards.has_others_on(remote_port) => true,
             true => self.net.is_member(target.route.iface, remote),
             false => self
@@ -246,7 +248,7 @@ impl<H: Host> Stack<H> {
         target.looped && target.route.iface != IfaceId::LOOPBACK && is_heard()
     }
 
-    /// Reports the maximum length of a datagram to that destination to a program that set
+    /// Reports the maximum length of a datagram to its destination, if the program has set
     /// IP_RECVERR, like Linux.
     fn report_too_long(&mut self, index: u32, target: &DatagramTarget) {
         let Some(socket) = self.sockets.get(index) else { return };
@@ -256,8 +258,8 @@ impl<H: Host> Stack<H> {
         }
         let mtu = datagram.lengths.told(target.flow.remote, &target.route);
         let reason = SocketError::MessageTooBig(mtu);
-        // Linux reports the port to which the socket is connected; with IPv4 even if the call names
-        // another.
+        // Linux reports the port to which the socket is connected. For IPv4 it does so even if the
+        // call specifies a different port.
         let port = match target.flow.remote {
             IpAddr::V4(_) => datagram.peer.map_or(0, |peer| peer.remote_port),
             IpAddr::V6(_) => target.flow.remote_port,
@@ -270,9 +272,8 @@ impl<H: Host> Stack<H> {
     /// Sends one UDP datagram from any address and port, for a gateway that answers for another
     /// host. The datagram is fragmented if it exceeds the path MTU.
     ///
-    /// # Errors
-    /// [`SendError::Invalid`] if the addresses are of different families, or the remote port is 0;
-    /// otherwise as for [`Stack::send_datagram`].
+    /// # Errors [`SendError::Invalid`] if the addresses are of different IP versions, or the remote
+    /// port is 0; otherwise the same as for [`Stack::send_datagram`].
     pub fn send_datagram_from(
         &mut self,
         now: Instant,
@@ -299,8 +300,8 @@ impl<H: Host> Stack<H> {
         self.send_udp(now, None, &target, payload, None, pool)
     }
 
-    /// Sends one echo message from any address: the answer to a request of [`Host::stray_echo`], on
-    /// behalf of the host to which the request was sent.
+    /// Sends one ICMP echo message from any source address. The message answers a request of
+    /// [`Host::stray_echo`] on behalf of the host to which the request was sent.
     ///
     /// # Errors
     /// Fails if there is no route, or with the errors of [`net::Net::send`].
@@ -331,15 +332,15 @@ impl<H: Host> Stack<H> {
         packet.meta.sender = sender;
         self.counters.udp_sent += 1;
         self.loopback_due |= route.iface == IfaceId::LOOPBACK;
-        // A checksum that is not computed is sent as 0 (RFC 768).
+        // If no checksum is to be computed, the field remains 0 (RFC 768).
         let checksum = checksum.then_some(udp::CHECKSUM_OFFSET as u16);
         self.net
             .send(now, route, flow.local, flow.remote, *ip, packet, checksum, pool)
             .map_err(SendError::from)
     }
 
-    /// Sends the copy of a datagram to a group or a broadcast address that sockets of this host
-    /// receive.
+    /// Sends a copy of a multicast or broadcast datagram to the sockets on this host that receive
+    /// it.
     fn send_udp_copy(
         &mut self,
         now: Instant,
@@ -389,15 +390,16 @@ impl<H: Host> Stack<H> {
         self.net.send_echo(now, &target.route, &out, &data, pool).map_err(SendError::from)
     }
 
-    /// Closes a datagram socket that has more to send. As after [`Stack::close`] the socket
-    /// receives nothing, and its port is free. Its remaining datagrams are sent from that port.
+    /// Closes a datagram socket whose owner still has datagrams to send. As after [`Stack::close`],
+    /// the socket receives nothing, and its port is free. The remaining datagrams are sent from
+    /// this port.
     pub fn withdraw(&mut self, now: Instant, id: SocketId) {
         if let Some(index) = self.index(id) {
             self.forget_datagram(now, index);
         }
     }
 
-    /// Removes a datagram socket from all tables, if it is there.
+    /// Removes a datagram socket from all tables that contain it.
     pub(crate) fn forget_datagram(&mut self, now: Instant, index: u32) {
         self.datagrams.peers.leave(self.keys.table, &mut self.sockets, index);
         let Some(socket) = self.sockets.get_mut(index) else { return };
@@ -419,8 +421,8 @@ impl<H: Host> Stack<H> {
 }
 
 /// Returns the maximum length in bytes of a datagram to `remote`, without jumbograms. The 16-bit
-/// length includes the header of IPv4 and excludes that of IPv6 (RFC 791 §3.1, RFC 8200 §3). The
-/// result includes the ICMP header of an echo socket, and excludes the UDP header.
+/// length field of IPv4 includes the IP header, that of IPv6 does not (RFC 791 §3.1, RFC 8200 §3).
+/// The result includes the ICMP header of an echo message, but not the UDP header.
 fn payload_len_max(remote: IpAddr, echo: bool) -> usize {
     let packet = match remote {
         IpAddr::V4(_) => ipv4::TOTAL_LEN_MAX - ipv4::HEADER_LEN,
@@ -429,7 +431,8 @@ fn payload_len_max(remote: IpAddr, echo: bool) -> usize {
     if echo { packet } else { packet - udp::HEADER_LEN }
 }
 
-/// Creates a UDP datagram, or with `segment_size` one that is to be divided into several.
+/// Creates a packet with a UDP datagram; with `segment_size`, one that is later divided into
+/// several datagrams.
 #[inline]
 fn udp_packet(
     flow: &Flow,
@@ -447,8 +450,8 @@ fn udp_packet(
     };
     let linear = packet.push_back(udp::HEADER_LEN + len).expect("taken with room");
     header.emit(linear);
-    // The payload is copied into the packet. Otherwise a datagram that waits for its neighbour or
-    // device would keep later datagrams in the FIFO, which have other destinations.
+    // Copy the payload into the packet. Otherwise a datagram that waits for its next hop or device
+    // would keep later datagrams in the send buffer, even those to other destinations.
     payload.copy_to(0, &mut linear[udp::HEADER_LEN..]);
     if let Some(size) = segment_size.filter(|size| len > usize::from(*size)) {
         if size == 0 || len.div_ceil(usize::from(size)) > DATAGRAM_SEGMENTS_MAX {

@@ -1,9 +1,9 @@
-//! Packets whose delivery is divided among turns, because the filters of their sockets have many
-//! instructions, or there are many sockets.
+//! Packets whose delivery takes several turns of the event loop, because their sockets have filters
+//! with many instructions, or there are many sockets.
 //!
-//! Each program has a queue of packets, and queues take turns: a program with long filters delays
-//! only packets of its own sockets. Packets to sockets without a filter never wait, except for
-//! multicast and broadcast packets with too many receivers for one turn.
+//! Each program has a queue of packets, and the queues are served in turn. A program with long
+//! filters therefore delays only packets to its own sockets. Packets to sockets without a filter
+//! never wait, except for multicast and broadcast packets with too many receivers for one turn.
 
 use std::collections::VecDeque;
 
@@ -15,45 +15,46 @@ use crate::incoming::payload_of;
 use crate::limits;
 use crate::net::Local;
 
-/// Datagrams of one packet, which a device or a sender may have merged.
+/// The datagrams of one received packet. A device or a sender may have merged several into the
+/// packet.
 #[derive(Debug)]
 pub(crate) struct ArrivedDatagrams<'a> {
     pub local: &'a Local,
     pub meta: DatagramMeta,
     /// Concatenated payloads of all datagrams in the packet.
     pub payload: Payload<'a>,
-    /// Payload length in bytes of each datagram except the last, which may be shorter. 0 if the
-    /// packet has one datagram.
+    /// Payload length in bytes of each datagram in the packet; the last one may be shorter. 0 if
+    /// the packet contains a single datagram.
     pub size: u32,
 }
 
 impl<'a> ArrivedDatagrams<'a> {
-    /// Returns the datagrams of a packet with `header_len` bytes of transport header.
+    /// Returns the datagrams of a packet whose transport header has `header_len` bytes.
     pub fn new(local: &'a Local, meta: DatagramMeta, header_len: usize) -> Self {
         let payload = payload_of(local, header_len);
         let size = local.packet.meta.segmentation.map_or(0, |how| u32::from(how.size));
         Self { local, meta, payload, size }
     }
 
-    /// Returns the datagram that starts at offset `at` of the payload.
+    /// Returns the datagram that begins at offset `at` of the packet's payload.
     pub fn datagram(&self, at: u32) -> Payload<'a> {
         let rest = self.payload.len().saturating_sub(at);
         let len = if self.size == 0 { rest } else { rest.min(self.size) };
         self.payload.slice(at, len)
     }
 
-    /// Returns the number of datagrams.
+    /// Returns the number of datagrams in the packet.
     pub fn count(&self) -> usize {
         let pieces = self.payload.len().checked_div(self.size).unwrap_or(0);
         pieces as usize + 1
     }
 }
 
-/// Number of datagrams by result.
+/// Numbers of datagrams that sockets received, lost and filtered.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct DeliveryCount {
     pub taken: u32,
-    /// Datagrams dropped because the socket had no room.
+    /// Datagrams that were dropped because the receive queue of their socket was full.
     pub lost: u32,
     pub filtered: u32,
 }
@@ -70,12 +71,12 @@ impl DeliveryCount {
     }
 }
 
-/// Reason why a packet was not delivered to all of its receivers: the packet was dropped, or must
-/// wait.
+/// Reason why a packet was not delivered to all of its receivers. The packet was dropped, or its
+/// delivery continues later.
 #[derive(Debug)]
 pub(crate) enum Undelivered {
     Lost(DropReason),
-    /// Delivery to these receivers continues in later turns.
+    /// The delivery to these receivers continues in later turns of the event loop.
     Later(Recipients),
 }
 
@@ -85,46 +86,48 @@ impl From<DropReason> for Undelivered {
     }
 }
 
-/// Receivers of a packet, and the progress of its delivery.
+/// Receivers of a packet, and how far its delivery has progressed.
 #[derive(Debug)]
 pub(crate) struct Recipients {
     pub list: Vec<SocketId>,
-    /// Whether the list of receivers is complete.
+    /// Whether the list of receivers has been computed.
     pub is_known: bool,
     /// Hash of the packet's flow.
     pub hash: u64,
-    /// Index of the next receiver in the list.
+    /// Index in the list of the receiver to which the packet is delivered next.
     pub next: usize,
-    /// Bytes of the payload that the next receiver already has.
+    /// Number of payload bytes that were already delivered to the next receiver.
     pub at: u32,
-    /// Counts of deliveries so far.
+    /// Counts of the deliveries of this packet so far.
     pub given: DeliveryCount,
 }
 
 impl Recipients {
-    /// Creates the state from the list of all receivers.
+    /// Creates the state of a packet's delivery from the list of all its receivers.
     pub fn new(list: Vec<SocketId>, hash: u64) -> Self {
         Self { list, is_known: true, hash, next: 0, at: 0, given: DeliveryCount::default() }
     }
 
-    /// Creates the state of a multicast or broadcast packet whose receivers are not determined yet.
+    /// Creates the state of the delivery of a multicast or broadcast packet whose receivers are not
+    /// determined yet.
     pub fn unknown(list: Vec<SocketId>, hash: u64) -> Self {
         Self { is_known: false, ..Self::new(list, hash) }
     }
 
-    /// Marks the current receiver as done.
+    /// Advances to the next receiver, because the current one has got the whole packet.
     pub fn end_one(&mut self) {
         self.next += 1;
         self.at = 0;
     }
 }
 
-/// A packet that waits because filters used up the turn's limit of instructions.
+/// A packet that waits to be delivered, because filters have used up the limit of instructions in
+/// this turn of the event loop.
 #[derive(Debug)]
 pub(crate) struct Delivery {
     pub local: Local,
     pub meta: DatagramMeta,
-    /// Length in bytes of the transport header before the payload.
+    /// Length in bytes of the transport header, which precedes the payload.
     pub header_len: usize,
     pub receivers: Recipients,
 }
@@ -140,46 +143,47 @@ impl Delivery {
     }
 }
 
-/// Packets of one program that wait for filters.
+/// Packets of one program that wait for its socket filters.
 #[derive(Debug, Default)]
 struct PayerLine {
     payer: u64,
-    /// Total length of the packets in bytes.
+    /// Total length in bytes of the waiting packets.
     bytes: usize,
     waiting: VecDeque<Delivery>,
 }
 
-/// Packets that wait for filters, and reusable lists for their receivers.
+/// Packets that wait for socket filters, and lists of receivers that can be reused.
 #[derive(Debug, Default)]
 pub(crate) struct Deliveries {
-    /// Queues of programs. An empty queue is reused for the next program.
+    /// Queues of waiting packets, one for each program. An empty queue is reused for the next
+    /// program.
     lines: Vec<PayerLine>,
-    /// Index of the queue to be served next.
+    /// Index of the queue that is served next.
     turn: usize,
-    /// Number of packets in all queues.
+    /// Number of waiting packets in all queues.
     len: usize,
-    /// Empty lists, kept to reuse their memory.
+    /// Empty lists of receivers, which are kept to reuse their memory.
     lists: Vec<Vec<SocketId>>,
 }
 
 impl Deliveries {
-    /// Returns whether no packet waits.
+    /// Returns whether no packets wait.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Returns whether packets of a program wait.
+    /// Returns whether packets of the program `payer` wait.
     pub fn has_line(&self, payer: u64) -> bool {
         self.lines.iter().any(|line| line.payer == payer && !line.waiting.is_empty())
     }
 
-    /// Returns an empty list.
+    /// Returns an empty list for receivers, if possible with memory that is reused.
     pub fn take_list(&mut self) -> Vec<SocketId> {
         self.lists.pop().unwrap_or_default()
     }
 
-    /// Gives back a receiver list, so that its memory can be reused.
+    /// Returns the memory of a list of receivers for reuse.
     pub fn give_list(&mut self, mut list: Vec<SocketId>) {
         list.clear();
         if self.lists.len() < limits::LISTS_KEPT && list.capacity() <= limits::LISTED_KEPT {
@@ -187,7 +191,8 @@ impl Deliveries {
         }
     }
 
-    /// Appends a packet to the queue of a program. Returns the packet if the queue is full.
+    /// Appends a packet to the queue of the program `payer`. Returns the packet if the queue is
+    /// full.
     pub fn push(&mut self, payer: u64, delivery: Delivery) -> Option<Delivery> {
         let place = self.lines.iter().position(|it| it.payer == payer && !it.waiting.is_empty());
         let place = place.or_else(|| self.lines.iter().position(|line| line.waiting.is_empty()));
@@ -208,7 +213,7 @@ impl Deliveries {
         None
     }
 
-    /// Returns the queue to be served next, if any packet waits.
+    /// Returns the queue that is served next; `None` if no packets wait.
     fn line(&mut self) -> Option<&mut PayerLine> {
         if self.len == 0 {
             return None;
@@ -220,7 +225,8 @@ impl Deliveries {
         self.lines.get_mut(self.turn)
     }
 
-    /// Removes the first packet of the queue to be served next. Returns it with the program.
+    /// Removes the first packet of the queue that is served next. Returns the packet and the number
+    /// of its program.
     pub fn pop(&mut self) -> Option<(Delivery, u64)> {
         let line = self.line()?;
         let delivery = line.waiting.pop_front()?;
@@ -230,7 +236,7 @@ impl Deliveries {
         Some((delivery, payer))
     }
 
-    /// Puts a packet back to the front of the queue from which [`Self::pop`] removed it.
+    /// Puts a packet back to the front of the queue from which [`Self::pop`] has removed it.
     pub fn put_back(&mut self, payer: u64, delivery: Delivery) {
         let Some(line) = self.lines.get_mut(self.turn) else { return };
         line.payer = payer;
@@ -239,7 +245,7 @@ impl Deliveries {
         self.len += 1;
     }
 
-    /// Advances to the queue of the next program.
+    /// Advances to the queue that is served next.
     pub fn pass(&mut self) {
         self.turn = (self.turn + 1) % self.lines.len().max(1);
     }

@@ -1,4 +1,4 @@
-//! Selection of the sockets that receive a datagram.
+//! Selects the sockets that receive a datagram.
 
 use std::hash::BuildHasher;
 
@@ -17,19 +17,19 @@ use crate::udp::deliveries::{ArrivedDatagrams, DeliveryCount, Recipients, Undeli
 use crate::udp::peers;
 use crate::udp::socket_filter::{self, Around};
 
-/// Socket that receives a datagram.
+/// A socket that receives a datagram.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DatagramTaker {
     pub socket: u32,
-    /// Whether the socket is connected to the sender.
+    /// Whether the socket is connected to the sender of the datagram.
     pub connected: bool,
 }
 
 impl<H: Host> Stack<H> {
     /// Returns the socket that receives a unicast datagram or echo reply that arrived on `iface`.
-    /// Sockets connected to the sender take precedence over sockets bound to the address and port.
-    /// Sockets bound to another device (SO_BINDTODEVICE) are skipped. `hash` is the hash of the
-    /// flow.
+    /// Sockets that are connected to the sender take precedence over other sockets bound to the
+    /// address and port. Sockets that are restricted to another interface (SO_BINDTODEVICE) are
+    /// skipped. `hash` is the hash of the datagram's addresses and ports.
     #[inline]
     pub(crate) fn datagram_taker(
         &self,
@@ -45,19 +45,20 @@ impl<H: Host> Stack<H> {
             return Some(DatagramTaker { socket, connected: true });
         }
         let binds = if echo { &self.ports.echo } else { &self.ports.udp };
-        // SO_REUSEPORT: datagrams of one sender always reach the same socket.
+        // With SO_REUSEPORT, the hash selects the socket, so that all datagrams of a sender reach
+        // the same one.
         let pick = (hash >> 32) as u32;
         let bound = binds.receivers.find(flow.local, flow.local_port, iface, pick);
         bound.map(|socket| DatagramTaker { socket, connected: false })
     }
 
     /// Returns the selected socket; `None` if it belongs to another shard. Packets for such a
-    /// socket go to that shard, unless they were in transit when the socket was opened.
+    /// socket are passed to that shard, unless they were in transit when the socket was opened.
     fn own(&self, taker: DatagramTaker) -> Option<&StackSocket<H>> {
         self.sockets.get(taker.socket).filter(|socket| !socket.is_shadow())
     }
 
-    /// Delivers a unicast datagram, or an echo reply, to its receiver.
+    /// Delivers a unicast datagram, or an ICMP echo reply, to the socket that receives it.
     #[inline]
     pub(crate) fn deliver_to_one(
         &mut self,
@@ -79,7 +80,8 @@ impl<H: Host> Stack<H> {
         Ok(self.count_given(given)?)
     }
 
-    /// Delivers a packet to a socket with a filter, within the limit on filter instructions.
+    /// Delivers a packet to a socket with a filter, within the limit of filter instructions per
+    /// turn of the event loop.
     #[cold]
     fn deliver_filtered(
         &mut self,
@@ -93,7 +95,8 @@ impl<H: Host> Stack<H> {
         self.deliver(host, arrived, Recipients::new(receivers, hash))
     }
 
-    /// Delivers a multicast or broadcast datagram to every receiver, within the same limit.
+    /// Delivers a multicast or broadcast datagram to all sockets that receive it, within the limit
+    /// of filter instructions per turn of the event loop.
     pub(crate) fn deliver_to_all(
         &mut self,
         host: &mut H,
@@ -104,8 +107,8 @@ impl<H: Host> Stack<H> {
         let hash = self.keys.table.ends(&flow);
         let mut list = self.datagrams.deliveries.take_list();
         if !self.datagrams.deliveries.is_empty() {
-            // Behind an earlier packet of the same program the receivers are determined later.
-            // Otherwise every packet in the queue would have cost a search of all receivers.
+            // If an earlier packet of the same program waits, determine the receivers later.
+            // Otherwise each waiting packet would need a search for all its receivers.
             let first = self.first_taker(arrived, hash);
             let payer = first.and_then(|index| self.payer(host, index));
             if payer.is_some_and(|payer| self.datagrams.deliveries.has_line(payer)) {
@@ -121,7 +124,7 @@ impl<H: Host> Stack<H> {
     }
 
     /// Lists the sockets that receive a multicast or broadcast datagram. Sockets without a filter
-    /// come first, because they wait for no filter.
+    /// come first, so that they need not wait for filters.
     pub(crate) fn list_takers(
         &mut self,
         arrived: &ArrivedDatagrams<'_>,
@@ -141,7 +144,7 @@ impl<H: Host> Stack<H> {
         self.datagrams.filter_steps += list.len() * limits::LISTING_STEPS;
     }
 
-    /// Returns the sockets that receive a multicast or broadcast datagram.
+    /// Iterates over the sockets that receive a multicast or broadcast datagram.
     fn takers<'a>(
         &'a self,
         flow: &Flow,
@@ -156,20 +159,22 @@ impl<H: Host> Stack<H> {
         let bound = self.ports.udp.receivers.all(ip, port, meta.iface);
         connected.chain(bound).filter(move |index| {
             let Some(datagram) = sockets.datagram(*index) else { return false };
-            // A shadow's shard delivers its own copy.
+            // If the socket belongs to another shard, that shard delivers its own copy of the
+            // datagram.
             let is_own = datagram.shadow_of.is_none();
             is_own && hears(datagram.device, meta.iface) && datagram.takes_group(meta)
         })
     }
 
-    /// Returns the first socket that receives a multicast or broadcast datagram.
+    /// Returns the index of the first socket that receives a multicast or broadcast datagram;
+    /// `None` if there is none.
     pub(crate) fn first_taker(&self, arrived: &ArrivedDatagrams<'_>, hash: u64) -> Option<u32> {
         let flow = flow_of(&arrived.meta);
         self.takers(&flow, hash, &arrived.meta).next()
     }
 
-    /// Delivers a new packet to its receivers. [`Undelivered::Later`]: the packet, or a part of it,
-    /// must be delivered to some receivers in later turns.
+    /// Delivers a new packet to its receivers. Returns [`Undelivered::Later`] if the packet, or a
+    /// part of it, must be delivered to some receivers in later turns of the event loop.
     fn deliver(
         &mut self,
         host: &mut H,
@@ -184,11 +189,12 @@ impl<H: Host> Stack<H> {
         Ok(self.count_given(given)?)
     }
 
-    /// Delivers a packet to its receivers, starting with the next one. Returns true if all have it.
+    /// Continues to deliver a packet to its receivers. Returns true if it was delivered to all of
+    /// them.
     ///
-    /// Stops when filters have executed `steps_max` instructions in this turn, or at a receiver
-    /// whose program has earlier packets waiting. `own` is the program in whose queue the packet
-    /// itself waited.
+    /// Stops when filters have executed `steps_max` instructions in this turn of the event loop, or
+    /// at a receiver for whose program earlier packets wait. `own` is the program in whose queue
+    /// the packet itself waited.
     pub(crate) fn give_on(
         &mut self,
         host: &mut H,
@@ -229,7 +235,8 @@ impl<H: Host> Stack<H> {
                     return false;
                 }
             } else {
-                // The filter may have been removed after a part of the packet was filtered.
+                // Deliver the rest of the payload. The filter may have been removed after a part of
+                // the packet was filtered.
                 let rest = receivers.at;
                 let payload = arrived.payload.slice(rest, arrived.payload.len() - rest);
                 let steps = if is_single { 0 } else { limits::GIVING_STEPS };
@@ -243,7 +250,7 @@ impl<H: Host> Stack<H> {
         true
     }
 
-    /// Returns the program to which the filter of a socket is charged.
+    /// Returns the number of the program to which the filter instructions of a socket are charged.
     pub(crate) fn payer(&self, host: &H, index: u32) -> Option<u64> {
         self.sockets.get(index).map(|socket| host.payer(socket.user))
     }
@@ -259,9 +266,8 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Counts the result of a packet's delivery. Filtered datagrams of a packet that was partly
-    /// delivered are counted here. Otherwise returns the reason for which the caller drops the
-    /// packet.
+    /// Counts the result of delivering a packet. If only some of its datagrams were filtered, they
+    /// are counted here. Otherwise returns the reason for which the caller drops the packet.
     pub(crate) fn count_given(&mut self, given: DeliveryCount) -> Result<(), DropReason> {
         match given {
             DeliveryCount { lost: 1.., .. } => Err(DropReason::UdpNoRoom),
@@ -274,8 +280,8 @@ impl<H: Host> Stack<H> {
     }
 }
 
-/// Delivers the datagrams of a packet to a socket without a filter, one by one unless the program
-/// accepts merged datagrams.
+/// Delivers the datagrams of a packet to a socket that has no filter. The datagrams are delivered
+/// one by one, unless the socket accepts merged datagrams.
 fn give<H: Host>(
     host: &mut H,
     socket: &StackSocket<H>,
@@ -292,9 +298,10 @@ fn give<H: Host>(
     given
 }
 
-/// Applies a socket's filter to the datagrams of a packet, starting with the next one. Returns true
-/// if all were filtered. `may_run` is called before each datagram with the filter's length, an
-/// upper bound on the instructions executed, because jumps only lead forward.
+/// Applies a socket's filter to the datagrams of a packet that were not filtered yet. Returns true
+/// if all have been filtered. Before each datagram, `may_run` is called with the length of the
+/// filter. The length is an upper bound of the executed instructions, because filters only jump
+/// forward.
 fn judge<H: Host>(
     host: &mut H,
     socket: (u32, &Program),
@@ -333,13 +340,14 @@ fn socket_filter_of<H: Host>(socket: &StackSocket<H>) -> Option<&Program> {
     }
 }
 
-/// Returns whether a datagram socket bound to `device` (SO_BINDTODEVICE) receives packets of
-/// `iface`.
+/// Returns whether a datagram socket that is restricted to `device` (SO_BINDTODEVICE) receives
+/// packets from the interface `iface`.
 fn hears(device: Option<IfaceId>, iface: IfaceId) -> bool {
     device.is_none_or(|device| device == iface)
 }
 
-/// Calls `take` for each datagram of a merged packet; once if `size` is 0.
+/// Calls `take` for each datagram of a packet into which several were merged. Calls it once if
+/// `size` is 0.
 pub(crate) fn each_datagram<'a>(
     payload: &Payload<'a>,
     size: u32,

@@ -1,4 +1,5 @@
-//! Deliveries that continue in later turns, because filters have used up this turn's limit.
+//! Deliveries that continue in later turns of the event loop, because socket filters have used up
+//! the limit of instructions of one turn.
 
 use towpath_pool::Pool;
 
@@ -10,11 +11,12 @@ use crate::stack::Stack;
 use crate::udp::deliveries::{ArrivedDatagrams, Delivery};
 
 impl<H: Host> Stack<H> {
-    /// Queues a packet whose delivery continues in a later turn.
+    /// Queues a packet whose delivery continues in a later turn of the event loop.
     #[cold]
     pub(crate) fn deliver_later(&mut self, cx: &mut Cx<'_, H>, mut delivery: Delivery) {
         self.counters.deliveries_put_off += 1;
-        // A device has few frames, and a filter may take long, so copy the packet out of its frame.
+        // Copy the packet out of the device's frame. The device has few frames, and the filter may
+        // take a long time.
         delivery.local.packet.leave_frame(cx.pool);
         let payer = self.next_payer(cx.host, &delivery);
         if let Some(delivery) = self.datagrams.deliveries.push(payer, delivery) {
@@ -22,7 +24,7 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Returns the program of the next receiver.
+    /// Returns the number of the program to which the next receiver of a packet belongs.
     fn next_payer(&self, host: &H, delivery: &Delivery) -> u64 {
         let receivers = &delivery.receivers;
         let index = if receivers.is_known {
@@ -33,7 +35,8 @@ impl<H: Host> Stack<H> {
         index.and_then(|index| self.payer(host, index)).unwrap_or_default()
     }
 
-    /// Continues the delivery of waiting packets, one portion per queue in turn.
+    /// Continues the delivery of waiting packets. The queues of programs are served in turn, each
+    /// for a limited number of filter instructions.
     pub(crate) fn deliver_waiting(&mut self, cx: &mut Cx<'_, H>) {
         let portion = |steps: usize| steps + limits::FILTER_STEPS_A_PORTION;
         let mut end = portion(self.datagrams.filter_steps);
@@ -57,8 +60,8 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Continues to deliver a packet to its remaining receivers. Returns true if all receivers have
-    /// been served.
+    /// Continues to deliver a packet to its remaining receivers. Returns true if it was delivered
+    /// to all of them.
     fn go_on_delivering(
         &mut self,
         host: &mut H,

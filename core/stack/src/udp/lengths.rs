@@ -6,28 +6,30 @@ use crate::net::limits::{LOOPBACK_MTU, LOOPBACK_MTU_TOLD};
 use crate::net::{Fragmenting, IfaceId, Route};
 
 /// Handling of datagrams that exceed the path MTU: IP_MTU_DISCOVER and IPV6_MTU_DISCOVER. The names
-/// are those of Linux's `IP_PMTUDISC_` constants.
+/// are those of Linux's constants `IP_PMTUDISC_`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum MtuDiscovery {
-    /// Long datagrams are fragmented here, and routers may fragment all datagrams.
+    /// The stack fragments datagrams that exceed the path MTU, and routers may fragment all
+    /// datagrams.
     Dont,
-    /// Long datagrams are fragmented here; routers may not fragment, so that the path MTU is
-    /// discovered.
+    /// The stack fragments datagrams that exceed the path MTU. Routers must not fragment, so that
+    /// the path MTU is discovered.
     #[default]
     Want,
     /// Datagrams longer than the path MTU are rejected.
     Do,
-    /// Datagrams up to the link's MTU are sent without fragmentation: the program discovers the
-    /// path MTU itself.
+    /// Datagrams that do not exceed the MTU of the link are sent, and must not be fragmented. The
+    /// program discovers the path MTU itself.
     Probe,
-    /// Like `Probe`, but routers may fragment. Reports of the path MTU are ignored.
+    /// Like `Probe`, but routers may fragment. ICMP reports of a path MTU are ignored.
     Interface,
-    /// Like `Interface`, but datagrams that exceed the link's MTU are fragmented.
+    /// Like `Interface`, but this host fragments datagrams that exceed the MTU of the link.
     Omit,
 }
 
 impl MtuDiscovery {
-    /// Returns the length limit of a datagram on `route`, and the permission to fragment.
+    /// Returns the maximum length in bytes of a datagram's packet on `route`, and who may fragment
+    /// it.
     pub(crate) fn limit(self, route: &Route) -> (u32, Fragmenting) {
         match self {
             Self::Dont => (route.mtu, Fragmenting::Anywhere),
@@ -40,28 +42,29 @@ impl MtuDiscovery {
         }
     }
 
-    /// Returns whether reports that quote a datagram of the socket are accepted. DNS servers use
-    /// modes that ignore reports. Otherwise an attacker's report could cause fragmentation, and
-    /// fragments can be forged (RFC 9715).
+    /// Returns whether path MTU reports that quote a datagram of the socket are accepted. DNS
+    /// servers use modes that ignore these reports. Otherwise an attacker could forge a report to
+    /// cause fragmentation, and then forge fragments (RFC 9715).
     pub(crate) fn believes_reports(self) -> bool {
         !matches!(self, Self::Interface | Self::Omit)
     }
 
-    /// Returns whether the program is notified of a report about a datagram to `dst`. As on Linux,
-    /// the families differ.
+    /// Returns whether the program is notified of a path MTU report about a datagram to `dst`. As
+    /// on Linux, this is different for IPv4 and IPv6.
     pub(crate) fn tells_reports(self, dst: IpAddr) -> bool {
         self != Self::Dont && (dst.is_ipv4() || self.believes_reports())
     }
 }
 
-/// Handling of long datagrams, by family.
+/// Settings for datagrams that exceed the path MTU, for each IP version.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct DatagramLengths {
-    /// IP_MTU_DISCOVER of the socket, for IPv4 datagrams.
+    /// IP_MTU_DISCOVER: path MTU discovery for IPv4 datagrams.
     pub v4: MtuDiscovery,
-    /// IPV6_MTU_DISCOVER of the socket, for IPv6 datagrams.
+    /// IPV6_MTU_DISCOVER: path MTU discovery for IPv6 datagrams.
     pub v6: MtuDiscovery,
-    /// IPV6_MTU: maximum length of an IPv6 packet in bytes; `None`: limited by the path only.
+    /// IPV6_MTU: maximum length of IPv6 packets in bytes; `None` if only the path limits the
+    /// length.
     pub v6_fragment: Option<u32>,
 }
 
@@ -70,7 +73,7 @@ impl DatagramLengths {
         if remote.is_ipv4() { self.v4 } else { self.v6 }
     }
 
-    /// Returns the length limit of a packet to `remote` on `route`, and the permission to fragment
+    /// Returns the maximum length in bytes of a packet to `remote` on `route`, and who may fragment
     /// longer packets.
     pub fn limit(&self, remote: IpAddr, route: &Route) -> (u32, Fragmenting) {
         let (mtu, fragmenting) = self.discovery(remote).limit(route);
@@ -78,9 +81,9 @@ impl DatagramLengths {
         (mtu.min(most), fragmenting)
     }
 
-    /// Returns the MTU reported to programs for a route shortened by [`Self::limit`]. The MTU of
-    /// Linux's loopback is one byte more than the maximum length of an IP packet. For an IPv4 path
-    /// Linux reports that maximum instead (IP_MAX_MTU).
+    /// Returns the MTU that programs see for a route, after [`Self::limit`] was applied to the
+    /// route. As on Linux, the loopback interface has an MTU of one byte more than the maximum
+    /// length of an IP packet. For an IPv4 path, that maximum is returned instead (IP_MAX_MTU).
     pub fn told(&self, remote: IpAddr, route: &Route) -> u32 {
         let Route { iface, mtu, .. } = *route;
         let of_link = match self.discovery(remote) {

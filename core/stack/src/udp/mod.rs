@@ -1,4 +1,4 @@
-//! UDP and echo sockets: sending, and delivery of received datagrams to their sockets.
+//! UDP and ICMP echo sockets: sending of datagrams, and delivery of received datagrams.
 
 pub(crate) mod datagram;
 pub(crate) mod deliveries;
@@ -17,12 +17,13 @@ use self::peers::Peers;
 /// State of the datagram sockets of a stack.
 #[derive(Debug, Default)]
 pub(crate) struct DatagramTables {
-    /// Connected datagram sockets, by peer.
+    /// Connected datagram sockets, which are found by their peer.
     pub peers: Peers,
-    /// Packets that wait because filters used up the turn's limit of instructions.
+    /// Packets that wait, because socket filters have used up the limit of instructions in this
+    /// turn of the event loop.
     pub deliveries: Deliveries,
-    /// Filter instructions executed in this turn, plus the cost of other datagrams in the same
-    /// unit.
+    /// Number of socket filter instructions executed in this turn of the event loop. Work for
+    /// datagrams without filters is added in the same unit.
     pub filter_steps: usize,
     /// Number of multicast memberships of all sockets.
     pub memberships: usize,

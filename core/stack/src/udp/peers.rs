@@ -1,5 +1,5 @@
-//! Look-up of datagram sockets by their peer. Sockets without a peer are found by their local
-//! address ([`crate::ports::binds`]).
+//! Lookup of datagram sockets by the peer to which they are connected. Other sockets are found by
+//! their local address ([`crate::ports::binds`]).
 
 use crate::host::Host;
 use crate::net::IfaceId;
@@ -9,18 +9,18 @@ use crate::tables::flow::{Flow, FlowRef, FlowTable, on_device};
 use crate::tables::slab::{NONE, Slab};
 use crate::udp::socket::{Alike, DatagramSocket};
 
-/// Key of a connected socket.
+/// Key under which a connected datagram socket is found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct PeerKey {
     flow: Flow,
-    /// SO_BINDTODEVICE. Part of the key, so that sockets of other devices do not slow down
-    /// look-ups.
+    /// Interface to which the socket is restricted (SO_BINDTODEVICE). The interface is a part of
+    /// the key, so that sockets on other interfaces do not slow down lookups.
     device: Option<IfaceId>,
     echo: bool,
 }
 
 impl PeerKey {
-    /// Returns whether the peer's port is 0, which as on Linux matches any port.
+    /// Returns whether the port of the peer is 0. As on Linux, it then matches any port.
     fn is_any_port(&self) -> bool {
         !self.echo && self.flow.remote_port == 0
     }
@@ -32,23 +32,24 @@ impl DatagramSocket {
     }
 }
 
-/// Connected UDP and echo sockets.
+/// Table of the connected UDP and ICMP echo sockets.
 #[derive(Debug, Default)]
 pub(crate) struct Peers {
     pub table: FlowTable,
-    /// Number of sockets connected to port 0. Look-ups skip them if it is 0.
+    /// Number of sockets that are connected to port 0. If there are none, lookups skip them.
     pub any_port: usize,
-    /// Number of connected sockets bound to a device. Look-ups skip them if it is 0.
+    /// Number of connected sockets that are restricted to an interface. If there are none, lookups
+    /// skip them.
     pub on_device: usize,
 }
 
-/// Table of all sockets. Connected sockets with equal keys form linked lists within it.
+/// Table of all sockets. In it, connected datagram sockets with equal keys form linked lists.
 type Sockets<H> = Slab<StackSocket<H>>;
 
 impl Peers {
-    /// Adds a datagram socket under its peer. Among sockets with equal keys the table contains the
-    /// newest, as on Linux, and the older ones are linked to it. Otherwise each change would search
-    /// all entries with the same key.
+    /// Adds a connected datagram socket under the key of its peer. If several sockets have equal
+    /// keys, the table contains the newest one, as on Linux. The older ones are linked to it, so
+    /// that a change need not search all entries with the same key.
     pub fn enter<H: Host>(&mut self, keys: Keyed, sockets: &mut Sockets<H>, index: u32) {
         let Some(peer) = peer_of(sockets, index) else { return };
         let hash = keys.ends(&peer.flow);
@@ -66,7 +67,7 @@ impl Peers {
         self.on_device += usize::from(peer.device.is_some());
     }
 
-    /// Removes a connected socket that [`Peers::enter`] added. Returns false if the socket is not
+    /// Removes a connected datagram socket that [`Peers::enter`] added. Returns false if it is not
     /// in the table.
     pub fn leave<H: Host>(&mut self, keys: Keyed, sockets: &mut Sockets<H>, index: u32) -> bool {
         let Some(peer) = peer_of(sockets, index) else { return false };
@@ -86,9 +87,10 @@ impl Peers {
         left
     }
 
-    /// Returns UDP or echo sockets that are connected to the sender and receive packets of `iface`,
-    /// best match first. By Linux's rules the peer's port takes precedence over the device. Among
-    /// [`alike`] sockets only the newest is returned. `hash` is the hash of the flow.
+    /// Returns UDP or ICMP echo sockets that are connected to the sender of a datagram, and receive
+    /// packets from the interface `iface`. The best match comes first. As on Linux, the port of the
+    /// peer takes precedence over the interface. Only the newest of [`alike`] sockets is returned.
+    /// `hash` is the hash of the flow.
     #[inline]
     pub fn connected<'a, H: Host>(
         &'a self,
@@ -116,7 +118,7 @@ impl Peers {
         })
     }
 
-    /// Returns the first result of [`Peers::connected`], without a look-up if no socket is
+    /// Returns the first result of [`Peers::connected`]. Avoids the lookup if no socket is
     /// connected.
     #[inline]
     pub fn first_connected<H: Host>(
@@ -146,8 +148,8 @@ impl Peers {
     }
 }
 
-/// Returns a socket returned by [`Peers::connected`], and all sockets with an equal key, newest
-/// first.
+/// Iterates over a socket that [`Peers::connected`] returned and all sockets with an equal key, the
+/// newest one first.
 pub(crate) fn alike<H: Host>(sockets: &Sockets<H>, index: u32) -> impl Iterator<Item = u32> {
     std::iter::successors(Some(index), |&index| match &sockets.get(index)?.kind {
         SocketRole::Datagram(datagram) => Some(datagram.alike.older).filter(|older| *older != NONE),
@@ -155,7 +157,8 @@ pub(crate) fn alike<H: Host>(sockets: &Sockets<H>, index: u32) -> impl Iterator<
     })
 }
 
-/// Changes the links of a socket. Does nothing for [`NONE`].
+/// Changes the links of a connected datagram socket to sockets with an equal key. Has no effect if
+/// the index is [`NONE`].
 fn set_alike<H: Host>(sockets: &mut Sockets<H>, index: u32, set: impl FnOnce(&mut Alike)) {
     if let Some(SocketRole::Datagram(datagram)) = sockets.get_mut(index).map(|it| &mut it.kind) {
         set(&mut datagram.alike);

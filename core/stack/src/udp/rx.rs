@@ -1,4 +1,4 @@
-//! Received datagrams and echo messages: validation, and delivery to their sockets.
+//! Received UDP datagrams and ICMP echo messages: validation, and delivery to their sockets.
 
 use std::net::SocketAddr;
 
@@ -23,8 +23,9 @@ impl<H: Host> Stack<H> {
         let Some(Ok((header, header_len))) = header else {
             return self.drop_local(local, DropReason::TransportMalformed, cx.pool);
         };
-        // A packet may contain several datagrams, because the device merged them, or UDP_SEGMENT
-        // over loopback did not divide them. The single header then states the length of all.
+        // The packet may contain several datagrams, because the device has merged them, or
+        // UDP_SEGMENT over loopback has not divided them. Its header then contains the length of
+        // all datagrams together.
         let length = usize::from(header.length);
         if length < header_len || length > local.len {
             return self.drop_local(local, DropReason::TransportMalformed, cx.pool);
@@ -49,7 +50,8 @@ impl<H: Host> Stack<H> {
         };
         match delivered {
             Ok(()) => cx.pool.give(local.packet),
-            // Looped copies of this host's own datagrams are not for other hosts.
+            // Pass the datagram to the owner as one to another host. A copy of a datagram that this
+            // host sent is never for another host.
             Err(Undelivered::Lost(DropReason::UdpNoSocket))
                 if self.net.is_any_address(local.iface) && !local.looped =>
             {
@@ -75,7 +77,7 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Delivers the reply to an echo request of this host.
+    /// Delivers an ICMP echo reply to the socket that sent the request.
     pub(crate) fn receive_echo_reply(&mut self, cx: &mut Cx<'_, H>, echo: Echo) {
         let Echo { local, ident, .. } = echo;
         let meta = DatagramMeta {
@@ -103,8 +105,8 @@ impl<H: Host> Stack<H> {
     }
 }
 
-/// Passes the owner an echo request to another host's address, received on an any-address
-/// interface.
+/// Passes an ICMP echo request to the owner. The request was sent to an address that is not the
+/// host's own, and arrived on an interface that accepts packets to any address.
 pub(crate) fn stray_echo<H: Host>(cx: &mut Cx<'_, H>, echo: Echo) {
     let Echo { local, ident, seq, data_offset, data_len } = echo;
     let (ttl, tos) = (local.ttl, local.tos);

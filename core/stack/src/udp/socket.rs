@@ -1,4 +1,4 @@
-//! Datagram sockets: UDP, or ICMP echo.
+//! Datagram sockets: UDP sockets and ICMP echo sockets.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -21,51 +21,54 @@ use crate::udp::lengths::DatagramLengths;
 //# choice is required to multicast beyond a single network.
 const MULTICAST_TTL_DEFAULT: u8 = 1;
 
-/// A UDP socket, or an echo socket, which has an identifier instead of a port.
+/// A UDP socket, or an ICMP echo socket, which has an echo identifier instead of a port.
 #[derive(Debug)]
 pub(crate) struct DatagramSocket {
     pub echo: bool,
-    /// Flow to the connected peer; `None` if the socket is not connected.
+    /// Addresses and ports of the socket and its peer; `None` if the socket is not connected.
     pub peer: Option<Flow>,
-    /// Links in the list of sockets with the same peer.
+    /// Links to the connected sockets with the same addresses and ports.
     pub alike: Alike,
     pub hops: HopLimits,
     pub classes: Classes,
-    /// SO_BINDTODEVICE: the socket receives from and sends to this interface only.
+    /// SO_BINDTODEVICE: interface to which sending and receiving are restricted.
     pub device: Option<IfaceId>,
-    /// Options of an implicit bind by connect or send.
+    /// Options that apply if connect or send bind the socket implicitly.
     pub binding: BindOptions,
-    /// IP_MULTICAST_TTL; 0: datagrams to groups stay on this host.
+    /// IP_MULTICAST_TTL: TTL of IPv4 multicast datagrams. With 0 they are not sent to other hosts.
     pub multicast_ttl: u8,
-    /// IPV6_MULTICAST_HOPS: hop limit of IPv6 datagrams to groups.
+    /// IPV6_MULTICAST_HOPS: hop limit of IPv6 multicast datagrams.
     pub multicast_hops: u8,
-    /// Settings for sending to IPv4 groups.
+    /// Settings for sending IPv4 multicast datagrams.
     pub multicast_v4: MulticastOut,
-    /// Settings for sending to IPv6 groups.
+    /// Settings for sending IPv6 multicast datagrams.
     pub multicast_v6: MulticastOut,
-    /// IP_MULTICAST_ALL: receive datagrams to IPv4 groups that other sockets joined.
+    /// IP_MULTICAST_ALL: whether the socket also receives datagrams to IPv4 multicast groups that
+    /// other sockets joined.
     pub multicast_all: bool,
-    /// IPV6_MULTICAST_ALL: also receive datagrams to IPv6 groups that other sockets joined.
+    /// IPV6_MULTICAST_ALL: whether the socket also receives datagrams to IPv6 multicast groups that
+    /// other sockets joined.
     pub multicast_all_v6: bool,
-    /// SO_BROADCAST: the socket may send to broadcast addresses.
+    /// SO_BROADCAST: whether the socket may send to broadcast addresses.
     pub broadcast: bool,
-    /// SO_NO_CHECK: send IPv4 datagrams without a checksum.
+    /// SO_NO_CHECK: whether IPv4 datagrams are sent without a checksum.
     pub no_checksum: bool,
-    /// IP_RECVERR: the socket receives errors about its IPv4 datagrams.
+    /// IP_RECVERR: whether the socket receives ICMP errors about its IPv4 datagrams.
     pub recv_errors: bool,
-    /// IPV6_RECVERR: the socket receives errors about its IPv6 datagrams.
+    /// IPV6_RECVERR: whether the socket receives ICMP errors about its IPv6 datagrams.
     pub recv_errors_v6: bool,
-    /// Length limits of datagrams, and handling of longer ones.
+    /// Maximum lengths of datagrams, and what happens to longer ones.
     pub lengths: DatagramLengths,
     pub memberships: Vec<GroupMembership>,
-    /// SO_ATTACH_FILTER: filter program for received datagrams.
+    /// SO_ATTACH_FILTER: filter program that is applied to received datagrams.
     pub filter: Option<Arc<Program>>,
-    /// Shard of the original socket, if this is a shadow: the representative of a socket of another
-    /// shard.
+    /// Shard of the socket that this entry represents; `None` if the socket is in this shard.
     pub shadow_of: Option<ShardId>,
-    /// Cached target of the last datagram; reset to `None` when an input of its lookup changes.
+    /// Cached route and header fields of the last datagram. `None` after a change of an option or
+    /// address on which they depend.
     pub last_target: Option<LastTarget>,
-    /// Number of consecutive datagrams with another target than [`Self::last_target`]; may wrap.
+    /// Number of consecutive datagrams that did not match [`Self::last_target`]. The number wraps
+    /// around.
     pub went_elsewhere: u8,
 }
 
@@ -78,13 +81,14 @@ impl DatagramSocket {
             hops: HopLimits::default(),
             classes: Classes::default(),
             device: None,
-            // Linux's ping sockets share identifiers by default (`INET_PROTOSW_REUSE`).
+            // Linux's ICMP echo sockets share identifiers by default (`INET_PROTOSW_REUSE`).
             binding: BindOptions { reuse_addr: echo, ..BindOptions::default() },
             multicast_ttl: MULTICAST_TTL_DEFAULT,
             multicast_hops: MULTICAST_TTL_DEFAULT,
             multicast_v4: MulticastOut::default(),
             multicast_v6: MulticastOut::default(),
-            // As in Linux's `inet6_create`: AF_INET6 sockets start without the option.
+            // As in Linux's `inet6_create`, IP_MULTICAST_ALL is disabled for AF_INET6 sockets by
+            // default.
             multicast_all: family == Family::V4,
             multicast_all_v6: true,
             broadcast: false,
@@ -104,8 +108,8 @@ impl DatagramSocket {
         if self.echo { PortProtocol::Echo } else { PortProtocol::Udp }
     }
 
-    /// Returns whether the socket, if bound accordingly, receives a datagram to a group or
-    /// broadcast address.
+    /// Returns whether the socket receives a datagram to a multicast group or broadcast address,
+    /// provided that its bind matches.
     pub(crate) fn takes_group(&self, meta: &DatagramMeta) -> bool {
         let group = meta.local.ip();
         if !group.is_multicast() {
@@ -113,7 +117,7 @@ impl DatagramSocket {
         }
         let mut joined = self.memberships.iter().filter(|membership| membership.group == group);
         // As on Linux, the interface matters only for IPv4. A member of an IPv6 group receives
-        // datagrams from every interface on which a socket joined the group.
+        // datagrams from every interface on which any socket has joined the group.
         let any = joined.clone().next().filter(|_| group.is_ipv6());
         match joined.find(|membership| membership.iface == meta.iface).or(any) {
             Some(membership) => membership.takes(meta.remote.ip()),
@@ -122,8 +126,8 @@ impl DatagramSocket {
         }
     }
 
-    /// Returns the TTL or hop limit towards `remote` of messages that specify none; `None`: the
-    /// default.
+    /// Returns the TTL or hop limit of datagrams to `remote`, unless a datagram specifies its own.
+    /// Returns `None` for the default.
     pub(crate) fn ttl_towards(&self, remote: IpAddr) -> Option<u8> {
         match remote {
             IpAddr::V4(group) if group.is_multicast() => Some(self.multicast_ttl),
@@ -132,36 +136,38 @@ impl DatagramSocket {
         }
     }
 
-    /// Returns the settings for sending to groups of `remote`'s family.
+    /// Returns the settings for sending multicast datagrams with the IP version of `remote`.
     pub(crate) fn multicast_towards(&self, remote: IpAddr) -> &MulticastOut {
         if remote.is_ipv4() { &self.multicast_v4 } else { &self.multicast_v6 }
     }
 
-    /// Returns the outgoing interface of datagrams to `remote` if neither the message nor a scope
-    /// id specifies one.
+    /// Returns the outgoing interface of datagrams to `remote`, if neither the datagram nor a scope
+    /// id specifies one. Returns `None` if the route determines it.
     pub(crate) fn way_to(&self, remote: IpAddr) -> Option<IfaceId> {
         let iface = self.multicast_towards(remote).iface;
         self.device.or(iface.filter(|_| remote.is_multicast()))
     }
 
-    /// Returns the source address for a group, as set by IP_MULTICAST_IF; `None`: the route
-    /// determines it.
+    /// Returns the source address of multicast datagrams that IP_MULTICAST_IF has set; `None` if
+    /// the route determines it.
     pub(crate) fn source_towards(&self, remote: IpAddr) -> Option<IpAddr> {
         self.multicast_towards(remote).source.filter(|_| remote.is_multicast())
     }
 
-    /// Returns whether IP_RECVERR, or IPV6_RECVERR for an IPv6 `remote`, is set.
+    /// Returns whether IP_RECVERR is set, or IPV6_RECVERR if `remote` is an IPv6 address.
     pub(crate) fn hears_errors_of(&self, remote: IpAddr) -> bool {
         if remote.is_ipv4() { self.recv_errors } else { self.recv_errors_v6 }
     }
 }
 
-/// Links of a socket in the list of sockets with the same key.
+/// Links between connected datagram sockets with the same key, from the oldest to the newest one.
 #[derive(Debug)]
 pub(crate) struct Alike {
-    /// The socket connected next after this one; [`NONE`]: this one is the newest.
+    /// Index of the socket with the same key that was connected after this one; [`NONE`] if this
+    /// one is the newest.
     pub newer: u32,
-    /// The socket connected before this one; [`NONE`]: this one is the oldest.
+    /// Index of the socket with the same key that was connected before this one; [`NONE`] if this
+    /// one is the oldest.
     pub older: u32,
 }
 
@@ -171,54 +177,55 @@ impl Default for Alike {
     }
 }
 
-/// Membership of a multicast group on an interface.
+/// A socket's membership in a multicast group on an interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct GroupMembership {
     pub group: IpAddr,
     pub iface: IfaceId,
-    /// Accepted senders (IP_ADD_SOURCE_MEMBERSHIP); None: all.
+    /// Senders whose datagrams are received (IP_ADD_SOURCE_MEMBERSHIP); `None` for all senders.
     pub sources: Option<Vec<IpAddr>>,
 }
 
 impl GroupMembership {
-    /// Returns whether the membership includes datagrams from `source`.
+    /// Returns whether the membership accepts datagrams from the sender `source`.
     pub fn takes(&self, source: IpAddr) -> bool {
         self.sources.as_ref().is_none_or(|sources| sources.contains(&source))
     }
 }
 
-/// Target of a datagram.
+/// Data that is needed to send a datagram: addresses, route and IP header fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct DatagramTarget {
     pub flow: Flow,
     pub route: Route,
     pub ip: Ip,
-    /// Whether sockets of this host that are members of the group or use the broadcast address get
-    /// a copy.
+    /// Whether sockets on this host that are members of the group or use the broadcast address
+    /// receive a copy.
     pub looped: bool,
-    /// Whether the UDP checksum is computed. Over IPv6 it always is (RFC 8200 §8.1).
+    /// Whether the UDP checksum is computed. For IPv6 it always is (RFC 8200 §8.1).
     pub checksum: bool,
 }
 
-/// A target, and the arguments from which it was determined.
+/// The cached target of the last datagram, and the arguments from which it was computed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LastTarget {
     pub remote: Option<SocketAddr>,
     pub local: Option<IpAddr>,
     pub iface: Option<IfaceId>,
-    /// Generation of the path MTUs when the target was determined.
+    /// Generation number of the path MTUs when the target was computed.
     pub mtus: u64,
-    /// Contains the socket's own TTL and class.
+    /// The cached target. The target contains the socket's own TTL and traffic class.
     pub target: DatagramTarget,
 }
-/// Settings for sending to groups of one family.
+/// Settings for sending multicast datagrams of one IP version.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct MulticastOut {
-    /// Outgoing interface (IP_MULTICAST_IF, IPV6_MULTICAST_IF); `None`: determined by the route.
+    /// Outgoing interface (IP_MULTICAST_IF, IPV6_MULTICAST_IF); `None` if the route determines it.
     pub iface: Option<IfaceId>,
-    /// Address that specified the interface in IP_MULTICAST_IF.
+    /// Source address, if IP_MULTICAST_IF specified the interface by an address.
     pub source: Option<IpAddr>,
-    /// IP_MULTICAST_LOOP, IPV6_MULTICAST_LOOP: members on this host also receive the datagrams.
+    /// IP_MULTICAST_LOOP, IPV6_MULTICAST_LOOP: whether members on this host also receive the
+    /// datagrams.
     pub looped: bool,
 }
 

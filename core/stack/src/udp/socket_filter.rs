@@ -1,8 +1,8 @@
 //! Filters of datagram sockets (SO_ATTACH_FILTER), and the packet data that filters read.
 //!
-//! As in Linux's `udp_queue_rcv_one_skb`, the data of a UDP socket's filter starts with the UDP
-//! header. A filter cannot truncate that header (`sk_filter_trim_cap`). The data of an echo
-//! socket's filter starts with the ICMP header (`sock_queue_rcv_skb`).
+//! As in Linux's `udp_queue_rcv_one_skb`, the data that the filter of a UDP socket sees begins with
+//! the UDP header. A filter cannot truncate that header (`sk_filter_trim_cap`). The data that the
+//! filter of an ICMP echo socket sees begins with the ICMP header (`sock_queue_rcv_skb`).
 
 use towpath_cbpf::{Ancillary, FilterPacket, Origin, Program};
 use towpath_pool::LinkType;
@@ -11,45 +11,45 @@ use towpath_wire::{IpProtocol, udp};
 
 use crate::net::{IfaceId, Local};
 
-/// ARPHRD_ETHER, ARPHRD_LOOPBACK and ARPHRD_NONE.
+/// Values of Linux's ARPHRD_ETHER, ARPHRD_LOOPBACK and ARPHRD_NONE.
 const ETHER: u32 = 1;
 const LOOPBACK: u32 = 772;
 const NONE: u32 = 0xfffe;
-/// PACKET_HOST, PACKET_BROADCAST and PACKET_MULTICAST.
+/// Values of Linux's PACKET_HOST, PACKET_BROADCAST and PACKET_MULTICAST.
 const TO_HOST: u32 = 0;
 const TO_ALL: u32 = 1;
 const TO_GROUP: u32 = 2;
 /// Length of an Ethernet header in bytes.
 const LINK_HEADER: usize = 14;
-/// Length in bytes of the UDP header, and of the ICMP header of an echo message.
+/// Length in bytes of the UDP header. The ICMP header of an echo message has the same length.
 const TRANSPORT_HEADER: u32 = 8;
 
-/// The packet that contains a datagram, and its metadata.
+/// The packet that contains a datagram, and metadata that filters can read.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Around<'a> {
     pub local: &'a Local,
-    /// Type of the link header of the interface's packets.
+    /// Type of the link header that packets of the interface have.
     pub link: LinkType,
-    /// Number of the shard, reported as the processor.
+    /// Number of the shard, which filters read as the processor number.
     pub shard: u8,
-    /// Hash of the flow.
+    /// Hash of the packet's addresses and ports.
     pub hash: u32,
-    /// Number that senders cannot predict.
+    /// Random number, which senders cannot predict.
     pub random: u32,
 }
 
-/// A datagram in the form that a filter reads.
+/// A datagram as a filter program sees it.
 #[derive(Debug)]
 struct FilterView<'a> {
     around: Around<'a>,
-    /// UDP header with the datagram's own length; unused for echo messages.
+    /// UDP header that contains the length of this datagram alone. Not used for echo messages.
     header: [u8; udp::HEADER_LEN],
     header_len: u32,
     payload: &'a Payload<'a>,
 }
 
-/// Applies `filter` to a datagram. Returns how many bytes of the payload are kept; `None`: the
-/// datagram is dropped.
+/// Applies the filter program `filter` to a datagram. Returns the number of payload bytes to keep;
+/// `None` if the datagram is dropped.
 pub(crate) fn filter(filter: &Program, around: &Around<'_>, payload: &Payload<'_>) -> Option<u32> {
     let is_udp = IpProtocol(around.local.protocol) == IpProtocol::UDP;
     let header_len = if is_udp { udp::HEADER_LEN as u32 } else { 0 };
@@ -58,7 +58,8 @@ pub(crate) fn filter(filter: &Program, around: &Around<'_>, payload: &Payload<'_
     if let Some(bytes) = around.local.packet.linear().get(start..start + udp::HEADER_LEN) {
         header.copy_from_slice(bytes);
     }
-    // The header of a merged packet states the length of all datagrams.
+    // The packet's header may contain the length of several merged datagrams, so set that of this
+    // one.
     header[4..6].copy_from_slice(&((header_len + payload.len()) as u16).to_be_bytes());
     let view = FilterView { around: *around, header, header_len, payload };
     match filter.run(&view) {
@@ -68,7 +69,8 @@ pub(crate) fn filter(filter: &Program, around: &Around<'_>, payload: &Payload<'_
 }
 
 impl FilterView<'_> {
-    /// Copies bytes of the header and the payload, starting at `at`.
+    /// Copies bytes of the transport header and the payload to `bytes`, beginning at offset `at`.
+    /// Returns false if there are too few.
     fn data(&self, at: u32, bytes: &mut [u8]) -> bool {
         let end = at.checked_add(bytes.len() as u32).filter(|end| *end <= self.len());
         if end.is_none() {
@@ -84,7 +86,8 @@ impl FilterView<'_> {
         true
     }
 
-    /// Copies bytes of `headers` and the data behind them, starting at `at`.
+    /// Copies bytes of `headers` and the data that follow them to `bytes`, beginning at offset
+    /// `at`. Returns false if there are too few.
     fn behind(&self, headers: &[u8], at: u32, bytes: &mut [u8]) -> bool {
         let from = (at as usize).min(headers.len());
         let n = (headers.len() - from).min(bytes.len());
@@ -93,8 +96,8 @@ impl FilterView<'_> {
         rest.is_empty() || self.data(at.saturating_sub(headers.len() as u32), rest)
     }
 
-    /// Copies bytes of the link header and the data behind it, starting at `at`. Nothing is
-    /// allocated, because a filter may call this in each of its instructions.
+    /// Copies bytes of the link header and the data that follow it to `bytes`, beginning at offset
+    /// `at`. Allocates no memory, because a filter may call this in each of its instructions.
     fn framed(&self, at: u32, bytes: &mut [u8]) -> bool {
         let link = self.link_header();
         let from = (at as usize).min(LINK_HEADER);
@@ -111,7 +114,8 @@ impl FilterView<'_> {
         local.packet.linear().get(local.ip_offset..local.offset).unwrap_or_default()
     }
 
-    /// Returns the link header; for a looped packet the header created by Linux's `lo`.
+    /// Returns the link header. For a packet from this host to itself, this is the header that
+    /// Linux's loopback interface creates.
     fn link_header(&self) -> [u8; LINK_HEADER] {
         let local = self.around.local;
         let mut header = [0; LINK_HEADER];
@@ -154,7 +158,7 @@ impl FilterPacket for FilterView<'_> {
         match origin {
             Origin::Data => self.data(at, bytes),
             Origin::Network => self.behind(self.ip_header(), at, bytes),
-            // Packets of an IP link start with the IP header.
+            // On a link without link headers, packets begin with the IP header.
             Origin::Link if self.hardware_type() != NONE => self.framed(at, bytes),
             Origin::Link => self.behind(self.ip_header(), at, bytes),
         }
@@ -170,7 +174,7 @@ impl FilterPacket for FilterView<'_> {
             Ancillary::Processor => self.around.shard.into(),
             Ancillary::PayloadOffset => TRANSPORT_HEADER,
             Ancillary::Random => self.around.random,
-            // Devices of the stack have no queues, marks or tags to report.
+            // The stack's devices have no queue numbers, marks or VLAN tags, so return 0.
             _ => 0,
         }
     }

@@ -1,8 +1,9 @@
-//! Targets of datagrams: addresses, route, and fields of the IP header.
+//! Targets of datagrams: the addresses, the route and the IP header fields with which a datagram is
+//! sent.
 //!
 //! A socket caches the target of its last datagram, because the next one usually has the same
-//! target. Changes of the inputs (options, the peer, the bound address) invalidate the target.
-//! Routes and path MTUs are compared by their generations.
+//! target. Changes of options, the peer or the bound address invalidate the cached target. Changes
+//! of routes and path MTUs are detected by their generation numbers.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -18,13 +19,15 @@ use crate::tables::flow::Flow;
 use crate::tcp::active::{canonical, loopback_if_unspecified, scope_of};
 use crate::udp::socket::{DatagramTarget, LastTarget};
 
-/// Number of consecutive cache misses after which targets are usually not cached.
+/// Number of consecutive datagrams that did not match the cached target, from which on targets are
+/// usually not cached.
 const ELSEWHERE_MAX: u8 = 4;
-/// After that, one target in this many is cached.
+/// After [`ELSEWHERE_MAX`] datagrams that did not match, one target in this many is still cached.
 const KEEP_EVERY: u8 = 32;
 
 impl<H: Host> Stack<H> {
-    /// Determines the addresses, route and IP header of a datagram. Binds the socket if necessary.
+    /// Determines the addresses, route and IP header fields with which a datagram is sent. Binds
+    /// the socket if necessary.
     #[inline]
     pub(crate) fn target(
         &mut self,
@@ -59,8 +62,9 @@ impl<H: Host> Stack<H> {
         Ok(DatagramTarget { ip, ..target })
     }
 
-    /// Determines the target of a datagram whose destination differs from the last one. The target
-    /// is cached, unless the destination changes every time, as for a server with many clients.
+    /// Determines the target of a datagram that does not match the cached one. The new target is
+    /// cached, unless the destination changes with every datagram, as for a server with many
+    /// clients.
     fn find_target(
         &mut self,
         now: Instant,
@@ -93,8 +97,8 @@ impl<H: Host> Stack<H> {
     }
 }
 
-/// Returns whether the last target matches `out`, except for the port, and its route is still
-/// valid.
+/// Returns whether the cached target can be used for `out`, except for the port. Its route must
+/// still be valid.
 #[inline]
 fn is_for(last: &LastTarget, out: &DatagramOut, net: &Net) -> bool {
     let route = &last.target.route;
@@ -104,8 +108,8 @@ fn is_for(last: &LastTarget, out: &DatagramOut, net: &Net) -> bool {
         && route.hop.is_none_or(|hop| net.next_hop(hop).is_some())
 }
 
-/// Returns whether two destinations are the same host. False for port 0, which may be rejected
-/// elsewhere.
+/// Returns whether two destinations have the same address. Returns false for port 0, so that the
+/// checks of the normal path apply.
 #[inline]
 fn is_same_host(last: Option<SocketAddr>, next: Option<SocketAddr>) -> bool {
     match (last, next) {
@@ -120,8 +124,8 @@ fn is_same_host(last: Option<SocketAddr>, next: Option<SocketAddr>) -> bool {
     }
 }
 
-/// Determines the target of a datagram of a bound socket, with the socket's own TTL and class.
-/// `find` looks up the route.
+/// Determines the target of a datagram, with the socket's own TTL and traffic class. The socket
+/// must be bound. `find` looks up the route.
 fn work_out<H: Host, F>(
     socket: &StackSocket<H>,
     net: &mut Net,
@@ -141,12 +145,12 @@ where
             let remote = canonical(remote, socket.family).ok_or(SendError::Invalid)?;
             (loopback_if_unspecified(remote.ip()), remote.port(), scope_of(&remote))
         }
-        // Port 0 is allowed, too. As on Linux, a socket connected to port 0 may send there, and
+        // Port 0 is permitted here. As on Linux, a socket that is connected to port 0 may send, and
         // gets the error that the port is unreachable.
         (None, Some(peer)) => (peer.remote, peer.remote_port, None),
         (None, None) => return Err(SendError::NotConnected),
     };
-    // A connected IPv6 socket sends a datagram to an IPv4 host like a socket without a peer.
+    // A connected IPv6 socket sends a datagram to an IPv4 host as if it were not connected.
     let chosen = datagram.peer.map(|peer| peer.local);
     let chosen = chosen.filter(|ip| ip.is_ipv4() == remote.is_ipv4());
     let source = out.local.or(chosen).or(bound.source());

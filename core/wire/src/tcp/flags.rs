@@ -3,36 +3,37 @@
 use core::fmt;
 use core::ops::{BitOr, BitOrAssign};
 
-/// The control bits, from FIN (bit 0) to AE (bit 8). The three reserved bits are ignored on
-/// receive, and sent as zero.
+/// The control bits of a TCP header, from FIN (bit 0) to AE (bit 8). The three reserved bits are
+/// ignored on arrival, and sent as zero.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Flags(pub u16);
 
 impl Flags {
-    /// No bits set.
+    /// None of the control bits.
     pub const NONE: Flags = Flags(0);
-    /// The sender has no more bytes.
+    /// FIN: the sender has no more bytes to send.
     pub const FIN: Flags = Flags(0x01);
-    /// Synchronize: `seq` is the initial sequence number.
+    /// SYN (synchronize): the sequence number is the initial one.
     pub const SYN: Flags = Flags(0x02);
-    /// Reset the connection.
+    /// RST: the connection is reset.
     pub const RST: Flags = Flags(0x04);
-    /// Push: deliver the bytes to the program now.
+    /// PSH (push): the receiver should deliver the bytes to the program at once.
     pub const PSH: Flags = Flags(0x08);
-    /// The acknowledgement number is valid: always, except in the first SYN and in some RSTs.
+    /// ACK: the acknowledgment number is valid. Set in all segments except the first SYN and some
+    /// RSTs.
     pub const ACK: Flags = Flags(0x10);
-    /// The urgent pointer is valid.
+    /// URG: the urgent pointer is valid.
     pub const URG: Flags = Flags(0x20);
-    /// ECN echo (RFC 3168 section 6.1).
+    /// ECE: ECN echo (RFC 3168 section 6.1).
     pub const ECE: Flags = Flags(0x40);
-    /// The congestion window was reduced (RFC 3168 section 6.1).
+    /// CWR: the sender has reduced its congestion window (RFC 3168 section 6.1).
     pub const CWR: Flags = Flags(0x80);
-    /// Accurate ECN (RFC 9768 section 3.1.1).
+    /// AE: accurate ECN (RFC 9768 section 3.1.1).
     pub const AE: Flags = Flags(0x100);
-    /// The ACE field: AE, CWR and ECE (RFC 9768 section 3.2.2).
+    /// The three bits of the ACE field: AE, CWR and ECE (RFC 9768 section 3.2.2).
     pub const ACE: Flags = Flags(0x1c0);
 
-    /// Position of the ACE field.
+    /// Number of the lowest bit of the ACE field.
     const ACE_SHIFT: u32 = 6;
     pub(super) const MASK: u16 = 0x1ff;
 
@@ -42,7 +43,7 @@ impl Flags {
         Flags((count as u16) << Self::ACE_SHIFT & Self::ACE.0)
     }
 
-    /// Returns the ACE field: AE, CWR and ECE as a number of three bits.
+    /// Returns the ACE field: the bits AE, CWR and ECE as a number from 0 to 7.
     #[inline]
     pub const fn ace(self) -> u8 {
         ((self.0 & Self::ACE.0) >> Self::ACE_SHIFT) as u8

@@ -1,4 +1,4 @@
-//! The options of the TCP header (RFC 9293 §3.1, RFC 7323, RFC 2018).
+//! The options of a TCP header (RFC 9293 §3.1, RFC 7323, RFC 2018).
 
 use super::{HEADER_LEN_MAX, HEADER_LEN_MIN, SeqNum};
 
@@ -12,26 +12,29 @@ pub(super) const KIND_SACK_PERMITTED: u8 = 4;
 pub(super) const KIND_SACK: u8 = 5;
 pub(super) const KIND_TIMESTAMPS: u8 = 8;
 
-/// The options that the stack supports; unknown options are skipped by the parser.
+/// The TCP options that the stack supports. The parser skips other options.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Maximum payload that the sender of the option accepts (RFC 9293 §3.7.1); only in SYNs.
+    /// Maximum segment size: the longest payload in bytes that the sender of the option accepts
+    /// (RFC 9293 §3.7.1). Only in SYNs.
     pub mss: Option<u16>,
-    /// Window scale of the sender (RFC 7323 §2.2), as on the wire; a receiver has to cap it at 14.
+    /// Window scale of the sender (RFC 7323 §2.2), as on the wire. The receiver must limit it to
+    /// 14. Only in SYNs.
     pub window_scale: Option<u8>,
-    /// Whether the sender permits selective acknowledgements (RFC 2018 §2); only in SYNs.
+    /// Whether the sender permits selective acknowledgments (RFC 2018 §2). Only in SYNs.
     pub sack_permitted: bool,
-    /// Timestamps (RFC 7323 §3.2).
+    /// Timestamps (RFC 7323 §3.2); `None` if the segment has no such option.
     pub timestamps: Option<Timestamps>,
     /// SACK blocks (RFC 2018 §3); empty if the segment has no SACK option.
     pub sack: SackBlocks,
 }
 
 impl Options {
-    /// Parses an options area, which need not be padded or well formed.
+    /// Parses the options of a TCP header. The options need not be padded or well formed.
     #[inline]
     pub fn parse(bytes: &[u8]) -> Options {
-        // Fast path: the layout of almost all segments with timestamps (RFC 7323 appendix A).
+        // Fast path for the options that almost all segments with timestamps have (RFC 7323
+        // appendix A).
         if let [KIND_NOP, KIND_NOP, KIND_TIMESTAMPS, 10, v0, v1, v2, v3, e0, e1, e2, e3] = *bytes {
             return Options {
                 timestamps: Some(Timestamps {
@@ -74,7 +77,7 @@ impl Options {
         options
     }
 
-    /// Stores one option; ignores unknown kinds and invalid lengths.
+    /// Stores one parsed option. Unknown options, and options with an invalid length, are ignored.
     fn read(&mut self, kind: u8, body: &[u8]) {
         match (kind, body) {
             //= https://www.rfc-editor.org/rfc/rfc9293#section-3.1
@@ -104,7 +107,7 @@ impl Options {
         }
     }
 
-    /// Returns the length of the options in a header in bytes, including padding.
+    /// Returns the number of bytes that the options take in a TCP header, including padding.
     #[inline]
     pub fn emitted_len(&self) -> usize {
         let mut len = 0;
@@ -114,7 +117,8 @@ impl Options {
         if self.window_scale.is_some() {
             len += 4;
         }
-        // SACK-permitted takes the two bytes that would be NOPs before the timestamps.
+        // SACK-permitted needs no further bytes if there are timestamps: it replaces the two NOPs
+        // before them.
         if self.timestamps.is_some() {
             len += 12;
         } else if self.sack_permitted {
@@ -176,9 +180,10 @@ impl Options {
 /// The timestamps option (RFC 7323 §3.2).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Timestamps {
-    /// TSval: the sender's timestamp clock.
+    /// TSval: value of the sender's timestamp clock.
     pub value: u32,
-    /// TSecr: the most recent timestamp received from the peer; valid only with ACK.
+    /// TSecr: the most recent timestamp that the sender received from its peer; valid only with
+    /// ACK.
     pub echo: u32,
 }
 
@@ -190,15 +195,15 @@ pub struct SackBlocks {
 }
 
 impl SackBlocks {
-    /// Maximum blocks that fit into 40 bytes of options.
+    /// Maximum number of SACK blocks that fit in the 40 bytes of options.
     pub const COUNT_MAX: usize = 4;
 
-    /// Creates an empty list, for which no option is emitted.
+    /// Creates an empty list. No SACK option is emitted for it.
     pub const fn new() -> SackBlocks {
         SackBlocks { blocks: [(SeqNum(0), SeqNum(0)); Self::COUNT_MAX], len: 0 }
     }
 
-    /// Appends the range `left..right`; returns false if the list is full.
+    /// Appends the range of sequence numbers `left..right`. Returns false if the list is full.
     pub fn push(&mut self, left: SeqNum, right: SeqNum) -> bool {
         match self.blocks.get_mut(usize::from(self.len)) {
             Some(slot) => {
@@ -210,19 +215,20 @@ impl SackBlocks {
         }
     }
 
-    /// Returns the number of blocks, at most [`COUNT_MAX`](Self::COUNT_MAX).
+    /// Returns the number of SACK blocks, at most [`COUNT_MAX`](Self::COUNT_MAX).
     #[inline]
     pub fn len(&self) -> usize {
         usize::from(self.len)
     }
 
-    /// Returns whether there are no blocks.
+    /// Returns whether there are no SACK blocks.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Returns the ranges as (first number, number after the last).
+    /// Iterates over the ranges. Each is a pair of the first sequence number and the number after
+    /// the last one.
     pub fn iter(&self) -> impl Iterator<Item = (SeqNum, SeqNum)> + '_ {
         self.blocks.iter().copied().take(self.len())
     }

@@ -3,8 +3,8 @@
 use core::fmt;
 use core::ops::{Add, AddAssign, Sub};
 
-/// A sequence number with wrapping arithmetic (RFC 9293 §3.4). Comparisons use the shorter
-/// distance.
+/// A TCP sequence number, with arithmetic modulo 2^32 (RFC 9293 §3.4). Comparisons use the shorter
+/// of the two distances around the circle.
 ///
 /// ```
 /// use towpath_wire::tcp::SeqNum;
@@ -18,36 +18,37 @@ use core::ops::{Add, AddAssign, Sub};
 /// is no `Ord`, but two sets of methods:
 ///
 /// * For a number that a peer chose, use [`is_within`](Self::is_within) with a known range.
-///   Alternatively subtract a base (`seq - base`), and compare the length with a known one. A
-///   peer's number may be anywhere.
-/// * To compare two numbers of our own, use `lt`, `leq`, `gt`, `geq`, `max` or `min`. Two own
-///   numbers are never more than [`APART_MAX`](Self::APART_MAX) apart, which debug builds assert.
-///   The assertion detects a peer's number that was not validated.
+///   Alternatively subtract a base (`seq - base`), and compare the resulting length with a known
+///   one. A peer may send any number.
+/// * To compare two numbers that we chose or validated, use `lt`, `leq`, `gt`, `geq`, `max` or
+///   `min`. Two such numbers are never more than [`APART_MAX`](Self::APART_MAX) apart, which debug
+///   builds assert. The assertion detects a peer's number that was not validated.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct SeqNum(pub u32);
 
 impl SeqNum {
-    /// Maximum distance of two numbers that one connection uses. The largest window (RFC 7323
-    /// §2.3), and half of it for numbers before the window. Well below 2^31, where the order is
-    /// inverted.
+    /// Maximum distance of two sequence numbers that one connection uses: the largest window (RFC
+    /// 7323 §2.3), plus half of it for numbers before the window. The distance is well below 2^31,
+    /// from where on comparisons would be inverted.
     pub const APART_MAX: u32 = 3 << 29;
 
-    /// Returns whether this is one of the `count` numbers from `first` on. Valid for any number,
-    /// also a peer's.
+    /// Returns whether this is one of the `count` sequence numbers that begin with `first`. Can be
+    /// used for any number, including one that a peer sent.
     #[inline]
     pub const fn is_within(self, first: SeqNum, count: u32) -> bool {
         self.0.wrapping_sub(first.0) < count
     }
 
-    /// Returns the distance from `other` to `self`, along the shorter way; negative if `self` is
-    /// before `other`. If a peer chose one of the numbers, the sign only says which way is shorter.
+    /// Returns the distance from `other` to `self`, along the shorter way around the circle. The
+    /// result is negative if `self` is before `other`. If a peer sent one of the numbers, the sign
+    /// only states which way is shorter.
     #[inline]
     pub const fn distance(self, other: SeqNum) -> i32 {
         self.0.wrapping_sub(other.0) as i32
     }
 
-    /// Returns [`distance`](Self::distance) for two numbers of our own, which must not be too far
-    /// apart.
+    /// Returns [`distance`](Self::distance) for two sequence numbers that were chosen by us or
+    /// validated. The numbers must not be too far apart.
     #[inline]
     const fn ours(self, other: SeqNum) -> i32 {
         let distance = self.distance(other);
@@ -55,37 +56,38 @@ impl SeqNum {
         distance
     }
 
-    /// Returns whether `self` is before `other`; both must be our own.
+    /// Returns whether `self` is before `other`. Both must be chosen by us or validated.
     #[inline]
     pub const fn lt(self, other: SeqNum) -> bool {
         self.ours(other) < 0
     }
 
-    /// Returns whether `self` is before or equal to `other`; both must be our own.
+    /// Returns whether `self` is before or equal to `other`. Both must be chosen by us or
+    /// validated.
     #[inline]
     pub const fn leq(self, other: SeqNum) -> bool {
         self.ours(other) <= 0
     }
 
-    /// Returns whether `self` is after `other`; both must be our own.
+    /// Returns whether `self` is after `other`. Both must be chosen by us or validated.
     #[inline]
     pub const fn gt(self, other: SeqNum) -> bool {
         self.ours(other) > 0
     }
 
-    /// Returns whether `self` is after or equal to `other`; both must be our own.
+    /// Returns whether `self` is after or equal to `other`. Both must be chosen by us or validated.
     #[inline]
     pub const fn geq(self, other: SeqNum) -> bool {
         self.ours(other) >= 0
     }
 
-    /// Returns the later of two numbers; both must be our own.
+    /// Returns the later of two sequence numbers. Both must be chosen by us or validated.
     #[inline]
     pub const fn max(self, other: SeqNum) -> SeqNum {
         if self.geq(other) { self } else { other }
     }
 
-    /// Returns the earlier of two numbers; both must be our own.
+    /// Returns the earlier of two sequence numbers. Both must be chosen by us or validated.
     #[inline]
     pub const fn min(self, other: SeqNum) -> SeqNum {
         if self.leq(other) { self } else { other }

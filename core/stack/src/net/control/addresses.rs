@@ -1,4 +1,4 @@
-//! Addresses of an interface.
+//! Addresses of a network interface.
 
 use core::net::IpAddr;
 use core::ops::Deref;
@@ -9,14 +9,15 @@ use hashbrown::HashMap;
 use crate::net::hash::Cheap;
 use crate::net::iface::Address;
 
-/// Addresses in the order of insertion. A hash map indexes them, because each request of a
-/// neighbour looks up an address, and there may be many.
+/// Addresses of an interface in the order of insertion, with a hash map as index. An address is
+/// looked up for each ARP request or neighbour solicitation, and an interface may have many
+/// addresses.
 #[derive(Debug)]
 pub(super) struct Addresses {
     list: Vec<Address>,
-    /// Index in `list` by address.
+    /// Index in `list` of each address.
     places: HashMap<IpAddr, usize, Cheap>,
-    /// Shared copy of the list; invalidated by each change.
+    /// Copy of the list that snapshots share; `None` after a change.
     shared: Option<Arc<[Address]>>,
 }
 
@@ -42,14 +43,15 @@ impl Addresses {
         self.places.get(&addr).map(|at| &mut self.list[*at])
     }
 
-    /// Iterates over all addresses to change their state. Callers must not change the address
-    /// itself.
+    /// Iterates over all addresses, to change their state. Callers must not change the IP address
+    /// itself, because it is the key of the index.
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Address> {
         self.shared = None;
         self.list.iter_mut()
     }
 
-    /// Returns the list for a snapshot; the same allocation is returned until a change.
+    /// Returns a copy of the list for a snapshot. As long as the list does not change, the same
+    /// allocation is returned.
     pub(super) fn shared(&mut self) -> Arc<[Address]> {
         let Self { list, shared, .. } = self;
         Arc::clone(shared.get_or_insert_with(|| list.as_slice().into()))
@@ -62,7 +64,7 @@ impl Addresses {
         self.list.push(address);
     }
 
-    /// Removes an address. Returns false if it is not in the list.
+    /// Removes an address from the list. Returns false if it is not in the list.
     pub(super) fn remove(&mut self, addr: IpAddr) -> bool {
         let Some(at) = self.places.remove(&addr) else { return false };
         self.shared = None;

@@ -1,4 +1,4 @@
-//! Applies a list of changes by the owner atomically.
+//! Applies a list of configuration changes atomically.
 
 use core::net::IpAddr;
 use core::time::Duration;
@@ -15,7 +15,7 @@ use crate::net::limits::ROUTER_SOLICITS_MAX;
 use crate::net::messages::HopKey;
 use crate::net::route::RouteEntry;
 
-/// Validated change, which cannot fail.
+/// A step of a validated change, which cannot fail.
 #[derive(Debug)]
 pub(super) enum Step {
     PutAddress(IfaceId, Prefix),
@@ -32,7 +32,7 @@ pub(super) enum Step {
 }
 
 impl Control {
-    /// Applies either all changes with a single snapshot or none of them.
+    /// Applies all changes of a list in a single new snapshot, or none of them.
     pub(in crate::net) fn apply(
         &mut self,
         now: Instant,
@@ -94,7 +94,8 @@ impl Control {
         }
     }
 
-    /// Sets an interface down. The draft has already removed its routes.
+    /// Sets an interface down. The validation of the change has already removed the routes of the
+    /// interface.
     fn set_down(&mut self, iface: IfaceId) {
         self.ifaces[iface.index()].down = true;
         self.neighbors.remove_all_of(iface);
@@ -102,8 +103,8 @@ impl Control {
         self.routes.touch();
     }
 
-    /// Sets an interface up. Announcements and router solicitations restart, because the link may
-    /// have changed.
+    /// Sets an interface up. Address announcements and router solicitations start again, because
+    /// the link may have changed while the interface was down.
     fn set_up(&mut self, now: Instant, iface: IfaceId) {
         let interface = &mut self.ifaces[iface.index()];
         interface.down = false;

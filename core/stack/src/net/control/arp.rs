@@ -14,7 +14,7 @@ use crate::net::iface::IfaceId;
 use crate::net::received::Conflict;
 
 impl Control {
-    /// Handles an ARP packet, which starts at offset `at`.
+    /// Handles an ARP packet, which starts at offset `at` of the frame.
     pub(super) fn receive_arp(
         &mut self,
         now: Instant,
@@ -30,7 +30,8 @@ impl Control {
         if !addr::is_valid_source_v4(message.sender_ip) || !message.sender_mac.is_unicast() {
             return Err(malformed);
         }
-        // Some links loop back our own packets. Claims of other hosts to our address are rejected.
+        // An ARP packet from one of our own addresses is either our own packet, which some links
+        // return to us, or a conflict.
         if self.snapshot.host.locals.on(iface, sender).owner.is_some() {
             let ours = self.ifaces.iter().any(|interface| interface.mac == message.sender_mac);
             if ours {
@@ -42,7 +43,8 @@ impl Control {
             //# address(es) configured on that interface, but the 'sender hardware
             //# address' does not match any of the host's own interface addresses,
             //# then this is a conflicting ARP packet
-            // Keep the address: a forged packet must not take it away from programs.
+            // Keep the address, because otherwise anyone could take it away from programs with a
+            // forged packet.
             if self.ifaces[iface.index()].address(sender).is_some() {
                 self.counters.address_conflicts += 1;
                 let mac = Some(message.sender_mac);
@@ -50,8 +52,8 @@ impl Control {
             }
             return Err(DropReason::Martian);
         }
-        // In the weak host model (RFC 1122 §3.3.4.2) an address belongs to the host. As on Linux,
-        // each interface answers for every address except loopback ones.
+        // As on Linux, each interface answers ARP requests for all addresses of the host except
+        // loopback addresses. Linux implements the weak host model (RFC 1122 §3.3.4.2).
         let target = message.target_ip;
         let for_us = !target.is_loopback()
             && self.snapshot.host.locals.on(iface, target.into()).owner.is_some();

@@ -1,5 +1,6 @@
-//! Validates a list of changes using an overlay of modified entries over the current configuration.
-//! The configuration is not modified until the whole list is valid.
+//! Validation of a list of configuration changes. A draft contains the entries that the changes
+//! modify, on top of the current configuration. The configuration itself is not modified until the
+//! whole list is valid.
 
 use core::net::IpAddr;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,22 +17,22 @@ use crate::net::limits::{ADDRESSES_OWN_MAX, NEIGHBORS_PERMANENT_MAX, WEIGHT_MAX}
 use crate::net::messages::HopKey;
 use crate::net::route::{RouteEntry, RouteKind, metric_unless_given};
 
-/// Configuration of the host after the changes validated so far.
+/// The host's configuration as it would be after the changes validated so far.
 #[derive(Debug)]
 pub(super) struct Draft<'a> {
     control: &'a Control,
     steps: Vec<Step>,
-    /// Added and removed (`None`) addresses by interface.
+    /// Addresses that the changes add (`Some`) or remove (`None`), by interface.
     addresses: BTreeMap<(IfaceId, IpAddr), Option<Prefix>>,
-    /// All routes of each modified network, the best first.
+    /// For each network whose routes the changes modify, all its routes; the best one first.
     routes: BTreeMap<Prefix, Vec<RouteEntry>>,
-    /// Neighbours added as permanent (true) or removed (false).
+    /// Neighbours that the changes add as permanent (true) or remove (false).
     neighbors: BTreeMap<HopKey, bool>,
-    /// Interfaces set up (true) or down (false).
+    /// Interfaces that the changes set up (true) or down (false).
     up: BTreeMap<IfaceId, bool>,
-    /// Removed interfaces.
+    /// Interfaces that the changes remove.
     removed: BTreeSet<IfaceId>,
-    /// Next-hop routers that no route used before.
+    /// Next-hop routers of the added routes that no route used before.
     routers: BTreeSet<HopKey>,
 }
 
@@ -49,13 +50,13 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Returns the steps to apply.
+    /// Returns the steps that apply the validated changes.
     pub(super) fn into_steps(self) -> Vec<Step> {
         self.steps
     }
 
-    /// Validates one change and records its steps. Fails if it is invalid after the preceding
-    /// changes.
+    /// Validates one change, and records the steps to apply it. Fails if the change is invalid
+    /// after the changes before it.
     pub(super) fn take(&mut self, change: &Change) -> Result<(), Fault> {
         match *change {
             Change::AddAddress { iface, prefix } => self.add_address(iface, prefix),
@@ -88,7 +89,8 @@ impl<'a> Draft<'a> {
         !self.up.get(&interface.id).copied().unwrap_or(!interface.down)
     }
 
-    /// Returns the address of an interface after the changes.
+    /// Returns an address of the interface as it would be after the changes; `None` if the
+    /// interface would not have it.
     fn address(&self, interface: &Interface, addr: IpAddr) -> Option<Prefix> {
         match self.addresses.get(&(interface.id, addr)) {
             Some(changed) => *changed,
@@ -96,7 +98,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Returns all addresses of an interface after the changes.
+    /// Returns all addresses that the interface would have after the changes.
     fn addresses(&self, interface: &'a Interface) -> Vec<Prefix> {
         let of = |addr| (interface.id, addr);
         let known = interface.addresses.iter().map(|known| known.prefix);
@@ -126,7 +128,7 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
-    /// Adds the on-link route of an address unless the route exists.
+    /// Adds the on-link route to the network of an address, unless this route exists.
     fn link_route(&mut self, iface: IfaceId, prefix: Prefix) -> RouteEntry {
         let entry = link_route(iface, prefix);
         let routes = self.to(entry.prefix);
@@ -159,13 +161,13 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
-    /// Returns the routes to a network after the changes.
+    /// Returns the routes to a network as they would be after the changes.
     fn to(&mut self, network: Prefix) -> &mut Vec<RouteEntry> {
         let control = self.control;
         self.routes.entry(network).or_insert_with(|| control.routes.to_network(network))
     }
 
-    /// Returns the interface through which a router is directly reachable after the changes.
+    /// Returns the interface through which a router would be directly reachable after the changes.
     fn link_of(&mut self, hop: IpAddr, iface: Option<IfaceId>) -> Option<IfaceId> {
         if addr::is_link_local(hop) {
             return iface;
@@ -216,8 +218,9 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
-    /// Returns whether a next hop is a broadcast address of a local network, or an own IPv6
-    /// address. As on Linux, IPv4 routes may use an own address.
+    /// Returns whether the next hop cannot be a router: it is a broadcast address of a local
+    /// network, or one of our own IPv6 addresses. As on Linux, an IPv4 route may use one of our own
+    /// addresses as next hop.
     fn is_no_router(&self, hop: IpAddr) -> bool {
         let is_it = |own: &Prefix| match hop {
             IpAddr::V4(hop) => own.is_broadcast(hop),
@@ -232,7 +235,7 @@ impl<'a> Draft<'a> {
             || self.addresses.values().flatten().any(is_it)
     }
 
-    /// Completes and validates a route given by the operator.
+    /// Validates a route that the operator specifies, and fills in its missing fields.
     fn route(&mut self, spec: RouteSpec) -> Result<RouteEntry, Fault> {
         let RouteSpec { prefix, next_hop, iface, metric, kind, on_link, mtu, weight } = spec;
         let kind = kind.unwrap_or_default();
@@ -308,7 +311,7 @@ impl<'a> Draft<'a> {
         match (how, self.knows(&key)) {
             (How::Add, true) => return Err(Fault::Exists),
             (How::Change, false) => return Err(Fault::NoNeighbor),
-            // A neighbour has one MAC address, so nothing can be appended.
+            // A neighbour has only one MAC address, so appending an entry is invalid.
             (How::Append, _) => return Err(Fault::Invalid),
             _ => {}
         }
@@ -384,7 +387,8 @@ impl<'a> Draft<'a> {
         self.neighbors.extend(gone.into_iter().map(|key| (key, false)));
     }
 
-    /// Removes the interface's routes, because as on Linux no route uses an interface that is down.
+    /// Removes all routes of an interface that is set down. As on Linux, no route uses such an
+    /// interface.
     fn remove_routes_of(&mut self, iface: IfaceId) {
         let list = self.control.routes.list();
         let networks = list.values().filter(|route| route.iface == iface).map(|known| known.prefix);
@@ -401,7 +405,7 @@ impl<'a> Draft<'a> {
         if iface == IfaceId::LOOPBACK {
             return Err(Fault::Loopback);
         }
-        // IPv6 requires this minimum, and every interface may carry IPv6.
+        // Reject an MTU below the minimum of IPv6, because every interface may have IPv6 addresses.
         if !(ipv6::MTU_MIN as u32..=interface.mtu_most).contains(&mtu) {
             return Err(Fault::Mtu);
         }
@@ -428,20 +432,20 @@ fn link_route(iface: IfaceId, prefix: Prefix) -> RouteEntry {
     RouteEntry { prefix, next_hop: None, iface, metric: 0, origin, kind, mtu: None, weight: 1 }
 }
 
-/// Returns the first route with this metric and the routes that share its flows.
+/// Returns the first route with this metric, and the routes that form a multipath route with it.
 fn rivals(routes: &[RouteEntry], metric: u32) -> Vec<RouteEntry> {
     let Some(first) = routes.iter().find(|route| route.metric == metric) else { return Vec::new() };
     let is_rival = |route: &&RouteEntry| *route == first || route.shares_with(first);
     routes.iter().filter(is_rival).copied().collect()
 }
 
-/// Inserts a route after routes of the same metric, as [`super::routes::RouteTable::add`] does.
+/// Inserts a route after the routes with the same metric, like [`super::routes::RouteTable::add`].
 fn insert(routes: &mut Vec<RouteEntry>, entry: RouteEntry) {
     let place = routes.partition_point(|route| route.metric <= entry.metric);
     routes.insert(place, entry);
 }
 
-/// Validates the MTU of a route.
+/// Validates the MTU of a route, given in bytes.
 fn route_mtu(prefix: Prefix, mtu: u32) -> Result<u16, Fault> {
     //= https://www.rfc-editor.org/rfc/rfc791#section-3.2
     //# Every internet module must be able to forward a datagram of 68

@@ -1,4 +1,5 @@
-//! Builds frames and packets of the control protocols for one interface.
+//! Creates the frames and packets of the control protocols (ARP, neighbour discovery, MLD) for one
+//! interface.
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 
@@ -13,7 +14,8 @@ use crate::net::link_header::LinkHeader;
 use crate::net::messages::DataCommand;
 
 impl Interface {
-    /// Requests the MAC address of `target`, sent to `to`.
+    /// Creates an ARP request for the MAC address of `target`, which is sent to the MAC address
+    /// `to`.
     pub(super) fn arp_request(
         &self,
         to: MacAddr,
@@ -41,12 +43,13 @@ impl Interface {
         self.arp_request(MacAddr::BROADCAST, Ipv4Addr::UNSPECIFIED, addr, pool)
     }
 
-    /// Announces the own address `addr`, so that neighbours replace entries of a former owner.
+    /// Creates an ARP announcement of our own address `addr`. Neighbours then replace the MAC
+    /// address of a former owner of `addr`.
     pub(super) fn arp_announcement(&self, addr: Ipv4Addr, pool: &mut Pool) -> DataCommand {
         self.arp_request(MacAddr::BROADCAST, addr, addr, pool)
     }
 
-    /// Answers a request for an own address.
+    /// Creates the reply to an ARP request for one of our own addresses.
     pub(super) fn arp_reply(&self, request: &arp::ArpPacket, pool: &mut Pool) -> DataCommand {
         let reply = arp::ArpPacket {
             op: ArpOp::Reply,
@@ -68,8 +71,8 @@ impl Interface {
         DataCommand::Frame { iface: self.id, packet }
     }
 
-    /// Builds a neighbour discovery message. If the receiver's MAC address `to` is known, no lookup
-    /// is needed.
+    /// Creates a neighbour discovery message. If the receiver's MAC address `to` is given, it is
+    /// not looked up.
     pub(super) fn ndp(
         &self,
         src: Ipv6Addr,
@@ -87,8 +90,8 @@ impl Interface {
         self.icmpv6(&envelope, packet, to)
     }
 
-    /// Completes an ICMPv6 message for the link. MLD messages, recognized by hop limit 1, get the
-    /// required Router Alert option (RFC 2710 §3).
+    /// Completes an ICMPv6 message to a host on the link. MLD messages, which have hop limit 1, get
+    /// the required Router Alert option (RFC 2710 §3).
     pub(super) fn icmpv6(
         &self,
         envelope: &Envelope,

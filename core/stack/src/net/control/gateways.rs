@@ -1,5 +1,6 @@
-//! Next-hop routers of routes, with one entry per router regardless of its number of routes. An
-//! entry records whether the router answers, and when a failed one is probed next.
+//! Routers that routes use as next hops. The table has one entry per router, whatever its number of
+//! routes. An entry records whether the router answers, and when a router that failed is probed
+//! next.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,21 +14,21 @@ use crate::net::iface::IfaceId;
 use crate::net::limits::{GATEWAYS_MAX, ROUTER_PROBE_INTERVAL};
 use crate::net::messages::HopKey;
 
-/// Routers of all routes.
+/// Table of the routers that routes use as next hops.
 #[derive(Debug)]
 pub(super) struct Gateways {
     index: HashMap<HopKey, GatewayId, Keyed>,
     gateways: Vec<GatewayUse>,
     free: Vec<GatewayId>,
     failures: Arc<UnreachableRouters>,
-    /// Interfaces without carrier, and the time at which it was lost.
+    /// Interfaces without carrier, with the time at which the carrier was lost.
     no_carrier: BTreeMap<IfaceId, Instant>,
 }
 
 #[derive(Debug)]
 struct GatewayUse {
     key: HopKey,
-    /// Number of routes through the router; the entry is free at 0.
+    /// Number of routes through this router. The entry is free if the number is 0.
     routes: u32,
 }
 
@@ -42,12 +43,12 @@ impl Gateways {
         }
     }
 
-    /// Returns the failed routers for the next snapshot.
+    /// Returns the routers that have failed, for the next snapshot.
     pub(super) fn failures(&self) -> &Arc<UnreachableRouters> {
         &self.failures
     }
 
-    /// Adds a reference of a route to its router. Returns `None` if the table is full.
+    /// Adds a reference to a router, for a route that uses it. Returns `None` if the table is full.
     pub(super) fn hold(&mut self, key: HopKey) -> Option<GatewayId> {
         let id = match self.index.get(&key) {
             Some(id) => *id,
@@ -77,8 +78,8 @@ impl Gateways {
         Some(id)
     }
 
-    /// Records that `iface` has got or lost its carrier. Its routers fail at once, and count as
-    /// reachable when the carrier returns.
+    /// Records that the interface `iface` has lost its carrier or has it again. Without carrier,
+    /// its routers count as failed at once, and with carrier as reachable.
     pub(super) fn set_carrier(&mut self, now: Instant, iface: IfaceId, carrier: bool) {
         let change = match carrier {
             true => self.no_carrier.remove(&iface).is_some(),
@@ -97,7 +98,7 @@ impl Gateways {
         }
     }
 
-    /// Drops a route's reference to its router; the last one frees the entry.
+    /// Drops a route's reference to its router. The last reference frees the table entry.
     pub(super) fn release(&mut self, id: GatewayId) {
         let gateway = &mut self.gateways[id.0 as usize];
         gateway.routes -= 1;
@@ -108,22 +109,22 @@ impl Gateways {
         }
     }
 
-    /// Returns the number of further routers that fit.
+    /// Returns the number of routers that can still be added.
     pub(super) fn room(&self) -> usize {
         GATEWAYS_MAX - self.gateways.len() + self.free.len()
     }
 
-    /// Returns whether a route uses the router `key`.
+    /// Returns whether at least one route uses the router `key`.
     pub(super) fn holds(&self, key: &HopKey) -> bool {
         self.index.contains_key(key)
     }
 
-    /// Returns whether `key` is a failed router.
+    /// Returns whether `key` is a router that has failed.
     pub(super) fn has_failed(&self, key: &HopKey) -> bool {
         self.index.get(key).is_some_and(|id| self.failures.failed_at(*id).is_some())
     }
 
-    /// Marks a router as failed. Returns false if the neighbour is not the router of any route.
+    /// Marks a router as failed. Returns false if no route uses this neighbour as router.
     pub(super) fn on_failed(&mut self, now: Instant, key: &HopKey) -> bool {
         let Some(id) = self.index.get(key) else { return false };
         let failure = Failure { at: now, probe_at: now + ROUTER_PROBE_INTERVAL };
@@ -151,7 +152,8 @@ impl Gateways {
         failed
     }
 
-    /// Returns whether a router is due for a probe, and schedules the next probe if so.
+    /// Returns whether a failed router must be probed now, and schedules the next probe in this
+    /// case.
     pub(super) fn take_probe(&mut self, now: Instant, key: &HopKey) -> bool {
         let Some(id) = self.index.get(key).copied() else { return false };
         let due = self.failures.is_due(now, id);

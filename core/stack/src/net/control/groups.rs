@@ -1,5 +1,5 @@
-//! Multicast groups of an interface: the wanted sources of each, and the protocol versions of
-//! queriers.
+//! Multicast groups of an interface: their sources, and the IGMP and MLD versions of the queriers
+//! on the link.
 
 use core::net::IpAddr;
 
@@ -9,61 +9,64 @@ use towpath_wire::{addr, igmp, mld};
 use crate::net::limits::{GROUP_SOURCES_MAX, GROUPS_MAX, OLDER_QUERIER_TIME};
 use crate::net::locals::is_of_all_hosts;
 
-/// Joined groups of an interface and its querier compatibility timers.
+/// Multicast groups that an interface has joined, and the timers of older querier versions.
 #[derive(Debug, Default)]
 pub(super) struct Groups {
     list: Vec<Group>,
-    /// Time until which an older querier counts as present: IGMPv1, IGMPv2, MLDv1.
+    /// Times until which a querier of an older version counts as present, for IGMPv1, IGMPv2 and
+    /// MLDv1.
     older: [Instant; 3],
 }
 
-/// Joined group with reference counts.
+/// A multicast group that was joined, with the number of joins.
 #[derive(Debug)]
 struct Group {
     addr: IpAddr,
-    /// Number of joins for all sources.
+    /// Number of times that the group was joined for all sources.
     all: u32,
-    /// Joined sources, each with its number of joins.
+    /// Sources for which the group was joined, each with its number of joins.
     sources: Vec<(IpAddr, u32)>,
 }
 
-/// Change of a group that must be reported to the link's routers (RFC 3376 §5.1).
+/// Change of a multicast group that must be reported to the routers on the link (RFC 3376 §5.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Change {
     Nothing,
-    /// The filter mode changed between all and selected sources, or the last member left.
+    /// The filter mode changed between all sources and selected sources, or the last member left
+    /// the group.
     Filter,
-    /// A source was added or removed.
+    /// A source was added to the group or removed from it.
     Source(IpAddr),
 }
 
-/// Wanted sources of a group: the filter mode and source list of a report.
+/// Sources from which the host wants a group's packets: the filter mode and the source list of a
+/// report.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Wanted {
-    /// EXCLUDE {}: all sources.
+    /// All sources: filter mode EXCLUDE with an empty list.
     All,
-    /// INCLUDE: the listed sources.
+    /// The listed sources: filter mode INCLUDE.
     Only(Vec<IpAddr>),
 }
 
-/// Report format that the queriers of a link support, oldest first.
+/// Version of the reports that the queriers on a link support, oldest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Version {
     /// IGMPv1: reports without leave messages.
     Igmp1,
-    /// IGMPv2 and MLDv1: a report per group, and leave messages.
+    /// IGMPv2 and MLDv1: one report per group, and leave messages.
     Single,
     /// IGMPv3 and MLDv2: reports with group records.
     Records,
 }
 
 impl Groups {
-    /// Returns whether this host receives packets to `group`.
+    /// Returns whether this host receives packets to the multicast group.
     pub(super) fn contains(&self, group: IpAddr) -> bool {
         is_of_all_hosts(group) || self.list.iter().any(|joined| joined.addr == group)
     }
 
-    /// Joins for a program. Returns `None` if a limit is reached.
+    /// Adds a join by a program, for all sources or for one. Returns `None` if a limit is reached.
     pub(super) fn join(&mut self, group: IpAddr, source: Option<IpAddr>) -> Option<Change> {
         let at = self.list.iter().position(|joined| joined.addr == group);
         match (at, source) {
@@ -80,8 +83,9 @@ impl Groups {
         Some(self.add(group, source))
     }
 
-    /// Joins a group required by an address of this host. Limits do not apply, because the number
-    /// of addresses bounds these groups and programs must not be able to exhaust them.
+    /// Joins a group that an address of this host requires. Limits do not apply, because the number
+    /// of addresses bounds these groups. Otherwise programs could prevent the join by exhausting
+    /// the limits.
     pub(super) fn join_own(&mut self, group: IpAddr) -> Change {
         self.add(group, None)
     }
@@ -108,7 +112,7 @@ impl Groups {
         }
     }
 
-    /// Reverts one join. Returns `None` if there was none.
+    /// Removes one join of a group. Returns `None` if there was none.
     pub(super) fn leave(&mut self, addr: IpAddr, source: Option<IpAddr>) -> Option<Change> {
         let at = self.list.iter().position(|joined| joined.addr == addr)?;
         let Group { all, sources, .. } = &mut self.list[at];
@@ -133,7 +137,8 @@ impl Groups {
         Some(change)
     }
 
-    /// Returns the wanted sources of a group; an empty `Only` for a group without members.
+    /// Returns the sources from which the host wants packets to a group. For a group without
+    /// members, this is `Only` with an empty list.
     pub(super) fn wanted(&self, group: IpAddr) -> Wanted {
         match self.list.iter().find(|joined| joined.addr == group) {
             Some(Group { all: 1.., .. }) => Wanted::All,
@@ -144,18 +149,19 @@ impl Groups {
         }
     }
 
-    /// Iterates over the joined groups, without the groups of all hosts.
+    /// Iterates over the joined groups. The groups of all hosts, which are never left, are not
+    /// included.
     pub(super) fn joined(&self) -> impl Iterator<Item = IpAddr> {
         self.list.iter().map(|joined| joined.addr)
     }
 
-    /// Iterates over the groups of a family that are reported.
+    /// Iterates over the joined groups of one IP version that are reported to routers.
     pub(super) fn reported(&self, ipv6: bool) -> impl Iterator<Item = IpAddr> {
         let groups = self.list.iter().map(|joined| joined.addr);
         groups.filter(move |group| group.is_ipv6() == ipv6 && is_reported(*group))
     }
 
-    /// Records a general IGMP query. Returns true if the report version changes.
+    /// Handles a general IGMP query. Returns true if it changes the version of our reports.
     pub(super) fn on_igmp_query(&mut self, now: Instant, version: igmp::Version) -> bool {
         let before = self.version(now, false);
         match version {
@@ -166,7 +172,7 @@ impl Groups {
         before != self.version(now, false)
     }
 
-    /// Records a general MLD query. Returns true if the report version changes.
+    /// Handles a general MLD query. Returns true if it changes the version of our reports.
     pub(super) fn on_mld_query(&mut self, now: Instant, version: mld::Version) -> bool {
         let before = self.version(now, true);
         if version == mld::Version::V1 {

@@ -1,4 +1,5 @@
-//! Receives input from the data parts: control packets and reports about next hops.
+//! Input of the control part of the IP layer: control packets, and reports about next hops from the
+//! shards' data parts.
 
 use towpath_pool::{Packet, Pool};
 use towpath_tcp::Instant;
@@ -11,7 +12,7 @@ use crate::net::messages::{ControlPacket, DataReport, Parts};
 use crate::net::received::Local;
 
 impl Control {
-    /// Handles a received control packet.
+    /// Handles a control packet, such as ARP, that a data part received.
     pub(in crate::net) fn on_control_packet(
         &mut self,
         now: Instant,
@@ -60,7 +61,7 @@ impl Control {
         }
     }
 
-    /// Handles a report of the data part `by` about a next hop.
+    /// Handles a report about a next hop from the data part of shard `by`.
     pub(in crate::net) fn on_report(
         &mut self,
         now: Instant,
@@ -69,8 +70,8 @@ impl Control {
         pool: &mut Pool,
     ) {
         match notice {
-            // The data part sent the report before it knew of the removal. Its packets wait for an
-            // answer.
+            // The data part sent the report before it was notified that the interface was removed.
+            // Its packets wait for the neighbour, so answer that there is none.
             DataReport::Used(key) if self.interface(key.0).is_none() => {
                 self.neighbors.on_used(now, key, by);
                 self.neighbors.remove(key);
@@ -90,7 +91,7 @@ impl Control {
                     self.probe_router(now, key, pool);
                 }
             }
-            // Handled by the first data part.
+            // The data part of the first shard handles this report.
             DataReport::TooBig { .. } => {}
         }
         self.publish();

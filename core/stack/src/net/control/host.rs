@@ -1,4 +1,4 @@
-//! Configuration calls of a stack's owner: interfaces, addresses and routes.
+//! Functions by which the owner of a stack configures interfaces, addresses and routes.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::collections::BTreeMap;
@@ -41,9 +41,9 @@ impl Control {
 
     /// Adds an interface with its addresses and their on-link routes.
     ///
-    /// IPv6 addresses are usable at once, during duplicate address detection (RFC 4429). An
-    /// Ethernet interface with `slaac` or an IPv6 address also gets a link-local address.
-    /// Fails if an interface has the name, or if there are too many interfaces.
+    /// IPv6 addresses can be used at once, even during duplicate address detection (RFC 4429). An
+    /// Ethernet interface with `slaac` or an IPv6 address also gets a link-local address. Fails if
+    /// another interface has the same name, or if there are too many interfaces.
     pub(in crate::net) fn add_interface(
         &mut self,
         now: Instant,
@@ -68,8 +68,8 @@ impl Control {
         Ok(id)
     }
 
-    /// Returns an index for a new interface: that of the interface removed first, if this was long
-    /// ago. Until then, packets in flight and sockets may name the removed interface.
+    /// Returns an index for a new interface. An index is reused only long after its interface was
+    /// removed, because packets in flight and sockets may still refer to the removed interface.
     fn free_index(&self, now: Instant) -> Option<IfaceId> {
         let removed = self.ifaces.iter().filter_map(|known| Some((known.removed_at?, known.id)));
         let oldest = removed.min();
@@ -80,8 +80,8 @@ impl Control {
         (next < INTERFACES_MAX).then_some(IfaceId(next as u16))
     }
 
-    /// Removes an interface with its addresses, neighbours, groups and tasks. The draft has already
-    /// removed its routes.
+    /// Removes an interface with its addresses, neighbours, multicast groups and scheduled tasks.
+    /// The validation of the change has already removed its routes.
     pub(super) fn remove_interface(&mut self, now: Instant, iface: IfaceId) {
         let addresses = &self.ifaces[iface.index()].addresses;
         let addresses: Vec<_> = addresses.iter().map(Address::addr).collect();
@@ -90,7 +90,7 @@ impl Control {
         }
         self.schedule.cancel(iface, |_| true);
         self.neighbors.on_interface_removed(iface);
-        // A later interface with this index begins with a carrier.
+        // An interface that later gets this index must begin with a carrier.
         self.routes.set_carrier(now, iface, true);
         self.conflicts_told.retain(|(known, _)| *known != iface);
         self.conflicts.retain(|known| known.iface != iface);
@@ -100,15 +100,19 @@ impl Control {
         self.routes.touch();
     }
 
-    /// Sets the offloads of a device, if they become known late. Ignored if the interface was
-    /// removed. Panics if it never existed.
+    /// Sets the offloads of an interface's device, if they become known after the interface was
+    /// added. Has no effect if the interface was removed.
+    ///
+    /// # Panics
+    /// Panics if the interface never existed.
     pub(in crate::net) fn set_offloads(&mut self, iface: IfaceId, offloads: Offloads) {
         self.ifaces[iface.index()].offloads = offloads;
         self.changed.links = true;
         self.publish();
     }
 
-    /// Handles a carrier change of an interface's device. Ignored if the interface was removed.
+    /// Records that the device of an interface has lost its carrier or has it again. Has no effect
+    /// if the interface was removed.
     pub(in crate::net) fn set_carrier(&mut self, now: Instant, iface: IfaceId, carrier: bool) {
         if self.interface(iface).is_none() {
             return;
@@ -120,8 +124,11 @@ impl Control {
         self.publish();
     }
 
-    /// Adds an address and its on-link route to an interface. Returns false if the address exists
-    /// already. Panics if the interface does not exist.
+    /// Adds an address and its on-link route to an interface. Returns false if the interface
+    /// already has the address.
+    ///
+    /// # Panics
+    /// Panics if the interface does not exist.
     pub(in crate::net) fn add_address(
         &mut self,
         now: Instant,
@@ -156,8 +163,8 @@ impl Control {
         true
     }
 
-    /// Adds the on-link (connected) route of an address's prefix, unless the prefix is a single
-    /// host (/32, /128) or the interface is down.
+    /// Adds the on-link route to the network of an address. No route is added if the prefix is a
+    /// single host (/32 or /128), or if the interface is down.
     pub(super) fn add_link_route(&mut self, iface: IfaceId, prefix: Prefix) {
         if !prefix.is_host() && !self.ifaces[iface.index()].down {
             self.routes.add(RouteEntry {
@@ -173,7 +180,8 @@ impl Control {
         }
     }
 
-    /// Removes an address and its on-link route. Returns false if there is no such address.
+    /// Removes an address and its on-link route. Returns false if the interface does not have the
+    /// address.
     pub(in crate::net) fn remove_address(
         &mut self,
         now: Instant,
@@ -197,8 +205,9 @@ impl Control {
         true
     }
 
-    /// Adds a route, or updates the metric of an equal route. Returns false if the interface does
-    /// not exist, the router has another family, or the router table is full.
+    /// Adds a route, or changes the metric of an existing route to the same network and router.
+    /// Returns false if the interface does not exist, the router is of another address family, or
+    /// the table of routers is full.
     pub(in crate::net) fn add_route(
         &mut self,
         prefix: Prefix,
@@ -225,8 +234,8 @@ impl Control {
         added
     }
 
-    /// Removes static routes to `prefix`, optionally only those through `next_hop`. Returns their
-    /// number.
+    /// Removes the static routes to `prefix`; if `next_hop` is given, only those through this
+    /// router. Returns the number of removed routes.
     pub(in crate::net) fn remove_route(
         &mut self,
         prefix: Prefix,
@@ -237,7 +246,7 @@ impl Control {
         count
     }
 
-    /// Returns the addresses of an interface.
+    /// Returns the addresses of an interface; none if the interface does not exist.
     pub(in crate::net) fn addresses_of(&self, iface: IfaceId) -> Vec<Address> {
         self.ifaces.get(iface.index()).map(|known| known.addresses.to_vec()).unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! Interfaces and their configured and advertised properties.
+//! Interfaces of the host, with their configured properties and those that routers advertise.
 
 use core::net::IpAddr;
 use std::sync::Arc;
@@ -14,22 +14,25 @@ use crate::net::hash::Cheap;
 use crate::net::iface::{Address, IfaceId, InterfaceConfig};
 use crate::net::snapshot::Link;
 
-/// Interface in the control part. Data parts use a [`Link`].
+/// An interface in the control part of the IP layer. The data parts use a [`Link`] instead.
 #[derive(Debug)]
 pub(super) struct Interface {
     pub(super) id: IfaceId,
-    /// Time of the addition; distinguishes interfaces with the same index.
+    /// Time at which the interface was added. Distinguishes it from an earlier interface with the
+    /// same index.
     pub(super) added_at: Instant,
-    /// Time of the removal. The entry then only reserves the index.
+    /// Time at which the interface was removed; `None` if it exists. The entry of a removed
+    /// interface only reserves the index.
     pub(super) removed_at: Option<Instant>,
     pub(super) name: Arc<str>,
     pub(super) link: LinkType,
     pub(super) mac: MacAddr,
     pub(super) mtu: u32,
     pub(super) mtu_v6: u32,
-    /// Maximum MTU of the device in bytes.
+    /// Maximum MTU in bytes that the interface's device supports.
     pub(super) mtu_most: u32,
-    /// Set down by the operator: no packets are sent or received.
+    /// Whether the operator has set the interface down, so that it neither sends nor receives
+    /// packets.
     pub(super) down: bool,
     pub(super) offloads: Offloads,
     pub(super) any_address: bool,
@@ -64,14 +67,14 @@ impl Interface {
         }
     }
 
-    /// Returns the entry that reserves the index after the removal of this interface.
+    /// Returns the entry that reserves the index of this interface after its removal.
     pub(super) fn removed(&self, now: Instant, hash: Cheap) -> Self {
         Self {
             id: self.id,
             added_at: self.added_at,
             removed_at: Some(now),
             name: Arc::from(""),
-            // An IP link has no neighbours to resolve.
+            // A link of type IP has no neighbours, so none are resolved for the removed interface.
             link: LinkType::Ip,
             mac: MacAddr::UNSPECIFIED,
             mtu: self.mtu,
@@ -88,11 +91,11 @@ impl Interface {
         }
     }
 
-    /// Sets the maximum MTU of the device.
+    /// Sets the maximum MTU in bytes that the interface's device supports.
     pub(super) fn set_mtu_most(&mut self, most: u32) {
         let before = std::mem::replace(&mut self.mtu_most, most);
         for mtu in [&mut self.mtu, &mut self.mtu_v6] {
-            // A smaller MTU was set by the operator or a router, so keep it.
+            // An MTU below the previous maximum was set by the operator or a router, so keep it.
             let is_chosen = *mtu < before;
             *mtu = if is_chosen { most.min(*mtu) } else { most };
         }
@@ -106,7 +109,7 @@ impl Interface {
         self.addresses.find_mut(addr)
     }
 
-    /// Returns the interface for the next snapshot.
+    /// Converts the interface to the [`Link`] that data parts use, for the next snapshot.
     pub(super) fn as_link(&mut self) -> Link {
         Link {
             id: self.id,

@@ -1,9 +1,9 @@
 //! Default router list and prefix list of a link (RFC 4861 §5.1), with the routes of RFC 4191.
 //!
-//! Any host on the link can send any number of advertisements. Therefore routers, routes per
-//! router, and prefixes are limited separately. A new router or prefix evicts the least recently
-//! advertised one. Routers repeat their advertisements, so that an evicted working router returns,
-//! and a flood cannot lock out later ones.
+//! Any host on the link can send any number of router advertisements. The numbers of routers, of
+//! routes per router, and of prefixes are therefore limited. A new router or prefix evicts the
+//! least recently advertised one. Routers repeat their advertisements, so a router that was evicted
+//! is added again. A flood of advertisements can therefore not exclude a router permanently.
 
 use core::net::Ipv6Addr;
 use core::time::Duration;
@@ -13,14 +13,14 @@ use towpath_wire::Prefix;
 
 use crate::net::limits::{ROUTER_PREFIXES_MAX, ROUTER_ROUTES_MAX, ROUTERS_MAX};
 
-/// Routes and prefixes advertised on one link.
+/// Routes and prefixes that routers advertise on one link.
 #[derive(Debug, Default)]
 pub(super) struct Learnt {
     routers: Vec<Router>,
     prefixes: Vec<Lasting>,
 }
 
-/// Router with at least one advertised route.
+/// A router that advertises at least one route, and its routes.
 #[derive(Debug)]
 struct Router {
     addr: Ipv6Addr,
@@ -28,32 +28,33 @@ struct Router {
     routes: Vec<Lasting>,
 }
 
-/// Prefix with the end of its lifetime.
+/// An advertised prefix, with the time at which its lifetime ends.
 #[derive(Debug, Clone, Copy)]
 struct Lasting {
     prefix: Prefix,
     heard: Instant,
-    /// Expiry; `None` means never.
+    /// Time at which the lifetime ends; `None` if it never ends.
     expires: Option<Instant>,
 }
 
-/// Destination: a prefix on the link (`None`) or behind a router.
+/// An advertised destination: a prefix, and the router that leads to it. The router is `None` for a
+/// prefix on the link.
 pub(super) type Destination = (Prefix, Option<Ipv6Addr>);
 
 /// Result of storing an advertised router, route or prefix.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Learning {
-    /// The entry is stored, whether new or not.
+    /// The entry is stored; it may have existed before.
     Known,
-    /// The entry is stored, and these destinations were evicted.
+    /// The entry is stored, and the given destinations were evicted to make room.
     Displaced(Vec<Destination>),
-    /// The maximum number of routes per router is reached.
+    /// The entry is not stored, because the router has the maximum number of routes.
     Refused,
 }
 
 impl Learnt {
-    /// Stores an advertisement received at `now`. Routers for which `failed` returns true are
-    /// evicted first.
+    /// Stores an advertised route or prefix, received at the time `now`. If a router must be
+    /// evicted, those for which `failed` returns true are evicted first.
     pub(super) fn learn(
         &mut self,
         now: Instant,
@@ -78,22 +79,22 @@ impl Learnt {
         if gone.is_empty() { Learning::Known } else { Learning::Displaced(gone) }
     }
 
-    /// Removes one destination.
+    /// Removes one advertised destination.
     pub(super) fn forget(&mut self, (prefix, router): Destination) {
         self.retain(|of, lasting| (lasting.prefix, of) != (prefix, router));
     }
 
-    /// Removes and returns everything that `router` advertised about itself.
+    /// Removes and returns all routes through `router`.
     pub(super) fn forget_router(&mut self, router: Ipv6Addr) -> Vec<Destination> {
         self.take(|of, _| of == Some(router))
     }
 
-    /// Removes and returns expired entries.
+    /// Removes and returns the destinations whose lifetime has ended.
     pub(super) fn expire(&mut self, now: Instant) -> Vec<Destination> {
         self.take(|_, lasting| lasting.expires.is_some_and(|end| end <= now))
     }
 
-    /// Returns the earliest expiry.
+    /// Returns the earliest time at which a lifetime ends; `None` if none ever ends.
     pub(super) fn next_end(&self) -> Option<Instant> {
         let routes = self.routers.iter().flat_map(|router| &router.routes);
         routes.chain(&self.prefixes).filter_map(|lasting| lasting.expires).min()
@@ -145,7 +146,8 @@ fn learn_route(routes: &mut Vec<Lasting>, new: Lasting) -> Learning {
     Learning::Known
 }
 
-/// Returns the end of a lifetime in seconds; `u32::MAX` means never.
+/// Returns the time at which a lifetime of the given seconds ends; `None` for `u32::MAX`, which is
+/// infinite.
 pub(super) fn lifetime_end(now: Instant, seconds: u32) -> Option<Instant> {
     (seconds != u32::MAX).then(|| now + Duration::from_secs(seconds.into()))
 }

@@ -1,5 +1,5 @@
-//! Joins groups and reports them to routers and snooping switches: MLD (RFC 3810, RFC 2710) and
-//! IGMP (RFC 3376, RFC 2236). `groups` stores the wanted sources.
+//! Joins multicast groups, and reports them to routers and snooping switches: MLD (RFC 3810, RFC
+//! 2710) and IGMP (RFC 3376, RFC 2236). The module `groups` stores the sources for each group.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use core::time::Duration;
@@ -19,7 +19,7 @@ use crate::net::limits::{ROBUSTNESS, UNSOLICITED_REPORT_INTERVAL};
 use crate::net::messages::DataCommand;
 use crate::net::received::Local;
 
-/// Group record of a report.
+/// A group record in an IGMP or MLD report.
 struct Record {
     kind: RecordKind,
     group: IpAddr,
@@ -27,9 +27,10 @@ struct Record {
 }
 
 impl Control {
-    /// Joins `group` on `iface`. With `source`, only packets of that source are requested from the
-    /// link's routers; each member socket filters on its own. Joins are counted. Returns false if
-    /// the address is not a group or a limit is reached.
+    /// Joins the multicast group `group` on the interface `iface`. If `source` is given, the
+    /// routers on the link are asked only for packets from this source. Each member socket filters
+    /// sources itself. Joins are counted. Returns false if the address is not a multicast group, or
+    /// a limit is reached.
     pub(in crate::net) fn join_group(
         &mut self,
         now: Instant,
@@ -49,14 +50,15 @@ impl Control {
         true
     }
 
-    /// Joins a group required by an address of this host, and reports it at `at`.
+    /// Joins a multicast group that an address of this host requires, and schedules its report at
+    /// the time `at`.
     pub(super) fn join_own_group(&mut self, at: Instant, iface: IfaceId, group: IpAddr) {
         let change = self.ifaces[iface.index()].groups.join_own(group);
         self.changed.groups = true;
         self.report_change(at, iface, group, change);
     }
 
-    /// Reverts one join. Returns false if there was none.
+    /// Removes one join of a multicast group. Returns false if there was none.
     pub(in crate::net) fn leave_group(
         &mut self,
         now: Instant,
@@ -72,8 +74,9 @@ impl Control {
         true
     }
 
-    /// Schedules repeated reports of a change (RFC 3376 §5.1). Each report has the state at the
-    /// time it is sent, so a later change of the same group or source replaces the pending task.
+    /// Schedules repeated reports about a change of a multicast group (RFC 3376 §5.1). A report
+    /// contains the state at the time when it is sent. If the same group or source changes again,
+    /// the new task therefore replaces the pending one.
     fn report_change(&mut self, at: Instant, iface: IfaceId, group: IpAddr, change: Change) {
         if self.ifaces[iface.index()].link != LinkType::Ethernet || !is_reported(group) {
             return;
@@ -82,8 +85,8 @@ impl Control {
         let task = match change {
             Change::Nothing => return,
             Change::Filter => {
-                // A report of the group lists its sources, so cancel pending reports of single
-                // sources.
+                // The report of the group lists its sources, so cancel pending reports about single
+                // sources of the group.
                 self.schedule.cancel(iface, |task| task.is_report_of(group));
                 Task::ReportGroup { group, left }
             }
@@ -99,14 +102,15 @@ impl Control {
         if self.schedule.has_room_for_report() {
             return self.schedule.add(at, iface, task);
         }
-        // Too many tasks: report all groups with members instead. Routers detect a group without
-        // members by an unanswered query.
+        // Too many reports are scheduled. Report all groups with members instead; routers detect a
+        // group without members, because nobody answers their query.
         self.counters.group_reports_full += 1;
         let at_most_ms = UNSOLICITED_REPORT_INTERVAL.as_millis() as u32;
         self.plan_answer(at, iface, group.is_ipv6(), None, at_most_ms);
     }
 
-    /// Reports a joined or left group; `left` counts the remaining reports, including this one.
+    /// Sends a report about a group that was joined or left. `left` is the number of reports still
+    /// to be sent, including this one.
     pub(super) fn report_group(
         &mut self,
         now: Instant,
@@ -131,7 +135,8 @@ impl Control {
         }
     }
 
-    /// Reports an added or removed source of a group; see [`Self::report_group`].
+    /// Sends a report about a source that was added to or removed from a group; see
+    /// [`Self::report_group`].
     pub(super) fn report_source(
         &mut self,
         now: Instant,
@@ -160,7 +165,7 @@ impl Control {
         }
     }
 
-    /// Handles an MLD message of a router or another listener.
+    /// Handles an MLD message from a router or from another member of a group.
     pub(super) fn receive_mld(&mut self, now: Instant, local: &Local) -> Result<(), DropReason> {
         let (iface, bytes, hop_limit) = (local.iface, local.body(), local.ttl);
         let IpAddr::V6(src) = local.src else { return Err(DropReason::IcmpMalformed) };
@@ -184,7 +189,7 @@ impl Control {
         Ok(())
     }
 
-    /// Handles an IGMP message of a router or another member.
+    /// Handles an IGMP message from a router or from another member of a group.
     pub(super) fn receive_igmp(&mut self, now: Instant, local: &Local) -> Result<(), DropReason> {
         let iface = local.iface;
         let bytes = local.body();
@@ -230,9 +235,9 @@ impl Control {
         });
     }
 
-    /// Cancels our answer because another member has answered: the querier needs only one report
-    /// per group (RFC 2236 §3, RFC 2710 §4). IGMPv3 and MLDv2 have no suppression, because every
-    /// host answers.
+    /// Cancels our pending report about a group, because another member has reported it. The
+    /// querier needs only one report per group (RFC 2236 §3, RFC 2710 §4). With IGMPv3 and MLDv2,
+    /// every host reports, so nothing is cancelled.
     fn on_other_report(
         &mut self,
         now: Instant,
@@ -247,9 +252,10 @@ impl Control {
         Ok(())
     }
 
-    /// Schedules an answer at a random time within the router's maximum (RFC 3376 §5.2, RFC 3810
-    /// §6.2). Reuses a pending answer: one about all groups covers every query, one about a group
-    /// covers queries of that group.
+    /// Schedules the answer to a query at a random time within the maximum that the querier gives
+    /// (RFC 3376 §5.2, RFC 3810 §6.2). No answer is added if a pending one covers the query. An
+    /// answer about all groups covers every query, and an answer about a group covers queries for
+    /// it.
     fn plan_answer(
         &mut self,
         now: Instant,
@@ -270,8 +276,8 @@ impl Control {
                 self.schedule.cancel(iface, |task| *task == all);
                 self.schedule.add(at, iface, all);
             }
-            // Use a separate random time per group, so that members can suppress each other's
-            // reports.
+            // Choose a separate random time for each group. A member that hears another member's
+            // report about a group cancels its own.
             None => {
                 let groups: Vec<_> = groups.reported(ipv6).collect();
                 let planned =
@@ -286,7 +292,8 @@ impl Control {
         }
     }
 
-    /// Reports all groups of a family, in the newest version.
+    /// Reports all multicast groups of one IP version, using the newest report version that the
+    /// queriers support.
     pub(super) fn answer_all(&mut self, iface: IfaceId, ipv6: bool, pool: &mut Pool) {
         let groups = &self.ifaces[iface.index()].groups;
         let records: Vec<_> =
@@ -294,7 +301,7 @@ impl Control {
         self.report(iface, &records, pool);
     }
 
-    /// Reports one group.
+    /// Sends a report about one multicast group.
     pub(super) fn answer_group(
         &mut self,
         now: Instant,
@@ -315,7 +322,8 @@ impl Control {
         }
     }
 
-    /// Sends a report in an older version, or a leave message if the host is no longer a member.
+    /// Sends an IGMPv1, IGMPv2 or MLDv1 report about a group, or a leave message if the host is no
+    /// longer a member.
     fn report_single(
         &mut self,
         iface: IfaceId,
@@ -336,7 +344,7 @@ impl Control {
                 Version::Igmp1 => igmp::emit_report_v1(v4, buf),
                 _ => igmp::emit_report_v2(v4, buf),
             }),
-            // IGMPv1 has no leave message.
+            // IGMPv1 has no leave message, so send nothing.
             (IpAddr::V4(_), false) if version == Version::Igmp1 => {}
             (IpAddr::V4(v4), false) => {
                 let dst = addr::ALL_ROUTERS_V4;
@@ -345,7 +353,7 @@ impl Control {
         }
     }
 
-    /// Sends records about groups of one family, split into as many reports as needed.
+    /// Sends group records of one IP version, in as many reports as needed.
     fn report(&mut self, iface: IfaceId, records: &[Record], pool: &mut Pool) {
         let mut rest = records;
         while !rest.is_empty() {
@@ -354,7 +362,8 @@ impl Control {
                 len += record.len_max();
                 len <= REPORT_LEN_MAX
             });
-            // A single record always fits, because GROUP_SOURCES_MAX limits its sources.
+            // Send at least one record. The record always fits in a report, because
+            // GROUP_SOURCES_MAX limits its sources.
             let (some, more) = rest.split_at(fits.count().max(1));
             rest = more;
             if some.iter().any(|record| record.group.is_ipv6()) {
@@ -459,13 +468,14 @@ impl Control {
 }
 
 impl Record {
-    /// Returns the record's length in an MLD report, whose addresses are longer than IGMP's.
+    /// Returns the length of the record in an MLD report in bytes. In an IGMP report the record is
+    /// shorter, because IPv4 addresses are.
     fn len_max(&self) -> usize {
         20 + 16 * self.sources.len()
     }
 }
 
-/// Creates the record that answers a query.
+/// Creates the group record with which a query is answered.
 fn current(group: IpAddr, wanted: Wanted) -> Record {
     match wanted {
         Wanted::All => Record { kind: RecordKind::IsExclude, group, sources: Vec::new() },
@@ -473,10 +483,10 @@ fn current(group: IpAddr, wanted: Wanted) -> Record {
     }
 }
 
-/// Length of a report header in bytes.
+/// Length in bytes of the header of an IGMP or MLD report.
 const REPORT_HEADER_LEN: usize = 8;
-/// Maximum report length, which fits the minimum IPv6 MTU with the IPv6 header and Router Alert
-/// option.
+/// Maximum length of a report in bytes. With the IPv6 header and the Router Alert option, the
+/// packet has the minimum MTU of IPv6.
 const REPORT_LEN_MAX: usize = ipv6::MTU_MIN - ipv6::HEADER_LEN - ipv6_ext::ROUTER_ALERT_LEN;
 const _: () = assert!(
     REPORT_HEADER_LEN + 20 + 16 * crate::net::limits::GROUP_SOURCES_MAX <= REPORT_LEN_MAX,
@@ -506,8 +516,9 @@ fn v6_of(ip: IpAddr) -> Option<Ipv6Addr> {
     }
 }
 
-/// Returns whether an ICMPv6 packet has the Router Alert option with MLD's value 0 (RFC 2711 §2.1).
-/// The option does not authenticate the sender, but a packet without it is no valid MLD message.
+/// Returns whether an ICMPv6 packet has the Router Alert option with the value 0 for MLD (RFC 2711
+/// §2.1). A packet without the option is not a valid MLD message. The option does not authenticate
+/// the sender.
 fn has_router_alert(local: &Local) -> bool {
     let bytes = local.packet.linear().get(local.ip_offset..).unwrap_or_default();
     let Ok((header, _)) = ipv6::Header::parse_quoted(bytes) else { return false };

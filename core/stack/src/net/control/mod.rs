@@ -1,6 +1,6 @@
-//! Control part: configuration of the host, and its neighbours. A host has a single control part,
-//! whatever its number of shards. Two of them would both answer ARP requests, and could disagree
-//! about neighbours.
+//! Control part of the IP layer: it manages the host's configuration and neighbours. A host has a
+//! single control part, whatever its number of shards. With two control parts, both would answer
+//! ARP requests, and they could disagree about neighbours.
 //!
 //! ```text
 //!   ControlPacket: ARP, NDP, groups ──►┐                   ┌─► Snapshot: interfaces, addresses,

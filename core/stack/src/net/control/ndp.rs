@@ -1,5 +1,5 @@
-//! Handles received neighbour discovery messages as a host (RFC 4861). `slaac` handles router
-//! advertisements.
+//! Handles received neighbour discovery messages as a host (RFC 4861). Router advertisements are
+//! handled in `slaac`.
 
 use core::net::{IpAddr, Ipv6Addr};
 
@@ -15,7 +15,7 @@ use crate::net::iface::{AddressState, IfaceId};
 use crate::net::received::Local;
 
 impl Control {
-    /// Handles a neighbour discovery message.
+    /// Handles a received neighbour discovery message.
     pub(super) fn receive_ndp(
         &mut self,
         now: Instant,
@@ -41,8 +41,8 @@ impl Control {
                 self.on_router_advert(now, iface, src, &advert, bytes, pool);
                 Ok(())
             }
-            // Ignore redirects: they help little with a single router, and any host on the link can
-            // send them. Router solicitations are for routers.
+            // Ignore redirects, because any host on the link can send them, and they help little
+            // with a single router. Ignore router solicitations, because this is not a router.
             Message::Redirect { .. } | Message::RouterSolicit { .. } | Message::RouterAdvert(_) => {
                 Err(DropReason::IcmpIgnored)
             }
@@ -108,7 +108,8 @@ impl Control {
             //= https://www.rfc-editor.org/rfc/rfc4862#section-5.4.4
             //# If the target address is tentative, the tentative address is not
             //# unique.
-            // Keep an established address: otherwise a forged advertisement could take it away.
+            // Give up the address only during duplicate address detection. Otherwise anyone could
+            // take away an established address with a forged advertisement.
             if matches!(state, AddressState::Tentative | AddressState::Optimistic) {
                 self.on_duplicate(now, iface, target, advert.mac);
                 return Ok(());

@@ -1,5 +1,5 @@
-//! Neighbours and their MAC addresses: a common state machine (RFC 4861 §7.3.2) for ARP and
-//! neighbour discovery, which differ only in their messages.
+//! Neighbours and their MAC addresses. ARP and neighbour discovery differ only in their messages,
+//! and use the same state machine (RFC 4861 §7.3.2).
 //!
 //! ```text
 //!      used ─► INCOMPLETE ──answer──► REACHABLE ◄──answer, or the transport says so──┐
@@ -8,10 +8,10 @@
 //!                gone ◄─3 unanswered─ PROBE ◄─5 s─ DELAY ◄─used─ STALE ──────────────┘
 //! ```
 //!
-//! Unsolicited advertisements create no entries. A request for our address creates one, which saves
-//! a solicitation. Because any host can send requests with forged senders, such entries have a
-//! separate table until we send to them. Entries there evict only each other, and never a neighbour
-//! in use (RFC 6583 §7.1).
+//! Unsolicited advertisements create no entries. A request for our address creates an entry for its
+//! sender, which saves a solicitation. Since any host can send requests with forged senders, such
+//! entries are in a separate table until we send packets to the neighbour. Entries there evict only
+//! each other, and never a neighbour in use (RFC 6583 §7.1).
 //!
 //! The state machine sends no packets. Its methods return due solicitations and [`NeighborUpdate`]s
 //! for the data parts.
@@ -36,46 +36,49 @@ use crate::net::limits::{
 use crate::net::lru::Lru;
 use crate::net::messages::{HopKey, NeighborUpdate, Parts};
 
-/// Neighbour entry for display.
+/// Entry of the neighbour table, for display.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NeighborInfo {
-    /// Interface of the neighbour.
+    /// Interface to whose link the neighbour is attached.
     pub iface: IfaceId,
-    /// IP address.
+    /// IP address of the neighbour.
     pub addr: IpAddr,
-    /// MAC address, once known.
+    /// MAC address of the neighbour; `None` if it is not known yet.
     pub mac: Option<MacAddr>,
-    /// Reachability state.
+    /// Reachability state of the neighbour.
     pub state: NeighborState,
-    /// The neighbour is a router (IsRouter flag).
+    /// Whether the neighbour is a router (flag IsRouter of RFC 4861).
     pub router: bool,
 }
 
 /// Reachability state of a neighbour (RFC 4861 §5.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NeighborState {
-    /// Solicitations were sent and not answered yet.
+    /// Solicitations (ARP requests) were sent, and not answered yet.
     Incomplete,
-    /// Recently confirmed.
+    /// The neighbour was recently confirmed to be reachable.
     Reachable,
-    /// The MAC address is known but not recently confirmed, and the entry is unused.
+    /// The MAC address is known, but the neighbour was not confirmed recently. No packets were sent
+    /// to it since then.
     Stale,
-    /// In use, and waiting for confirmation by the transport.
+    /// Packets are being sent to the neighbour, and we wait for TCP to confirm that it is
+    /// reachable.
     Delay,
-    /// In use, and probed by unicast solicitations.
+    /// Packets are being sent to the neighbour, and we probe it by unicast solicitations.
     Probe,
-    /// Set by the operator: never probed, and kept until the operator removes it.
+    /// The operator has set the entry. The entry is never probed, and remains until the operator
+    /// removes it.
     Permanent,
 }
 
-/// Solicitation to send: by broadcast or multicast, or to one MAC address.
+/// A solicitation to be sent: by broadcast or multicast, or to one MAC address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Solicit {
     pub key: HopKey,
     pub to: Option<MacAddr>,
 }
 
-/// Content of a neighbour advertisement or an ARP reply.
+/// Contents of a neighbour advertisement or ARP reply.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Advert {
     pub mac: Option<MacAddr>,
@@ -84,43 +87,45 @@ pub(super) struct Advert {
     pub router: Option<bool>,
 }
 
-/// Action requested by [`Neighbors::on_timeout`].
+/// An action that the caller of [`Neighbors::on_timeout`] must perform.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Event {
     Solicit(Solicit),
-    /// The neighbour answered none of the solicitations.
+    /// The neighbour has answered none of the solicitations, so its entry is removed.
     Failed(HopKey),
 }
 
-/// Neighbour tables of a host.
+/// Tables of a host's neighbours.
 #[derive(Debug)]
 pub(super) struct Neighbors {
-    /// Neighbours to which we send packets.
+    /// Neighbours to which we send packets, in LRU order.
     used: Lru<HopKey, Entry>,
-    /// Neighbours in `used` that are INCOMPLETE.
+    /// Neighbours in `used` that are in state INCOMPLETE.
     asked: Lru<HopKey, ()>,
-    /// Neighbours known from their own requests, to which we have not sent since; always STALE.
+    /// Neighbours that are known from their own requests, and to which we have not sent packets
+    /// since. Their state is always STALE.
     heard: Lru<HopKey, Heard>,
-    /// Neighbours set by the operator; none is in another table.
+    /// Neighbours that the operator has set. Permanent neighbours are in none of the other tables.
     permanent: BTreeMap<HopKey, Permanent>,
-    /// Lower bound of all entries' deadlines.
+    /// Time that is not later than the first deadline of an entry.
     next: Instant,
-    /// Number of evicted entries since the last [`Self::take_displaced`].
+    /// Number of entries that were evicted since the last call of [`Self::take_displaced`].
     displaced: u64,
-    /// Updates that the data parts have not received yet.
+    /// Updates that were not sent to the data parts yet.
     news: VecDeque<(Parts, NeighborUpdate)>,
-    /// RetransTimer for IPv6, by interface, if set by a router (RFC 4861 §6.3.2).
+    /// For each interface, the time between IPv6 solicitations that a router has advertised
+    /// (RetransTimer, RFC 4861 §6.3.2); `None` if no router has.
     retrans: Vec<Option<Duration>>,
 }
 
-/// Neighbour without traffic from us.
+/// A neighbour to which we have not sent packets.
 #[derive(Debug, Clone, Copy)]
 struct Heard {
     mac: MacAddr,
     router: bool,
 }
 
-/// Neighbour set by the operator.
+/// A neighbour whose MAC address the operator has set.
 #[derive(Debug, Clone, Copy)]
 struct Permanent {
     mac: MacAddr,
@@ -128,8 +133,8 @@ struct Permanent {
 }
 
 impl Neighbors {
-    /// Creates tables for `neighbors_max` known neighbours and [`NEIGHBORS_ASKED_MAX`] incomplete
-    /// ones.
+    /// Creates tables for `neighbors_max` neighbours with known MAC addresses, and for
+    /// [`NEIGHBORS_ASKED_MAX`] neighbours in state INCOMPLETE.
     pub(super) fn new(keys: Keyed, neighbors_max: usize) -> Self {
         Self {
             used: Lru::new(neighbors_max + NEIGHBORS_ASKED_MAX, keys),
@@ -143,13 +148,13 @@ impl Neighbors {
         }
     }
 
-    /// Returns the interval between solicitations to `key`. A router can change it for neighbour
-    /// discovery, but not for ARP.
+    /// Returns the time between two solicitations to `key`. For neighbour discovery a router can
+    /// change this time, for ARP it is constant.
     pub(super) fn retrans_time(&self, (iface, addr): &HopKey) -> Duration {
         retrans_time(&self.retrans, (*iface, *addr))
     }
 
-    /// Sets the interval between solicitations that a router of `iface` advertised.
+    /// Sets the time between two solicitations on `iface`, which a router has advertised.
     pub(super) fn set_retrans_time(&mut self, iface: IfaceId, time: Duration) {
         if self.retrans.len() <= iface.index() {
             self.retrans.resize(iface.index() + 1, None);
@@ -161,12 +166,12 @@ impl Neighbors {
         self.next
     }
 
-    /// Returns the number of entries evicted since the last call.
+    /// Returns the number of entries that were evicted since the last call of this method.
     pub(super) fn take_displaced(&mut self) -> u64 {
         core::mem::take(&mut self.displaced)
     }
 
-    /// Takes the oldest update and the data parts that need it.
+    /// Removes and returns the oldest update, and the set of data parts to which it must be sent.
     pub(super) fn take_update(&mut self) -> Option<(Parts, NeighborUpdate)> {
         self.news.pop_front()
     }
@@ -177,8 +182,9 @@ impl Neighbors {
         !self.news.is_empty()
     }
 
-    /// Records that `by` sent a packet to `key`. Returns true if a solicitation must be sent. Only
-    /// `by` receives an update, because the other users already know the MAC address.
+    /// Records that the data parts `by` sent a packet to the neighbour `key`. Returns true if a
+    /// solicitation must be sent. Only the data parts `by` receive an update, because the other
+    /// data parts that use the neighbour already know its MAC address.
     pub(super) fn on_used(&mut self, now: Instant, key: HopKey, by: Parts) -> bool {
         let users = Parts::FIRST.and(by);
         if let Some(permanent) = self.permanent.get_mut(&key) {
@@ -206,7 +212,8 @@ impl Neighbors {
         false
     }
 
-    /// Creates the entry for the first packet to a neighbour; its MAC address may be in `heard`.
+    /// Creates the entry when the first packet is sent to a neighbour. Its MAC address may be known
+    /// from its own requests (`heard`).
     fn begin(&mut self, now: Instant, key: HopKey, users: Parts) -> bool {
         let Some(Heard { mac, router }) = self.heard.remove(&key) else {
             self.ask(now, key, users, 1);
@@ -221,7 +228,7 @@ impl Neighbors {
         false
     }
 
-    /// Creates an incomplete entry for which `sent` solicitations count as sent.
+    /// Creates an entry in state INCOMPLETE, for which `sent` solicitations count as already sent.
     fn ask(&mut self, now: Instant, key: HopKey, users: Parts, sent: u8) {
         let again = now + self.retrans_time(&key);
         self.next = self.next.min(again);
@@ -234,8 +241,8 @@ impl Neighbors {
         self.insert(key, Entry { state, mac, since: now, router: false, users });
     }
 
-    /// Creates an entry for a single solicitation unless the neighbour is known. Returns whether to
-    /// send it. No packet waits for the answer.
+    /// Creates an entry for a single solicitation, unless the neighbour has one. Returns whether
+    /// the solicitation must be sent. No packets wait for the answer.
     pub(super) fn probe(&mut self, now: Instant, key: HopKey) -> bool {
         if self.is_known(&key) {
             return false;
@@ -244,8 +251,8 @@ impl Neighbors {
         true
     }
 
-    /// Restarts the solicitations of all incomplete IPv6 neighbours of `iface`, because no source
-    /// address was available before.
+    /// Restarts the solicitations of all incomplete IPv6 neighbours of an interface. Before, the
+    /// interface had no source address for them.
     pub(super) fn ask_again(&mut self, now: Instant, iface: IfaceId) -> Vec<Solicit> {
         let again = now + retrans_time(&self.retrans, (iface, Ipv6Addr::UNSPECIFIED.into()));
         self.next = self.next.min(again);
@@ -301,8 +308,10 @@ impl Neighbors {
         }
     }
 
-    /// Handles an advertisement (RFC 4861 §7.2.5). Returns true if the neighbour was a router and
-    /// no longer is. Users are updated only on changes, because any host can send redundant
+    /// Handles a neighbour advertisement (RFC 4861 §7.2.5). Returns true if the neighbour was a
+    /// router and is no longer one.
+    ///
+    /// The data parts get an update only if the entry changes, because any host can send redundant
     /// advertisements.
     pub(super) fn on_advert(
         &mut self,
@@ -342,7 +351,7 @@ impl Neighbors {
         change(&mut entry.router, advert.router)
     }
 
-    /// Updates a neighbour without traffic from us, which stays STALE.
+    /// Updates a neighbour to which we have not sent packets; it remains STALE.
     fn on_unasked(&mut self, key: &HopKey, advert: Advert) -> bool {
         let Some(heard) = self.heard.get_mut(key) else { return false };
         if let Some(mac) = advert.mac.filter(|mac| mac.is_unicast() && *mac != heard.mac) {
@@ -354,8 +363,8 @@ impl Neighbors {
         change(&mut heard.router, advert.router)
     }
 
-    /// Returns whether an answer from `key` is expected, because ARP replies have no solicited
-    /// flag.
+    /// Returns whether we have solicited `key` and expect its answer. ARP replies do not have the
+    /// solicited flag of neighbour advertisements.
     pub(super) fn is_asked(&self, key: &HopKey) -> bool {
         let state = self.used.peek(key).map(|entry| entry.state);
         matches!(
@@ -365,9 +374,9 @@ impl Neighbors {
     }
 
     /// Returns whether `key` answered with a MAC address other than `mac` within the last
-    /// [`ARP_LOCK_TIME`]. ARP has no override flag, so as on Linux the first answer is kept for
-    /// that time. Otherwise a later forged reply could replace it, and several proxies would keep
-    /// changing the entry.
+    /// [`ARP_LOCK_TIME`]. ARP has no override flag, so as on Linux, the first answer is kept for
+    /// this time. Otherwise a later forged reply could replace the first answer. Several ARP
+    /// proxies on the link would also keep changing the entry.
     pub(super) fn contradicts(&self, now: Instant, key: &HopKey, mac: MacAddr) -> bool {
         self.used.peek(key).is_some_and(|entry| {
             let known = !matches!(entry.state, ReachabilityState::Incomplete { .. });
@@ -375,8 +384,8 @@ impl Neighbors {
         })
     }
 
-    /// Confirms a neighbour at `mac`, because the transport of `by` made progress through it (RFC
-    /// 4861 §7.3.1).
+    /// Confirms that a neighbour with the address `mac` is reachable, because TCP connections in
+    /// the data part `by` made progress through it (RFC 4861 §7.3.1).
     pub(super) fn confirm(
         &mut self,
         now: Instant,
@@ -394,7 +403,7 @@ impl Neighbors {
         }
     }
 
-    /// Returns the MAC address of `key`, if known.
+    /// Returns the MAC address of the neighbour `key`, if it is known.
     pub(super) fn mac(&self, key: &HopKey) -> Option<MacAddr> {
         if let Some(permanent) = self.permanent.get(key) {
             return Some(permanent.mac);
@@ -407,25 +416,25 @@ impl Neighbors {
         }
     }
 
-    /// Returns whether there is an entry for `key`, in any state.
+    /// Returns whether the neighbour `key` has an entry, in any state.
     pub(super) fn is_known(&self, key: &HopKey) -> bool {
         self.used.peek(key).is_some()
             || self.heard.peek(key).is_some()
             || self.permanent.contains_key(key)
     }
 
-    /// Returns the number of entries set by the operator.
+    /// Returns the number of entries that the operator has set.
     pub(super) fn permanent_len(&self) -> usize {
         self.permanent.len()
     }
 
-    /// Returns whether the operator set `key`.
+    /// Returns whether the operator has set the entry of `key`.
     pub(super) fn is_permanent(&self, key: &HopKey) -> bool {
         self.permanent.contains_key(key)
     }
 
-    /// Sets a permanent MAC address for `key`. Its users are updated, so that waiting packets are
-    /// sent.
+    /// Sets a permanent MAC address for the neighbour `key`. The data parts that use it are
+    /// updated, so that they send waiting packets.
     pub(super) fn set_permanent(&mut self, key: HopKey, mac: MacAddr) {
         let users = self.take(&key).unwrap_or(Parts::FIRST);
         let permanent = Permanent { mac, users };
@@ -433,15 +442,15 @@ impl Neighbors {
         self.permanent.insert(key, permanent);
     }
 
-    /// Removes `key` on behalf of the operator, so that the next packet triggers a solicitation.
-    /// Returns false if it was unknown.
+    /// Removes the neighbour `key`, because the operator requests it. The next packet to the
+    /// neighbour then causes a solicitation. Returns false if the neighbour had no entry.
     pub(super) fn remove(&mut self, key: HopKey) -> bool {
         let Some(users) = self.take(&key) else { return false };
         self.news.push_back((users, NeighborUpdate::Forgotten(key)));
         true
     }
 
-    /// Removes all neighbours of an interface, as Linux does when it is set down.
+    /// Removes all neighbours of an interface that is set down, like Linux.
     pub(super) fn remove_all_of(&mut self, iface: IfaceId) {
         let keys: Vec<HopKey> = self.iter().map(|known| (known.iface, known.addr)).collect();
         for key in keys.into_iter().filter(|key| key.0 == iface) {
@@ -449,7 +458,7 @@ impl Neighbors {
         }
     }
 
-    /// Removes all neighbours of an interface, and the settings of its routers.
+    /// Removes all neighbours of an interface, and the settings that routers advertised on it.
     pub(super) fn on_interface_removed(&mut self, iface: IfaceId) {
         self.remove_all_of(iface);
         if let Some(retrans) = self.retrans.get_mut(iface.index()) {
@@ -457,7 +466,8 @@ impl Neighbors {
         }
     }
 
-    /// Removes the dynamic neighbours of an interface, as Linux does when it loses its carrier.
+    /// Removes the neighbours of an interface that has lost its carrier, like Linux. Entries that
+    /// the operator has set remain.
     pub(super) fn forget_all_of(&mut self, iface: IfaceId) {
         let keys: Vec<HopKey> = self.iter().map(|known| (known.iface, known.addr)).collect();
         for key in keys.into_iter().filter(|key| key.0 == iface) {
@@ -467,7 +477,7 @@ impl Neighbors {
         }
     }
 
-    /// Removes an entry from its table and returns its users.
+    /// Removes the entry of a neighbour from its table, and returns the data parts that use it.
     fn take(&mut self, key: &HopKey) -> Option<Parts> {
         self.asked.remove(key);
         let used = self.used.remove(key).map(|entry| entry.users);
@@ -484,7 +494,8 @@ impl Neighbors {
         }
     }
 
-    /// Advances all entries whose deadline has passed.
+    /// Changes the state of all entries whose deadline has passed, and returns the required
+    /// actions.
     pub(super) fn on_timeout(&mut self, now: Instant) -> Vec<Event> {
         let mut events = Vec::new();
         if now < self.next {
@@ -541,15 +552,16 @@ impl Neighbors {
     }
 }
 
-/// Updates an IsRouter flag. Returns true if the neighbour was a router and no longer is.
+/// Sets the flag IsRouter of a neighbour to `said`, if given. Returns true if the neighbour was a
+/// router and is no longer one.
 fn change(router: &mut bool, said: Option<bool>) -> bool {
     let was = core::mem::replace(router, said.unwrap_or(*router));
     was && !*router
 }
 
 impl Permanent {
-    /// Returns the update for users, without a time for the next use report, because use has no
-    /// effect.
+    /// Returns the update for the data parts that use the neighbour. The data parts need not report
+    /// when they use it, because the use of a permanent entry has no effect.
     fn known(&self, key: HopKey) -> NeighborUpdate {
         NeighborUpdate::Known { key, mac: self.mac, tell_at: Instant::FAR }
     }

@@ -1,5 +1,6 @@
-//! Routing table with routes of all origins: operator, interface addresses, router advertisements.
-//! The forwarding table [`Fib`] is built from it.
+//! Routing table with the routes of all origins: the operator, interface addresses and router
+//! advertisements. The forwarding table [`Fib`], in which packets look up their routes, is built
+//! from it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,35 +16,36 @@ use crate::net::iface::IfaceId;
 use crate::net::messages::HopKey;
 use crate::net::route::RouteEntry;
 
-/// Route in the list of its network.
+/// A route to a network, and its insertion number.
 #[derive(Debug, Clone, Copy)]
 struct Stored {
     entry: RouteEntry,
     gateway: Option<GatewayId>,
-    /// Insertion number, used for listing.
+    /// Insertion number of the route, by which routes are listed.
     nth: u64,
 }
 
-/// Routes of both families.
+/// Routes of both IP versions.
 ///
-/// Only `gateways` stores whether a router is reachable, so that its failure costs the same for any
-/// number of routes. Changing a route costs time in proportion to the routes to its network.
+/// Only `gateways` stores whether a router is reachable. The failure of a router therefore takes
+/// the same time for any number of routes. Changing a route costs time in proportion to the routes
+/// to its network.
 #[derive(Debug)]
 pub(super) struct RouteTable {
-    /// Routes by insertion number; copied on write while another thread reads it.
+    /// Routes by insertion number. If another thread still reads the list, a change copies it.
     list: Arc<BTreeMap<u64, RouteEntry>>,
-    /// Routes by network, sorted by metric.
+    /// Routes of each network, sorted by metric.
     networks: BTreeMap<Prefix, Vec<Stored>>,
     fib: Fib,
-    /// Distinct next-hop lists in `fib`, with the number of networks that use each.
+    /// Next-hop lists in `fib` without duplicates, each with the number of networks that use it.
     ways: BTreeMap<Ways, u32>,
     gateways: Gateways,
-    /// MTUs of routes, with the number of routes for each.
+    /// Different MTUs of the routes, each with the number of routes that have it.
     mtus: BTreeMap<u16, u32>,
     /// Number of routes added so far.
     added: u64,
     generation: u64,
-    /// The last returned [`Fib`] is out of date.
+    /// Whether routes have changed since [`Self::take_changed`] was last called.
     changed: bool,
 }
 
@@ -66,8 +68,8 @@ impl RouteTable {
         self.generation
     }
 
-    /// Returns the current [`Fib`], which later changes do not affect, so that a snapshot can keep
-    /// it.
+    /// Returns the current forwarding table. Later changes do not affect it, so that a snapshot can
+    /// keep it.
     pub(super) fn fib(&mut self) -> Fib {
         self.fib.finish();
         let mut fib = self.fib.clone();
@@ -76,20 +78,22 @@ impl RouteTable {
         fib
     }
 
-    /// Invalidates cached routes, because addresses or a link's MTU or state have changed.
+    /// Invalidates routes that connections have cached, because addresses or the MTU or state of a
+    /// link have changed.
     pub(super) fn touch(&mut self) {
         self.generation += 1;
         self.changed = true;
     }
 
-    /// Returns whether routes have changed since the last call.
+    /// Returns whether routes have changed since the last call of this method.
     pub(super) fn take_changed(&mut self) -> bool {
         core::mem::take(&mut self.changed)
     }
 
-    /// Adds a route or updates the metric of an equal one. An identical route changes nothing, so
-    /// that repeated advertisements do not invalidate cached routes. Returns false if the router
-    /// limit is reached.
+    /// Adds a route, or updates the metric of an existing route to the same network through the
+    /// same router. If an identical route exists, nothing changes, so that repeated router
+    /// advertisements do not invalidate cached routes. Returns false if the router limit is
+    /// reached.
     pub(super) fn add(&mut self, entry: RouteEntry) -> bool {
         let entry = RouteEntry { prefix: entry.prefix.trunc(), ..entry };
         let mut routes = self.to(entry.prefix);
@@ -121,7 +125,8 @@ impl RouteTable {
         true
     }
 
-    /// Removes the routes to `prefix` for which `gone` returns true. Returns their number.
+    /// Removes the routes to `prefix` for which `gone` returns true. Returns the number of removed
+    /// routes.
     pub(super) fn remove(
         &mut self,
         prefix: Prefix,
@@ -156,7 +161,7 @@ impl RouteTable {
         self.networks.get(&prefix).cloned().unwrap_or_default()
     }
 
-    /// Replaces the routes of a network.
+    /// Replaces all routes to a network.
     fn set(&mut self, prefix: Prefix, routes: Vec<Stored>) {
         let ways: Vec<Way> =
             routes.iter().map(|stored| Way::of(&stored.entry, stored.gateway)).collect();
@@ -170,7 +175,8 @@ impl RouteTable {
         };
     }
 
-    /// Returns a shared next-hop list, which all networks with the same list use.
+    /// Returns a shared copy of a next-hop list, and counts its use. All networks with the same
+    /// list share one copy.
     fn hold_ways(&mut self, ways: Vec<Way>) -> Ways {
         let shared = match self.ways.get_key_value(&ways[..]) {
             Some((shared, _)) => Arc::clone(shared),
@@ -180,7 +186,7 @@ impl RouteTable {
         shared
     }
 
-    /// Drops a network's reference to its next-hop list.
+    /// Releases a network's reference to its shared next-hop list.
     fn release_ways(&mut self, ways: &Ways) {
         let Some(uses) = self.ways.get_mut(ways) else { return };
         *uses -= 1;
@@ -189,45 +195,48 @@ impl RouteTable {
         }
     }
 
-    /// Returns the number of further routers that fit.
+    /// Returns the number of routers that can still be added.
     pub(super) fn room_for_routers(&self) -> usize {
         self.gateways.room()
     }
 
-    /// Returns whether a route uses the router `hop`.
+    /// Returns whether at least one route uses the router `hop`.
     pub(super) fn leads_through(&self, hop: &HopKey) -> bool {
         self.gateways.holds(hop)
     }
 
-    /// Returns whether `hop` is a failed router.
+    /// Returns whether `hop` is a router that has failed.
     pub(super) fn has_failed(&self, hop: &HopKey) -> bool {
         self.gateways.has_failed(hop)
     }
 
-    /// Marks `hop` as failed if it is a router.
+    /// Marks `hop` as failed, if a route uses it as router.
     pub(super) fn on_hop_failed(&mut self, now: Instant, hop: &HopKey) {
         if self.gateways.on_failed(now, hop) {
             self.touch();
         }
     }
 
-    /// Marks `hop` as reachable if it is a router.
+    /// Marks `hop` as reachable, if a route uses it as router.
     pub(super) fn on_hop_known(&mut self, hop: &HopKey) {
         if self.gateways.on_known(hop) {
             self.touch();
         }
     }
 
-    /// Records that `iface` has got or lost its carrier; its routers fail meanwhile.
+    /// Records that the interface `iface` has lost its carrier or has it again. Without carrier,
+    /// its routers count as failed.
     pub(super) fn set_carrier(&mut self, now: Instant, iface: IfaceId, carrier: bool) {
         self.gateways.set_carrier(now, iface, carrier);
         self.touch();
     }
 
-    /// Returns whether a failed router is due for a probe, and schedules the next probe if so.
+    /// Returns whether a failed router must be probed now, and schedules the next probe in this
+    /// case.
     pub(super) fn take_probe(&mut self, now: Instant, hop: &HopKey) -> bool {
         let due = self.gateways.take_probe(now, hop);
-        // Only the next probe time changes in the snapshot, so cached routes stay valid.
+        // Publish a new snapshot for the next probe time, but keep the routes that connections have
+        // cached.
         self.changed |= due;
         due
     }
@@ -238,7 +247,7 @@ impl RouteTable {
     }
 }
 
-/// Drops a removed route's MTU.
+/// Removes the MTU of a removed route, unless another route has the same MTU.
 fn release_mtu(mtus: &mut BTreeMap<u16, u32>, mtu: Option<u16>) {
     let Some((mtu, count)) = mtu.and_then(|mtu| Some((mtu, mtus.get_mut(&mtu)?))) else { return };
     *count -= 1;
@@ -279,7 +288,8 @@ mod tests {
         found.map(|found| (found.way.iface.0, found.way.metric))
     }
 
-    /// Next hops of fifty pairs of remote addresses, and of the host itself to fifty destinations.
+    /// Returns the next hops for fifty pairs of remote addresses, and for packets of the host
+    /// itself to fifty destinations.
     fn spread(table: &mut RouteTable) -> Vec<Way> {
         let fib = table.fib();
         let src = "198.51.100.7".parse().unwrap();
@@ -304,13 +314,13 @@ mod tests {
             assert!((10..45).contains(&count), "{hop}: {count} of 100");
         }
         assert!(ways.iter().all(|way| way.metric == 5));
-        // A failed router gets no flows, and is probed.
+        // A failed router gets no flows, and it is probed.
         table.on_hop_failed(Instant(1), &router("10.0.0.3"));
         let (src, dst) = ("198.51.100.7".parse().unwrap(), "203.0.113.1".parse().unwrap());
         assert!(table.fib().best_between(src, dst).unwrap().avoids);
         let later = Instant::FAR;
         assert_eq!(table.fib().to_probe(later, dst), Some(router("10.0.0.3")));
-        // If all four have failed, the route with the larger metric is used.
+        // If all four routers have failed, the route with the larger metric is used.
         for n in [1, 2, 4] {
             table.on_hop_failed(Instant(2), &router(&format!("10.0.0.{n}")));
         }
@@ -338,7 +348,7 @@ mod tests {
         let near = |found: i32, wanted: i32| (found - wanted).abs() < 200;
         let [one, three, twelve] = counts(&mut table);
         assert!(near(one, 1000) && near(three, 3000) && near(twelve, 12_000));
-        // Flows of a failed router are distributed by the weights of the others.
+        // The flows of a failed router are distributed among the other routers by their weights.
         table.on_hop_failed(Instant(1), &router("10.0.0.3"));
         let [one, three, none] = counts(&mut table);
         assert!(near(one, 4000) && near(three, 12_000) && none == 0);
@@ -357,7 +367,7 @@ mod tests {
             let way = |near, iface| fib.lookup(dst, iface, || near).unwrap().way;
             let first = way(None, None);
             *counts.entry(first.next_hop).or_insert(0) += 1;
-            // The source follows from the first lookup; later lookups use it.
+            // The first lookup determines the source address, and later lookups pass it.
             assert_eq!(way(Some(first.iface), None), first);
             assert_eq!(way(None, Some(first.iface)), first);
             let other = IfaceId(3 - first.iface.0);
@@ -366,7 +376,8 @@ mod tests {
             assert_eq!(way(Some(IfaceId(7)), None), first, "a source that is nowhere is no reason");
         }
         assert!(counts.len() == 4 && counts.values().all(|n| (25..85).contains(n)), "{counts:?}");
-        // A connection whose interface has only failed routers leaves through another interface.
+        // If all routers of a connection's interface have failed, the connection uses another
+        // interface.
         for (iface, hop) in [(1, "10.0.0.1"), (1, "10.0.0.2")] {
             table.on_hop_failed(Instant(1), &(IfaceId(iface), hop.parse().unwrap()));
         }
@@ -391,7 +402,7 @@ mod tests {
         assert!(leads("10.1.1.1", None) && !leads("10.9.1.1", None) && !leads("11.1.1.1", None));
     }
 
-    /// Compares a next hop with a route, except for the router id.
+    /// Returns whether a next hop belongs to a route. The identifier of the router is not compared.
     fn is_by(way: &Way, route: &RouteEntry) -> bool {
         *way == Way::of(route, way.gateway) && way.gateway.is_some() == route.next_hop.is_some()
     }
@@ -468,7 +479,8 @@ mod tests {
         table.add(told(3));
         assert_eq!(hop(&mut table, "10.0.0.1"), Some((1, 3)));
         assert_eq!(table.list.values().count(), 1);
-        // The identical route leaves the generation unchanged, so connections keep their routes.
+        // An identical route leaves the generation unchanged, so that connections keep their cached
+        // routes.
         let before = table.generation();
         table.add(told(3));
         assert_eq!((table.generation(), table.list.values().count()), (before, 1));
@@ -524,14 +536,15 @@ mod tests {
                     table.list.values().filter(|route| route.prefix == prefix.trunc()).count();
                 prop_assert_eq!(table.remove(*prefix, |_| true), there);
             }
-            // Next-hop lists are shared, and freed with the last network that uses them.
+            // Networks share next-hop lists, and a list is freed with the last network that uses
+            // it.
             let uses: u32 = table.ways.values().sum();
             prop_assert_eq!(uses as usize, table.networks.len());
             let fib = table.fib();
             let known = added.iter().map(|route| route.prefix);
             for dst in asked.into_iter().chain(known).map(|prefix| prefix.addr()) {
                 for iface in [None, Some(IfaceId(1)), Some(IfaceId(2)), Some(IfaceId(3))] {
-                    // Longest prefix first, then the smallest metric, then the first route.
+                    // Expect the longest prefix, then the smallest metric, then the first route.
                     let matching: Vec<_> = table.list.values().filter(|route| {
                         route.prefix.contains(dst) && iface.is_none_or(|i| i == route.iface)
                     }).collect();
@@ -542,7 +555,8 @@ mod tests {
                     if let (IpAddr::V4(v4), None) = (dst, iface) {
                         let mut flat = [None];
                         fib.find_all(&[v4.to_bits()], &mut flat);
-                        // Equal routes share destinations, so one of them was found.
+                        // The flows are distributed among equal routes, so the lookup may find any
+                        // of them.
                         let is_there = |way| flat[0].is_some_and(|ways: &Ways| ways.contains(&way));
                         prop_assert_eq!(flat[0].is_some(), found.is_some());
                         prop_assert!(found.is_none_or(is_there));
@@ -556,7 +570,8 @@ mod tests {
         }
     }
     proptest! {
-        /// A flow moves only if its next hop is removed, or to a newly added next hop.
+        /// A flow changes its next hop only if this next hop is removed, or to use a next hop that
+        /// was added.
         #[test]
         fn flows_stay_while_other_ways_come_and_go(
             steps in prop::collection::vec((0u8..4, 1u8..7), 1..40),
@@ -586,8 +601,8 @@ mod tests {
         }
     }
     proptest! {
-        /// The lookup matches a scan of all routes while routers fail and recover, and routes are
-        /// added, changed and removed. Older snapshots remain unchanged.
+        /// The lookup finds the same route as a search of all routes, while routers fail and
+        /// recover, and routes are added, changed and removed. Older snapshots remain unchanged.
         #[test]
         fn failures_and_changes_lead_where_a_look_at_all_routes_leads(
             steps in prop::collection::vec((0u8..6, routes(), 0u8..4), 1..150),
@@ -617,8 +632,8 @@ mod tests {
                         if let Some((_, known)) =
                             naive.iter_mut().find(|(_, r)| r.is_same(&route))
                         {
-                            // A route with a new metric is inserted after routes with the same
-                            // metric.
+                            // A route that gets a new metric is inserted after the routes with the
+                            // same metric.
                             if known.metric != route.metric {
                                 let at = naive.iter().position(|(_, r)| r.is_same(&route)).unwrap();
                                 naive.remove(at);

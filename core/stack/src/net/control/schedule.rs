@@ -1,4 +1,4 @@
-//! Timed tasks of interfaces: solicitations, reports, ends of lifetimes.
+//! Scheduled tasks of interfaces: solicitations, multicast reports, and the ends of lifetimes.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::collections::BTreeMap;
@@ -8,35 +8,37 @@ use towpath_tcp::Instant;
 use crate::net::iface::IfaceId;
 use crate::net::limits::GROUP_REPORTS_MAX;
 
-/// Task to run on an interface.
+/// A task that runs on an interface at a scheduled time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Task {
-    /// Announce an own IPv4 address.
+    /// Announce one of our own IPv4 addresses by ARP.
     Announce(Ipv4Addr),
-    /// Continue duplicate address detection; `left` solicitations remain.
+    /// Continue duplicate address detection: `left` solicitations are still to be sent.
     Detect { addr: Ipv6Addr, left: u8 },
-    /// Solicit routers; `left` solicitations remain.
+    /// Send a router solicitation: `left` are still to be sent.
     SolicitRouters { left: u8 },
-    /// Report a joined or left group with its sources; `left` reports remain.
+    /// Report a multicast group that was joined or left, with its sources: `left` reports are still
+    /// to be sent.
     ReportGroup { group: IpAddr, left: u8 },
-    /// Report an added or removed source of a group; `left` reports remain.
+    /// Report a source that was added to or removed from a multicast group: `left` reports are
+    /// still to be sent.
     ReportSource { group: IpAddr, source: IpAddr, left: u8 },
-    /// Report all groups of a family, because of a query or because a link-local address has become
-    /// available.
+    /// Report all multicast groups of one IP version, because of a query, or because the interface
+    /// now has a link-local address.
     AnswerAll { ipv6: bool },
-    /// Report one group, because of a query.
+    /// Report one multicast group, because of a query.
     AnswerGroup { group: IpAddr },
-    /// Expire addresses and routes that routers advertised.
+    /// Remove addresses and routes from router advertisements whose lifetime has ended.
     Lifetimes,
 }
 
 impl Task {
-    /// Returns whether the task reports a change of a group.
+    /// Returns whether the task reports a change of a multicast group.
     fn is_report(&self) -> bool {
         matches!(self, Self::ReportGroup { .. } | Self::ReportSource { .. })
     }
 
-    /// Returns whether the task reports a change of `group`.
+    /// Returns whether the task reports a change of the multicast group `group`.
     pub(super) fn is_report_of(&self, group: IpAddr) -> bool {
         match self {
             Self::ReportGroup { group: of, .. } | Self::ReportSource { group: of, .. } => {
@@ -47,12 +49,12 @@ impl Task {
     }
 }
 
-/// Tasks sorted by time, the next one last. Their number is small: a few per address and group, and
-/// at most [`GROUP_REPORTS_MAX`] for joined and left groups.
+/// Scheduled tasks, sorted by time; the next one is last in the list. There are few tasks per
+/// address and group, and at most [`GROUP_REPORTS_MAX`] for groups that were joined or left.
 #[derive(Debug, Default)]
 pub(super) struct TaskSchedule {
     tasks: Vec<(Instant, IfaceId, Task)>,
-    /// Number of tasks that report a change of a group.
+    /// Number of tasks that report a change of a multicast group.
     reports: usize,
 }
 
@@ -61,7 +63,7 @@ impl TaskSchedule {
         self.tasks.last().map_or(Instant::FAR, |(at, ..)| *at)
     }
 
-    /// Returns whether another report of a group change may be scheduled.
+    /// Returns whether another report about a group change may be scheduled.
     pub(super) fn has_room_for_report(&self) -> bool {
         self.reports < GROUP_REPORTS_MAX
     }
@@ -72,8 +74,9 @@ impl TaskSchedule {
         self.tasks.insert(place, (at, iface, task));
     }
 
-    /// Schedules the planned answers about groups. An answer that is pending for an earlier time is
-    /// kept, a later one is replaced. Takes a single pass for any number of groups and tasks.
+    /// Schedules answers to queries about groups, each at the given time. If an answer about a
+    /// group is already scheduled, the earlier of the two is kept. Takes a single pass for any
+    /// number of groups and tasks.
     pub(super) fn plan_answers(&mut self, iface: IfaceId, mut planned: BTreeMap<IpAddr, Instant>) {
         self.tasks.retain(|(pending, on, task)| match task {
             Task::AnswerGroup { group } if *on == iface => {
@@ -86,13 +89,13 @@ impl TaskSchedule {
             _ => true,
         });
         let new = planned.into_iter().map(|(group, at)| (at, iface, Task::AnswerGroup { group }));
-        // The list is in reverse order, so new tasks go first: the stable sort keeps them behind
-        // earlier tasks of the same time.
+        // The list is in reverse order. Insert new tasks at the front, so that the stable sort
+        // keeps them after earlier tasks with the same time.
         self.tasks.splice(..0, new);
         self.tasks.sort_by_key(|(at, ..)| core::cmp::Reverse(*at));
     }
 
-    /// Removes the tasks of `iface` for which `gone` returns true.
+    /// Removes the tasks of interface `iface` for which `gone` returns true.
     pub(super) fn cancel(&mut self, iface: IfaceId, gone: impl Fn(&Task) -> bool) {
         let reports = &mut self.reports;
         self.tasks.retain(|(_, on, task)| {
@@ -102,7 +105,7 @@ impl TaskSchedule {
         });
     }
 
-    /// Returns the time of the first task of `iface` for which `wanted` returns true.
+    /// Returns the time of the first task of interface `iface` for which `wanted` returns true.
     pub(super) fn when(&self, iface: IfaceId, wanted: impl Fn(&Task) -> bool) -> Option<Instant> {
         let found = self.tasks.iter().rev().find(|(_, on, task)| *on == iface && wanted(task));
         found.map(|(at, ..)| *at)

@@ -21,31 +21,32 @@ use crate::net::limits::{
 use crate::net::received::Conflict;
 use crate::net::route::{RouteEntry, RouteKind};
 
-/// Minimum remaining valid lifetime that an advertisement cannot shorten (RFC 4862 §5.5.3 e).
+/// Minimum to which a router advertisement can shorten the remaining valid lifetime of an address
+/// (RFC 4862 §5.5.3 e).
 const VALID_MIN: Duration = Duration::from_secs(2 * 60 * 60);
-/// Maximum advertised reachable time: one hour (RFC 4861 §6.2.1).
+/// Maximum reachable time that a router may advertise, in milliseconds: one hour (RFC 4861 §6.2.1).
 const REACHABLE_MS_MAX: u32 = 3_600_000;
 
-/// Ends of an address's lifetimes; `None` means never.
+/// Times at which the lifetimes of an address end; `None` if they never end.
 #[derive(Debug, Clone, Copy, Default)]
 struct Lifetimes {
     preferred: Option<Instant>,
     valid: Option<Instant>,
 }
 
-/// Advertised route through a router, or to a prefix on the link.
+/// A route that a router has advertised, either through this router or to a prefix on the link.
 #[derive(Debug, Clone, Copy)]
 struct AdvertisedRoute {
     prefix: Prefix,
     router: Option<Ipv6Addr>,
-    /// Lifetime in seconds; 0 removes the route.
+    /// Lifetime of the route in seconds; 0 removes the route.
     lifetime_s: u32,
     metric: u32,
 }
 
 impl Control {
-    /// Generates the link-local address of an interface that needs one, and starts router
-    /// solicitation.
+    /// Generates the link-local address of an interface if it needs one, and starts to solicit
+    /// routers.
     pub(super) fn start_discovery(&mut self, now: Instant, iface: IfaceId) {
         let interface = &self.ifaces[iface.index()];
         let has_v6 = interface.addresses.iter().any(|a| a.addr().is_ipv6());
@@ -63,7 +64,8 @@ impl Control {
         }
     }
 
-    /// Adds an address, joins its group, and schedules duplicate detection and announcement.
+    /// Adds an address to an interface, joins its solicited-node group, and schedules duplicate
+    /// address detection and announcements.
     pub(super) fn insert_address(&mut self, now: Instant, iface: IfaceId, address: Address) {
         let addr = address.addr();
         self.ifaces[iface.index()].addresses.push(address);
@@ -97,13 +99,14 @@ impl Control {
         }
     }
 
-    /// Requests a new snapshot and invalidates routes, which may depend on addresses.
+    /// Requests a new snapshot, and invalidates cached routes, because they may depend on
+    /// addresses.
     fn on_addresses_changed(&mut self) {
         self.changed.addresses = true;
         self.routes.touch();
     }
 
-    /// Removes an address and its associated state.
+    /// Removes an address from an interface, with its multicast group and tasks.
     pub(super) fn forget_address(&mut self, now: Instant, iface: IfaceId, addr: IpAddr) {
         if self.ifaces[iface.index()].addresses.remove(addr) {
             self.conflicts_told.remove(&(iface, addr));
@@ -111,7 +114,8 @@ impl Control {
         }
     }
 
-    /// Removes the group and tasks of an address that was removed or is a duplicate.
+    /// Leaves the multicast group of an address that was removed or is a duplicate, and cancels its
+    /// tasks.
     fn stop_using(&mut self, now: Instant, iface: IfaceId, addr: IpAddr) {
         self.on_addresses_changed();
         match addr {
@@ -139,7 +143,8 @@ impl Control {
         }
     }
 
-    /// Continues duplicate address detection: sends another solicitation, or accepts the address.
+    /// Continues duplicate address detection: sends another solicitation, or ends the detection and
+    /// assigns the address.
     pub(super) fn detect(
         &mut self,
         now: Instant,
@@ -168,7 +173,8 @@ impl Control {
         address.state = AddressState::Preferred;
         self.on_addresses_changed();
         if addr.is_unicast_link_local() {
-            // Repeat the earlier reports, because routers ignore reports from `::` (RFC 3590 §4).
+            // Report the multicast groups again, because routers ignore reports from the address
+            // `::` (RFC 3590 §4).
             self.schedule.add(now, iface, Task::AnswerAll { ipv6: true });
         }
         for solicit in self.neighbors.ask_again(now, iface) {
@@ -176,8 +182,9 @@ impl Control {
         }
     }
 
-    /// Gives up an address that duplicate address detection found on another host. A static address
-    /// stays in the list, unused. `mac` is the MAC address of the host, if known.
+    /// Stops using an address, because duplicate address detection found that another host uses it.
+    /// A static address stays in the list, but is not used. `mac` is the MAC address of the other
+    /// host, if known.
     pub(super) fn on_duplicate(
         &mut self,
         now: Instant,
@@ -212,7 +219,7 @@ impl Control {
         }
     }
 
-    /// Adds a tentative address in a /64 prefix.
+    /// Generates an address in a /64 prefix, and adds it as tentative.
     fn make_address(
         &mut self,
         now: Instant,
@@ -246,7 +253,8 @@ impl Control {
             IpAddr::V6(v6) => v6.to_bits(),
             IpAddr::V4(_) => 0,
         };
-        // Retry on reserved identifiers (RFC 5453), which are rare.
+        // If the hash is a reserved interface identifier (RFC 5453), which is rare, try the next
+        // one.
         (0u8..=255)
             .find_map(|attempt| {
                 let mut hasher = self.interface_ids.build_hasher();
@@ -267,8 +275,8 @@ impl Control {
     ) {
         let interface = &self.ifaces[iface.index()];
         let link_local = interface.addresses.iter().find_map(|a| match a.addr() {
-            // Skip optimistic addresses: a router solicitation from one must not carry the Source
-            // Link-Layer Address option (RFC 4429 section 3.2).
+            // Skip addresses in state optimistic: a router solicitation from one must not carry the
+            // Source Link-Layer Address option (RFC 4429 section 3.2).
             IpAddr::V6(v6) if v6.is_unicast_link_local() && a.is_assigned() => Some(v6),
             _ => None,
         });
@@ -282,7 +290,7 @@ impl Control {
         }
     }
 
-    /// Handles a router advertisement; `bytes` is the whole message.
+    /// Handles a router advertisement; `bytes` is the whole ICMPv6 message.
     pub(super) fn on_router_advert(
         &mut self,
         now: Instant,
@@ -379,7 +387,7 @@ impl Control {
         }
     }
 
-    /// Adds, renews or (lifetime 0) removes an advertised route.
+    /// Adds or renews a route that a router advertised, or removes it if its lifetime is 0.
     fn router_route(&mut self, now: Instant, iface: IfaceId, route: AdvertisedRoute) {
         let AdvertisedRoute { prefix, router, lifetime_s, metric } = route;
         let prefix = prefix.trunc();
@@ -421,13 +429,13 @@ impl Control {
         }
     }
 
-    /// Removes everything a router advertised, because it is no longer a router.
+    /// Removes all routes that a router has advertised, because it is no longer a router.
     pub(super) fn forget_router(&mut self, iface: IfaceId, router: Ipv6Addr) {
         let gone = self.ifaces[iface.index()].discovery.learnt.forget_router(router);
         self.end_routes(iface, gone);
     }
 
-    /// Removes advertised routes.
+    /// Removes the given advertised routes from the routing table.
     fn end_routes(&mut self, iface: IfaceId, gone: Vec<Destination>) {
         for (prefix, router) in gone {
             let next_hop = router.map(IpAddr::V6);
@@ -458,7 +466,8 @@ impl Control {
         let made = |a: &&Address| a.origin == Origin::Router && a.prefix.trunc() == prefix;
         if let Some(known) = interface.addresses.iter().find(made).map(Address::addr) {
             let address = interface.address_mut(known);
-            // Lifetimes are not part of snapshots, so renewing them needs no new one.
+            // A new lifetime alone needs no new snapshot, because snapshots do not contain
+            // lifetimes.
             if address.is_some_and(|address| renew(address, now, info)) {
                 self.on_addresses_changed();
             }
@@ -478,7 +487,7 @@ impl Control {
         }
     }
 
-    /// Sets both lifetimes of an address.
+    /// Sets the preferred and the valid lifetime of an address.
     pub(super) fn set_lifetime(
         &mut self,
         now: Instant,
@@ -497,7 +506,7 @@ impl Control {
         self.watch_lifetimes(iface);
     }
 
-    /// Schedules [`end_lifetimes`](Self::end_lifetimes) for the next end of a lifetime.
+    /// Schedules [`end_lifetimes`](Self::end_lifetimes) for the next time at which a lifetime ends.
     fn watch_lifetimes(&mut self, iface: IfaceId) {
         self.schedule.cancel(iface, |task| *task == Task::Lifetimes);
         let addresses = self.ifaces[iface.index()].addresses.iter().flat_map(|a| {
@@ -510,8 +519,8 @@ impl Control {
         }
     }
 
-    /// Deprecates addresses after their preferred lifetime, and removes addresses, routes and
-    /// prefixes after their valid lifetime.
+    /// Deprecates addresses whose preferred lifetime has ended. Removes addresses, routes and
+    /// prefixes whose valid lifetime has ended.
     pub(super) fn end_lifetimes(&mut self, now: Instant, iface: IfaceId) {
         let over = |until: Option<Instant>| until.is_some_and(|until| until <= now);
         let gone = self.ifaces[iface.index()].discovery.learnt.expire(now);
@@ -529,7 +538,8 @@ impl Control {
                     deprecated = true;
                 }
                 AddressState::Deprecated | AddressState::DadFailed => {}
-                // Wait until detection has ended, then check again.
+                // Duplicate address detection is still running, so check the preferred lifetime
+                // again later.
                 AddressState::Tentative | AddressState::Optimistic => {
                     let key = (iface, address.addr());
                     address.preferred_until = Some(now + self.neighbors.retrans_time(&key));
@@ -541,7 +551,7 @@ impl Control {
         }
         for address in ended {
             match address.origin {
-                // The route to its network ends as well.
+                // Remove the address together with the route to its network.
                 Origin::Static => {
                     self.take_address(now, iface, address.addr());
                 }
@@ -584,8 +594,8 @@ fn renew(address: &mut Address, now: Instant, info: &PrefixInfo) -> bool {
     revived
 }
 
-/// Returns the metric of a router preference (RFC 4191 §2.1). The operator's routes have smaller
-/// metrics, so they take precedence.
+/// Returns the metric of a route for a router preference (RFC 4191 §2.1). Routes of the operator
+/// have smaller metrics, so they take precedence.
 fn metric_of(preference: Preference) -> u32 {
     match preference {
         Preference::High => 512,

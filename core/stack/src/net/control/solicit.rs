@@ -1,4 +1,4 @@
-//! Sends neighbour solicitations by ARP and neighbour discovery, and probes routers.
+//! Sends neighbour solicitations (by ARP or neighbour discovery), and probes routers.
 
 use core::net::{IpAddr, Ipv6Addr};
 
@@ -15,8 +15,9 @@ use crate::net::messages::{DataCommand, HopKey};
 use crate::net::source::source_rank;
 
 impl Control {
-    /// Sends a solicitation to the last MAC address, or by broadcast or multicast. Without a source
-    /// address none is sent; it is repeated when one is available.
+    /// Sends a solicitation to the neighbour's last MAC address, or by broadcast or multicast. If
+    /// there is no source address, nothing is sent. The solicitation is then repeated when an
+    /// address is available.
     pub(super) fn solicit(&mut self, solicit: Solicit, pool: &mut Pool) {
         if let Some(request) = self.solicitation(solicit, pool) {
             self.orders.push_back(request);
@@ -45,8 +46,9 @@ impl Control {
         }
     }
 
-    /// Handles a message of a neighbour. A failed router becomes usable again if its MAC address is
-    /// known; otherwise a solicitation is sent.
+    /// Handles the arrival of a message from a neighbour. If the neighbour is a router that had
+    /// failed, it is used again if its MAC address is known. Otherwise a solicitation is sent to
+    /// it.
     pub(super) fn heard_from(&mut self, now: Instant, key: HopKey, pool: &mut Pool) {
         if !self.routes.has_failed(&key) {
             return;
@@ -58,7 +60,8 @@ impl Control {
         }
     }
 
-    /// Sends a single solicitation to a failed router unless one is pending.
+    /// Sends a single solicitation to a failed router, unless an answer to an earlier one is
+    /// awaited.
     pub(super) fn probe_router(&mut self, now: Instant, key: HopKey, pool: &mut Pool) {
         if self.neighbors.probe(now, key) {
             self.solicit(Solicit { key, to: None }, pool);
@@ -66,9 +69,9 @@ impl Control {
     }
 }
 
-/// Returns the source address for a solicitation of `target`. `None` while duplicate detection runs
-/// and no other address is assigned. A solicitation would bind our link-layer address to an address
-/// that another host may have (RFC 4429 §3.2).
+/// Returns the source address for a solicitation of `target`. Returns `None` while the only
+/// addresses are still checked by duplicate address detection. A solicitation from such an address
+/// would bind it to our MAC address, although another host may have it (RFC 4429 §3.2).
 fn solicit_source(interface: &Interface, target: Ipv6Addr) -> Option<Ipv6Addr> {
     let addresses = interface.addresses.iter();
     let assigned = addresses.filter(|address| address.is_assigned());

@@ -1,4 +1,5 @@
-//! State of the control part. Other files of this folder add methods to [`Control`].
+//! State of the control part of the IP layer. Other files of this folder add methods to
+//! [`Control`].
 
 use core::net::IpAddr;
 use std::collections::{BTreeSet, VecDeque};
@@ -22,10 +23,11 @@ use crate::net::snapshot::Snapshot;
 use crate::net::source;
 use crate::net::trace::ControlCounters;
 
-/// Control part of a host: configuration, neighbours and timers. See the [folder](super).
+/// Control part of the IP layer: configuration, neighbours and timers of a host. The
+/// [module](super) has an overview.
 #[derive(Debug)]
 pub(in crate::net) struct Control {
-    /// Whether the host forwards packets as a router.
+    /// Whether the stack forwards packets to other hosts, as a router.
     pub(super) forwards: bool,
     pub(in crate::net) counters: ControlCounters,
     pub(super) ifaces: Vec<Interface>,
@@ -35,19 +37,20 @@ pub(in crate::net) struct Control {
     pub(super) interface_ids: Keyed,
     pub(super) random: Random,
     pub(super) addresses_hash: Cheap,
-    /// Current configuration for the data parts.
+    /// Current snapshot of the configuration, which the data parts use.
     pub(super) snapshot: Arc<Snapshot>,
-    /// Packet filter rules.
+    /// Rules of the packet filter.
     pub(super) rules: Option<Arc<RuleSet>>,
-    /// Parts of `snapshot` that are out of date.
+    /// Parts of `snapshot` that are out of date and must be rebuilt.
     pub(super) changed: Changed,
     pub(super) orders: VecDeque<DataCommand>,
-    /// Conflicts that the owner has not taken yet, and addresses that were reported already.
+    /// Address conflicts that were not reported to the owner yet, and the addresses for which a
+    /// conflict was already reported.
     pub(super) conflicts: VecDeque<Conflict>,
     pub(super) conflicts_told: BTreeSet<HopKey>,
 }
 
-/// Parts of the snapshot to rebuild, except routes.
+/// Flags of the parts of a snapshot that must be rebuilt. Routes have a separate flag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Changed {
     pub links: bool,
@@ -79,18 +82,18 @@ impl Control {
         }
     }
 
-    /// Returns the current configuration for the data parts.
+    /// Returns the current snapshot of the configuration, for the data parts.
     #[inline]
     pub(in crate::net) fn snapshot(&self) -> &Arc<Snapshot> {
         &self.snapshot
     }
 
-    /// Returns an interface, unless it was removed.
+    /// Returns an interface; `None` if it was removed.
     pub(super) fn interface(&self, iface: IfaceId) -> Option<&Interface> {
         self.ifaces.get(iface.index()).filter(|known| known.removed_at.is_none())
     }
 
-    /// Takes the next command for the data parts.
+    /// Removes and returns the next command for the data parts.
     pub(in crate::net) fn take_command(&mut self) -> Option<DataCommand> {
         let news = || self.neighbors.take_update().map(|(to, news)| DataCommand::News { to, news });
         self.orders.pop_front().or_else(news)
@@ -102,26 +105,26 @@ impl Control {
         !self.orders.is_empty() || self.neighbors.has_updates()
     }
 
-    /// Takes the oldest conflict not reported to the owner yet.
+    /// Removes and returns the oldest address conflict that was not reported to the owner yet.
     pub(in crate::net) fn take_conflict(&mut self) -> Option<Conflict> {
         self.conflicts.pop_front()
     }
 
-    /// Queues a conflict once per address.
+    /// Queues an address conflict for the owner. Further conflicts of the same address are ignored.
     pub(super) fn note_conflict(&mut self, conflict: Conflict) {
         if self.conflicts_told.insert((conflict.iface, conflict.addr)) {
             self.conflicts.push_back(conflict);
         }
     }
 
-    /// Returns the source address for packets to `dst` on the link.
+    /// Returns our source address for packets to `dst` on the link of an interface.
     pub(super) fn own_source(&self, iface: IfaceId, dst: IpAddr) -> Option<IpAddr> {
         let others = self.ifaces[1..].iter().filter(|other| other.id != iface);
         let others = others.map(|other| &other.addresses[..]);
         source::choose(&self.ifaces[iface.index()].addresses, others, dst, dst)
     }
 
-    /// Orders the data part to drop a received packet.
+    /// Sends a command to the data part to drop a received packet.
     pub(super) fn drop(&mut self, iface: IfaceId, packet: Packet, reason: DropReason) {
         self.orders.push_back(DataCommand::Drop { iface, packet, reason });
     }

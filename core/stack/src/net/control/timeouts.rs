@@ -1,4 +1,4 @@
-//! Runs due tasks of `schedule`, and handles neighbour deadlines.
+//! Runs the scheduled tasks that are due, and handles the deadlines of neighbours.
 
 use towpath_pool::Pool;
 use towpath_tcp::Instant;
@@ -10,13 +10,13 @@ use crate::net::iface::IfaceId;
 use crate::net::limits::TASKS_A_TURN;
 
 impl Control {
-    /// Returns the time of the next [`on_timeout`](Self::on_timeout).
+    /// Returns the time at which [`on_timeout`](Self::on_timeout) must be called.
     pub(in crate::net) fn next_timeout(&self) -> Instant {
         self.schedule.next().min(self.neighbors.next_timeout())
     }
 
-    /// Runs the tasks due at `now`. If there are too many, some remain, and
-    /// [`next_timeout`](Self::next_timeout) stays in the past.
+    /// Runs the tasks that are due at `now`. At most `TASKS_A_TURN` tasks are run; if some remain,
+    /// [`next_timeout`](Self::next_timeout) is in the past.
     pub(in crate::net) fn on_timeout(&mut self, now: Instant, pool: &mut Pool) {
         for _ in 0..TASKS_A_TURN {
             let Some((iface, task)) = self.schedule.pop_due(now) else { break };

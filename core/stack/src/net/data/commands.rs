@@ -1,4 +1,4 @@
-//! Executes commands of control: packets to send or to drop, and neighbour updates.
+//! Executes commands of the control part: packets to be sent or dropped, and neighbour updates.
 
 use towpath_pool::Pool;
 use towpath_tcp::Instant;
@@ -11,10 +11,10 @@ use crate::net::link_header::LinkHeader;
 use crate::net::messages::{DataCommand, HopKey, NeighborUpdate};
 
 impl Data {
-    /// Executes a command of control.
+    /// Executes a command of the control part.
     pub(in crate::net) fn on_command(&mut self, now: Instant, order: DataCommand, pool: &mut Pool) {
         match order {
-            // The interface was removed, so no port would take the packet from its queue.
+            // The interface was removed, so drop the packet. No port would send it.
             DataCommand::Frame { iface, packet }
             | DataCommand::Packet { to: (iface, _), packet, .. }
                 if self.here().link(iface).is_none() =>
@@ -31,7 +31,7 @@ impl Data {
         }
     }
 
-    /// Handles an update of a neighbour, or of a path MTU.
+    /// Handles an update about a neighbour or a path MTU.
     pub(in crate::net) fn on_neighbor_update(
         &mut self,
         now: Instant,
@@ -39,7 +39,7 @@ impl Data {
         pool: &mut Pool,
     ) {
         match news {
-            // Control sent the update before it removed the interface.
+            // The control part sent the update before it removed the interface.
             NeighborUpdate::Known { key, .. } if self.here().link(key.0).is_none() => {
                 self.on_next_hop_forgotten(key, pool);
             }
@@ -84,7 +84,8 @@ impl Data {
         }
     }
 
-    /// Drops the packets evicted from full queues, and updates the counters of the next-hop table.
+    /// Drops the packets that were evicted from full queues, and updates the counters of the
+    /// next-hop table.
     pub(in crate::net) fn clear_up(&mut self, pool: &mut Pool) {
         while let Some((iface, packet, reason)) = self.next_hops.take_gone() {
             self.drop(iface, packet, reason, pool);

@@ -1,4 +1,4 @@
-//! Rate limit of ICMP errors: in total, and to one host.
+//! Rate limits of ICMP errors: of all errors, and of those to each host.
 
 use core::hash::BuildHasher;
 use core::net::IpAddr;
@@ -12,36 +12,37 @@ use crate::net::limits::{
     ICMP_HOST_ERRORS_PER_SECOND, ICMP_HOSTS, ICMP_TOO_BIG_BURST, ICMP_TOO_BIG_PER_SECOND,
 };
 
-/// Limits the rate of ICMP errors.
+/// Rate limits of the ICMP errors that a data part sends.
 #[derive(Debug)]
 pub(super) struct ErrorLimit {
-    /// Limit of all errors except path MTU reports.
+    /// Rate limit of all ICMP errors except path MTU reports.
     errors: Allowance,
-    /// Limit of path MTU reports.
+    /// Rate limit of ICMP errors that report a path MTU.
     too_big: Allowance,
     keys: Keyed,
-    /// Time until which a host's part of the rate is used up, by hash of the host.
+    /// For each hash of a host's address, the time until which the rate of errors to this host is
+    /// used up.
     hosts: Vec<Instant>,
-    /// Number of shards of the host. Each has an equal part of the rate.
+    /// Number of shards of this host. Each shard may use an equal part of the rate.
     shards: u64,
 }
 
-/// Token bucket, in nanoseconds of credit.
+/// A token bucket, whose tokens (credit) are counted in nanoseconds.
 #[derive(Debug)]
 struct Allowance {
-    /// Credit in ns that an error costs.
+    /// Credit in nanoseconds that one error uses.
     cost: u64,
-    /// Available credit in ns.
+    /// Available credit in nanoseconds.
     credit: u64,
     burst: u64,
     last: Instant,
 }
 
-/// Interval in ns of errors at the maximum rate.
+/// Time in nanoseconds between two ICMP errors at the maximum rate.
 const ERROR_COST: u64 = 1_000_000_000 / ICMP_ERRORS_PER_SECOND;
-/// Interval in ns of path MTU reports at the maximum rate.
+/// Time in nanoseconds between two path MTU reports at the maximum rate.
 const TOO_BIG_COST: u64 = 1_000_000_000 / ICMP_TOO_BIG_PER_SECOND;
-/// Interval of errors to one host at the maximum rate.
+/// Time between two ICMP errors to one host at the maximum rate.
 const HOST_ERROR_COST: Duration = Duration::from_nanos(1_000_000_000 / ICMP_HOST_ERRORS_PER_SECOND);
 
 impl Allowance {
@@ -60,7 +61,8 @@ impl Allowance {
 }
 
 impl ErrorLimit {
-    /// Creates the limit of one of `shards` data parts.
+    /// Creates the rate limits of one data part, of which there is one for each of the `shards`
+    /// shards.
     pub(super) fn new(keys: Keyed, now: Instant, shards: u64) -> Self {
         let part_of = |burst: u64| (burst / shards).max(1);
         Self {
@@ -72,16 +74,17 @@ impl ErrorLimit {
         }
     }
 
-    /// Returns whether an error may be sent to `host` now, and counts it.
+    /// Returns whether an ICMP error may be sent to `host` now. If so, counts it.
     pub(super) fn take_for(&mut self, now: Instant, host: IpAddr) -> bool {
         let link = match host {
             IpAddr::V4(v4) => u64::from(v4.to_bits()),
-            // A host can use any address of its link's prefix, which has 64 bits (RFC 4291 §2.5.1).
+            // Use the prefix of 64 bits (RFC 4291 §2.5.1), because a host can use any address of
+            // it.
             IpAddr::V6(v6) => (v6.to_bits() >> 64) as u64,
         };
         let paid = &mut self.hosts[self.keys.hash_one(link) as usize % ICMP_HOSTS];
         let cost = HOST_ERROR_COST * self.shards as u32;
-        // Maximum time by which `paid` may be in the future, which allows a burst.
+        // Maximum time by which `paid` may be in the future. The maximum permits a burst of errors.
         let ahead = cost * ((ICMP_HOST_BURST / self.shards).max(1) - 1) as u32;
         if *paid > now + ahead {
             return false;
@@ -90,19 +93,19 @@ impl ErrorLimit {
         true
     }
 
-    /// Returns whether an error may be sent now, and counts it.
+    /// Returns whether an ICMP error may be sent now. If so, counts it.
     pub(super) fn take(&mut self, now: Instant, random: &mut Random) -> bool {
         let is_allowed = self.errors.take(now);
         if is_allowed {
-            // Choose a new random burst each time, so that the number of errors does not reveal how
-            // many were sent to other hosts.
+            // Choose a new random burst size each time. Otherwise a host could infer from the
+            // number of errors how many were sent to other hosts.
             let burst = (ICMP_BURST - random.below(ICMP_BURST_JITTER)) / self.shards;
             self.errors.burst = burst.max(1) * self.errors.cost;
         }
         is_allowed
     }
 
-    /// Returns whether a path MTU report may be sent now, and counts it.
+    /// Returns whether a path MTU report may be sent now. If so, counts it.
     pub(super) fn take_too_big(&mut self, now: Instant) -> bool {
         self.too_big.take(now)
     }
@@ -124,7 +127,7 @@ mod tests {
         assert_eq!(flood(&mut limit, second(9), "192.0.2.2"), ICMP_HOST_BURST);
         assert_eq!(flood(&mut limit, second(9), "192.0.2.1"), 0);
         assert_eq!(flood(&mut limit, second(10), "192.0.2.1"), ICMP_HOST_BURST);
-        // All addresses of an IPv6 prefix of 64 bits count as one host.
+        // All addresses of an IPv6 prefix of 64 bits share the limit of one host.
         assert_eq!(flood(&mut limit, second(10), "2001:db8::1"), ICMP_HOST_BURST);
         assert_eq!(flood(&mut limit, second(10), "2001:db8::2"), 0);
         let mut random = Random::new(1);
@@ -142,7 +145,7 @@ mod tests {
         assert!((ICMP_ERRORS_PER_SECOND - 1..=ICMP_ERRORS_PER_SECOND + ICMP_BURST).contains(&sent));
     }
 
-    /// Several shards together send as many errors as a single one would.
+    /// Several shards together send as many errors as a host with a single stack.
     #[test]
     fn shards_have_a_part_of_the_errors_each() {
         let host = "192.0.2.1".parse().unwrap();

@@ -1,4 +1,4 @@
-//! Reads the header fields that rules match.
+//! Reads the header fields that rules of the packet filter match.
 
 use core::net::IpAddr;
 
@@ -16,7 +16,7 @@ pub(super) const SCTP: IpProtocol = IpProtocol(132);
 pub(super) const DCCP: IpProtocol = IpProtocol(33);
 pub(super) const UDP_LITE: IpProtocol = IpProtocol(136);
 
-/// Returns fields with addresses and protocol, but without transport fields.
+/// Returns header fields with addresses and protocol. Ports and other transport fields are unset.
 #[inline]
 pub(super) fn of_ends(src: IpAddr, dst: IpAddr, protocol: IpProtocol) -> Fields {
     Fields {
@@ -33,8 +33,8 @@ pub(super) fn of_ends(src: IpAddr, dst: IpAddr, protocol: IpProtocol) -> Fields 
     }
 }
 
-/// Returns the fields of an unfragmented IPv4 packet without options; `bytes` starts with its IP
-/// header.
+/// Returns the header fields of an unfragmented IPv4 packet without options. `bytes` begins with
+/// the IP header.
 #[inline]
 pub(super) fn of_plain_v4(bytes: &[u8]) -> Fields {
     let (header, transport) = bytes.split_first_chunk().unwrap_or((&[0; ipv4::HEADER_LEN], &[]));
@@ -45,7 +45,7 @@ pub(super) fn of_plain_v4(bytes: &[u8]) -> Fields {
     fields
 }
 
-/// Reads ports, TCP flags and ICMP type, as far as the header is present.
+/// Reads ports, TCP flags and ICMP type, as far as `bytes` contains the transport header.
 #[inline]
 pub(super) fn read_transport(fields: &mut Fields, bytes: &[u8]) {
     match IpProtocol(fields.protocol) {
@@ -64,7 +64,8 @@ pub(super) fn read_transport(fields: &mut Fields, bytes: &[u8]) {
     }
 }
 
-/// Returns whether a packet is a neighbour discovery message that no router forwarded.
+/// Returns whether a packet is a neighbour discovery message that no router has forwarded (hop
+/// limit 255).
 pub(super) fn is_discovery(fields: &Fields, ttl: u8) -> bool {
     let kinds = ndp::ROUTER_SOLICIT..=ndp::REDIRECT;
     let is_kind = fields.icmp.is_some_and(|(kind, _)| kinds.contains(&kind));
@@ -90,7 +91,8 @@ pub(super) fn visible_upper(packet: &Packet, ip: &IpPacket) -> Result<UpperLayer
     Ok(upper)
 }
 
-/// Returns the minimum header length of a protocol that includes the fields rules match.
+/// Returns the minimum number of bytes of a transport header that include all fields that rules
+/// match.
 fn header_len_min(protocol: IpProtocol) -> usize {
     match protocol {
         IpProtocol::TCP => TCP_HEADER_MIN,

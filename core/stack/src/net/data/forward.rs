@@ -32,7 +32,7 @@ use crate::net::iface::IfaceId;
 use crate::net::messages::HopKey;
 use crate::net::route::RouteKind;
 
-/// Reason why a packet is not forwarded, and the ICMP error for its sender.
+/// Reason why a packet is not forwarded, and the ICMP error to send, if any.
 #[derive(Debug)]
 struct TransitRefusal {
     reason: DropReason,
@@ -49,7 +49,7 @@ impl TransitRefusal {
     }
 }
 
-/// Offset of the TTL in an IPv4 header, and of the hop limit in an IPv6 header.
+/// Offset of the TTL in an IPv4 header, and offset of the hop limit in an IPv6 header.
 const TTL_AT: usize = 8;
 const HOP_LIMIT_AT: usize = 7;
 
@@ -79,8 +79,8 @@ impl Data {
         {
             return self.refuse_at_hook(now, iface, ip, refusal, packet, pool);
         }
-        // If the destination was rewritten, do not send a redirect, because its receiver does not
-        // know that destination.
+        // If a tracker has rewritten the destination, do not send a redirect. Its receiver does not
+        // know the new destination.
         if hop.0 == iface && !ip.is_rewritten {
             self.redirect(now, iface, ip, hop.1, &packet, pool);
         }
@@ -99,7 +99,7 @@ impl Data {
         self.send_on(now, hop, packet, longest, mtu as usize, pool);
     }
 
-    /// Returns the interface and next hop for a packet, and the MTU of link and route.
+    /// Returns the interface and next hop for a packet, and the smaller MTU of link and route.
     fn way_on(
         &mut self,
         now: Instant,
@@ -155,7 +155,8 @@ impl Data {
         Ok(((out, router.unwrap_or(ip.dst)), mtu))
     }
 
-    /// Returns the best route; uses the one that `plan_transit` looked up, if any.
+    /// Returns the best route for a pair of addresses. If `plan_transit` has already looked it up,
+    /// that result is used.
     fn looked_up(&mut self, ends: (IpAddr, IpAddr)) -> Option<Choice> {
         match self.plans.take_route() {
             Some((ahead, choice)) if ahead == ends => choice,
@@ -195,7 +196,8 @@ impl Data {
         self.drop(iface, packet, refusal.reason, pool);
     }
 
-    /// Returns this router's address on the link of a next hop, which it writes into IPv4 options.
+    /// Returns the IPv4 address of this router on the link of the next hop. The router writes it
+    /// into IPv4 options.
     fn own_address_v4(&self, (iface, next_hop): HopKey) -> Option<core::net::Ipv4Addr> {
         match self.source_for(iface, next_hop, next_hop)? {
             IpAddr::V4(own) => Some(own),
@@ -203,8 +205,9 @@ impl Data {
         }
     }
 
-    /// Sends a packet, which starts with its IP header, as packets that the device and link accept.
-    /// `longest` is the length of its longest packet on the wire, `mtu` the MTU of link and route.
+    /// Sends a packet, which begins with its IP header, in packets that the device and the link
+    /// accept. `longest` is the length of the longest packet on the wire, and `mtu` the MTU of link
+    /// and route; both in bytes.
     fn send_on(
         &mut self,
         now: Instant,
@@ -240,8 +243,8 @@ impl Data {
         self.send_on_cut(now, hop, packet, mtu, pool);
     }
 
-    /// Sends a completed packet, and fragments it if needed; only IPv4 packets can be too long
-    /// here.
+    /// Sends a packet whose headers are complete, and fragments it if needed. Only IPv4 packets can
+    /// be too long here.
     fn send_on_cut(
         &mut self,
         now: Instant,
@@ -295,8 +298,8 @@ impl Data {
     }
 }
 
-/// Returns source and destination if the bytes look like an IP packet. Not validated, so use the
-/// result only for lookups.
+/// Returns the source and destination address if the bytes look like an IP packet. The packet is
+/// not validated, so the result must be used only for lookups.
 pub(super) fn ends(bytes: &[u8]) -> Option<(IpAddr, IpAddr)> {
     const SOURCE_AT: [usize; 2] = [12, 8];
     match bytes.first()? >> 4 {
@@ -312,8 +315,8 @@ pub(super) fn ends(bytes: &[u8]) -> Option<(IpAddr, IpAddr)> {
     }
 }
 
-/// Refuses a packet with an error in the options that routers process: IPv4 options, and IPv6
-/// hop-by-hop options.
+/// Checks the options that routers process: IPv4 options, and IPv6 hop-by-hop options. Returns the
+/// reason if the packet must not be forwarded.
 fn refuse_options(
     packet: &Packet,
     ip: &IpPacket,
@@ -333,7 +336,7 @@ fn refuse_options(
     }
 }
 
-/// Returns the error in a packet's hop-by-hop options, if any.
+/// Returns the ICMP error about the hop-by-hop options of a packet; `None` if they are correct.
 fn hop_by_hop_problem(packet: &Packet, ip: &IpPacket) -> Result<Option<Report>, TransitRefusal> {
     let malformed = || TransitRefusal::silent(DropReason::IpMalformed);
     let bytes = packet.linear().get(ip.ip_offset..).unwrap_or_default();
@@ -389,8 +392,8 @@ fn check_scope(ip: &IpPacket) -> Result<(), TransitRefusal> {
     Err(TransitRefusal { reason: DropReason::TransitScope, report })
 }
 
-/// Returns the length of the longest packet on the wire after segmentation. Refuses the packet if
-/// that exceeds `mtu` and routers must not fragment it.
+/// Returns the length in bytes of the longest packet on the wire after segmentation. Fails if it
+/// exceeds `mtu` and a router must not fragment the packet.
 fn fit(packet: &Packet, ip: &IpPacket, mtu: u32) -> Result<usize, TransitRefusal> {
     let len = ip.end - ip.ip_offset;
     let longest = match packet.meta.segmentation {
@@ -434,7 +437,7 @@ fn is_partial(packet: &Packet) -> bool {
     matches!(packet.meta.checksum, Checksum::Partial { .. })
 }
 
-/// Removes the link header, and the metadata that applies only to the received packet.
+/// Removes the link header and the metadata that apply only to the packet as it was received.
 fn strip_link(packet: &mut Packet, len: usize) {
     packet.pull_front(len).expect("the IP header was read behind the link header");
     if let Checksum::Partial { start, .. } = &mut packet.meta.checksum {
@@ -461,18 +464,19 @@ fn lower_ttl(header: &mut [u8]) {
     }
 }
 
-/// Decrements the TTL of an IPv4 header, and updates its checksum.
+/// Decrements the TTL in an IPv4 header, and updates the header checksum.
 #[inline]
 pub(super) fn lower_ttl_v4(header: &mut [u8; ipv4::HEADER_LEN]) {
     let word = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
-    // The TTL is the upper byte of its 16-bit word.
+    // The TTL is the upper byte of a 16-bit word, so subtract 0x0100 from that word.
     let (sum, old) = (word(10), word(TTL_AT));
     let sum = checksum::update16(sum, old, old - 0x0100);
     header[10..12].copy_from_slice(&sum.to_be_bytes());
     header[TTL_AT] -= 1;
 }
 
-/// Computes a checksum that was left to a device: its field has the sum of the pseudo-header.
+/// Computes the transport checksum that was left to a device. Until then, the checksum field
+/// contains the sum of the pseudo-header.
 fn complete_checksum(packet: &mut Packet, pool: &mut Pool) {
     let Checksum::Partial { start, offset } = packet.meta.checksum else { return };
     packet.linearize(pool);

@@ -1,4 +1,5 @@
-//! Fragments packets of this host that exceed the path MTU; the inverse of `reassembly`.
+//! Fragmentation of packets that this host sends and that exceed the path MTU. The module
+//! `reassembly` does the opposite.
 
 use towpath_pool::{Meta, Packet, Pool};
 use towpath_wire::ipv6_ext::{self, FRAGMENT_LEN};
@@ -6,8 +7,9 @@ use towpath_wire::{IpProtocol, ipv4, ipv6};
 
 use super::offload::refresh_ipv4_checksum;
 
-/// Splits `packet` into fragments of at most `mtu` bytes, and passes each to `out`. The packet
-/// starts with an IP header without options or extension headers, and its checksum is complete.
+/// Splits `packet` into fragments of at most `mtu` bytes, and passes each fragment to `out`. The
+/// packet begins with an IP header without options or extension headers, and its checksum is
+/// complete.
 pub(super) fn cut(
     packet: Packet,
     mtu: usize,

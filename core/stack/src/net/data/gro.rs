@@ -1,12 +1,10 @@
-//! Generic receive offload (GRO): merges received TCP segments, for ports whose device does not do
-//! so, such as XDP sockets. The layers above then process one large packet instead of many small
-//! ones.
+//! Generic receive offload (GRO): merges received TCP segments, for devices that do not merge them,
+//! such as XDP sockets. The layers above then process one large packet instead of many small ones.
 //!
-//! Segments are merged only if [`offload::cut`](super::offload) would create the same segments
-//! again: consecutive segments of one flow. Their headers may differ only in length,
-//! identification, sequence number, checksum and PSH, so that segments with and without a CE mark
-//! stay apart. Their checksums must be valid, so the merged
-//! packet need not be verified again.
+//! Only consecutive segments of one flow are merged, from which [`offload::cut`](super::offload)
+//! would create the same segments again. Their headers may differ only in length, identification,
+//! sequence number, checksum and PSH, so that segments with and without a CE mark stay apart. Their
+//! checksums must be valid, so that the merged packet need not be verified again.
 
 use core::net::IpAddr;
 
@@ -17,7 +15,8 @@ use towpath_wire::{IpProtocol, checksum, ipv4, ipv6, tcp};
 
 use super::offload::{pseudo_sum, refresh_ipv4_checksum};
 
-/// Maximum number of flows that are merged at once; a batch rarely has more busy flows.
+/// Maximum number of flows whose segments are merged at a time. A batch of packets rarely has more
+/// busy flows.
 const FLOWS_MAX: usize = 8;
 /// Maximum length in bytes of an IPv4 packet, and of an IPv6 payload.
 const IP_LEN_MAX: usize = 65535;
@@ -30,8 +29,9 @@ pub fn coalesce(link: LinkType, batch: &mut Batch, pool: &mut Pool) -> usize {
     let mut merged = 0;
     for packet in batch.drain(..) {
         let Some(segment) = Parts::read(link, &packet) else {
-            // A later segment may overtake this packet by being merged into an earlier one. The two
-            // are of different flows, or TCP reorders them by sequence number.
+            // A later segment may be merged into an earlier packet, and so overtake this packet.
+            // Reordering is harmless: the packets are of different flows, or TCP reorders them by
+            // sequence number.
             kept.push_back(packet);
             continue;
         };
@@ -66,14 +66,14 @@ pub fn coalesce(link: LinkType, batch: &mut Batch, pool: &mut Pool) -> usize {
     merged
 }
 
-/// Packet into which following segments are merged.
+/// A packet into which the following segments of its flow are merged.
 struct Merging {
-    /// Index in the batch of kept packets.
+    /// Index of the packet in the batch `kept`.
     at: usize,
     first: Parts,
-    /// Payload length so far, in bytes.
+    /// Length of the merged payload so far, in bytes.
     len: usize,
-    /// No further segments may be merged.
+    /// Whether no further segments may be merged into this packet.
     closed: bool,
 }
 
@@ -104,7 +104,7 @@ impl Merging {
         let from = &packet.linear()[next.payload..next.end];
         into.push_back(from.len()).expect("fits a large buffer").copy_from_slice(from);
         self.len += next.len();
-        // A shorter segment, or one with PSH, was the last of the sender's burst.
+        // A segment that is shorter or has PSH was the last one of the sender's burst.
         self.closed = next.len() < first.len() || next.flags.contains(Flags::PSH);
         let bytes = into.linear_mut();
         let ip_len = bytes.len() - first.ip;
@@ -125,7 +125,7 @@ impl Merging {
     }
 }
 
-/// Offsets of the parts of a TCP segment in its packet.
+/// Offsets and lengths of the headers and the payload of a TCP segment.
 #[derive(Debug, Clone, Copy)]
 struct Parts {
     src: IpAddr,
@@ -141,8 +141,8 @@ struct Parts {
 }
 
 impl Parts {
-    /// Parses a TCP segment without IP options, fragmentation and VLAN tags. Returns `None` for
-    /// other packets.
+    /// Parses a TCP segment. Returns `None` for packets with IP options, fragmentation or a VLAN
+    /// tag, and for other packets.
     fn read(link: LinkType, packet: &Packet) -> Option<Self> {
         let bytes = packet.linear();
         let merged_already = packet.meta.segmentation.is_some() || !packet.tail.is_empty();
@@ -199,8 +199,8 @@ impl Parts {
         (self.src, self.dst, self.ports) == (other.src, other.dst, other.ports)
     }
 
-    /// Returns whether later segments may be merged into this one: it has data, and no flags except
-    /// ACK, ECE and AE. CWR belongs to one segment only (RFC 3168 §6.1.2).
+    /// Returns whether later segments may be merged into this one. The segment must have data, and
+    /// no flags except ACK, ECE and AE. CWR belongs to a single segment (RFC 3168 §6.1.2).
     fn may_start(&self, packet: &Packet) -> bool {
         self.flags.without(Flags::ECE) == Flags::ACK && self.len() > 0 && self.is_good(packet)
     }
@@ -215,8 +215,9 @@ impl Parts {
     }
 }
 
-/// Returns whether the headers that must be equal are equal: link header, traffic class, TTL, flow
-/// label, DF, acknowledgement, window, urgent pointer and TCP options.
+/// Returns whether all header fields are equal that must be equal for merging. The compared fields
+/// are the link header, traffic class, TTL, flow label, DF, acknowledgement, window, urgent pointer
+/// and TCP options.
 fn same_headers(first: &Parts, into: &Packet, packet: &Packet) -> bool {
     let (a, b) = (into.linear(), packet.linear());
     let same = |from: usize, to: usize| a.get(from..to).is_some_and(|a| b.get(from..to) == Some(a));
@@ -234,7 +235,8 @@ mod tests {
     use super::*;
     use crate::net::data::offload::cut;
 
-    /// Segments a stream of `len` bytes in software, on an IP link.
+    /// Returns the segments of a stream of `len` bytes, created by software segmentation on an IP
+    /// link.
     fn segments(src: [u8; 4], len: usize, size: u16, pool: &mut Pool) -> Batch {
         let mut packet = pool.take(40 + len);
         let bytes = packet.push_back(40 + len).unwrap();
@@ -284,7 +286,7 @@ mod tests {
             Some((1000, 40))
         );
         let (got, expected) = (packet.linear(), whole.linear());
-        // Compare all bytes except the transport checksum, which is not computed.
+        // Compare all bytes except the transport checksum, which the test does not compute.
         assert_eq!(got[..36], expected[..36]);
         assert_eq!(got[38..], expected[38..]);
     }
@@ -299,7 +301,7 @@ mod tests {
         assert_eq!((merged, batch.len()), (98, 2));
         assert!(batch.iter().all(|packet| packet.len() == 50_040));
 
-        // Two consecutive bursts that do not fit one packet.
+        // Two consecutive bursts of segments that together do not fit in one packet.
         let mut long = segments([10, 0, 0, 2], 60_000, 1000, &mut pool);
         for packet in long.iter_mut() {
             packet.meta.checksum = Checksum::Verified;
@@ -329,14 +331,15 @@ mod tests {
             refresh_ipv4_checksum(&mut batch[at].linear_mut()[..20]);
             batch
         };
-        // CE in the IP header.
+        // A segment has a CE mark in its IP header, and is not merged.
         let marked = changed(2, 1, 3, &mut pool);
         assert_eq!(lens(&run(marked, &mut pool).1), [2000, 1000, 2000]);
         for flags in [Flags::ACK | Flags::CWR, Flags::ACK | Flags::ECE] {
             let other = changed(2, 33, flags.0 as u8, &mut pool);
             assert_eq!(lens(&run(other, &mut pool).1), [2000, 1000, 2000], "{flags:?}");
         }
-        // AE differs; a count of accurate ECN.
+        // A segment has a different AE flag, which belongs to the counter of accurate ECN, and is
+        // not merged.
         let other = changed(2, 32, 0x51, &mut pool);
         assert_eq!(lens(&run(other, &mut pool).1), [2000, 1000, 2000]);
     }

@@ -8,7 +8,7 @@ use super::ip_packet::{FragmentPiece, IpPacket, Tracked};
 use super::report::Report;
 use crate::drop::DropReason;
 
-/// Reason why IP headers are refused, and the ICMP error for the sender.
+/// Reason why a received packet's IP headers are rejected, and the ICMP error to send, if any.
 #[derive(Debug)]
 pub(super) enum HeaderRefusal {
     Silently(DropReason),
@@ -16,7 +16,8 @@ pub(super) enum HeaderRefusal {
         report: Report,
         ip: IpPacket,
     },
-    /// Extension headers that only the destination must support, so a router forwards the packet.
+    /// The packet has extension headers that only its destination must support. A router forwards
+    /// such a packet.
     Unread {
         reason: DropReason,
         ip: IpPacket,
@@ -29,8 +30,8 @@ impl From<DropReason> for HeaderRefusal {
     }
 }
 
-/// Parses and validates an IPv4 header at offset `at`. A looped packet has no header checksum,
-/// because no link can corrupt it.
+/// Parses and validates the IPv4 header at offset `at`. The header checksum of a packet from this
+/// host to itself is not verified, because no link can have corrupted it.
 pub(super) fn read_ipv4(
     packet: &Packet,
     at: usize,
@@ -80,7 +81,8 @@ pub(super) fn read_ipv6(packet: &Packet, at: usize) -> Result<IpPacket, HeaderRe
         ipv6::Header::parse_quoted(bytes).map_err(|_| DropReason::IpMalformed)?;
     let len = header_len + usize::from(header.payload_len);
     let extended = header.next_header.is_ipv6_extension();
-    // Only packets from a stack of this crate have a tail, and those have no extension headers.
+    // Only packets that a stack on this host sent have a payload outside the linear part, and they
+    // have no extension headers.
     if at + len > packet.len() || extended && len > bytes.len() {
         return Err(DropReason::IpMalformed.into());
     }

@@ -23,23 +23,24 @@ use super::ip_packet::{FragmentPiece, IpPacket, Tracked};
 use crate::net::iface::IfaceId;
 use crate::net::ip::AddressPair;
 
-/// Offset of the checksum in an IPv4 header.
+/// Offset of the checksum field in an IPv4 header.
 const IPV4_CHECKSUM_AT: usize = 10;
 
 /// A packet at a [`Hook`](towpath_filter::Hook), which a [`Tracker`](super::Tracker) may rewrite.
 #[derive(Debug)]
 pub struct HookPacket<'a> {
     packet: &'a mut Packet,
-    /// IP headers of a received packet; `None` for a packet of this host, which gets its IP header
-    /// later.
+    /// IP headers of a received packet. `None` for a packet that this host sends, whose IP header
+    /// is added later.
     ip: Option<&'a mut IpPacket>,
-    /// Offset of the transport header; `None` for a fragment other than the first.
+    /// Offset of the transport header in the packet; `None` for a fragment other than the first.
     transport: Option<usize>,
     token: u64,
     pub(super) fields: Fields,
 }
 
-/// Returns the offset of the checksum in a transport header; `None` for an unsupported protocol.
+/// Returns the offset of the checksum field in a transport header; `None` for an unsupported
+/// protocol.
 fn checksum_offset(protocol: IpProtocol) -> Option<usize> {
     match protocol {
         IpProtocol::TCP => Some(tcp::CHECKSUM_OFFSET),
@@ -50,7 +51,8 @@ fn checksum_offset(protocol: IpProtocol) -> Option<usize> {
 }
 
 impl<'a> HookPacket<'a> {
-    /// Creates the view of a packet received on `iface`. `upper` is its transport header, if any.
+    /// Creates the view of a packet received on the interface `iface`. `upper` is its transport
+    /// header; `None` for a fragment other than the first.
     pub(super) fn received(
         packet: &'a mut Packet,
         ip: &'a mut IpPacket,
@@ -68,8 +70,8 @@ impl<'a> HookPacket<'a> {
         hooked
     }
 
-    /// Creates the view of a packet of this host to be sent by `out`. The packet starts with its
-    /// transport header.
+    /// Creates the view of a packet that this host sends by the interface `out`. The packet begins
+    /// with its transport header.
     pub(super) fn to_send(
         packet: &'a mut Packet,
         ends: AddressPair,
@@ -89,40 +91,45 @@ impl<'a> HookPacket<'a> {
         self.fields = fields;
     }
 
-    /// Returns the current fields of the packet, with its hook and interfaces.
+    /// Returns the header fields of the packet, including changes by the tracker. The fields also
+    /// contain the hook and the interfaces.
     #[inline]
     pub fn fields(&self) -> &Fields {
         &self.fields
     }
 
-    /// Returns the length in bytes, from the IP header on if the packet has one.
+    /// Returns the packet's length in bytes, from the IP header on, or from the transport header if
+    /// the IP header is not added yet.
     #[inline]
     pub fn len(&self) -> usize {
         self.ip.as_ref().map_or(self.packet.len(), |ip| ip.end - ip.ip_offset)
     }
 
-    /// Returns the length of transport header and payload in bytes; 0 for a fragment other than the
-    /// first.
+    /// Returns the length of the transport header and the payload in bytes; 0 for a fragment other
+    /// than the first.
     #[inline]
     pub fn transport_len(&self) -> usize {
         let end = self.ip.as_ref().map_or(self.packet.len(), |ip| ip.end);
         self.transport.map_or(0, |at| end.saturating_sub(at))
     }
 
-    /// Returns identification and offset in bytes of a fragment; `None` for a whole packet.
+    /// Returns the identification of a fragment, and its offset in bytes; `None` if the packet is
+    /// not fragmented.
     #[inline]
     pub fn fragment(&self) -> Option<(u32, usize)> {
         let piece = self.ip.as_ref()?.fragment;
         piece.map(|FragmentPiece { ident, offset, .. }| (ident, offset))
     }
 
-    /// Returns the token that the tracker attached at an earlier hook; 0 if it did not.
+    /// Returns the number (token) that the tracker attached to the packet at an earlier hook; 0 if
+    /// it attached none.
     #[inline]
     pub fn token(&self) -> u64 {
         self.token
     }
 
-    /// Attaches a token for the tracker's later hooks, and the state that rules match.
+    /// Attaches a number (token) to the packet, which the tracker can read at later hooks. Also
+    /// sets the connection state that rules match.
     #[inline]
     pub fn set_tracked(&mut self, token: u64, state: FlowState) {
         (self.token, self.fields.state) = (token, state);
@@ -136,40 +143,42 @@ impl<'a> HookPacket<'a> {
         self.len() == 0
     }
 
-    /// Returns the transport header and the part of the payload in the packet's linear part. Empty
-    /// for a fragment other than the first.
+    /// Returns the transport header and the part of the payload that follows it in the same memory.
+    /// Empty for a fragment other than the first.
     pub fn transport(&self) -> &[u8] {
         let linear = self.packet.linear();
-        // Exclude link-layer padding after the IP packet.
+        // Exclude padding of the link layer after the end of the IP packet.
         let end = self.ip.as_ref().map_or(linear.len(), |ip| ip.end.min(linear.len()));
         self.transport.and_then(|at| linear.get(at..end)).unwrap_or_default()
     }
 
-    /// Replaces the source address; `src` must be of the same family.
+    /// Replaces the source address of the packet by `src`, which must be of the same IP version.
     pub fn set_src(&mut self, src: IpAddr) {
         const AT: [usize; 2] = [12, 8];
         let old = core::mem::replace(&mut self.fields.src, src);
         self.set_address(AT, old, src, |ip| ip.src = src);
     }
 
-    /// Replaces the destination address; `dst` must be of the same family. At prerouting and
-    /// output, the route is looked up afterwards; at later hooks the packet keeps its route.
+    /// Replaces the destination address of the packet by `dst`, which must be of the same IP
+    /// version. At the hooks prerouting and output, the route is looked up after the change. At
+    /// later hooks the packet keeps its route.
     pub fn set_dst(&mut self, dst: IpAddr) {
         const AT: [usize; 2] = [16, 24];
         let old = core::mem::replace(&mut self.fields.dst, dst);
         self.set_address(AT, old, dst, |ip| ip.dst = dst);
     }
 
-    /// Replaces both ports. Changes nothing and returns false if the packet has no ports, or if its
-    /// checksum cannot be updated by a difference (SCTP).
+    /// Replaces the source and destination port. Changes nothing and returns false if the packet
+    /// has no ports, or if its checksum cannot be updated incrementally (SCTP).
     pub fn set_ports(&mut self, src: u16, dst: u16) -> bool {
         let ([a, b], [c, d]) = (src.to_be_bytes(), dst.to_be_bytes());
         self.fields.ports.is_some() && self.rewrite(0, &[a, b, c, d])
     }
 
-    /// Replaces bytes at offset `at` of [`transport`](Self::transport): an identifier, or the
+    /// Replaces bytes at offset `at` of [`transport`](Self::transport): an ICMP identifier, or the
     /// packet that an ICMP error quotes. Offset and length must be even. Changes nothing and
-    /// returns false if the range is out of bounds, or the protocol's checksum is unknown.
+    /// returns false if the range is out of bounds, or if the location of the protocol's checksum
+    /// is not known.
     pub fn rewrite(&mut self, at: usize, bytes: &[u8]) -> bool {
         debug_assert!(at.is_multiple_of(2) && bytes.len().is_multiple_of(2));
         let is_known = checksum_offset(IpProtocol(self.fields.protocol)).is_some();
@@ -186,7 +195,8 @@ impl<'a> HookPacket<'a> {
         true
     }
 
-    /// Writes an address at the given offset of an IPv4 or IPv6 header.
+    /// Writes an address into the IP header, at the first offset for IPv4 or at the second for
+    /// IPv6.
     fn set_address(
         &mut self,
         at: [usize; 2],
@@ -211,14 +221,13 @@ impl<'a> HookPacket<'a> {
         }
     }
 
-    /// Updates the transport checksum by `change`, after a change of the bytes that it covers.
+    /// Updates the transport checksum by calling `change`, after bytes that it covers have changed.
     fn update_checksum(&mut self, is_pseudo: bool, change: impl FnOnce(u16) -> u16) {
         let protocol = IpProtocol(self.fields.protocol);
         let (Some(start), Some(offset), Some(ip)) =
             (self.transport, checksum_offset(protocol), &self.ip)
         else {
-            // Nothing to update, because `send` computes the checksum of a packet of this host
-            // later.
+            // Update nothing: `send` computes the checksum of a packet from this host later.
             return;
         };
         let left_out = Checksum::Partial { start: start as u16, offset: offset as u16 };
@@ -231,7 +240,7 @@ impl<'a> HookPacket<'a> {
         let is_udp = protocol == IpProtocol::UDP;
         update_field(self.packet.linear_mut(), at, |sum| match sum {
             _ if is_left_out => !change(!sum),
-            // A UDP datagram without checksum.
+            // The UDP datagram has no checksum, so leave the field 0.
             0 if is_udp => 0,
             _ => match change(sum) {
                 0 if is_udp => 0xffff,
@@ -246,7 +255,7 @@ fn update_field(bytes: &mut [u8], at: usize, change: impl FnOnce(u16) -> u16) {
     bytes[at..at + 2].copy_from_slice(&change(sum).to_be_bytes());
 }
 
-/// Updates a checksum after an address that it covers changed.
+/// Returns the updated checksum `sum`, after an address that it covers changed from `old` to `new`.
 fn update(sum: u16, old: IpAddr, new: IpAddr) -> u16 {
     match (old, new) {
         (IpAddr::V4(old), IpAddr::V4(new)) => checksum::update32(sum, old.to_bits(), new.to_bits()),

@@ -1,5 +1,5 @@
-//! Hooks of received packets before and after the routing decision, and of packets that this host
-//! sends.
+//! Calls of the packet filter's hooks: for received packets before and after the routing decision,
+//! and for packets that this host sends.
 
 use towpath_filter::{Fields, Hook};
 use towpath_pool::Packet;
@@ -17,8 +17,8 @@ use crate::net::ip::AddressPair;
 use crate::net::route::Route;
 
 impl Data {
-    /// Runs the prerouting hook, the routing decision, and the input hook for a packet received on
-    /// `iface`.
+    /// Runs the prerouting hook, the routing decision and the input hook for a packet that was
+    /// received on the interface `iface`.
     #[cold]
     pub(super) fn verdict_at_hooks(
         &mut self,
@@ -48,8 +48,9 @@ impl Data {
         Ok(verdict)
     }
 
-    /// Runs the output hooks for a packet of this host, which starts with its transport header and
-    /// leaves by `route`. Returns another route if the tracker changed the destination.
+    /// Runs the hooks output and postrouting for a packet that this host sends by `route`. The
+    /// packet begins with its transport header. Returns another route if the tracker changed the
+    /// destination.
     #[cold]
     pub(super) fn send_at_hooks(
         &mut self,

@@ -1,4 +1,4 @@
-//! Five hooks at which packets pass the rules and a tracker.
+//! The five hooks at which packets pass the rules of the packet filter and a tracker, such as NAT.
 //!
 //! ```text
 //!  receive ─► prerouting ─► verdict ─┬─► input ─► sockets
@@ -6,15 +6,15 @@
 //!  send ────► output ─► route again if the destination changed ─► postrouting ─► out
 //! ```
 //!
-//! The tracker runs before the rules where routing follows (prerouting, output), and after them
-//! elsewhere. Rules therefore match the translated destination and the original source, as on
-//! Linux.
+//! At the hooks before a routing decision (prerouting, output), the tracker runs before the rules.
+//! At the other hooks it runs after them. Rules therefore match the translated destination and the
+//! original source, as on Linux.
 //!
-//! Each hook is behind a check of [`PacketHooks::is_idle`], so that a host without rules and
-//! tracker pays a branch. Rules do not apply to ARP and neighbour discovery, because a link cannot
-//! work without them. `hook_points` has the calls of `receive` and `send`. `reject` drops and
-//! answers refused packets. A packet of this host that a rule rejects is only dropped, because its
-//! sender is local.
+//! Each hook is called only if [`PacketHooks::is_idle`] is false. A host without rules and tracker
+//! therefore spends one branch per hook. ARP and neighbour discovery do not pass the rules, because
+//! a link cannot work without them. `hook_points` has the calls of `receive` and `send`. `reject`
+//! drops rejected packets and answers them. A packet of this host that a rule rejects is only
+//! dropped, because its sender is local.
 
 use core::any::Any;
 use core::fmt;
@@ -33,40 +33,40 @@ use crate::net::iface::IfaceId;
 use crate::net::limits::LOGGED_MAX;
 use crate::net::rule_set::{Logged, RuleSet};
 
-/// Tracks flows at the hooks of a host, and may translate their packets.
+/// Tracks the flows of packets at the hooks of a host, and may rewrite packets, as NAT does.
 ///
-/// Each shard of a host has its own tracker, which sees the packets of this shard.
+/// Each shard of a host has its own tracker, which handles the packets of this shard.
 pub trait Tracker: Any + fmt::Debug + Send {
-    /// Returns the hooks at which [`on_packet`](Self::on_packet) is called. Called once, by
-    /// [`Net::set_tracker`](crate::net::Net::set_tracker). With prerouting, forward or postrouting,
-    /// a router does not forward packets in batches, because plans use the addresses before
-    /// translation.
+    /// Returns the hooks at which [`on_packet`](Self::on_packet) is called.
+    /// [`Net::set_tracker`](crate::net::Net::set_tracker) calls this once. If the hooks include
+    /// prerouting, forward or postrouting, a router does not plan the forwarding of packets in
+    /// batches. The plans would use the addresses before translation.
     fn hooks(&self) -> Hooks;
 
-    /// Returns the action for a packet; may rewrite the packet before.
+    /// Decides what happens to a packet. May rewrite the packet.
     fn on_packet(&mut self, now: Instant, packet: &mut HookPacket<'_>) -> Action;
 
-    /// Called with the addresses of all interfaces when the tracker is set, and after changes.
+    /// Receives the addresses of all interfaces, when the tracker is set and after each change.
     fn on_addresses(&mut self, _addresses: &[(IfaceId, IpAddr)]) {}
 
-    /// Returns the sender of a packet whose source address the tracker replaced. ICMP errors about
-    /// the packet go to that sender. The packet starts with its IP header.
+    /// Returns the original source address of a packet whose source the tracker replaced. ICMP
+    /// errors about the packet are sent to this address. The packet begins with its IP header.
     fn original_source(&self, _packet: &[u8]) -> Option<IpAddr> {
         None
     }
 }
 
-/// Current rules, the tracker, and the packets that rules logged.
+/// The current rules of the packet filter, the tracker, and the packets that rules logged.
 #[derive(Debug)]
 pub(in crate::net) struct PacketHooks {
     rules: Option<Arc<RuleSet>>,
     tracker: Option<Box<dyn Tracker>>,
-    /// Hooks at which the tracker is called.
+    /// Set of hooks at which the tracker is called.
     tracked: Hooks,
     is_idle: bool,
-    /// Index of the shard, which selects its rule counters.
+    /// Index of this shard, which has its own counters of rules.
     shard: usize,
-    /// Logged packets, at most [`LOGGED_MAX`].
+    /// Packets that rules logged; at most [`LOGGED_MAX`].
     logged: VecDeque<Logged>,
     unlogged: u64,
 }
@@ -106,12 +106,12 @@ impl PacketHooks {
         self.rules.is_some()
     }
 
-    /// Returns the tracker.
+    /// Returns the tracker; `None` if none is set.
     pub(in crate::net) fn tracker_mut(&mut self) -> Option<&mut dyn Tracker> {
         self.tracker.as_deref_mut()
     }
 
-    /// Returns the sender of a packet whose source address the tracker replaced.
+    /// Returns the original source address of a packet whose source the tracker replaced.
     pub(super) fn original_source(&self, packet: &[u8]) -> Option<IpAddr> {
         self.tracker.as_ref()?.original_source(packet)
     }
@@ -121,7 +121,7 @@ impl PacketHooks {
         self.tracker.is_some()
     }
 
-    /// Returns whether the tracker sees forwarded packets.
+    /// Returns whether the tracker is called for forwarded packets.
     #[inline]
     pub(super) fn tracks_transit(&self) -> bool {
         [Hook::Prerouting, Hook::Forward, Hook::Postrouting]
@@ -129,7 +129,7 @@ impl PacketHooks {
             .any(|hook| self.tracked.contains(hook))
     }
 
-    /// Takes the oldest packet that a rule logged.
+    /// Removes and returns the oldest packet that a rule logged.
     pub(in crate::net) fn take_logged(&mut self) -> Option<Logged> {
         self.logged.pop_front()
     }
@@ -139,7 +139,7 @@ impl PacketHooks {
         self.unlogged
     }
 
-    /// Calls the rules and the tracker for a packet.
+    /// Runs the rules and the tracker for a packet at a hook.
     pub(super) fn at(
         &mut self,
         now: Instant,
@@ -157,7 +157,7 @@ impl PacketHooks {
         self.track(now, hook, packet)
     }
 
-    /// Calls the rules and the tracker for a forwarded packet that leaves by `out`.
+    /// Runs the rules and the tracker for a forwarded packet, which leaves by the interface `out`.
     pub(super) fn on_transit(
         &mut self,
         now: Instant,
@@ -188,7 +188,7 @@ impl PacketHooks {
         }
     }
 
-    /// Checks a packet of `len` bytes against the rules of a hook, if any.
+    /// Evaluates the rules of a hook for a packet of `len` bytes.
     #[inline]
     pub(super) fn judge(
         &mut self,

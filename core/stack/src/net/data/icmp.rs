@@ -1,5 +1,5 @@
-//! Received ICMP and ICMPv6 messages: errors about packets of this host, and echo. Errors about
-//! packets of other hosts are sent by `report`.
+//! Received ICMP and ICMPv6 messages: errors about packets that this host sent, and echo requests
+//! and replies. The module `report` sends errors about packets of other hosts.
 
 use core::net::IpAddr;
 
@@ -18,7 +18,7 @@ use crate::net::received::{Echo, IcmpError, Local, Received};
 use crate::tables::flow::Flow;
 
 impl Data {
-    /// Handles an ICMP or ICMPv6 message for this host.
+    /// Handles an ICMP or ICMPv6 message to this host.
     pub(super) fn receive_icmp(
         &mut self,
         now: Instant,
@@ -129,16 +129,16 @@ impl Data {
         self.error_about(local, at, too_big).map(Verdict::Error)
     }
 
-    /// Parses an ICMP error whose quoted packet starts at `at`. Fails unless this host sent that
-    /// packet.
+    /// Parses an ICMP error that quotes a packet at offset `at`. Fails if this host did not send
+    /// that packet.
     fn error_about(
         &self,
         local: &Local,
         at: usize,
         too_big: Option<u32>,
     ) -> Result<IcmpError, DropReason> {
-        // Ignore an error sent to a broadcast or multicast address. Errors are sent to the source
-        // of a packet, and this host sends from unicast addresses only.
+        // Ignore an ICMP error to a broadcast or multicast address. Errors are sent to the source
+        // of a packet, and this host uses only unicast addresses as source.
         if local.broadcast_or_multicast {
             return Err(DropReason::IcmpIgnored);
         }
@@ -154,12 +154,12 @@ impl Data {
         Ok(quoted.into_error(message, too_big, local.src, local.iface))
     }
 
-    /// Returns the error for a packet of this host whose neighbour does not answer. `packet` starts
-    /// with its IP header.
+    /// Returns the ICMP error for a packet that this host sent, and whose next hop does not answer.
+    /// `packet` begins with its IP header.
     pub(super) fn error_about_own(&self, iface: IfaceId, packet: &Packet) -> Option<IcmpError> {
         let quoted = Quoted::read(packet.linear())?;
         let from = quoted.src;
-        // Report the error that a router would send: host unreachable for IPv4, address unreachable
+        // Report the same error as a router would: host unreachable for IPv4, address unreachable
         // for IPv6.
         let message = if from.is_ipv4() { (3, 1) } else { (1, 3) };
         Some(quoted.into_error(message, None, from, iface))
@@ -185,7 +185,7 @@ impl Data {
         Some(if reply { Received::EchoReply(echo) } else { Received::EchoRequest(echo) })
     }
 
-    /// Turns an echo request into the reply, in its buffer.
+    /// Converts a received echo request to the reply in the same buffer, and sends it.
     fn answer_echo(&mut self, now: Instant, local: Local, ident: u16, seq: u16, pool: &mut Pool) {
         let Local { mut packet, iface, src, dst, offset, tos, .. } = local;
         let v4 = src.is_ipv4();
@@ -208,8 +208,8 @@ impl Data {
         };
         packet.meta = towpath_pool::Meta::default();
         self.counters.echoes_answered += 1;
-        // As on Linux, copy the traffic class with its ECN bits, which shows the sender their state
-        // on arrival.
+        // As on Linux, copy the traffic class including its ECN bits. The sender then sees the ECN
+        // bits that its request had on arrival.
         let ip = Ip {
             protocol: protocol.0,
             ttl: None,
@@ -217,7 +217,7 @@ impl Data {
             fragmenting: Fragmenting::Anywhere,
             flow_label: 0,
         };
-        // Ignore an error: `send` has counted the reply as dropped.
+        // Ignore an error, because `send` has already counted the reply as dropped.
         let _ = self.send(
             now,
             &route,
@@ -230,9 +230,9 @@ impl Data {
     }
 }
 
-/// Handling of an ICMP message.
+/// Action for a received ICMP message.
 enum Verdict {
-    /// Pass the message to control.
+    /// Pass the message to the control part of the IP layer.
     Punt(fn(Local) -> ControlPacket),
     Error(IcmpError),
     Echo {
@@ -242,12 +242,12 @@ enum Verdict {
     },
 }
 
-/// Maximum length in bytes of a quoted packet that is stored. Errors must not be longer, but
-/// fragments can carry 64 KiB. Without this limit, a sender could fill the error queue of each
-/// socket with large errors.
+/// Maximum number of bytes that are stored of the packet quoted by an ICMP error. Errors should not
+/// be longer, but fragments can carry up to 64 KiB. Without this limit, a sender could fill the
+/// error queue of each socket with large errors.
 const QUOTE_LEN_MAX: usize = icmpv6::ERROR_PACKET_LEN_MAX;
 
-/// Packet quoted by an ICMP error.
+/// The packet that an ICMP error quotes.
 struct Quoted<'a> {
     src: IpAddr,
     dst: IpAddr,
@@ -259,8 +259,8 @@ struct Quoted<'a> {
 }
 
 impl<'a> Quoted<'a> {
-    /// Parses an IP packet that may be truncated. Returns `None` if the first 8 bytes of the
-    /// transport header are missing.
+    /// Parses a quoted IP packet, which may be truncated. Returns `None` if the first 8 bytes of
+    /// its transport header are missing.
     fn read(bytes: &'a [u8]) -> Option<Self> {
         let (src, dst, protocol, at) = match bytes.first()? >> 4 {
             4 => {
@@ -287,15 +287,15 @@ impl<'a> Quoted<'a> {
             (IpProtocol::ICMP, icmpv4::ECHO_REQUEST) | (IpProtocol::ICMPV6, icmpv6::ECHO_REQUEST)
         );
         let (src_port, dst_port) = match (request, icmp) {
-            // An echo request has an identifier instead of the source port.
+            // For an echo request, use its identifier as the source port.
             (true, _) => (u16::from_be_bytes([rest[0], rest[1]]), 0),
-            // Other ICMP messages were not sent by a socket. Use identifier 0, which no echo socket
-            // has.
+            // Other ICMP messages were not sent by a socket. Use identifier 0 as the port, which no
+            // echo socket has.
             (false, true) => (0, 0),
             (false, false) => (first, second),
         };
         let tcp_seq = (protocol == IpProtocol::TCP).then(|| SeqNum(u32::from_be_bytes(*rest)));
-        // Payload as sent by the program. For echo sockets, it includes the ICMP header.
+        // The payload as the program sent it. For echo sockets, this includes the ICMP header.
         let payload = match protocol {
             IpProtocol::UDP => bytes.get(at + towpath_wire::udp::HEADER_LEN..).unwrap_or_default(),
             _ if request => bytes.get(at..).unwrap_or_default(),
@@ -329,8 +329,8 @@ impl<'a> Quoted<'a> {
     }
 }
 
-/// Returns protocol and flow, as seen by the sender, of the packet that an ICMP error quotes.
-/// `bytes` starts with its IP header.
+/// Returns the protocol and flow of the packet that an ICMP error quotes, as seen by the sender of
+/// that packet. `bytes` begins with the IP header of the quoted packet.
 pub(crate) fn quoted_flow(bytes: &[u8]) -> Option<(IpProtocol, Flow)> {
     let Quoted { src, dst, protocol, src_port, dst_port, .. } = Quoted::read(bytes)?;
     let flow = Flow { local: src, remote: dst, local_port: src_port, remote_port: dst_port };
@@ -345,7 +345,7 @@ fn byte(bytes: &[u8], at: usize) -> u8 {
 mod tests {
     use super::*;
 
-    /// Creates a packet of this host that an error may quote.
+    /// Creates a packet that this host may have sent, to be quoted by an ICMP error.
     fn ours(protocol: IpProtocol, body: &[u8]) -> Vec<u8> {
         let mut packet = vec![0; ipv4::HEADER_LEN];
         packet.extend_from_slice(body);

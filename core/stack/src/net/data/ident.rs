@@ -1,4 +1,4 @@
-//! IP identifications.
+//! Identification fields of IP packets, by which receivers reassemble fragments.
 
 use core::hash::{BuildHasher, Hasher};
 use core::net::IpAddr;
@@ -7,41 +7,43 @@ use towpath_tcp::Instant;
 
 use crate::net::hash::Keyed;
 
-/// Generator of IP identifications, which associate the fragments of a packet.
+/// Generator of the identification fields in IP headers, by which a receiver associates the
+/// fragments of a packet.
 ///
 /// A receiver must not be able to infer from identifications how many packets other hosts receive.
-/// Idle scans and forged fragments need this information (RFC 7739 §3).
+/// Otherwise idle scans and forged fragments would be possible (RFC 7739 §3).
 #[derive(Debug)]
 pub(super) struct Idents {
     keys: Keyed,
-    /// First identification of this data part, and the number of identifications. The range is
-    /// contiguous, because a device that segments a packet increments the identification of the
-    /// first segment.
+    /// First identification of this data part's range, and the size of the range. The range is
+    /// contiguous, because a device that segments a packet increments the identification for each
+    /// segment.
     range: (u16, u32),
     counters: Vec<Counter>,
-    /// Number of identifications used for IPv6 packets.
+    /// Number of identifications that were generated for IPv6 packets.
     v6_given: u64,
 }
 
-/// Last identification, relative to the first of the range, and the time of its use.
+/// A counter of identifications: the last one used, relative to the start of the range, and the
+/// time at which it was used.
 #[derive(Debug, Clone, Copy)]
 struct Counter {
     last: u16,
     at_ms: u32,
 }
 
-/// Number of counters, enough that two busy destinations rarely share one. The counters take 16
+/// Number of counters. With so many, two busy destinations rarely share one. The counters take 16
 /// KiB.
 const COUNTERS: usize = 2048;
 
 impl Idents {
-    /// Creates the generator for the data part of shard `n` of `count`, a power of two. The shards'
-    /// ranges are disjoint. Otherwise fragments from two shards to one host could be reassembled as
-    /// one packet (RFC 6864 §4).
+    /// Creates the generator for the data part of shard number `n`. `count`, the number of shards,
+    /// is a power of two. Each shard has its own range of identifications. Otherwise a host could
+    /// reassemble fragments from two shards as one packet (RFC 6864 §4).
     pub(super) fn new(keys: Keyed, n: usize, count: usize) -> Self {
         let share = (1 << u16::BITS) / count as u32;
         let range = ((n as u32 * share) as u16, share);
-        // Initial values are hashed, so that they do not reveal when this host started.
+        // Hash the initial values, so that they do not reveal when this host started.
         let [first, second] = keys.0;
         let begin = |n: usize| {
             let mut hasher = Keyed([second, first]).build_hasher();
@@ -72,7 +74,7 @@ impl Idents {
         let which = hasher.finish();
         let counter = &mut self.counters[which as usize % COUNTERS];
         let elapsed = now.millis().wrapping_sub(counter.at_ms);
-        // Less than a millisecond has passed, so the random part is 0.
+        // Less than a millisecond has passed, so do not add a random number.
         let jump = match elapsed {
             0 => 0,
             _ => {
@@ -84,9 +86,9 @@ impl Idents {
         let (begin, share) = self.range;
         let more = count.saturating_sub(1);
         let next = u64::from(counter.last) + 1 + jump as u64;
-        // `share` is a power of two, so mask instead of dividing.
+        // Use a mask instead of a division, because `share` is a power of two.
         let mut first = (next & u64::from(share - 1)) as u32;
-        // The identifications of one packet's segments must not exceed the range.
+        // Start again if the identifications of all segments of the packet would exceed the range.
         if first + more >= share {
             first = if share == 1 << u16::BITS { first } else { 0 };
         }
@@ -95,8 +97,8 @@ impl Idents {
         begin.wrapping_add(first as u16)
     }
 
-    /// Returns an identification for an IPv6 packet: random, because 32 bits are enough for that
-    /// (RFC 7739 §5.1).
+    /// Returns a random identification for an IPv6 packet. Its 32 bits are long enough that random
+    /// numbers rarely repeat (RFC 7739 §5.1).
     pub(super) fn take_v6(&mut self) -> u32 {
         self.v6_given += 1;
         let mut hasher = self.keys.build_hasher();
@@ -124,8 +126,9 @@ mod tests {
         assert_eq!(idents.take_v4(Instant(5), src, dst, 1), first.wrapping_add(6));
     }
 
-    /// Two destinations share a counter. From the identifications of packets to one destination,
-    /// every 100 ms, an observer cannot detect a packet to the other.
+    /// Two destinations share a counter. An observer sees the identifications of packets to one of
+    /// them, sent every 100 ms. The identifications must not reveal packets to the other
+    /// destination.
     #[test]
     fn what_is_sent_to_others_does_not_show() {
         let mut idents = Idents::new(Keyed([7, 9]), 0, 1);
@@ -143,7 +146,7 @@ mod tests {
             steps.split_off(1)
         };
         let (few, more) = (seen(&mut idents, 1), seen(&mut idents, 5));
-        // If the counter only counted packets, the steps would be 3 and 7.
+        // If the counter counted only packets, the steps would be exactly 3 and 7.
         let spread = |steps: &[u16]| {
             let (least, most) = (steps.iter().min(), steps.iter().max());
             (*least.unwrap(), *most.unwrap())
@@ -154,7 +157,8 @@ mod tests {
         }
     }
 
-    /// The ranges stay disjoint for any number of packets to one host, and any number of segments.
+    /// The shards' ranges remain disjoint, for any number of packets to one host and any number of
+    /// segments.
     #[test]
     fn shards_do_not_cross() {
         let (src, dst) = (addr("10.0.0.1"), addr("10.0.0.2"));

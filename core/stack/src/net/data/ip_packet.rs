@@ -1,4 +1,4 @@
-//! The IP headers of a received packet.
+//! Parsed IP headers of a received packet.
 
 use core::net::IpAddr;
 
@@ -7,7 +7,7 @@ use towpath_pool::Packet;
 use towpath_wire::ipv6_ext::{self, UpperLayer};
 use towpath_wire::{IpProtocol, ipv4, ipv6};
 
-/// Fields of the IP headers of a received packet.
+/// Fields of a received packet's IP headers, and their offsets.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct IpPacket {
     pub src: IpAddr,
@@ -17,18 +17,18 @@ pub(super) struct IpPacket {
     pub tos: u8,
     /// Offset of the IP header in the packet.
     pub ip_offset: usize,
-    /// Offset of the first header that was not parsed yet.
+    /// Offset of the first header that is not parsed yet.
     pub offset: usize,
-    /// Offset of the end of the IP packet, by its length field.
+    /// Offset of the end of the IP packet, according to its length field.
     pub end: usize,
     pub fragment: Option<FragmentPiece>,
-    /// Result of the tracker at an earlier hook.
+    /// Values that the tracker attached to the packet at an earlier hook.
     pub tracked: Tracked,
-    /// A tracker replaced an address of the packet.
+    /// Whether the tracker has replaced an address of the packet.
     pub is_rewritten: bool,
 }
 
-/// Fields of a fragment's headers.
+/// Fields of the fragment header: offset, identification and "more fragments".
 #[derive(Debug, Clone, Copy)]
 pub(super) struct FragmentPiece {
     pub offset: usize,
@@ -37,27 +37,29 @@ pub(super) struct FragmentPiece {
     pub next_header: Option<(usize, u8)>,
 }
 
-/// Values that a tracker attaches to a packet.
+/// Values that the tracker (such as NAT) attaches to a packet, to read them at later hooks.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Tracked {
-    /// Opaque to the stack. Bytes need no alignment, so that an [`IpPacket`] stays small.
+    /// Number that the stack does not interpret. The number is stored as bytes, which need no
+    /// alignment, so that an [`IpPacket`] is small.
     pub token: [u8; 8],
-    /// State of the flow, which rules match.
+    /// Connection state of the packet's flow, which rules of the packet filter match.
     pub state: FlowState,
 }
 
 impl IpPacket {
-    /// Parses the IPv4 header at `at`, which the caller has validated. The packet has no IP options
-    /// and is no fragment.
+    /// Parses the IPv4 header at offset `at`, which the caller has validated. The packet has no IP
+    /// options and is not a fragment.
     #[inline]
     pub(super) fn of_plain_v4(packet: &Packet, at: usize) -> Option<Self> {
         let (header, len) = ipv4::Header::parse_quoted(packet.linear().get(at..)?).ok()?;
         Some(Self::of_v4(&header, at, len, None))
     }
 
-    /// Returns protocol and offset in `packet` of the upper-layer header; for a later fragment, the
-    /// offset of its data. Returns `None` if the packet ends within an extension header, or has two
-    /// fragment headers.
+    /// Returns the protocol of the upper-layer header and its offset in `packet`. For a fragment
+    /// other than the first, this is the offset of its data.
+    ///
+    /// Returns `None` if the packet ends within an extension header, or has two fragment headers.
     #[inline]
     pub(super) fn upper(&self, packet: &Packet) -> Option<UpperLayer> {
         let (protocol, at) = (self.protocol, self.offset);

@@ -1,6 +1,7 @@
-//! Data part of the IP layer, which receives and sends packets. Each shard has a data part, which
-//! knows the host by a snapshot, and neighbours by updates. A packet never waits for an answer of
-//! control: the data part hands it to control, or queues a report, and goes on.
+//! Data part of the IP layer, which receives and sends packets. Each shard has a data part. The
+//! data part gets the configuration of the host as a snapshot, and neighbours by updates. The data
+//! part never waits for an answer of the control part: it passes packets and reports to control,
+//! and continues.
 //!
 //! ```text
 //!            receive()                             send()
@@ -11,9 +12,9 @@
 //! ```
 //!
 //! Reading order: `receive` and `send` are the two paths, one page each; [`Data`], in `tables`, has
-//! the state of both. `headers` validates IP headers. `verdict` decides about a received packet.
-//! `forward` forwards packets to other hosts, with `option_stamp` and `refragment`. `transit` does
-//! so for batches, by `plans`.
+//! the state of both. `headers` validates IP headers. `verdict` makes the routing decision about a
+//! received packet. `forward` forwards packets to other hosts, with `option_stamp` and
+//! `refragment`. `transit` forwards packets in batches, using `plans`.
 //!
 //! - Hooks: `hooks` has the rules and the tracker, which `hook_points`, `forward` and `transit`
 //!   call. `fields` reads a packet for rules, and `hook_packet` rewrites it for a tracker. `reject`
@@ -29,11 +30,11 @@
 //! - `commands` executes the commands of control, `ident` has the identifications of packets, and
 //!   `timeouts` removes expired entries.
 //!
-//! The data part does not use control (`cargo xtask tidy` checks).
+//! The data part does not call the control part (checked by `cargo xtask tidy`).
 //!
-//! The path MTUs of datagrams are in data and not in control, because packets look them up. If a
-//! socket accepts a path MTU report, its shard tells all other shards, so that all use the same
-//! path MTUs.
+//! The path MTUs of datagrams are in the data part and not in control, because they are looked up
+//! for each packet. If a socket accepts a path MTU report, its shard sends the report to all other
+//! shards, so that all use the same path MTUs.
 
 mod commands;
 mod error_limit;

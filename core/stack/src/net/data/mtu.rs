@@ -1,9 +1,11 @@
-//! Table of path MTUs below the link's MTU, as reported by routers (RFC 1191, RFC 8201).
+//! Table of path MTUs that routers have reported, if they are below the link's MTU (RFC 1191, RFC
+//! 8201).
 //!
-//! The table is used for datagrams. All shards have the same entries, because a shard passes each
-//! accepted report on to the others. Connections do not use the table, because an attacker can
-//! forge a report about a known UDP port. A connection accepts only a report that quotes a segment
-//! of its own in flight (RFC 5927 §4), and stores the result itself ([`crate::tcp::path`]).
+//! The table is used for datagrams. All shards have the same entries, because each shard sends the
+//! reports that it accepts to the other shards. Connections do not use the table, because an
+//! attacker can forge a report about a known UDP port. A connection accepts only a report that
+//! quotes a segment of its own in flight (RFC 5927 §4), and stores the result itself
+//! ([`crate::tcp::path`]).
 
 use core::net::IpAddr;
 use core::time::Duration;
@@ -22,17 +24,18 @@ use crate::net::lru::Lru;
 pub(crate) struct PathMtu(u16);
 
 impl PathMtu {
-    /// No report was received.
+    /// Path MTU of a path for which no report was received.
     pub(crate) const UNKNOWN: Self = Self(u16::MAX);
 
     /// Creates the path MTU from an ICMP report of `mtu` bytes. Routers older than RFC 1191 report
-    /// 0, which is stored because `limit` raises it to the minimum. Reports below IPv6's minimum
-    /// were discarded before.
+    /// 0, which is accepted because [`limit`](Self::limit) raises it to the minimum. Reports below
+    /// the minimum of IPv6 were discarded before.
     pub(crate) fn reported(mtu: u32) -> Self {
         Self(u16::try_from(mtu).unwrap_or(u16::MAX))
     }
 
-    /// Returns the maximum IP packet length in bytes for this path over a link with MTU `link_mtu`.
+    /// Returns the maximum length of an IP packet in bytes on this path, whose first link has the
+    /// MTU `link_mtu`.
     pub(crate) fn limit(self, link_mtu: u32) -> u32 {
         u32::from(self.0).max(PATH_MTU_MIN_V4).min(link_mtu)
     }
@@ -44,33 +47,34 @@ impl PathMtu {
     }
 }
 
-/// Path of datagrams: outgoing interface and destination.
+/// Path of a datagram: outgoing interface and destination address.
 type PathKey = (IfaceId, IpAddr);
 
-/// Reported path MTU, with its expiry time.
+/// A reported path MTU, with the time at which it expires.
 #[derive(Debug)]
 struct Known {
     mtu: PathMtu,
     until: Instant,
-    /// The entry was not passed on to other shards because of the rate limit. The next report of it
-    /// is passed on.
+    /// Whether the path MTU was not sent to the other shards yet, because of the rate limit. The
+    /// path MTU is sent when a router reports it again.
     untold: bool,
 }
 
-/// Path MTUs of datagrams.
+/// Path MTUs of datagrams, for each path.
 #[derive(Debug)]
 pub(in crate::net) struct PathMtus {
     mtus: Lru<PathKey, Known>,
-    /// Lower bound of the entries' expiry times.
+    /// Time that is not later than the first expiry of an entry.
     next: Instant,
-    /// Lower bound of the entries' MTUs; an evicted entry may have had it.
+    /// MTU that is not above the lowest MTU of an entry. The MTU may be that of an entry evicted
+    /// since.
     least: PathMtu,
-    /// Number of changes so far.
+    /// Number of changes of the table so far.
     generation: u64,
-    /// Number of reports that may still be passed on to other shards, and the time at which it is
-    /// reset.
+    /// Number of path MTUs that may still be sent to other shards, and the time at which this
+    /// number is reset to the maximum.
     tellings: (u32, Instant),
-    /// Maximum number of reports passed on per second.
+    /// Maximum number of path MTUs sent to other shards per second.
     tellings_max: u32,
 }
 
@@ -87,9 +91,9 @@ impl PathMtus {
         }
     }
 
-    /// Returns the MTU of `path`; `UNKNOWN` if there is no entry or it has expired.
+    /// Returns the path MTU of `path`; `UNKNOWN` if there is no entry, or if it has expired.
     pub(super) fn lookup(&self, now: Instant, path: PathKey) -> PathMtu {
-        // Avoid the lookup if the table is empty, as on most hosts.
+        // Avoid hashing if the table is empty, as on most hosts.
         if self.mtus.len() == 0 {
             return PathMtu::UNKNOWN;
         }
@@ -97,8 +101,9 @@ impl PathMtus {
         known.map_or(PathMtu::UNKNOWN, |known| known.mtu)
     }
 
-    /// Records a report that the transport accepted. Returns whether the path MTU was lowered. A
-    /// repeated report does not extend the expiry time, because the path may have changed.
+    /// Records a reported path MTU that a socket accepted. Returns whether the path MTU became
+    /// lower. A repeated report does not extend the expiry time. The entry then expires, and a
+    /// larger MTU is tried in case the path has changed.
     pub(super) fn lower(
         &mut self,
         now: Instant,
@@ -120,7 +125,7 @@ impl PathMtus {
         true
     }
 
-    /// Returns whether the rate limit allows another report to be passed on to other shards, and
+    /// Returns whether the rate limit allows to send another path MTU to the other shards. If so,
     /// counts it.
     pub(in crate::net) fn may_tell(&mut self, now: Instant) -> bool {
         let (left, until) = &mut self.tellings;
@@ -132,15 +137,15 @@ impl PathMtus {
         may
     }
 
-    /// Records that a report was not passed on to other shards.
+    /// Records that the path MTU of `path` was not sent to the other shards.
     pub(in crate::net) fn set_untold(&mut self, path: PathKey) {
         if let Some(known) = self.mtus.get_mut(&path) {
             known.untold = true;
         }
     }
 
-    /// If the entry was not passed on to other shards yet, marks it as passed on and returns its
-    /// MTU in bytes. Called when a report is repeated.
+    /// Returns the path MTU of `path` in bytes if it was not sent to the other shards yet, and
+    /// marks it as sent. Called when a router repeats its report.
     pub(in crate::net) fn take_untold(&mut self, path: PathKey) -> Option<u32> {
         let known = self.mtus.peek(&path).filter(|known| known.untold)?;
         let mtu = u32::from(known.mtu.0);
@@ -148,12 +153,13 @@ impl PathMtus {
         Some(mtu)
     }
 
-    /// Returns a lower bound of the path MTUs.
+    /// Returns a value that is not above the lowest path MTU in the table.
     pub(super) fn least(&self) -> PathMtu {
         self.least
     }
 
-    /// Returns a number that changes when results of [`PathMtus::lookup`] may be outdated.
+    /// Returns a number that changes whenever earlier results of [`PathMtus::lookup`] may be
+    /// outdated.
     pub(in crate::net) fn generation(&self) -> u64 {
         self.generation
     }

@@ -9,13 +9,14 @@
 //!             failed, forgotten
 //! ```
 //!
-//! Only control knows whether a neighbour is reachable. A [`DataReport`] tells control that the
-//! neighbour is used. A [`NeighborUpdate`](crate::net::messages::NeighborUpdate) answers with the
-//! MAC address, and the time from which uses must be reported again. Packets before that time need
-//! no report and no hash.
+//! Only control knows whether a neighbour is reachable. The data part reports by a [`DataReport`]
+//! that packets are sent to the neighbour. Control answers by a
+//! [`NeighborUpdate`](crate::net::messages::NeighborUpdate) with the MAC address, and the time
+//! `tell_at` from which uses must be reported again. Packets before this time need no report and no
+//! hash computation.
 //!
-//! Cached routes have a [`HopId`]. The id is valid until its entry is reused for another next hop,
-//! even if the neighbour's MAC address changes.
+//! Cached routes contain a [`HopId`]. The identifier is valid until its entry is reused for another
+//! next hop, even if the neighbour's MAC address changes.
 
 use core::net::IpAddr;
 use core::num::NonZeroU16;
@@ -38,8 +39,8 @@ use crate::net::link_header::LinkHeader;
 use crate::net::messages::{DataReport, HopKey};
 use crate::net::route::{Epoch, HopId};
 
-/// An IP packet without link header that waits for its neighbour. `Data::transmit` cuts the packet
-/// into segments or fragments of at most `mtu` bytes when it leaves.
+/// An IP packet without link header that waits for the MAC address of its next hop.
+/// `Data::transmit` later divides the packet into segments or fragments of at most `mtu` bytes.
 #[derive(Debug)]
 pub(super) struct Waiting {
     pub packet: Packet,
@@ -52,16 +53,17 @@ impl Waiting {
     }
 }
 
-/// State of a next hop.
+/// State of knowledge about the MAC address of a next hop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum HopState {
-    /// No packet was sent to this next hop since its MAC address was last lost.
+    /// The MAC address is not known, and no packet was sent to this next hop since it was lost.
     Unknown,
-    /// The use was reported to control. Packets are queued until the answer.
+    /// The control part was notified that a packet needs the MAC address. Packets wait until it
+    /// answers.
     Asked,
     Ready {
         link: LinkHeader,
-        /// Time from which the next use is reported to control.
+        /// Time from which the control part is notified of the next packet to this next hop.
         tell_at: Instant,
     },
 }
@@ -69,22 +71,24 @@ enum HopState {
 #[derive(Debug)]
 struct HopSlot {
     key: HopKey,
-    /// Epoch in which this next hop got the entry; older ids refer to an earlier next hop.
+    /// Epoch in which this entry was assigned to the next hop. Identifiers from before it refer to
+    /// an earlier next hop.
     since: Epoch,
     state: HopState,
-    /// A packet was sent to this next hop, or a route to it was cached, since the eviction search
-    /// last visited the entry.
+    /// Whether a packet was sent to this next hop, or a route to it was cached, since the entry was
+    /// last considered for eviction.
     used: bool,
-    /// Time from which the next confirmation of reachability is reported to control.
+    /// Time from which the next confirmation of reachability is reported to the control part.
     confirm_at: Instant,
     queue: Queue,
 }
 
-/// Minimum interval of confirmations. A confirmed neighbour is REACHABLE for 15 to 45 s (RFC 4861
-/// §10), so that one per second suffices.
+/// Minimum time between two confirmations of reachability that are reported to the control part. A
+/// confirmed neighbour is REACHABLE for 15 to 45 s (RFC 4861 §10), so one confirmation per second
+/// is enough.
 const CONFIRM_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Packets that wait for a neighbour's MAC address, the oldest first.
+/// Packets that wait for the MAC address of a next hop, the oldest first.
 #[derive(Debug, Default)]
 struct Queue {
     packets: VecDeque<Waiting>,
@@ -104,43 +108,44 @@ impl Queue {
         Some(waiting)
     }
 
-    /// Takes all packets, and subtracts their cost from `queued`.
+    /// Removes and returns all packets, and subtracts their cost from the sum `queued`.
     fn take(&mut self, queued: &mut usize) -> VecDeque<Waiting> {
         *queued -= core::mem::take(&mut self.cost);
         core::mem::take(&mut self.packets)
     }
 }
 
-/// A packet evicted from a full queue: its interface, and the reason for the drop.
+/// A packet that was evicted from a full queue, its interface, and the reason for the drop.
 pub(super) type Gone = (IfaceId, Packet, DropReason);
 
-/// Table of next hops.
+/// Table of the hosts and routers to which packets are sent.
 #[derive(Debug)]
 pub(in crate::net) struct NextHops {
     index: HashMap<HopKey, u16, Keyed>,
-    /// Recently used entries, indexed by [`recent_slot`]. A router sends many packets to few next
-    /// hops, and finds them here without a keyed hash.
+    /// Indices of recently used entries, at the position that [`recent_slot`] computes. A router
+    /// sends many packets to few next hops, and finds their entries here without computing a keyed
+    /// hash.
     recent: [u16; RECENT],
     places: Vec<HopSlot>,
-    /// Index of the entry that the next eviction search visits first.
+    /// Index of the entry at which the next search for an entry to evict begins.
     hand: usize,
     epoch: Epoch,
-    /// Sum of the costs of all queues.
+    /// Sum of the costs of all packets that wait for MAC addresses.
     queued: usize,
-    /// Limit on `queued`: this data part's portion of [`NEIGHBOR_QUEUES_BYTES_MAX`].
+    /// Maximum of `queued`: this data part's fraction of [`NEIGHBOR_QUEUES_BYTES_MAX`].
     queued_max: usize,
-    /// Maximum number of entries.
+    /// Maximum number of entries in the table.
     places_max: usize,
-    /// Reports to control, at most [`NEIGHBOR_REPORTS_MAX`].
+    /// Reports that wait to be sent to the control part, at most [`NEIGHBOR_REPORTS_MAX`].
     notices: VecDeque<DataReport>,
-    /// The failed router that was last reported as avoided, and the time from which it is reported
-    /// again.
+    /// The failed router that was last reported as avoided by a packet, and the time from which it
+    /// is reported again.
     avoided: Option<(HopKey, Instant)>,
     gone: VecDeque<Gone>,
     displaced: u64,
-    /// Number of reports lost because the queue was full.
+    /// Number of reports to the control part that were lost because the queue was full.
     untold: u64,
-    /// Number of hashes computed so far.
+    /// Number of keyed hashes that were computed, for tests.
     #[cfg(test)]
     pub(in crate::net) hashes: u64,
 }
@@ -167,7 +172,7 @@ impl NextHops {
         }
     }
 
-    /// Returns the id of a next hop, and creates an entry if it has none.
+    /// Returns the identifier of a next hop, and creates an entry for it if necessary.
     pub(in crate::net) fn at(&mut self, key: HopKey) -> HopId {
         let slot = recent_slot(&key);
         let recent = self.recent[slot];
@@ -180,7 +185,7 @@ impl NextHops {
         HopId { place: number, epoch: self.epoch }
     }
 
-    /// Returns the index of a next hop's entry by hash, and creates the entry if there is none.
+    /// Finds the entry of a next hop by its hash, and creates it if necessary. Returns its index.
     fn find(&mut self, key: HopKey) -> u16 {
         #[cfg(test)]
         {
@@ -211,10 +216,10 @@ impl NextHops {
         index as u16
     }
 
-    /// Evicts a next hop that was not used lately, and gives its entry to `key` (clock algorithm).
-    /// An entry used since the last visit is skipped once. A sender to many addresses therefore
-    /// evicts no neighbour in constant use. A search visits each entry at most twice; the amortized
-    /// cost is constant.
+    /// Evicts a next hop that was not used recently, and assigns its entry to `key` (clock
+    /// algorithm). An entry that was used since the search last visited it is skipped once. A
+    /// program that sends to many addresses therefore cannot evict a next hop that is constantly in
+    /// use. A search visits each entry at most twice; the amortized cost is constant.
     fn give_up_one(&mut self, key: HopKey) -> usize {
         while core::mem::take(&mut self.places[self.hand].used) {
             self.hand = (self.hand + 1) % self.places.len();
@@ -233,13 +238,13 @@ impl NextHops {
         index
     }
 
-    /// Starts a new epoch after changes that invalidate cached next hops.
+    /// Starts a new epoch, because of a change that invalidates cached next hops.
     pub(in crate::net) fn begin_epoch(&mut self) -> Epoch {
         self.epoch = self.epoch.next();
         self.epoch
     }
 
-    /// Returns whether `epoch` is `since` or later.
+    /// Returns whether `epoch` is not earlier than `since`.
     #[inline]
     pub(in crate::net) fn is_since(&self, epoch: Epoch, since: Epoch) -> bool {
         epoch.age(self.epoch) <= since.age(self.epoch)
@@ -249,14 +254,16 @@ impl NextHops {
         self.epoch
     }
 
-    /// Returns interface and address of a next hop; `None` if the id is no longer valid.
+    /// Returns the interface and the address of a next hop; `None` if the identifier is no longer
+    /// valid.
     #[inline]
     pub(in crate::net) fn key(&self, id: HopId) -> Option<HopKey> {
         let place = self.places.get(index(id))?;
         self.is_since(id.epoch, place.since).then_some(place.key)
     }
 
-    /// Returns the link header for packets to a next hop; `None` if the packet has to wait.
+    /// Returns the link header for a packet to a next hop; `None` if the packet must wait for the
+    /// MAC address.
     #[inline]
     pub(super) fn link(&mut self, now: Instant, id: HopId) -> Option<LinkHeader> {
         self.key(id)?;
@@ -266,8 +273,8 @@ impl NextHops {
             HopState::Ready { link, tell_at } => {
                 let (link, is_due) = (*link, now >= *tell_at);
                 let used = DataReport::Used(place.key);
-                // If the report queue is full, keep `tell_at`, so that the next packet reports the
-                // use. Otherwise control would never get a report.
+                // If the report queue is full, keep `tell_at`, so that the next packet tries to
+                // report the use again.
                 if is_due
                     && self.tell(used)
                     && let HopState::Ready { tell_at, .. } = &mut self.places[index(id)].state
@@ -278,8 +285,8 @@ impl NextHops {
             }
             HopState::Asked => None,
             HopState::Unknown => {
-                // If the report queue is full, keep the state, so that the packet is dropped and
-                // the next one reports the use.
+                // If the report queue is full, keep the state. The packet is then dropped, and the
+                // next one tries to report the use again.
                 let used = DataReport::Used(place.key);
                 if self.tell(used) {
                     self.places[index(id)].state = HopState::Asked;
@@ -289,8 +296,9 @@ impl NextHops {
         }
     }
 
-    /// Returns the link header of a recently used next hop, if it is known and its use need not be
-    /// reported. Computes no hash. `None`: the caller has to use [`link`](Self::link).
+    /// Returns the link header of a recently used next hop, without computing a hash. Returns
+    /// `None` if the next hop is not found this way, or its use must be reported. The caller then
+    /// uses [`link`](Self::link).
     #[inline]
     pub(super) fn ready(&mut self, now: Instant, key: &HopKey) -> Option<LinkHeader> {
         let recent = usize::from(self.recent[recent_slot(key)]);
@@ -304,7 +312,8 @@ impl NextHops {
         }
     }
 
-    /// Reports to control that the transport made progress through a next hop (RFC 4861 §7.3.1).
+    /// Reports to the control part that a next hop is reachable, because TCP made progress through
+    /// it (RFC 4861 §7.3.1).
     #[inline]
     pub(in crate::net) fn confirm(&mut self, now: Instant, id: HopId) {
         let Some(key) = self.key(id) else { return };
@@ -319,10 +328,11 @@ impl NextHops {
         }
     }
 
-    /// Reports to control that a packet avoids `router`, which failed and is due for a probe.
+    /// Reports to the control part that a packet avoids `router`, which has failed and should be
+    /// probed now.
     pub(super) fn on_avoided(&mut self, now: Instant, router: HopKey) {
-        // Control on another thread answers later, so do not report again for each packet until
-        // then.
+        // The control part may run on another thread and answer later. Until then, do not report
+        // the router again for each packet.
         if self.avoided.is_some_and(|(last, again)| last == router && now < again) {
             return;
         }
@@ -358,8 +368,8 @@ impl NextHops {
         }
     }
 
-    /// Drops the oldest packet of the neighbour with the longest queue. A sender to hosts that do
-    /// not answer thereby loses its own packets, not those of other senders.
+    /// Drops the oldest packet from the longest queue of a next hop. A program that sends to hosts
+    /// that do not answer therefore loses its own packets, and not those of other programs.
     fn drop_from_longest(&mut self) {
         let longest = self.places.iter_mut().max_by_key(|place| place.queue.cost);
         let Some(HopSlot { key, queue, .. }) = longest else { return };
@@ -369,8 +379,8 @@ impl NextHops {
         self.gone.push_back((key.0, waiting.packet, DropReason::NeighborQueuesFull));
     }
 
-    /// Sets the link header of a neighbour whose MAC address is now known. Returns the packets that
-    /// waited.
+    /// Sets the link header of a next hop whose MAC address is now known. Returns the packets that
+    /// waited for it.
     pub(super) fn on_known(
         &mut self,
         key: HopKey,
@@ -380,7 +390,7 @@ impl NextHops {
         self.change(key, HopState::Ready { link, tell_at })
     }
 
-    /// Removes the link header of a neighbour. Returns the packets that waited.
+    /// Removes the link header of a next hop. Returns the packets that waited for the MAC address.
     pub(super) fn on_lost(&mut self, key: HopKey) -> VecDeque<Waiting> {
         self.change(key, HopState::Unknown)
     }
@@ -392,7 +402,7 @@ impl NextHops {
         place.queue.take(&mut self.queued)
     }
 
-    /// Removes the link headers of all neighbours. Returns the neighbours for which packets waited.
+    /// Removes the link headers of all next hops. Returns the next hops for which packets waited.
     pub(super) fn on_all_lost(&mut self) -> Vec<HopKey> {
         let mut waited = Vec::new();
         for place in &mut self.places {
@@ -402,7 +412,7 @@ impl NextHops {
         waited
     }
 
-    /// Queues a report to control. Returns false if the queue is full.
+    /// Queues a report to the control part. Returns false if the queue is full.
     pub(in crate::net) fn tell(&mut self, notice: DataReport) -> bool {
         let has_room = self.notices.len() < NEIGHBOR_REPORTS_MAX;
         match has_room {
@@ -412,30 +422,31 @@ impl NextHops {
         has_room
     }
 
-    /// Returns whether reports to control are queued.
+    /// Returns whether reports to the control part are queued.
     #[inline]
     pub(super) fn has_reports(&self) -> bool {
         !self.notices.is_empty()
     }
 
-    /// Takes the oldest report to control.
+    /// Removes and returns the oldest report to the control part.
     #[inline]
     pub(in crate::net) fn take_report(&mut self) -> Option<DataReport> {
         self.notices.pop_front()
     }
 
-    /// Takes the oldest packet evicted from a full queue.
+    /// Removes and returns the oldest packet that was evicted from a full queue.
     #[inline]
     pub(super) fn take_gone(&mut self) -> Option<Gone> {
         self.gone.pop_front()
     }
 
-    /// Returns the number of next hops evicted since the last call.
+    /// Returns the number of next hops that were evicted since the last call.
     pub(super) fn take_displaced(&mut self) -> u64 {
         core::mem::take(&mut self.displaced)
     }
 
-    /// Returns the number of reports lost to a full queue since the last call.
+    /// Returns the number of reports to the control part that were lost since the last call,
+    /// because the queue was full.
     pub(super) fn take_untold(&mut self) -> u64 {
         core::mem::take(&mut self.untold)
     }
@@ -451,8 +462,8 @@ const _: () = assert!(NEIGHBORS_MOST < u16::MAX as usize);
 /// Number of entries in [`NextHops::recent`].
 const RECENT: usize = 256;
 
-/// Returns the index of a next hop in [`NextHops::recent`]. An attacker can make next hops collide;
-/// each packet to them then costs a hash.
+/// Returns the position of a next hop in [`NextHops::recent`]. An attacker can choose next hops
+/// with the same position. Each packet to them then costs a keyed hash.
 #[inline]
 fn recent_slot((iface, addr): &HopKey) -> usize {
     let low = match addr {
@@ -462,13 +473,13 @@ fn recent_slot((iface, addr): &HopKey) -> usize {
     (low ^ iface.index() << 4) % RECENT
 }
 
-/// Returns the index of an id's entry.
+/// Returns the index of the entry to which an identifier refers.
 fn index(id: HopId) -> usize {
     usize::from(id.place.get()) - 1
 }
 
-/// Returns the MAC address for a multicast or broadcast address; `None` for a unicast address,
-/// which has to be resolved.
+/// Returns the MAC address for a multicast or broadcast IP address. Returns `None` for a unicast
+/// address, whose MAC address must be resolved.
 pub(super) fn group_mac(next_hop: IpAddr, broadcast: bool) -> Option<MacAddr> {
     match next_hop {
         IpAddr::V4(_) if broadcast => Some(MacAddr::BROADCAST),
@@ -505,14 +516,14 @@ mod tests {
         Waiting { packet, mtu: 1500 }
     }
 
-    /// Queues a packet for a next hop whose MAC address is unknown.
+    /// Sends a packet to a next hop whose MAC address is unknown, so that it is queued.
     fn send(hops: &mut NextHops, id: HopId, packet: Waiting) {
         assert_eq!(hops.link(at(0), id), None);
         hops.enqueue(id, packet);
         hops.take_report();
     }
 
-    /// Returns the lengths of the evicted packets, with the drop reasons.
+    /// Returns the lengths of the evicted packets, each with the reason for the drop.
     fn gone(hops: &mut NextHops) -> Vec<(usize, DropReason)> {
         let gone = std::iter::from_fn(|| hops.take_gone());
         gone.map(|(_, packet, reason)| (packet.len(), reason)).collect()
@@ -541,7 +552,7 @@ mod tests {
             hops.confirm(at(time), id);
             assert_eq!(hops.take_report().is_some(), told, "at {time} ms");
         }
-        // An update about another neighbour does not affect this one.
+        // An update about one next hop does not affect another one.
         hops.on_lost(nth(2));
         assert_eq!(hops.link(at(2000), id), Some(LINK));
     }
@@ -563,8 +574,8 @@ mod tests {
         hops.confirm(at(0), ids[0]);
         hops.take_report();
         assert_eq!(hops.take_report(), None, "the dead id confirms nobody");
-        // A next hop used between two searches keeps its entry, however many other next hops come
-        // and go.
+        // A next hop that is used between two searches keeps its entry, however many other next
+        // hops are added.
         for n in 0..3 * NEXT_HOPS_MAX as u32 {
             assert_eq!(hops.link(at(0), ids[9]), Some(LINK));
             hops.at(nth(6000 + n));
@@ -578,7 +589,7 @@ mod tests {
     fn as_much_waits_as_on_linux_and_the_oldest_go_first() {
         let (mut hops, mut pool) = (table(), Pool::default());
         let id = hops.at(nth(1));
-        // Connection requests of a program that opens hundreds of connections at once.
+        // Queue connection requests, as if a program opens hundreds of connections at once.
         let small = NEIGHBOR_QUEUE_BYTES_MAX / (60 + NEIGHBOR_PACKET_COST);
         assert!(small > 300);
         for _ in 0..small {
@@ -600,8 +611,8 @@ mod tests {
             send(hops, id, waiting(&mut pool, len));
             gone(hops)
         };
-        // Traffic of two programs: the first sends a little to each of many hosts, the second as
-        // much as possible to a few hosts.
+        // Simulate two programs. The first one sends little to each of many hosts, the second one
+        // as much as possible to a few hosts.
         for n in 0..500 {
             assert!(enqueue(&mut hops, n, 60).is_empty());
         }
@@ -620,7 +631,8 @@ mod tests {
         for n in 0..500 {
             assert_eq!(hops.on_known(nth(n), LINK, at(30_000)).len(), 1);
         }
-        // An answer, a failure and an eviction each subtract their packets from the sum.
+        // The sum decreases when packets leave their queue: because of an answer, a failure or an
+        // eviction.
         for n in 500..600 {
             hops.on_lost(nth(n));
         }
@@ -631,8 +643,8 @@ mod tests {
         assert_eq!(hops.queued, NEXT_HOPS_MAX * (60 + NEIGHBOR_PACKET_COST));
     }
 
-    /// All data parts together queue as many packets as a single one would. Each has room for the
-    /// longest queue of one neighbour.
+    /// All data parts together queue as many packets as one data part alone would. Each has enough
+    /// space for the longest queue of one next hop.
     #[test]
     fn shards_have_a_part_of_what_waits_each() {
         let (mut hops, mut pool) =
@@ -650,8 +662,8 @@ mod tests {
         );
     }
 
-    /// Reports are not taken, as when the control thread is busy. A packet whose use could not be
-    /// reported is not queued.
+    /// The control part does not read the reports, as if its thread was busy. A packet whose use
+    /// could not be reported is not queued.
     #[test]
     fn what_is_told_is_bounded_and_what_is_not_told_does_not_wait() {
         let (mut hops, mut pool) = (table(), Pool::default());
@@ -662,7 +674,7 @@ mod tests {
         }
         assert_eq!((hops.notices.len(), hops.take_untold()), (NEIGHBOR_REPORTS_MAX, 10));
         assert!(hops.waiting() <= NEXT_HOPS_MAX);
-        // After one report was taken, the next packet can report its use.
+        // After the control part has read one report, the next packet can report its use.
         hops.take_report();
         let id = hops.at(nth(NEIGHBOR_REPORTS_MAX as u32 + 9));
         assert_eq!(hops.link(at(0), id), None);
@@ -670,8 +682,8 @@ mod tests {
         assert_eq!(hops.on_known(hops.key(id).unwrap(), LINK, Instant::FAR).len(), 1);
     }
 
-    /// A use, a confirmation and an avoided router that could not be reported are reported once the
-    /// queue has room.
+    /// If the queue is full, a use, a confirmation and an avoided router are reported later, when
+    /// it has space.
     #[test]
     fn what_found_no_room_is_told_with_the_next_packet() {
         let mut hops = table();

@@ -1,6 +1,6 @@
-//! Software offloads for a device that lacks them: checksums and segmentation.
+//! Checksums and segmentation in software, for devices without these offloads.
 //!
-//! The packets here start with their IP header; the link header is prepended later.
+//! The packets here begin with their IP header. The link header is prepended later.
 
 use core::net::IpAddr;
 
@@ -16,8 +16,8 @@ use crate::net::received::Local;
 /// Offset of the data-offset field in a TCP header.
 const TCP_DATA_OFFSET: usize = 12;
 
-/// Returns whether the transport checksum of a received packet is valid, or was verified before.
-/// True for protocols other than TCP and UDP.
+/// Returns whether the transport checksum of a received packet is valid or was already verified.
+/// Returns true for protocols other than TCP and UDP.
 pub fn verify_transport(local: &Local) -> bool {
     match local.packet.meta.checksum {
         Checksum::Verified | Checksum::Partial { .. } => return true,
@@ -42,8 +42,9 @@ pub fn verify_transport(local: &Local) -> bool {
     }
 }
 
-/// Returns the unfolded sum of the pseudo-header for `len` bytes of transport header and payload. 0
-/// for ICMPv4, which has no pseudo-header, and for addresses of different families.
+/// Returns the unfolded checksum of the pseudo-header for `len` bytes of transport header and
+/// payload. Returns 0 for ICMPv4, which has no pseudo-header, and for addresses of different IP
+/// versions.
 pub(super) fn pseudo_sum(src: IpAddr, dst: IpAddr, protocol: u8, len: usize) -> u64 {
     let protocol = IpProtocol(protocol);
     match (src, dst) {
@@ -54,8 +55,8 @@ pub(super) fn pseudo_sum(src: IpAddr, dst: IpAddr, protocol: u8, len: usize) -> 
     }
 }
 
-/// Writes the checksum of `transport` at offset `at`; the field must be 0. `pseudo` is the unfolded
-/// sum of the pseudo-header.
+/// Computes the transport checksum of `transport`, and writes it at offset `at`, where the bytes
+/// must be 0. `pseudo` is the unfolded checksum of the pseudo-header.
 pub(super) fn fill_checksum(transport: &mut [u8], at: usize, pseudo: u64, protocol: u8) {
     let mut sum = checksum::finish(checksum::sum(transport, pseudo));
     if sum == 0 && protocol == IpProtocol::UDP.0 {
@@ -64,7 +65,8 @@ pub(super) fn fill_checksum(transport: &mut [u8], at: usize, pseudo: u64, protoc
     transport[at..at + 2].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// Returns the length of the transport header at the start of `bytes`; `None` if it is truncated.
+/// Returns the length in bytes of the transport header at the start of `bytes`; `None` if the
+/// header is truncated.
 pub(super) fn transport_len(protocol: Protocol, bytes: &[u8]) -> Option<usize> {
     let len = match protocol {
         Protocol::Udp => udp::HEADER_LEN,
@@ -76,21 +78,22 @@ pub(super) fn transport_len(protocol: Protocol, bytes: &[u8]) -> Option<usize> {
     (len <= bytes.len()).then_some(len)
 }
 
-/// Offsets and lengths common to all segments of a packet.
+/// Offsets and lengths that all segments of a packet have in common.
 #[derive(Debug, Clone, Copy)]
 struct CutPlan {
     src: IpAddr,
     dst: IpAddr,
     ip_len: usize,
-    /// Offset of the transport header.
+    /// Offset of the transport header in the packet.
     transport: usize,
     how: Segmentation,
-    /// The device computes the checksums.
+    /// Whether the device computes the transport checksums of the segments.
     partial: bool,
 }
 
 impl CutPlan {
-    /// Returns `None` if the headers are truncated, or longer than the stated header length.
+    /// Computes the plan to segment a packet. Returns `None` if its headers are truncated, or
+    /// longer than `how` states.
     fn of(packet: &Packet, how: Segmentation, partial: bool) -> Option<Self> {
         let bytes = packet.linear().get(..how.header_len.into())?;
         let (src, dst, ip_len) = if let Ok((header, ip_len)) = ipv6::Header::parse_quoted(bytes) {
@@ -99,7 +102,8 @@ impl CutPlan {
             let (header, ip_len) = ipv4::Header::parse_quoted(bytes).ok()?;
             (header.src.into(), header.dst.into(), ip_len)
         };
-        // With extension headers, only the checksum start tells the offset of the transport header.
+        // If there are extension headers, only the checksum metadata contain the offset of the
+        // transport header.
         let transport = match packet.meta.checksum {
             Checksum::Partial { start, .. } => start.into(),
             Checksum::Unknown | Checksum::Verified => ip_len,
@@ -121,12 +125,12 @@ impl CutPlan {
     }
 }
 
-/// Segments a packet, which starts with its IP header, and passes each segment to `out`. With
-/// `partial`, the device computes the checksums.
+/// Divides a packet, which begins with its IP header, into segments, and passes each one to `out`.
+/// With `partial`, the device computes their checksums.
 ///
 /// # Errors
 ///
-/// The packet, if its headers are shorter than `how` states.
+/// Returns the packet if its headers do not have the length that `how` states.
 pub(super) fn cut(
     packet: Packet,
     how: Segmentation,
@@ -161,7 +165,7 @@ pub(super) fn cut(
     Ok(())
 }
 
-/// Sets length, identification and checksum in the IP header of the `n`-th segment.
+/// Sets the length, the identification and the checksum in the IP header of segment number `n`.
 fn patch_ip(bytes: &mut [u8], ip_len: usize, n: usize) {
     if bytes[0] >> 4 == 6 {
         let payload_len = (bytes.len() - ipv6::HEADER_LEN) as u16;
@@ -175,7 +179,7 @@ fn patch_ip(bytes: &mut [u8], ip_len: usize, n: usize) {
     refresh_ipv4_checksum(&mut bytes[..ip_len]);
 }
 
-/// Computes the checksum of an IPv4 header.
+/// Computes the checksum of an IPv4 header, and writes it into the header.
 pub(super) fn refresh_ipv4_checksum(header: &mut [u8]) {
     debug_assert!(header.len() >= ipv4::HEADER_LEN);
     header[10..12].fill(0);
@@ -183,8 +187,8 @@ pub(super) fn refresh_ipv4_checksum(header: &mut [u8]) {
     header[10..12].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// Sets sequence number, flags, length and checksum of a segment. `offset` is the position of its
-/// payload in the payload of the packet.
+/// Sets the sequence number, flags, length and checksum of a segment. `offset` is the offset of the
+/// segment's payload in the payload of the original packet.
 fn patch_transport(bytes: &mut [u8], how: &CutPlan, offset: u32, first: bool, last: bool) {
     let len = bytes.len();
     if how.protocol() == IpProtocol::UDP.0 {
@@ -197,7 +201,8 @@ fn patch_transport(bytes: &mut [u8], how: &CutPlan, offset: u32, first: bool, la
             flags = flags.without(Flags::FIN | Flags::PSH);
         }
         if !first {
-            // CWR acknowledges a congestion signal only once (RFC 3168 §6.1.2).
+            // Only the first segment has CWR, which confirms a congestion signal once (RFC 3168
+            // §6.1.2).
             flags = flags.without(Flags::CWR);
         }
         bytes[13] = flags.0 as u8;

@@ -1,4 +1,5 @@
-//! Validates the offload metadata of received packets, which the sender may have written.
+//! Validates the offload metadata of received packets. The sender of a packet may have written
+//! arbitrary metadata.
 
 use towpath_pool::{Checksum, Packet, Protocol, Segmentation};
 use towpath_wire::ipv6_ext::UpperLayer;
@@ -9,11 +10,11 @@ use towpath_wire::{IpProtocol, icmpv4, ipv4};
 use super::ip_packet::IpPacket;
 use super::offload::transport_len;
 
-/// Returns whether a received packet's offload metadata match its headers, within the IP packet.
-/// The device validated the metadata against the frame only.
+/// Returns whether the offload metadata of a received packet are consistent with its headers. The
+/// device has only checked that they lie within the frame.
 ///
-/// The checksum field must be that of the transport header, or of a packet in a tunnel. Otherwise
-/// completing the checksum would change fields that rules have accepted.
+/// The checksum to be completed must be that of the transport header, or of a packet in a tunnel.
+/// Otherwise completing it could change header fields that rules have already accepted.
 pub(super) fn is_consistent(packet: &Packet, ip: &IpPacket) -> bool {
     let Some(upper) = ip.upper(packet) else { return false };
     if upper.fragment_offset > 0 || upper.more_fragments {
@@ -32,37 +33,39 @@ pub(super) fn is_consistent(packet: &Packet, ip: &IpPacket) -> bool {
         && packet.meta.segmentation.is_none_or(|how| segments_are_sound(packet, ip, &upper, how))
 }
 
-/// Returns whether the missing checksum belongs to a packet in a tunnel. Some devices cannot
-/// complete it: DPDK's drivers would use the outer header.
+/// Returns whether the checksum to be completed belongs to a packet in a tunnel. Some devices
+/// cannot complete such a checksum: the drivers of DPDK would use the outer header.
 pub(super) fn leaves_inner_checksum(packet: &Packet, ip: &IpPacket) -> bool {
     let Checksum::Partial { start, .. } = packet.meta.checksum else { return false };
     ip.upper(packet).is_none_or(|upper| upper.at != usize::from(start))
 }
 
-/// Maximum length in bytes of the headers of a packet with offload metadata, link header included.
-/// Leaves room within 16 bits for another link header.
+/// Maximum length in bytes of the headers of a packet with offload metadata, including the link
+/// header. The sum with another link header still fits in 16 bits.
 const HEADERS_MAX: usize = 65_000;
-/// Maximum number of segments of a received packet, which limits the work for one frame. Linux
-/// sends segments of at least 36 bytes (TCP_MIN_SND_MSS without timestamps): 1820 in 64 KiB.
+/// Maximum number of segments of a received packet. The limit restricts the work that one frame can
+/// cause. Linux sends segments of at least 36 bytes (TCP_MIN_SND_MSS without timestamps), which are
+/// 1820 in 64 KiB.
 const SEGMENTS_MAX: usize = 2048;
-/// Minimum distance in bytes between the transport headers of a tunnel and of the packet in the
-/// tunnel: an IP header.
+/// Minimum distance in bytes between the transport header of a tunnel and that of the packet in the
+/// tunnel: the length of an IP header.
 const TUNNEL_MIN: usize = ipv4::HEADER_LEN;
 
-/// Returns the offset of the checksum in the header of a protocol.
+/// Returns the offset of the checksum field in the transport header of a protocol; `None` if the
+/// protocol has none.
 fn own_offset(protocol: IpProtocol) -> Option<u16> {
     match protocol {
         IpProtocol::TCP => Some(TCP_CHECKSUM_OFFSET as u16),
         IpProtocol::UDP => Some(UDP_CHECKSUM_OFFSET as u16),
-        // Stacks of this crate leave ICMP checksums out on a link in memory.
+        // Our own stack leaves ICMP checksums uncomputed on a link between two stacks in memory.
         IpProtocol::ICMP | IpProtocol::ICMPV6 => Some(icmpv4::CHECKSUM_OFFSET as u16),
         _ => None,
     }
 }
 
-/// Returns whether the checksum is that of a TCP or UDP packet in a tunnel, which Linux leaves out
-/// over a veth. Rules read only the first [`TUNNEL_MIN`] bytes of a transport header, so they have
-/// not read this field.
+/// Returns whether the checksum to be completed is that of a TCP or UDP packet in a tunnel. Linux
+/// leaves it uncomputed over a veth. Rules read only the first [`TUNNEL_MIN`] bytes of a transport
+/// header, so they have not read this field.
 fn is_of_tunnel(packet: &Packet, upper: &UpperLayer, start: usize, offset: u16) -> bool {
     let is_checksum = [TCP_CHECKSUM_OFFSET, UDP_CHECKSUM_OFFSET].contains(&usize::from(offset));
     upper.protocol != IpProtocol::TCP

@@ -1,4 +1,5 @@
-//! IPv4 options into which a router writes its address or the time: Record Route and Timestamp.
+//! IPv4 options into which a router writes its address or the time: Record Route and Timestamp (RFC
+//! 791).
 
 use core::net::Ipv4Addr;
 
@@ -42,8 +43,8 @@ pub(super) fn stamp(packet: &mut [u8], header_len: usize, own: Option<Ipv4Addr>,
     }
 }
 
-/// Writes `entry` at the position of the option's pointer, the third byte, which counts from 1.
-/// Returns false without room.
+/// Writes `entry` into an option, at the position that its pointer states. The pointer is the
+/// option's third byte, and counts from 1. Returns false if there is no space.
 fn record(option: &mut [u8], entry: &[u8]) -> bool {
     let Some(pointer) = option.get(2).map(|pointer| usize::from(*pointer)) else { return false };
     let Some(start) = pointer.checked_sub(1).filter(|start| *start >= 3) else { return false };
@@ -60,8 +61,8 @@ fn record(option: &mut [u8], entry: &[u8]) -> bool {
 fn stamp_time(option: &mut [u8], own: Ipv4Addr, now: Instant) -> bool {
     const TIMES: u8 = 0;
     const ADDRESSES_AND_TIMES: u8 = 1;
-    /// Marks the time as not relative to midnight UT (RFC 791), because the owner's clock may have
-    /// any origin.
+    /// Flag that marks a time as not relative to midnight UT (RFC 791). The clock of the stack's
+    /// owner may have any origin.
     const NONSTANDARD: u32 = 1 << 31;
     let Some(&flags) = option.get(3) else { return false };
     let millis = (now.0 / 1_000_000) as u32 | NONSTANDARD;
@@ -71,18 +72,19 @@ fn stamp_time(option: &mut [u8], own: Ipv4Addr, now: Instant) -> bool {
     let written = match flags & 0xf {
         TIMES => record_from(option, &entry[4..]),
         ADDRESSES_AND_TIMES => record_from(option, &entry),
-        // With given addresses, the next one must be this router's.
+        // The option lists the addresses that may write the time. Do nothing unless the next one is
+        // an address of this router.
         _ => return false,
     };
     if !written {
-        // Without room, increment the overflow field, at most to 15.
+        // If there is no space for the entry, increment the overflow counter, which has four bits.
         let overflow = option[3] >> 4;
         option[3] = (overflow + u8::from(overflow < 15)) << 4 | flags & 0xf;
     }
     true
 }
 
-/// Like [`record`], for Timestamp, whose entries start after its fourth byte.
+/// Like [`record`], for the Timestamp option, whose entries begin after its fourth byte.
 fn record_from(option: &mut [u8], entry: &[u8]) -> bool {
     option.get(2).is_some_and(|pointer| *pointer >= 5) && record(option, entry)
 }

@@ -13,16 +13,17 @@
 //! - Senders other than connections may queue [`OUTPUT_BYTES_MAX`] and [`OUTPUT_PACKETS_MAX`].
 //!   Packets that keep a link working ([`is_control`]) have a reserve beyond these limits.
 //! - Connections wait at half of these limits ([`crate::limits::TX_OUTPUT_BYTES`]).
-//! - Each connection waits earlier, when its own share is full. UDP sockets may request such a
-//!   share.
+//! - Each connection waits earlier, when its own limit (share) is reached. UDP sockets may request
+//!   such a limit.
 //!
-//! Room in the queue becomes bandwidth of the device. If the device is slow and connections wait,
-//! other senders may queue as much as connections have queued, or [`OUTPUT_BESIDE_BYTES`].
-//! Otherwise senders without flow control would get almost all bandwidth.
+//! Senders get bandwidth in proportion to their bytes in the queue. If the device is slow and
+//! connections wait, other senders may together queue as much as connections have queued, but at
+//! least [`OUTPUT_BESIDE_BYTES`]. Otherwise senders without flow control would get almost all
+//! bandwidth.
 //!
 //! Queued packets refer to bytes in the FIFOs of their sockets; the FIFOs prevent writes to these
-//! bytes meanwhile ([`towpath_ring::SendBuffer`]). If closed sockets thereby keep too much memory,
-//! the packets are copied ([`Output::copy_forsaken`]).
+//! bytes as long as they are queued ([`towpath_ring::SendBuffer`]). If closed sockets thereby keep
+//! too much memory, the packets are copied ([`Output::copy_forsaken`]).
 //!
 //! A packet counts until the device has taken it. Code that reorders packets or limits their rate
 //! therefore belongs between `enqueue` and `hand_over`.
@@ -43,24 +44,25 @@ use crate::net::limits::{
     OUTPUT_RESERVE_BYTES, OUTPUT_RESERVE_PACKETS,
 };
 
-/// Queued bytes of a sender at which it may continue: half of the smallest share.
+/// Number of queued bytes at which a sender that waits may continue: half of the smallest limit per
+/// sender.
 const SHARE_LOW: u32 = TX_SHARE_BYTES / 2;
 
-/// Bit in a sender's id that marks a UDP socket.
+/// Bit that is set in the sender identifiers of UDP sockets, and clear in those of connections.
 const OF_DATAGRAMS: u32 = 1 << 31;
 
-/// Returns the sender id of the connection at `index` in the socket table. If another socket gets
-/// this index later, packets of the former one count for it.
+/// Returns the sender identifier of the connection at `index` of the socket table. If a later
+/// socket gets the same index, packets of the earlier one count toward its limit.
 pub(crate) fn connection(index: u32) -> Option<NonZeroU32> {
     NonZeroU32::new(index + 1)
 }
 
-/// Returns the sender id of the UDP socket at `index` in the socket table.
+/// Returns the sender identifier of the UDP socket at `index` of the socket table.
 pub(crate) fn datagrams(index: u32) -> Option<NonZeroU32> {
     NonZeroU32::new((index + 1) | OF_DATAGRAMS)
 }
 
-/// Returns the index of a sender in the socket table.
+/// Returns the index in the socket table of the socket with this sender identifier.
 pub(crate) fn place(sender: NonZeroU32) -> u32 {
     (sender.get() & !OF_DATAGRAMS) - 1
 }
@@ -71,17 +73,18 @@ fn is_connection(sender: Option<NonZeroU32>) -> bool {
 
 const MOST: Load = Load { packets: OUTPUT_PACKETS_MAX, bytes: OUTPUT_BYTES_MAX };
 
-/// Size of packets as they are on the wire.
+/// Size of packets as they are sent on the wire, after segmentation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Load {
     /// Number of packets after segmentation.
     pub packets: usize,
-    /// Bytes of these packets, with link headers and the headers of each segment.
+    /// Total bytes of the packets after segmentation. Each segment counts with its own headers,
+    /// including the link header.
     pub bytes: usize,
 }
 
 impl Load {
-    /// Returns the size of a packet; `packet` starts with the first header to count.
+    /// Returns the size of a packet on the wire. `packet` begins with the first header that counts.
     pub(in crate::net) fn of(packet: &Packet) -> Self {
         let Some(how) = packet.meta.segmentation else {
             return Self { packets: 1, bytes: packet.len() };
@@ -114,18 +117,19 @@ impl SubAssign for Load {
     }
 }
 
-/// Limit that prevents a packet from being queued.
+/// Limit of the output queue that prevents another packet from being queued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::net) enum QueueFull {
-    /// [`OUTPUT_BYTES_MAX`].
+    /// Limit of bytes, [`OUTPUT_BYTES_MAX`].
     Bytes,
-    /// [`OUTPUT_PACKETS_MAX`].
+    /// Limit of packets, [`OUTPUT_PACKETS_MAX`].
     Packets,
-    /// [`OUTPUT_RESERVE_BYTES`] or [`OUTPUT_RESERVE_PACKETS`].
+    /// Limit of the reserve for control packets, [`OUTPUT_RESERVE_BYTES`] or
+    /// [`OUTPUT_RESERVE_PACKETS`].
     Reserve,
 }
 
-/// Output queue of an interface.
+/// Output queue of an interface, in front of its device.
 #[derive(Debug, Default)]
 pub struct Output {
     /// Queued packets, the oldest first.
@@ -133,9 +137,9 @@ pub struct Output {
     /// Size and sender of each queued packet, in the same order.
     notes: VecDeque<Note>,
     load: Load,
-    /// Size of the packets of connections.
+    /// Size of the queued packets that connections have sent.
     connections: Load,
-    /// The device did not take all packets when they were last offered.
+    /// Whether the device did not accept all packets when they were last passed to it.
     is_behind: bool,
     shares: Shares,
 }
@@ -165,19 +169,20 @@ impl Output {
         self.load
     }
 
-    /// Returns the size of the queued packets of connections.
+    /// Returns the size on the wire of the queued packets that connections have sent.
     #[inline]
     pub(crate) fn connections(&self) -> Load {
         self.connections
     }
 
-    /// Returns the bytes on the wire that `sender` has queued.
+    /// Returns the number of bytes on the wire that `sender` has in the queue.
     #[inline]
     pub fn share(&self, sender: NonZeroU32) -> u32 {
         self.shares.of(sender)
     }
 
-    /// Returns the connections and UDP sockets that have packets in the queue and count by share.
+    /// Returns the connections and UDP sockets with packets in the queue for which a limit per
+    /// sender applies.
     pub(crate) fn senders(&self) -> impl Iterator<Item = NonZeroU32> {
         self.shares.bytes.keys().copied()
     }
@@ -187,13 +192,13 @@ impl Output {
         self.packets.iter()
     }
 
-    /// Calls `take` with the queued packets. `take` removes the packets that the device accepts
-    /// from the front of the batch, and adds none. Returns the number of removed packets.
+    /// Calls `take` with the queued packets, to pass them to the device. `take` must remove the
+    /// packets that the device accepts from the front of the batch, and must not add any. Returns
+    /// the number of removed packets.
     pub fn hand_over(&mut self, take: impl FnOnce(&mut Batch)) -> usize {
         take(&mut self.packets);
         let taken = self.notes.len().saturating_sub(self.packets.len());
-        // Subtract consecutive packets of a sender together, so that they need one lookup of its
-        // share.
+        // Add up consecutive packets of one sender, to look up the sender only once for them.
         let mut run = Note { load: Load::default(), sender: None };
         for Note { load, sender } in self.notes.drain(..taken) {
             self.load -= load;
@@ -212,8 +217,8 @@ impl Output {
         taken
     }
 
-    /// Copies the packets that alone keep the memory of a closed socket's FIFO. Returns the number
-    /// of copied packets.
+    /// Copies the packets that refer to the send buffer of a closed socket, so that the buffer's
+    /// memory can be freed. Returns the number of copied packets.
     pub(in crate::net) fn copy_forsaken(&mut self, pool: &mut Pool) -> u64 {
         let mut copied = 0;
         for packet in self.packets.iter_mut().filter(|packet| packet.tail.is_forsaken()) {
@@ -223,13 +228,14 @@ impl Output {
         copied
     }
 
-    /// Takes a sender whose queued bytes fell enough to continue. The socket may have been closed
-    /// meanwhile.
+    /// Removes and returns a sender that waited and may continue, because it has few bytes in the
+    /// queue. Its socket may have been closed since.
     pub(crate) fn pop_drained(&mut self) -> Option<NonZeroU32> {
         self.shares.drained.pop()
     }
 
-    /// Returns the limit that another packet of `sender` would exceed, without use of the reserve.
+    /// Returns the limit of the queue that another packet of `sender` would exceed, without using
+    /// the reserve for control packets.
     #[inline]
     pub(in crate::net) fn full(&self, sender: Option<NonZeroU32>) -> Option<QueueFull> {
         let (has, most) = match is_connection(sender) {
@@ -256,15 +262,15 @@ impl Output {
         }
     }
 
-    /// Returns whether the reserve for control packets has room.
+    /// Returns whether the reserve for control packets has space for another packet.
     pub(in crate::net) fn has_reserve(&self) -> bool {
         let others = self.others();
         others.bytes < OUTPUT_BYTES_MAX + OUTPUT_RESERVE_BYTES
             && others.packets < OUTPUT_PACKETS_MAX + OUTPUT_RESERVE_PACKETS
     }
 
-    /// Appends a frame: an admitted packet or a part of one. All parts of an admitted packet are
-    /// queued, even if they exceed the limit.
+    /// Appends a frame to the queue: an admitted packet, or a segment or fragment of one. All parts
+    /// of an admitted packet are queued, even if they exceed the limit.
     #[inline]
     pub(crate) fn enqueue(&mut self, packet: Packet) {
         let note = Note { load: Load::of(&packet), sender: packet.meta.sender };
@@ -280,8 +286,8 @@ impl Output {
     }
 }
 
-/// Queued bytes by sender. Only senders with queued packets have an entry, so the number of entries
-/// is at most that of packets.
+/// Number of queued bytes of each sender. Only senders with queued packets have an entry, so there
+/// are at most as many entries as packets.
 #[derive(Debug, Default)]
 struct Shares {
     bytes: HashMap<NonZeroU32, u32, Cheap>,
@@ -312,7 +318,7 @@ impl Shares {
 }
 
 /// Returns whether an IP packet serves a protocol and carries no program data. Examples are ICMP
-/// errors, group membership reports, and TCP segments without payload and SYN.
+/// errors, multicast membership reports, and TCP segments without payload and SYN.
 pub(in crate::net) fn is_control(packet: &Packet) -> bool {
     let bytes = packet.linear();
     if let Ok((header, at)) = ipv6::Header::parse_quoted(bytes) {
@@ -324,7 +330,7 @@ pub(in crate::net) fn is_control(packet: &Packet) -> bool {
     }
 }
 
-/// Like [`is_control`], for a transport header at offset `at`.
+/// Like [`is_control`], for a packet whose transport header is at offset `at`.
 pub(in crate::net) fn is_control_message(protocol: IpProtocol, packet: &Packet, at: usize) -> bool {
     const ECHO_V4: [u8; 2] = [0, 8];
     const ECHO_V6: [u8; 2] = [128, 129];
@@ -334,7 +340,7 @@ pub(in crate::net) fn is_control_message(protocol: IpProtocol, packet: &Packet, 
     match protocol {
         IpProtocol::ICMP => bytes.first().is_some_and(|kind| !ECHO_V4.contains(kind)),
         IpProtocol::ICMPV6 => bytes.first().is_some_and(|kind| !ECHO_V6.contains(kind)),
-        // MLD reports, whose hop-by-hop header has a router alert (RFC 3810 §5).
+        // IGMP, and MLD reports, which have a hop-by-hop header with a router alert (RFC 3810 §5).
         IpProtocol::IGMP | IpProtocol::HOP_BY_HOP => true,
         IpProtocol::TCP => {
             let (Some(offset), Some(flags)) = (bytes.get(DATA_OFFSET), bytes.get(FLAGS)) else {
@@ -372,7 +378,7 @@ mod tests {
         packet
     }
 
-    /// Returns the size of a packet by cutting it into segments, to check `Load::of`.
+    /// Computes the size of a packet on the wire by dividing it into segments, to test `Load::of`.
     fn on_the_wire(len: usize, size: Option<u16>) -> Load {
         let Some(size) = size else { return Load { packets: 1, bytes: len } };
         let mut load = Load::default();
@@ -388,7 +394,7 @@ mod tests {
     }
 
     proptest! {
-        /// The counts, in total and by sender, match the packets that were queued and not taken.
+        /// The counters, in total and by sender, always match the packets that are in the queue.
         #[test]
         fn the_counts_are_those_of_what_is_in_it(
             steps in prop::collection::vec(
@@ -431,8 +437,8 @@ mod tests {
         }
     }
 
-    /// The device takes no packets. Sockets with a SO_SNDBUF of 16 MiB each queue a packet and are
-    /// closed. Without the copy, each packet kept 16 MiB.
+    /// The device accepts no packets. Sockets with a SO_SNDBUF of 16 MiB each queue a packet and
+    /// are closed. If packets were not copied, each would keep the 16 MiB of its socket's buffer.
     #[test]
     fn a_packet_does_not_keep_the_memory_of_many_sockets_that_are_gone() {
         const LIMIT: u64 = 1 << 30;

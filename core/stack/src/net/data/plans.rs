@@ -1,4 +1,4 @@
-//! Plans for forwarding the packets of a batch.
+//! Plans for forwarding the packets of a batch, made before the packets are processed.
 
 use core::net::IpAddr;
 use std::collections::VecDeque;
@@ -6,33 +6,33 @@ use std::collections::VecDeque;
 use crate::net::fib::Choice;
 use crate::net::iface::IfaceId;
 
-/// Source and destination of a packet, and the route that was looked up for them.
+/// Source and destination address of a packet, and the route that was looked up for them.
 pub(super) type Looked = ((IpAddr, IpAddr), Option<Choice>);
 
-/// Plans for the packets of a batch.
+/// Plans for the packets of a batch, in their order.
 #[derive(Debug, Default)]
 pub(super) struct Plans {
     list: Vec<TransitPlan>,
-    /// Index of the next packet of the batch.
+    /// Index in the batch of the packet that is processed next.
     next: usize,
-    /// Routes of the packets with plan [`TransitPlan::Receive`].
+    /// Routes of the packets with the plan [`TransitPlan::Receive`], as far as they were looked up.
     looked: VecDeque<Option<Looked>>,
-    /// Route of the packet that is received next.
+    /// Route of the packet that is passed to `receive` next.
     current: Option<Looked>,
 }
 
-/// Plan for one packet of a batch.
+/// Plan for one packet of a batch: forward it at once, or pass it to the normal receive path.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum TransitPlan {
-    /// Pass the packet to `receive`.
+    /// Pass the packet to `receive`, because it is not a simple case of forwarding.
     Receive,
-    /// Forward the packet, an IP packet of `len` bytes, by interface `out` to the next hop
-    /// `router`.
+    /// Forward the packet, an IP packet of `len` bytes, by the interface `out` to the next hop with
+    /// the IPv4 address `router`.
     Pass { out: IfaceId, len: u16, router: u32 },
 }
 
 impl Plans {
-    /// Removes all plans, because they do not apply to another snapshot.
+    /// Removes all plans, because a new snapshot of the configuration invalidates them.
     #[inline]
     pub(super) fn clear(&mut self) {
         self.list.clear();
@@ -41,8 +41,8 @@ impl Plans {
         self.current = None;
     }
 
-    /// Appends the plan for the next packet of the batch. `looked` returns its route, if it is
-    /// passed to `receive`.
+    /// Appends the plan for the next packet of the batch. `looked` returns the packet's route, if
+    /// the plan is to pass it to `receive`.
     #[inline]
     pub(super) fn push(&mut self, plan: TransitPlan, looked: impl FnOnce() -> Option<Looked>) {
         if let TransitPlan::Receive = plan {
@@ -63,8 +63,8 @@ impl Plans {
         self.next += 1;
     }
 
-    /// Removes the plan of a packet that is passed to `receive`, and keeps its route for
-    /// [`take_route`](Self::take_route), if it was looked up.
+    /// Removes the plan of a packet that is passed to `receive`. If its route was looked up,
+    /// [`take_route`](Self::take_route) returns it.
     pub(super) fn pass_over(&mut self) {
         let plan = self.front();
         self.advance();
@@ -74,7 +74,7 @@ impl Plans {
         };
     }
 
-    /// Takes the route of the packet that is being received.
+    /// Removes and returns the route of the packet that is being received, if it was looked up.
     #[inline]
     pub(super) fn take_route(&mut self) -> Option<Looked> {
         self.current.take()

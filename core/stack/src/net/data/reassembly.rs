@@ -7,19 +7,19 @@
 //!   1..4 ─► source ─► source ─► source
 //! ```
 //!
-//! Source addresses of fragments can be forged. Each limit is therefore the number of datagrams or
-//! bytes that an attacker must send to make a host lose a datagram. A source is charged for the
-//! bytes received from it.
+//! Source addresses of fragments can be forged. Each limit therefore determines how many datagrams
+//! or bytes an attacker must send so that another host's datagram is dropped. Received bytes count
+//! toward the limit of their source.
 //!
-//! - If a source exceeds its limit, that source loses the datagram that received no fragment for
-//!   longest.
-//! - If all sources together exceed their limit, the source with the most datagrams loses one by
-//!   the same rule.
-//! - Sources with at most four datagrams, as honest hosts have, count as equal. Among these, the
-//!   source that sent no fragment for longest loses a datagram.
+//! - If a source exceeds its limit, its datagram that has received no fragment for the longest time
+//!   is dropped.
+//! - If all sources together exceed their limit, a datagram of the source with the most datagrams
+//!   is dropped, by the same rule.
+//! - Sources with at most four datagrams, as honest hosts have, count as equal. Among these, a
+//!   datagram of the source that has sent no fragment for the longest time is dropped.
 //!
-//! A datagram whose fragments keep arriving is therefore lost only to a flood. Between two of its
-//! fragments, more datagrams must start than the limits allow.
+//! A datagram whose fragments keep arriving is therefore dropped only in a flood. More datagrams
+//! than the limits allow must begin between two of its fragments.
 //!
 //! If two fragments overlap, the whole datagram is dropped. Otherwise different hosts could
 //! assemble different packets from the same fragments. The work per fragment is constant, whatever
@@ -46,14 +46,15 @@ use crate::net::limits::{
 use crate::tables::slab::{List, Queue};
 use datagram::{Datagram, PIECE_OVERHEAD, check_bounds};
 
-/// Identity of an incomplete datagram. Includes the interface, because link-local addresses are
-/// valid per link.
+/// Identifies an incomplete datagram. Includes the interface, because link-local addresses are
+/// unique only on their link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Key {
     pub iface: IfaceId,
     pub src: IpAddr,
     pub dst: IpAddr,
-    /// Transport protocol; 0 for IPv6, whose datagrams are identified without it (RFC 8200 §4.5).
+    /// Transport protocol of the datagram. 0 for IPv6, where it does not identify a datagram (RFC
+    /// 8200 §4.5).
     pub protocol: u8,
     pub ident: u32,
 }
@@ -62,18 +63,18 @@ pub(super) struct Key {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Fragment {
     pub key: Key,
-    /// Offset in bytes within the datagram's payload.
+    /// Offset of the fragment's data in the payload of the datagram, in bytes.
     pub offset: usize,
     pub more: bool,
-    /// Start and end offset of the IP headers in the packet's linear part.
+    /// Start and end offset of the fragment's IP headers in the packet's linear part.
     pub header: (usize, usize),
-    /// Offset of the fragment data's end in the packet's linear part.
+    /// End offset of the fragment's data in the packet's linear part.
     pub end: usize,
     pub tos: u8,
-    /// For IPv6: offset of the next-header field that precedes the fragment header, and the value
-    /// it gets in the reassembled packet.
+    /// For IPv6, the offset of the next-header field that refers to the fragment header, and the
+    /// value of this field in the reassembled packet.
     pub next_header: Option<(usize, u8)>,
-    /// The packet was sent to a multicast or broadcast address.
+    /// Whether the fragment was sent to a multicast or broadcast address.
     pub group: bool,
 }
 
@@ -83,26 +84,27 @@ impl Fragment {
     }
 }
 
-/// Result of adding a fragment.
+/// Result of adding a fragment to the reassembly.
 #[derive(Debug)]
 pub(super) enum Added {
-    /// The fragment was stored, and others are missing.
+    /// The fragment was stored; other fragments of the datagram are still missing.
     Kept,
-    /// The fragment was already received.
+    /// The same fragment was already received, so it is ignored.
     Duplicate,
-    /// The datagram is complete; the packet starts with its IP header.
+    /// The datagram is complete and was reassembled into this packet, which begins with its IP
+    /// header.
     Complete(Packet),
-    /// The fragment was dropped. Unless only the fragment was invalid, its datagram was dropped,
-    /// too.
+    /// The fragment was dropped. Its whole datagram was dropped, too, unless the fragment itself
+    /// was invalid.
     Lost(DropReason),
 }
 
-/// A datagram that was not complete when its time expired.
+/// A datagram that was still incomplete at its reassembly timeout.
 #[derive(Debug)]
 pub(super) struct Expired {
     pub key: Key,
-    /// Packet of the first fragment for an ICMP error to the sender; `None` if that fragment is
-    /// missing.
+    /// The first fragment as a packet, to be quoted in an ICMP error to the sender; `None` if it
+    /// did not arrive.
     pub quote: Option<Vec<u8>>,
     pub group: bool,
 }
@@ -110,29 +112,31 @@ pub(super) struct Expired {
 /// Number of incomplete datagrams that were dropped because of limits.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct GivenUp {
-    /// Dropped because their source exceeded its limit.
+    /// Datagrams dropped because their source exceeded its limit.
     pub source: u64,
-    /// Dropped because all sources together exceeded their limit.
+    /// Datagrams dropped because all sources together exceeded their limit.
     pub all: u64,
 }
 
-/// A source of fragments, as counted by limits: an interface, and an IPv4 address or IPv6 prefix.
+/// A source of fragments to which a limit applies: an interface, and an IPv4 address or an IPv6
+/// prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Share(IfaceId, IpAddr);
 
-/// All incomplete datagrams.
+/// All datagrams whose fragments have not all arrived.
 #[derive(Debug)]
 pub(in crate::net) struct Reassembly {
     index: HashMap<Key, u32, Keyed>,
-    /// Datagrams; each is in the list `line` of its source.
+    /// Incomplete datagrams. Each one is in the list `line` of its source.
     datagrams: Queue<Entry>,
     by_share: HashMap<Share, u32, Keyed>,
-    /// Sources; each is in the list of its rank, ordered by the time of its last fragment.
+    /// Sources of fragments. Each one is in the list of its rank, in the order of the time of its
+    /// last fragment.
     sources: Queue<Source>,
-    /// Lists of sources by number of datagrams; see [`rank`].
+    /// Lists of sources, by the rank that [`rank`] computes from their number of datagrams.
     ranks: [List; RANKS],
-    /// Deadlines of datagrams. Datagrams of one IP version have the same timeout, so each list is
-    /// in the order of expiry.
+    /// Deadlines of the datagrams. All datagrams of one IP version have the same timeout, so each
+    /// list is in the order of expiry.
     deadlines: Queue<ReassemblyDeadline>,
     v4: List,
     v6: List,
@@ -151,7 +155,7 @@ struct Entry {
 #[derive(Debug)]
 struct Source {
     share: Share,
-    /// Datagrams of the source, ordered by the time of their last fragment.
+    /// Incomplete datagrams of this source, in the order of the time of their last fragment.
     line: List,
     bytes: usize,
 }
@@ -162,23 +166,24 @@ struct ReassemblyDeadline {
     key: Key,
 }
 
-/// Number of datagrams that a source can have in the lowest rank. A host that sends a few
-/// fragmented datagrams at once is then treated like a host that sends one. Low enough that at
+/// Maximum number of datagrams of a source in the lowest rank. A host that sends a few fragmented
+/// datagrams at once is thereby treated like a host that sends one. The number is so low that at
 /// least a dozen sources are needed to fill the memory with datagrams of this rank.
 const ALIKE_MAX: usize = 4;
 const _: () = assert!(REASSEMBLY_BYTES_MAX / (ALIKE_MAX * (65_575 + 2 * OVERHEAD)) >= 12);
 const RANKS: usize = REASSEMBLY_SOURCE_DATAGRAMS_MAX - ALIKE_MAX + 1;
 
-/// Memory in bytes of a datagram besides its fragments: table entries, doubled because tables may
-/// be half empty.
+/// Memory in bytes that a datagram needs in addition to its fragments. The memory is for its table
+/// entries, counted twice because a hash table may be half empty.
 const OVERHEAD: usize = 1024;
 const _: () = assert!(
     2 * (size_of::<Entry>() + size_of::<Source>() + size_of::<ReassemblyDeadline>())
         + 2 * (size_of::<(Key, u32)>() + size_of::<(Share, u32)>() + 6 * size_of::<u64>())
         <= OVERHEAD
 );
-// A single datagram never exceeds its source's limit, however it is fragmented, so another one can
-// be dropped instead. Its header may be as long as an IPv6 packet's extension headers.
+// A single datagram must not exceed the limit of its source, however it is fragmented, so that
+// dropping another datagram is always enough. Its headers may be as long as the extension headers
+// of an IPv6 packet.
 const _: () =
     assert!(OVERHEAD + 2 * 65_575 + FRAGMENTS_MAX * PIECE_OVERHEAD <= REASSEMBLY_SOURCE_BYTES_MAX);
 const _: () = assert!(REASSEMBLY_SOURCE_BYTES_MAX < REASSEMBLY_BYTES_MAX);
@@ -206,7 +211,8 @@ impl Reassembly {
         first(&self.v4).into_iter().chain(first(&self.v6)).min().unwrap_or(Instant::FAR)
     }
 
-    /// Stores a copy of the fragment in `packet`, whose bytes are all in the linear part.
+    /// Stores a copy of the fragment in `packet`. All bytes of the packet must be in its linear
+    /// part.
     pub(super) fn add(
         &mut self,
         now: Instant,
@@ -248,12 +254,13 @@ impl Reassembly {
         }
     }
 
-    /// Returns how many datagrams were dropped because of limits since the last call.
+    /// Returns how many datagrams were dropped because of limits, since the last call.
     pub(super) fn take_given_up(&mut self) -> GivenUp {
         core::mem::take(&mut self.given_up)
     }
 
-    /// Moves a datagram, and its source, to the end of their lists, because a fragment arrived.
+    /// Moves a datagram and its source to the ends of their lists, because a fragment of it
+    /// arrived.
     fn renew(&mut self, index: u32) {
         let Some(entry) = self.datagrams.get(index) else { return };
         let Some(source) = self.sources.get_mut(entry.source) else { return };
@@ -262,7 +269,7 @@ impl Reassembly {
         self.sources.renew(&mut self.ranks[rank], at);
     }
 
-    /// Creates an entry for a new datagram, and drops another one if a limit is reached.
+    /// Creates the entry for a new datagram. Drops another datagram if a limit is reached.
     fn start(&mut self, now: Instant, fragment: &Fragment) -> u32 {
         let key = fragment.key;
         let share = share_of(&key);
@@ -292,7 +299,7 @@ impl Reassembly {
         index
     }
 
-    /// Moves a source to the list of `rank` after it got another datagram.
+    /// Moves a source to the list of rank `rank`, because it has one more datagram.
     fn move_up(&mut self, source: u32, rank: usize) {
         match &mut self.ranks[rank.saturating_sub(1)..=rank] {
             [from, to] => self.sources.shift(from, to, source),
@@ -301,7 +308,7 @@ impl Reassembly {
         }
     }
 
-    /// Returns the source of `share`, and creates it if there is none.
+    /// Returns the index of a source of fragments, and creates its entry if necessary.
     fn source(&mut self, share: Share) -> u32 {
         let (sources, first) = (&mut self.sources, &mut self.ranks[0]);
         let new = Source { share, line: List::default(), bytes: 0 };
@@ -340,7 +347,8 @@ impl Reassembly {
     }
 
     /// Drops datagrams until `source`, and all sources together, are within their limits. The
-    /// datagram that just received a fragment is dropped last, and never exceeds a limit alone.
+    /// datagram that just received a fragment is last in its list, and never exceeds a limit alone,
+    /// so it is not dropped.
     fn make_room(&mut self, source: u32) {
         while self.sources.get(source).is_some_and(|s| s.bytes > REASSEMBLY_SOURCE_BYTES_MAX) {
             self.give_up_of(source);
@@ -352,7 +360,7 @@ impl Reassembly {
     }
 
     /// Drops the oldest datagram of the source with the most datagrams. Among sources of equal
-    /// rank, chooses the one that sent no fragment for longest.
+    /// rank, selects the one that has sent no fragment for the longest time.
     fn give_up_of_greatest(&mut self) {
         let greatest = self.ranks.iter().rev().find_map(List::front);
         self.give_up_of(greatest.expect("who has too much has something"));
@@ -365,7 +373,7 @@ impl Reassembly {
         self.remove(&key.expect("a source has datagrams as long as it is one"));
     }
 
-    /// Removes and returns the expired datagrams.
+    /// Removes and returns the datagrams whose reassembly timeout has passed.
     pub(super) fn on_timeout(&mut self, now: Instant) -> Vec<Expired> {
         let mut expired = Vec::new();
         for v4 in [true, false] {
@@ -382,13 +390,14 @@ impl Reassembly {
     }
 }
 
-/// Returns the rank of a source with `count` datagrams.
+/// Returns the rank of a source with `count` incomplete datagrams. Sources with few datagrams have
+/// the same rank 0.
 fn rank(count: usize) -> usize {
     count.saturating_sub(ALIKE_MAX)
 }
 
-/// Returns the source of a datagram. For IPv6, the prefix is the source, because a host can choose
-/// many addresses within it.
+/// Returns the source to whose limit a datagram counts. For IPv6, this is a prefix, because a host
+/// can choose many addresses in its prefix.
 fn share_of(key: &Key) -> Share {
     let source = match key.src {
         IpAddr::V4(src) => src.into(),

@@ -1,4 +1,5 @@
-//! Receive path: from a frame of a device to a packet for control or the transport.
+//! Receive path: from a frame that a device received to a packet for the control part or for the
+//! sockets.
 
 use core::net::IpAddr;
 
@@ -19,20 +20,20 @@ use crate::net::iface::IfaceId;
 use crate::net::messages::ControlPacket;
 use crate::net::received::{Local, Looped, Received};
 
-/// Fields of the link header.
+/// Fields of the link header of a received frame.
 #[derive(Debug, Clone, Copy)]
 struct FrameHeader {
     ethertype: EtherType,
-    /// Offset of the payload.
+    /// Offset of the link header's payload in the frame.
     at: usize,
-    /// The destination MAC address is multicast or broadcast.
+    /// Whether the destination MAC address is multicast or broadcast.
     group: bool,
 }
 
-/// Error in the headers of a packet with valid addresses. The routing verdict decides how it is
-/// handled.
+/// An error in the IP headers of a packet with valid addresses. The routing decision about the
+/// packet determines how the error is handled.
 enum HeaderFault {
-    /// Error that the destination reports to the sender by ICMP.
+    /// An error that the destination host reports to the sender by ICMP.
     Report(Report),
     /// Extension headers that this host cannot parse. The packet is dropped, unless it is for
     /// another host, which may support them.
@@ -52,18 +53,20 @@ impl HeaderFault {
     }
 }
 
-/// IP headers of a received frame.
+/// Parsed IP headers of a received frame.
 struct ReadFrame {
     ip: IpPacket,
-    /// Fault of the headers. The verdict decides whether it is reported, ignored or a drop.
+    /// An error in the headers. The routing decision determines whether it is reported by ICMP,
+    /// ignored, or leads to a drop.
     fault: Option<HeaderFault>,
-    /// Whether the frame was sent to a group of stations.
+    /// Whether the destination MAC address was multicast or broadcast.
     link_group: bool,
 }
 
 impl Data {
-    /// Receives one packet from the device of `iface`. Returns `None` if the packet is for control,
-    /// was consumed (an answered echo request, a fragment), or was dropped and counted.
+    /// Receives one packet from the device of the interface `iface`. Returns `None` if the packet
+    /// is not for the sockets. The packet is then for the control part, was consumed (an echo
+    /// request, a fragment), or was dropped and counted.
     pub(in crate::net) fn receive(
         &mut self,
         now: Instant,
@@ -74,7 +77,8 @@ impl Data {
         self.counters.received += 1;
         self.counters.received_bytes += packet.len() as u64;
         if packet.meta.checksum == Checksum::Unknown {
-            // Copy bytes in memory that another process can change after the checksum was verified.
+            // Copy bytes that are in memory shared with another process, because the process could
+            // change them after the checksum was verified.
             packet.linearize(pool);
         }
         let link = match self.read_link(iface, &packet) {
@@ -109,8 +113,8 @@ impl Data {
         self.receive_ip(now, iface, frame, packet, pool)
     }
 
-    /// Receives an IP packet whose headers were read: decides about the packet, and delivers,
-    /// forwards or refuses it.
+    /// Handles an IP packet whose headers were parsed: makes the routing decision, and delivers,
+    /// forwards or drops the packet.
     fn receive_ip(
         &mut self,
         now: Instant,
@@ -145,7 +149,7 @@ impl Data {
                 let about = Offender::of_packet(iface, &ip, group);
                 return self.refuse_for(now, &about, packet, report, pool);
             }
-            // Drop a packet for another host without an ICMP error about its headers.
+            // The packet is for another host, so drop it without an ICMP error about its headers.
             (RoutingVerdict::Drop(_), Some(HeaderFault::Report(_))) => {
                 return self.refuse(iface, packet, DropReason::IpMalformed, pool);
             }
@@ -160,8 +164,8 @@ impl Data {
         }
     }
 
-    /// Receives one packet of the loopback queue. Returns `None` as [`receive`](Self::receive)
-    /// does.
+    /// Receives one packet of the loopback queue. Returns `None` in the same cases as
+    /// [`receive`](Self::receive).
     pub(in crate::net) fn receive_looped(
         &mut self,
         now: Instant,
@@ -175,8 +179,8 @@ impl Data {
             true => read_ipv4(&packet, 0, true),
             false => read_ipv6(&packet, 0),
         };
-        // Only `send` writes to the loopback queue, and only complete, valid packets. Other packets
-        // would be a bug.
+        // Only `send` adds packets to the loopback queue, and they are complete and valid. If
+        // another packet is found, this is a bug.
         let Ok(ip @ IpPacket { fragment: None, .. }) = ip else {
             return self.refuse(IfaceId::LOOPBACK, packet, DropReason::IpMalformed, pool);
         };
@@ -186,14 +190,15 @@ impl Data {
                 self.hand_over(now, local, pool)
             }
             RoutingVerdict::Drop(reason) => self.refuse(IfaceId::LOOPBACK, packet, reason, pool),
-            // Unreachable: `verdict_of_looped` never returns `Forward`.
+            // Unreachable, because `verdict_of_looped` never returns `Forward`.
             RoutingVerdict::Forward => {
                 self.refuse(IfaceId::LOOPBACK, packet, DropReason::NotLocal, pool)
             }
         }
     }
 
-    /// Delivers a reassembled or unfragmented packet for this host to control or to the transport.
+    /// Delivers a packet for this host to the control part or to the sockets. The packet is not a
+    /// fragment, or was reassembled.
     fn deliver(
         &mut self,
         now: Instant,
@@ -246,13 +251,13 @@ impl Data {
         }
         let (header, at) =
             ethernet::Header::parse(bytes).map_err(|_| DropReason::FrameMalformed)?;
-        // VLAN id 0 means that the tag has only a priority.
+        // A VLAN tag with identifier 0 contains only a priority, so it is accepted.
         let vlan = header.vlan.map_or(0, |tag| tag.id) | packet.meta.vlan.unwrap_or(0) & 0x0fff;
         if vlan != 0 {
             return Err(DropReason::FrameUnknown);
         }
-        // Drop our own frames, which some links return. Otherwise our own solicitation would look
-        // like a duplicate address.
+        // Drop frames that this interface has sent and that some links return. Otherwise our own
+        // neighbour solicitation would look like that of a host with a duplicate address.
         let ours = header.dst == interface.mac || header.dst.is_multicast();
         if !ours || header.src == interface.mac {
             return Err(DropReason::FrameNotOurs);
@@ -314,8 +319,8 @@ impl Data {
         }
     }
 
-    /// Receives a reassembled packet, which starts with its IP header. Its addresses were checked
-    /// with its fragments.
+    /// Receives a reassembled packet, which begins with its IP header. The addresses were already
+    /// checked for each of its fragments.
     fn receive_whole(
         &mut self,
         now: Instant,
@@ -343,7 +348,8 @@ impl Data {
         }
     }
 
-    /// Drops a packet for this host, and reports the error in its options or extension headers.
+    /// Drops a packet for this host, because of an error in its options or extension headers, and
+    /// reports the error by ICMP.
     fn refuse_for(
         &mut self,
         now: Instant,
@@ -357,8 +363,8 @@ impl Data {
     }
 }
 
-/// Returns whether the packet is a neighbour advertisement, whose source may be an address of this
-/// host. A host that defends its address may send from that address (RFC 4861 section 7.2.4), as
+/// Returns whether the packet is a neighbour advertisement that another host may send from an
+/// address of this host. A host that defends its address may do so (RFC 4861 section 7.2.4), as
 /// Linux does.
 #[cold]
 fn is_claim(packet: &Packet, ip: &IpPacket) -> bool {
@@ -380,7 +386,7 @@ fn is_ipv4(packet: &Packet) -> bool {
     packet.linear().first().is_some_and(|first| first >> 4 == 4)
 }
 
-/// Creates the packet for the sockets, without the padding of a short frame.
+/// Creates the packet that is passed to the sockets. The padding of a short frame is removed.
 fn local_of(iface: IfaceId, ip: &IpPacket, group: bool, mut packet: Packet, looped: bool) -> Local {
     packet.truncate(ip.end);
     Local {

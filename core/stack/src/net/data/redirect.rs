@@ -1,5 +1,5 @@
-//! Redirects: a router tells a host of its link that another neighbour is the better first hop (RFC
-//! 1812 section 5.2.7.2, RFC 4861 section 8.2).
+//! Redirects, by which a router informs a host on its link of a better first hop (RFC 1812 section
+//! 5.2.7.2, RFC 4861 section 8.2).
 
 use core::net::{IpAddr, Ipv6Addr};
 
@@ -106,19 +106,20 @@ impl Data {
             flow_label: 0,
         };
         let checksum_at = Some(icmpv4::CHECKSUM_OFFSET as u16);
-        // A redirect that cannot be sent is not retried.
+        // If a redirect cannot be sent, it is not retried.
         self.send(now, &route, AddressPair { src: own, dst: host }, ip, body, checksum_at, pool)
             .is_ok()
     }
 }
 
-/// Creates the message, followed by as much of the packet as fits (RFC 4861 section 4.6.3).
+/// Creates the redirect message, followed by as much of the forwarded packet as fits (RFC 4861
+/// section 4.6.3).
 fn compose(message: &ndp::Message, about: &Offender, packet: &Packet, pool: &mut Pool) -> Packet {
     const OPTION_HEADER: usize = 8;
     let mut head = [0; ndp::MESSAGE_LEN_MAX];
     let len = message.emit(&mut head);
     let room = icmpv6::ERROR_PACKET_LEN_MAX - ipv6::HEADER_LEN - len - OPTION_HEADER;
-    // Option lengths are multiples of 8 bytes.
+    // The length of an ICMPv6 option is a multiple of 8 bytes.
     let quoted = (about.end.min(packet.len()).saturating_sub(about.ip_offset).min(room) / 8) * 8;
     let mut out = pool.take(len + OPTION_HEADER + quoted);
     let bytes = out.push_back(len + OPTION_HEADER + quoted).expect("taken with room");

@@ -1,4 +1,4 @@
-//! Rate limit of redirects.
+//! Rate limit of ICMP redirects.
 
 use core::hash::BuildHasher;
 use core::net::IpAddr;
@@ -9,20 +9,21 @@ use towpath_tcp::Instant;
 use crate::net::hash::Keyed;
 use crate::net::limits::{REDIRECT_HOSTS, REDIRECT_LOAD, REDIRECT_SILENCE, REDIRECTS_IGNORED};
 
-/// Limits the rate of redirects to a host, as on Linux. The interval doubles with each redirect. A
-/// host that ignores redirects gets no more until it has sent no such packets for a while.
+/// Limits the rate of redirects to each host, as on Linux. The time between two redirects doubles
+/// with each one. A host that ignores them gets no more, until it has not needed a redirect for a
+/// while.
 #[derive(Debug)]
 pub(super) struct RedirectLimit {
     keys: Keyed,
-    /// Counts by hash of the host. Empty before the first redirect, because most stacks are no
-    /// routers.
+    /// State of the rate limit for each hash of a host's address. Empty before the first redirect,
+    /// because most stacks do not forward packets.
     hosts: Vec<RedirectedHost>,
 }
 
-/// Redirect count of the hosts with the same hash.
+/// State of the rate limit for all hosts with the same hash.
 #[derive(Debug, Clone, Copy, Default)]
 struct RedirectedHost {
-    /// Time of the last packet that needed a redirect.
+    /// Time at which a packet last needed a redirect; `None` before the first.
     seen: Option<Instant>,
     sent_at: Instant,
     count: u8,
@@ -33,7 +34,7 @@ impl RedirectLimit {
         Self { keys, hosts: Vec::new() }
     }
 
-    /// Returns whether a redirect may be sent to `host` now, and counts it.
+    /// Returns whether a redirect may be sent to `host` now. If so, counts it.
     pub(super) fn take(&mut self, now: Instant, host: IpAddr) -> bool {
         self.hosts.resize(REDIRECT_HOSTS, RedirectedHost::default());
         let told = &mut self.hosts[self.keys.hash_one(host) as usize % REDIRECT_HOSTS];
@@ -60,7 +61,7 @@ mod tests {
         let (host, other) = ("10.0.0.2".parse().unwrap(), "10.0.0.3".parse().unwrap());
         let mut now = Instant(1_000_000_000);
         let mut sent = Vec::new();
-        // The host sends a packet per millisecond, for fifteen seconds.
+        // The host sends one packet per millisecond for fifteen seconds, and each needs a redirect.
         for ms in 0..15_000u64 {
             if limit.take(now, host) {
                 sent.push(ms);

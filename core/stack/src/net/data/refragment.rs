@@ -1,12 +1,12 @@
-//! Fragments forwarded IPv4 packets that exceed the next link's MTU. Unlike packets of this host,
-//! which `fragment` handles, they may have options, and may be fragments already.
+//! Fragmentation of forwarded IPv4 packets that exceed the MTU of the next link. Unlike packets
+//! that this host sends (module `fragment`), they may have options, and may already be fragments.
 
 use towpath_pool::{Meta, Packet, Pool};
 use towpath_wire::ipv4;
 
 use super::offload::refresh_ipv4_checksum;
 
-/// Flag of options that are copied into every fragment (RFC 791 section 3.1).
+/// Flag of IPv4 options that are copied into every fragment (RFC 791 section 3.1).
 const COPIED: u8 = 0x80;
 const END_OF_OPTIONS: u8 = 0;
 const NO_OPERATION: u8 = 1;
@@ -52,8 +52,8 @@ pub(super) fn cut(
     pool.give(packet);
 }
 
-/// Overwrites the options that only the first fragment has by "no operation". As on Linux, the
-/// header keeps its length.
+/// Replaces the options that only the first fragment contains by "no operation". As on Linux, the
+/// length of the header does not change.
 fn blank_uncopied(options: &mut [u8]) {
     let mut at = 0;
     while let Some(&kind) = options.get(at) {

@@ -1,18 +1,18 @@
-//! Reasons why a packet is refused at a hook.
+//! Reasons why a packet is refused at a hook of the packet filter.
 
 use towpath_filter::Action;
 
-/// Reason why a packet is refused at a hook.
+/// Reason why a packet is refused at a hook of the packet filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RuleRefusal {
     Dropped,
     Rejected {
-        /// Whether the sender gets a reset or an ICMP error.
+        /// Whether the sender is answered by a TCP reset or an ICMP error.
         is_answered: bool,
     },
-    /// A fragment that could hide or overwrite a transport header.
+    /// The packet is a fragment that could hide or overwrite a transport header.
     Fragment,
-    /// A packet whose transport header cannot be found.
+    /// The transport header of the packet cannot be found.
     Hidden,
 }
 
@@ -27,7 +27,7 @@ impl RuleRefusal {
     }
 
     /// Suppresses the answer unless the packet was sent to a unicast address. Otherwise each member
-    /// of a group would answer.
+    /// of a multicast group would answer.
     pub(super) fn answered_if(self, is_unicast: impl FnOnce() -> bool) -> Self {
         match self {
             Self::Rejected { .. } => Self::Rejected { is_answered: is_unicast() },

@@ -1,4 +1,5 @@
-//! Handles packets that rules refuse: drops them, and sends a reset or an ICMP error for `reject`.
+//! Handles packets that rules of the packet filter refuse: drops them, and for the action `reject`
+//! sends a TCP reset or an ICMP error.
 
 use towpath_pool::{Packet, Pool};
 use towpath_tcp::Instant;
@@ -13,11 +14,12 @@ use crate::drop::DropReason;
 use crate::net::iface::IfaceId;
 use crate::net::ip::{AddressPair, Fragmenting, Ip};
 
-/// Length of a reset in bytes: a TCP header without options.
+/// Length of a TCP reset in bytes: a TCP header without options.
 const RESET_LEN: usize = 20;
 
 impl Data {
-    /// Drops a packet that was refused at a hook, and answers it if the rule says `reject`.
+    /// Drops a packet that was refused at a hook, and answers it if the action of the rule is
+    /// `reject`.
     #[cold]
     pub(super) fn refuse_at_hook(
         &mut self,
@@ -42,7 +44,8 @@ impl Data {
         self.drop(iface, packet, reason, pool);
     }
 
-    /// Answers a rejected packet: a TCP segment by a reset, other packets by an ICMP error.
+    /// Answers a packet that a rule rejects: a TCP segment by a reset, another packet by an ICMP
+    /// error.
     fn reject(
         &mut self,
         now: Instant,
@@ -60,8 +63,8 @@ impl Data {
         self.send_error(now, packet, &about, report, pool);
     }
 
-    /// Sends a reset for a segment on behalf of its destination, as a closed port does (RFC 9293
-    /// 3.10.7.1). Returns `None` if the packet is no valid segment.
+    /// Sends a reset in answer to a TCP segment, with the segment's destination as source, as a
+    /// closed port does (RFC 9293 3.10.7.1). Returns `None` if the packet is not a valid segment.
     fn send_reset(
         &mut self,
         now: Instant,
@@ -71,7 +74,7 @@ impl Data {
     ) -> Option<()> {
         let segment = packet.linear().get(ip.offset..)?;
         let header = tcp::Header::parse(segment).ok()?;
-        // A reset must not be answered by a reset.
+        // A reset is not answered by another reset.
         if header.flags.contains(Flags::RST) {
             return Some(());
         }
@@ -103,7 +106,7 @@ impl Data {
             flow_label: 0,
         };
         let at = Some(tcp::CHECKSUM_OFFSET as u16);
-        // Ignore an error: if the reset is not sent, the peer retransmits its segment and is
+        // Ignore an error: if the reset is not sent, the peer retransmits its segment, and is then
         // answered again.
         let _ =
             self.send(now, &route, AddressPair { src: ip.dst, dst: ip.src }, how, answer, at, pool);

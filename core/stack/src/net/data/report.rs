@@ -1,5 +1,5 @@
-//! ICMP and ICMPv6 errors that this host sends about packets of other hosts. `error_limit` limits
-//! their rate.
+//! ICMP and ICMPv6 errors that this host sends about packets of other hosts. The module
+//! `error_limit` limits their rate.
 
 use core::net::IpAddr;
 
@@ -13,13 +13,13 @@ use crate::net::iface::IfaceId;
 use crate::net::ip::{AddressPair, Fragmenting, Ip};
 use crate::net::received::Local;
 
-/// Reason for an ICMP error "destination unreachable".
+/// Reason for which an ICMP error "destination unreachable" is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Unreachable {
-    /// No route to the destination.
+    /// There is no route to the destination.
     Net,
-    /// The destination does not answer.
+    /// The destination does not answer ARP requests or neighbour solicitations.
     Host,
     /// The destination does not support the transport protocol.
     Protocol,
@@ -29,23 +29,23 @@ pub enum Unreachable {
     AdminProhibited,
 }
 
-/// The packet that an error is about.
+/// A received packet about which an ICMP error is sent.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Offender {
     pub iface: IfaceId,
     pub src: IpAddr,
     pub dst: IpAddr,
-    /// Offset of the IP header.
+    /// Offset of the packet's IP header.
     pub ip_offset: usize,
-    /// Offset of the packet's end.
+    /// Offset of the end of the IP packet.
     pub end: usize,
-    /// The packet was sent to a multicast or broadcast address, either of IP or of the link layer.
+    /// Whether the packet was sent to a multicast or broadcast address of IP or of the link layer.
     pub group: bool,
 }
 
 impl Offender {
-    /// Describes the packet `ip` received on `iface`. `group`: it was sent to a multicast or
-    /// broadcast address.
+    /// Describes the packet with the headers `ip`, which was received on the interface `iface`.
+    /// `group` states whether it was sent to a multicast or broadcast address.
     pub(super) fn of_packet(iface: IfaceId, ip: &IpPacket, group: bool) -> Self {
         let &IpPacket { src, dst, ip_offset, end, .. } = ip;
         Self { iface, src, dst, ip_offset, end, group }
@@ -63,18 +63,18 @@ impl Offender {
     }
 }
 
-/// ICMP error to send.
+/// An ICMP or ICMPv6 error to be sent.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Report {
     V4(icmpv4::Message),
     V6(icmpv6::Message),
-    /// ICMPv6 error that is sent even about a multicast packet (RFC 4443 §2.4 e.3).
+    /// An ICMPv6 error that is sent even about a multicast packet (RFC 4443 §2.4 e.3).
     V6EvenGroup(icmpv6::Message),
 }
 
 impl Report {
-    /// Returns the error for `why`. `named_at` is the offset of the field with the transport
-    /// protocol.
+    /// Returns the ICMP error for the reason `why`. `named_at` is the offset of the field that
+    /// contains the transport protocol.
     pub(super) fn unreachable(
         is_v4: bool,
         why: Unreachable,
@@ -103,7 +103,7 @@ impl Report {
     }
 }
 
-/// Returns whether the error is "fragmentation needed" or "packet too big".
+/// Returns whether the ICMP error is "fragmentation needed" or "packet too big".
 fn is_too_big(report: Report) -> bool {
     match report {
         Report::V4(icmpv4::Message::DestUnreachable { code, .. }) => {
@@ -117,8 +117,8 @@ fn is_too_big(report: Report) -> bool {
 }
 
 impl Data {
-    /// Sends an ICMP error to the sender of `to`, which could not be delivered, unless the rules
-    /// forbid it.
+    /// Sends an ICMP error to the sender of `to`, a packet that could not be delivered. No error is
+    /// sent if the RFCs forbid it for such a packet.
     pub(in crate::net) fn unreachable(
         &mut self,
         now: Instant,
@@ -130,8 +130,8 @@ impl Data {
         self.send_error(now, &to.packet, &Offender::of(to), report, pool);
     }
 
-    /// Sends an ICMP error about a packet, unless RFCs forbid errors about such packets. Returns
-    /// whether the error was sent.
+    /// Sends an ICMP error about a packet, unless the RFCs forbid errors about such packets.
+    /// Returns whether an error was sent.
     pub(super) fn send_error(
         &mut self,
         now: Instant,
@@ -161,7 +161,8 @@ impl Data {
             flow_label: 0,
         };
         let ends = AddressPair { src: route.src, dst: about.src };
-        // Ignore an error: `send` has counted the drop, and no caller depends on the ICMP error.
+        // Ignore an error: `send` has already counted the dropped packet, and no caller depends on
+        // it.
         let _ = self.send(now, &route, ends, ip, error, Some(icmpv4::CHECKSUM_OFFSET as u16), pool);
         true
     }
@@ -188,12 +189,12 @@ impl Data {
         INTERNETWORK_CONTROL | tos & TOS_BITS
     }
 
-    /// Returns whether the rate limits allow another error.
+    /// Returns whether the rate limits allow another ICMP error.
     ///
-    /// The limit of the destination host is checked first, so that errors it refuses do not use up
-    /// the common limit. An any-address interface has no per-host limit, because the only host
-    /// behind it may need an error for each connect. Path MTU reports have their own limit, because
-    /// connections stall without them.
+    /// The limit per destination host is checked first, so that errors beyond it do not use up the
+    /// common limit. An interface that accepts packets to any address has no limit per host. The
+    /// only host behind it may need an error for each of its connects. Path MTU reports have their
+    /// own limit, because connections stall without them.
     fn may_send_error(&mut self, now: Instant, about: &Offender, report: Report) -> bool {
         if about.iface == IfaceId::LOOPBACK {
             return true;
@@ -237,8 +238,8 @@ impl Data {
     }
 }
 
-/// Creates the error with as much of the packet as its maximum length allows. The checksum field is
-/// 0.
+/// Creates the ICMP error, with as much of the packet as its maximum length allows. The checksum
+/// field is 0.
 fn compose(packet: &Packet, about: &Offender, report: Report, pool: &mut Pool) -> Packet {
     let room = match report {
         Report::V4(_) => icmpv4::ERROR_PACKET_LEN_MAX - ipv4::HEADER_LEN - icmpv4::HEADER_LEN,
@@ -280,7 +281,8 @@ fn is_error_or_later_fragment(bytes: &[u8]) -> bool {
         }
         //= https://www.rfc-editor.org/rfc/rfc4443#section-2.4
         //# (e.1) An ICMPv6 error message.
-        // The parser refused extension headers in front of the ICMP message; look behind them.
+        // The parser rejects extension headers before the ICMP message, so search the message
+        // behind them.
         Err(_) => ipv6_ext::upper_by_lengths(bytes, &header).is_some_and(|upper| {
             let kind = bytes.get(upper.at).copied();
             let is_error = || kind.is_none_or(|kind| kind < 128 || kind == ndp::REDIRECT);
@@ -293,7 +295,8 @@ fn unreachable_v6(code: u8) -> icmpv6::Message {
     icmpv6::Message::DestUnreachable { code }
 }
 
-/// Returns the offset, from the IPv6 header, of the next-header field with the transport protocol.
+/// Returns the offset of the next-header field that contains the transport protocol, counted from
+/// the start of the IPv6 header.
 fn next_header_at(local: &Local) -> usize {
     let bytes = local.packet.linear().get(local.ip_offset..).unwrap_or_default();
     let header = ipv6::Header::parse_quoted(bytes);

@@ -1,4 +1,4 @@
-//! The way out: one transport packet to the device, or to ourselves.
+//! Send path: from a packet with a transport header to the device, or back to this host.
 //!
 //! ```text
 //!   send ─► checksum, IP header ─► send_to_self ─► loopback queue
@@ -35,59 +35,60 @@ const IP_LEN_MAX: usize = 65535;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SendError {
-    /// The packet is longer than `mtu` and must not be fragmented, or longer than the IP length
-    /// field can state.
+    /// The packet is longer than `mtu` and must not be fragmented, or it is longer than an IP
+    /// length field can state.
     TooBig {
-        /// MTU of the route in bytes, IP header included; also if the IP length field was the
-        /// limit.
+        /// MTU of the route in bytes, including the IP header. Also given if the IP length field is
+        /// the limit.
         mtu: u32,
     },
     /// The output queue of the interface is full, because the device is slow.
     QueueFull,
 }
 
-/// Echo message to send.
+/// An ICMP echo message to be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EchoOut {
-    /// Source address.
+    /// Source address of the message.
     pub src: IpAddr,
-    /// Destination address.
+    /// Destination address of the message.
     pub dst: IpAddr,
     /// `true` for an echo reply, `false` for a request.
     pub reply: bool,
-    /// Identifier of the ping socket (RFC 792, RFC 4443 §4).
+    /// Echo identifier of the message (RFC 792, RFC 4443 §4).
     pub ident: u16,
-    /// Sequence number of the echo request (RFC 792, RFC 4443 §4).
+    /// Sequence number of the message (RFC 792, RFC 4443 §4).
     pub seq: u16,
-    /// TTL or hop limit; `None` for the interface's default.
+    /// TTL or hop limit of the message; `None` for the default of the interface.
     pub ttl: Option<u8>,
-    /// Type of Service (IPv4) or Traffic Class (IPv6).
+    /// Type of service (IPv4) or traffic class (IPv6) of the message.
     pub tos: u8,
     /// Whether this host or routers may fragment the packet.
     pub fragmenting: Fragmenting,
 }
 
-/// Data for the transport checksum: offset of its field, and the inputs besides the packet.
+/// Data for computing a transport checksum: the offset of its field, the sum of the pseudo-header,
+/// and the protocol.
 struct TransportSum {
     at: u16,
-    /// Sum of the pseudo-header.
+    /// Unfolded sum of the pseudo-header.
     pseudo: u64,
     protocol: u8,
 }
 
 impl Data {
-    /// Sends a transport packet, whose front is the transport header.
+    /// Sends a packet that begins with its transport header.
     ///
-    /// `checksum_offset` is the offset of the checksum field in that header; the field must be 0.
-    /// With `packet.meta.segmentation`, whose `header_len` counts from the transport header, the
-    /// packet is segmented by the device or in software. `route` is the result of
-    /// [`route`](Self::route) for `src` and `dst`. Panics if `src` and `dst` differ in address
-    /// family.
+    /// `checksum_offset` is the offset of the checksum field in the transport header; the field
+    /// must be 0. With `packet.meta.segmentation`, whose `header_len` counts from the transport
+    /// header, the packet is segmented by the device or in software. `route` is the result of
+    /// [`route`](Self::route) for `src` and `dst`. Panics if `src` and `dst` are of different IP
+    /// versions.
     ///
     /// # Errors
     ///
-    /// The packet was dropped and counted. `Ok` does not ensure that the packet leaves: the
-    /// neighbour may not answer.
+    /// Returns an error if the packet was dropped and counted. `Ok` does not guarantee that the
+    /// packet is sent, because the next hop may not answer.
     #[allow(clippy::too_many_arguments)] // A struct for one call would only rename arguments.
     pub(in crate::net) fn send(
         &mut self,
@@ -160,7 +161,8 @@ impl Data {
         Ok(())
     }
 
-    /// Lets routers fragment a packet that is fragmented here already, by us or by the kernel.
+    /// Permits routers to fragment a packet that this host fragments anyway, in the stack or in the
+    /// kernel.
     fn with_fragmenting(&self, iface: IfaceId, ip: Ip, whole: bool) -> Ip {
         let is_cut = !whole || self.link(iface).kernel_cuts;
         match ip.fragmenting {
@@ -169,9 +171,10 @@ impl Data {
         }
     }
 
-    /// Queues this host's own copy of a datagram that [`send`](Self::send) sent to a group or
-    /// broadcast address. The copy counts as received on the interface that the datagram left by,
-    /// so that only members there receive it. `packet` is the same as for `send`.
+    /// Queues a copy of a datagram that [`send`](Self::send) sent to a multicast or broadcast
+    /// address, for this host itself. The copy counts as received on the interface by which the
+    /// datagram was sent, so that only members on this interface receive it. `packet` is the same
+    /// as for `send`.
     pub(in crate::net) fn send_copy(
         &mut self,
         now: Instant,
@@ -185,8 +188,8 @@ impl Data {
         self.send_to_self(route.iface, packet, pool)
     }
 
-    /// Leaves the checksum to the device, or computes it. If the packet is to be segmented, each
-    /// segment gets its checksum later.
+    /// Leaves the transport checksum to the device, or computes it. If the packet is to be
+    /// segmented, the checksums of the segments are computed later.
     fn prepare_checksum(
         &self,
         iface: IfaceId,
@@ -205,14 +208,14 @@ impl Data {
         }
         packet.meta.checksum = Checksum::Unknown;
         if packet.meta.segmentation.is_none() {
-            // The payload is in shared memory that the program can write at any time. Copy it
-            // first, and compute the sum of the copy.
+            // The payload is in shared memory, which the program can change at any time. Copy it
+            // before the checksum is computed, because otherwise the two may not match.
             packet.linearize(pool);
             offload::fill_checksum(packet.linear_mut(), place, pseudo, protocol);
         }
     }
 
-    /// Prepends the IP header.
+    /// Prepends the IP header to a packet.
     #[inline]
     fn push_ip(
         &mut self,
@@ -268,8 +271,8 @@ impl Data {
         self.idents.take_v4(now, ends.src, ends.dst, count as u32)
     }
 
-    /// Queues a packet from this host to itself, without checksum and segmentation. `Stack::give`
-    /// splits a packet that holds several datagrams.
+    /// Queues a packet from this host to itself. The packet is not segmented, and its checksum is
+    /// not computed. If it contains several datagrams, `Stack::give` divides it.
     fn send_to_self(
         &mut self,
         iface: IfaceId,
@@ -286,8 +289,8 @@ impl Data {
         Ok(())
     }
 
-    /// Sends an IP packet to a group or neighbour, or queues it until the neighbour's MAC address
-    /// is known.
+    /// Sends an IP packet to a multicast group or to a next hop. If the MAC address of the next hop
+    /// is not known, the packet is queued.
     pub(super) fn dispatch(
         &mut self,
         now: Instant,
@@ -300,7 +303,8 @@ impl Data {
         self.transmit_to(to, iface, packet, mtu, pool);
     }
 
-    /// Returns the link header for packets to a next hop. Computes no hash while `id` is valid.
+    /// Returns the link header for a packet to a next hop. As long as the identifier `id` is valid,
+    /// no hash is computed.
     #[inline]
     fn link_to(
         &mut self,
@@ -335,16 +339,17 @@ impl Data {
         match to {
             Ok(link) => self.transmit(iface, link, packet, mtu, pool),
             Err(id) => {
-                // Copy the payload: a packet may wait for seconds, and would keep its FIFO's memory
-                // even after the socket was closed.
+                // Copy the payload. The packet may wait for seconds, and would otherwise keep the
+                // memory of its send buffer, even after the socket was closed.
                 packet.linearize(pool);
                 self.next_hops.enqueue(id, Waiting { packet, mtu });
             }
         }
     }
 
-    /// Returns the limit of the output queue that prevents another packet, if any. Called before
-    /// each packet of this host is built, so that answers to a flood of requests are bounded, too.
+    /// Returns the limit of the output queue that prevents another packet from being queued, if
+    /// any. The limit is checked before a packet of this host is created, so that answers to a
+    /// flood of requests are limited, too.
     #[inline]
     pub(super) fn output_full(
         &self,
@@ -360,8 +365,8 @@ impl Data {
         (!output.has_reserve()).then_some(QueueFull::Reserve)
     }
 
-    /// Checks the limits of the output queue for a packet that the caller queues next, and counts a
-    /// use of the reserve.
+    /// Checks the limits of the output queue for a packet that the caller will queue next. Counts
+    /// the packet if it needs the reserve for control packets.
     pub(super) fn admit(
         &mut self,
         iface: IfaceId,
@@ -380,7 +385,7 @@ impl Data {
         }
     }
 
-    /// Drops a packet that exceeds a limit of the output queue.
+    /// Drops a packet that would exceed a limit of the output queue.
     pub(super) fn drop_at_output(
         &mut self,
         iface: IfaceId,
@@ -396,7 +401,8 @@ impl Data {
         self.drop(iface, packet, DropReason::OutputFull, pool);
     }
 
-    /// Sends an IP packet with a known link header: segments or fragments it if needed.
+    /// Sends an IP packet whose link header is known. The packet is segmented or fragmented if
+    /// necessary.
     pub(super) fn transmit(
         &mut self,
         iface: IfaceId,
@@ -442,8 +448,8 @@ impl Data {
         }
     }
 
-    /// Returns the identification for fragments: that of an IPv4 packet's header, or a new one for
-    /// IPv6.
+    /// Returns the identification for the fragments of a packet: that of the IPv4 header, or a new
+    /// one for IPv6.
     fn fragment_ident(&mut self, packet: &Packet) -> u32 {
         let bytes = packet.linear();
         if ipv6::Header::parse_quoted(bytes).is_ok() {
@@ -463,7 +469,7 @@ impl Data {
         self.push_output(iface, packet);
     }
 
-    /// Queues a frame for the device. The caller has checked the limits by `admit`.
+    /// Queues a frame for the device. The caller has checked the limits of the queue using `admit`.
     #[inline]
     pub(super) fn push_output(&mut self, iface: IfaceId, packet: Packet) {
         self.count_sent(&packet);
@@ -475,7 +481,7 @@ impl Data {
         self.counters.sent_bytes += packet.len() as u64;
     }
 
-    /// Sends an echo message with the payload `data`.
+    /// Sends an ICMP echo message with the payload `data`.
     pub(in crate::net) fn send_echo(
         &mut self,
         now: Instant,
@@ -518,15 +524,15 @@ fn ip_header_len(dst: IpAddr) -> usize {
     if dst.is_ipv4() { ipv4::HEADER_LEN } else { ipv6::HEADER_LEN }
 }
 
-/// Returns whether a transport packet exceeds the IP length field, or `mtu` if it must not be
-/// fragmented.
+/// Returns whether a packet is too long for the IP length field, or exceeds `mtu` although it must
+/// not be fragmented.
 fn is_too_big(packet: &Packet, ip: Ip, dst: IpAddr, mtu: u32) -> bool {
     let (ip_len, mtu) = (ip_header_len(dst), mtu as usize);
     let stated = packet.len() + if dst.is_ipv4() { ip_len } else { 0 };
     let len = ip_len + packet.len();
     let is_longer = match packet.meta.segmentation {
-        // UDP_SEGMENT sets the size of datagrams, which must fit. TCP segments are shortened when
-        // sent.
+        // UDP_SEGMENT sets the length of the datagrams, which must fit. The length of TCP segments
+        // can still be reduced later.
         Some(how) if how.protocol == Protocol::Udp => {
             len.min(ip_len + usize::from(how.header_len) + usize::from(how.size)) > mtu
         }
@@ -545,15 +551,15 @@ fn may_leave(dst: IpAddr, ttl: Option<u8>) -> bool {
     match dst {
         IpAddr::V4(_) => ttl != Some(0),
         IpAddr::V6(v6) if v6.is_multicast() => ttl != Some(0) && addr::may_be_on_link(v6),
-        // As on Linux, IPV6_UNICAST_HOPS 0 does not prevent sending. Only routers check the hop
-        // limit; the destination accepts any value (RFC 8200 §3).
+        // As on Linux, a packet is sent even if IPV6_UNICAST_HOPS is 0. Only routers check the hop
+        // limit, and the destination accepts any value (RFC 8200 §3).
         IpAddr::V6(_) => true,
     }
 }
 
-/// Lowers the segment size to `max` bytes of transport header and payload, in case the path MTU was
-/// lowered after the segments were planned. Removes the segmentation of a packet with a single
-/// segment.
+/// Reduces the segment size to at most `max` bytes of transport header and payload. The path MTU
+/// may have become lower after the segment size was chosen. If a single segment remains, the packet
+/// is no longer segmented.
 fn fit_segments(packet: &mut Packet, max: usize) {
     let Some(how) = &mut packet.meta.segmentation else { return };
     let room = max.saturating_sub(usize::from(how.header_len)).max(1);
@@ -564,7 +570,7 @@ fn fit_segments(packet: &mut Packet, max: usize) {
     }
 }
 
-/// Adds `n` to the packet's offsets after `n` bytes were prepended.
+/// Adds `n` to the offsets in the packet's metadata, because `n` bytes were prepended.
 pub(super) fn shift_offsets(packet: &mut Packet, n: usize) {
     if let Checksum::Partial { start, .. } = &mut packet.meta.checksum {
         *start += n as u16;

@@ -26,11 +26,11 @@ use crate::net::received::{IcmpError, Looped};
 use crate::net::snapshot::{Host, Link, Snapshot};
 use crate::net::trace::{DataCounters, DroppedCopy, Traffic};
 
-/// Part of a [`Net`](crate::net::Net) that receives and sends packets, using the last [`Snapshot`].
-/// See the [module](super).
+/// Data part of the IP layer [`Net`](crate::net::Net). The data part receives and sends packets,
+/// using the last [`Snapshot`] of the configuration. The [module](super) has an overview.
 #[derive(Debug)]
 pub(in crate::net) struct Data {
-    /// State of a router; `None` on a host that does not forward packets.
+    /// Settings and state of packet forwarding; `None` on a host that does not forward packets.
     pub(super) forwarding: Option<Forwarding>,
     /// Number of shards of the host.
     pub(in crate::net) shards: usize,
@@ -46,22 +46,23 @@ pub(in crate::net) struct Data {
     pub(super) error_limit: ErrorLimit,
     pub(super) redirects: RedirectLimit,
     pub(super) random: Random,
-    /// Output queues by interface.
+    /// Output queue of each interface, by its index.
     pub(in crate::net) outputs: Vec<Output>,
-    /// Traffic counters by interface.
+    /// Traffic counters of each interface, by its index.
     pub(in crate::net) traffic: Vec<Traffic>,
     pub(in crate::net) loopback: VecDeque<Looped>,
     pub(in crate::net) dropped: VecDeque<DroppedCopy>,
     pub(in crate::net) errors: VecDeque<IcmpError>,
     pub(in crate::net) punts: VecDeque<ControlPacket>,
-    /// Plans for the next packets of a batch, based on `snapshot`.
+    /// Plans for forwarding the next packets of a batch. The plans are valid only for the current
+    /// `snapshot`.
     pub(super) plans: Plans,
 }
 
 impl Data {
-    /// Creates the data part of shard `n`, without configuration. Shards have different keys, so
-    /// that one shard's packets do not reveal the identifications of another's. Limits of the whole
-    /// host are divided among the `shards`.
+    /// Creates the data part of shard number `n`, without configuration. Each shard has its own
+    /// keys, so that packets of one shard do not reveal the identifications of another one. Limits
+    /// of the whole host are divided by the number of `shards`.
     pub(in crate::net) fn new(
         config: NetConfig,
         keys: &Keys,
@@ -94,7 +95,7 @@ impl Data {
         }
     }
 
-    /// Adopts another snapshot.
+    /// Replaces the snapshot of the configuration that this data part uses.
     #[inline]
     pub(in crate::net) fn follow(&mut self, snapshot: &Arc<Snapshot>) {
         if !Arc::ptr_eq(&self.snapshot, snapshot) {
@@ -124,7 +125,7 @@ impl Data {
         self.notify_tracker();
     }
 
-    /// Tells the tracker the addresses of the snapshot.
+    /// Notifies the tracker of the addresses in the snapshot.
     fn notify_tracker(&mut self) {
         let Some(tracker) = self.hooks.tracker_mut() else { return };
         let of_link = |link: &Link| {
@@ -136,37 +137,37 @@ impl Data {
         tracker.on_addresses(&addresses);
     }
 
-    /// Returns the tracker, if it is a `T`.
+    /// Returns the tracker, if its type is `T`.
     pub(in crate::net) fn tracker_mut<T: Tracker>(&mut self) -> Option<&mut T> {
         let tracker: &mut dyn core::any::Any = self.hooks.tracker_mut()?;
         tracker.downcast_mut()
     }
 
-    /// Returns whether control packets or reports are queued for control.
+    /// Returns whether packets or reports for the control part are queued.
     #[inline]
     pub(in crate::net) fn has_told(&self) -> bool {
         !self.punts.is_empty() || self.next_hops.has_reports()
     }
 
-    /// Takes the oldest packet for control.
+    /// Removes and returns the oldest packet for the control part.
     #[inline]
     pub(in crate::net) fn take_control_packet(&mut self) -> Option<ControlPacket> {
         self.punts.pop_front()
     }
 
-    /// Takes the oldest report for control.
+    /// Removes and returns the oldest report for the control part.
     #[inline]
     pub(in crate::net) fn take_report(&mut self) -> Option<DataReport> {
         self.next_hops.take_report()
     }
 
-    /// Returns the interfaces and addresses of the snapshot.
+    /// Returns the interfaces and addresses in the current snapshot.
     #[inline]
     pub(in crate::net) fn here(&self) -> &Host {
         &self.snapshot.host
     }
 
-    /// Returns an interface.
+    /// Returns an interface of the current snapshot.
     #[inline]
     pub(in crate::net) fn link(&self, iface: IfaceId) -> &Link {
         &self.snapshot.host.links[iface.index()]

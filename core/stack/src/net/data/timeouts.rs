@@ -1,4 +1,4 @@
-//! Timeouts of the data part: incomplete datagrams and path MTUs.
+//! Timeouts of the data part: those of incomplete datagrams and of path MTUs.
 
 use towpath_pool::Pool;
 use towpath_tcp::Instant;
@@ -10,12 +10,12 @@ use super::tables::Data;
 use crate::drop::DropReason;
 
 impl Data {
-    /// Returns the time of the next required call of [`on_timeout`](Self::on_timeout).
+    /// Returns the time at which [`on_timeout`](Self::on_timeout) must be called.
     pub(in crate::net) fn next_timeout(&self) -> Instant {
         self.reassembly.next_timeout().min(self.mtus.next_timeout())
     }
 
-    /// Removes expired entries.
+    /// Removes incomplete datagrams and path MTUs that have expired.
     pub(in crate::net) fn on_timeout(&mut self, now: Instant, pool: &mut Pool) {
         for expired in self.reassembly.on_timeout(now) {
             self.on_reassembly_expired(now, expired, pool);
@@ -23,7 +23,8 @@ impl Data {
         self.mtus.expire(now);
     }
 
-    /// Sends an ICMP error to the sender of a datagram whose fragments did not all arrive.
+    /// Sends an ICMP error to the sender of a datagram that was not complete at its reassembly
+    /// timeout.
     fn on_reassembly_expired(&mut self, now: Instant, expired: Expired, pool: &mut Pool) {
         self.counters.drops.count(DropReason::FragmentTimeout);
         let Some(quote) = expired.quote else { return };

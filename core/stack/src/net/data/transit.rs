@@ -6,12 +6,12 @@
 //! ```
 //!
 //! A plan depends only on the packet's bytes and the snapshot. `Pass` is planned for unfragmented
-//! IPv4 packets without options that pass every check of `receive`, `verdict` and `forward`. Any
-//! other packet, and every error, is left to these functions. `tests/transit.rs` compares both
-//! paths.
+//! IPv4 packets without options that pass every check of `receive`, `verdict` and `forward`. The
+//! three functions handle all other packets and every error. `tests/transit.rs` compares the fast
+//! path with them.
 //!
-//! Budget: 700 instructions per packet with one route and no rules, the output's included; no copy
-//! of the packet's bytes, no allocation.
+//! Budget: 700 instructions per packet with one route and no rules, including output. The packet's
+//! bytes are not copied, and nothing is allocated.
 
 use core::net::{IpAddr, Ipv4Addr};
 
@@ -35,10 +35,11 @@ use crate::net::link_header::LinkHeader;
 use crate::net::route::RouteKind;
 use crate::net::snapshot::Link;
 
-/// Number of packets whose routes are looked up together.
+/// Number of packets of a batch whose routes are looked up at the same time.
 const LOOK_UPS: usize = 32;
 
-/// Header fields that a plan needs. `len` is 0 if the packet must be passed to `receive`.
+/// Header fields that are needed to plan the forwarding of a packet. `len`, the length of the IP
+/// packet in bytes, is 0 if the packet must be passed to `receive`.
 #[derive(Debug, Clone, Copy, Default)]
 struct Head {
     src: u32,
@@ -46,7 +47,7 @@ struct Head {
     len: u16,
 }
 
-/// Interfaces of a packet that is forwarded by a plan, and offset and length of its IP packet.
+/// Interfaces of a packet that is forwarded by a plan, and the offset and length of its IP packet.
 #[derive(Debug, Clone, Copy)]
 struct TransitPass {
     iface: IfaceId,
@@ -55,7 +56,8 @@ struct TransitPass {
     len: usize,
 }
 
-/// Packets and bytes of a `forward_run`, added to the counters at its end.
+/// Sums of packets and bytes that `forward_run` processed. The sums are added to the counters at
+/// the end of the run.
 #[derive(Debug, Default)]
 struct TransitSums {
     received: u64,
@@ -66,9 +68,10 @@ struct TransitSums {
 }
 
 impl Data {
-    /// Plans the forwarding of each packet of a batch received on `iface`.
+    /// Plans the forwarding of each packet of a batch that was received on the interface `iface`.
     ///
-    /// Routes are looked up together, so that the memory accesses of independent lookups overlap.
+    /// Several routes are looked up at the same time, so that the memory accesses of the lookups
+    /// overlap.
     pub(in crate::net) fn plan_transit(&mut self, iface: IfaceId, packets: &Batch) {
         self.plans.clear();
         if self.hooks.tracks_transit() {
@@ -109,14 +112,16 @@ impl Data {
         }
     }
 
-    /// Returns whether neither address of a packet can be this host's or a broadcast address.
+    /// Returns whether a packet is between other hosts: neither of its addresses is one of this
+    /// host, or a broadcast address.
     #[inline]
     fn is_between_others(&self, head: &Head) -> bool {
         let locals = &self.here().locals;
         !locals.may_know(head.src) && !locals.may_know(head.dst)
     }
 
-    /// Returns the plan to forward a packet on its route without further checks, if possible.
+    /// Returns the plan to forward a packet by its route without further checks, if this is
+    /// possible.
     #[inline]
     fn pass_by(&self, iface: IfaceId, ways: &Ways, head: &Head) -> Option<TransitPlan> {
         let shared;
@@ -135,8 +140,8 @@ impl Data {
         };
         let is_plain = way.kind == RouteKind::Unicast
             && way.iface != IfaceId::LOOPBACK
-            // The packet must leave by another interface than it arrived on. Otherwise its sender
-            // may need a redirect.
+            // The packet must be sent by an interface other than the one on which it arrived.
+            // Otherwise its sender may need a redirect.
             && way.iface != iface
             && u32::from(head.len) <= way.limit(self.link(way.iface).mtu);
         is_plain.then_some(TransitPlan::Pass { out: way.iface, len: head.len, router })
@@ -149,8 +154,8 @@ impl Data {
         Some((ends, self.snapshot.fib.best_between(ends.0, ends.1)))
     }
 
-    /// Forwards packets from the front of a batch, up to the first one that must be passed to
-    /// `receive`. Returns the bytes of the forwarded and dropped packets.
+    /// Forwards packets from the front of a batch, until a packet must be passed to `receive`.
+    /// Returns the bytes of all packets that were forwarded or dropped.
     pub(in crate::net) fn forward_run(
         &mut self,
         now: Instant,
@@ -174,8 +179,8 @@ impl Data {
             if has_rules {
                 match self.judge_pass(now, TransitPass { iface, out, at, len }, packet, pool) {
                     Some(accepted) => packet = accepted,
-                    // Stop at messages for control: the ICMP error to the packet's sender may
-                    // depend on them.
+                    // Stop if there are messages for the control part, because an ICMP error to the
+                    // packet's sender may depend on them.
                     None if self.has_told() => break,
                     None => continue,
                 }
@@ -204,8 +209,8 @@ impl Data {
         sums.received_bytes
     }
 
-    /// Returns the link header for packets to a next hop, if its use need not be reported to
-    /// control.
+    /// Returns the link header for a packet to a next hop. Returns `None` if the next hop is
+    /// unknown, or if its use must be reported to the control part.
     #[inline]
     fn link_ready(&mut self, now: Instant, out: IfaceId, router: u32) -> Option<LinkHeader> {
         match self.link(out).kind {
@@ -214,7 +219,8 @@ impl Data {
         }
     }
 
-    /// Checks a packet against the rules. Returns `None` if it was refused.
+    /// Evaluates the rules of the packet filter for a packet. Returns `None` if the packet was
+    /// refused.
     #[inline]
     fn judge_pass(
         &mut self,
@@ -263,7 +269,8 @@ fn v4(bits: u32) -> IpAddr {
     Ipv4Addr::from_bits(bits).into()
 }
 
-/// Reads the fields of a packet that can be forwarded by a plan. `len` is 0 if it cannot.
+/// Reads the header fields of a packet that can be forwarded by a plan. If the packet cannot, `len`
+/// is 0.
 #[inline]
 fn read_head(link: &Link, packet: &Packet) -> Option<Head> {
     let meta = &packet.meta;
@@ -292,7 +299,8 @@ fn read_head(link: &Link, packet: &Packet) -> Option<Head> {
     read_header(header).filter(|head| usize::from(head.len) <= room)
 }
 
-/// Reads an IPv4 header without options, of an unfragmented packet between unicast addresses.
+/// Reads an IPv4 header without options. The packet must be unfragmented, and its addresses
+/// unicast.
 #[inline]
 fn read_header(header: &[u8; ipv4::HEADER_LEN]) -> Option<Head> {
     const FIRST: u32 = 0x45 << 24;
@@ -311,8 +319,8 @@ fn read_header(header: &[u8; ipv4::HEADER_LEN]) -> Option<Head> {
     is_plain.then_some(Head { src: word(3), dst: word(4), len })
 }
 
-/// Returns whether routers forward packets from and to this address: it is not in 0.0.0.0/8,
-/// loopback, link-local, multicast, class E or broadcast.
+/// Returns whether routers forward packets from and to this IPv4 address. Returns false for
+/// 0.0.0.0/8, loopback, link-local, multicast, class E and broadcast addresses.
 #[inline]
 fn is_far_unicast(bits: u32) -> bool {
     let first = bits >> 24;

@@ -1,7 +1,8 @@
 //! Routing decision about a received packet with valid headers.
 //!
-//! A host drops a packet to another host as [`NotLocal`](DropReason::NotLocal). A router forwards
-//! it ([`RoutingVerdict::Forward`]); `forward` then looks for a route.
+//! If this host does not forward packets, a packet to another host is dropped as
+//! [`NotLocal`](DropReason::NotLocal). A router forwards it ([`RoutingVerdict::Forward`]), and
+//! `forward` looks up its route.
 
 use core::net::IpAddr;
 
@@ -12,7 +13,7 @@ use crate::drop::DropReason;
 use crate::net::iface::IfaceId;
 use crate::net::locals::{Role, is_of_all_hosts};
 
-/// Routing decision about a packet.
+/// Routing decision about a received packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RoutingVerdict {
     /// The packet is for this host.
@@ -20,22 +21,24 @@ pub(super) enum RoutingVerdict {
         /// The destination is a multicast or broadcast address, either of IP or of the link layer.
         group: bool,
     },
-    /// The packet is for another host, and this host is a router.
+    /// The packet is for another host, and this host is a router, which forwards it.
     Forward,
-    /// The packet is for another host and this host is no router, or an address is invalid there.
+    /// The packet is dropped: it is for another host and this host is not a router, or one of its
+    /// addresses is invalid.
     Drop(DropReason),
 }
 
 impl RoutingVerdict {
-    /// Returns whether the destination is a single host, so that ICMP errors are allowed.
+    /// Returns whether the destination is a single host, so that ICMP errors may be sent.
     pub(super) fn is_unicast(self) -> bool {
         matches!(self, Self::Local { group: false } | Self::Forward)
     }
 }
 
 impl Data {
-    /// Decides about a packet from `src` to `dst` received on `iface`. `link_group`: the link-layer
-    /// destination was multicast or broadcast.
+    /// Makes the routing decision about a packet from `src` to `dst` that was received on the
+    /// interface `iface`. `link_group` states whether its destination MAC address was multicast or
+    /// broadcast.
     pub(super) fn verdict(
         &self,
         iface: IfaceId,
@@ -68,7 +71,7 @@ impl Data {
         self.verdict_of_transit(src, dst, link_group)
     }
 
-    /// Decides about a packet to a unicast address of another host.
+    /// Makes the routing decision about a packet to a unicast address of another host.
     #[cold]
     fn verdict_of_transit(&self, src: IpAddr, dst: IpAddr, link_group: bool) -> RoutingVerdict {
         if self.forwarding.is_none() {
@@ -80,15 +83,15 @@ impl Data {
         if link_group || src.is_unspecified() {
             return RoutingVerdict::Drop(DropReason::Martian);
         }
-        // Drop directed broadcasts to other links of this router (RFC 2644).
+        // Drop broadcasts to another link of this router (RFC 2644).
         if self.here().locals.anywhere(dst).broadcast {
             return RoutingVerdict::Drop(DropReason::TransitScope);
         }
         RoutingVerdict::Forward
     }
 
-    /// Decides about a packet of this host to itself. The source and a unicast destination are
-    /// addresses of this host.
+    /// Makes the routing decision about a packet from this host to itself. Its source is an address
+    /// of this host, and also its destination if that is unicast.
     pub(super) fn verdict_of_looped(&self, iface: IfaceId, dst: IpAddr) -> RoutingVerdict {
         let role = self.here().locals.on(iface, dst);
         match is_group(dst, role) {
@@ -97,7 +100,7 @@ impl Data {
         }
     }
 
-    /// Returns whether `src` is a valid source for a packet of another host to `dst`.
+    /// Returns whether another host may send packets with the source `src` to `dst`.
     fn may_come_from(&self, iface: IfaceId, src: IpAddr, dst: IpAddr) -> bool {
         let is_valid = match src {
             IpAddr::V4(v4) => {
@@ -106,13 +109,13 @@ impl Data {
             IpAddr::V6(v6) => addr::is_valid_source_v6(v6),
         };
         let role = self.here().locals.on(iface, src);
-        // A received packet with a source address of this host was not sent by this host. The cause
-        // is a loop or a LAND attack.
+        // A packet from another host must not have an address of this host as source. A source like
+        // that is a sign of a loop or a LAND attack.
         is_valid && !role.broadcast && role.owner.is_none()
     }
 }
 
-/// Decides about a multicast or broadcast destination.
+/// Makes the routing decision about a packet to a multicast or broadcast address.
 fn verdict_of_group(dst: IpAddr, role: Role) -> RoutingVerdict {
     //= https://www.rfc-editor.org/rfc/rfc4291#section-2.7
     //# Nodes must not originate a packet to a multicast address whose scop

@@ -1,4 +1,4 @@
-//! Route selection for a packet: interface, next hop and source address.
+//! Selects the route of a packet: interface, next hop and source address.
 
 use core::net::{IpAddr, Ipv4Addr};
 
@@ -28,8 +28,9 @@ impl Data {
         self.forwarding.is_some()
     }
 
-    /// Returns whether packets to `dst` that arrive on `iface` are for another host. `dst` is then
-    /// no address of this host, no group and no broadcast address.
+    /// Returns whether packets to `dst` that arrive on the interface `iface` are for another host.
+    /// Then `dst` is not an address of this host, not a multicast group, and not a broadcast
+    /// address.
     pub(in crate::net) fn is_beyond(&self, iface: IfaceId, dst: IpAddr) -> bool {
         let here = self.here();
         let role = here.locals.on(iface, dst);
@@ -37,9 +38,10 @@ impl Data {
         !is_here && !self.is_any_address(iface)
     }
 
-    /// Returns the interface that sockets see for a packet to `local` received on `iface`. As on
-    /// Linux (`rt_iif`, `inet6_iif`), a looped packet counts for the interface that has its
-    /// destination address, not for loopback.
+    /// Returns the interface that sockets see for a packet to `local` that was received on `iface`.
+    /// As on Linux (`rt_iif`, `inet6_iif`), a packet from this host to itself does not count as
+    /// received on loopback. The packet counts as received on the interface with its destination
+    /// address.
     pub(in crate::net) fn link_of(&self, iface: IfaceId, local: IpAddr) -> IfaceId {
         if iface != IfaceId::LOOPBACK || local.is_loopback() {
             return iface;
@@ -47,24 +49,28 @@ impl Data {
         self.here().locals.anywhere(local).owner.unwrap_or(iface)
     }
 
-    /// Returns whether this host receives packets to `group` on `iface`.
+    /// Returns whether this host receives packets to the multicast group `group` on the interface
+    /// `iface`.
     pub(in crate::net) fn is_member(&self, iface: IfaceId, group: IpAddr) -> bool {
         self.here().link(iface).is_some()
             && (is_of_all_hosts(group) || self.here().locals.on(iface, group).joined)
     }
 
-    /// Returns whether the peer on the link of `iface` is in this process.
+    /// Returns whether the host on the other side of the link of `iface` is a stack in the same
+    /// process.
     pub(in crate::net) fn is_in_process(&self, iface: IfaceId) -> bool {
         self.here().links.get(iface.index()).is_some_and(|link| link.in_process)
     }
 
-    /// Returns whether `iface` accepts packets to every unicast address as local.
+    /// Returns whether the interface `iface` accepts packets to every unicast address as if it were
+    /// its own.
     pub(in crate::net) fn is_any_address(&self, iface: IfaceId) -> bool {
         self.here().links.get(iface.index()).is_some_and(|link| link.any_address)
     }
 
-    /// Returns the route to `dst`, through `iface` and from `src` if given. `src` need not be an
-    /// address of this host, because a gateway answers from any address.
+    /// Returns the route to `dst`. If given, the route uses the interface `iface` and the source
+    /// address `src`. `src` need not be an address of this host, because a gateway answers from any
+    /// address.
     pub(in crate::net) fn route(
         &self,
         now: Instant,
@@ -88,7 +94,8 @@ impl Data {
         let iface = iface.or_else(|| self.interface_of_source(src?, dst));
         let FirstHop { iface: out, next_hop, avoids, mtu } = self.first_hop(src, dst, iface)?;
         let link = self.link(out);
-        // An interface that is down has no routes, but a group needs no route.
+        // An interface that is down has no routes. Check this here, because packets to a multicast
+        // group need no route.
         if link.down {
             return Err(RouteError::NoRoute);
         }
@@ -127,8 +134,8 @@ impl Data {
         Route {
             iface: IfaceId::LOOPBACK,
             next_hop: dst,
-            // As on Linux, the source of packets to this host is the destination address; for
-            // 127.0.0.0/8, 127.0.0.1.
+            // As on Linux, the source address of packets to this host itself is their destination
+            // address, or 127.0.0.1 for a destination in 127.0.0.0/8.
             src: src.unwrap_or(if is_loopback { Ipv4Addr::LOCALHOST.into() } else { dst }),
             mtu: LOOPBACK_MTU,
             link_mtu: LOOPBACK_MTU,
@@ -140,8 +147,8 @@ impl Data {
         }
     }
 
-    /// Returns the interface that has the address `src`, for a datagram to an IPv4 group or
-    /// 255.255.255.255. As on Linux, a datagram from 127.0.0.1 stays on the host.
+    /// Returns the interface with the address `src`, for a datagram to an IPv4 multicast group or
+    /// to 255.255.255.255. As on Linux, a datagram from 127.0.0.1 stays on the host.
     fn interface_of_source(&self, src: IpAddr, dst: IpAddr) -> Option<IfaceId> {
         let anywhere = dst.is_ipv4() && dst.is_multicast() || is_limited_broadcast(dst);
         match anywhere {
@@ -156,7 +163,7 @@ impl Data {
         is_limited_broadcast(dst) || self.here().locals.anywhere(dst).broadcast
     }
 
-    /// Returns the outgoing interface and the next hop.
+    /// Returns the outgoing interface and the next hop for a destination.
     fn first_hop(
         &self,
         src: Option<IpAddr>,
@@ -174,12 +181,12 @@ impl Data {
             let mtu = way.mtu.map(u32::from);
             return Ok(match way.next_hop {
                 Some(next_hop) if !on_link => FirstHop { iface: way.iface, next_hop, avoids, mtu },
-                // A group is on the link, even if its route has a router.
+                // Members of a multicast group are on the link, so ignore the router of the route.
                 _ => FirstHop { mtu, ..direct(way.iface) },
             });
         }
-        // Without a route, a packet that cannot leave the link is sent by the first interface after
-        // loopback.
+        // If there is no route, a packet that cannot leave the link is sent by the first interface
+        // other than loopback.
         let first = self.here().links().nth(1).filter(|_| on_link && iface.is_none());
         first.map(|link| direct(link.id)).ok_or(RouteError::NoRoute)
     }
@@ -192,7 +199,8 @@ impl Data {
         source::choose(&self.link(out).addresses, others, next_hop, dst)
     }
 
-    /// Like [`route`](Self::route), for a caller that caches the route: sets [`Route::hop`].
+    /// Like [`route`](Self::route), for a caller that caches the route. Also sets [`Route::hop`],
+    /// which identifies the next hop.
     pub(in crate::net) fn route_to_keep(
         &mut self,
         now: Instant,
@@ -207,7 +215,7 @@ impl Data {
         Ok(Route { hop, ..route })
     }
 
-    /// Returns whether neighbours on the link of `iface` have to be resolved.
+    /// Returns whether the MAC addresses of neighbours on the link of `iface` must be resolved.
     pub(super) fn has_neighbors(&self, iface: IfaceId) -> bool {
         self.link(iface).kind == LinkType::Ethernet
     }
@@ -217,15 +225,18 @@ impl Data {
         self.route(now, None, dst, None).map_or(PATH_MTU_MIN_V6, |route| route.mtu)
     }
 
-    /// Returns a lower bound in bytes of all path MTUs, except those within this host.
+    /// Returns a number of bytes that is not above the lowest path MTU of this host. Paths within
+    /// this host are ignored.
     pub(in crate::net) fn path_mtu_least(&self) -> u32 {
         let of_routes = u32::from(self.snapshot.fib.mtu_least);
         self.mtus.least().limit(self.here().mtu_min.min(of_routes))
     }
 
-    /// Lowers the path MTU of datagrams from `src` to `dst`, sent through `iface` if given, to
-    /// `mtu` bytes. The caller must have checked that the ICMP report quotes one of its packets.
-    /// Returns path and MTU if other shards must be told.
+    /// Sets the path MTU of datagrams from `src` to `dst` to `mtu` bytes, if it is lower than
+    /// before. If given, `iface` is the outgoing interface. The caller must have checked that the
+    /// ICMP report quotes one of its packets.
+    ///
+    /// Returns the path and its MTU if other shards must be notified.
     pub(in crate::net) fn set_path_mtu(
         &mut self,
         now: Instant,
@@ -239,7 +250,8 @@ impl Data {
         self.hear_path_mtu(now, way, mtu).map(|mtu| (way, mtu))
     }
 
-    /// Records a path MTU report. Returns the path MTU if other shards must be told.
+    /// Handles an ICMP report of a path MTU. Returns the path and its MTU if other shards must be
+    /// notified.
     pub(in crate::net) fn hear_path_mtu(
         &mut self,
         now: Instant,
@@ -252,7 +264,7 @@ impl Data {
         }
     }
 
-    /// Records a path MTU report. Returns whether the path MTU was lowered.
+    /// Records a path MTU that was reported by ICMP. Returns whether the path MTU became lower.
     pub(in crate::net) fn lower_path_mtu(&mut self, now: Instant, way: HopKey, mtu: u32) -> bool {
         let (iface, dst) = way;
         let Some(link) = self.here().links.get(iface.index()) else { return false };
@@ -261,8 +273,8 @@ impl Data {
     }
 }
 
-/// Outgoing interface and next hop, with the MTU of the route if it has one. `avoids` is set if a
-/// better router does not answer.
+/// Outgoing interface and next hop of a packet, and the MTU of the route if it has one. `avoids`
+/// states whether a better route was not used, because its router does not answer.
 struct FirstHop {
     iface: IfaceId,
     next_hop: IpAddr,
@@ -270,8 +282,8 @@ struct FirstHop {
     mtu: Option<u32>,
 }
 
-/// Returns the error for a route that is not unicast. Linux fails with EINVAL, EHOSTUNREACH,
-/// EACCES.
+/// Returns the error for sending by a route that is not unicast. As on Linux, these errors become
+/// EINVAL, EHOSTUNREACH and EACCES.
 fn refuse_by_kind(kind: RouteKind) -> Result<(), RouteError> {
     match kind {
         RouteKind::Unicast => Ok(()),

@@ -1,5 +1,5 @@
-//! Children of listeners: the connection at the end of a handshake, and its place in the accept
-//! queue.
+//! Connections that listeners accept: their creation at the end of the handshake, and their place
+//! in the accept queue.
 
 use towpath_tcp::{Connection, Handshake, Instant};
 
@@ -16,23 +16,24 @@ use crate::tables::flow::{Flow, FlowRef};
 use crate::tcp::active::with_scope;
 use crate::tcp::stream::{EarlyAccept, StreamSocket};
 
-/// Parts of a new child of a listener.
+/// Parts of a connection that a listener accepts.
 pub(crate) struct NewChild<H: Host> {
     pub user: u32,
     pub family: Family,
     pub recv: H::Recv,
     pub send: H::Send,
-    /// For a listener of another shard: its name, the child's tag there, and whether the child
-    /// waits for bytes.
+    /// For a listener of another shard: its identifier, the tag of the connection, and whether the
+    /// connection is offered only after it has received bytes.
     pub offer: Option<(ListenerName, u32, bool)>,
     pub settings: StreamSettings,
     pub sharing: Option<Sharing>,
 }
 
 impl<H: Host> Stack<H> {
-    /// Creates a listener's child at the end of its handshake. The child gets a place in the accept
-    /// queue and buffers from the owner, and then processes the segment that completed the
-    /// handshake. `at` is its entry in the SYN cache, unless it had none because of a cookie.
+    /// Creates the connection of a listener at the end of its handshake. The connection gets a
+    /// place in the accept queue, and buffers from the owner. The connection then processes the
+    /// segment that completed the handshake. `at` is its entry in the SYN cache; `None` if a SYN
+    /// cookie was used.
     pub(super) fn accept_child(
         &mut self,
         cx: &mut Cx<'_, H>,
@@ -67,7 +68,7 @@ impl<H: Host> Stack<H> {
         self.on_segment(cx, index, incoming);
     }
 
-    /// Turns the socket of an accepted pending SYN into the connection, at the end of the
+    /// Creates the connection of a socket whose SYN the owner had accepted, at the end of the
     /// handshake.
     pub(super) fn finish_early_accept(
         &mut self,
@@ -102,7 +103,8 @@ impl<H: Host> Stack<H> {
         self.on_segment(cx, index, incoming);
     }
 
-    /// Gets the parts of a child from the owner, and a place in the accept queue.
+    /// Gets the buffers and numbers of a new connection from the owner, and a place in the accept
+    /// queue.
     pub(crate) fn new_child(
         &mut self,
         host: &mut H,
@@ -150,8 +152,8 @@ impl<H: Host> Stack<H> {
         Ok(NewChild { user, family, recv, send, offer, settings, sharing })
     }
 
-    /// Offers a child to its listener, if the listener is in another shard and the child does not
-    /// wait for bytes.
+    /// Offers a connection to its listener, if the listener is in another shard. A connection that
+    /// waits for bytes is not offered yet.
     pub(crate) fn offer_child(
         &mut self,
         now: Instant,
@@ -164,7 +166,7 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Creates the connection of a passive open whose handshake is complete.
+    /// Creates the connection that a peer has opened, when its handshake is complete.
     fn established(
         &self,
         now: Instant,

@@ -1,4 +1,5 @@
-//! SYN cookies of listeners: SYN-ACKs without a half-open connection, and their ACKs.
+//! SYN cookies of listeners: sending SYN-ACKs without storing a half-open connection, and checking
+//! the ACKs that follow.
 
 use towpath_tcp::{COOKIE_LIFETIME, CookieClaims, HalfOpen, Handshake, SynCookies};
 
@@ -11,7 +12,7 @@ use crate::stack::Stack;
 use crate::tcp::handshake::HandshakeParent;
 
 impl<H: Host> Stack<H> {
-    /// Answers a SYN to a listener with a cookie.
+    /// Answers a SYN to a listener by a SYN-ACK with a SYN cookie.
     pub(super) fn send_cookie(
         &mut self,
         cx: &mut Cx<'_, H>,
@@ -35,7 +36,8 @@ impl<H: Host> Stack<H> {
         cx.pool.give(incoming.local.packet);
     }
 
-    /// Handles a segment without a flow to a listener that may have sent a cookie to its sender.
+    /// Handles a segment that belongs to no flow, and may be the answer to a SYN cookie of a
+    /// listener.
     pub(super) fn on_cookie_ack(
         &mut self,
         cx: &mut Cx<'_, H>,
@@ -48,7 +50,7 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Returns the handshake that a segment completes, if it acknowledges a valid cookie.
+    /// Returns the handshake that a segment completes, if it acknowledges a valid SYN cookie.
     pub(super) fn cookie_handshake(
         &mut self,
         cx: &Cx<'_, H>,
@@ -57,8 +59,8 @@ impl<H: Host> Stack<H> {
     ) -> Option<Handshake> {
         let listener = self.sockets.listener(index)?;
         let hops_min = listener.settings.packet.hops_min.from(incoming.flow.remote);
-        // A cookie is accepted only while the listener needs cookies. Otherwise an attacker could
-        // try numbers at any time.
+        // Accept SYN cookies only while the listener sends them. Otherwise an attacker could try to
+        // guess a cookie at any time.
         if listener.settings.tcp.syn_cookies == SynCookies::Off
             || cx.now >= listener.lenient_until
             || incoming.local.ttl < hops_min

@@ -1,5 +1,5 @@
-//! Handshakes in progress: the SYN-ACK, the peer's answer, and the timer that retransmits the
-//! SYN-ACK.
+//! Handshakes of connections that peers open: the SYN-ACK, the peer's answer, and the timer that
+//! retransmits the SYN-ACK.
 
 use towpath_pool::Pool;
 use towpath_ring::RecvBuffer;
@@ -17,7 +17,7 @@ use crate::tables::timer::TimerId;
 use crate::tcp::handshake::{HalfOpenFlow, HandshakeParent};
 
 impl<H: Host> Stack<H> {
-    /// Handles a segment of a handshake in progress.
+    /// Handles a segment that belongs to a half-open connection.
     pub(crate) fn on_half_open_segment(
         &mut self,
         cx: &mut Cx<'_, H>,
@@ -42,8 +42,9 @@ impl<H: Host> Stack<H> {
                 cx.pool.give(incoming.local.packet);
             }
             HalfOpenVerdict::SendReset(outgoing) => {
-                // The client may answer a cookie that it got before this half-open connection
-                // began, if its round-trip time is longer than its retransmission timeout.
+                // The round-trip time may be longer than the client's retransmission timeout. Its
+                // ACK may then answer a SYN cookie that was sent before the half-open connection
+                // was created.
                 if let HandshakeParent::Listener(listener) = parent
                     && let Some(handshake) = self.cookie_handshake(cx, listener, &incoming)
                 {
@@ -92,7 +93,7 @@ impl<H: Host> Stack<H> {
         self.send_for_half_open(cx.now, at, &outgoing, cx.pool);
     }
 
-    /// Returns the receive space that the parent of a handshake can offer, in bytes.
+    /// Returns the size of the receive buffer in bytes that a half-open connection will have.
     pub(super) fn recv_room(&self, host: &H, index: u32) -> u32 {
         let Some(socket) = self.sockets.get(index) else { return 0 };
         match &socket.kind {
@@ -105,7 +106,7 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Sends a segment of a handshake, with the settings of its parent.
+    /// Sends a segment of a handshake, using the settings of the socket to which it belongs.
     pub(super) fn send_for_half_open(
         &mut self,
         now: Instant,
@@ -132,9 +133,9 @@ impl<H: Host> Stack<H> {
         self.reply(now, SegmentReply { flow: &flow, iface, packet, outgoing, option }, pool);
     }
 
-    /// Returns the settings of the socket to which the handshake belongs. As on Linux the
-    /// listener's current settings count: for a SYN-ACK when it is sent, and for the connection
-    /// when the handshake ends.
+    /// Returns the settings of the socket to which a handshake belongs. As on Linux, a SYN-ACK uses
+    /// the settings that the listener has when it is sent. The connection uses those at the end of
+    /// the handshake.
     pub(super) fn settings_of(&self, parent: HandshakeParent) -> StreamSettings {
         let HandshakeParent::Listener(index) = parent else {
             return StreamSettings::new(self.config.tcp);
@@ -143,8 +144,8 @@ impl<H: Host> Stack<H> {
         listener.map_or_else(|| StreamSettings::new(self.config.tcp), |it| it.settings)
     }
 
-    /// Ends a failed handshake. A listener is not notified. A socket that was accepted early gets
-    /// an event, and can be used for another connection.
+    /// Ends a handshake that has failed. A listener is not notified. If the owner had accepted the
+    /// SYN, its socket gets an event, and can be used for another connection.
     fn fail_half_open(&mut self, at: u32, event: SocketEvent) {
         let parent = self.handshakes.half_open.get(at).map(|entry| entry.parent);
         self.remove_half_open(at);

@@ -1,4 +1,5 @@
-//! SYNs on any-address interfaces, which wait until the owner accepts or refuses them.
+//! SYNs to addresses that are not the host's own, which wait until the owner accepts or refuses
+//! them.
 
 use towpath_pool::Pool;
 use towpath_ring::RecvBuffer;
@@ -21,7 +22,8 @@ use crate::tcp::handshake::{HalfOpenFlow, HandshakeParent, Quote, UndecidedSyn};
 use crate::tcp::stream::EarlyAccept;
 
 impl<H: Host> Stack<H> {
-    /// Stores a SYN without a listener on an any-address interface until the owner decides.
+    /// Stores a SYN that matches no listener, on an interface that accepts packets to any address,
+    /// until the owner accepts or refuses it.
     pub(super) fn on_stray_syn(
         &mut self,
         cx: &mut Cx<'_, H>,
@@ -46,8 +48,8 @@ impl<H: Host> Stack<H> {
         cx.host.syn(PendingId(self.handshakes.pending.id(at)), flow.local(), flow.remote());
     }
 
-    /// Handles a segment of a peer that retransmits its SYN, or gives up, before the owner has
-    /// decided.
+    /// Handles a segment of a peer whose SYN the owner has neither accepted nor refused: a
+    /// retransmitted SYN, or a reset.
     pub(crate) fn on_pending_segment(
         &mut self,
         cx: &mut Cx<'_, H>,
@@ -56,7 +58,8 @@ impl<H: Host> Stack<H> {
     ) {
         if is_opening(&incoming.segment) {
             let Some(pending) = self.handshakes.pending.get_mut(at) else { return };
-            // The SYN may belong to a new attempt from the same port.
+            // Store the new SYN, because it may belong to a new connection attempt from the same
+            // port.
             pending.syn = incoming.segment;
             pending.expires = cx.now + limits::PENDING_TIMEOUT;
             self.handshakes.pending.renew(&mut self.handshakes.pending_line, at);
@@ -65,8 +68,8 @@ impl<H: Host> Stack<H> {
         }
         let Some(pending) = self.handshakes.pending.get(at) else { return };
         let Segment { flags, seq, .. } = incoming.segment;
-        // The peer gave up, so the owner need not decide. Only this sequence number follows the
-        // SYN.
+        // The peer has given up, so discard the SYN. A reset is valid only if its sequence number
+        // follows that of the SYN.
         if flags.contains(Flags::RST) && seq == pending.syn.seq + 1 {
             self.forget_pending(cx.host, at);
             return cx.pool.give(incoming.local.packet);
@@ -74,23 +77,24 @@ impl<H: Host> Stack<H> {
         self.drop_local(incoming.local, DropReason::TcpUnacceptable, cx.pool);
     }
 
-    /// Returns the headers of a pending SYN, starting with the IP header; empty if the SYN was
-    /// discarded.
+    /// Returns the headers of a SYN that the owner has neither accepted nor refused, beginning with
+    /// the IP header. Empty if the SYN was discarded.
     pub fn pending_headers(&self, pending: PendingId) -> &[u8] {
         let at = self.handshakes.pending.find(pending.0);
         let entry = at.and_then(|at| self.handshakes.pending.get(at));
         entry.map_or(&[], |entry| entry.quote.bytes())
     }
 
-    /// Returns the IP fields of a pending SYN; `None` if the SYN was discarded.
+    /// Returns the IP header fields of a SYN that the owner has neither accepted nor refused;
+    /// `None` if the SYN was discarded.
     pub fn pending_fields(&self, pending: PendingId) -> Option<ReceivedFields> {
         let at = self.handshakes.pending.find(pending.0)?;
         self.handshakes.pending.get(at).map(|entry| entry.quote.fields())
     }
 
-    /// Accepts the connection of a pending SYN, and sends the SYN-ACK. When the peer has answered,
-    /// the socket is connected ([`SocketEvent::Connected`](crate::SocketEvent::Connected)). Returns
-    /// `None` if the SYN was discarded meanwhile, or there are too many sockets.
+    /// Accepts the connection of a SYN that was reported to the owner, and sends the SYN-ACK. The
+    /// event [`SocketEvent::Connected`](crate::SocketEvent::Connected) follows when the peer has
+    /// answered. Returns `None` if the SYN was discarded, or if there are too many sockets.
     pub fn accept_pending(
         &mut self,
         now: Instant,
@@ -136,9 +140,10 @@ impl<H: Host> Stack<H> {
         Some(SocketId(self.sockets.id(index)))
     }
 
-    /// Refuses the connection of a pending SYN; does nothing if the SYN was discarded. At most
+    /// Refuses the connection of a SYN that was reported to the owner. Has no effect if the SYN was
+    /// discarded. Per second, at most
     /// [`ICMP_ERRORS_PER_SECOND`](crate::net::limits::ICMP_ERRORS_PER_SECOND) ICMP errors are sent.
-    /// Beyond the limit the peer gets no answer, and its retransmitted SYN is reported again.
+    /// Beyond this limit the peer gets no answer, and its retransmitted SYN is reported again.
     pub fn refuse_pending(
         &mut self,
         now: Instant,
@@ -176,9 +181,9 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Makes room for another SYN. A client that has given up sends nothing, and a client that
-    /// waits retransmits its SYN. The SYN that was received longest ago is therefore discarded,
-    /// unless the owner names another one.
+    /// Discards a SYN that waits to be accepted or refused, to make room for another one. Since
+    /// clients that still wait retransmit their SYN, the one whose last copy arrived first is
+    /// discarded, unless the owner selects another one.
     fn displace_pending(&mut self, host: &mut H, incoming: &IncomingSegment) {
         let chosen = host.displace_syn(incoming.flow.remote());
         let chosen = chosen.and_then(|pending| self.handshakes.pending.find(pending.0));

@@ -1,4 +1,4 @@
-//! Places of half-open connections in the SYN cache, and the choice of entries to replace.
+//! Places of half-open connections in the SYN cache, and the selection of entries to be evicted.
 
 use towpath_tcp::Instant;
 
@@ -10,7 +10,8 @@ use crate::tables::flow::FlowRef;
 use crate::tcp::handshake::{HalfOpenFlow, HandshakeParent};
 
 impl<H: Host> Stack<H> {
-    /// Removes a half-open connection of the listener if there is no free place for a new one.
+    /// Evicts a half-open connection of the listener, if the SYN cache has no free place for a new
+    /// one.
     pub(super) fn make_place(&mut self, now: Instant, index: u32) {
         let Some(listener) = self.sockets.listener(index) else {
             return;
@@ -28,7 +29,7 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Adds a half-open connection to the cache, under the hash of its flow.
+    /// Adds a half-open connection to the SYN cache, and to the flow table under the hash `hash`.
     pub(super) fn store_half_open(&mut self, entry: HalfOpenFlow, hash: u64) -> u32 {
         let deadline = entry.half_open.next_timeout();
         let line = match entry.parent {
@@ -54,7 +55,8 @@ impl<H: Host> Stack<H> {
         at
     }
 
-    /// Transfers the flow of a half-open connection to a socket.
+    /// Assigns the flow of a half-open connection to a socket, and removes the half-open
+    /// connection.
     pub(super) fn take_over_flow(
         &mut self,
         at: u32,
@@ -67,7 +69,7 @@ impl<H: Host> Stack<H> {
         entry
     }
 
-    /// Removes an entry from the SYN cache, but not its flow from the table.
+    /// Removes an entry from the SYN cache. Its flow remains in the flow table.
     fn forget_half_open(&mut self, at: u32) -> Option<HalfOpenFlow> {
         let HalfOpenFlow { parent, has_place, .. } = *self.handshakes.half_open.get(at)?;
         let line = match parent {
@@ -90,7 +92,7 @@ impl<H: Host> Stack<H> {
         Some(entry)
     }
 
-    /// Removes a half-open connection with its flow. No segment is sent.
+    /// Removes a half-open connection from the SYN cache and the flow table. No segment is sent.
     pub(crate) fn remove_half_open(&mut self, at: u32) {
         if let Some(entry) = self.forget_half_open(at) {
             self.flows.remove(self.keys.table.ends(&entry.flow), FlowRef::HalfOpen(at));
@@ -100,8 +102,9 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Removes the half-open connections of a listener or of a socket that was accepted early. No
-    /// segment is sent; the next segment of each peer is answered with a RST.
+    /// Removes the half-open connections of a socket: of a listener, or of a connection whose SYN
+    /// the owner had accepted. No segment is sent. The next segment of each peer is answered by a
+    /// RST.
     pub(crate) fn close_half_open(&mut self, index: u32) {
         while let Some(socket) = self.sockets.get(index) {
             let at = match &socket.kind {

@@ -1,4 +1,4 @@
-//! State machine of a neighbour in use (RFC 4861 §7.3.2).
+//! State machine of a neighbour to which packets are sent (RFC 4861 §7.3.2).
 
 use core::time::Duration;
 
@@ -12,10 +12,10 @@ use crate::net::messages::{HopKey, NeighborUpdate, Parts};
 pub(super) struct Entry {
     pub(super) state: ReachabilityState,
     pub(super) mac: MacAddr,
-    /// Time at which `mac` was set: see `Neighbors::contradicts`.
+    /// Time at which the current MAC address was set, see `Neighbors::contradicts`.
     pub(super) since: Instant,
     pub(super) router: bool,
-    /// Data parts that send to the neighbour, and the first data part.
+    /// Data parts that send packets to the neighbour, and always the first data part.
     pub(super) users: Parts,
 }
 
@@ -28,7 +28,7 @@ pub(super) enum ReachabilityState {
     Probe { sent: u8, again: Instant },
 }
 
-/// Action required after an entry's deadline.
+/// Action that is required when the deadline of an entry has passed.
 pub(super) enum Fate {
     Rest,
     Ask,
@@ -37,8 +37,9 @@ pub(super) enum Fate {
 }
 
 impl Entry {
-    /// Returns the update for users. `tell_at`, the time of the next use report, is early enough
-    /// for the next state change, and keeps `Neighbors::used` in LRU order.
+    /// Returns the update for the data parts that use the neighbour. `tell_at` is the time at which
+    /// they report their next use. The time is early enough for the next state change, and to keep
+    /// `Neighbors::used` in LRU order.
     pub(super) fn known(&self, now: Instant, key: HopKey) -> NeighborUpdate {
         let tell_at = match self.state {
             ReachabilityState::Stale | ReachabilityState::Incomplete { .. } => now,
@@ -55,7 +56,8 @@ impl Entry {
             ReachabilityState::Incomplete { again, .. }
             | ReachabilityState::Probe { again, .. } => Some(again),
             ReachabilityState::Delay { until } => Some(until),
-            // An expired confirmation has no effect until the next use.
+            // A confirmed neighbour needs no deadline, because the end of its confirmation has no
+            // effect before the next packet to it.
             ReachabilityState::Reachable { .. } | ReachabilityState::Stale => None,
         }
     }
@@ -87,7 +89,8 @@ impl Entry {
     }
 }
 
-/// Returns a random reachable time of 0.5 to 1.5 times `base`; `draw` is below 1024.
+/// Returns a random reachable time between 0.5 and 1.5 times `base`. `draw` is a random number
+/// below 1024.
 pub(in super::super) fn reachable_time(base: Duration, draw: u64) -> Duration {
     base / 2 + base * (draw as u32 % 1024) / 1024
 }

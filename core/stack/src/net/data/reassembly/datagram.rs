@@ -7,25 +7,25 @@ use crate::drop::DropReason;
 use crate::net::data::offload::refresh_ipv4_checksum;
 use crate::net::limits::FRAGMENTS_MAX;
 
-/// Fragments of a datagram received so far.
+/// The fragments of a datagram that have been received so far.
 #[derive(Debug)]
 pub(super) struct Datagram {
-    /// Fragments, sorted by offset; no two overlap.
+    /// Received fragments, sorted by offset; no two of them overlap.
     pieces: Vec<FragmentBytes>,
-    /// Total length of the fragments in bytes.
+    /// Total length of the received fragments' data in bytes.
     received: usize,
-    /// Length of the datagram's payload; `None` until the last fragment arrives.
+    /// Length of the datagram's payload in bytes; `None` until the last fragment has arrived.
     total: Option<usize>,
-    /// IP headers of the first fragment.
+    /// IP headers of the datagram's first fragment.
     header: Vec<u8>,
     next_header: Option<(usize, u8)>,
-    /// Set of ECN codepoints received, as bits 0 to 3.
+    /// Set of the ECN codepoints of the received fragments, as bits 0 to 3.
     ecn: u8,
     pub group: bool,
 }
 
 /// Data of a fragment, in an allocation of exactly its size. A packet buffer has 2 KiB or 68 KiB,
-/// so a small fragment would occupy as much as a large one.
+/// and would therefore waste memory for a small fragment.
 #[derive(Debug)]
 struct FragmentBytes {
     from: usize,
@@ -38,17 +38,17 @@ impl FragmentBytes {
     }
 }
 
-/// Memory in bytes of a fragment besides its data: its list entry, doubled because the list may be
-/// half empty, and the allocator's overhead.
+/// Memory in bytes that a fragment needs in addition to its data. The memory is for its list entry,
+/// counted twice because the list may be half empty, and the overhead of the allocator.
 pub(super) const PIECE_OVERHEAD: usize = 96;
 const _: () = assert!(2 * size_of::<FragmentBytes>() + 32 <= PIECE_OVERHEAD);
 
-/// Returns an error for a fragment that is invalid in any datagram.
+/// Returns an error if the fragment is invalid, whatever the other fragments of its datagram are.
 pub(super) fn check_bounds(fragment: &Fragment) -> Result<(), DropReason> {
     let len = fragment.len();
     let in_eights = len > 0 && len.is_multiple_of(8);
-    // For IPv4, the limit on the length includes the IP header of the reassembled packet, at least
-    // 20 bytes.
+    // In IPv4, the maximum length includes the IP header of the reassembled packet, which has at
+    // least 20 bytes.
     let header = if fragment.key.src.is_ipv4() { 20 } else { 0 };
     let fits = fragment.offset + len + header <= 65535;
     if fits && (in_eights || !fragment.more) { Ok(()) } else { Err(DropReason::FragmentInvalid) }
@@ -67,12 +67,13 @@ impl Datagram {
         }
     }
 
-    /// Returns the approximate memory in bytes, without the table entries.
+    /// Returns the approximate memory of the datagram in bytes, without its table entries.
     pub(super) fn cost(&self) -> usize {
         self.received + self.header.len() + self.pieces.len() * PIECE_OVERHEAD
     }
 
-    /// Stores a fragment of the packet `bytes`. Returns true if it was already received.
+    /// Stores a fragment, whose packet is `bytes`. Returns true if the same fragment was already
+    /// received.
     pub(super) fn insert(&mut self, fragment: &Fragment, bytes: &[u8]) -> Result<bool, DropReason> {
         let (from, to) = (fragment.offset, fragment.offset + fragment.len());
         let data = &bytes[fragment.header.1..fragment.end];
@@ -113,11 +114,12 @@ impl Datagram {
     }
 
     pub(super) fn is_complete(&self) -> bool {
-        // Fragments that do not overlap are complete when their lengths add up to the total.
+        // Since the fragments do not overlap, the datagram is complete if their lengths add up to
+        // its total length.
         self.total == Some(self.received)
     }
 
-    /// Returns the reassembled packet; `None` if the fragments' headers are inconsistent.
+    /// Returns the reassembled packet; `None` if the ECN fields of the fragments are inconsistent.
     pub(super) fn into_packet(mut self, meta: Meta, pool: &mut Pool) -> Option<Packet> {
         let ecn = merged_ecn(self.ecn)?;
         match self.next_header {
@@ -149,8 +151,8 @@ impl Datagram {
         Some(packet)
     }
 
-    /// Returns the packet of the first fragment, for quoting in an ICMP error; `None` if that
-    /// fragment is missing.
+    /// Returns the first fragment as a packet, to be quoted in an ICMP error; `None` if it has not
+    /// arrived.
     pub(super) fn quote(&self) -> Option<Vec<u8>> {
         let first = self.pieces.first().filter(|piece| piece.from == 0)?;
         Some([&self.header[..], &first.bytes].concat())
